@@ -1,0 +1,117 @@
+#include "ir/builder.h"
+
+namespace gradloom::ir {
+
+KernelBuilder::KernelBuilder(std::string name) {
+  kernel_.name = std::move(name);
+  scopes_.emplace_back();
+}
+
+Expr KernelBuilder::scalar(std::string name, Expr min, Expr max, DType dtype) {
+  Var v = make_var(std::move(name), {dtype, 1});
+  kernel_.scalars.push_back({v, min, max});
+  return var(v);
+}
+
+Buffer KernelBuilder::parameter(Buffer buffer) {
+  kernel_.buffers.push_back(buffer);
+  return buffer;
+}
+
+Buffer KernelBuilder::input(std::string name, DType dtype, std::vector<Expr> dims, std::vector<Expr> strides) {
+  return parameter(make_buffer({.name = std::move(name), .dtype = dtype, .dims = std::move(dims), .strides = std::move(strides), .role = Role::in}));
+}
+
+Buffer KernelBuilder::output(std::string name, DType dtype, std::vector<Expr> dims, int64_t alignment) {
+  return parameter(make_buffer({.name = std::move(name), .dtype = dtype, .dims = std::move(dims), .role = Role::out, .alignment = alignment}));
+}
+
+Buffer KernelBuilder::inout(std::string name, DType dtype, std::vector<Expr> dims, int64_t alignment) {
+  return parameter(make_buffer({.name = std::move(name), .dtype = dtype, .dims = std::move(dims), .role = Role::inout, .alignment = alignment}));
+}
+
+void KernelBuilder::loop(std::string name, Expr begin, Expr extent, const std::function<void(Expr)>& body, ForKind kind) {
+  Var v = make_var(std::move(name));
+  Stmt inner = scoped([&] { body(var(v)); });
+  append(for_loop(v, begin, extent, kind, inner));
+}
+
+void KernelBuilder::loops(std::string name, const std::vector<Expr>& extents, const std::function<void(const std::vector<Expr>&)>& body) {
+  std::vector<Expr> index;
+  std::function<void()> next = [&] {
+    const size_t depth = index.size();
+    if (depth == extents.size()) return body(index);
+    loop(name + std::to_string(depth), 0, extents[depth], [&](Expr i) {
+      index.push_back(i);
+      next();
+      index.pop_back();
+    });
+  };
+  next();
+}
+
+Expr KernelBuilder::let(std::string name, Expr value) {
+  Var v = make_var(std::move(name), value.type());
+  wrap([v, value](Stmt body) { return ir::let(v, value, body); });
+  return var(v);
+}
+
+Buffer KernelBuilder::alloc(std::string name, DType dtype, std::vector<Expr> dims, Facts facts, Space space) {
+  Buffer buffer = make_buffer(
+      {.name = std::move(name), .dtype = dtype, .dims = std::move(dims), .role = Role::temp, .space = space, .alignment = 64, .facts = std::move(facts)});
+  wrap([buffer](Stmt body) { return ir::alloc(buffer, body); });
+  return buffer;
+}
+
+void KernelBuilder::store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard, bool streaming) {
+  append(ir::store(buffer, std::move(index), std::move(value), std::move(guard), streaming));
+}
+
+void KernelBuilder::accumulate(const Buffer& buffer, std::vector<Expr> index, Expr value, AccumulateOp op, Expr factor) {
+  append(ir::accumulate(buffer, std::move(index), op, std::move(value), std::move(factor)));
+}
+
+void KernelBuilder::if_then(Expr condition, const std::function<void()>& then_case, const std::function<void()>& else_case) {
+  Stmt then_stmt = scoped(then_case);
+  append(ir::if_then(condition, then_stmt, else_case ? scoped(else_case) : Stmt()));
+}
+
+void KernelBuilder::check(Expr condition, Expr position, std::string argument, const std::function<void()>& body) {
+  append(ir::check(condition, position, std::move(argument), scoped(body)));
+}
+
+void KernelBuilder::prefetch(const Buffer& buffer, std::vector<Expr> index, int level) { append(evaluate(ir::prefetch(buffer, std::move(index), level))); }
+
+void KernelBuilder::append(Stmt stmt) {
+  if (stmt) scopes_.back().stmts.push_back(std::move(stmt));
+}
+
+void KernelBuilder::wrap(std::function<Stmt(Stmt)> wrapper) {
+  Scope& scope = scopes_.back();
+  scope.wrappers.push_back(std::move(wrapper));
+  scope.starts.push_back(scope.stmts.size());
+}
+
+Stmt KernelBuilder::close() {
+  Scope scope = std::move(scopes_.back());
+  scopes_.pop_back();
+  for (size_t i = scope.wrappers.size(); i-- > 0;) {
+    std::vector<Stmt> rest(scope.stmts.begin() + scope.starts[i], scope.stmts.end());
+    scope.stmts.resize(scope.starts[i]);
+    scope.stmts.push_back(scope.wrappers[i](block(std::move(rest))));
+  }
+  return block(std::move(scope.stmts));
+}
+
+Stmt KernelBuilder::scoped(const std::function<void()>& body) {
+  scopes_.emplace_back();
+  body();
+  return close();
+}
+
+Kernel KernelBuilder::build() {
+  kernel_.body = close();
+  return std::move(kernel_);
+}
+
+}  // namespace gradloom::ir

@@ -1,0 +1,53 @@
+#pragma once
+// Writes a kernel as code reads: statements go to the innermost open scope; a let or an alloc lasts to that scope's end.
+//
+//   KernelBuilder b("scale");
+//   Buffer x = b.input("x", DType::f32, {n}), y = b.output("y", DType::f32, {n});
+//   b.loop("i", 0, n, [&](Expr i) { b.store(y, {i}, load(x, {i}) * constant(DType::f32, 2)); });
+//   Kernel kernel = b.build();
+#include <functional>
+
+#include "ir/stmt.h"
+
+namespace gradloom::ir {
+
+class KernelBuilder {
+ public:
+  explicit KernelBuilder(std::string name);
+
+  // Parameters, in the order of the calls. A scalar with a declared inclusive range.
+  Expr scalar(std::string name, Expr min = {}, Expr max = {}, DType dtype = DType::i64);
+  Buffer input(std::string name, DType dtype, std::vector<Expr> dims, std::vector<Expr> strides = {});
+  Buffer output(std::string name, DType dtype, std::vector<Expr> dims, int64_t alignment = 1);
+  Buffer inout(std::string name, DType dtype, std::vector<Expr> dims, int64_t alignment = 1);
+  Buffer parameter(Buffer buffer);  // any other
+
+  void loop(std::string name, Expr begin, Expr extent, const std::function<void(Expr)>& body, ForKind kind = ForKind::serial);
+  // One loop a dim, from the outermost in; the body gets all indices. Names are name0, name1, ...
+  void loops(std::string name, const std::vector<Expr>& extents, const std::function<void(const std::vector<Expr>&)>& body);
+  Expr let(std::string name, Expr value);
+  Buffer alloc(std::string name, DType dtype, std::vector<Expr> dims, Facts facts = {}, Space space = Space::global);
+  void store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard = {}, bool streaming = false);
+  void accumulate(const Buffer& buffer, std::vector<Expr> index, Expr value, AccumulateOp op = AccumulateOp::add, Expr factor = {});
+  void if_then(Expr condition, const std::function<void()>& then_case, const std::function<void()>& else_case = {});
+  void check(Expr condition, Expr position, std::string argument, const std::function<void()>& body);
+  void prefetch(const Buffer& buffer, std::vector<Expr> index, int level);
+  void append(Stmt stmt);
+
+  Kernel build();  // the builder is spent
+
+ private:
+  struct Scope {
+    std::vector<Stmt> stmts;
+    std::vector<std::function<Stmt(Stmt)>> wrappers;  // lets and allocs, outermost first, each over what follows it
+    std::vector<size_t> starts;                       // the first statement that each wrapper covers
+  };
+  Stmt scoped(const std::function<void()>& body);
+  Stmt close();
+  void wrap(std::function<Stmt(Stmt)> wrapper);
+
+  Kernel kernel_;
+  std::vector<Scope> scopes_;
+};
+
+}  // namespace gradloom::ir

@@ -1,0 +1,66 @@
+#pragma once
+// Errors that a user of gradloom sees. Internals throw `Error`; the public runtime returns `Result<T>`.
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace gradloom {
+
+enum class ErrorCode {
+  invalid_argument,    // a bad argument: rank, dims, dtype, attribute, overlap
+  out_of_range,        // a bad index value inside an index tensor
+  unsupported,         // a valid request that this build or target cannot do
+  resource_exhausted,  // out of memory or over a stated limit
+  compile_failed,      // LLVM or NVRTC refused; the message holds its log
+  device_error,        // a driver or device is missing or failed
+  internal,            // a fault of gradloom itself
+};
+
+const char* to_string(ErrorCode code);
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ErrorCode code() const { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+// A value or an Error. `value()` throws the Error when there is no value.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::move(value)) {}
+  Result(Error error) : state_(std::move(error)) {}
+  bool ok() const { return state_.index() == 0; }
+  explicit operator bool() const { return ok(); }
+  const Error& error() const { return std::get<1>(state_); }
+  T& value() & { return check(), std::get<0>(state_); }
+  const T& value() const& { return check(), std::get<0>(state_); }
+  T&& value() && { return check(), std::move(std::get<0>(state_)); }
+
+ private:
+  void check() const {
+    if (!ok()) throw error();
+  }
+  std::variant<T, Error> state_;
+};
+
+// Runs `body`, turning whatever it throws into an Error: nothing escapes the public interface.
+template <class Body>
+auto capture(Body&& body) -> Result<decltype(body())> {
+  try {
+    return body();
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::resource_exhausted, "out of memory");
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::internal, error.what());
+  }
+}
+
+}  // namespace gradloom

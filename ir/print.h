@@ -1,0 +1,17 @@
+#pragma once
+// The text form (`.loop`): what print writes, parse reads back exactly (same structure, same names, same constants' bits).
+#include <string>
+#include <string_view>
+
+#include "ir/stmt.h"
+
+namespace gradloom::ir {
+
+std::string print(const Kernel& kernel);
+std::string print(const Stmt& stmt);
+std::string print(const Expr& expr);
+
+// Throws Error(invalid_argument) with "line:column: what was expected". Nesting deeper than 200 levels is refused.
+Kernel parse(std::string_view text);
+
+}  // namespace gradloom::ir

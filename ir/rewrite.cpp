@@ -1,0 +1,311 @@
+#include "ir/rewrite.h"
+
+namespace gradloom::ir {
+
+Expr Rewriter::operator()(const Expr& e) {
+  if (!e) return e;
+  return std::visit([&](const auto& n) { return rewrite(n, e); }, e.node().value);
+}
+
+Stmt Rewriter::operator()(const Stmt& s) {
+  if (!s) return s;
+  return std::visit([&](const auto& n) { return rewrite(n, s); }, s.node().value);
+}
+
+Kernel Rewriter::operator()(const Kernel& kernel) {
+  Kernel result = kernel;
+  result.body = (*this)(kernel.body);
+  return result;
+}
+
+std::vector<Expr> Rewriter::list(const std::vector<Expr>& exprs, bool& changed) {
+  std::vector<Expr> result;
+  result.reserve(exprs.size());
+  for (const Expr& e : exprs) {
+    result.push_back((*this)(e));
+    changed |= !result.back().same_as(e);
+  }
+  return result;
+}
+
+Expr Rewriter::rewrite(const Load& n, const Expr& self) {
+  Buffer b = buffer(n.buffer);
+  bool changed = b.get() != n.buffer.get();
+  std::vector<Expr> index = list(n.index, changed);
+  Expr guard = (*this)(n.guard), otherwise = (*this)(n.otherwise);
+  if (!changed && guard.same_as(n.guard) && otherwise.same_as(n.otherwise)) return self;
+  return load(b, std::move(index), guard, otherwise);
+}
+
+Expr Rewriter::rewrite(const Unary& n, const Expr& self) {
+  Expr a = (*this)(n.a);
+  return a.same_as(n.a) ? self : unary(n.op, a);
+}
+
+Expr Rewriter::rewrite(const Binary& n, const Expr& self) {
+  Expr a = (*this)(n.a), b = (*this)(n.b);
+  return a.same_as(n.a) && b.same_as(n.b) ? self : binary(n.op, a, b);
+}
+
+Expr Rewriter::rewrite(const Fma& n, const Expr& self) {
+  Expr a = (*this)(n.a), b = (*this)(n.b), c = (*this)(n.c);
+  return a.same_as(n.a) && b.same_as(n.b) && c.same_as(n.c) ? self : fma(a, b, c);
+}
+
+Expr Rewriter::rewrite(const Select& n, const Expr& self) {
+  Expr condition = (*this)(n.condition), a = (*this)(n.a), b = (*this)(n.b);
+  return condition.same_as(n.condition) && a.same_as(n.a) && b.same_as(n.b) ? self : select(condition, a, b);
+}
+
+Expr Rewriter::rewrite(const Cast& n, const Expr& self) {
+  Expr value = (*this)(n.value);
+  return value.same_as(n.value) ? self : cast(self.dtype(), value);
+}
+
+Expr Rewriter::rewrite(const Bitcast& n, const Expr& self) {
+  Expr value = (*this)(n.value);
+  return value.same_as(n.value) ? self : bitcast(self.dtype(), value);
+}
+
+Expr Rewriter::rewrite(const Ramp& n, const Expr& self) {
+  Expr base = (*this)(n.base), stride = (*this)(n.stride);
+  return base.same_as(n.base) && stride.same_as(n.stride) ? self : ramp(base, stride, n.lanes);
+}
+
+Expr Rewriter::rewrite(const Broadcast& n, const Expr& self) {
+  Expr value = (*this)(n.value);
+  return value.same_as(n.value) ? self : broadcast(value, n.lanes);
+}
+
+Expr Rewriter::rewrite(const Shuffle& n, const Expr& self) {
+  Expr a = (*this)(n.a), b = (*this)(n.b);
+  return a.same_as(n.a) && b.same_as(n.b) ? self : shuffle(a, b, n.lanes);
+}
+
+Expr Rewriter::rewrite(const Intrinsic& n, const Expr& self) {
+  switch (n.op) {
+    case IntrinsicOp::prefetch: {
+      Buffer b = buffer(n.buffer);
+      bool changed = b.get() != n.buffer.get();
+      std::vector<Expr> index = list(n.args, changed);
+      return changed ? prefetch(b, std::move(index), n.level) : self;
+    }
+    case IntrinsicOp::all:
+    case IntrinsicOp::any: {
+      Expr condition = (*this)(n.args[0]);
+      if (condition.same_as(n.args[0])) return self;
+      return n.op == IntrinsicOp::all ? all_lanes(condition) : any_lane(condition);
+    }
+  }
+  return self;
+}
+
+Stmt Rewriter::rewrite(const For& n, const Stmt& self) {
+  Expr begin = (*this)(n.begin), extent = (*this)(n.extent);
+  Stmt body = (*this)(n.body);
+  if (begin.same_as(n.begin) && extent.same_as(n.extent) && body.same_as(n.body)) return self;
+  return for_loop(n.var, begin, extent, n.kind, body ? body : block({}));
+}
+
+Stmt Rewriter::rewrite(const Block& n, const Stmt& self) {
+  std::vector<Stmt> stmts;
+  bool changed = false;
+  for (const Stmt& s : n.stmts) {
+    stmts.push_back((*this)(s));
+    changed |= !stmts.back().same_as(s);
+  }
+  return changed ? block(std::move(stmts)) : self;
+}
+
+Stmt Rewriter::rewrite(const Let& n, const Stmt& self) {
+  Expr value = (*this)(n.value);
+  Stmt body = (*this)(n.body);
+  return value.same_as(n.value) && body.same_as(n.body) ? self : let(n.var, value, body ? body : block({}));
+}
+
+Stmt Rewriter::rewrite(const Store& n, const Stmt& self) {
+  Buffer b = buffer(n.buffer);
+  bool changed = b.get() != n.buffer.get();
+  std::vector<Expr> index = list(n.index, changed);
+  Expr value = (*this)(n.value), guard = (*this)(n.guard);
+  if (!changed && value.same_as(n.value) && guard.same_as(n.guard)) return self;
+  return store(b, std::move(index), value, guard, n.streaming);
+}
+
+Stmt Rewriter::rewrite(const Accumulate& n, const Stmt& self) {
+  Buffer b = buffer(n.buffer);
+  bool changed = b.get() != n.buffer.get();
+  std::vector<Expr> index = list(n.index, changed);
+  Expr value = (*this)(n.value), factor = (*this)(n.factor), guard = (*this)(n.guard);
+  if (!changed && value.same_as(n.value) && factor.same_as(n.factor) && guard.same_as(n.guard)) return self;
+  return accumulate(b, std::move(index), n.op, value, factor, guard, n.atomic);
+}
+
+Stmt Rewriter::rewrite(const If& n, const Stmt& self) {
+  Expr condition = (*this)(n.condition);
+  Stmt then_case = (*this)(n.then_case), else_case = (*this)(n.else_case);
+  if (condition.same_as(n.condition) && then_case.same_as(n.then_case) && else_case.same_as(n.else_case)) return self;
+  return if_then(condition, then_case, else_case);
+}
+
+Stmt Rewriter::rewrite(const Alloc& n, const Stmt& self) {
+  Buffer b = buffer(n.buffer);
+  Stmt body = (*this)(n.body);
+  return b.get() == n.buffer.get() && body.same_as(n.body) ? self : alloc(b, body ? body : block({}));
+}
+
+Stmt Rewriter::rewrite(const Check& n, const Stmt& self) {
+  Expr condition = (*this)(n.condition), position = (*this)(n.position);
+  Stmt body = (*this)(n.body);
+  if (condition.same_as(n.condition) && position.same_as(n.position) && body.same_as(n.body)) return self;
+  return check(condition, position, n.argument, body);
+}
+
+Stmt Rewriter::rewrite(const Evaluate& n, const Stmt& self) {
+  Expr value = (*this)(n.value);
+  return value.same_as(n.value) ? self : evaluate(value);
+}
+
+namespace {
+
+struct Walker {
+  const std::function<void(const Stmt&)>* stmt = nullptr;
+  const std::function<void(const Expr&)>* expr = nullptr;
+
+  void visit(const Expr& e) {
+    if (!e) return;
+    if (expr && *expr) (*expr)(e);
+    std::visit([&](const auto& n) { children(n); }, e.node().value);
+  }
+  void visit(const std::vector<Expr>& exprs) {
+    for (const Expr& e : exprs) visit(e);
+  }
+  void visit(const Stmt& s) {
+    if (!s) return;
+    if (stmt && *stmt) (*stmt)(s);
+    std::visit([&](const auto& n) { children(n); }, s.node().value);
+  }
+  void children(const Const&) {}
+  void children(const Var&) {}
+  void children(const Load& n) { visit(n.index), visit(n.guard), visit(n.otherwise); }
+  void children(const Unary& n) { visit(n.a); }
+  void children(const Binary& n) { visit(n.a), visit(n.b); }
+  void children(const Fma& n) { visit(n.a), visit(n.b), visit(n.c); }
+  void children(const Select& n) { visit(n.condition), visit(n.a), visit(n.b); }
+  void children(const Cast& n) { visit(n.value); }
+  void children(const Bitcast& n) { visit(n.value); }
+  void children(const Ramp& n) { visit(n.base), visit(n.stride); }
+  void children(const Broadcast& n) { visit(n.value); }
+  void children(const Shuffle& n) { visit(n.a), visit(n.b); }
+  void children(const Intrinsic& n) { visit(n.args); }
+  void children(const For& n) { visit(n.begin), visit(n.extent), visit(n.body); }
+  void children(const Block& n) {
+    for (const Stmt& s : n.stmts) visit(s);
+  }
+  void children(const Let& n) { visit(n.value), visit(n.body); }
+  void children(const Store& n) { visit(n.index), visit(n.value), visit(n.guard); }
+  void children(const Accumulate& n) { visit(n.index), visit(n.value), visit(n.factor), visit(n.guard); }
+  void children(const If& n) { visit(n.condition), visit(n.then_case), visit(n.else_case); }
+  void children(const Alloc& n) { visit(n.buffer->dims), visit(n.body); }
+  void children(const Check& n) { visit(n.condition), visit(n.position), visit(n.body); }
+  void children(const Evaluate& n) { visit(n.value); }
+};
+
+// Replaces variables; a buffer whose dims mention one is rebuilt, under its own id, once.
+struct Substitute : Rewriter {
+  explicit Substitute(const Substitution& v) : values(v) {}
+  using Rewriter::rewrite;
+  Expr rewrite(const Var& v, const Expr& self) override {
+    auto found = values.find(v.id);
+    return found == values.end() ? self : found->second;
+  }
+  Buffer buffer(const Buffer& b) override {
+    if (b->role != Role::temp) return b;
+    auto [slot, fresh] = buffers.try_emplace(b->id, b);
+    if (fresh) {
+      bool changed = false;
+      std::vector<Expr> dims = list(b->dims, changed);
+      if (changed) {
+        BufferNode node = *b;
+        node.dims = std::move(dims);
+        buffers[b->id] = make_buffer(std::move(node));
+      }
+    }
+    return buffers.at(b->id);
+  }
+  const Substitution& values;
+  std::unordered_map<int64_t, Buffer> buffers;
+};
+
+struct Refresh : Rewriter {
+  using Rewriter::rewrite;
+  Expr rewrite(const Var& v, const Expr& self) override {
+    auto found = vars.find(v.id);
+    return found == vars.end() ? self : var(found->second);
+  }
+  Var renew(const Var& v) { return vars[v.id] = make_var(v.name, v.type); }
+  Stmt rewrite(const For& n, const Stmt&) override {
+    Expr begin = (*this)(n.begin), extent = (*this)(n.extent);
+    Var v = renew(n.var);
+    return for_loop(v, begin, extent, n.kind, (*this)(n.body));
+  }
+  Stmt rewrite(const Let& n, const Stmt&) override {
+    Expr value = (*this)(n.value);
+    Var v = renew(n.var);
+    return let(v, value, (*this)(n.body));
+  }
+  Stmt rewrite(const Alloc& n, const Stmt&) override {
+    BufferNode node = *n.buffer;
+    node.id = 0;
+    bool changed = false;
+    node.dims = list(node.dims, changed);
+    Buffer b = buffers[n.buffer->id] = make_buffer(std::move(node));
+    return alloc(b, (*this)(n.body));
+  }
+  Buffer buffer(const Buffer& b) override {
+    auto found = buffers.find(b->id);
+    return found == buffers.end() ? b : found->second;
+  }
+  std::unordered_map<int64_t, Var> vars;
+  std::unordered_map<int64_t, Buffer> buffers;
+};
+
+}  // namespace
+
+void walk(const Stmt& root, const std::function<void(const Stmt&)>& stmt, const std::function<void(const Expr&)>& expr) {
+  Walker walker;
+  walker.stmt = &stmt;
+  walker.expr = &expr;
+  walker.visit(root);
+}
+
+void walk(const Expr& root, const std::function<void(const Expr&)>& expr) {
+  Walker walker;
+  walker.expr = &expr;
+  walker.visit(root);
+}
+
+Expr substitute(const Expr& e, const Substitution& values) { return Substitute(values)(e); }
+Stmt substitute(const Stmt& s, const Substitution& values) { return Substitute(values)(s); }
+
+bool mentions(const Expr& e, int64_t var_id) {
+  bool found = false;
+  walk(e, [&](const Expr& x) {
+    const Var* v = x.as<Var>();
+    found |= v && v->id == var_id;
+  });
+  return found;
+}
+
+bool mentions(const Stmt& s, int64_t var_id) {
+  bool found = false;
+  walk(s, {}, [&](const Expr& x) {
+    const Var* v = x.as<Var>();
+    found |= v && v->id == var_id;
+  });
+  return found;
+}
+
+Stmt refresh(const Stmt& s) { return Refresh()(s); }
+
+}  // namespace gradloom::ir

@@ -1,0 +1,62 @@
+#pragma once
+// Walking and rewriting of the tree. A Rewriter rebuilds a node from its rewritten children and returns the very same node when none changed;
+// a pass overrides what it changes. Everything is exhaustive over the node variants: a new node is a compile error here.
+#include <functional>
+#include <unordered_map>
+
+#include "ir/stmt.h"
+
+namespace gradloom::ir {
+
+class Rewriter {
+ public:
+  virtual ~Rewriter() = default;
+  Expr operator()(const Expr& e);  // an absent expression stays absent
+  Stmt operator()(const Stmt& s);
+  Kernel operator()(const Kernel& kernel);  // rewrites the body only
+
+ protected:
+  // The overloads get the node with its handle; the default rewrites the children.
+  virtual Expr rewrite(const Const&, const Expr& self) { return self; }
+  virtual Expr rewrite(const Var&, const Expr& self) { return self; }
+  virtual Expr rewrite(const Load& n, const Expr& self);
+  virtual Expr rewrite(const Unary& n, const Expr& self);
+  virtual Expr rewrite(const Binary& n, const Expr& self);
+  virtual Expr rewrite(const Fma& n, const Expr& self);
+  virtual Expr rewrite(const Select& n, const Expr& self);
+  virtual Expr rewrite(const Cast& n, const Expr& self);
+  virtual Expr rewrite(const Bitcast& n, const Expr& self);
+  virtual Expr rewrite(const Ramp& n, const Expr& self);
+  virtual Expr rewrite(const Broadcast& n, const Expr& self);
+  virtual Expr rewrite(const Shuffle& n, const Expr& self);
+  virtual Expr rewrite(const Intrinsic& n, const Expr& self);
+  virtual Stmt rewrite(const For& n, const Stmt& self);
+  virtual Stmt rewrite(const Block& n, const Stmt& self);
+  virtual Stmt rewrite(const Let& n, const Stmt& self);
+  virtual Stmt rewrite(const Store& n, const Stmt& self);
+  virtual Stmt rewrite(const Accumulate& n, const Stmt& self);
+  virtual Stmt rewrite(const If& n, const Stmt& self);
+  virtual Stmt rewrite(const Alloc& n, const Stmt& self);
+  virtual Stmt rewrite(const Check& n, const Stmt& self);
+  virtual Stmt rewrite(const Evaluate& n, const Stmt& self);
+  // Every buffer that a rewritten node mentions goes through here, so that a pass can swap buffers.
+  virtual Buffer buffer(const Buffer& b) { return b; }
+
+  std::vector<Expr> list(const std::vector<Expr>& exprs, bool& changed);
+};
+
+// Calls `expr` on every expression and `stmt` on every statement below (and including) the root, parents first.
+void walk(const Stmt& root, const std::function<void(const Stmt&)>& stmt, const std::function<void(const Expr&)>& expr = {});
+void walk(const Expr& root, const std::function<void(const Expr&)>& expr);
+
+using Substitution = std::unordered_map<int64_t, Expr>;  // variable id -> value
+Expr substitute(const Expr& e, const Substitution& values);
+Stmt substitute(const Stmt& s, const Substitution& values);
+
+bool mentions(const Expr& e, int64_t var_id);
+bool mentions(const Stmt& s, int64_t var_id);
+
+// A copy of the statement in which every loop variable, Let and allocated buffer is fresh: for statements that are duplicated.
+Stmt refresh(const Stmt& s);
+
+}  // namespace gradloom::ir

@@ -1,0 +1,63 @@
+#pragma once
+// Schedules: legality-checked rewrites of a kernel's loops that keep every result bit. Each step is recorded; the trace prints, and replays on the same
+// authored kernel. A refused step throws Error(invalid_argument) that says why and changes nothing.
+#include <string>
+#include <vector>
+
+#include "ir/stmt.h"
+
+namespace gradloom::ir {
+
+class Schedule {
+ public:
+  // A loop handle: the loop variable's id. It stays valid until a step consumes the loop.
+  using Loop = int64_t;
+  struct Split {
+    Loop outer, inner;
+    Loop tail = 0;  // the loop over what is left, 0 when the factor is known to divide the extent
+  };
+
+  explicit Schedule(Kernel kernel);
+  const Kernel& kernel() const { return kernel_; }
+  const std::vector<std::string>& trace() const { return trace_; }  // one line a step, as replay() reads it
+
+  // The loop of this name; names that repeat are told apart by #0, #1, ... in order of appearance ("i#1").
+  Loop loop(const std::string& name) const;
+  std::vector<Loop> loops() const;                  // all, in order of appearance, outer before inner
+  std::vector<Loop> loops(const std::string& name) const;
+  const For& get(Loop loop) const;
+
+  // for i in [b, b+n) -> for io in n/factor { for ii in factor } and, when factor may not divide n, a tail loop after it.
+  Split split(Loop loop, int64_t factor);
+  // Like split, but the last outer iteration is guarded: for io in ceil(n/factor) { for ii in factor { if (i < n) } }; vector lanes become masks.
+  Split split_guarded(Loop loop, int64_t factor);
+  // Two perfectly nested loops -> one (index by floor_div and floor_mod).
+  Loop fuse(Loop outer, Loop inner);
+  // Swaps two perfectly nested loops; refused unless proved to keep results.
+  void reorder(Loop outer, Loop inner);
+  // Splits [b, b+n) at `point` (clamped): two loops one after the other; conditions on the variable that become constant are folded.
+  std::pair<Loop, Loop> partition(Loop loop, Expr point);
+  // A loop over a block's statements -> one loop for each of them; allocated buffers in between gain a dim. Refused unless proved.
+  std::vector<Loop> distribute(Loop loop);
+  void parallel(Loop loop);       // refused unless parallel_clash is empty
+  void unroll(Loop loop);         // constant extent, at most 64
+  void vectorize(Loop loop);      // constant extent of 2 to 64; refused unless vector_clash is empty
+  // split by lanes (tail guarded) or, with `copies` > 1, by lanes * copies with the copies unrolled; then vectorize. The loop over whole vectors is returned.
+  Loop vectorize(Loop loop, int lanes, int copies = 1);
+  // Every access to `buffer` below `loop` goes to a fresh buffer that holds the window [begin, begin + extent) a dim: copied in first unless the kernel is
+  // proved to write before it reads, copied back after. Refused unless all accesses are proved inside the window.
+  Buffer stage(Loop loop, const Buffer& buffer, std::vector<Expr> begin, std::vector<Expr> extent);
+  // Accumulates below a loop go to a private copy an iteration, added to the buffer in iteration order after it.
+  Buffer privatise(Loop loop, const Buffer& buffer);
+  void streaming(const Buffer& buffer);  // marks every store to it
+  // Prefetches the lines that the load of `buffer` in `loop` will touch `distance` iterations later.
+  void prefetch(Loop loop, const Buffer& buffer, int64_t distance, int level);
+
+  void replay(const std::vector<std::string>& trace);
+
+ private:
+  Kernel kernel_;
+  std::vector<std::string> trace_;
+};
+
+}  // namespace gradloom::ir

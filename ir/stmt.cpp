@@ -1,0 +1,126 @@
+#include "ir/stmt.h"
+
+#include <algorithm>
+
+namespace gradloom::ir {
+
+int index_lanes(const Buffer& buffer, const std::vector<Expr>& index, const char* what);
+
+namespace {
+
+[[noreturn]] void bad(const std::string& message) { throw Error(ErrorCode::invalid_argument, "ir: " + message); }
+
+Stmt make(auto node) { return Stmt(std::make_shared<const StmtNode>(StmtNode{std::move(node)})); }
+
+void require(bool ok, const char* what) {
+  if (!ok) bad(what);
+}
+
+// The value's lanes are those of index, value and guard together; scalars are broadcast.
+void match_access(const Buffer& buffer, std::vector<Expr>& index, Expr& value, Expr& guard, const char* what) {
+  int lanes = index_lanes(buffer, index, what);
+  require(static_cast<bool>(value), "a store needs a value");
+  if (value.dtype() != buffer->dtype)
+    bad(std::string(what) + ": " + to_string(value.type()) + " into buffer " + buffer->name + " of " + to_string(buffer->dtype));
+  lanes = std::max({lanes, value.lanes(), guard ? guard.lanes() : 1});
+  value = broadcast(value, lanes);
+  if (guard) {
+    require(guard.dtype() == DType::boolean, "a guard must be bool");
+    guard = broadcast(guard, lanes);
+  }
+  bool vector_index = lanes == 1;
+  for (const Expr& i : index) vector_index |= i.lanes() > 1;
+  if (!vector_index && !index.empty()) index.back() = broadcast(index.back(), lanes);
+}
+
+}  // namespace
+
+Stmt for_loop(Var v, Expr begin, Expr extent, ForKind kind, Stmt body) {
+  require(v.type == Type{}, "a loop variable is an i64 scalar");
+  require(begin && extent && begin.type() == Type{} && extent.type() == Type{}, "loop bounds are i64 scalars");
+  require(static_cast<bool>(body), "a loop needs a body");
+  return make(For{std::move(v), std::move(begin), std::move(extent), kind, std::move(body)});
+}
+
+Stmt block(std::vector<Stmt> stmts) {
+  std::vector<Stmt> flat;
+  for (Stmt& s : stmts) {
+    if (!s) continue;
+    if (const Block* inner = s.as<Block>())
+      flat.insert(flat.end(), inner->stmts.begin(), inner->stmts.end());
+    else
+      flat.push_back(std::move(s));
+  }
+  if (flat.size() == 1) return flat[0];
+  return make(Block{std::move(flat)});
+}
+
+Stmt let(Var v, Expr value, Stmt body) {
+  require(value && v.type == value.type(), "a let's variable has its value's type");
+  require(static_cast<bool>(body), "a let needs a body");
+  return make(Let{std::move(v), std::move(value), std::move(body)});
+}
+
+Stmt store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard, bool streaming) {
+  match_access(buffer, index, value, guard, "store");
+  return make(Store{buffer, std::move(index), std::move(value), std::move(guard), streaming});
+}
+
+Stmt accumulate(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, Expr value, Expr factor, Expr guard, bool atomic) {
+  match_access(buffer, index, value, guard, "accumulate");
+  require(!is_storage_float(buffer->dtype), "an accumulate into f16 or bf16 is illegal: use an f32 temporary");
+  require((op == AccumulateOp::fma) == static_cast<bool>(factor), "fma, and only fma, has a factor");
+  if (factor) {
+    factor = broadcast(factor, value.lanes());
+    require(factor.type() == value.type() && (buffer->dtype == DType::f32 || buffer->dtype == DType::f64), "an fma accumulate takes f32 or f64");
+  }
+  return make(Accumulate{buffer, std::move(index), op, std::move(value), std::move(factor), std::move(guard), atomic});
+}
+
+Stmt if_then(Expr condition, Stmt then_case, Stmt else_case) {
+  require(condition && condition.type() == Type{DType::boolean, 1}, "an if's condition is a bool scalar");
+  if (!then_case) then_case = block({});
+  return make(If{std::move(condition), std::move(then_case), std::move(else_case)});
+}
+
+Stmt alloc(const Buffer& buffer, Stmt body) {
+  require(buffer && buffer->role == Role::temp, "an alloc takes a temp buffer");
+  require(buffer->strides.empty(), "an allocated buffer is dense");
+  require(static_cast<bool>(body), "an alloc needs a body");
+  return make(Alloc{buffer, std::move(body)});
+}
+
+Stmt check(Expr condition, Expr position, std::string argument, Stmt body) {
+  require(condition && condition.dtype() == DType::boolean, "a check's condition is bool");
+  require(position && position.dtype() == DType::i64, "a check's position is i64");
+  require(position.lanes() == 1 || position.lanes() == condition.lanes(), "a check's position has its condition's lanes");
+  position = broadcast(position, condition.lanes());
+  return make(Check{std::move(condition), std::move(position), std::move(argument), body ? std::move(body) : block({})});
+}
+
+Stmt evaluate(Expr value) {
+  require(value && value.as<Intrinsic>(), "evaluate takes an intrinsic");
+  return make(Evaluate{std::move(value)});
+}
+
+const char* to_string(ForKind kind) {
+  switch (kind) {
+    case ForKind::serial: return "serial";
+    case ForKind::parallel: return "parallel";
+    case ForKind::vector: return "vector";
+    case ForKind::unroll: return "unroll";
+  }
+  return "?";
+}
+
+const char* to_string(AccumulateOp op) {
+  switch (op) {
+    case AccumulateOp::add: return "add";
+    case AccumulateOp::min: return "min";
+    case AccumulateOp::max: return "max";
+    case AccumulateOp::fma: return "fma";
+  }
+  return "?";
+}
+
+}  // namespace gradloom::ir

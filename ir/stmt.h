@@ -1,0 +1,121 @@
+#pragma once
+// Statements of the loop-nest language, and the kernel that holds them. The same rules as for expressions: immutable values, checking
+// constructors.
+#include "ir/expr.h"
+
+namespace gradloom::ir {
+
+struct StmtNode;
+
+class Stmt {
+ public:
+  Stmt() = default;  // no statement
+  explicit Stmt(std::shared_ptr<const StmtNode> node) : node_(std::move(node)) {}
+  explicit operator bool() const { return node_ != nullptr; }
+  const StmtNode& node() const { return *node_; }
+  const StmtNode* get() const { return node_.get(); }
+  bool same_as(const Stmt& other) const { return node_ == other.node_; }
+  template <class T>
+  const T* as() const;
+
+ private:
+  std::shared_ptr<const StmtNode> node_;
+};
+
+// serial: in order. parallel: any order, by any threads; iterations are proved disjoint. vector: the extent is a constant, one lane an
+// iteration, statements run one after the other for all lanes. unroll: the extent is a constant, copies in order.
+enum class ForKind : uint8_t { serial, parallel, vector, unroll };
+
+// for var in [begin, begin + extent): body. Both bounds are i64 scalars, read once on entry; extent <= 0 runs nothing.
+struct For {
+  Var var;
+  Expr begin, extent;
+  ForKind kind;
+  Stmt body;
+};
+struct Block {
+  std::vector<Stmt> stmts;
+};
+struct Let {  // evaluates value once, before body
+  Var var;
+  Expr value;
+  Stmt body;
+};
+// buffer[index] = value, in lane order. Lanes whose guard is false write nothing. Streaming hints that the line will not be read soon.
+struct Store {
+  Buffer buffer;
+  std::vector<Expr> index;
+  Expr value;
+  Expr guard;
+  bool streaming = false;
+};
+enum class AccumulateOp : uint8_t { add, min, max, fma };
+// buffer[index] = buffer[index] op value, one lane after the other, so clashing lanes are well defined. fma: value * factor + buffer[index],
+// rounded once. The buffer's dtype is neither f16 nor bf16.
+struct Accumulate {
+  Buffer buffer;
+  std::vector<Expr> index;
+  AccumulateOp op;
+  Expr value;
+  Expr factor;  // fma only
+  Expr guard;
+  bool atomic = false;
+};
+struct If {
+  Expr condition;  // scalar boolean
+  Stmt then_case, else_case;
+};
+// The buffer exists, with unspecified contents, in body. Up to 16 KiB on the stack (or in registers), else from the launcher.
+struct Alloc {
+  Buffer buffer;
+  Stmt body;
+};
+// Guards a data-dependent index. When every lane of condition holds, body runs; else the smallest position among the failing lanes is
+// recorded in the kernel's status (if smaller than what is there), and body does not run. After a failure, what the kernel's outputs hold
+// is unspecified.
+struct Check {
+  Expr condition;  // boolean
+  Expr position;   // i64, same lanes or scalar
+  std::string argument;  // the input tensor at fault, for the message
+  Stmt body;
+};
+struct Evaluate {  // for an intrinsic's effect
+  Expr value;
+};
+
+struct StmtNode {
+  std::variant<For, Block, Let, Store, Accumulate, If, Alloc, Check, Evaluate> value;
+};
+
+template <class T>
+const T* Stmt::as() const {
+  return node_ ? std::get_if<T>(&node_->value) : nullptr;
+}
+
+Stmt for_loop(Var v, Expr begin, Expr extent, ForKind kind, Stmt body);
+Stmt block(std::vector<Stmt> stmts);  // flattens nested blocks, drops absent statements; one statement is itself
+Stmt let(Var v, Expr value, Stmt body);
+Stmt store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard = {}, bool streaming = false);
+Stmt accumulate(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, Expr value, Expr factor = {}, Expr guard = {}, bool atomic = false);
+Stmt if_then(Expr condition, Stmt then_case, Stmt else_case = {});
+Stmt alloc(const Buffer& buffer, Stmt body);
+Stmt check(Expr condition, Expr position, std::string argument, Stmt body);
+Stmt evaluate(Expr value);
+
+// A kernel's scalar parameter with its declared inclusive range (absent: any value). The interpreter checks the range at entry.
+struct Scalar {
+  Var var;
+  Expr min, max;
+};
+
+struct Kernel {
+  std::string name;
+  std::vector<Scalar> scalars;
+  std::vector<Buffer> buffers;  // the parameters, in the order of the caller's pointers: roles in, out, inout
+  Stmt body;
+};
+
+const char* to_string(ForKind kind);
+const char* to_string(AccumulateOp op);
+
+}  // namespace gradloom::ir

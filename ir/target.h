@@ -1,0 +1,20 @@
+#pragma once
+// What a schedule may know of the machine it schedules for. Numbers, not names: a schedule never asks for a vendor.
+#include <cstdint>
+#include <string>
+
+namespace gradloom::ir {
+
+struct Target {
+  std::string name = "generic";  // for messages and keys: an ISA level such as "x86-64-v3", "x86-64-v4"
+  int vector_bytes = 16;         // of the widest vector register worth using
+  int vector_registers = 16;
+  bool hardware_scatter = false;  // vector gathers and scatters are instructions (AVX-512)
+  bool streaming_stores = true;   // stores that bypass the caches
+  int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 32 << 20;
+  int threads = 1;                // how many tasks a parallel loop should have at least
+
+  int lanes(int element_bytes) const { return vector_bytes / element_bytes; }
+};
+
+}  // namespace gradloom::ir

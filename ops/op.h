@@ -1,0 +1,140 @@
+#pragma once
+// What an op is: it checks a call, says what comes out, and writes the loop nest and its schedule. An op sees operand descriptors, never tensors.
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "ir/builder.h"
+#include "ir/schedule.h"
+#include "ir/target.h"
+#include "ops/dims.h"
+
+namespace gradloom {
+
+using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, std::vector<std::string>>;
+using Attributes = std::map<std::string, Attribute, std::less<>>;
+
+// One input of a call, as the op sees it.
+struct Operand {
+  bool present = false;
+  DType dtype = DType::f32;
+  Dims dims;
+  Dims strides;                // in elements, one a dim
+  const void* host = nullptr;  // the values of a shape-like input (shape, starts, ...; dense); other inputs may not be read
+};
+
+struct Request {
+  std::span<const Operand> inputs;   // in the schema's order; trailing optional ones may be missing
+  const Attributes& attributes;
+  uint32_t outputs_wanted = ~0u;     // bit o: output o is asked for
+  bool accumulate = false;           // add the gradient to what the outputs hold
+  const Operand& input(int i) const;  // an absent operand beyond the end
+};
+
+struct OutputInfo {
+  bool wanted = true;
+  DType dtype = DType::f32;
+  Dims dims;  // of what the caller gets; for an output whose size is found by the kernel: the capacity
+};
+
+// One buffer of the kernel: an operand seen through merged dims (an input that is dense over several axes needs one loop for them).
+struct View {
+  bool output = false;
+  int index = 0;  // of the input or output
+  DType dtype = DType::f32;
+  Dims dims;
+  Dims strides;  // in elements
+};
+
+// What checking one call gives: all that launching needs, and all that may change the code.
+struct Plan {
+  InlineVector<OutputInfo, 8> outputs;
+  InlineVector<View, 12> views;              // the kernel's buffers, in order
+  InlineVector<int64_t, 2 * max_rank> params;  // values for the kernel's own scalars (starts, ...): these do not change the code
+  InlineVector<int64_t, 4 * max_rank> key;     // what changes the code beyond dtypes, views and strategy (axis, steps, accumulate, ...)
+  int64_t bytes_read = 0, bytes_written = 0;   // compulsory traffic
+};
+
+// Where a kernel's scalar comes from at launch.
+struct ScalarSource {
+  enum Kind : uint8_t { param, dim, stride } kind;
+  int view = 0;   // dim, stride
+  int index = 0;  // of the param, or the axis
+};
+
+// Makes a kernel's buffers from a plan's views: dims are constants, or scalars "<buffer>_d0" in the any-shape kernel.
+class KernelFrame {
+ public:
+  KernelFrame(std::string name, const Plan& plan, bool any_shape, int64_t output_alignment);
+  ir::KernelBuilder builder;
+  // Views must be taken in order, each once, before the nest is written. A view of role out becomes inout when `inout`.
+  ir::Buffer view(int v, std::string name, bool inout = false);
+  // The scalar for plan.params[p], with its inclusive range.
+  ir::Expr param(int p, std::string name, ir::Expr min = {}, ir::Expr max = {});
+  bool any_shape() const { return any_shape_; }
+  const Plan& plan() const { return plan_; }
+  std::vector<ScalarSource> take_sources() { return std::move(sources_); }
+
+ private:
+  const Plan& plan_;
+  bool any_shape_;
+  int64_t output_alignment_;
+  std::vector<ScalarSource> sources_;
+};
+
+struct ArgumentSchema {
+  std::string name;
+  bool optional = false;
+  std::vector<DType> dtypes;
+  bool shape_like = false;  // host memory on every target; its values are read when the call is checked
+  std::string doc;          // one line: shape and meaning
+};
+struct AttributeSchema {
+  std::string name, type, doc;  // type: "int", "float", "string", "strings"
+};
+struct OpSchema {
+  std::string name;  // ORT's
+  std::string doc;   // one line
+  std::vector<ArgumentSchema> inputs, outputs;
+  std::vector<AttributeSchema> attributes;
+};
+
+class Op {
+ public:
+  virtual ~Op() = default;
+  virtual const OpSchema& schema() const = 0;
+
+  // Checks everything that can be told without reading device data. Throws Error naming op, argument, position, value and what was allowed.
+  virtual Plan check(const Request& request) const = 0;
+
+  // The strategies that serve this call, the one to use first. Every one computes the same bits. Strategy "direct" is the definition: the nest that
+  // the interpreter's result is measured by.
+  virtual std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const = 0;
+
+  // Writes the authored nest of a strategy (serial, scalar) into frame.builder.
+  virtual void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const = 0;
+
+  // Rewrites it for the target.
+  virtual void schedule(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target) const = 0;
+
+  // A failed Check: the error that the caller gets. `values` reads element i of input's data (only after a failure).
+  virtual Error explain(const Request& request, const Plan& plan, int64_t bad_position, const std::function<int64_t(int input, int64_t element)>& values) const = 0;
+
+  // Sizes found by the kernel: output dims after the run, from the outputs' data (host targets). Default: the plan's.
+  virtual void trim(Plan& plan, std::span<void* const> outputs) const;
+};
+
+// The registry: all ops of the library, by name.
+std::vector<const Op*> all_ops();
+const Op* find_op(std::string_view name);  // nullptr when there is none
+
+// Checks that every op shares: presence, dtype (Error naming what is allowed), no unknown attribute, no surplus input.
+void check_schema(const OpSchema& schema, const Request& request);
+int64_t int_attribute(const Request& request, std::string_view name, int64_t otherwise);
+// A shape-like input's values as i64 (int32 or int64 data), with the element count checked against `rank1` when asked.
+InlineVector<int64_t, max_rank> read_ints(const OpSchema& schema, const Request& request, int input);
+
+}  // namespace gradloom

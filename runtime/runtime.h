@@ -1,0 +1,121 @@
+#pragma once
+// The public interface: run an op by name, or compile it once and call the handle. Every function may be called from any thread; none throws
+// (constructors do) and none aborts: errors come back as Result.
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/stmt.h"
+#include "ops/op.h"
+#include "runtime/tensor.h"
+
+namespace gradloom {
+
+enum class TargetKind : uint8_t {
+  automatic,    // llvm where it is built in, else interpreter
+  llvm,
+  interpreter,  // the reference executor
+};
+
+// How far the order of summation may differ from the authored one. A kernel reports its level, never weaker than asked.
+enum class Determinism : uint8_t { sequential, run_to_run, relaxed };
+
+// Runs fn(i) for i in [0, n), on any threads; returns when all is done.
+using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t begin, int64_t end)>& fn)>;
+
+struct RuntimeOptions {
+  TargetKind target = TargetKind::automatic;
+  int threads = 0;            // 0: as many as this process may use
+  ParallelFor parallel_for;   // an embedder's pool instead of oneTBB's
+  std::string isa = "host";   // or a level such as "x86-64-v3", to mask what the host has
+  int64_t cache_bytes = int64_t{256} << 20;    // compiled code kept in memory
+  int64_t recycle_bytes = int64_t{1} << 30;    // output and scratch memory kept for reuse
+};
+
+struct RunOptions {
+  bool accumulate = false;        // add into the outputs given
+  std::string strategy;           // empty: chosen by shape
+  bool any_shape = false;         // the kernel that serves every shape of this rank
+  Determinism determinism = Determinism::sequential;
+};
+
+// What was done for a call: for tables and tests.
+struct KernelReport {
+  std::string op, strategy, target;
+  Determinism determinism = Determinism::sequential;
+  bool compiled = false;    // by this very call
+  double build_ms = 0;      // author, schedule, passes
+  double compile_ms = 0;    // LLVM
+  std::vector<std::string> schedule_trace;
+};
+
+struct Stats {
+  int64_t hits = 0, misses = 0, compiles = 0, launches = 0, evictions = 0, entries = 0, code_bytes = 0;
+  double compile_ms = 0;
+};
+
+class Runtime;
+
+// A compiled op for one set of dtypes and shapes. Cheap to copy; keeps its code alive.
+class Executable {
+ public:
+  Executable() = default;
+  // Checks the arguments (dtypes, dims, strides, overlap, shape-like values) and launches. Outputs that are absent tensors are not asked for,
+  // exactly as when compiled.
+  Result<std::monostate> operator()(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  const KernelReport& report() const;
+
+ private:
+  friend class Runtime;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// A user's own kernel, compiled. Arguments in the order of kernel.buffers and kernel.scalars.
+class KernelExecutable {
+ public:
+  KernelExecutable() = default;
+  // Constant dims are checked against the tensors'. Scalars: one 64-bit slot each. A failed Check gives Error(out_of_range).
+  Result<std::monostate> operator()(std::span<const Tensor> buffers, std::span<const int64_t> scalars = {}) const;
+
+ private:
+  friend class Runtime;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+class Runtime {
+ public:
+  explicit Runtime(RuntimeOptions options = {});
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  // Outputs from the recycling allocator, in the op's output order.
+  Result<std::vector<Tensor>> run(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes = {}, const RunOptions& options = {});
+  // Outputs into the caller's dense memory; an absent tensor: not asked for. Outputs of data-dependent size (BroadcastGradientArgs) give the tensors
+  // trimmed in place.
+  Result<std::monostate> run_into(std::string_view op, std::span<const Tensor> inputs, std::span<Tensor> outputs, const Attributes& attributes = {},
+                                  const RunOptions& options = {});
+  // A handle for hot loops; inputs' data other than shape-like ones is not read.
+  Result<Executable> compile(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes = {}, const RunOptions& options = {});
+  // An own loop nest: authored or scheduled; it is verified, lowered and compiled.
+  Result<KernelExecutable> compile(const ir::Kernel& kernel);
+
+  // The last call of this thread.
+  const KernelReport& last_report() const;
+  Stats stats() const;
+  void clear_cache();
+  int threads() const;
+  std::string target_name() const;  // "llvm x86-64-v3", "interpreter"
+  const ir::Target& target() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gradloom
