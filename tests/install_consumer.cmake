@@ -1,0 +1,13 @@
+# cmake -P script: BUILD_DIR, CONSUMER, CXX, LAUNCHER and FLAGS are given by the test.
+set(stage ${BUILD_DIR}/install_consumer)
+file(REMOVE_RECURSE ${stage})
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "failed (${status}): ${ARGN}\n${output}")
+  endif()
+endfunction()
+run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${stage}/prefix)
+run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${stage}/build -G Ninja -DCMAKE_PREFIX_PATH=${stage}/prefix -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_CXX_FLAGS=${FLAGS})
+run(${CMAKE_COMMAND} --build ${stage}/build)
+run(${stage}/build/consumer)
