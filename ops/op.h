@@ -1,7 +1,9 @@
 #pragma once
 // What an op is: it checks a call, says what comes out, and writes the loop nest and its schedule. An op sees operand descriptors, never tensors.
+#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -38,6 +40,8 @@ struct OutputInfo {
   bool wanted = true;
   DType dtype = DType::f32;
   Dims dims;  // of what the caller gets; for an output whose size is found by the kernel: the capacity
+  // Only the kernel's and trim's: the launcher gives dense memory for it and drops it after the call. Such outputs follow the schema's.
+  bool internal = false;
 };
 
 // One buffer of the kernel: an operand seen through merged dims (an input that is dense over several axes needs one loop for them).
@@ -48,6 +52,10 @@ struct View {
   Dims dims;
   Dims strides;  // in elements
 };
+
+// What of a view's strides an any-shape kernel's code depends on: 0 when dense, else one of four classes an axis (0, 1, -1, any other). The any-shape
+// key of a kernel holds each view's rank and this.
+int64_t stride_class(const View& view);
 
 // What checking one call gives: all that launching needs, and all that may change the code.
 struct Plan {
@@ -134,7 +142,15 @@ const Op* find_op(std::string_view name);  // nullptr when there is none
 // Checks that every op shares: presence, dtype (Error naming what is allowed), no unknown attribute, no surplus input.
 void check_schema(const OpSchema& schema, const Request& request);
 int64_t int_attribute(const Request& request, std::string_view name, int64_t otherwise);
-// A shape-like input's values as i64 (int32 or int64 data), with the element count checked against `rank1` when asked.
+// Error{code, "<op>: <what>"}.
+[[noreturn]] void refuse(const OpSchema& schema, ErrorCode code, const std::string& what);
+// "input 0 (dY)", for messages.
+std::string describe_input(const OpSchema& schema, int input);
+// A shape-like input's values as i64 (int32 or int64 data), read flat; at most max_rank of them.
 InlineVector<int64_t, max_rank> read_ints(const OpSchema& schema, const Request& request, int input);
+// A `shape` input: rank 1 or 2, read flat, no negative dim, and elements of `dtype` that fit in 2^63 - 1 bytes.
+Dims read_shape(const OpSchema& schema, const Request& request, int input, DType dtype);
+// An axis attribute or value in [-rank, rank - 1], wrapped. `what` names it in the message.
+int wrap_axis(const OpSchema& schema, int64_t axis, int rank, const std::string& what);
 
 }  // namespace gradloom

@@ -1,0 +1,14 @@
+#include "ops/registry.h"
+
+namespace gradloom {
+
+std::vector<const Op*> all_ops() { return {&slice_grad_op()}; }
+
+const Op* find_op(std::string_view name) {
+  static const std::vector<const Op*> ops = all_ops();
+  for (const Op* op : ops)
+    if (op->schema().name == name) return op;
+  return nullptr;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,13 @@
+#pragma once
+// One constant object an op; registry.cpp lists them.
+#include "ops/op.h"
+
+namespace gradloom {
+
+const Op& slice_grad_op();
+const Op& broadcast_gradient_args_op();
+const Op& broadcast_grad_op();
+const Op& gather_grad_op();
+const Op& gather_elements_grad_op();
+
+}  // namespace gradloom

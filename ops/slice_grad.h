@@ -1,0 +1,28 @@
+#pragma once
+// How SliceGrad sees a call after merging: shared by its check, its nest and its schedule.
+#include "ops/op.h"
+
+namespace gradloom {
+
+// One merged dim. A window writes dX at lo, lo + |step|, ...; with step < 0, dY is read from its end, so that writing always goes upwards.
+struct SliceDim {
+  int64_t dx = 1, dy = 1;  // extents
+  int64_t dy_stride = 0;
+  int64_t lo = 0;    // the lowest index written
+  int64_t step = 0;  // 0: the whole dim is copied; windows of one element have step 1
+};
+using SliceDims = InlineVector<SliceDim, max_rank>;
+
+// plan.key: accumulate, empty, then one step a dim. plan.params: lo of every window. plan.views: dY (unless empty), dX.
+struct SliceKey {
+  explicit SliceKey(const Plan& plan) : accumulate(plan.key[0] != 0), empty(plan.key[1] != 0) {
+    for (int i = 2; i < plan.key.size(); ++i) steps.push_back(plan.key[i]);
+  }
+  bool accumulate, empty;
+  InlineVector<int64_t, max_rank> steps;
+};
+
+void author_slice_grad(KernelFrame& frame, const ir::Target& target);
+void schedule_slice_grad(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
+
+}  // namespace gradloom
