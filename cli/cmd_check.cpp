@@ -1,0 +1,103 @@
+// `gradloom check`: calls ops as cases say and compares.
+#include <fmt/format.h>
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/cases.h"
+#include "cli/command.h"
+
+namespace gradloom::cli {
+namespace {
+
+struct CheckOptions {
+  std::vector<std::string> paths, skip;
+  ServeOptions serve;
+};
+
+bool matches(const std::string& pattern, const cases::Case& c) {
+  return fnmatch(pattern.c_str(), c.name.c_str(), 0) == 0 || fnmatch(pattern.c_str(), c.op.c_str(), 0) == 0;
+}
+
+// A call that is refused, or an op that is not there, lacks no strategy: the case says what must come of it.
+bool lacks_strategy(const Runtime& runtime, const cases::Case& c, const std::string& strategy) {
+  try {
+    const std::vector<std::string> offered = find_op(c.op) ? find_op(c.op)->strategies(cases::plan_of(c), runtime.target()) : std::vector{strategy};
+    return std::find(offered.begin(), offered.end(), strategy) == offered.end();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// A line that is rewritten in place, on a terminal only.
+class Progress {
+ public:
+  explicit Progress(size_t total) : total_(total), shown_(isatty(STDERR_FILENO) != 0) {}
+  void step(size_t done) const {
+    if (shown_) fmt::print(stderr, "\r{}/{}", done, total_);
+  }
+  void clear() const {
+    if (shown_) fmt::print(stderr, "\r\x1b[K");
+  }
+
+ private:
+  size_t total_;
+  bool shown_;
+};
+
+int check(const CheckOptions& options) {
+  std::vector<cases::Case> all;
+  try {
+    for (const auto& file : cases::find_cases(options.paths)) all.push_back(cases::read_case(file));
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+  if (all.empty()) throw UsageError(fmt::format("no case in {}, expected .json files", fmt::join(options.paths, ", ")));
+
+  Runtime runtime(options.serve.runtime());
+  const std::string target = options.serve.target != "automatic" ? options.serve.target : built_with_llvm() ? "llvm" : "interpreter";
+  const RunOptions run = options.serve.run();
+  int64_t passed = 0, failed = 0, skipped = 0;
+  const Progress progress(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const cases::Case& c = all[i];
+    progress.step(i);
+    const bool skip = std::any_of(options.skip.begin(), options.skip.end(), [&](const std::string& pattern) { return matches(pattern, c); });
+    if (skip || (!run.strategy.empty() && lacks_strategy(runtime, c, run.strategy))) {
+      ++skipped;
+      continue;
+    }
+    const auto what = cases::failure(runtime, c, target, run);
+    if (what) {
+      progress.clear();
+      fmt::print("FAIL {}: {}\n", c.name, *what);
+    }
+    ++(what ? failed : passed);
+  }
+  progress.clear();
+  if (skipped > 0) fmt::print("{} skipped\n", skipped);
+  const Stats stats = runtime.stats();
+  fmt::print("{}: {} kernels compiled, {} launched\n", runtime.target_name(), stats.compiles, stats.launches);
+  fmt::print("{} passed, {} failed\n", passed, failed);
+  return failed == 0 ? 0 : exit_failure;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, int& status) {
+  auto options = std::make_shared<CheckOptions>();
+  CLI::App* command = app.add_subcommand("check", "Run cases and compare with what they expect");
+  command->add_option("path", options->paths, "case files, or folders of them (tests/golden/FORMAT.md describes them)")->required();
+  command->add_option("--skip", options->skip, "leave out cases whose name or op matches, such as 'GRU*'")->allow_extra_args(false);
+  options->serve.add_to(*command);
+  command->footer(
+      "One line a case that fails. Cases whose op does not offer --strategy for their shape are skipped.\n"
+      "Exit code: 0 all passed, 1 some failed, 2 wrong usage.\n"
+      "Examples:\n  gradloom check tests/golden --target interpreter\n  gradloom check tests/golden --target llvm --threads 2 --skip 'GRU*'\n"
+      "  gradloom check tests/golden/gather_grad__embedding.json --strategy direct --any-shape");
+  command->callback([options, &status] { status = check(*options); });
+}
+
+}  // namespace gradloom::cli

@@ -1,0 +1,34 @@
+#include "cli/command.h"
+
+namespace gradloom::cli {
+
+bool built_with_llvm() {
+#ifdef GRADLOOM_WITH_LLVM
+  return true;
+#else
+  return false;
+#endif
+}
+
+void ServeOptions::add_to(CLI::App& app) {
+  app.add_option("--target", target, "interpreter or llvm")->check(CLI::IsMember({"automatic", "interpreter", "llvm"}))->capture_default_str();
+  app.add_option("--strategy", strategy, "the op's strategy (see `gradloom ops`); chosen by shape when not given");
+  app.add_flag("--any-shape", any_shape, "use the kernel that serves every shape of the rank");
+  app.add_option("--threads", threads, "threads to run on; 0: as many as this process may use")->check(CLI::Range(0, 1024));
+}
+
+RuntimeOptions ServeOptions::runtime() const {
+  RuntimeOptions options;
+  options.target = target == "interpreter" ? TargetKind::interpreter : target == "llvm" ? TargetKind::llvm : TargetKind::automatic;
+  options.threads = threads;
+  return options;
+}
+
+RunOptions ServeOptions::run() const {
+  RunOptions options;
+  options.strategy = strategy;
+  options.any_shape = any_shape;
+  return options;
+}
+
+}  // namespace gradloom::cli

@@ -1,0 +1,35 @@
+#pragma once
+// The commands of `gradloom`, one file each. Each adds its subcommand to the app and sets `status` (the exit code) when it runs.
+#include <CLI/CLI.hpp>
+#include <stdexcept>
+#include <string>
+
+#include "runtime/runtime.h"
+
+namespace gradloom::cli {
+
+void add_check(CLI::App& app, int& status);
+void add_run(CLI::App& app, int& status);
+
+// A wrong argument that the parser cannot see: one line, exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+inline constexpr int exit_failure = 1, exit_usage = 2;
+
+// The options that choose how a call is served, shared by several commands.
+struct ServeOptions {
+  std::string target = "automatic";
+  std::string strategy;
+  bool any_shape = false;
+  int threads = 0;
+
+  void add_to(CLI::App& app);
+  RuntimeOptions runtime() const;
+  RunOptions run() const;
+};
+bool built_with_llvm();
+
+}  // namespace gradloom::cli

@@ -1,0 +1,141 @@
+// Comparing a call's outputs with a case's.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "cli/cases.h"
+#include "ir/scalar_math.h"
+
+namespace gradloom::cases {
+namespace {
+
+uint64_t bits_at(const Tensor& dense, int64_t position) {
+  const int bytes = size_of(dense.dtype());
+  uint64_t bits = 0;
+  std::memcpy(&bits, static_cast<const char*>(dense.data()) + position * bytes, bytes);
+  return bits;
+}
+
+std::string position_text(const Dims& dims, int64_t position) {
+  Dims index;
+  index.resize(dims.size());
+  for (int d = dims.size() - 1; d >= 0; --d) {
+    index[d] = position % dims[d];
+    position /= dims[d];
+  }
+  return to_string(index);
+}
+
+bool equal_values(double got, double want) { return got == want || (std::isnan(got) && std::isnan(want)); }
+
+bool within(double got, double want, double rtol, double atol) {
+  if (equal_values(got, want)) return true;
+  return std::isfinite(got) && std::isfinite(want) && std::abs(got - want) <= atol + rtol * std::abs(want);
+}
+
+std::vector<Operand> operands_of(const std::vector<Tensor>& inputs) {
+  std::vector<Operand> operands;
+  for (const Tensor& t : inputs) operands.push_back({t.present(), t.dtype(), t.dims(), t.strides(), t.data()});
+  return operands;
+}
+
+}  // namespace
+
+double element_value(const Tensor& dense, int64_t position) { return ir::double_from_bits(dense.dtype(), bits_at(dense, position)); }
+
+std::string element_text(const Tensor& dense, int64_t position) {
+  const uint64_t bits = bits_at(dense, position);
+  switch (dense.dtype()) {
+    case DType::boolean:
+      return bits == 0 ? "false" : bits == 1 ? "true" : fmt::format("the byte {}", bits);
+    case DType::u64:
+      return fmt::format("{}", bits);
+    case DType::f16:
+    case DType::bf16:
+      return fmt::format("{:.5g}", ir::double_from_bits(dense.dtype(), bits));
+    case DType::f32:
+      return fmt::format("{}", static_cast<float>(ir::double_from_bits(dense.dtype(), bits)));
+    case DType::f64:
+      return fmt::format("{}", ir::double_from_bits(dense.dtype(), bits));
+    default:
+      return fmt::format("{}", ir::int_from_bits(dense.dtype(), bits));
+  }
+}
+
+std::optional<std::string> difference(const Tensor& got, const Tensor& want, double rtol, double atol) {
+  if (got.dtype() != want.dtype()) return fmt::format("dtype: got {}, want {}", onnx_name(got.dtype()), onnx_name(want.dtype()));
+  if (!(got.dims() == want.dims())) return fmt::format("shape: got {}, want {}", to_string(got.dims()), to_string(want.dims()));
+  const int64_t count = want.elements();
+  for (int64_t i = 0; i < count; ++i) {
+    const bool same = is_float(want.dtype()) ? within(element_value(got, i), element_value(want, i), rtol, atol) : bits_at(got, i) == bits_at(want, i);
+    if (!same) return fmt::format("position {}: got {}, want {}", position_text(want.dims(), i), element_text(got, i), element_text(want, i));
+  }
+  return std::nullopt;
+}
+
+double largest_error(const Tensor& got, const Tensor& want) {
+  double largest = 0;
+  if (got.dtype() != want.dtype() || !(got.dims() == want.dims())) return std::numeric_limits<double>::infinity();
+  for (int64_t i = 0; i < want.elements(); ++i) {
+    const double g = element_value(got, i), w = element_value(want, i);
+    if (equal_values(g, w)) continue;
+    const double error = std::abs(g - w) / std::max(1.0, std::abs(w));
+    largest = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(largest, error);
+  }
+  return largest;
+}
+
+Result<std::vector<Tensor>> call(Runtime& runtime, const Case& c, const RunOptions& options) {
+  const bool all_wanted = std::all_of(c.outputs.begin(), c.outputs.end(), [](const Tensor& t) { return t.present(); });
+  if (all_wanted) {
+    auto outputs = runtime.run(c.op, c.inputs, c.attributes, options);
+    if (outputs && !c.error && outputs.value().size() > c.outputs.size()) outputs.value().resize(c.outputs.size());
+    return outputs;
+  }
+  std::vector<Tensor> outputs;
+  for (const Tensor& want : c.outputs) {
+    outputs.push_back(want.present() ? Tensor::empty(want.dtype(), want.dims()) : Tensor());
+    if (want.present() && want.elements() > 0) std::memset(outputs.back().data(), 0xff, want.elements() * size_of(want.dtype()));  // what is not written shows
+  }
+  auto done = runtime.run_into(c.op, c.inputs, outputs, c.attributes, options);
+  if (!done) return done.error();
+  return outputs;
+}
+
+Plan plan_of(const Case& c) {
+  const Op* op = find_op(c.op);
+  if (!op) throw Error(ErrorCode::unsupported, fmt::format("op {} is not there", c.op));
+  const std::vector<Operand> operands = operands_of(c.inputs);
+  const Request request{operands, c.attributes};
+  check_schema(op->schema(), request);
+  return op->check(request);
+}
+
+std::optional<std::string> failure(Runtime& runtime, const Case& c, std::string_view target, const RunOptions& options) {
+  const auto result = call(runtime, c, options);
+  if (c.error) {
+    if (result) return fmt::format("no error, want error {}", to_string(*c.error));
+    if (result.error().code() != *c.error)
+      return fmt::format("got error {} ({}), want error {}", to_string(result.error().code()), result.error().what(), to_string(*c.error));
+    return std::nullopt;
+  }
+  if (!result) return fmt::format("got error {} ({}), want outputs", to_string(result.error().code()), result.error().what());
+  const KernelReport& report = runtime.last_report();
+  if (!report.target.starts_with(target)) return fmt::format("answered by target {}, want {}", report.target, target);
+  if (!options.strategy.empty() && report.strategy != options.strategy)
+    return fmt::format("answered by strategy {}, want {}", report.strategy, options.strategy);
+  const std::vector<Tensor>& outputs = result.value();
+  if (outputs.size() != c.outputs.size()) return fmt::format("got {} outputs, want {}", outputs.size(), c.outputs.size());
+  const bool exact = c.exact_on(target);
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (!c.outputs[o].present()) continue;
+    if (!outputs[o].present()) return fmt::format("output {} is absent", o);
+    if (auto what = difference(outputs[o], c.outputs[o], exact ? 0 : c.rtol, exact ? 0 : c.atol)) return fmt::format("output {} {}", o, *what);
+  }
+  return std::nullopt;
+}
+
+}  // namespace gradloom::cases

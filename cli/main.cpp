@@ -1,0 +1,45 @@
+// gradloom: try, check, look into and time the library from a shell.
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "cli/command.h"
+
+namespace {
+
+int fail(int status, const std::string& message) {
+  std::string line = message.substr(0, message.find_last_not_of('\n') + 1);
+  for (char& c : line)
+    if (c == '\n') c = ' ';
+  fmt::print(stderr, "gradloom: {}\n", line);
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace gradloom;
+  int status = 0;
+  CLI::App app("gradloom compiles gradient ops at run time.", "gradloom");
+  app.set_version_flag("--version", "gradloom " GRADLOOM_VERSION);
+  app.require_subcommand(1);
+  app.footer("Examples:\n  gradloom ops\n  gradloom check tests/golden --target llvm --skip 'GRU*'\n  gradloom COMMAND --help");
+  cli::add_check(app, status);
+  cli::add_run(app, status);
+  try {
+    app.parse(argc, argv);
+    return status;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    const auto chosen = app.get_subcommands();
+    return fail(cli::exit_usage, fmt::format("{} (see `gradloom {}--help`)", error.what(), chosen.empty() ? "" : chosen[0]->get_name() + " "));
+  } catch (const cli::UsageError& error) {
+    return fail(cli::exit_usage, error.what());
+  } catch (const Error& error) {
+    return fail(cli::exit_failure, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(cli::exit_failure, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(cli::exit_failure, error.what());
+  }
+}

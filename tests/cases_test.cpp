@@ -1,0 +1,116 @@
+// The case reader and the comparison: what they refuse, and what they call different.
+#include "cli/cases.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "ir/scalar_math.h"
+
+namespace gradloom {
+namespace {
+
+class CaseFile : public testing::Test {
+ protected:
+  std::filesystem::path write(const std::string& text) {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    file_ = std::filesystem::path(testing::TempDir()) / (std::string("case_") + info->name() + ".json");
+    std::ofstream(file_) << text;
+    return file_;
+  }
+  std::string refusal(const std::string& text) {
+    try {
+      cases::read_case(write(text));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      const std::string message = error.what();
+      EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+      return message;
+    }
+    return "no error";
+  }
+  void TearDown() override { std::filesystem::remove(file_); }
+  std::filesystem::path file_;
+};
+
+Tensor floats(const Dims& dims, std::vector<float> values) {
+  Tensor t = Tensor::empty(DType::f32, dims);
+  std::copy(values.begin(), values.end(), static_cast<float*>(t.data()));
+  return t;
+}
+
+TEST_F(CaseFile, ReadsEveryPart) {
+  const cases::Case c = cases::read_case(write(R"({"name":"a/b","op":"Op","attributes":{"i":3,"f":0.5,"s":"x","l":["p","q"]},
+    "inputs":[{"dtype":"float16","shape":[2,2],"tile":[1,"inf",-2]},null,{"dtype":"uint64","shape":[1],"data":[18446744073709551615]},
+              {"dtype":"bool","shape":[2],"data":[false,true]},{"dtype":"float32","shape":[],"data":["nan"]},{"dtype":"int64","shape":[0,4],"data":[]}],
+    "outputs":[null,{"dtype":"int8","shape":[1],"data":[-1]}],"tolerance":{"rtol":0.25,"atol":0.5},"exact":["llvm"]})"));
+  EXPECT_EQ(c.name, "a/b");
+  EXPECT_EQ(std::get<int64_t>(c.attributes.at("i")), 3);
+  EXPECT_EQ(std::get<double>(c.attributes.at("f")), 0.5);
+  EXPECT_EQ(std::get<std::string>(c.attributes.at("s")), "x");
+  EXPECT_EQ(std::get<std::vector<std::string>>(c.attributes.at("l")), (std::vector<std::string>{"p", "q"}));
+  ASSERT_EQ(c.inputs.size(), 6u);
+  EXPECT_EQ(cases::element_text(c.inputs[0], 1), "inf");
+  EXPECT_EQ(cases::element_text(c.inputs[0], 2), "-2");
+  EXPECT_EQ(cases::element_text(c.inputs[0], 3), "1");
+  EXPECT_FALSE(c.inputs[1].present());
+  EXPECT_EQ(cases::element_text(c.inputs[2], 0), "18446744073709551615");
+  EXPECT_EQ(cases::element_text(c.inputs[3], 1), "true");
+  EXPECT_TRUE(std::isnan(cases::element_value(c.inputs[4], 0)));
+  EXPECT_EQ(c.inputs[5].elements(), 0);
+  EXPECT_TRUE(c.inputs[5].present());
+  EXPECT_FALSE(c.outputs[0].present());
+  EXPECT_EQ(cases::element_text(c.outputs[1], 0), "-1");
+  EXPECT_EQ(c.rtol, 0.25);
+  EXPECT_EQ(c.atol, 0.5);
+  EXPECT_TRUE(c.exact_on("llvm"));
+  EXPECT_FALSE(c.exact_on("interpreter"));
+}
+
+TEST_F(CaseFile, RefusesWhatIsNoCase) {
+  EXPECT_NE(refusal("{").find("expected a case in JSON"), std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a"})").find("\"op\""), std::string::npos);
+  const std::string tail = R"("outputs":[],"tolerance":{"rtol":0,"atol":0}})";
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"complex","shape":[1],"data":[1]}],)" + tail).find("\"complex\""), std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":[2],"data":[1]}],)" + tail).find("has 1 values, expected 2"), std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":[1],"data":[1.5]}],)" + tail).find("expected an integer"), std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":[-1],"data":[]}],)" + tail).find("a dim is -1"), std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[],"error":"bad"})").find("none of the error codes"), std::string::npos);
+}
+
+TEST(FindCases, RefusesAPathThatIsNotThere) { EXPECT_THROW(cases::find_cases({"/no/such/folder"}), Error); }
+
+TEST(Difference, NamesTheFirstPosition) {
+  const Tensor want = floats({2, 2}, {1, 2, 3, 4});
+  EXPECT_EQ(cases::difference(floats({2, 2}, {1, 2, 5, 6}), want, 0, 0), "position [1,0]: got 5, want 3");
+  EXPECT_EQ(cases::difference(floats({4}, {1, 2, 3, 4}), want, 0, 0), "shape: got [4], want [2,2]");
+  EXPECT_EQ(cases::difference(Tensor::empty(DType::f64, {2, 2}), want, 0, 0), "dtype: got float64, want float32");
+  EXPECT_EQ(cases::difference(want, want, 0, 0), std::nullopt);
+}
+
+TEST(Difference, KeepsToTheTolerance) {
+  const Tensor want = floats({2}, {100, -100});
+  EXPECT_EQ(cases::difference(floats({2}, {101, -101}), want, 0.01, 0), std::nullopt);
+  EXPECT_NE(cases::difference(floats({2}, {101.5, -100}), want, 0.01, 0), std::nullopt);
+  EXPECT_EQ(cases::difference(floats({2}, {101.5, -100}), want, 0.01, 0.5), std::nullopt);
+  EXPECT_NE(cases::difference(floats({2}, {std::nextafter(100.0f, 200.0f), -100}), want, 0, 0), std::nullopt);
+}
+
+TEST(Difference, SpecialValues) {
+  const float nan = NAN, inf = INFINITY;
+  EXPECT_EQ(cases::difference(floats({4}, {nan, inf, -inf, -0.0f}), floats({4}, {nan, inf, -inf, 0.0f}), 0, 0), std::nullopt);
+  EXPECT_NE(cases::difference(floats({1}, {nan}), floats({1}, {1}), 1, 1), std::nullopt);
+  EXPECT_NE(cases::difference(floats({1}, {1}), floats({1}, {nan}), 1, 1), std::nullopt);
+  EXPECT_NE(cases::difference(floats({1}, {1e30f}), floats({1}, {inf}), 1, 1), std::nullopt);
+  EXPECT_NE(cases::difference(floats({1}, {-inf}), floats({1}, {inf}), 1, 1), std::nullopt);
+}
+
+TEST(LargestError, IsRelativeAboveOne) {
+  EXPECT_DOUBLE_EQ(cases::largest_error(floats({3}, {1, 100, 0.5}), floats({3}, {1, 200, 0.25})), 0.5);
+  EXPECT_EQ(cases::largest_error(floats({1}, {NAN}), floats({1}, {NAN})), 0);
+  EXPECT_TRUE(std::isinf(cases::largest_error(floats({1}, {NAN}), floats({1}, {1}))));
+}
+
+}  // namespace
+}  // namespace gradloom

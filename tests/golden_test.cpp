@@ -1,0 +1,71 @@
+// The cases in golden/, each on each target that is built in: what the real ORT kernels gave, or what a user would expect where they fail.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "cli/cases.h"
+
+namespace gradloom {
+namespace {
+
+// Ops whose cases are here before the op is. The day an op arrives, its cases fail here until it leaves this list.
+const std::set<std::string> not_yet_there{"GRUTraining", "GRUGrad"};
+
+struct Parameter {
+  std::filesystem::path file;
+  std::string target;
+};
+
+std::vector<Parameter> parameters() {
+  std::vector<Parameter> all;
+  for (const auto& file : cases::find_cases({GRADLOOM_TEST_DIR "/golden"})) {
+    all.push_back({file, "interpreter"});
+#ifdef GRADLOOM_WITH_LLVM
+    all.push_back({file, "llvm"});
+#endif
+  }
+  return all;
+}
+
+std::string name_of(const testing::TestParamInfo<Parameter>& info) {
+  std::string name = info.param.file.stem().string() + "_" + info.param.target;
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+  return name;
+}
+
+class Golden : public testing::TestWithParam<Parameter> {
+ protected:
+  static RuntimeOptions options(const std::string& target) {
+    RuntimeOptions options;
+    options.target = target == "llvm" ? TargetKind::llvm : TargetKind::interpreter;
+    options.threads = 2;
+    return options;
+  }
+};
+
+TEST_P(Golden, GivesWhatTheCaseSays) {
+  const cases::Case c = cases::read_case(GetParam().file);
+  Runtime runtime(options(GetParam().target));
+  if (not_yet_there.contains(c.op)) {
+    const auto outputs = runtime.run(c.op, c.inputs, c.attributes);
+    ASSERT_FALSE(outputs.ok()) << c.op << " has arrived: take it off not_yet_there";
+    EXPECT_EQ(outputs.error().code(), ErrorCode::unsupported) << outputs.error().what();
+    return;
+  }
+  EXPECT_EQ(cases::failure(runtime, c, GetParam().target).value_or(""), "") << c.name << " (" << c.source << ")";
+}
+
+TEST_P(Golden, AnyShapeKernelGivesTheSame) {
+  const cases::Case c = cases::read_case(GetParam().file);
+  if (not_yet_there.contains(c.op)) GTEST_SKIP() << c.op << " is not there yet";
+  Runtime runtime(options(GetParam().target));
+  EXPECT_EQ(cases::failure(runtime, c, GetParam().target, {.any_shape = true}).value_or(""), "") << c.name << " (" << c.source << ")";
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Golden, testing::ValuesIn(parameters()), name_of);
+
+}  // namespace
+}  // namespace gradloom
