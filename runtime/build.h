@@ -1,0 +1,58 @@
+#pragma once
+// From a checked call to IR: the one place that authors, schedules and lowers. Used by the Runtime, the command and the tests.
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/stmt.h"
+#include "ir/target.h"
+#include "ops/op.h"
+#include "runtime/tensor.h"
+
+namespace gradloom {
+
+inline constexpr int max_inputs = 16;
+
+// The operand descriptors of a call's tensors. Shape-like inputs give the op their values: dense and aligned, copied first when the tensor's are not.
+class Operands {
+ public:
+  // Throws Error(invalid_argument) for more than max_inputs.
+  Operands(const OpSchema& schema, std::span<const Tensor> inputs);
+  Operands(const Operands&) = delete;
+  Operands& operator=(const Operands&) = delete;
+  std::span<const Operand> span() const { return {operands_.data(), static_cast<size_t>(operands_.size())}; }
+  // Valid as long as this and the attributes are.
+  Request request(const Attributes& attributes, uint32_t outputs_wanted = ~0u, bool accumulate = false) const {
+    return {.inputs = span(), .attributes = attributes, .outputs_wanted = outputs_wanted, .accumulate = accumulate};
+  }
+
+ private:
+  InlineVector<Operand, max_inputs> operands_;
+  std::vector<std::vector<int64_t>> copies_;  // 8-byte aligned
+};
+
+struct BuiltKernel {
+  ir::Kernel authored, scheduled, lowered;
+  std::vector<ScalarSource> sources;  // where each of the kernel's scalars comes from
+  std::vector<std::string> trace;     // of the schedule
+  double ms = 0;
+};
+
+// Throws whatever the op, the schedule and the passes throw. `output_alignment`: bytes, of every output's first element.
+BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape, int64_t output_alignment,
+                         bool accumulate);
+// Only the authored nest and its sources.
+BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape, int64_t output_alignment,
+                          bool accumulate);
+
+// `wanted` when it is one that serves the call, the first of those that do when `wanted` is empty; else throws Error(invalid_argument) listing them.
+std::string choose_strategy(const Op& op, const Plan& plan, const std::string& wanted, const ir::Target& target);
+
+// The values of a kernel's scalars for one call.
+void fill_scalars(const Plan& plan, std::span<const ScalarSource> sources, int64_t* scalars);
+
+// Element `index` (row-major) of an integer tensor. Throws Error(internal) beyond its elements.
+int64_t integer_element(const Tensor& tensor, int64_t index);
+
+}  // namespace gradloom

@@ -1,0 +1,38 @@
+#ifndef DLPACK_DLPACK_H_
+#define DLPACK_DLPACK_H_
+// The DLPack ABI (version 0.x structures, which all producers speak), written from the public specification at
+// https://dmlc.github.io/dlpack/latest/c_api.html. The guard is that of the official header, so that an embedder may include either one first.
+#include <stdint.h>
+
+typedef enum { kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3 } DLDeviceType;
+
+typedef struct {
+  DLDeviceType device_type;
+  int32_t device_id;
+} DLDevice;
+
+typedef enum { kDLInt = 0U, kDLUInt = 1U, kDLFloat = 2U, kDLOpaqueHandle = 3U, kDLBfloat = 4U, kDLComplex = 5U, kDLBool = 6U } DLDataTypeCode;
+
+typedef struct {
+  uint8_t code;  // a DLDataTypeCode
+  uint8_t bits;  // of one lane
+  uint16_t lanes;
+} DLDataType;
+
+typedef struct {
+  void* data;
+  DLDevice device;
+  int32_t ndim;
+  DLDataType dtype;
+  int64_t* shape;
+  int64_t* strides;      // in elements; null: dense, row-major
+  uint64_t byte_offset;  // from data to element [0, ..., 0]
+} DLTensor;
+
+typedef struct DLManagedTensor {
+  DLTensor dl_tensor;
+  void* manager_ctx;
+  void (*deleter)(struct DLManagedTensor* self);  // may be null
+} DLManagedTensor;
+
+#endif

@@ -1,0 +1,53 @@
+#pragma once
+// Memory for outputs and scratch that is kept for reuse: a fresh large buffer costs more in page faults than most kernels take to run.
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+namespace gradloom {
+
+// Blocks are 64-byte aligned. Those up to small_bytes come from a per-thread cache that all recyclers share, and count towards no budget; larger ones are kept
+// in size classes up to the budget, the ones least recently returned going first. Thread-safe. Blocks may outlive the object that owns it only through the
+// shared_ptr that their owners hold.
+class Recycler {
+ public:
+  static constexpr int64_t small_bytes = 4096;
+  static constexpr int64_t huge_page_bytes = int64_t{2} << 20;
+
+  explicit Recycler(int64_t budget_bytes) : budget_(budget_bytes) {}
+  ~Recycler();
+  Recycler(const Recycler&) = delete;
+  Recycler& operator=(const Recycler&) = delete;
+
+  // The one behind Tensor::empty; it is never destroyed.
+  static const std::shared_ptr<Recycler>& process_wide();
+
+  void* allocate(int64_t bytes);  // bytes > 0; throws Error(resource_exhausted)
+  void* try_allocate(int64_t bytes) noexcept;  // null when there is none
+  void release(void* data, int64_t bytes) noexcept;
+  int64_t kept_bytes() const;  // large blocks waiting for reuse
+
+ private:
+  struct Block {
+    void* data;
+    int64_t bytes;
+  };
+  using Blocks = std::list<Block>;  // least recently returned first
+  void* reuse(int64_t block_bytes) noexcept;
+  Blocks take_until(int64_t kept) noexcept;
+  static void free_all(const Blocks& blocks) noexcept;
+
+  const int64_t budget_;
+  mutable std::mutex mutex_;
+  int64_t kept_ = 0;
+  Blocks blocks_;
+  std::unordered_map<int64_t, std::deque<Blocks::iterator>> by_size_;  // the same order
+};
+
+// The bytes that a request of a size really takes.
+int64_t recycler_block_bytes(int64_t bytes);
+
+}  // namespace gradloom
