@@ -2,7 +2,7 @@
 
 namespace gradloom {
 
-std::vector<const Op*> all_ops() { return {&slice_grad_op()}; }
+std::vector<const Op*> all_ops() { return {&slice_grad_op(), &gather_grad_op(), &gather_elements_grad_op()}; }
 
 const Op* find_op(std::string_view name) {
   static const std::vector<const Op*> ops = all_ops();

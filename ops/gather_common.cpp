@@ -1,0 +1,157 @@
+#include "ops/gather_common.h"
+
+#include <fmt/format.h>
+
+#include "ops/merge_dims.h"
+
+namespace gradloom {
+namespace {
+
+enum DimRole : int { outer_role, middle_role, inner_role };
+
+// Every axis of dY's: `full` is dX's extent (the middle ones' own). a is dY, b indices.
+LoopDims loop_dims(const GatherOperands& o, bool varying) {
+  LoopDims dims;
+  const int index_rank = varying ? 1 : o.indices.dims.size();
+  for (int d = 0; d < o.dy.dims.size(); ++d) {
+    const int role = d < o.axis ? outer_role : d < o.axis + index_rank ? middle_role : inner_role;
+    LoopDim dim{.role = role, .full = o.dy.dims[d], .extent = o.dy.dims[d], .stride_a = o.dy.strides[d]};
+    if (varying || role == middle_role) dim.stride_b = o.indices.strides[varying ? d : d - o.axis];
+    if (role != middle_role) dim.full = o.shape[role == outer_role ? d : d - index_rank + 1];
+    dims.push_back(dim);
+  }
+  return dims;
+}
+
+}  // namespace
+
+GatherRoles gather_roles(const Plan& plan) {
+  const auto& k = plan.key;
+  return {.accumulate = k[0] != 0,
+          .empty = k[1] != 0,
+          .varying = k[2] != 0,
+          .outer = static_cast<int>(k[3]),
+          .middle = static_cast<int>(k[4]),
+          .inner = static_cast<int>(k[5]),
+          .shorter = static_cast<uint32_t>(k[6]),
+          .index_input = static_cast<int>(k[7])};
+}
+
+Plan gather_plan(const GatherOperands& o, bool varying, bool accumulate, int index_input) {
+  const DType dtype = o.dy.dtype;
+  const int64_t size = size_of(dtype), written = element_count(o.shape), read = element_count(o.dy.dims), indices = element_count(o.indices.dims);
+  const int64_t extent = o.shape[o.axis];
+  Plan plan;
+  plan.outputs.push_back({.dtype = dtype, .dims = o.shape});
+  plan.bytes_written = written * size;
+  if (read == 0 || written == 0) {
+    plan.key = {accumulate, 1, varying, 0, 0, 0, 0, index_input};
+    plan.views.push_back({.output = true, .dtype = dtype, .dims = {written}, .strides = {1}});
+    if (accumulate) plan.bytes_written = 0;
+    return plan;
+  }
+  plan.bytes_read = read * size + indices * size_of(o.indices.dtype) + (accumulate ? written * size : 0);
+
+  View index{.index = index_input, .dtype = o.indices.dtype}, dy{.index = index_input == 1 ? 2 : 0, .dtype = dtype}, dx{.output = true, .dtype = dtype};
+  const auto middle_dim = [&](int64_t k, int64_t dy_stride, int64_t index_stride) {
+    dy.dims.push_back(k), dy.strides.push_back(dy_stride);
+    index.dims.push_back(k), index.strides.push_back(index_stride);
+  };
+  int counts[3] = {0, 0, 0};
+  uint32_t shorter = 0;
+  // The middle comes right after the outer dims even where all of its own vanished.
+  const auto begin_middle = [&] {
+    if (counts[middle_role] != 0) return;
+    middle_dim(1, 1, 1);
+    ++counts[middle_role];
+    dx.dims.push_back(extent);
+  };
+  for (const LoopDim& d : merge_dims(loop_dims(o, varying))) {
+    if (d.role == inner_role) begin_middle();
+    if (d.role == middle_role) {
+      middle_dim(d.extent, d.stride_a, d.stride_b);
+      if (counts[middle_role]++ == 0) dx.dims.push_back(extent);
+      continue;
+    }
+    if (d.full != d.extent) shorter |= 1u << (counts[outer_role] + counts[inner_role]);
+    ++counts[d.role];
+    dy.dims.push_back(d.extent), dy.strides.push_back(d.stride_a);
+    if (varying) index.dims.push_back(d.extent), index.strides.push_back(d.stride_b);
+    dx.dims.push_back(d.full);
+  }
+  begin_middle();
+  dx.strides = dense_strides(dx.dims);
+  plan.key = {accumulate, 0, varying, counts[outer_role], counts[middle_role], counts[inner_role], shorter, index_input};
+  plan.views.push_back(index);
+  plan.views.push_back(dy);
+  plan.views.push_back(dx);
+  return plan;
+}
+
+GatherFrame::GatherFrame(KernelFrame& frame, const GatherRoles& r) : roles(r), b(frame.builder) {
+  if (!r.empty) {
+    indices = frame.view(0, "indices");
+    dy = frame.view(1, "dY");
+  }
+  dx = frame.view(r.empty ? 0 : 2, "dX", r.accumulate);
+  sum = accumulator_of(dx->dtype);
+}
+
+std::vector<ir::Expr> GatherFrame::outer_dims(const ir::Buffer& buffer) const { return {buffer->dims.begin(), buffer->dims.begin() + roles.outer}; }
+std::vector<ir::Expr> GatherFrame::middle_dims() const {
+  return {dy->dims.begin() + roles.outer, dy->dims.begin() + roles.outer + roles.middle};
+}
+std::vector<ir::Expr> GatherFrame::inner_dims(const ir::Buffer& buffer) const { return {buffer->dims.end() - roles.inner, buffer->dims.end()}; }
+
+GatherFrame::Index GatherFrame::index_at(const Index& p, const Index& k, const Index& q) const {
+  if (!roles.varying) return k;
+  Index index = p;
+  index.insert(index.end(), k.begin(), k.end());
+  index.insert(index.end(), q.begin(), q.end());
+  return index;
+}
+
+ir::Expr GatherFrame::position(const Index& index) const {
+  ir::Expr flat = index[0];
+  for (size_t d = 1; d < index.size(); ++d) flat = flat * indices->dims[d] + index[d];
+  return flat;
+}
+
+void GatherFrame::checked_index(const Index& index, const std::function<void(ir::Expr)>& body) const {
+  const ir::Expr s = axis_extent();
+  const ir::Expr raw = b.let("raw", ir::cast(DType::i64, ir::load(indices, index)));
+  const ir::Expr j = b.let("j", ir::select(raw < 0, raw + s, raw));
+  b.check((j >= 0) & (j < s), position(index), "indices", [&] { body(j); });
+}
+
+ir::Expr GatherFrame::covered(const Index& p, const Index& q) const {
+  ir::Expr all;
+  const auto also = [&](const ir::Expr& i, const ir::Expr& extent) { all = all ? all & (i < extent) : i < extent; };
+  for (int d = 0; d < roles.outer; ++d)
+    if (roles.outer_shorter(d)) also(p[d], dy->dims[d]);
+  for (int d = 0; d < roles.inner; ++d)
+    if (roles.inner_shorter(d)) also(q[d], dy->dims[roles.outer + roles.middle + d]);
+  return all;
+}
+
+void GatherFrame::store_total(const Index& index, ir::Expr total) const {
+  if (roles.accumulate) total = ir::cast(sum, ir::load(dx, index)) + total;
+  b.store(dx, index, ir::cast(dx->dtype, total));
+}
+
+Error explain_gather(const OpSchema& schema, const Request& request, const Plan& plan, int64_t extent, int64_t position,
+                     const std::function<int64_t(int, int64_t)>& values) {
+  const int input = gather_roles(plan).index_input;
+  const Dims& dims = request.input(input).dims;
+  Dims at;
+  at.resize(dims.size());
+  int64_t rest = position;
+  for (int d = dims.size(); d-- > 0;) {
+    at[d] = rest % dims[d];
+    rest /= dims[d];
+  }
+  return Error(ErrorCode::out_of_range, fmt::format("{}: {}{} is {}; it must be in [{}, {}]", schema.name, describe_input(schema, input), to_string(at),
+                                                    values(input, position), -extent, extent - 1));
+}
+
+}  // namespace gradloom

@@ -1,0 +1,70 @@
+#pragma once
+// GatherGrad and GatherElementsGrad are one scatter-add, seen through merged dims:
+//
+//   dX[p.., jj, q..] += dY[p.., k.., q..]   with   j = indices[k..] or indices[p.., k, q..]   and   jj = j < 0 ? j + s : j
+//
+// p.. are the outer dims, k.. the middle ones (GatherElementsGrad has exactly one), q.. the inner ones; there may be no outer or inner dim. s is the
+// extent of dX's axis. Dense operands have at most one dim of each kind. The checks and views are here, apart from the strategies' nests.
+#include "ops/op.h"
+
+namespace gradloom {
+
+// What a strategy knows of the structure; holds in the any-shape kernel as well. The views are: 0 indices, 1 dY, 2 dX; when `empty` (no index at all, or
+// no element in dX) only dX, flat.
+struct GatherRoles {
+  bool accumulate = false;
+  bool empty = false;
+  bool varying = false;  // indices has dims (outer, middle, inner), else (middle)
+  int outer = 0, middle = 1, inner = 0;  // numbers of dims
+  uint32_t shorter = 0;  // varying only: bit d: outer dim d, bit outer + d: inner dim d of indices and dY may be shorter than dX's: the leading corner
+  int index_input = 0;   // the position of indices among the op's inputs
+
+  int axis() const { return outer; }  // dX's dim s
+  bool outer_shorter(int d) const { return shorter >> d & 1; }
+  bool inner_shorter(int d) const { return shorter >> (outer + d) & 1; }
+};
+GatherRoles gather_roles(const Plan& plan);  // from plan.key
+
+// The operands' descriptors, with dims already checked by the op.
+struct GatherOperands {
+  const Operand& indices;
+  const Operand& dy;
+  const Dims& shape;
+  int axis;
+};
+// Outputs, views, key and traffic of a checked call.
+Plan gather_plan(const GatherOperands& operands, bool varying, bool accumulate, int index_input);
+
+// The parts that every strategy's nest shares.
+struct GatherFrame {
+  GatherFrame(KernelFrame& frame, const GatherRoles& roles);
+  const GatherRoles roles;
+  ir::KernelBuilder& b;
+  ir::Buffer indices, dy, dx;
+  DType sum;  // the accumulator's dtype
+
+  std::vector<ir::Expr> outer_dims(const ir::Buffer& buffer) const;   // of dY or dX
+  std::vector<ir::Expr> middle_dims() const;
+  std::vector<ir::Expr> inner_dims(const ir::Buffer& buffer) const;
+  ir::Expr axis_extent() const { return dx->dims[roles.axis()]; }
+
+  using Index = std::vector<ir::Expr>;
+  Index index_at(const Index& p, const Index& k, const Index& q) const;  // into indices
+  ir::Expr position(const Index& index) const;                           // row-major in the caller's indices tensor: a Check's position
+  // Loads the index at `index` once (as i64, negatives wrapped into a let), checks it, and runs body(jj) guarded.
+  void checked_index(const Index& index, const std::function<void(ir::Expr)>& body) const;
+  // Whether dX's (p, q) lies in the leading corner that indices cover; absent when it always does.
+  ir::Expr covered(const Index& p, const Index& q) const;
+  // dX[index] = total, or dX[index] + total: in the accumulator's dtype, rounded once.
+  void store_total(const Index& index, ir::Expr total) const;
+};
+
+// Strategy "direct": the definition. Only zeros when there is nothing to gather.
+void author_gather_direct(KernelFrame& frame);
+void schedule_gather_direct(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
+
+// The error for a bad index at a row-major position of the indices tensor.
+Error explain_gather(const OpSchema& schema, const Request& request, const Plan& plan, int64_t axis_extent, int64_t position,
+                     const std::function<int64_t(int, int64_t)>& values);
+
+}  // namespace gradloom

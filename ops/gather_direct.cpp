@@ -1,0 +1,58 @@
+// The strategy "direct" of both gather gradients: the definition. One column of dX at a time, summed in index order.
+#include "ops/gather_common.h"
+
+namespace gradloom {
+namespace {
+
+using Index = GatherFrame::Index;
+
+Index joined(const Index& p, const Index& k, const Index& q) {
+  Index index = p;
+  index.insert(index.end(), k.begin(), k.end());
+  index.insert(index.end(), q.begin(), q.end());
+  return index;
+}
+
+void column(const GatherFrame& f, const Index& p, const Index& q) {
+  ir::KernelBuilder& b = f.b;
+  const ir::Buffer acc = b.alloc("acc", f.sum, {f.axis_extent()});
+  b.loop("z", 0, f.axis_extent(), [&](ir::Expr i) { b.store(acc, {i}, ir::zero({f.sum, 1})); });
+  const auto scatter = [&] {
+    b.loops("k", f.middle_dims(), [&](const Index& k) {
+      f.checked_index(f.index_at(p, k, q), [&](ir::Expr j) { b.accumulate(acc, {j}, ir::cast(f.sum, ir::load(f.dy, joined(p, k, q)))); });
+    });
+  };
+  if (const ir::Expr covered = f.covered(p, q))
+    b.if_then(covered, scatter);
+  else
+    scatter();
+  b.loop("i", 0, f.axis_extent(), [&](ir::Expr i) { f.store_total(joined(p, {i}, q), ir::load(acc, {i})); });
+}
+
+}  // namespace
+
+void author_gather_direct(KernelFrame& frame) {
+  const GatherFrame f(frame, gather_roles(frame.plan()));
+  if (!f.roles.empty) {
+    f.b.loops("p", f.outer_dims(f.dx), [&](const Index& p) { f.b.loops("q", f.inner_dims(f.dx), [&](const Index& q) { column(f, p, q); }); });
+  } else if (!f.roles.accumulate) {
+    f.b.loop("z", 0, f.dx->dims[0], [&](ir::Expr i) { f.b.store(f.dx, {i}, ir::zero({f.dx->dtype, 1})); });
+  }
+}
+
+void schedule_gather_direct(ir::Schedule& schedule, const Plan& plan, const ir::Target& target) {
+  if (plan.bytes_read + plan.bytes_written < (256 << 10)) return;
+  const GatherRoles roles = gather_roles(plan);
+  if (roles.empty) return;
+  // The first dim with enough work for every thread, else the longest.
+  const View& dx = plan.views[2];
+  int best = -1;
+  for (int d = 0; d < dx.dims.size(); ++d) {
+    if (d == roles.axis()) continue;
+    if (best < 0 || dx.dims[d] > dx.dims[best]) best = d;
+    if (dx.dims[d] >= 4 * target.threads) break;
+  }
+  if (best >= 0) schedule.parallel(schedule.loop(best < roles.outer ? "p" + std::to_string(best) : "q" + std::to_string(best - roles.outer - 1)));
+}
+
+}  // namespace gradloom
