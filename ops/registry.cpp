@@ -2,7 +2,9 @@
 
 namespace gradloom {
 
-std::vector<const Op*> all_ops() { return {&slice_grad_op(), &gather_grad_op(), &gather_elements_grad_op()}; }
+std::vector<const Op*> all_ops() {
+  return {&broadcast_grad_op(), &broadcast_gradient_args_op(), &gather_elements_grad_op(), &gather_grad_op(), &slice_grad_op()};
+}
 
 const Op* find_op(std::string_view name) {
   static const std::vector<const Op*> ops = all_ops();

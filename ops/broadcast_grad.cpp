@@ -1,0 +1,87 @@
+// BroadcastGrad: the gradient of a broadcast, dY summed down to `shape` (ONNX ReduceSum over BroadcastGradientArgs' axes, then Reshape).
+#include "ops/broadcast_grad.h"
+
+#include <fmt/format.h>
+
+#include "ops/merge_dims.h"
+#include "ops/registry.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int in_dy = 0, in_shape = 1;
+
+OpSchema make_schema() {
+  const std::vector<DType> floats{DType::f16, DType::bf16, DType::f32, DType::f64};
+  OpSchema s;
+  s.name = "BroadcastGrad";
+  s.doc = "dY summed over the axes in which `shape`, right-aligned, is absent or 1.";
+  s.inputs = {{.name = "dY", .dtypes = floats, .doc = "the gradient of the broadcast result"},
+              {.name = "shape", .dtypes = {DType::i64}, .shape_like = true, .doc = "the operand's shape: what dX gets; must broadcast to dY's"}};
+  s.outputs = {{.name = "dX", .dtypes = floats, .doc = "the gradient of the operand; f16 and bf16 are summed in float32"}};
+  return s;
+}
+
+class BroadcastGrad final : public Op {
+ public:
+  const OpSchema& schema() const override {
+    static const OpSchema s = make_schema();
+    return s;
+  }
+
+  Plan check(const Request& request) const override {
+    check_schema(schema(), request);
+    const Operand& dy = request.input(in_dy);
+    const Dims shape = read_shape(schema(), request, in_shape, dy.dtype);
+    const int lead = dy.dims.size() - shape.size();
+    if (lead < 0)
+      refuse(schema(), ErrorCode::invalid_argument,
+             fmt::format("{} has rank {} (shape {}); shape {} needs at least rank {}", describe_input(schema(), in_dy), dy.dims.size(), to_string(dy.dims),
+                         to_string(shape), shape.size()));
+    LoopDims dims;
+    for (int d = 0; d < dy.dims.size(); ++d) {
+      const bool reduced = d < lead || shape[d - lead] == 1;
+      if (!reduced && dy.dims[d] != shape[d - lead])
+        refuse(schema(), ErrorCode::invalid_argument,
+               fmt::format("{} has {} in dim {} (shape {}); for shape {} it must be {}", describe_input(schema(), in_dy), dy.dims[d], d, to_string(dy.dims),
+                           to_string(shape), shape[d - lead]));
+      dims.push_back({.role = reduced, .full = dy.dims[d], .extent = dy.dims[d], .stride_a = dy.strides[d]});
+    }
+
+    Plan plan;
+    plan.outputs.push_back({.dtype = dy.dtype, .dims = shape});
+    plan.key = {request.accumulate};
+    View in{.dtype = dy.dtype}, out{.output = true, .dtype = dy.dtype};
+    for (const LoopDim& d : merge_dims(dims)) {
+      in.dims.push_back(d.extent);
+      in.strides.push_back(d.stride_a);
+      if (d.role == 0) out.dims.push_back(d.extent);
+      plan.key.push_back(d.role);
+    }
+    if (out.dims.empty()) out.dims.push_back(1);
+    out.strides = dense_strides(out.dims);
+    plan.views.push_back(in);
+    plan.views.push_back(out);
+    const int64_t size = size_of(dy.dtype), written = element_count(shape) * size;
+    plan.bytes_read = element_count(dy.dims) * size + (request.accumulate ? written : 0);
+    plan.bytes_written = written;
+    return plan;
+  }
+
+  std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return {"direct"}; }
+  void author(KernelFrame& frame, const std::string&, const ir::Target& target) const override { author_broadcast_grad(frame, target); }
+  void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const override { schedule_broadcast_grad(s, plan, target); }
+
+  Error explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const override {
+    return Error(ErrorCode::internal, "BroadcastGrad: a check failed, but its kernel has none");
+  }
+};
+
+}  // namespace
+
+const Op& broadcast_grad_op() {
+  static const BroadcastGrad op;
+  return op;
+}
+
+}  // namespace gradloom

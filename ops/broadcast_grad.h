@@ -1,0 +1,21 @@
+#pragma once
+// BroadcastGrad's roles after merging: shared by its check, its nest and its schedule.
+#include "ops/op.h"
+
+namespace gradloom {
+
+// plan.key: accumulate, then one entry a dim of dY's view: 1 when it is reduced. plan.views: dY, dX (its dims are the kept ones; [1] when there is none).
+struct ReduceRoles {
+  explicit ReduceRoles(const Plan& plan) : accumulate(plan.key[0] != 0) {
+    for (int d = 1; d < plan.key.size(); ++d) (plan.key[d] != 0 ? reduced : kept).push_back(d - 1);
+  }
+  bool accumulate;
+  InlineVector<int, max_rank> kept, reduced;  // dims of dY's view
+  int rank() const { return kept.size() + reduced.size(); }
+  bool columns() const { return !kept.empty() && kept.back() == rank() - 1; }  // the innermost dim is kept
+};
+
+void author_broadcast_grad(KernelFrame& frame, const ir::Target& target);
+void schedule_broadcast_grad(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
+
+}  // namespace gradloom

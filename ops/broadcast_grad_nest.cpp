@@ -1,0 +1,211 @@
+// The nest of BroadcastGrad: a fixed tree of additions, the same for every target.
+//
+// The total of a reduced dim x_0 .. x_{n-1} is +0.0 plus, in order, the sums of blocks of B elements (the last may be short). A block's sum starts from 16
+// strided partials p_l = ((+0.0 + x_l) + x_{l+16}) + ..., then p_l += p_{l+h} for h = 8, 4, 2, 1 and l < h. B is 256 for the innermost dim of dY's view,
+// 16 for every other. Where several dims are reduced, an inner one's total is an element of the outer one.
+#include "ops/broadcast_grad.h"
+
+namespace gradloom {
+namespace {
+
+using ir::Expr;
+using Index = std::vector<Expr>;
+
+constexpr int64_t partials = 16, block_elements = 256;
+
+class ReduceNest {
+ public:
+  ReduceNest(KernelFrame& frame, const ir::Target& target)
+      : roles_(frame.plan()), b_(frame.builder), y_(frame.view(0, "dY")), x_(frame.view(1, "dX", roles_.accumulate)), sum_(accumulator_of(x_->dtype)) {
+    at_y_.resize(roles_.rank());
+    if (roles_.columns()) tile_ = column_tile(frame, target);
+  }
+
+  void write() {
+    const int loops = roles_.kept.size() - (roles_.columns() && !roles_.reduced.empty() ? 1 : 0);
+    Index extents;
+    for (int i = 0; i < loops; ++i) extents.push_back(y_->dims[roles_.kept[i]]);
+    b_.loops("p", extents, [&](const Index& p) {
+      at_x_ = p;
+      for (int i = 0; i < loops; ++i) at_y_[roles_.kept[i]] = p[i];
+      if (roles_.reduced.empty())
+        store(0, ir::cast(sum_, element()));
+      else if (roles_.columns())
+        column_tiles();
+      else
+        one_row(1);
+    });
+  }
+
+ private:
+  // How many columns share a row of accumulators: all that stay in the L1 cache, fewer where the tasks would not do for the threads.
+  int64_t column_tile(const KernelFrame& frame, const ir::Target& target) const {
+    constexpr int64_t most = 1024, fewest = 64, any = 256;
+    if (frame.any_shape()) return any;
+    const View& x = frame.plan().views[1];
+    const int64_t columns = x.dims.back(), rows = element_count(x.dims) / std::max<int64_t>(columns, 1), tasks = 4 * target.threads;
+    int64_t tile = most;
+    while (tile > fewest && (tile / 2 >= columns || rows * ((columns + tile - 1) / tile) < tasks)) tile /= 2;
+    return std::clamp<int64_t>(columns, 1, tile);
+  }
+
+  Expr element() const { return ir::load(y_, at_y_); }
+  Expr zero() const { return ir::zero({sum_, 1}); }
+
+  // The tree's last step, from the 16 partials.
+  static Expr tree(std::vector<Expr> p) {
+    for (size_t h = partials / 2; h > 0; h /= 2)
+      for (size_t l = 0; l < h; ++l) p[l] = p[l] + p[l + h];
+    return p[0];
+  }
+
+  void store(Expr column, Expr total) {
+    Index index = at_x_;
+    if (roles_.kept.empty()) index = {0};
+    if (roles_.columns() && !roles_.reduced.empty()) index.push_back(std::move(column));
+    // Nothing summed: the copy keeps NaN payloads.
+    if (roles_.reduced.empty() && !roles_.accumulate) return b_.store(x_, index, element());
+    if (roles_.accumulate) total = ir::cast(sum_, ir::load(x_, index)) + total;
+    b_.store(x_, index, ir::cast(x_->dtype, total));
+  }
+
+  // Whole tiles, whose number of columns is a constant, then what is left.
+  void column_tiles() {
+    const Expr columns = y_->dims.back();
+    b_.loop("tile", 0, ir::floor_div(columns, tile_), [&](Expr t) {
+      first_ = t * tile_;
+      one_row(tile_);
+    });
+    const Expr rest = ir::floor_mod(columns, tile_);
+    if (ir::as_int(columns) && *ir::as_int(columns) % tile_ == 0) return;
+    b_.if_then(rest > 0, [&] {
+      first_ = columns - rest;
+      one_row(rest);
+    });
+  }
+
+  // The totals of `columns` columns of dX (1 when the innermost dim is reduced).
+  void one_row(Expr columns) {
+    width_ = columns;
+    const ir::Buffer acc = b_.alloc("acc", sum_, {roles_.columns() ? tile_ : 1});
+    total(0, acc, {});
+    each_column("store", [&](Expr c) { store(first_ ? first_ + c : c, ir::load(acc, {c})); });
+  }
+
+  void each_column(const std::string& name, const std::function<void(Expr)>& body) {
+    if (!roles_.columns()) return body(0);
+    b_.loop(name, 0, width_, [&](Expr c) {
+      at_y_[roles_.rank() - 1] = first_ + c;
+      body(c);
+    });
+  }
+
+  // out[at.., column] = the total of reduced dim j (and all inner ones).
+  void total(int j, const ir::Buffer& out, const Index& at) {
+    const auto place = [&](Expr c) {
+      Index index = at;
+      index.push_back(std::move(c));
+      return index;
+    };
+    each_column("zero", [&](Expr c) { b_.store(out, place(c), zero()); });
+    const Expr n = y_->dims[roles_.reduced[j]];
+    const bool last = j + 1 == roles_.reduced.size();
+    const std::string number = std::to_string(j);
+    if (last && !roles_.columns()) return blocks_of_256(out, place(0), n);
+    const auto block = [&](Expr first, Expr extent) {
+      if (last)
+        rows(j, out, place, first, extent);
+      else
+        totals(j, out, place, first, extent);
+    };
+    b_.loop("block" + number, 0, ir::floor_div(n, partials), [&](Expr k) { block(k * partials, {}); });
+    if (ir::as_int(n) && *ir::as_int(n) % partials == 0) return;
+    const Expr rest = ir::floor_mod(n, partials);
+    b_.if_then(rest > 0, [&] { block(n - rest, rest); });
+  }
+
+  // out += the tree over up to 16 rows of dY, from `first`; all 16 when `extent` is absent.
+  void rows(int j, const ir::Buffer& out, const std::function<Index(Expr)>& place, Expr first, Expr extent) {
+    each_column("column", [&](Expr c) {
+      std::vector<Expr> p;
+      for (int64_t l = 0; l < partials; ++l) {
+        at_y_[roles_.reduced[j]] = first + l;
+        Expr value = extent ? ir::load(y_, at_y_, extent > l, ir::zero({y_->dtype, 1})) : element();
+        p.push_back(zero() + ir::cast(sum_, value));
+      }
+      b_.accumulate(out, place(c), tree(std::move(p)));
+    });
+  }
+
+  // out += the tree over up to 16 totals of the next reduced dim.
+  void totals(int j, const ir::Buffer& out, const std::function<Index(Expr)>& place, Expr first, Expr extent) {
+    const ir::Buffer inner = b_.alloc("inner" + std::to_string(j), sum_, {partials, roles_.columns() ? tile_ : 1});
+    b_.loop("l" + std::to_string(j), 0, extent ? extent : Expr(partials), [&](Expr l) {
+      at_y_[roles_.reduced[j]] = first + l;
+      total(j + 1, inner, {l});
+    });
+    if (extent)
+      b_.loop("missing" + std::to_string(j), extent, Expr(partials) - extent, [&](Expr l) { each_column("zero", [&](Expr c) { b_.store(inner, {l, c}, zero()); }); });
+    each_column("column", [&](Expr c) {
+      std::vector<Expr> p;
+      for (int64_t l = 0; l < partials; ++l) p.push_back(ir::load(inner, {l, c}));
+      b_.accumulate(out, place(c), tree(std::move(p)));
+    });
+  }
+
+  // The innermost dim of dY: 16 partials side by side.
+  void blocks_of_256(const ir::Buffer& out, const Index& place, Expr n) {
+    const int d = roles_.rank() - 1;
+    const ir::Buffer p = b_.alloc("p", sum_, {partials}, {}, ir::Space::registers);
+    const auto lanes = [&](const std::string& name, int64_t count, const std::function<void(Expr)>& body) { b_.loop(name, 0, count, body); };
+    const auto finish = [&] {
+      for (int64_t h = partials / 2; h > 0; h /= 2) lanes("half" + std::to_string(h), h, [&](Expr l) { b_.accumulate(p, {l}, ir::load(p, {l + h})); });
+      b_.accumulate(out, place, ir::load(p, {0}));
+    };
+    const auto clear = [&] { lanes("lane", partials, [&](Expr l) { b_.store(p, {l}, zero()); }); };
+    b_.loop("block", 0, ir::floor_div(n, block_elements), [&](Expr k) {
+      clear();
+      b_.loop("step", 0, block_elements / partials, [&](Expr s) {
+        lanes("lane", partials, [&](Expr l) {
+          at_y_[d] = k * block_elements + s * partials + l;
+          b_.accumulate(p, {l}, ir::cast(sum_, element()));
+        });
+      });
+      finish();
+    });
+    if (ir::as_int(n) && *ir::as_int(n) % block_elements == 0) return;
+    const Expr rest = ir::floor_mod(n, block_elements), first = n - rest;
+    b_.if_then(rest > 0, [&] {
+      clear();
+      b_.loop("rest", 0, ir::floor_div(rest, partials), [&](Expr s) {
+        lanes("lane", partials, [&](Expr l) {
+          at_y_[d] = first + s * partials + l;
+          b_.accumulate(p, {l}, ir::cast(sum_, element()));
+        });
+      });
+      // Adding +0.0 to a partial changes no bit: no partial is ever -0.0.
+      const Expr whole = first + ir::floor_div(rest, partials) * partials;
+      lanes("lane", partials, [&](Expr l) {
+        at_y_[d] = whole + l;
+        b_.accumulate(p, {l}, ir::cast(sum_, ir::load(y_, at_y_, whole + l < n, ir::zero({y_->dtype, 1}))));
+      });
+      finish();
+    });
+  }
+
+  const ReduceRoles roles_;
+  ir::KernelBuilder& b_;
+  const ir::Buffer y_, x_;
+  const DType sum_;
+  int64_t tile_ = 1;
+  Expr first_, width_;  // the current tile's first column and its number of columns
+  Index at_x_, at_y_;   // the current indices; kept dims first, reduced ones as the loops go
+};
+
+}  // namespace
+
+void author_broadcast_grad(KernelFrame& frame, const ir::Target& target) { ReduceNest(frame, target).write(); }
+
+void schedule_broadcast_grad(ir::Schedule&, const Plan&, const ir::Target&) {}
+
+}  // namespace gradloom
