@@ -1,0 +1,237 @@
+// Vector loops -> vector statements: the variable becomes a ramp and every expression that depends on it a vector; the rest stays scalar.
+// Requires: constant extents of at most 64 and proved loops; scalar bodies. Gives: no loop of kind vector. Breaks: nothing.
+//
+// An If on a vector condition becomes guards. A lane that is off reads and writes nothing and fails no Check; what it computes is dropped, so divisors
+// and shift counts are replaced by harmless ones there.
+#include "ir/index_math.h"
+#include "ir/passes/passes.h"
+#include "ir/rewrite.h"
+
+namespace gradloom::ir {
+namespace {
+
+bool holds_loop(const Stmt& s) {
+  bool found = false;
+  walk(s, [&](const Stmt& x) { found |= x.as<For>() != nullptr; });
+  return found;
+}
+
+// Rewrites the body of one vector loop.
+class Widen : public Rewriter {
+ public:
+  Widen(const For& loop, const Expr& begin, int lanes) : loop_(loop), lanes_(lanes) { values_[loop.var.id] = ramp(begin, 1, lanes); }
+
+  using Rewriter::operator();
+  using Rewriter::rewrite;
+
+  Expr rewrite(const Var& v, const Expr& self) override {
+    auto found = values_.find(v.id);
+    return found == values_.end() ? self : found->second;
+  }
+
+  Expr rewrite(const Load& n, const Expr& self) override {
+    const Buffer b = buffer(n.buffer);
+    bool changed = false;
+    std::vector<Expr> index = index_of(n.buffer, n.index, changed);
+    Expr own = (*this)(n.guard), otherwise = (*this)(n.otherwise);
+    changed |= !own.same_as(n.guard) || !otherwise.same_as(n.otherwise);
+    const Expr outer = guard_for(lanes_of(index) > 1 || (own && own.lanes() > 1) || (otherwise && otherwise.lanes() > 1));
+    if (!changed && !outer) return self;
+    return load(b, std::move(index), both(outer, own), otherwise);
+  }
+
+  Expr rewrite(const Binary& n, const Expr& self) override {
+    Expr a = (*this)(n.a), b = (*this)(n.b);
+    switch (n.op) {
+      case BinaryOp::floor_div:
+      case BinaryOp::floor_mod: b = harmless(b, 1); break;
+      case BinaryOp::shl:
+      case BinaryOp::shr: b = harmless(b, 0); break;
+      default: break;
+    }
+    if (a.same_as(n.a) && b.same_as(n.b)) return self;
+    if (self.dtype() == DType::i64) {
+      if (n.op == BinaryOp::add) return index_add(a, b);
+      if (n.op == BinaryOp::sub) return index_sub(a, b);
+      if (n.op == BinaryOp::mul) return index_mul(a, b);
+    }
+    return binary(n.op, a, b);
+  }
+
+  Expr rewrite(const Ramp&, const Expr&) override { refuse_vectors(); }
+  Expr rewrite(const Broadcast&, const Expr&) override { refuse_vectors(); }
+  Expr rewrite(const Shuffle&, const Expr&) override { refuse_vectors(); }
+
+  Stmt rewrite(const For& n, const Stmt& self) override {
+    if (n.kind == ForKind::vector) refuse("holds the vector loop " + n.var.name);
+    Expr begin = (*this)(n.begin), extent = (*this)(n.extent);
+    if (begin.lanes() > 1 || extent.lanes() > 1) refuse("the bounds of its inner loop " + n.var.name + " depend on it");
+    Stmt body = (*this)(n.body);
+    if (begin.same_as(n.begin) && extent.same_as(n.extent) && body.same_as(n.body)) return self;
+    return for_loop(n.var, begin, extent, n.kind, body);
+  }
+
+  Stmt rewrite(const Let& n, const Stmt& self) override {
+    Expr value = (*this)(n.value);
+    Var v = n.var;
+    if (value.lanes() > 1) {
+      v = make_var(n.var.name, value.type());
+      values_[n.var.id] = var(v);
+    }
+    Stmt body = (*this)(n.body);
+    return value.same_as(n.value) && body.same_as(n.body) ? self : let(v, value, body);
+  }
+
+  // Equal values to one place: one store. Else lane after lane.
+  Stmt rewrite(const Store& n, const Stmt& self) override {
+    bool changed = false;
+    std::vector<Expr> index = index_of(n.buffer, n.index, changed);
+    Expr value = (*this)(n.value), own = (*this)(n.guard);
+    changed |= !value.same_as(n.value) || !own.same_as(n.guard);
+    const Expr outer = guard_for(lanes_of(index) > 1 || value.lanes() > 1 || (own && own.lanes() > 1));
+    if (!changed && !outer) return self;
+    return store(buffer(n.buffer), std::move(index), value, both(outer, own), n.streaming);
+  }
+
+  Stmt rewrite(const Accumulate& n, const Stmt&) override {
+    bool changed = false;
+    std::vector<Expr> index = index_of(n.buffer, n.index, changed);
+    Expr value = broadcast((*this)(n.value), lanes_), factor = (*this)(n.factor), own = (*this)(n.guard);
+    return accumulate(buffer(n.buffer), std::move(index), n.op, value, factor, both(guard_, own), n.atomic);
+  }
+
+  Stmt rewrite(const If& n, const Stmt& self) override {
+    Expr condition = (*this)(n.condition);
+    if (condition.lanes() == 1) {
+      Stmt then_case = (*this)(n.then_case), else_case = (*this)(n.else_case);
+      if (condition.same_as(n.condition) && then_case.same_as(n.then_case) && else_case.same_as(n.else_case)) return self;
+      return if_then(condition, then_case, else_case);
+    }
+    // Read once: the branches may change what the condition reads.
+    const Var mask = make_var(loop_.var.name + "_m", condition.type());
+    Stmt then_case = guarded(n.then_case, both(guard_, var(mask)));
+    Stmt else_case = n.else_case ? guarded(n.else_case, both(guard_, unary(UnaryOp::bit_not, var(mask)))) : Stmt();
+    return let(mask, condition, block({then_case, else_case}));
+  }
+
+  // Each lane has a buffer of its own: one more dim, innermost.
+  Stmt rewrite(const Alloc& n, const Stmt&) override {
+    BufferNode node = *n.buffer;
+    node.id = 0;
+    for (Expr& dim : node.dims) {
+      dim = (*this)(dim);
+      if (dim.lanes() > 1) refuse("the dims of buffer " + node.name + " depend on it");
+    }
+    node.dims.push_back(lanes_);
+    node.facts.nondecreasing = node.facts.injective = false;
+    for (Expr* bound : {&node.facts.min, &node.facts.max}) {
+      *bound = (*this)(*bound);
+      if (*bound && bound->lanes() > 1) *bound = {};
+    }
+    const Buffer wide = make_buffer(std::move(node));
+    buffers_[n.buffer->id] = wide;
+    return alloc(wide, (*this)(n.body));
+  }
+
+  Stmt rewrite(const Check& n, const Stmt& self) override {
+    Expr condition = (*this)(n.condition), position = (*this)(n.position);
+    const bool wide = condition.lanes() > 1 || position.lanes() > 1;
+    if (const Expr on = guard_for(wide)) condition = unary(UnaryOp::bit_not, on) | condition;
+    if (wide) condition = broadcast(condition, lanes_);
+    Stmt body = (*this)(n.body);
+    if (condition.same_as(n.condition) && position.same_as(n.position) && body.same_as(n.body)) return self;
+    return check(condition, position, n.argument, body);
+  }
+
+  // One line is enough: lanes are mostly neighbours, and a prefetch is a hint.
+  Expr rewrite(const Intrinsic& n, const Expr&) override {
+    if (n.op != IntrinsicOp::prefetch) refuse_vectors();
+    bool changed = false;
+    std::vector<Expr> index = index_of(n.buffer, n.args, changed);
+    for (Expr& i : index) i = first_lane(i);
+    return prefetch(buffer(n.buffer), std::move(index), n.level);
+  }
+
+  Buffer buffer(const Buffer& b) override {
+    auto found = buffers_.find(b->id);
+    return found == buffers_.end() ? b : found->second;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& why) const { throw Error(ErrorCode::invalid_argument, "vectorize: loop " + loop_.var.name + ": " + why); }
+  [[noreturn]] void refuse_vectors() const { refuse("its body holds vectors already"); }
+
+  static int lanes_of(const std::vector<Expr>& index) {
+    for (const Expr& i : index)
+      if (i.lanes() > 1) return i.lanes();
+    return 1;
+  }
+
+  std::vector<Expr> index_of(const Buffer& b, const std::vector<Expr>& index, bool& changed) {
+    std::vector<Expr> result = list(index, changed);
+    if (buffers_.contains(b->id)) {
+      result.push_back(ramp(0, 1, lanes_));
+      changed = true;
+    }
+    return result;
+  }
+
+  // What a statement under the current guard needs: the lanes that are on, or for a scalar access whether any is.
+  Expr guard_for(bool wide) const {
+    if (!guard_ || (!wide && some_lane_on_)) return {};
+    return wide ? guard_ : any_lane(guard_);
+  }
+
+  Expr harmless(const Expr& operand, int64_t value) const {
+    if (operand.as<Const>()) return operand;
+    if (const Broadcast* b = operand.as<Broadcast>(); b && b->value.as<Const>()) return operand;
+    const Expr on = guard_for(operand.lanes() > 1);
+    return on ? select(on, operand, constant_int(operand.dtype(), value)) : operand;
+  }
+
+  // Loops are worth a branch around them when no lane is on.
+  Stmt guarded(const Stmt& s, const Expr& guard) {
+    const Expr outer_guard = guard_;
+    const bool outer_some = some_lane_on_, branch = holds_loop(s);
+    const Var mask = make_var(loop_.var.name + "_m", guard.type());
+    const bool named = guard.as<Var>() != nullptr;
+    guard_ = named ? guard : var(mask);
+    some_lane_on_ = branch;
+    Stmt body = (*this)(s);
+    if (branch) body = if_then(any_lane(guard_), body);
+    guard_ = outer_guard;
+    some_lane_on_ = outer_some;
+    return named ? body : let(mask, guard, body);
+  }
+
+  const For& loop_;
+  const int lanes_;
+  Substitution values_;
+  std::unordered_map<int64_t, Buffer> buffers_;
+  Expr guard_;                 // the lanes that are on; absent: all
+  bool some_lane_on_ = false;  // under a branch that says so
+};
+
+struct Vectorize : Rewriter {
+  using Rewriter::rewrite;
+  Stmt rewrite(const Store&, const Stmt& self) override { return self; }
+  Stmt rewrite(const Accumulate&, const Stmt& self) override { return self; }
+  Stmt rewrite(const Evaluate&, const Stmt& self) override { return self; }
+
+  Stmt rewrite(const For& n, const Stmt& self) override {
+    if (n.kind != ForKind::vector) return Rewriter::rewrite(n, self);
+    const std::optional<int64_t> extent = as_int(n.extent);
+    if (!extent || *extent > 64) throw Error(ErrorCode::invalid_argument, "vectorize: loop " + n.var.name + " has no constant extent of at most 64");
+    if (*extent <= 0) return block({});
+    if (*extent == 1) return (*this)(let(n.var, n.begin, n.body));
+    if (!has_load(n.begin)) return Widen(n, n.begin, static_cast<int>(*extent))(n.body);
+    const Var first = make_var(n.var.name + "_b");
+    return let(first, n.begin, Widen(n, var(first), static_cast<int>(*extent))(n.body));
+  }
+};
+
+}  // namespace
+
+Kernel vectorize(const Kernel& kernel) { return Vectorize()(kernel); }
+
+}  // namespace gradloom::ir

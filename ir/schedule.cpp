@@ -1,0 +1,126 @@
+// Handles, and the steps that change how a loop runs but not its range.
+#include "ir/schedule.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "ir/races.h"
+#include "ir/rewrite.h"
+#include "ir/schedule_site.h"
+
+namespace gradloom::ir {
+namespace {
+
+Stmt with_kind(const For& loop, ForKind kind) { return for_loop(loop.var, loop.begin, loop.extent, kind, loop.body); }
+
+int64_t constant_extent(const char* step, const For& loop, int64_t lowest) {
+  const std::optional<int64_t> n = as_int(loop.extent);
+  if (!n) refuse(step, loop.var.name, "its extent is not a constant");
+  if (*n < lowest || *n > 64) refuse(step, loop.var.name, "the extent must be " + std::to_string(lowest) + " to 64, got " + std::to_string(*n));
+  return *n;
+}
+
+// What the body may not hold when its statements are to run for all lanes at once; empty when nothing is wrong.
+std::string not_widenable(const For& loop) {
+  std::unordered_set<int64_t> varying{loop.var.id}, own_buffers;
+  const auto varies = [&](const Expr& e) {
+    bool found = false;
+    walk(e, [&](const Expr& x) {
+      if (const Var* v = x.as<Var>()) found |= varying.contains(v->id);
+      if (const Load* l = x.as<Load>()) found |= own_buffers.contains(l->buffer->id);
+    });
+    return found;
+  };
+  std::string why;
+  walk(
+      loop.body,
+      [&](const Stmt& s) {
+        if (const Let* n = s.as<Let>(); n && varies(n->value)) varying.insert(n->var.id);
+        if (const Alloc* n = s.as<Alloc>()) {
+          own_buffers.insert(n->buffer->id);
+          if (std::any_of(n->buffer->dims.begin(), n->buffer->dims.end(), varies)) why = "the dims of buffer " + n->buffer->name + " depend on it";
+        }
+        if (const For* n = s.as<For>()) {
+          if (n->kind == ForKind::vector) why = "it holds the vector loop " + n->var.name;
+          if (varies(n->begin) || varies(n->extent)) why = "the bounds of its inner loop " + n->var.name + " depend on it";
+        }
+      },
+      [&](const Expr& e) {
+        if (e.lanes() > 1) why = "its body holds vectors already";
+      });
+  return why;
+}
+
+}  // namespace
+
+Schedule::Schedule(Kernel kernel) : kernel_(std::move(kernel)) {}
+
+std::vector<Schedule::Loop> Schedule::loops() const {
+  std::vector<Loop> result;
+  for (const For* f : loops_below(kernel_.body)) result.push_back(f->var.id);
+  return result;
+}
+
+std::vector<Schedule::Loop> Schedule::loops(const std::string& name) const {
+  std::vector<Loop> result;
+  for (const For* f : loops_below(kernel_.body))
+    if (f->var.name == name) result.push_back(f->var.id);
+  return result;
+}
+
+Schedule::Loop Schedule::loop(const std::string& name) const {
+  const std::vector<Loop> named = loops(name);
+  if (named.size() == 1) return named[0];
+  if (named.size() > 1)
+    throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel_.name + " has " + std::to_string(named.size()) + " loops named " + name + ": use " +
+                                                 name + "#0 to " + name + "#" + std::to_string(named.size() - 1));
+  for (const For* f : loops_below(kernel_.body))
+    if (handle_name(kernel_, f->var.id) == name) return f->var.id;
+  std::string all;
+  for (const For* f : loops_below(kernel_.body)) all += " " + f->var.name;
+  throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel_.name + " has no loop " + name + "; its loops are:" + all);
+}
+
+const For& Schedule::get(Loop loop) const { return *find_loop(kernel_, loop).loop; }
+
+void Schedule::parallel(Loop id) {
+  const Site site = find_loop(kernel_, id);
+  const For& loop = *site.loop;
+  require_serial("parallel", loop);
+  for (const Stmt& s : site.path)
+    if (const For* outer = s.as<For>(); outer && (outer->kind == ForKind::parallel || outer->kind == ForKind::vector))
+      refuse("parallel", loop.var.name, "it is inside the " + std::string(to_string(outer->kind)) + " loop " + outer->var.name);
+  for (const For* inner : loops_below(loop.body))
+    if (inner->kind == ForKind::parallel) refuse("parallel", loop.var.name, "it holds the parallel loop " + inner->var.name);
+  if (const std::string clash = parallel_clash(loop, site.scope); !clash.empty()) refuse("parallel", loop.var.name, clash);
+  const std::string line = "parallel " + handle_name(kernel_, id);
+  kernel_ = replace(kernel_, site, with_kind(loop, ForKind::parallel));
+  trace_.push_back(line);
+}
+
+void Schedule::unroll(Loop id) {
+  const Site site = find_loop(kernel_, id);
+  const For& loop = *site.loop;
+  require_serial("unroll", loop);
+  constant_extent("unroll", loop, 0);
+  const std::string line = "unroll " + handle_name(kernel_, id);
+  kernel_ = replace(kernel_, site, with_kind(loop, ForKind::unroll));
+  trace_.push_back(line);
+}
+
+void Schedule::vectorize(Loop id) {
+  const Site site = find_loop(kernel_, id);
+  const For& loop = *site.loop;
+  require_serial("vectorize", loop);
+  constant_extent("vectorize", loop, 2);
+  for (const Stmt& s : site.path)
+    if (const For* outer = s.as<For>(); outer && outer->kind == ForKind::vector)
+      refuse("vectorize", loop.var.name, "it is inside the vector loop " + outer->var.name);
+  if (const std::string why = not_widenable(loop); !why.empty()) refuse("vectorize", loop.var.name, why);
+  if (const std::string clash = vector_clash(loop, site.scope); !clash.empty()) refuse("vectorize", loop.var.name, clash);
+  const std::string line = "vectorize " + handle_name(kernel_, id);
+  kernel_ = replace(kernel_, site, with_kind(loop, ForKind::vector));
+  trace_.push_back(line);
+}
+
+}  // namespace gradloom::ir
