@@ -23,7 +23,7 @@ enum class TargetKind : uint8_t {
 // How far the order of summation may differ from the authored one. A kernel reports its level, never weaker than asked.
 enum class Determinism : uint8_t { sequential, run_to_run, relaxed };
 
-// Runs fn(i) for i in [0, n), on any threads; returns when all is done.
+// Runs fn(begin, end) over a partition of [0, n), on any threads; returns, or throws, only when every call of fn has returned. fn does not throw.
 using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t begin, int64_t end)>& fn)>;
 
 struct RuntimeOptions {
@@ -40,6 +40,7 @@ struct RunOptions {
   std::string strategy;           // empty: chosen by shape
   bool any_shape = false;         // the kernel that serves every shape of this rank
   Determinism determinism = Determinism::sequential;
+  uint32_t outputs_wanted = ~0u;  // run, compile: bit o asks for output o (run_into: those whose tensors are present)
 };
 
 // What was done for a call: for tables and tests.
@@ -57,6 +58,7 @@ struct Stats {
   double compile_ms = 0;
 };
 
+class Core;
 class Runtime;
 
 // A compiled op for one set of dtypes and shapes. Cheap to copy; keeps its code alive.
@@ -94,7 +96,7 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  // Outputs from the recycling allocator, in the op's output order.
+  // Outputs from the recycling allocator, in the op's output order; absent where not asked for.
   Result<std::vector<Tensor>> run(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes = {}, const RunOptions& options = {});
   // Outputs into the caller's dense memory; an absent tensor: not asked for. Outputs of data-dependent size (BroadcastGradientArgs) give the tensors
   // trimmed in place.
@@ -102,10 +104,15 @@ class Runtime {
                                   const RunOptions& options = {});
   // A handle for hot loops; inputs' data other than shape-like ones is not read.
   Result<Executable> compile(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes = {}, const RunOptions& options = {});
+  // The same with an op of the embedder's own, which must outlive the Runtime and its handles.
+  Result<std::vector<Tensor>> run(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes = {}, const RunOptions& options = {});
+  Result<std::monostate> run_into(const Op& op, std::span<const Tensor> inputs, std::span<Tensor> outputs, const Attributes& attributes = {},
+                                  const RunOptions& options = {});
+  Result<Executable> compile(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes = {}, const RunOptions& options = {});
   // An own loop nest: authored or scheduled; it is verified, lowered and compiled.
   Result<KernelExecutable> compile(const ir::Kernel& kernel);
 
-  // The last call of this thread.
+  // The last run or compile of this thread, if it was this Runtime's; else empty. Valid until the thread's next call of this function.
   const KernelReport& last_report() const;
   Stats stats() const;
   void clear_cache();
@@ -114,8 +121,7 @@ class Runtime {
   const ir::Target& target() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Core> core_;  // shared with the handles, which may outlive this
 };
 
 }  // namespace gradloom

@@ -69,6 +69,15 @@ Tensor Tensor::share(std::shared_ptr<void> owner, void* data, DType dtype, const
   return t;
 }
 
+Tensor Tensor::trimmed(const Dims& dims) const {
+  Tensor t = make(data_, dtype_, dims, {}, writable_);
+  if (!dense_ || t.elements_ > elements_) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("a tensor with dims {} cannot be trimmed to {}", to_string(dims_), to_string(dims)));
+  }
+  t.owner_ = owner_;
+  return t;
+}
+
 Tensor Tensor::converted(DType dtype, const Dims& dims, DType from, const void* values, size_t count) {
   Tensor t = empty(dtype, dims);
   if (static_cast<uint64_t>(t.elements_) != count) {

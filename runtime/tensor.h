@@ -45,6 +45,8 @@ class Tensor {
   // The bytes that its elements lie in: from the first to one past the last. Both are data() when there are no elements.
   const char* begin_byte() const { return static_cast<const char*>(data_) + low_; }
   const char* end_byte() const { return static_cast<const char*>(data_) + high_; }
+  // The same memory seen as fewer elements, dense. Requires a dense tensor of at least as many.
+  Tensor trimmed(const Dims& dims) const;
 
  private:
   static Tensor make(void* data, DType dtype, const Dims& dims, const Dims& strides, bool writable);

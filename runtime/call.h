@@ -1,0 +1,22 @@
+#pragma once
+// What is left of a call once its kernel is there: pointers, scalars, launch, and the error that a failed Check means.
+#include <limits>
+#include <span>
+
+#include "runtime/core.h"
+
+namespace gradloom {
+
+// More scalars than any plan has: its params, and each view's dims and strides.
+inline constexpr int max_scalars = 2 * max_rank + 12 * 2 * max_rank;
+inline constexpr int max_views = 12;
+
+inline constexpr int64_t no_bad_position = std::numeric_limits<int64_t>::max();
+
+// Fills the scalars and launches: the smallest bad position.
+int64_t launch_plan(const Core& core, const KernelEntry& entry, const Plan& plan, void* const* buffers);
+
+// The op's error for a failed Check.
+Error explain(const Op& op, const Request& request, const Plan& plan, int64_t bad_position, std::span<const Tensor> inputs);
+
+}  // namespace gradloom

@@ -1,0 +1,190 @@
+#include "runtime/core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+
+#include "ir/interpret.h"
+#include "ir/passes/passes.h"
+#include "ir/verify.h"
+
+namespace gradloom {
+namespace {
+
+bool choose_interpreter(TargetKind kind) {
+#ifdef GRADLOOM_WITH_LLVM
+  return kind == TargetKind::interpreter;
+#else
+  if (kind == TargetKind::llvm) throw Error(ErrorCode::unsupported, "target llvm: this build has no LLVM; available: interpreter");
+  return true;
+#endif
+}
+
+#ifdef GRADLOOM_WITH_LLVM
+codegen::Isa choose_isa(const std::string& name) {
+  codegen::Isa isa = name == "host" ? codegen::host_isa() : codegen::isa_named(name);
+  if (!codegen::runs_here(isa)) throw Error(ErrorCode::unsupported, fmt::format("isa {} does not run on this machine, which has {}", name, codegen::host_isa().target.name));
+  return isa;
+}
+#endif
+
+// What generated code calls back through.
+struct Launch {
+  LaunchContext context;
+  const Threads& threads;
+  Recycler& recycler;
+  std::exception_ptr failure;  // of the embedder's pool; nothing may be thrown through generated code
+
+  static Launch& of(LaunchContext* context) { return *static_cast<Launch*>(context->owner); }
+};
+
+
+void parallel_for(LaunchContext* context, int64_t n, void (*fn)(void* env, int64_t begin, int64_t end), void* env) {
+  Launch& launch = Launch::of(context);
+  try {
+    launch.threads.parallel_for(n, fn, env);
+  } catch (...) {
+    static std::mutex mutex;  // regions may nest, so several may fail at once
+    std::lock_guard lock(mutex);
+    launch.failure = std::current_exception();
+  }
+}
+
+void* acquire_scratch(LaunchContext* context, int64_t bytes) { return Launch::of(context).recycler.try_allocate(std::max<int64_t>(bytes, 1)); }
+
+void release_scratch(LaunchContext* context, void* data, int64_t bytes) { Launch::of(context).recycler.release(data, std::max<int64_t>(bytes, 1)); }
+
+
+uint64_t next_id() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+// The last call of this thread, whichever Runtime it was on.
+struct LastCall {
+  uint64_t core = 0;
+  std::shared_ptr<const KernelReport> report;
+  bool compiled = false;
+};
+thread_local LastCall last_call;
+
+}  // namespace
+
+Core::Core(RuntimeOptions options)
+    : id_(next_id()),
+      interprets_(choose_interpreter(options.target)),
+#ifdef GRADLOOM_WITH_LLVM
+      isa_(interprets_ ? codegen::Isa{} : choose_isa(options.isa)),
+#endif
+      threads_(options.threads, std::move(options.parallel_for)),
+      recycler_(std::make_shared<Recycler>(options.recycle_bytes)),
+      cache_(options.cache_bytes) {
+#ifdef GRADLOOM_WITH_LLVM
+  if (!interprets_) target_ = isa_.target;
+#endif
+  target_.threads = threads_.count();
+}
+
+std::string Core::target_name() const { return interprets_ ? "interpreter" : "llvm " + target_.name; }
+
+Stats Core::stats() const {
+  Stats stats;
+  cache_.add_to(stats);
+  stats.launches = launches_.total();
+  std::lock_guard lock(mutex_);
+  stats.compiles = compiles_;
+  stats.compile_ms = compile_ms_;
+  return stats;
+}
+
+void Core::finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered) {
+  report.target = target_name();
+  report.compiled = true;
+  if (interprets_) {
+    entry.kernel = lowered;
+  } else {
+#ifdef GRADLOOM_WITH_LLVM
+    codegen::CompiledKernel compiled = codegen::compile(lowered, isa_);
+    entry.function = compiled.function;
+    entry.code_bytes = compiled.code_bytes;
+    entry.code = std::move(compiled.code);
+    report.compile_ms = compiled.times.total();
+#endif
+  }
+  std::lock_guard lock(mutex_);
+  ++compiles_;
+  compile_ms_ += report.compile_ms;
+  entry.report = std::make_shared<const KernelReport>(std::move(report));
+}
+
+std::shared_ptr<KernelEntry> Core::build(const Op& op, const Plan& plan, const std::string& strategy, const RunOptions& options, int64_t output_alignment) {
+  // The interpreter runs the definition itself.
+  BuiltKernel built = interprets_ ? author_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate)
+                                  : build_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate);
+  auto entry = std::make_shared<KernelEntry>();
+  entry->sources = std::move(built.sources);
+  finish(*entry, {.op = op.schema().name, .strategy = strategy, .build_ms = built.ms, .schedule_trace = std::move(built.trace)},
+         interprets_ ? built.authored : built.lowered);
+  return entry;
+}
+
+std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel) {
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    ir::verify(kernel, ir::Stage::authored);
+  } catch (const Error&) {
+    ir::verify(kernel, ir::Stage::scheduled);  // its error counts
+  }
+  const ir::Kernel lowered = interprets_ ? kernel : ir::lower(kernel);
+  auto entry = std::make_shared<KernelEntry>();
+  const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = ms}, lowered);
+  return entry;
+}
+
+KernelHandle Core::kernel_for(const Op& op, const Plan& plan, const std::string& strategy, const RunOptions& options, uint32_t outputs_wanted,
+                              int64_t output_alignment) {
+  const KernelKey key(op, plan, strategy, options, outputs_wanted, output_alignment);
+  bool built = false;
+  KernelHandle entry = cache_.get(key, [&] { return build(op, plan, strategy, options, output_alignment); }, built);
+  last_call.core = id_;
+  last_call.compiled = built;
+  if (last_call.report != entry->report) last_call.report = entry->report;
+  return entry;
+}
+
+const KernelReport& Core::last_report() const {
+  thread_local KernelReport report;
+  report = last_call.core == id_ && last_call.report ? *last_call.report : KernelReport{};
+  report.compiled = last_call.core == id_ && last_call.compiled;
+  return report;
+}
+
+int64_t Core::launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars) const {
+  launches_.add();
+  if (!entry.function) {
+    return ir::interpret(entry.kernel, {buffers, entry.kernel.buffers.size()}, {scalars, entry.kernel.scalars.size()}).bad_position;
+  }
+  Launch launch{.context = {.parallel_for = parallel_for, .acquire_scratch = acquire_scratch, .release_scratch = release_scratch},
+                .threads = threads_,
+                .recycler = *recycler_,
+                .failure = {}};
+  launch.context.owner = &launch;
+  entry.function(&launch.context, buffers, scalars);
+  if (launch.failure) {
+    try {
+      std::rethrow_exception(launch.failure);
+    } catch (const std::exception& error) {
+      throw Error(ErrorCode::internal, fmt::format("{}: the pool that runs parallel loops threw: {}", entry.report->op, error.what()));
+    } catch (...) {
+      throw Error(ErrorCode::internal, fmt::format("{}: the pool that runs parallel loops threw", entry.report->op));
+    }
+  }
+  if (launch.context.out_of_scratch) throw Error(ErrorCode::resource_exhausted, fmt::format("{}: no memory for the kernel's scratch", entry.report->op));
+  return launch.context.bad_position;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,53 @@
+#pragma once
+// What the handles hold. Both stay valid when the Runtime is gone.
+#include <atomic>
+#include <mutex>
+
+#include "runtime/call.h"
+
+namespace gradloom {
+
+struct Executable::State {
+  State(std::shared_ptr<Core> core, const Op& op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options,
+        uint32_t outputs_wanted);
+  void call(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
+
+  // A check's arguments and what came of it.
+  struct Checked {
+    InlineVector<Operand, max_inputs> inputs;
+    std::vector<std::vector<char>> values;  // of the shape-like inputs, one each input
+    Plan plan;
+    bool same(const OpSchema& schema, std::span<const Tensor> tensors) const;
+  };
+
+  std::shared_ptr<const Checked> check(std::span<const Tensor> inputs) const;
+  std::shared_ptr<const Checked> check_again(std::span<const Tensor> inputs);
+  std::string difference(std::span<const Tensor> inputs) const;
+  const KernelEntry& unaligned(const Plan& plan);
+
+  const std::shared_ptr<Core> core;
+  const Op& op;
+  const Attributes attributes;
+  RunOptions options;  // with the strategy that was chosen
+  const uint32_t outputs_wanted;
+  std::shared_ptr<const Checked> first;  // of compile: matched without a lock
+  KernelHandle aligned_kernel;
+  KernelReport report;
+
+  std::mutex mutex;
+  std::shared_ptr<const Checked> latest;  // of the last call that did not match `first`
+  KernelHandle unaligned_kernel;          // for outputs at any address; compiled when first needed
+  std::atomic<const KernelEntry*> unaligned_ready{nullptr};
+};
+
+struct KernelExecutable::State {
+  State(std::shared_ptr<Core> core, const ir::Kernel& kernel);
+  void call(std::span<const Tensor> buffers, std::span<const int64_t> scalars) const;
+  void check(std::span<const Tensor> buffers, std::span<const int64_t> scalars) const;
+
+  const std::shared_ptr<Core> core;
+  const ir::Kernel kernel;
+  const KernelHandle entry;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,70 @@
+#include "runtime/outputs.h"
+
+#include <fmt/format.h>
+
+#include "runtime/kernel_key.h"
+
+namespace gradloom {
+namespace {
+
+std::string describe_output(const OpSchema& schema, size_t o) { return fmt::format("{}: output {} ({})", schema.name, o, schema.outputs[o].name); }
+
+[[noreturn]] void refuse_output(const OpSchema& schema, size_t o, const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, describe_output(schema, o) + " " + what);
+}
+
+}  // namespace
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  return a.elements() > 0 && b.elements() > 0 && a.begin_byte() < b.end_byte() && b.begin_byte() < a.end_byte();
+}
+
+bool aligned(const Tensor& tensor, int64_t bytes) { return tensor.elements() == 0 || reinterpret_cast<uintptr_t>(tensor.data()) % bytes == 0; }
+
+uint32_t present_outputs(const OpSchema& schema, std::span<const Tensor> outputs) {
+  uint32_t present = 0;
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (!outputs[o].present()) continue;
+    if (o >= schema.outputs.size()) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("{}: {} outputs given; it has {}", schema.name, outputs.size(), schema.outputs.size()));
+    }
+    present |= 1u << o;
+  }
+  return present;
+}
+
+void check_outputs(const OpSchema& schema, const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const Tensor& out = outputs[o];
+    if (!out.present()) continue;
+    if (static_cast<int>(o) >= plan.outputs.size() || !plan.outputs[o].wanted) refuse_output(schema, o, "is given, but this call does not have it");
+    const OutputInfo& info = plan.outputs[o];
+    if (out.dtype() != info.dtype) refuse_output(schema, o, fmt::format("has dtype {}; it must have {}", onnx_name(out.dtype()), onnx_name(info.dtype)));
+    if (!(out.dims() == info.dims)) refuse_output(schema, o, fmt::format("has shape {}; it must have {}", to_string(out.dims()), to_string(info.dims)));
+    if (!out.dense()) refuse_output(schema, o, fmt::format("has strides {}; it must be dense", to_string(out.strides())));
+    if (!out.writable()) refuse_output(schema, o, "is read-only; it must be writable");
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (overlap(out, inputs[i])) refuse_output(schema, o, fmt::format("overlaps input {} ({}); they must not share memory", i, schema.inputs[i].name));
+    }
+    for (size_t other = 0; other < o; ++other) {
+      if (overlap(out, outputs[other])) refuse_output(schema, o, fmt::format("overlaps output {} ({}); they must not share memory", other, schema.outputs[other].name));
+    }
+  }
+}
+
+int64_t fill_buffers(const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> outputs, void** buffers) {
+  int64_t alignment = aligned_outputs;
+  for (int v = 0; v < plan.views.size(); ++v) {
+    const View& view = plan.views[v];
+    const std::span<const Tensor> tensors = view.output ? outputs : inputs;
+    if (static_cast<size_t>(view.index) >= tensors.size() || !tensors[view.index].present()) {
+      throw Error(ErrorCode::internal, fmt::format("view {} of a plan is of {} {}, which is absent", v, view.output ? "output" : "input", view.index));
+    }
+    const Tensor& tensor = tensors[view.index];
+    buffers[v] = tensor.data();
+    if (view.output && !aligned(tensor, aligned_outputs)) alignment = any_outputs;
+  }
+  return alignment;
+}
+
+}  // namespace gradloom

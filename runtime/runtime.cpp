@@ -1,0 +1,123 @@
+#include "runtime/runtime.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/allocate.h"
+#include "runtime/call.h"
+#include "runtime/executable.h"
+#include "runtime/float_mode.h"
+#include "runtime/outputs.h"
+
+namespace gradloom {
+namespace {
+
+const Op& op_named(std::string_view name) {
+  if (const Op* op = find_op(name)) return *op;
+  std::string known;
+  for (const Op* op : all_ops()) known += (known.empty() ? "" : ", ") + op->schema().name;
+  throw Error(ErrorCode::invalid_argument, fmt::format("there is no op \"{}\"; there are: {}", name, known));
+}
+
+void run_checked(Core& core, const Op& op, const Request& request, Plan& plan, std::span<const Tensor> inputs, std::span<Tensor> outputs, const RunOptions& options) {
+  void* buffers[max_views];
+  const int64_t alignment = fill_buffers(plan, inputs, outputs, buffers);
+  const std::string strategy = choose_strategy(op, plan, options.strategy, core.target());
+  const KernelHandle entry = core.kernel_for(op, plan, strategy, options, request.outputs_wanted, alignment);
+  const int64_t bad_position = launch_plan(core, *entry, plan, buffers);
+  if (bad_position != no_bad_position) throw explain(op, request, plan, bad_position, inputs);
+
+  void* data[32] = {};
+  for (size_t o = 0; o < outputs.size(); ++o) data[o] = outputs[o].data();
+  op.trim(plan, {data, outputs.size()});
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o].present() && !(outputs[o].dims() == plan.outputs[o].dims)) outputs[o] = outputs[o].trimmed(plan.outputs[o].dims);
+  }
+}
+
+// The bits of outputs that the schema has.
+uint32_t schema_outputs(const OpSchema& schema) { return static_cast<uint32_t>((uint64_t{1} << schema.outputs.size()) - 1); }
+
+std::vector<Tensor> run_fresh(Core& core, const Op& op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options) {
+  FloatMode mode;
+  if (options.accumulate) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: accumulate adds into outputs that the caller gives; use run_into", op.schema().name));
+  }
+  const Operands operands(op.schema(), inputs);
+  const Request request = operands.request(attributes, options.outputs_wanted & schema_outputs(op.schema()), false);
+  Plan plan = op.check(request);
+  std::vector<Tensor> outputs(plan.outputs.size());
+  for (int o = 0; o < plan.outputs.size(); ++o) {
+    const OutputInfo& info = plan.outputs[o];
+    if (info.wanted && (request.outputs_wanted >> o & 1)) outputs[o] = allocate_tensor(core.recycler(), info.dtype, info.dims);
+  }
+  run_checked(core, op, request, plan, inputs, outputs, options);
+  return outputs;
+}
+
+std::monostate run_given(Core& core, const Op& op, std::span<const Tensor> inputs, std::span<Tensor> outputs, const Attributes& attributes,
+                         const RunOptions& options) {
+  FloatMode mode;
+  const Operands operands(op.schema(), inputs);
+  const Request request = operands.request(attributes, present_outputs(op.schema(), outputs), options.accumulate);
+  Plan plan = op.check(request);
+  check_outputs(op.schema(), plan, inputs, outputs);
+  outputs = outputs.first(std::min<size_t>(outputs.size(), plan.outputs.size()));  // absent ones may follow
+  run_checked(core, op, request, plan, inputs, outputs, options);
+  return {};
+}
+
+}  // namespace
+
+Runtime::Runtime(RuntimeOptions options) : core_(std::make_shared<Core>(std::move(options))) {}
+Runtime::~Runtime() = default;
+
+Result<std::vector<Tensor>> Runtime::run(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options) {
+  return capture([&] { return run_fresh(*core_, op_named(op), inputs, attributes, options); });
+}
+
+Result<std::vector<Tensor>> Runtime::run(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options) {
+  return capture([&] { return run_fresh(*core_, op, inputs, attributes, options); });
+}
+
+Result<std::monostate> Runtime::run_into(std::string_view op, std::span<const Tensor> inputs, std::span<Tensor> outputs, const Attributes& attributes,
+                                         const RunOptions& options) {
+  return capture([&] { return run_given(*core_, op_named(op), inputs, outputs, attributes, options); });
+}
+
+Result<std::monostate> Runtime::run_into(const Op& op, std::span<const Tensor> inputs, std::span<Tensor> outputs, const Attributes& attributes,
+                                         const RunOptions& options) {
+  return capture([&] { return run_given(*core_, op, inputs, outputs, attributes, options); });
+}
+
+Result<Executable> Runtime::compile(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options) {
+  return capture([&] { return compile(op_named(op), inputs, attributes, options).value(); });
+}
+
+Result<Executable> Runtime::compile(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options) {
+  return capture([&] {
+    FloatMode mode;
+    Executable executable;
+    executable.state_ = std::make_shared<Executable::State>(core_, op, inputs, attributes, options, options.outputs_wanted & schema_outputs(op.schema()));
+    return executable;
+  });
+}
+
+Result<KernelExecutable> Runtime::compile(const ir::Kernel& kernel) {
+  return capture([&] {
+    FloatMode mode;
+    KernelExecutable executable;
+    executable.state_ = std::make_shared<KernelExecutable::State>(core_, kernel);
+    return executable;
+  });
+}
+
+const KernelReport& Runtime::last_report() const { return core_->last_report(); }
+Stats Runtime::stats() const { return core_->stats(); }
+void Runtime::clear_cache() { core_->cache().clear(); }
+int Runtime::threads() const { return core_->threads().count(); }
+std::string Runtime::target_name() const { return core_->target_name(); }
+const ir::Target& Runtime::target() const { return core_->target(); }
+
+}  // namespace gradloom

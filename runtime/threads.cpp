@@ -1,0 +1,54 @@
+#include "runtime/threads.h"
+
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_for.h>
+#include <tbb/partitioner.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "runtime/float_mode.h"
+
+namespace gradloom {
+
+struct Threads::Arena {
+  explicit Arena(int threads) : arena(threads) {}
+  tbb::task_arena arena;  // starts its threads on first use
+};
+
+Threads::Threads(int threads, ParallelFor pool)
+    : count_(threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))), pool_(std::move(pool)) {
+  if (!pool_ && count_ > 1) arena_ = std::make_unique<Arena>(count_);
+}
+
+Threads::~Threads() = default;
+
+void Threads::parallel_for(int64_t n, Body body, void* env) const {
+  if (n <= 0) return;
+  if (n == 1 || count_ == 1) return body(env, 0, n);  // already in the mode
+  if (pool_) {
+    struct Call {
+      Body body;
+      void* env;
+    } call{body, env};
+    pool_(n, [&call](int64_t begin, int64_t end) {
+      FloatMode mode;
+      if (begin < end) call.body(call.env, begin, end);
+    });
+    return;
+  }
+  // A few chunks a thread even out a core that is busy elsewhere.
+  const int64_t grain = std::max<int64_t>(1, n / (int64_t{8} * count_));
+  arena_->arena.execute([&] {
+    tbb::parallel_for(
+        tbb::blocked_range<int64_t>(0, n, grain),
+        [body, env](const tbb::blocked_range<int64_t>& range) {
+          FloatMode mode;
+          body(env, range.begin(), range.end());
+        },
+        tbb::simple_partitioner());
+  });
+}
+
+}  // namespace gradloom
