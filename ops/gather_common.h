@@ -63,6 +63,15 @@ struct GatherFrame {
 void author_gather_direct(KernelFrame& frame);
 void schedule_gather_direct(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
 
+// Strategies "grouped" and "partition": nests of their own, the same sums in the same order.
+void author_gather_grouped(KernelFrame& frame);
+void author_gather_partition(KernelFrame& frame, const ir::Target& target);
+
+// All strategies (gather_strategies.cpp says what each is for): what both ops forward to.
+std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& target);
+void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
+void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target);
+
 // The error for a bad index at a row-major position of the indices tensor.
 Error explain_gather(const OpSchema& schema, const Request& request, const Plan& plan, int64_t axis_extent, int64_t position,
                      const std::function<int64_t(int, int64_t)>& values);

@@ -53,9 +53,11 @@ class GatherElementsGrad final : public Op {
     return gather_plan({indices, dy, shape, axis}, true, request.accumulate, in_indices);
   }
 
-  std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return {"direct"}; }
-  void author(KernelFrame& frame, const std::string&, const ir::Target&) const override { author_gather_direct(frame); }
-  void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const override { schedule_gather_direct(s, plan, target); }
+  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const override { return gather_strategies(plan, target); }
+  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override { author_gather(frame, strategy, target); }
+  void schedule(ir::Schedule& s, const Plan& plan, const std::string& strategy, const ir::Target& target) const override {
+    schedule_gather(s, plan, strategy, target);
+  }
 
   Error explain(const Request& request, const Plan& plan, int64_t position, const std::function<int64_t(int, int64_t)>& values) const override {
     const int axis = wrap_axis(schema(), int_attribute(request, "axis", 0), plan.outputs[0].dims.size(), "attribute axis");

@@ -1,0 +1,138 @@
+// Which strategies serve a call of the gather gradients, the one to use first, and their schedules.
+//
+//   direct     the definition: a column of dX at a time
+//   row        no inner dim: one row of sums in cache, scattered to by scalar adds, streamed out
+//   strip      an inner dim: a strip of neighbouring columns in cache, vectors of indices and values a row
+//   grouped    GatherGrad with an inner dim: positions sorted by row, each row summed in registers and written once
+//   partition  flat, larger than the cache: sorted into bins of neighbouring destinations first
+#include "ops/gather_common.h"
+
+namespace gradloom {
+namespace {
+
+using Loop = ir::Schedule::Loop;
+
+constexpr int64_t small_bytes = 256 << 10;  // below this, one thread is faster than waking a second
+
+struct Sizes {
+  explicit Sizes(const Plan& plan) : roles(gather_roles(plan)) {
+    const View& dx = plan.views[roles.empty ? 0 : 2];
+    sum_bytes = size_of(accumulator_of(dx.dtype));
+    if (roles.empty) return;
+    extent = dx.dims[roles.axis()];
+    for (int d = 0; d < dx.dims.size(); ++d) (d < roles.outer ? outer : d > roles.outer ? inner : extent) *= d == roles.axis() ? 1 : dx.dims[d];
+    traffic = plan.bytes_read + plan.bytes_written;
+  }
+  GatherRoles roles;
+  int64_t outer = 1, extent = 1, inner = 1, traffic = 0;
+  int sum_bytes = 4;
+};
+
+// As wide as lets the strip of sums stay in half of the L2 cache, at least a line.
+int64_t strip_width(const Sizes& s, const ir::Target& target) {
+  const int64_t line = 64 / s.sum_bytes, most = 32;
+  int64_t width = most;
+  while (width > line && s.extent * width * s.sum_bytes > target.l2_bytes) width /= 2;
+  return width;
+}
+
+// Vectors over whole registers, a few at a time, with a masked rest.
+Loop vectorize(ir::Schedule& s, Loop loop, int element_bytes, const ir::Target& target, int copies = 4) {
+  return s.vectorize(loop, target.lanes(element_bytes), copies);
+}
+
+bool large(const Sizes& s, const ir::Target& target) { return target.streaming_stores && s.traffic > 4 * target.l2_bytes; }
+
+void stream(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
+  if (large(s, target)) schedule.streaming(schedule.kernel().buffers.back());
+}
+
+void schedule_row(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
+  for (Loop z : schedule.loops("z")) vectorize(schedule, z, s.sum_bytes, target);
+  for (Loop i : schedule.loops("i")) vectorize(schedule, i, s.sum_bytes, target);
+  for (Loop k : schedule.loops("k0")) schedule.vectorize(k, 8);
+  if (s.traffic >= small_bytes && s.roles.outer > 0) schedule.parallel(schedule.loop("p0"));
+  stream(schedule, s, target);
+}
+
+void schedule_strip(ir::Schedule& schedule, const Plan& plan, const Sizes& s, const ir::Target& target) {
+  // What lies outside the corner that indices cover gets loops of its own.
+  const ir::Buffer dy = schedule.kernel().buffers[1];
+  Loop columns = schedule.loop("q0");
+  if (s.roles.inner_shorter(0)) columns = schedule.partition(columns, dy->dims.back()).first;
+  const int64_t width = strip_width(s, target);
+  const auto [strips, column, tail] = schedule.split(columns, width);
+  (void)tail;
+  for (Loop part : schedule.distribute(column)) {
+    const ir::For& loop = schedule.get(part);
+    const ir::For* inside = loop.body.as<ir::For>();
+    if (!inside) continue;
+    schedule.reorder(part, inside->var.id);
+    schedule.vectorize(part, std::min<int>(8, target.lanes(s.sum_bytes) * 2));
+  }
+  if (s.traffic >= small_bytes) schedule.parallel(s.outer >= 4 * target.threads ? schedule.loop("p0") : strips);
+  stream(schedule, s, target);
+  (void)plan;
+}
+
+void schedule_grouped(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
+  vectorize(schedule, schedule.loop("z"), 4, target);
+  vectorize(schedule, schedule.loop("y"), 4, target);
+  if (s.roles.inner == 1) {
+    const int lanes = target.lanes(s.sum_bytes);
+    int64_t width = 64;  // one vector value of many registers: each position of the group is read once for all of them
+    while (width > lanes && width > s.inner) width /= 2;
+    schedule.vectorize(schedule.loop("q0"), static_cast<int>(width));
+  }
+  if (s.traffic >= small_bytes) schedule.parallel(schedule.loop("r"));
+  stream(schedule, s, target);
+}
+
+void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
+  vectorize(schedule, schedule.loop("z"), s.sum_bytes, target);
+  vectorize(schedule, schedule.loop("i"), s.sum_bytes, target);
+  schedule.vectorize(schedule.loop("h"), 8);
+  for (const char* name : {"full0", "full1"})
+    for (Loop full : schedule.loops(name)) schedule.vectorize(full, target.lanes(8));
+  schedule.parallel(schedule.loop("b"));
+  if (target.threads > 1) {
+    schedule.parallel(schedule.loop("hc"));
+    schedule.parallel(schedule.loop("kc"));
+  }
+  stream(schedule, s, target);
+}
+
+}  // namespace
+
+std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& target) {
+  const Sizes s(plan);
+  if (s.roles.empty) return {"direct"};
+  std::vector<std::string> fast, slow;
+  const auto offer = [&](bool good, const char* name) { (good ? fast : slow).push_back(name); };
+  const bool flat = s.roles.inner == 0 && s.roles.middle == 1;
+  const int64_t row_bytes = s.extent * s.sum_bytes;
+  if (flat && s.roles.outer == 0) offer(row_bytes > target.l2_bytes, "partition");
+  if (flat) offer(true, "row");
+  if (s.roles.inner == 1 && s.roles.middle == 1 && !s.roles.varying) offer(s.inner * s.sum_bytes >= 32 && row_bytes * s.inner > target.l2_bytes, "grouped");
+  if (s.roles.inner == 1 && s.roles.middle == 1) offer(s.inner >= 8, "strip");
+  fast.insert(fast.end(), slow.begin(), slow.end());
+  fast.push_back("direct");
+  return fast;
+}
+
+void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
+  if (strategy == "grouped") return author_gather_grouped(frame);
+  if (strategy == "partition") return author_gather_partition(frame, target);
+  author_gather_direct(frame);
+}
+
+void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target) {
+  const Sizes s(plan);
+  if (strategy == "row") return schedule_row(schedule, s, target);
+  if (strategy == "strip") return schedule_strip(schedule, plan, s, target);
+  if (strategy == "grouped") return schedule_grouped(schedule, s, target);
+  if (strategy == "partition") return schedule_partition(schedule, s, target);
+  schedule_gather_direct(schedule, plan, target);
+}
+
+}  // namespace gradloom
