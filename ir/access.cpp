@@ -1,0 +1,250 @@
+#include "ir/access.h"
+
+#include <algorithm>
+
+#include "ir/rewrite.h"
+
+namespace gradloom::ir {
+namespace {
+
+class Collector {
+ public:
+  Collector(const For& loop, const Ranges& scope) : scope_(scope), loop_(loop.var.id) {
+    walk(loop.body, [&](const Stmt& s) {
+      if (const Store* st = s.as<Store>()) written_.insert(st->buffer->id);
+      if (const Accumulate* ac = s.as<Accumulate>()) written_.insert(ac->buffer->id);
+      if (const Alloc* al = s.as<Alloc>()) private_.insert(al->buffer->id);
+    });
+    inside_.insert(loop_);
+    tied_.insert(loop_);
+    scope_.enter(loop);
+  }
+
+  void visit(const Stmt& s) {
+    if (s) std::visit([&](const auto& n) { collect(n); }, s.node().value);
+  }
+  std::vector<Access> take() { return std::move(found_); }
+
+ private:
+  void collect(const Block& n) {
+    for (const Stmt& s : n.stmts) visit(s);
+  }
+  void collect(const For& n) {
+    reads(n.begin), reads(n.extent), ++statement_;
+    if (tied(n.begin)) tied_.insert(n.var.id);
+    inside_.insert(n.var.id);
+    within(n.body, [&] { scope_.enter(n); }, 1);
+  }
+  void collect(const Let& n) {
+    reads(n.value), ++statement_;
+    if (varies(n.value)) inside_.insert(n.var.id);
+    if (tied(n.value)) tied_.insert(n.var.id);
+    within(n.body, [&] { scope_.enter(n); });
+  }
+  void collect(const If& n) {
+    reads(n.condition), ++statement_;
+    within(n.then_case, [&] { scope_.assume(n.condition); });
+    if (n.else_case) within(n.else_case, [&] { scope_.assume(unary(UnaryOp::bit_not, n.condition)); });
+  }
+  void collect(const Check& n) {
+    reads(n.condition), reads(n.position), ++statement_;
+    within(n.body, [&] { scope_.assume(n.condition); });
+  }
+  void collect(const Alloc& n) { visit(n.body); }
+  void collect(const Evaluate& n) {
+    const Intrinsic* i = n.value.as<Intrinsic>();
+    if (!i || i->op != IntrinsicOp::prefetch) reads(n.value);
+    ++statement_;
+  }
+  void collect(const Store& n) {
+    for (const Expr& i : n.index) reads(i);
+    reads(n.value), reads(n.guard);
+    guarded(n.guard, [&] { add(n.buffer, n.index, {.kind = Access::store}); });
+    ++statement_;
+  }
+  void collect(const Accumulate& n) {
+    for (const Expr& i : n.index) reads(i);
+    reads(n.value), reads(n.factor), reads(n.guard);
+    guarded(n.guard, [&] { add(n.buffer, n.index, {.kind = Access::accumulate, .atomic = n.atomic, .op = n.op}); });
+    ++statement_;
+  }
+
+  template <class Enter>
+  void within(const Stmt& body, Enter&& enter, int loops = 0) {
+    const Ranges::Mark mark = scope_.mark();
+    enter();
+    depth_ += loops;
+    visit(body);
+    depth_ -= loops;
+    scope_.restore(mark);
+  }
+  template <class Then>
+  void guarded(const Expr& guard, Then&& then) {
+    const Ranges::Mark mark = scope_.mark();
+    if (guard) scope_.assume(guard);
+    then();
+    scope_.restore(mark);
+  }
+
+  void reads(const Expr& e) {
+    if (!e) return;
+    walk(e, [&](const Expr& x) {
+      if (const Load* l = x.as<Load>()) guarded(l->guard, [&] { add(l->buffer, l->index, {.kind = Access::load}); });
+    });
+  }
+
+  void add(const Buffer& buffer, const std::vector<Expr>& index, Access access) {
+    if (!written_.contains(buffer->id) || private_.contains(buffer->id)) return;
+    access.buffer = buffer;
+    for (const Expr& i : index) access.index.push_back(form(scope_.expand(i), 0));
+    access.statement = statement_;
+    access.inner_loop = depth_ > 0;
+    found_.push_back(std::move(access));
+  }
+
+  bool fixed(const Buffer& b) const { return !written_.contains(b->id) && !private_.contains(b->id); }
+
+  bool varies(const Expr& e) const {
+    bool result = e.lanes() > 1;
+    walk(e, [&](const Expr& x) {
+      if (const Var* v = x.as<Var>()) result |= inside_.contains(v->id);
+      if (const Load* l = x.as<Load>()) result |= !fixed(l->buffer);
+    });
+    return result;
+  }
+  // Whether the value depends on which iteration it is, so that bounds by it tell iterations apart.
+  bool tied(const Expr& e) const {
+    bool result = false;
+    walk(e, [&](const Expr& x) {
+      const Var* v = x.as<Var>();
+      result |= v && tied_.contains(v->id);
+    });
+    return result;
+  }
+  bool tied(const Linear& l) const {
+    return std::any_of(l.terms.begin(), l.terms.end(), [&](const auto& t) { return tied(t.first); });
+  }
+  bool varies(const IndexForm& f) const {
+    return std::any_of(f.terms.begin(), f.terms.end(), [](const auto& t) { return t.first->varies; });
+  }
+
+  static void append(IndexForm& to, const IndexForm& from, int64_t factor) {
+    to.constant += from.constant * factor;
+    for (const auto& [term, coefficient] : from.terms) {
+      auto same = std::find_if(to.terms.begin(), to.terms.end(), [&](const auto& t) { return t.first == term || (term->expr && t.first->expr && equal(t.first->expr, term->expr)); });
+      if (same == to.terms.end())
+        to.terms.emplace_back(term, coefficient * factor);
+      else
+        same->second += coefficient * factor;
+    }
+  }
+
+  IndexForm form(const Linear& l, int depth) {
+    IndexForm result{l.constant, {}};
+    if (!l.exact) {
+      result.terms.emplace_back(std::make_shared<IndexTerm>(), 1);  // says nothing
+      return result;
+    }
+    for (const auto& [expr, coefficient] : l.terms) append(result, term(expr, depth), coefficient);
+    return result;
+  }
+
+  IndexForm single(IndexTerm t) { return {0, {{std::make_shared<IndexTerm>(std::move(t)), 1}}}; }
+
+  IndexForm term(const Expr& expr, int depth) {
+    IndexTerm t;
+    t.expr = expr;
+    t.range = scope_.of(expr);
+    t.varies = varies(expr);
+    const Var* v = expr.as<Var>();
+    if (!t.varies || depth > 3 || (v && v->id == loop_)) return single(std::move(t));
+    if (std::optional<IndexForm> offset = window(t, depth)) return *offset;
+    if (const Load* l = resolve_load(expr); l && l->buffer->facts.injective && !l->guard && fixed(l->buffer)) {
+      t.injective = l->buffer;
+      for (const Expr& i : l->index) t.elements.push_back(form(scope_.expand(i), depth + 1));
+    }
+    if (const Binary* b = expr.as<Binary>(); b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod))
+      if (std::optional<int64_t> c = as_int(b->b); c && *c > 0) {
+        t.divisor = *c;
+        t.is_mod = b->op == BinaryOp::floor_mod;
+        t.dividend = form(scope_.expand(b->a), depth + 1);
+      }
+    return single(std::move(t));
+  }
+
+  // The load that a term's value is, through lets and casts that keep the value.
+  const Load* resolve_load(const Expr& e) const {
+    if (const Load* l = e.as<Load>()) return l;
+    if (const Cast* c = e.as<Cast>()) {
+      const DType from = c->value.dtype();
+      return e.dtype() == DType::i64 && is_int(from) && from != DType::u64 ? resolve_load(c->value) : nullptr;
+    }
+    const Var* v = e.as<Var>();
+    const Expr* value = v ? scope_.let_value(v->id) : nullptr;
+    return value ? resolve_load(*value) : nullptr;
+  }
+
+  // A term between two symbolic bounds that depend on the iteration is the lower one plus what is small; or it is owned by a segment of offsets.
+  std::optional<IndexForm> window(IndexTerm& t, int depth) {
+    std::optional<Linear> best;
+    int64_t best_width = 0;
+    const std::vector<Linear>& assumed = scope_.assumed();
+    for (const Linear& lower : assumed) {
+      if (lower.coefficient(t.expr) != 1) continue;
+      Linear low;
+      low.add(lower, -1);
+      low.add(t.expr, 1);
+      if (!tied(low)) continue;
+      for (const Linear& upper : assumed) {
+        if (upper.coefficient(t.expr) != -1) continue;
+        Linear high = upper;
+        high.add(t.expr, 1);
+        own(t, low, high, depth);
+        high.add(low, -1);
+        const Range width = scope_.of(high);
+        if (!width.max || *width.max < 0 || (best && best_width <= *width.max)) continue;
+        best = low, best_width = *width.max;
+      }
+    }
+    if (!best) return std::nullopt;
+    IndexForm result = form(*best, depth + 1);
+    IndexTerm rest;
+    rest.range = {0, best_width};
+    append(result, single(std::move(rest)), 1);
+    return result;
+  }
+
+  void own(IndexTerm& t, const Linear& low, const Linear& high, int depth) {
+    if (t.offsets || low.terms.size() != 1 || high.terms.size() != 1 || low.constant != 0 || high.constant > -1) return;
+    if (low.terms[0].second != 1 || high.terms[0].second != 1) return;
+    const Load *a = resolve_load(low.terms[0].first), *b = resolve_load(high.terms[0].first);
+    if (!a || !b || a->guard || b->guard || !a->buffer.same_as(b->buffer) || !a->buffer->facts.nondecreasing || !fixed(a->buffer)) return;
+    const size_t last = a->index.size() - 1;
+    for (size_t d = 0; d < last; ++d)
+      if (varies(a->index[d]) || !equal(a->index[d], b->index[d])) return;
+    const Linear segment = scope_.expand(a->index[last]);
+    Linear step = scope_.expand(b->index[last]);
+    step.add(segment, -1);
+    if (!step.terms.empty() || step.constant != 1) return;
+    t.offsets = a->buffer;
+    t.segment = form(segment, depth + 1);
+  }
+
+  Ranges scope_;
+  int64_t loop_;
+  std::unordered_set<int64_t> written_, private_;
+  std::unordered_set<int64_t> inside_;  // variables that may differ between iterations
+  std::unordered_set<int64_t> tied_;    // those that follow from the loop's variable
+  std::vector<Access> found_;
+  int statement_ = 0, depth_ = 0;
+};
+
+}  // namespace
+
+std::vector<Access> accesses(const For& loop, const Ranges& scope) {
+  Collector collector(loop, scope);
+  collector.visit(loop.body);
+  return collector.take();
+}
+
+}  // namespace gradloom::ir

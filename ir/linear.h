@@ -1,0 +1,16 @@
+#pragma once
+// How `linear` and `Ranges::expand` take an expression apart.
+#include "ir/ranges.h"
+
+namespace gradloom::ir {
+
+struct Linearizer {
+  const Ranges* scope = nullptr;  // lets to put in
+  Linear out;
+  void add(const Expr& e, int64_t factor);
+};
+
+// Whether e keeps its value when statements run: it loads from inputs only.
+bool is_stable(const Expr& e);
+
+}  // namespace gradloom::ir
