@@ -206,7 +206,7 @@ class Collector {
         best = low, best_width = *width.max;
       }
     }
-    if (!best) return std::nullopt;
+    if (!best || t.offsets) return std::nullopt;
     IndexForm result = form(*best, depth + 1);
     IndexTerm rest;
     rest.range = {0, best_width};

@@ -69,6 +69,7 @@ class Ranges {
   Range binary_range(const Binary& n) const;
   bool from_memory(const Expr& e) const;
   bool trusted(const Linear& l) const;
+  bool may_wrap(const Linear& side) const;  // of a comparison: arithmetic on untrusted memory
   void assume(const Expr& condition, bool truth);
   void assume_comparison(const Binary& n, bool truth);
   void add_inequality(Linear l);

@@ -21,10 +21,12 @@ Linear minus(const Linear& a, const Linear& b) {
   return r;
 }
 
-bool same(const Linear& a, const Linear& b) {
-  if (a.constant != b.constant || a.terms.size() != b.terms.size()) return false;
+bool same_terms(const Linear& a, const Linear& b) {
+  if (a.terms.size() != b.terms.size()) return false;
   return std::all_of(a.terms.begin(), a.terms.end(), [&](const auto& t) { return b.coefficient(t.first) == t.second; });
 }
+
+bool same(const Linear& a, const Linear& b) { return a.constant == b.constant && same_terms(a, b); }
 
 // The comparison as "l >= 0" for lt, le, gt, ge.
 Linear as_inequality(BinaryOp op, const Linear& a, const Linear& b) {
@@ -97,6 +99,11 @@ bool Ranges::trusted(const Linear& l) const {
   return true;
 }
 
+bool Ranges::may_wrap(const Linear& side) const {
+  const bool plain = side.terms.empty() || (side.terms.size() == 1 && side.constant == 0 && side.terms[0].second == 1);
+  return !plain && !trusted(side);
+}
+
 void Ranges::assume(const Expr& condition) { assume(condition, true); }
 
 void Ranges::assume(const Expr& condition, bool truth) {
@@ -129,10 +136,7 @@ void Ranges::assume_comparison(const Binary& n, bool truth) {
   }
   const Linear a = expand(n.a), b = expand(n.b);
   // Arithmetic on what memory holds may have wrapped: such a condition says nothing of its terms.
-  for (const Linear* side : {&a, &b}) {
-    const bool plain = side->terms.empty() || (side->terms.size() == 1 && side->constant == 0 && side->terms[0].second == 1);
-    if (!plain && !trusted(*side)) return conditions_.emplace_back(binary(op, n.a, n.b), true), void();
-  }
+  if (may_wrap(a) || may_wrap(b)) return conditions_.emplace_back(binary(op, n.a, n.b), true), void();
   if (is_order(op)) return add_inequality(as_inequality(op, a, b));
   const Linear d = minus(a, b);
   if (op == BinaryOp::eq) {
@@ -234,7 +238,10 @@ void Ranges::add_axioms(const Linear& l, std::vector<Linear>& to, int depth) con
 }
 
 bool Ranges::nonnegative(const Linear& l) const {
-  if (!l.exact || !trusted(l)) return false;
+  if (!l.exact) return false;
+  for (const Linear& q : assumed_)
+    if (l.constant >= q.constant && same_terms(l, q)) return true;
+  if (!trusted(l)) return false;
   const Range r = of(l);
   if (r.min && *r.min >= 0) return true;
   if (l.terms.empty() || (r.max && *r.max < 0)) return false;
@@ -287,6 +294,7 @@ bool Ranges::prove(Linear l, const std::vector<Linear>& axioms, int depth, int& 
 std::optional<bool> Ranges::compare(const Binary& n) const {
   if (!is_integer(n.a)) return std::nullopt;
   const Linear a = expand(n.a), b = expand(n.b);
+  if (may_wrap(a) || may_wrap(b)) return std::nullopt;
   if (is_order(n.op)) {
     const Linear l = as_inequality(n.op, a, b);
     if (nonnegative(l)) return true;

@@ -122,7 +122,7 @@ TEST(Ranges, Guards) {
   r.enter(Let{k, load(idx, {Expr(0)}), block({})});
   Expr K = var(k), N = var(n);
   EXPECT_EQ(r.proves(K + 1 > K), std::nullopt);  // from memory, unbounded: may wrap
-  r.assume((K >= -N) & (N > K));
+  r.assume((K >= Expr(0) - N) & (N > K));
   expect_range(r.of(K), -50, 49);
   EXPECT_EQ(r.proves(K + 1 > K), true);
   EXPECT_EQ(r.proves(K + N >= Expr(0)), true);
