@@ -1,0 +1,230 @@
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/passes/fold.h"
+#include "ir/passes/passes.h"
+#include "ir/rewrite.h"
+
+namespace gradloom::ir {
+namespace {
+
+bool is_empty(const Stmt& s) {
+  const Block* b = s.as<Block>();
+  return !s || (b && b->stmts.empty());
+}
+
+bool loads(const Expr& e) {
+  bool found = false;
+  walk(e, [&](const Expr& x) { found |= x.as<Load>() != nullptr; });
+  return found;
+}
+
+// How often each variable is used, a use inside a loop within its scope counting as many.
+class Uses : Rewriter {
+ public:
+  explicit Uses(const Stmt& body) { (*this)(body); }
+  int of(int64_t id) const {
+    auto found = count_.find(id);
+    return found == count_.end() ? 0 : found->second;
+  }
+
+ private:
+  using Rewriter::rewrite;
+  Expr rewrite(const Var& v, const Expr& self) override {
+    auto defined = depth_of_.find(v.id);
+    count_[v.id] += defined != depth_of_.end() && defined->second < depth_ ? 2 : 1;
+    return self;
+  }
+  Stmt rewrite(const For& n, const Stmt& self) override {
+    (*this)(n.begin), (*this)(n.extent);
+    ++depth_;
+    (*this)(n.body);
+    --depth_;
+    return self;
+  }
+  Stmt rewrite(const Let& n, const Stmt& self) override {
+    (*this)(n.value);
+    depth_of_[n.var.id] = depth_;
+    (*this)(n.body);
+    return self;
+  }
+  Stmt rewrite(const Alloc& n, const Stmt& self) override {
+    for (const Expr& d : n.buffer->dims) (*this)(d);
+    (*this)(n.body);
+    return self;
+  }
+  std::unordered_map<int64_t, int> count_, depth_of_;
+  int depth_ = 0;
+};
+
+class Simplifier : public Rewriter {
+ public:
+  explicit Simplifier(const Kernel& kernel) : scope_(kernel), uses_(kernel.body) {}
+
+ private:
+  using Rewriter::rewrite;
+
+  Expr rewrite(const Var& v, const Expr& self) override {
+    auto found = values_.find(v.id);
+    if (found != values_.end()) return found->second;
+    if (v.type.dtype == DType::boolean && v.type.scalar())
+      if (std::optional<bool> proved = scope_.proves(self)) return constant_bits(DType::boolean, *proved);
+    return self;
+  }
+  Expr rewrite(const Load& n, const Expr& self) override {
+    if (!n.guard) return Rewriter::rewrite(n, self);
+    const Expr guard = (*this)(n.guard), otherwise = (*this)(n.otherwise);
+    bool changed = !guard.same_as(n.guard) || !otherwise.same_as(n.otherwise);
+    std::vector<Expr> index;
+    within([&] { scope_.assume(guard); }, [&] { index = list(n.index, changed); });
+    Buffer b = buffer(n.buffer);
+    changed |= b.get() != n.buffer.get();
+    return fold(changed ? load(b, std::move(index), guard, otherwise) : self, scope_);
+  }
+  Expr rewrite(const Unary& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
+  Expr rewrite(const Binary& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
+  Expr rewrite(const Fma& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
+  Expr rewrite(const Select& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
+  Expr rewrite(const Cast& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
+  Expr rewrite(const Bitcast& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
+  Expr rewrite(const Ramp& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
+  Expr rewrite(const Shuffle& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
+  Expr rewrite(const Intrinsic& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
+
+  Stmt rewrite(const For& n, const Stmt& self) override {
+    const Expr begin = (*this)(n.begin), extent = (*this)(n.extent);
+    const Range trips = scope_.of(extent);
+    if (trips.max && *trips.max <= 0) return block({});
+    if (trips.single() && *trips.min == 1) return bind(n.var, begin, n.body, false);
+    Stmt body;
+    within([&] { scope_.enter(For{n.var, begin, extent, n.kind, n.body}); }, [&] { body = (*this)(n.body); });
+    if (is_empty(body)) return block({});
+    if (begin.same_as(n.begin) && extent.same_as(n.extent) && body.same_as(n.body)) return self;
+    return for_loop(n.var, begin, extent, n.kind, body);
+  }
+  Stmt rewrite(const Let& n, const Stmt& self) override {
+    const Expr value = (*this)(n.value);
+    Stmt result = bind(n.var, value, n.body, uses_.of(n.var.id) == 1 && !loads(value));
+    const Let* kept = result.as<Let>();
+    return kept && kept->var.id == n.var.id && kept->value.same_as(n.value) && kept->body.same_as(n.body) ? self : result;
+  }
+  // body with the variable put in where that costs nothing, else under a let.
+  Stmt bind(const Var& v, const Expr& value, const Stmt& body, bool used_once) {
+    const Broadcast* b = value.as<Broadcast>();
+    if (used_once || value.as<Const>() || value.as<Var>() || (b && b->value.as<Const>())) {
+      values_[v.id] = value;
+      return (*this)(body);
+    }
+    Stmt inner;
+    within([&] { scope_.enter(Let{v, value, body}); }, [&] { inner = (*this)(body); });
+    return is_empty(inner) ? inner : let(v, value, inner);
+  }
+
+  Stmt rewrite(const Store& n, const Stmt& self) override {
+    const Expr guard = (*this)(n.guard);
+    const std::optional<bool> active = guard ? scope_.proves(guard) : true;
+    if (active == false) return block({});
+    bool changed = !guard.same_as(n.guard) || (guard && active);
+    std::vector<Expr> index;
+    Expr value;
+    Buffer b = buffer(n.buffer);
+    within([&] { if (guard) scope_.assume(guard); }, [&] { index = list(n.index, changed), value = (*this)(n.value); });
+    if (!changed && b.get() == n.buffer.get() && value.same_as(n.value)) return self;
+    return store(b, std::move(index), value, active ? Expr() : guard, n.streaming);
+  }
+  Stmt rewrite(const Accumulate& n, const Stmt& self) override {
+    const Expr guard = (*this)(n.guard);
+    const std::optional<bool> active = guard ? scope_.proves(guard) : true;
+    if (active == false) return block({});
+    bool changed = !guard.same_as(n.guard) || (guard && active);
+    std::vector<Expr> index;
+    Expr value, factor;
+    Buffer b = buffer(n.buffer);
+    within([&] { if (guard) scope_.assume(guard); }, [&] { index = list(n.index, changed), value = (*this)(n.value), factor = (*this)(n.factor); });
+    if (!changed && b.get() == n.buffer.get() && value.same_as(n.value) && factor.same_as(n.factor)) return self;
+    return accumulate(b, std::move(index), n.op, value, factor, active ? Expr() : guard, n.atomic);
+  }
+  Stmt rewrite(const If& n, const Stmt& self) override {
+    const Expr condition = (*this)(n.condition);
+    const std::optional<bool> known = scope_.proves(condition);
+    if (known) return *known ? (*this)(n.then_case) : n.else_case ? (*this)(n.else_case) : block({});
+    Stmt then_case, else_case;
+    within([&] { scope_.assume(condition); }, [&] { then_case = (*this)(n.then_case); });
+    if (n.else_case) within([&] { scope_.assume(unary(UnaryOp::bit_not, condition)); }, [&] { else_case = (*this)(n.else_case); });
+    if (is_empty(else_case)) else_case = {};
+    if (is_empty(then_case) && !else_case) return block({});
+    if (condition.same_as(n.condition) && then_case.same_as(n.then_case) && else_case.same_as(n.else_case)) return self;
+    return if_then(condition, then_case, else_case);
+  }
+  Stmt rewrite(const Check& n, const Stmt& self) override {
+    const Expr condition = (*this)(n.condition);
+    if (scope_.proves(condition) == true) return (*this)(n.body);
+    const Expr position = (*this)(n.position);
+    Stmt body;
+    within([&] { scope_.assume(condition); }, [&] { body = (*this)(n.body); });
+    if (condition.same_as(n.condition) && position.same_as(n.position) && body.same_as(n.body)) return self;
+    return check(condition, position, n.argument, body);
+  }
+  Stmt rewrite(const Alloc& n, const Stmt& self) override {
+    bool changed = false;
+    std::vector<Expr> dims = list(n.buffer->dims, changed);
+    Buffer b = n.buffer;
+    if (changed) {
+      BufferNode node = *n.buffer;
+      node.dims = std::move(dims);
+      b = buffers_[node.id] = make_buffer(std::move(node));
+    }
+    const Stmt body = (*this)(n.body);
+    if (is_empty(body)) return body;
+    return !changed && body.same_as(n.body) ? self : alloc(b, body);
+  }
+  Buffer buffer(const Buffer& b) override {
+    auto found = buffers_.find(b->id);
+    return found == buffers_.end() ? b : found->second;
+  }
+
+  template <class Enter, class Then>
+  void within(Enter&& enter, Then&& then) {
+    const Ranges::Mark mark = scope_.mark();
+    enter();
+    then();
+    scope_.restore(mark);
+  }
+
+  Ranges scope_;
+  Uses uses_;
+  Substitution values_;
+  std::unordered_map<int64_t, Buffer> buffers_;
+};
+
+// Drops lets and allocs that nothing in their body mentions. Bodies first, so that what only a dropped let used goes with it.
+class DropUnused : public Rewriter {
+  using Rewriter::rewrite;
+  Expr rewrite(const Var& v, const Expr& self) override {
+    vars_.insert(v.id);
+    return self;
+  }
+  Stmt rewrite(const Let& n, const Stmt& self) override {
+    const Stmt body = (*this)(n.body);
+    if (!vars_.contains(n.var.id) || is_empty(body)) return body;
+    (*this)(n.value);
+    return body.same_as(n.body) ? self : let(n.var, n.value, body);
+  }
+  Stmt rewrite(const Alloc& n, const Stmt& self) override {
+    const Stmt body = (*this)(n.body);
+    if (!buffers_.contains(n.buffer->id)) return body;
+    for (const Expr& d : n.buffer->dims) (*this)(d);
+    return body.same_as(n.body) ? self : alloc(n.buffer, body);
+  }
+  Buffer buffer(const Buffer& b) override {
+    buffers_.insert(b->id);
+    return b;
+  }
+  std::unordered_set<int64_t> vars_, buffers_;
+};
+
+}  // namespace
+
+Kernel simplify(const Kernel& kernel) { return DropUnused()(Simplifier(kernel)(kernel)); }
+
+}  // namespace gradloom::ir
