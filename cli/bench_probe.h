@@ -1,0 +1,59 @@
+#pragma once
+// How fast this machine reads and writes memory: the roof that kernels are measured against. Probes run on the same buffers' sizes, threads and
+// residency as the kernel, between its samples.
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace gradloom::cli {
+
+// Keeps this process on the last `threads` CPUs that it may use, so that threads started later stay there too. Throws UsageError when there are fewer.
+void pin_process(int threads);
+int available_threads();
+int64_t last_level_cache_bytes();  // of one cache, as a core sees it
+std::string cpu_name();
+
+struct ReadLoop {
+  std::string name;
+  uint64_t (*read)(const void* data, int64_t bytes);  // the sum is returned so that the reads happen
+};
+struct WriteLoop {
+  std::string name;
+  void (*write)(void* data, int64_t bytes);  // 64-byte aligned data
+};
+// What this CPU can run, vectors as wide as it has.
+std::vector<ReadLoop> read_loops();
+std::vector<WriteLoop> write_loops();
+
+struct Span {
+  void* data;
+  int64_t bytes;
+};
+
+// Threads pinned one a CPU of this process's. Between jobs they sleep, so that they take nothing from what else is timed.
+class ProbeTeam {
+ public:
+  explicit ProbeTeam(int threads);
+  ~ProbeTeam();
+  ProbeTeam(const ProbeTeam&) = delete;
+  ProbeTeam& operator=(const ProbeTeam&) = delete;
+
+  // Milliseconds from the first thread's start to the last one's end; each thread takes its share of every span.
+  double read(const ReadLoop& loop, const std::vector<Span>& spans);
+  double write(const WriteLoop& loop, const std::vector<Span>& spans);
+
+ private:
+  double run(const std::function<void(int thread)>& job);
+  void work(int thread, int cpu);
+
+  int threads_;
+  std::vector<std::thread> workers_;  // none when threads_ is 1: the caller is the thread
+  const std::function<void(int)>* job_ = nullptr;
+  std::atomic<int> generation_{0}, running_{0}, arrived_{0};
+  std::vector<double> begin_, end_;
+  bool quit_ = false;
+};
+
+}  // namespace gradloom::cli
