@@ -11,8 +11,8 @@ namespace gradloom::cli {
 struct BenchInput {
   enum Kind : uint8_t { values, uniform, zipf, shape_like } kind;
   Dims dims;
-  int64_t bound = 0;           // uniform, zipf: indices in [0, bound)
-  std::vector<int64_t> ints;   // shape_like
+  int64_t bound = 0;          // uniform, zipf: indices in [0, bound)
+  std::vector<int64_t> ints;  // shape_like
 };
 
 // Where the elements along one axis of dY go, worked out by hand and not by the op under test.
@@ -25,8 +25,8 @@ struct BenchCase {
   Attributes attributes;
   std::vector<BenchInput> inputs;
   Dims output;
-  int axis = 0;                    // scatters
-  std::vector<SlicedAxis> slices;  // slices
+  int axis = 0;                               // scatters
+  std::vector<SlicedAxis> slices;             // slices
   int64_t bytes_read = 0, bytes_written = 0;  // compulsory traffic: every value and index once
 };
 

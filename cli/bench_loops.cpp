@@ -35,42 +35,42 @@ uint64_t sum_tail(const char* data, int64_t bytes) {
 
 // One loop body for all instruction sets: a function's target attribute does not reach into a template that it calls, so it is pasted.
 // Streams: `Streams` places are read side by side, `Accumulators / Streams` vectors at each.
-#define GRADLOOM_READ_LOOP(NAME, TARGET, BYTES)                                                          \
-  template <int Accumulators, int Streams, int Ahead>                                                    \
-  TARGET uint64_t NAME(const void* data, int64_t bytes) {                                                \
-    using Vector = VectorOf<BYTES>::type;                                                                \
-    constexpr int each = Accumulators / Streams;                                                         \
-    Vector sums[Accumulators] = {};                                                                      \
-    const auto* from = static_cast<const char*>(data);                                                   \
-    const int64_t part = bytes / Streams / (each * BYTES) * (each * BYTES);                              \
-    for (int64_t i = 0; i < part; i += each * BYTES) {                                                   \
-      _Pragma("GCC unroll 4") for (int s = 0; s < Streams; ++s) {                                        \
-        _Pragma("GCC unroll 16") for (int k = 0; k < each; ++k) {                                        \
-          const char* at = from + s * part + i + k * BYTES;                                              \
-          if (Ahead > 0 && (k * BYTES) % 64 == 0) __builtin_prefetch(at + Ahead);                        \
-          sums[s * each + k] += *reinterpret_cast<const Vector*>(at);                                    \
-        }                                                                                                \
-      }                                                                                                  \
-    }                                                                                                    \
-    _Pragma("GCC unroll 16") for (int k = 1; k < Accumulators; ++k) sums[0] += sums[k];                  \
-    uint64_t sum = sum_tail(from + Streams * part, bytes - Streams * part);                              \
-    for (int k = 0; k < BYTES / 8; ++k) sum += sums[0][k];                                               \
-    return sum;                                                                                          \
+#define GRADLOOM_READ_LOOP(NAME, TARGET, BYTES)                                         \
+  template <int Accumulators, int Streams, int Ahead>                                   \
+  TARGET uint64_t NAME(const void* data, int64_t bytes) {                               \
+    using Vector = VectorOf<BYTES>::type;                                               \
+    constexpr int each = Accumulators / Streams;                                        \
+    Vector sums[Accumulators] = {};                                                     \
+    const auto* from = static_cast<const char*>(data);                                  \
+    const int64_t part = bytes / Streams / (each * BYTES) * (each * BYTES);             \
+    for (int64_t i = 0; i < part; i += each * BYTES) {                                  \
+      _Pragma("GCC unroll 4") for (int s = 0; s < Streams; ++s) {                       \
+        _Pragma("GCC unroll 16") for (int k = 0; k < each; ++k) {                       \
+          const char* at = from + s * part + i + k * BYTES;                             \
+          if (Ahead > 0 && (k * BYTES) % 64 == 0) __builtin_prefetch(at + Ahead);       \
+          sums[s * each + k] += *reinterpret_cast<const Vector*>(at);                   \
+        }                                                                               \
+      }                                                                                 \
+    }                                                                                   \
+    _Pragma("GCC unroll 16") for (int k = 1; k < Accumulators; ++k) sums[0] += sums[k]; \
+    uint64_t sum = sum_tail(from + Streams * part, bytes - Streams * part);             \
+    for (int k = 0; k < BYTES / 8; ++k) sum += sums[0][k];                              \
+    return sum;                                                                         \
   }
 
-#define GRADLOOM_WRITE_LOOP(NAME, TARGET, BYTES)                                                         \
-  TARGET void NAME(void* data, int64_t bytes) {                                                          \
-    using Vector = VectorOf<BYTES>::type;                                                                \
-    const Vector zero = {};                                                                              \
-    auto* to = static_cast<char*>(data);                                                                 \
-    int64_t i = 0;                                                                                       \
-    for (; i + 4 * BYTES <= bytes; i += 4 * BYTES) {                                                     \
-      _Pragma("GCC unroll 4") for (int k = 0; k < 4; ++k) {                                              \
-        *reinterpret_cast<Vector*>(to + i + k * BYTES) = zero;                                           \
-        asm volatile("" ::: "memory"); /* else the compiler sees a memset */                             \
-      }                                                                                                  \
-    }                                                                                                    \
-    std::memset(to + i, 0, bytes - i);                                                                   \
+#define GRADLOOM_WRITE_LOOP(NAME, TARGET, BYTES)                             \
+  TARGET void NAME(void* data, int64_t bytes) {                              \
+    using Vector = VectorOf<BYTES>::type;                                    \
+    const Vector zero = {};                                                  \
+    auto* to = static_cast<char*>(data);                                     \
+    int64_t i = 0;                                                           \
+    for (; i + 4 * BYTES <= bytes; i += 4 * BYTES) {                         \
+      _Pragma("GCC unroll 4") for (int k = 0; k < 4; ++k) {                  \
+        *reinterpret_cast<Vector*>(to + i + k * BYTES) = zero;               \
+        asm volatile("" ::: "memory"); /* else the compiler sees a memset */ \
+      }                                                                      \
+    }                                                                        \
+    std::memset(to + i, 0, bytes - i);                                       \
   }
 
 GRADLOOM_READ_LOOP(read_16, , 16)
@@ -109,9 +109,13 @@ __attribute__((target("avx512f"))) void stream_64(void* data, int64_t bytes) {
 void write_rep(void* data, int64_t bytes) { asm volatile("rep stosb" : "+D"(data), "+c"(bytes) : "a"(0) : "memory"); }
 #endif
 
-#define GRADLOOM_READ_LOOPS(NAME)                                                                                                         \
-  {{"4 sums", NAME<4, 1, 0>},           {"8 sums", NAME<8, 1, 0>},           {"16 sums", NAME<16, 1, 0>},                                 \
-   {"8 sums, prefetch", NAME<8, 1, 2048>}, {"8 sums, far prefetch", NAME<8, 1, 8192>}, {"4 streams", NAME<8, 4, 0>}, {"4 streams, prefetch", NAME<8, 4, 2048>}}
+#define GRADLOOM_READ_LOOPS(NAME)                                                                                              \
+  {                                                                                                                            \
+    {"4 sums", NAME<4, 1, 0>}, {"8 sums", NAME<8, 1, 0>}, {"16 sums", NAME<16, 1, 0>}, {"8 sums, prefetch", NAME<8, 1, 2048>}, \
+        {"8 sums, far prefetch", NAME<8, 1, 8192>}, {"4 streams", NAME<8, 4, 0>}, {                                            \
+      "4 streams, prefetch", NAME<8, 4, 2048>                                                                                  \
+    }                                                                                                                          \
+  }
 
 }  // namespace
 

@@ -46,7 +46,8 @@ int available_threads() { return std::max<int>(1, static_cast<int>(allowed_cpus(
 
 void pin_process(int threads) {
   std::vector<int> cpus = allowed_cpus();
-  if (static_cast<int>(cpus.size()) < threads) throw UsageError(fmt::format("--threads is {}, expected at most {}: the CPUs of this process", threads, cpus.size()));
+  if (static_cast<int>(cpus.size()) < threads)
+    throw UsageError(fmt::format("--threads is {}, expected at most {}: the CPUs of this process", threads, cpus.size()));
   cpus.erase(cpus.begin(), cpus.end() - threads);  // the first ones serve interrupts
   pin_to(cpus);
 }

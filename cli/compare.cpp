@@ -8,6 +8,7 @@
 
 #include "cli/cases.h"
 #include "ir/scalar_math.h"
+#include "runtime/build.h"
 
 namespace gradloom::cases {
 namespace {
@@ -34,12 +35,6 @@ bool equal_values(double got, double want) { return got == want || (std::isnan(g
 bool within(double got, double want, double rtol, double atol) {
   if (equal_values(got, want)) return true;
   return std::isfinite(got) && std::isfinite(want) && std::abs(got - want) <= atol + rtol * std::abs(want);
-}
-
-std::vector<Operand> operands_of(const std::vector<Tensor>& inputs) {
-  std::vector<Operand> operands;
-  for (const Tensor& t : inputs) operands.push_back({t.present(), t.dtype(), t.dims(), t.strides(), t.data()});
-  return operands;
 }
 
 }  // namespace
@@ -108,10 +103,8 @@ Result<std::vector<Tensor>> call(Runtime& runtime, const Case& c, const RunOptio
 Plan plan_of(const Case& c) {
   const Op* op = find_op(c.op);
   if (!op) throw Error(ErrorCode::unsupported, fmt::format("op {} is not there", c.op));
-  const std::vector<Operand> operands = operands_of(c.inputs);
-  const Request request{operands, c.attributes};
-  check_schema(op->schema(), request);
-  return op->check(request);
+  const Operands operands(op->schema(), c.inputs);
+  return op->check(operands.request(c.attributes));
 }
 
 std::optional<std::string> failure(Runtime& runtime, const Case& c, std::string_view target, const RunOptions& options) {

@@ -24,8 +24,10 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "gradloom " GRADLOOM_VERSION);
   app.require_subcommand(1);
   app.footer("Examples:\n  gradloom ops\n  gradloom check tests/golden --target llvm --skip 'GRU*'\n  gradloom COMMAND --help");
+  cli::add_ops(app, status);
   cli::add_check(app, status);
   cli::add_run(app, status);
+  cli::add_bench(app, status);
   try {
     app.parse(argc, argv);
     return status;

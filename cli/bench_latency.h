@@ -1,0 +1,24 @@
+#pragma once
+// What is timed besides whole calls.
+#include "runtime/runtime.h"
+
+namespace gradloom::cli {
+
+// Each returns the command's exit code; with `json`, one object a line.
+int bench_compile(Runtime& runtime, bool json);   // cold compiles of every case
+int bench_dispatch(Runtime& runtime, bool json);  // a cached run() and a handle's call, on tensors of four elements
+int bench_roof(int threads, bool json);           // read and write speeds by size
+
+struct ColdCompile {
+  std::string strategy;
+  double build_ms = 0, compile_ms = 0, total_ms = 0;  // medians; total: the whole call
+};
+struct BenchCase;
+ColdCompile cold_compile(Runtime& runtime, const BenchCase& c, const RunOptions& options, int repeats);
+
+struct Dispatch {
+  double run_us = 0, handle_us = 0;  // medians of batches
+};
+Dispatch dispatch(Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs, const Attributes& attributes, int batches);
+
+}  // namespace gradloom::cli

@@ -1,0 +1,134 @@
+// `gradloom bench`: times calls beside what this machine's memory allows.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench_latency.h"
+#include "cli/bench_measure.h"
+#include "cli/command.h"
+#include "cli/text.h"
+
+namespace gradloom::cli {
+namespace {
+
+struct BenchOptions {
+  std::vector<std::string> cases;
+  std::string strategy, output = "preallocated";
+  int threads = 1;
+  double seconds = 1.5;
+  bool any_shape = false, json = false;
+};
+
+void print_json(const Measurement& m) {
+  const nlohmann::ordered_json line{{"case", m.name},         {"threads", m.threads},     {"output", to_string(m.output)},
+                                    {"strategy", m.strategy}, {"median_ms", m.median_ms}, {"min_ms", m.min_ms},
+                                    {"roof_ms", m.roof_ms()}, {"read_ms", m.read_ms},     {"write_ms", m.write_ms},
+                                    {"gbs", m.gbs()},         {"n", m.samples},           {"verified", !m.wrong}};
+  fmt::print("{}\n", line.dump());
+  std::fflush(stdout);
+}
+
+std::vector<std::string> cells(const Measurement& m) {
+  return {m.name,
+          m.strategy,
+          std::to_string(m.threads),
+          to_string(m.output),
+          milliseconds_text(m.median_ms),
+          milliseconds_text(m.min_ms),
+          milliseconds_text(m.roof_ms()),
+          fmt::format("{:.2f}", m.median_ms / m.roof_ms()),
+          fmt::format("{:.1f}", m.gbs()),
+          std::to_string(m.samples),
+          m.wrong ? "WRONG" : "yes"};
+}
+
+std::vector<OutputMode> modes(const std::string& output) {
+  std::vector<OutputMode> chosen;
+  for (const OutputMode mode : {OutputMode::preallocated, OutputMode::fresh, OutputMode::rotated})
+    if (output == "all" || output == to_string(mode)) chosen.push_back(mode);
+  return chosen;
+}
+
+int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
+  const auto chosen = chosen_cases(options.cases);
+  ProbeTeam team(options.threads);
+  RunOptions run;
+  run.strategy = options.strategy;
+  run.any_shape = options.any_shape;
+  int status = 0;
+  const bool progress = isatty(STDERR_FILENO) != 0;
+  Table table({"case", "strategy", ">threads", "output", ">median ms", ">min ms", ">roof ms", ">x roof", ">GB/s", ">n", "verified"});
+  for (const BenchCase* c : chosen) {
+    if (progress) fmt::print(stderr, "\r\x1b[K{} ...", c->name);
+    try {
+      const BenchOperands operands(*c);
+      for (const OutputMode mode : modes(options.output)) {
+        const Measurement m = operands.measure(runtime, team, mode, run, options.seconds);
+        if (options.json)
+          print_json(m);
+        else
+          table.row(cells(m));
+        if (m.wrong) {
+          status = exit_failure;
+          fmt::print(stderr, "{}{}: {}\n", progress ? "\r\x1b[K" : "", c->name, *m.wrong);
+        }
+      }
+    } catch (const Error& error) {
+      status = exit_failure;
+      fmt::print(stderr, "{}{}: {}\n", progress ? "\r\x1b[K" : "", c->name, error.what());
+    }
+  }
+  if (progress) fmt::print(stderr, "\r\x1b[K");
+  if (!options.json) {
+    fmt::print("{}, {} thread{}, last-level cache {} MiB, {}\n\n{}", cpu_name(), options.threads, options.threads == 1 ? "" : "s",
+               last_level_cache_bytes() >> 20, runtime.target_name(), table.text());
+    fmt::print("\nroof: the time to read the call's inputs once and to write its output once, at the best speed measured here between the calls.\n");
+  }
+  return status;
+}
+
+int bench(const BenchOptions& options) {
+  const auto named = [&](const char* name) { return std::find(options.cases.begin(), options.cases.end(), name) != options.cases.end(); };
+  for (const char* mode : {"compile", "dispatch", "roof"})
+    if (named(mode) && options.cases.size() > 1) throw UsageError(fmt::format("bench: {} stands alone, expected no other case beside it", mode));
+  if (!named("compile") && !named("dispatch") && !named("roof")) chosen_cases(options.cases);  // refused before anything is started
+  const int threads = options.threads == 0 ? available_threads() : options.threads;
+  pin_process(threads);
+  if (named("roof")) return bench_roof(threads, options.json);
+  RuntimeOptions runtime_options;
+  runtime_options.threads = threads;
+  Runtime runtime(runtime_options);
+  BenchOptions resolved = options;
+  resolved.threads = threads;
+  if (named("compile")) return bench_compile(runtime, options.json);
+  if (named("dispatch")) return bench_dispatch(runtime, options.json);
+  return bench_cases_of(resolved, runtime);
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& status) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = app.add_subcommand("bench", "Time calls, compiles and dispatch");
+  command->add_option("case", options->cases, "cases (ge_ax0 ... bg_col), groups (ge gg sl bg), all; or one of compile, dispatch, roof")->required();
+  command->add_option("--threads", options->threads, "threads, pinned; 0: every CPU of this process")->check(CLI::Range(0, 1024))->capture_default_str();
+  command->add_option("--output", options->output, "where outputs go")
+      ->check(CLI::IsMember({"preallocated", "fresh", "rotated", "all"}))
+      ->capture_default_str();
+  command->add_option("--strategy", options->strategy, "the op's strategy; chosen by shape when not given");
+  command->add_flag("--any-shape", options->any_shape, "time the kernel that serves every shape of the rank");
+  command->add_option("--seconds", options->seconds, "time for each measurement")->check(CLI::Range(0.01, 600.0))->capture_default_str();
+  command->add_flag("--json", options->json, "one JSON object a line");
+  command->footer(
+      "Cases: ge_* GatherElementsGrad, gg_* GatherGrad, sl_* SliceGrad, bg_* BroadcastGrad; float32, int64 indices; each output is verified.\n"
+      "--output: preallocated (a handle, the same operands), fresh (Runtime::run, a new output each call), rotated (operands cycled through more\n"
+      "than three last-level caches).\n"
+      "compile: cold compiles. dispatch: latency on tensors of four elements. roof: this machine's read and write speeds.\n"
+      "Examples:\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  gradloom bench compile");
+  command->callback([options, &status] { status = bench(*options); });
+}
+
+}  // namespace gradloom::cli
