@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   cli::add_ops(app, status);
   cli::add_check(app, status);
   cli::add_run(app, status);
+  cli::add_emit(app, status);
   cli::add_bench(app, status);
   try {
     app.parse(argc, argv);

@@ -1,0 +1,112 @@
+// `gradloom emit`: a kernel's text at any stage.
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "cli/command.h"
+#include "cli/emit_call.h"
+#include "ir/print.h"
+#include "runtime/build.h"
+#ifdef GRADLOOM_WITH_LLVM
+#include "codegen/llvm/compiler.h"
+#endif
+
+namespace gradloom::cli {
+namespace {
+
+struct EmitOptions {
+  EmitShapes shapes;
+  std::string case_file, stage = "lowered", strategy, isa = "host";
+  int threads = 0;
+  bool any_shape = false, trace = false;
+};
+
+ir::Target target_of(const EmitOptions& options) {
+  RuntimeOptions runtime;
+  runtime.threads = options.threads;
+#ifdef GRADLOOM_WITH_LLVM
+  ir::Target target = options.isa == "host" ? codegen::host_isa().target : codegen::isa_named(options.isa).target;
+  target.threads = Runtime(runtime).threads();
+  return target;
+#else
+  if (options.isa != "host") throw UsageError(fmt::format("emit: --isa is {}, expected host: this build has no LLVM", options.isa));
+  return Runtime(runtime).target();
+#endif
+}
+
+std::string machine_text([[maybe_unused]] const ir::Kernel& lowered, const EmitOptions& options) {
+#ifdef GRADLOOM_WITH_LLVM
+  const codegen::Isa isa = options.isa == "host" ? codegen::host_isa() : codegen::isa_named(options.isa);
+  return options.stage == "asm" ? codegen::emit_assembly(lowered, isa) : codegen::emit_llvm(lowered, isa, options.stage == "llvm");
+#else
+  throw UsageError(fmt::format("emit: --stage is {}, expected authored, scheduled or lowered: this build has no LLVM", options.stage));
+#endif
+}
+
+int emit(const EmitOptions& options) {
+  cases::Case c;
+  if (options.case_file.empty()) {
+    if (options.shapes.op.empty()) throw UsageError("emit: expected an op with its shapes, or --case FILE");
+    c = emit_call(options.shapes);
+  } else {
+    if (!options.shapes.op.empty() || !options.shapes.given.empty()) throw UsageError("emit: got --case beside an op or shapes, expected one of them");
+    try {
+      c = cases::read_case(options.case_file);
+    } catch (const Error& error) {
+      throw UsageError(error.what());
+    }
+  }
+  const Op* op = find_op(c.op);
+  if (!op) throw Error(ErrorCode::unsupported, fmt::format("op {} is not there (see `gradloom ops`)", c.op));
+  const ir::Target target = target_of(options);
+  const Plan plan = cases::plan_of(c);
+  const std::string strategy = choose_strategy(*op, plan, options.strategy, target);
+  constexpr int64_t output_alignment = 64;  // of every output that the runtime makes
+  const BuiltKernel built = build_kernel(*op, plan, strategy, target, options.any_shape, output_alignment, false);
+  if (options.trace)
+    for (const std::string& step : built.trace) fmt::print("{}\n", step);
+  else if (options.stage == "authored" || options.stage == "scheduled" || options.stage == "lowered")
+    fmt::print("{}", ir::print(options.stage == "authored" ? built.authored : options.stage == "scheduled" ? built.scheduled : built.lowered));
+  else
+    fmt::print("{}", machine_text(built.lowered, options));
+  return 0;
+}
+
+}  // namespace
+
+void add_emit(CLI::App& app, int& status) {
+  auto options = std::make_shared<EmitOptions>();
+  CLI::App* command = app.add_subcommand("emit", "Print a kernel at any stage");
+  EmitShapes& shapes = options->shapes;
+  const auto shape_option = [&](const std::string& name, auto& value, const char* help) {
+    command->add_option("--" + name, value, help)->each([&shapes, name](const std::string&) { shapes.given.push_back(name); });
+  };
+  command->add_option("op", shapes.op, "the op's name (see `gradloom ops`)");
+  shape_option("dtype", shapes.dtype, "of the gradient: float32, f64, bfloat16, ...");
+  shape_option("shape", shapes.shape, "scatters and SliceGrad: of the data, so of the output; BroadcastGrad: of dY; BroadcastGradientArgs: the first");
+  shape_option("indices-shape", shapes.indices_shape, "scatters");
+  shape_option("indices-dtype", shapes.indices_dtype, "scatters: int32 or int64");
+  shape_option("axis", shapes.axis, "scatters");
+  shape_option("starts", shapes.starts, "SliceGrad");
+  shape_option("ends", shapes.ends, "SliceGrad");
+  shape_option("axes", shapes.axes, "SliceGrad; 0,1,... when not given");
+  shape_option("steps", shapes.steps, "SliceGrad; 1 when not given");
+  shape_option("to-shape", shapes.to_shape, "BroadcastGrad: of the output; BroadcastGradientArgs: the second");
+  command->add_option("--case", options->case_file, "take op, shapes and attributes from a case file");
+  command->add_option("--stage", options->stage, "authored, scheduled, lowered, llvm-raw, llvm (optimised), asm")
+      ->check(CLI::IsMember({"authored", "scheduled", "lowered", "llvm-raw", "llvm", "asm"}))
+      ->capture_default_str();
+  command->add_option("--strategy", options->strategy, "the op's strategy; chosen by shape when not given");
+  command->add_option("--isa", options->isa, "host, x86-64-v2, x86-64-v3 or x86-64-v4")->capture_default_str();
+  command->add_option("--threads", options->threads, "threads that the schedule is for; 0: as many as this process may use")->check(CLI::Range(0, 1024));
+  command->add_flag("--any-shape", options->any_shape, "the kernel that serves every shape of the rank");
+  command->add_flag("--trace", options->trace, "print the schedule's steps instead");
+  command->footer(
+      "Examples:\n  gradloom emit GatherGrad --shape 50000,768 --indices-shape 8,512 --stage authored\n"
+      "  gradloom emit SliceGrad --dtype f16 --shape 64,512 --starts=-1 --ends=-1000 --axes 1 --steps=-2 --stage asm --isa x86-64-v3\n"
+      "  gradloom emit BroadcastGrad --shape 64,512,768 --to-shape 768 --trace\n"
+      "  gradloom emit --case tests/golden/gather_grad__embedding.json --stage llvm");
+  command->callback([options, &status] { status = emit(*options); });
+}
+
+}  // namespace gradloom::cli
