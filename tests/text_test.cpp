@@ -1,22 +1,26 @@
-// The text form, file by file: tests/text/*.loop hold a kernel and, in comments, what is expected of it.
+// The text form, file by file. tests/text/*.loop hold a kernel between what is expected of it, in comments:
 //
-//   // roundtrip                     print(parse(file)) is the file without its expectations
+//   // roundtrip                     print(parse(kernel)) is the kernel's text
 //   // error: 3:7: expected ...      parse refuses the file with this message (lines count from the file's top)
-//   // verify authored: message      verify refuses the kernel at this stage; no message: verify accepts it
-//   // pass simplify                 the pass's output is what stands in comments after the line "// ---"
+//   // verify authored               verify accepts the kernel at this stage
+//   // verify authored: message      verify refuses it with this message
+//   // pass unroll, simplify         these passes, in order, give what stands in comments after the line "// ---" below the kernel
 //
-// GRADLOOM_UPDATE=1 rewrites the expectations.
+// Other comments above the kernel are for the reader. GRADLOOM_UPDATE=1 rewrites the expectations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <random>
 #include <sstream>
 
 #include "ir/builder.h"
 #include "ir/print.h"
+#include "ir/verify.h"
 
 namespace gradloom::ir {
 namespace {
@@ -28,25 +32,113 @@ std::string read(const std::filesystem::path& path) {
   return text.str();
 }
 
-std::string error_of(const std::string& text) {
+std::string error_of(const std::function<void()>& body) {
   try {
-    parse(text);
+    body();
   } catch (const Error& error) {
     return error.what();
   }
-  return "no error";
+  return "";
 }
+std::string parse_error(const std::string& text) {
+  return error_of([&] { parse(text); });
+}
+
+const std::map<std::string, Kernel (*)(const Kernel&)> passes{};
+const std::map<std::string, Stage> stages{{"authored", Stage::authored}, {"scheduled", Stage::scheduled}, {"lowered", Stage::lowered}};
+
+std::vector<std::string> split(const std::string& text, const std::string& separators) {
+  std::vector<std::string> words;
+  for (size_t at = 0; (at = text.find_first_not_of(separators, at)) != std::string::npos;) {
+    const size_t end = std::min(text.find_first_of(separators, at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
+// A file in its three parts: comments above, the kernel, the commented output of its passes.
+class LoopFile {
+ public:
+  explicit LoopFile(const std::filesystem::path& path) : path_(path), text_(read(path)) {
+    std::istringstream lines(text_);
+    bool output = false;
+    for (std::string line; std::getline(lines, line);) {
+      if (line == "// ---")
+        output = true;
+      else if (output)
+        output_ += line.size() > 3 ? line.substr(3) + "\n" : "\n";
+      else if (kernel_.empty() && line.starts_with("//"))
+        header_.push_back(line);
+      else
+        kernel_ += line + "\n";
+    }
+  }
+
+  void check() {
+    int expectations = 0;
+    for (std::string& line : header_) {
+      const std::vector<std::string> words = split(line, " ,:");
+      if (words.size() < 2) continue;
+      const std::string& word = words[1];
+      const size_t colon = line.find(": ");
+      const std::string message = colon == std::string::npos ? "" : line.substr(colon + 2);
+      if (line == "// roundtrip") {
+        compare(print(parse(kernel_)), kernel_);
+      } else if (line.starts_with("// error: ")) {
+        std::string actual = message;
+        compare(parse_error(text_), actual);
+        line = "// error: " + actual;
+      } else if (word == "verify" && words.size() > 2 && stages.contains(words[2])) {
+        std::string actual = message;
+        compare(error_of([&] { verify(parse(text_), stages.at(words[2])); }), actual);
+        line = "// verify " + words[2] + (actual.empty() ? "" : ": " + actual);
+      } else if (word == "pass") {
+        Kernel kernel = parse(text_);
+        for (size_t i = 2; i < words.size(); ++i) {
+          ASSERT_TRUE(passes.contains(words[i])) << "no pass " << words[i];
+          kernel = passes.at(words[i])(kernel);
+        }
+        compare(print(kernel), output_);
+      } else {
+        continue;
+      }
+      ++expectations;
+    }
+    EXPECT_GT(expectations, 0) << "the file expects nothing";
+    if (changed_) write();
+  }
+
+ private:
+  void compare(const std::string& actual, std::string& expected) {
+    if (actual == expected) return;
+    if (!std::getenv("GRADLOOM_UPDATE")) {
+      EXPECT_EQ(actual, expected);
+      return;
+    }
+    expected = actual;
+    changed_ = true;
+  }
+  void write() const {
+    std::ofstream file(path_, std::ios::binary);
+    for (const std::string& line : header_) file << line << "\n";
+    file << kernel_;
+    if (output_.empty()) return;
+    file << "// ---\n";
+    std::istringstream lines(output_);
+    for (std::string line; std::getline(lines, line);) file << (line.empty() ? "//" : "// " + line) << "\n";
+  }
+
+  const std::filesystem::path path_;
+  const std::string text_;
+  std::vector<std::string> header_;
+  std::string kernel_, output_;
+  bool changed_ = false;
+};
 
 class TextFile : public testing::TestWithParam<std::filesystem::path> {};
 
-TEST_P(TextFile, Roundtrip) {
-  const std::string text = read(GetParam());
-  std::string kernel;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);)
-    if (!line.starts_with("//")) kernel += line + "\n";
-  EXPECT_EQ(print(parse(text)), kernel);
-}
+TEST_P(TextFile, MeetsItsExpectations) { LoopFile(GetParam()).check(); }
 
 std::vector<std::filesystem::path> files() {
   std::vector<std::filesystem::path> paths;
@@ -97,12 +189,12 @@ TEST(Text, SurvivesMutations) {
 }
 
 TEST(Text, LimitsNesting) {
-  EXPECT_EQ(error_of("kernel k() {\n" + std::string(300, '{') + "}"), "2:201: expected at most 200 levels of nesting");
+  EXPECT_EQ(parse_error("kernel k() {\n" + std::string(300, '{') + "}"), "2:201: expected at most 200 levels of nesting");
   std::string sum = "1", minus(10000, '-'), lets;
   for (int i = 0; i < 10000; ++i) sum += " + 1", lets += "let a = 1\n";
   for (const std::string& value : {std::string(100000, '('), sum, minus})
-    EXPECT_NE(error_of("kernel k() {\nlet a = " + value).find("expected at most 200 levels"), std::string::npos);
-  EXPECT_EQ(error_of("kernel k() {\n" + lets + "}"), "2002:5: expected at most 2000 names in scope");
+    EXPECT_NE(parse_error("kernel k() {\nlet a = " + value).find("expected at most 200 levels"), std::string::npos);
+  EXPECT_EQ(parse_error("kernel k() {\n" + lets + "}"), "2002:5: expected at most 2000 names in scope");
 }
 
 }  // namespace
