@@ -88,6 +88,13 @@ std::string constant_text(DType dtype, uint64_t bits) {
   return (dtype == DType::f64 ? shortest(value) : shortest(static_cast<float>(value))) + type;
 }
 
+// Joined left to right: the operands of + are evaluated in no fixed order, and names are numbered as they appear. Braces fix the order.
+std::string join(std::initializer_list<std::string> parts) {
+  std::string text;
+  for (const std::string& part : parts) text += part;
+  return text;
+}
+
 class Printer {
  public:
   std::string kernel(const Kernel& kernel) {
@@ -147,10 +154,10 @@ class Printer {
     return text;
   }
   std::string call(const std::string& function, const std::vector<Expr>& args) { return function + "(" + list(args) + ")"; }
-  std::string access(const Buffer& buffer, const std::vector<Expr>& index) { return use(buffers_, buffer->id, buffer->name) + "[" + list(index) + "]"; }
+  std::string access(const Buffer& buffer, const std::vector<Expr>& index) { return join({use(buffers_, buffer->id, buffer->name), "[", list(index), "]"}); }
   std::string range(const Expr& min, const Expr& max) {
     if (!min && !max) return "";
-    return " in [" + (min ? (*this)(min) : "") + ", " + (max ? (*this)(max) : "") + "]";
+    return join({" in [", min ? (*this)(min) : "", ", ", max ? (*this)(max) : "", "]"});
   }
   std::string buffer_type(const BufferNode& buffer) {
     std::string text = std::string(": ") + to_string(buffer.dtype) + "[" + list(buffer.dims) + "]";
@@ -170,7 +177,7 @@ class Printer {
     std::string text = access(n.buffer, n.index);
     if (!n.guard) return text;
     text.pop_back();
-    return text + (n.index.empty() ? "" : " ") + "where " + (*this)(n.guard) + " else " + (*this)(n.otherwise) + "]";
+    return join({text, n.index.empty() ? "" : " ", "where ", (*this)(n.guard), " else ", (*this)(n.otherwise), "]"});
   }
   std::string expr(const Unary& n, const Expr&, Precedence) {
     if (n.op != UnaryOp::neg && n.op != UnaryOp::bit_not) return call(to_string(n.op), {n.a});
@@ -182,7 +189,7 @@ class Printer {
     const auto [symbol, precedence] = infix(n.op);
     if (!symbol) return call(to_string(n.op), {n.a, n.b});
     const auto above = static_cast<Precedence>(precedence + 1);
-    std::string text = (*this)(n.a, precedence == comparison ? above : precedence) + " " + symbol + " " + (*this)(n.b, above);
+    const std::string text = join({(*this)(n.a, precedence == comparison ? above : precedence), " ", symbol, " ", (*this)(n.b, above)});
     return precedence < least ? "(" + text + ")" : text;
   }
   std::string expr(const Fma& n, const Expr&, Precedence) { return call("fma", {n.a, n.b, n.c}); }
@@ -190,13 +197,13 @@ class Printer {
   std::string expr(const Cast& n, const Expr& self, Precedence) { return call(to_string(self.dtype()), {n.value}); }
   std::string expr(const Bitcast& n, const Expr& self, Precedence) { return std::string("bitcast(") + to_string(self.dtype()) + ", " + (*this)(n.value) + ")"; }
   std::string expr(const Ramp& n, const Expr&, Precedence) {
-    return "ramp(" + (*this)(n.base) + ", " + (*this)(n.stride) + ", " + std::to_string(n.lanes) + ")";
+    return join({"ramp(", (*this)(n.base), ", ", (*this)(n.stride), ", ", std::to_string(n.lanes), ")"});
   }
   std::string expr(const Broadcast& n, const Expr&, Precedence) { return "broadcast(" + (*this)(n.value) + ", " + std::to_string(n.lanes) + ")"; }
   std::string expr(const Shuffle& n, const Expr&, Precedence) {
     std::string lanes;
     for (int lane : n.lanes) lanes += (lanes.empty() ? "" : ", ") + std::to_string(lane);
-    return "shuffle(" + (*this)(n.a) + (n.b ? ", " + (*this)(n.b) : "") + ", [" + lanes + "])";
+    return join({"shuffle(", (*this)(n.a), n.b ? ", " + (*this)(n.b) : "", ", [", lanes, "])"});
   }
   std::string expr(const Intrinsic& n, const Expr&, Precedence) {
     switch (n.op) {
@@ -237,7 +244,7 @@ class Printer {
   }
   void put(const For& n, const Stmt&) {
     const auto first = as_int(n.begin);
-    std::string bounds = " in " + (*this)(n.begin) + (first && *first == 0 ? " .. " : " .. +") + (*this)(n.extent);
+    std::string bounds = join({" in ", (*this)(n.begin), first && *first == 0 ? " .. " : " .. +", (*this)(n.extent)});
     if (n.kind != ForKind::serial) bounds += std::string(" ") + to_string(n.kind);
     braces("for " + bind(vars_, n.var.id, n.var.name) + bounds, n.body);
     unbind(vars_, n.var.id);
@@ -249,7 +256,7 @@ class Printer {
     stmts(n.body);
     unbind(vars_, n.var.id);
   }
-  void put(const Store& n, const Stmt&) { line(access(n.buffer, n.index) + " = " + (*this)(n.value) + guard(n.guard) + (n.streaming ? " streaming" : "")); }
+  void put(const Store& n, const Stmt&) { line(join({access(n.buffer, n.index), " = ", (*this)(n.value), guard(n.guard), n.streaming ? " streaming" : ""})); }
   void put(const Accumulate& n, const Stmt&) {
     std::string text = access(n.buffer, n.index);
     switch (n.op) {
@@ -263,7 +270,7 @@ class Printer {
         text += " max= " + (*this)(n.value);
         break;
       case AccumulateOp::fma:
-        text += " fma= (" + (*this)(n.value) + ", " + (*this)(n.factor) + ")";
+        text += join({" fma= (", (*this)(n.value), ", ", (*this)(n.factor), ")"});
         break;
     }
     line(text + guard(n.guard) + (n.atomic ? " atomic" : ""));
@@ -291,7 +298,7 @@ class Printer {
     stmts(n.body);
     unbind(buffers_, n.buffer->id);
   }
-  void put(const Check& n, const Stmt&) { braces("check " + (*this)(n.condition) + " at " + (*this)(n.position) + " " + quoted_string(n.argument), n.body); }
+  void put(const Check& n, const Stmt&) { braces(join({"check ", (*this)(n.condition), " at ", (*this)(n.position), " ", quoted_string(n.argument)}), n.body); }
   void put(const Evaluate& n, const Stmt&) { line("evaluate " + (*this)(n.value)); }
 
   std::string guard(const Expr& e) { return e ? " where " + (*this)(e) : ""; }

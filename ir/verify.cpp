@@ -175,7 +175,8 @@ class Verifier {
       case BinaryOp::shr: {
         const int bits = 8 * size_of(n.b.dtype());
         const Range range = scope.of(n.b);
-        if (!range.min || !range.max || *range.min < 0 || *range.max >= bits) fail(self, "the shift count must be proved within [0, " + std::to_string(bits) + ")");
+        if (!range.min || !range.max || *range.min < 0 || *range.max >= bits)
+          fail(self, "the shift count must be proved within [0, " + std::to_string(bits) + ")");
         break;
       }
       case BinaryOp::add:
@@ -192,7 +193,8 @@ class Verifier {
       case BinaryOp::lt:
       case BinaryOp::le:
       case BinaryOp::gt:
-      case BinaryOp::ge: break;
+      case BinaryOp::ge:
+        break;
     }
   }
   void node(const Fma& n, const Expr&, const Ranges& scope) { operands({n.a, n.b, n.c}, scope); }
@@ -204,9 +206,12 @@ class Verifier {
   void node(const Shuffle& n, const Expr&, const Ranges& scope) { operands({n.a, n.b}, scope); }
   void node(const Intrinsic& n, const Expr& self, const Ranges& scope) {
     switch (n.op) {
-      case IntrinsicOp::prefetch: fail(self, "a prefetch stands in a statement of its own");
+      case IntrinsicOp::prefetch:
+        fail(self, "a prefetch stands in a statement of its own");
       case IntrinsicOp::all:
-      case IntrinsicOp::any: operands(n.args, scope); break;
+      case IntrinsicOp::any:
+        operands(n.args, scope);
+        break;
     }
   }
   void operands(const std::vector<Expr>& list, const Ranges& scope) {
@@ -238,8 +243,11 @@ class Verifier {
     const auto extent = as_int(n.extent);
     std::string clash;
     switch (n.kind) {
-      case ForKind::serial: break;
-      case ForKind::parallel: clash = parallel_clash(n, scope); break;
+      case ForKind::serial:
+        break;
+      case ForKind::parallel:
+        clash = parallel_clash(n, scope);
+        break;
       case ForKind::vector:
         if (lowered) fail(self, "a lowered kernel has no vector loop");
         if (!extent || *extent < 2 || *extent > max_copies) fail(self, "a vector loop has a constant extent of 2 to " + std::to_string(max_copies));
@@ -306,9 +314,9 @@ class Verifier {
 
   const Kernel& kernel_;
   const Stage stage_;
-  std::unordered_set<int64_t> ids_;               // ever bound
-  std::unordered_map<int64_t, Type> vars_;        // bound here
-  std::unordered_map<int64_t, Buffer> buffers_;   // parameters, and those allocated here
+  std::unordered_set<int64_t> ids_;              // ever bound
+  std::unordered_map<int64_t, Type> vars_;       // bound here
+  std::unordered_map<int64_t, Buffer> buffers_;  // parameters, and those allocated here
   int below_vector_ = 0;
 };
 
@@ -316,9 +324,12 @@ class Verifier {
 
 const char* to_string(Stage stage) {
   switch (stage) {
-    case Stage::authored: return "authored";
-    case Stage::scheduled: return "scheduled";
-    case Stage::lowered: return "lowered";
+    case Stage::authored:
+      return "authored";
+    case Stage::scheduled:
+      return "scheduled";
+    case Stage::lowered:
+      return "lowered";
   }
   return "?";
 }

@@ -25,7 +25,8 @@ std::string refusal(const Kernel& kernel, Stage stage) {
 }
 
 std::string refusal(const std::string& body, Stage stage, const std::string& scalars = "n: i64 in [0, 1000], d: i64 in [0, 9]") {
-  return refusal(parse("kernel k(" + scalars + ") {\nin x: f32[n]\nin b: bool[n]\nin h: f16[n]\nin idx: i64[n]\nout y: f32[n]\ninout s: i64[n]\n" + body + "\n}"), stage);
+  return refusal(
+      parse("kernel k(" + scalars + ") {\nin x: f32[n]\nin b: bool[n]\nin h: f16[n]\nin idx: i64[n]\nout y: f32[n]\ninout s: i64[n]\n" + body + "\n}"), stage);
 }
 
 Buffer buffer(std::string name, DType dtype, std::vector<Expr> dims, Role role) {
@@ -40,7 +41,9 @@ TEST(Verify, AcceptsAnAuthoredKernel) {
       check j >= 0 & j < n at i "idx" { y[j] = x[i] * 2.0f32 }
       if d > 0 { s[floor_mod(i, d)] = floor_div(i, d) << 63 }
       t[floor_mod(i, 16)] = f32(h[i])
-    })", Stage::authored), "");
+    })",
+                    Stage::authored),
+            "");
 }
 
 TEST(Verify, RefusesUnboundAndRebound) {
@@ -52,8 +55,7 @@ TEST(Verify, RefusesUnboundAndRebound) {
   EXPECT_EQ(refusal(with(put), Stage::lowered), "i: the variable is not bound here");
   EXPECT_EQ(refusal(with(block({loop(put), put})), Stage::lowered), "i: the variable is not bound here");
   EXPECT_EQ(refusal(with(let(i, var(i), put)), Stage::lowered), "i: the variable is not bound here");
-  EXPECT_EQ(refusal(with(block({loop(put), loop(put)})), Stage::lowered),
-            "for i in 0 .. 8: the variable i is bound twice (id " + std::to_string(i.id) + ")");
+  EXPECT_EQ(refusal(with(block({loop(put), loop(put)})), Stage::lowered), "for i in 0 .. 8: the variable i is bound twice (id " + std::to_string(i.id) + ")");
   Var other = i;
   other.type = {DType::i32, 1};
   EXPECT_EQ(refusal(with(loop(store(y, {0}, cast(DType::i64, var(other))))), Stage::lowered), "i: the variable is bound as i64, used as i32");
@@ -61,8 +63,7 @@ TEST(Verify, RefusesUnboundAndRebound) {
   const Buffer t = buffer("t", DType::i64, {8}, Role::temp);
   const Stmt use = store(t, {0}, 1);
   EXPECT_EQ(refusal(with(block({alloc(t, use), use})), Stage::lowered), "t[0] = 1: the buffer t is neither a parameter nor allocated here");
-  EXPECT_EQ(refusal(with(alloc(t, alloc(t, use))), Stage::lowered),
-            "alloc t: i64[8]: the buffer t is declared twice (id " + std::to_string(t->id) + ")");
+  EXPECT_EQ(refusal(with(alloc(t, alloc(t, use))), Stage::lowered), "alloc t: i64[8]: the buffer t is declared twice (id " + std::to_string(t->id) + ")");
   BufferNode wider = *y;
   wider.dims = {8, 8};
   EXPECT_EQ(refusal(with(store(make_buffer(wider), {0, 0}, 1)), Stage::lowered),
@@ -112,6 +113,9 @@ TEST(Verify, HoldsExpressionsToTheirPlace) {
   EXPECT_EQ(refusal("if prefetch(x[0], 1) { }", Stage::lowered), "prefetch(x[0], 1): a prefetch stands in a statement of its own");
   EXPECT_EQ(refusal("evaluate prefetch(x[n], 1)", Stage::lowered), "");
   EXPECT_EQ(refusal("let a = broadcast(1, 4096)\nlet c = shuffle(a, a, [0])", Stage::lowered), "");
+  const Expr wide = broadcast(true_value(), 8192);
+  EXPECT_EQ(refusal(Kernel{"k", {}, {}, if_then(all_lanes(wide), {})}, Stage::lowered),
+            "broadcast(true, 8192): a vector has at most 4096 lanes, got boolx8192");
 }
 
 TEST(Verify, AuthoredKernelsAreSerialAndScalar) {
