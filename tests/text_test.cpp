@@ -19,6 +19,7 @@
 #include <sstream>
 
 #include "ir/builder.h"
+#include "ir/passes/passes.h"
 #include "ir/print.h"
 #include "ir/rewrite.h"
 #include "ir/verify.h"
@@ -45,7 +46,10 @@ std::string parse_error(const std::string& text) {
   return error_of([&] { parse(text); });
 }
 
-const std::map<std::string, Kernel (*)(const Kernel&)> passes{};
+const std::map<std::string, Kernel (*)(const Kernel&)> passes{
+    {"simplify", simplify}, {"unroll", unroll}, {"vectorize", vectorize}, {"coalesce_stores", coalesce_stores}, {"lower", [](const Kernel& k) {
+                                                                                                                   return lower(k);
+                                                                                                                 }}};
 const std::map<std::string, Stage> stages{{"authored", Stage::authored}, {"scheduled", Stage::scheduled}, {"lowered", Stage::lowered}};
 
 std::vector<std::string> split(const std::string& text, const std::string& separators) {
