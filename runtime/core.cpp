@@ -23,13 +23,15 @@ bool choose_interpreter(TargetKind kind) {
 #endif
 }
 
+codegen::Isa choose_isa([[maybe_unused]] const std::string& name) {
 #ifdef GRADLOOM_WITH_LLVM
-codegen::Isa choose_isa(const std::string& name) {
   codegen::Isa isa = name == "host" ? codegen::host_isa() : codegen::isa_named(name);
   if (!codegen::runs_here(isa)) throw Error(ErrorCode::unsupported, fmt::format("isa {} does not run on this machine, which has {}", name, codegen::host_isa().target.name));
   return isa;
-}
+#else
+  return {};
 #endif
+}
 
 // What generated code calls back through.
 struct Launch {
@@ -76,15 +78,11 @@ thread_local LastCall last_call;
 Core::Core(RuntimeOptions options)
     : id_(next_id()),
       interprets_(choose_interpreter(options.target)),
-#ifdef GRADLOOM_WITH_LLVM
       isa_(interprets_ ? codegen::Isa{} : choose_isa(options.isa)),
-#endif
       threads_(options.threads, std::move(options.parallel_for)),
       recycler_(std::make_shared<Recycler>(options.recycle_bytes)),
       cache_(options.cache_bytes) {
-#ifdef GRADLOOM_WITH_LLVM
   if (!interprets_) target_ = isa_.target;
-#endif
   target_.threads = threads_.count();
 }
 

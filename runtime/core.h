@@ -4,16 +4,13 @@
 #include <mutex>
 #include <string>
 
+#include "codegen/llvm/compiler.h"
 #include "runtime/build.h"
 #include "runtime/counter.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/recycler.h"
 #include "runtime/runtime.h"
 #include "runtime/threads.h"
-
-#ifdef GRADLOOM_WITH_LLVM
-#include "codegen/llvm/compiler.h"
-#endif
 
 namespace gradloom {
 
@@ -48,9 +45,7 @@ class Core {
 
   const uint64_t id_;  // of no other Core, ever
   const bool interprets_;
-#ifdef GRADLOOM_WITH_LLVM
-  codegen::Isa isa_;
-#endif
+  codegen::Isa isa_;  // empty without LLVM
   Threads threads_;
   ir::Target target_;
   std::shared_ptr<Recycler> recycler_;

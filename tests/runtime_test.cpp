@@ -1,0 +1,374 @@
+// The runtime's contracts on the reference executor: the cache, handles, refusals, and what an error leaves behind.
+#include "runtime/runtime.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/runtime_ops.h"
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+namespace gradloom {
+namespace {
+
+using testing::LookUpOp;
+using testing::ScaleOp;
+
+RuntimeOptions interpreted() { return {.target = TargetKind::interpreter, .threads = 2}; }
+Tensor floats(const Dims& dims, const std::vector<float>& values) { return Tensor::of(DType::f32, dims, values); }
+Tensor factor(int64_t value) { return Tensor::of(DType::i64, {1}, std::vector<int64_t>{value}); }
+std::vector<float> values_of(const Tensor& t) { return {static_cast<const float*>(t.data()), static_cast<const float*>(t.data()) + t.elements()}; }
+using Values = std::vector<float>;
+
+template <class T>
+void expect_refused(const Result<T>& result, ErrorCode code, std::initializer_list<const char*> words) {
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code(), code) << result.error().what();
+  for (const char* word : words) EXPECT_NE(std::string(result.error().what()).find(word), std::string::npos) << result.error().what() << " lacks " << word;
+}
+
+TEST(Runtime, RunsAndReportsHitsAndMisses) {
+  ScaleOp op;
+  Runtime runtime(interpreted());
+  const Tensor x = floats({2, 2}, {1, 2, 3, 4});
+  auto first = runtime.run(op, std::vector{x, factor(3)});
+  ASSERT_TRUE(first.ok()) << first.error().what();
+  EXPECT_EQ(values_of(first.value()[0]), (Values{3, 6, 9, 12}));
+  EXPECT_EQ(values_of(first.value()[1]), (Values{-1, -2, -3, -4}));
+  EXPECT_TRUE(runtime.last_report().compiled);
+  EXPECT_EQ(runtime.last_report().strategy, "direct");
+  EXPECT_EQ(runtime.last_report().target, "interpreter");
+  // A parameter's value is no part of the key.
+  EXPECT_EQ(values_of(runtime.run(op, std::vector{x, factor(5)}).value()[0]), (Values{5, 10, 15, 20}));
+  EXPECT_FALSE(runtime.last_report().compiled);
+  const Stats stats = runtime.stats();
+  EXPECT_EQ(stats.hits, 1);
+  EXPECT_EQ(stats.misses, 1);
+  EXPECT_EQ(stats.compiles, 1);
+  EXPECT_EQ(stats.launches, 2);
+  EXPECT_EQ(stats.entries, 1);
+  EXPECT_EQ(op.authored, 1);
+}
+
+TEST(Runtime, WhateverChangesCodeMakesAnotherKernel) {
+  ScaleOp op;
+  Runtime runtime(interpreted());
+  const auto run = [&](const Tensor& x, const Attributes& attributes = {}, const RunOptions& options = {}) {
+    auto result = runtime.run(op, std::vector{x, factor(2)}, attributes, options);
+    EXPECT_TRUE(result.ok()) << result.error().what();
+    return values_of(result.value()[0]);
+  };
+  float data[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+  const Tensor dense = Tensor::borrow(data, DType::f32, {2, 2});
+  EXPECT_EQ(run(dense), (Values{0, 2, 4, 6}));
+  EXPECT_EQ(run(Tensor::borrow(data, DType::f32, {4})), (Values{0, 2, 4, 6}));
+  EXPECT_EQ(run(Tensor::borrow(data, DType::f32, {2, 2}, {4, 1})), (Values{0, 2, 8, 10}));
+  EXPECT_EQ(run(Tensor::borrow(data, DType::f32, {2, 2}, {1, 2})), (Values{0, 4, 2, 6}));
+  EXPECT_EQ(run(Tensor::borrow(data + 3, DType::f32, {2, 2}, {-2, -1})), (Values{6, 4, 2, 0}));
+  EXPECT_EQ(run(Tensor::borrow(data + 1, DType::f32, {2, 2}, {0, 0})), (Values{2, 2, 2, 2}));
+  EXPECT_EQ(run(dense, {{"offset", int64_t{7}}}), (Values{7, 9, 11, 13}));
+  EXPECT_EQ(run(dense, {}, {.strategy = "two_loops"}), (Values{0, 2, 4, 6}));
+  EXPECT_EQ(run(dense, {}, {.any_shape = true}), (Values{0, 2, 4, 6}));
+  EXPECT_EQ(run(dense, {}, {.outputs_wanted = 1}), (Values{0, 2, 4, 6}));
+  EXPECT_EQ(op.authored, 10);
+  EXPECT_EQ(runtime.stats().compiles, 10);
+  // The same again, and dims of size 1 with odd strides: no new one.
+  EXPECT_EQ(run(dense), (Values{0, 2, 4, 6}));
+  EXPECT_EQ(run(Tensor::borrow(data, DType::f32, {2, 2}, {2, 1})), (Values{0, 2, 4, 6}));
+  EXPECT_EQ(op.authored, 10);
+}
+
+TEST(Runtime, TheAnyShapeKernelServesEveryShapeOfARank) {
+  ScaleOp op;
+  Runtime runtime(interpreted());
+  for (int64_t n : {1, 3, 5, 0}) {
+    const Tensor x = floats({2, n}, std::vector<float>(2 * n, 1.5f));
+    auto result = runtime.run(op, std::vector{x, factor(2)}, {}, {.any_shape = true});
+    ASSERT_TRUE(result.ok()) << result.error().what();
+    EXPECT_EQ(values_of(result.value()[0]), Values(2 * n, 3.0f));
+  }
+  float data[40];
+  std::fill_n(data, 40, 0.5f);
+  for (int64_t stride : {2, 3, 7}) {
+    auto result = runtime.run(op, std::vector{Tensor::borrow(data, DType::f32, {2, 3}, {stride * 2, stride}), factor(2)}, {}, {.any_shape = true});
+    EXPECT_EQ(values_of(result.value()[0]), Values(6, 1.0f));
+  }
+  EXPECT_EQ(op.authored, 2);  // one dense, one strided
+}
+
+TEST(Runtime, OutputsFallInTwoAlignmentClasses) {
+  ScaleOp op;
+  Runtime runtime(interpreted());
+  const Tensor x = floats({4}, {1, 2, 3, 4});
+  alignas(64) float memory[36];
+  for (int offset : {0, 16, 1, 2, 3}) {
+    std::vector<Tensor> y{Tensor::borrow(memory + offset, DType::f32, {4})};
+    ASSERT_TRUE(runtime.run_into(op, std::vector{x, factor(2)}, y).ok());
+    EXPECT_EQ(values_of(y[0]), (Values{2, 4, 6, 8}));
+  }
+  EXPECT_EQ(op.authored, 2);
+}
+
+TEST(Runtime, AccumulatesIntoGivenOutputsOnly) {
+  ScaleOp op;
+  Runtime runtime(interpreted());
+  const Tensor x = floats({2}, {1, 2});
+  std::vector<Tensor> y{floats({2}, {10, 20}), Tensor()};
+  ASSERT_TRUE(runtime.run_into(op, std::vector{x, factor(3)}, y, {}, {.accumulate = true}).ok());
+  EXPECT_EQ(values_of(y[0]), (Values{13, 26}));
+  ASSERT_TRUE(runtime.run_into(op, std::vector{x, factor(3)}, y).ok());
+  EXPECT_EQ(values_of(y[0]), (Values{3, 6}));
+  expect_refused(runtime.run(op, std::vector{x, factor(3)}, {}, {.accumulate = true}), ErrorCode::invalid_argument, {"run_into"});
+}
+
+TEST(Runtime, RefusesOutputsThatItMayNotWrite) {
+  ScaleOp op;
+  Runtime runtime(interpreted());
+  float data[16] = {};
+  const Tensor x = Tensor::borrow(data, DType::f32, {2, 2}, {3, 1});  // bytes 0 to 20
+  const auto into = [&](std::vector<Tensor> outputs) { return runtime.run_into(op, std::vector{x, factor(1)}, outputs); };
+  const auto at = [&](int offset) { return Tensor::borrow(data + offset, DType::f32, {2, 2}); };
+  expect_refused(into({at(4)}), ErrorCode::invalid_argument, {"output 0 (y)", "input 0 (x)"});
+  expect_refused(into({at(5), at(8)}), ErrorCode::invalid_argument, {"output 1 (z)", "output 0 (y)"});
+  EXPECT_TRUE(into({at(5), at(9)}).ok());
+  expect_refused(into({Tensor::empty(DType::f64, {2, 2})}), ErrorCode::invalid_argument, {"double", "float"});
+  expect_refused(into({Tensor::empty(DType::f32, {4})}), ErrorCode::invalid_argument, {"[4]", "[2,2]"});
+  expect_refused(into({Tensor::borrow(data + 5, DType::f32, {2, 2}, {1, 2})}), ErrorCode::invalid_argument, {"dense"});
+  expect_refused(into({Tensor::borrow(static_cast<const void*>(data + 5), DType::f32, {2, 2})}), ErrorCode::invalid_argument, {"read-only"});
+  expect_refused(into({at(5), at(9), at(9)}), ErrorCode::invalid_argument, {"3 outputs"});
+  expect_refused(into({Tensor(), at(9)}), ErrorCode::invalid_argument, {"y"});
+}
+
+TEST(Runtime, ErrorsSayWhatWasWrongAndLeaveItUsable) {
+  ScaleOp op;
+  LookUpOp look_up;
+  Runtime runtime(interpreted());
+  const Tensor x = floats({2}, {1, 2});
+  expect_refused(runtime.run("NoSuchOp", {}), ErrorCode::invalid_argument, {"NoSuchOp"});
+  expect_refused(runtime.run(op, std::vector{x}), ErrorCode::invalid_argument, {"Scale", "factor"});
+  expect_refused(runtime.run(op, std::vector<Tensor>(17, x)), ErrorCode::invalid_argument, {"17"});
+  expect_refused(runtime.run(op, std::vector{x, factor(1)}, {}, {.strategy = "magic"}), ErrorCode::invalid_argument, {"magic", "direct, two_loops"});
+  op.failures = 1;
+  expect_refused(runtime.run(op, std::vector{x, factor(1)}), ErrorCode::compile_failed, {"told to fail"});
+  EXPECT_TRUE(runtime.run(op, std::vector{x, factor(1)}).ok());  // the failure was not kept
+  const auto indices = [](std::vector<int64_t> values) { return Tensor::of(DType::i64, {static_cast<int64_t>(values.size())}, values); };
+  expect_refused(runtime.run(look_up, std::vector{x, indices({0, 1, -3, 2})}), ErrorCode::out_of_range, {"index[2] is -3"});
+  EXPECT_EQ(values_of(runtime.run(look_up, std::vector{x, indices({1, 0, 1, 1})}).value()[0]), (Values{2, 1, 2, 2}));
+}
+
+TEST(Runtime, ShapeLikeInputsMayBeStridedAndUnaligned) {
+  ScaleOp op;
+  Runtime runtime(interpreted());
+  alignas(8) char bytes[24] = {};
+  const int64_t three = 3;
+  std::memcpy(bytes + 3, &three, 8);
+  const auto result = runtime.run(op, std::vector{floats({1}, {2}), Tensor::borrow(bytes + 3, DType::i64, {1})});
+  EXPECT_EQ(values_of(result.value()[0]), (Values{6}));
+}
+
+TEST(Runtime, EmptyTensorsAndTrimmedOutputs) {
+  ScaleOp op;
+  LookUpOp look_up;
+  Runtime runtime(interpreted());
+  auto none = runtime.run(op, std::vector{Tensor::borrow(static_cast<void*>(nullptr), DType::f32, {3, 0}), factor(1)});
+  ASSERT_TRUE(none.ok()) << none.error().what();
+  EXPECT_EQ(none.value()[0].dims(), (Dims{3, 0}));
+  const Tensor index = Tensor::of(DType::i64, {2}, std::vector<int64_t>{0, 0});
+  EXPECT_EQ(runtime.run(look_up, std::vector{floats({1}, {-5}), index}).value()[0].dims(), (Dims{1}));
+  std::vector<Tensor> given{Tensor::empty(DType::f32, {2})};
+  ASSERT_TRUE(runtime.run_into(look_up, std::vector{floats({1}, {-5}), index}, given).ok());
+  EXPECT_EQ(given[0].dims(), (Dims{1}));
+}
+
+TEST(Cache, OneBuildAKeyUnderContention) {
+  ScaleOp op;
+  op.author_ms = 30;
+  Runtime runtime(interpreted());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) EXPECT_EQ(values_of(runtime.run(op, std::vector{floats({2}, {1, 2}), factor(i)}).value()[0])[1], 2.0f * i);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(op.authored, 1);
+  EXPECT_EQ(runtime.stats().launches, 160);
+  EXPECT_EQ(runtime.stats().hits + runtime.stats().misses, 160);
+}
+
+TEST(Cache, AFailedBuildIsToldToAllWhoWaitAndForgotten) {
+  ScaleOp op;
+  op.author_ms = 50;
+  op.failures = 1;
+  Runtime runtime(interpreted());
+  std::atomic<int> failed{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] { failed += !runtime.run(op, std::vector{floats({2}, {1, 2}), factor(2)}).ok(); });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_GE(failed, 1);
+  EXPECT_LE(op.authored, 1 + (4 - failed));
+  EXPECT_TRUE(runtime.run(op, std::vector{floats({2}, {1, 2}), factor(2)}).ok());
+}
+
+TEST(Cache, StaysWithinItsBudgetAndKeepsWhatIsUsed) {
+  ScaleOp op;
+  RuntimeOptions options = interpreted();
+  options.cache_bytes = 200 << 10;
+  Runtime runtime(options);
+  const auto run = [&](int64_t n) { return runtime.run(op, std::vector{floats({n}, std::vector<float>(n)), factor(2)}).ok(); };
+  for (int64_t n = 1; n <= 60; ++n) {
+    ASSERT_TRUE(run(1000));  // always in use
+    ASSERT_TRUE(run(n));
+  }
+  const Stats stats = runtime.stats();
+  EXPECT_GT(stats.evictions, 30);
+  EXPECT_LT(stats.entries, 20);
+  EXPECT_EQ(stats.compiles, 61);
+  EXPECT_EQ(stats.entries + stats.evictions, 61);
+  ASSERT_TRUE(run(1));
+  EXPECT_EQ(op.authored, 62);
+}
+
+TEST(Cache, WithoutRoomEverythingStillRuns) {
+  ScaleOp op;
+  RuntimeOptions options = interpreted();
+  options.cache_bytes = 0;
+  Runtime runtime(options);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(runtime.run(op, std::vector{floats({2}, {1, 2}), factor(2)}).ok());
+  EXPECT_EQ(op.authored, 3);
+  EXPECT_EQ(runtime.stats().entries, 0);
+}
+
+TEST(Cache, ClearForgetsAndHandlesKeepTheirKernel) {
+  ScaleOp op;
+  Runtime runtime(interpreted());
+  const std::vector<Tensor> inputs{floats({2}, {1, 2}), factor(2)};
+  Executable handle = runtime.compile(op, inputs, {}, {.outputs_wanted = 1}).value();
+  runtime.clear_cache();
+  EXPECT_EQ(runtime.stats().entries, 0);
+  const std::vector<Tensor> outputs{Tensor::empty(DType::f32, {2})};
+  EXPECT_TRUE(handle(inputs, outputs).ok());
+  EXPECT_EQ(values_of(outputs[0]), (Values{2, 4}));
+  EXPECT_EQ(op.authored, 1);
+  EXPECT_TRUE(runtime.run(op, inputs, {}, {.outputs_wanted = 1}).ok());
+  EXPECT_EQ(op.authored, 2);  // although the handle still has one
+}
+
+TEST(Executable, ServesItsShapesAndRefusesOthers) {
+  ScaleOp op;
+  auto runtime = std::make_unique<Runtime>(interpreted());
+  const Tensor x = floats({2}, {1, 2});
+  Executable handle = runtime->compile(op, std::vector{x, factor(2)}).value();
+  EXPECT_TRUE(handle.report().compiled);
+  EXPECT_EQ(handle.report().strategy, "direct");
+  runtime.reset();  // the handle lives on
+  const std::vector<Tensor> outputs{Tensor::empty(DType::f32, {2}), Tensor::empty(DType::f32, {2})};
+  for (int64_t k : {2, 3, 3, 4, 2}) {  // a moving parameter needs no other kernel
+    ASSERT_TRUE(handle(std::vector{x, factor(k)}, outputs).ok());
+    EXPECT_EQ(values_of(outputs[0]), (Values{1.0f * k, 2.0f * k}));
+  }
+  EXPECT_EQ(op.authored, 1);
+  expect_refused(handle(std::vector{floats({3}, {1, 2, 3}), factor(2)}, outputs), ErrorCode::invalid_argument, {"float[3]", "compiled for float[2]"});
+  expect_refused(handle(std::vector{x}, outputs), ErrorCode::invalid_argument, {"factor"});
+  expect_refused(handle(std::vector{x, factor(2)}, std::vector{outputs[0], Tensor()}), ErrorCode::invalid_argument, {"output 1 (z) is absent"});
+  expect_refused(handle(std::vector{x, factor(2)}, std::vector{outputs[0], outputs[0]}), ErrorCode::invalid_argument, {"overlaps"});
+  expect_refused(handle(std::vector{outputs[0], factor(2)}, outputs), ErrorCode::invalid_argument, {"overlaps input 0 (x)"});
+  EXPECT_TRUE(handle(std::vector{x, factor(2)}, outputs).ok());
+  expect_refused(Executable()({}, {}), ErrorCode::invalid_argument, {"empty"});
+}
+
+TEST(Executable, UnalignedOutputsAndAnyShape) {
+  ScaleOp op;
+  Runtime runtime(interpreted());
+  const Tensor x = floats({2}, {1, 2});
+  Executable handle = runtime.compile(op, std::vector{x, factor(2)}, {}, {.any_shape = true, .outputs_wanted = 1}).value();
+  alignas(64) float memory[32];
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    for (int offset : {0, 1, 3}) {
+      const Tensor y = Tensor::borrow(memory + offset, DType::f32, {3});
+      ASSERT_TRUE(handle(std::vector{floats({3}, {1, 2, 3}), factor(2)}, std::vector{y}).ok());
+      EXPECT_EQ(values_of(y), (Values{2, 4, 6}));
+    }
+  }
+  EXPECT_EQ(op.authored, 2);  // aligned, and any address
+  expect_refused(handle(std::vector{floats({1, 2}, {1, 2}), factor(2)}, std::vector{Tensor::empty(DType::f32, {1, 2})}), ErrorCode::invalid_argument,
+                 {"float[1,2]"});
+}
+
+TEST(Executable, ManyThreadsCallOneHandle) {
+  ScaleOp op;
+  Runtime runtime(interpreted());
+  const Tensor x = floats({2}, {1, 2});
+  const Executable handle = runtime.compile(op, std::vector{x, factor(2)}, {}, {.outputs_wanted = 1}).value();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      alignas(64) float memory[32];
+      for (int i = 0; i < 100; ++i) {
+        const Tensor y = Tensor::borrow(memory + i % 3, DType::f32, {2});
+        EXPECT_TRUE(handle(std::vector{x, factor(t + i % 2)}, std::vector{y}).ok());
+        EXPECT_EQ(values_of(y)[1], 2.0f * (t + i % 2));
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(op.authored, 2);
+}
+
+ir::Kernel own_kernel() {
+  ir::KernelBuilder b("own");
+  const ir::Expr n = b.scalar("n", 0, 100);
+  const ir::Buffer x = b.input("x", DType::f32, {n}), limit = b.input("limit", DType::f32, {1}), y = b.output("y", DType::f32, {n});
+  b.loop("i", 0, n, [&](ir::Expr i) {
+    b.check(ir::load(x, {i}) <= ir::load(limit, {0}), i, "x", [&] { b.store(y, {i}, ir::load(x, {i}) + ir::load(x, {i})); });
+  });
+  return b.build();
+}
+
+TEST(KernelExecutable, ChecksEveryArgument) {
+  Runtime runtime(interpreted());
+  auto compiled = runtime.compile(own_kernel());
+  ASSERT_TRUE(compiled.ok()) << compiled.error().what();
+  const KernelExecutable& kernel = compiled.value();
+  const Tensor x = floats({2}, {1, 2}), limit = floats({1}, {9}), y = Tensor::empty(DType::f32, {2});
+  const std::vector<int64_t> n{2};
+  ASSERT_TRUE(kernel(std::vector{x, limit, y}, n).ok());
+  EXPECT_EQ(values_of(y), (Values{2, 4}));
+  expect_refused(kernel(std::vector{x, floats({1}, {1}), y}, n), ErrorCode::out_of_range, {"position 1"});
+  expect_refused(kernel(std::vector{x, limit, y}), ErrorCode::invalid_argument, {"0 scalars"});
+  expect_refused(kernel(std::vector{x, limit, y}, std::vector<int64_t>{3}), ErrorCode::invalid_argument, {"buffer x", "[3]"});
+  expect_refused(kernel(std::vector{x, limit, y}, std::vector<int64_t>{-1}), ErrorCode::invalid_argument, {"scalar n is -1", "at least 0"});
+  expect_refused(kernel(std::vector{x, x, y}, n), ErrorCode::invalid_argument, {"buffer limit", "[1]"});
+  expect_refused(kernel(std::vector{x, limit, x}, n), ErrorCode::invalid_argument, {"x and y overlap"});
+  expect_refused(kernel(std::vector{x, limit}, n), ErrorCode::invalid_argument, {"2 buffers"});
+  expect_refused(kernel(std::vector{Tensor::empty(DType::f64, {2}), limit, y}, n), ErrorCode::invalid_argument, {"f64", "f32"});
+  float data[8] = {};
+  expect_refused(kernel(std::vector{Tensor::borrow(data, DType::f32, {2}, {3}), limit, y}, n), ErrorCode::invalid_argument, {"dense"});
+}
+
+#if defined(__SSE__)
+TEST(FloatMode, DenormalsAreKeptAndTheCallersModeComesBack) {
+  ScaleOp op;
+  const float denormal = 1e-40f;
+  const unsigned saved = _mm_getcsr();
+  for (unsigned mode : {0x8040u | 0x1f80u, 0x1f80u, 0x7f80u}) {  // FTZ and DAZ; the usual one; towards zero
+    Runtime runtime(interpreted());
+    const Tensor x = floats({2}, {denormal, 1.0f});
+    _mm_setcsr(mode);
+    auto result = runtime.run(op, std::vector{x, factor(2)});
+    const unsigned after = _mm_getcsr();
+    _mm_setcsr(saved);
+    EXPECT_EQ(after & ~0x3fu, mode & ~0x3fu);
+    EXPECT_EQ(values_of(result.value()[0])[0], 2 * denormal);
+    EXPECT_NE(values_of(result.value()[0])[0], 0.0f);
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace gradloom
