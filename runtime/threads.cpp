@@ -1,6 +1,7 @@
 #include "runtime/threads.h"
 
 #include <tbb/blocked_range.h>
+#include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
 #include <tbb/partitioner.h>
 #include <tbb/task_arena.h>
@@ -13,7 +14,9 @@
 namespace gradloom {
 
 struct Threads::Arena {
-  explicit Arena(int threads) : arena(threads) {}
+  // No larger than what oneTBB allows: asking for more makes it print a warning.
+  explicit Arena(int threads)
+      : arena(std::min<int>(threads, static_cast<int>(tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism)))) {}
   tbb::task_arena arena;  // starts its threads on first use
 };
 

@@ -134,7 +134,7 @@ TEST(Runtime, RefusesOutputsThatItMayNotWrite) {
   expect_refused(into({at(4)}), ErrorCode::invalid_argument, {"output 0 (y)", "input 0 (x)"});
   expect_refused(into({at(5), at(8)}), ErrorCode::invalid_argument, {"output 1 (z)", "output 0 (y)"});
   EXPECT_TRUE(into({at(5), at(9)}).ok());
-  expect_refused(into({Tensor::empty(DType::f64, {2, 2})}), ErrorCode::invalid_argument, {"double", "float"});
+  expect_refused(into({Tensor::empty(DType::f64, {2, 2})}), ErrorCode::invalid_argument, {"float64", "float32"});
   expect_refused(into({Tensor::empty(DType::f32, {4})}), ErrorCode::invalid_argument, {"[4]", "[2,2]"});
   expect_refused(into({Tensor::borrow(data + 5, DType::f32, {2, 2}, {1, 2})}), ErrorCode::invalid_argument, {"dense"});
   expect_refused(into({Tensor::borrow(static_cast<const void*>(data + 5), DType::f32, {2, 2})}), ErrorCode::invalid_argument, {"read-only"});
@@ -273,7 +273,7 @@ TEST(Executable, ServesItsShapesAndRefusesOthers) {
     EXPECT_EQ(values_of(outputs[0]), (Values{1.0f * k, 2.0f * k}));
   }
   EXPECT_EQ(op.authored, 1);
-  expect_refused(handle(std::vector{floats({3}, {1, 2, 3}), factor(2)}, outputs), ErrorCode::invalid_argument, {"float[3]", "compiled for float[2]"});
+  expect_refused(handle(std::vector{floats({3}, {1, 2, 3}), factor(2)}, outputs), ErrorCode::invalid_argument, {"float32[3]", "compiled for float32[2]"});
   expect_refused(handle(std::vector{x}, outputs), ErrorCode::invalid_argument, {"factor"});
   expect_refused(handle(std::vector{x, factor(2)}, std::vector{outputs[0], Tensor()}), ErrorCode::invalid_argument, {"output 1 (z) is absent"});
   expect_refused(handle(std::vector{x, factor(2)}, std::vector{outputs[0], outputs[0]}), ErrorCode::invalid_argument, {"overlaps"});
@@ -297,7 +297,7 @@ TEST(Executable, UnalignedOutputsAndAnyShape) {
   }
   EXPECT_EQ(op.authored, 2);  // aligned, and any address
   expect_refused(handle(std::vector{floats({1, 2}, {1, 2}), factor(2)}, std::vector{Tensor::empty(DType::f32, {1, 2})}), ErrorCode::invalid_argument,
-                 {"float[1,2]"});
+                 {"float32[1,2]"});
 }
 
 TEST(Executable, ManyThreadsCallOneHandle) {
