@@ -1,0 +1,220 @@
+// Addresses, loads and stores. An index is split into a scalar part, a constant and a lane stride, so that neighbouring accesses share one address and
+// differ by a displacement, and so that dense, reversed, repeated and strided lanes are told from gathers.
+#include <llvm/Analysis/ValueTracking.h>
+#include <llvm/Support/KnownBits.h>
+
+#include <functional>
+
+#include "codegen/llvm/emitter.h"
+
+namespace gradloom::codegen {
+
+using llvm::Value;
+
+// Always succeeds for a scalar.
+std::optional<Affine> Emitter::affine(const ir::Expr& e) {
+  if (const auto constant = ir::as_int(e)) return Affine{nullptr, *constant, nullptr};
+  if (const auto* n = e.as<ir::Broadcast>()) return affine(n->value);
+  if (const auto* n = e.as<ir::Ramp>()) {
+    std::optional<Affine> a = affine(n->base);
+    a->stride = value(n->stride);
+    return a;
+  }
+  if (const auto* n = e.as<ir::Var>()) {
+    const auto found = frame_->vars.find(n->id);
+    if (found != frame_->vars.end() && found->second.affine) return found->second.affine;
+  }
+  const auto* n = e.as<ir::Binary>();
+  if (n && (n->op == ir::BinaryOp::add || n->op == ir::BinaryOp::sub)) {
+    const std::optional<Affine> a = affine(n->a), b = a ? affine(n->b) : std::nullopt;
+    if (b) {
+      const bool sub = n->op == ir::BinaryOp::sub;
+      const auto join = [&](Value* x, Value* y) { return !y ? x : sub ? (x ? builder_.CreateSub(x, y) : builder_.CreateNeg(y)) : add(x, y); };
+      const auto constant = static_cast<int64_t>(static_cast<uint64_t>(a->constant) + (sub ? -static_cast<uint64_t>(b->constant) : static_cast<uint64_t>(b->constant)));
+      return Affine{join(a->base, b->base), constant, join(a->stride, b->stride)};
+    }
+  } else if (n && n->op == ir::BinaryOp::mul) {
+    const auto constant_of = [](const ir::Expr& x) {
+      const auto* splat = x.as<ir::Broadcast>();
+      return ir::as_int(splat ? splat->value : x);
+    };
+    const std::optional<int64_t> ca = constant_of(n->a), cb = constant_of(n->b);
+    const std::optional<Affine> a = cb ? affine(n->a) : ca ? affine(n->b) : std::nullopt;
+    if (a) {
+      const int64_t factor = cb ? *cb : *ca;
+      return Affine{scale(a->base, i64(factor)), static_cast<int64_t>(static_cast<uint64_t>(a->constant) * static_cast<uint64_t>(factor)), scale(a->stride, i64(factor))};
+    }
+  }
+  if (e.lanes() == 1) return Affine{value(e), 0, nullptr};
+  return std::nullopt;
+}
+
+// No two lanes are equal: a ramp of nonzero constant stride, or a load of an injective buffer at distinct places.
+bool Emitter::distinct_lanes(const ir::Expr& e) const {
+  if (const auto* n = e.as<ir::Ramp>()) return ir::as_int(n->stride).value_or(0) != 0;
+  if (const auto* n = e.as<ir::Load>()) {
+    if (!n->buffer->facts.injective || n->guard) return false;
+    return std::any_of(n->index.begin(), n->index.end(), [&](const ir::Expr& i) { return distinct_lanes(i); });
+  }
+  if (const auto* n = e.as<ir::Var>()) {
+    const auto found = frame_->vars.find(n->id);
+    return found != frame_->vars.end() && found->second.distinct;
+  }
+  const auto* n = e.as<ir::Binary>();
+  if (n && (n->op == ir::BinaryOp::add || n->op == ir::BinaryOp::sub))
+    return (distinct_lanes(n->a) && n->b.as<ir::Broadcast>()) || (n->a.as<ir::Broadcast>() && distinct_lanes(n->b));
+  return false;
+}
+
+std::optional<int64_t> Emitter::Address::constant_stride() const {
+  if (vector) return std::nullopt;
+  if (!stride) return 0;
+  const auto* c = llvm::dyn_cast<llvm::ConstantInt>(stride);
+  return c ? std::optional<int64_t>(c->getSExtValue()) : std::nullopt;
+}
+
+Emitter::Address Emitter::address(const ir::Buffer& buffer, const std::vector<ir::Expr>& index, int lanes) {
+  const auto found = frame_->memory.find(buffer->id);
+  if (found == frame_->memory.end()) throw Error(ErrorCode::internal, "emit: buffer " + buffer->name + " is used outside its scope");
+  const Memory& memory = found->second;
+  Address a{.buffer = buffer.get(), .base = memory.base, .base_alignment = memory.alignment, .lanes = lanes};
+  for (size_t d = 0; d < index.size(); ++d) {
+    Value* stride = memory.strides[d];
+    const auto* fixed = llvm::dyn_cast<llvm::ConstantInt>(stride);
+    if (index[d].lanes() > 1 && buffer->strides.empty()) a.distinct |= distinct_lanes(index[d]);
+    if (const std::optional<Affine> i = affine(index[d])) {
+      a.offset = add(a.offset, scale(i->base, stride));
+      a.stride = add(a.stride, scale(i->stride, stride));
+      if (fixed)
+        a.constant = static_cast<int64_t>(static_cast<uint64_t>(a.constant) + static_cast<uint64_t>(i->constant) * fixed->getZExtValue());
+      else if (i->constant != 0)
+        a.offset = add(a.offset, builder_.CreateMul(i64(i->constant), stride));
+    } else {
+      a.vector = add(a.vector, builder_.CreateMul(value(index[d]), builder_.CreateVectorSplat(lanes, stride)));
+    }
+  }
+  if (const std::optional<int64_t> stride = a.constant_stride()) a.distinct |= *stride != 0;
+  llvm::Type* element = memory_type(buffer->dtype);
+  a.pointer = a.base;
+  if (a.offset) a.pointer = builder_.CreateGEP(element, a.pointer, a.offset);
+  if (a.constant != 0) a.pointer = builder_.CreateGEP(element, a.pointer, i64(a.constant));
+  return a;
+}
+
+// What is proved of the address of lane 0 plus `lane_offset` elements.
+llvm::Align Emitter::alignment(const Address& a, int64_t lane_offset) {
+  const int size = size_of(a.buffer->dtype);
+  uint64_t align = a.base_alignment;
+  const auto limit = [&](uint64_t multiple) { align = std::min(align, multiple); };
+  const uint64_t constant = static_cast<uint64_t>(a.constant + lane_offset) * size;
+  if (constant != 0) limit(constant & -constant);
+  if (a.offset && align > 1) {
+    const unsigned zeros = llvm::computeKnownBits(a.offset, module_.getDataLayout()).countMinTrailingZeros();
+    if (zeros < 32) limit((uint64_t{1} << zeros) * size);
+  }
+  return llvm::Align(align);
+}
+
+// Marks an access with its buffer, and reads of inputs as invariant: nothing writes an input while a kernel runs.
+llvm::Instruction* Emitter::scoped(llvm::Instruction* access, const ir::BufferNode& buffer) {
+  if (buffer.role == ir::Role::in && access->mayReadFromMemory()) access->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
+  const auto found = scopes_.find(buffer.id);
+  if (found == scopes_.end()) return access;
+  access->setMetadata(llvm::LLVMContext::MD_alias_scope, found->second.self);
+  if (found->second.others) access->setMetadata(llvm::LLVMContext::MD_noalias, found->second.others);
+  return access;
+}
+
+Value* Emitter::to_memory(Value* v, DType dtype) {
+  return dtype == DType::boolean ? builder_.CreateZExt(v, with_lanes_of(builder_.getInt8Ty(), v)) : v;
+}
+
+Value* Emitter::from_memory(Value* v, DType dtype) { return dtype == DType::boolean ? builder_.CreateICmpNE(v, splat(v->getType(), 0)) : v; }
+
+// `type` in memory; the result is the value.
+Value* Emitter::load_at(const Address& a, Value* pointer, llvm::Type* type, llvm::Align align) {
+  llvm::LoadInst* l = builder_.CreateAlignedLoad(type, pointer, align);
+  scoped(l, *a.buffer);
+  return from_memory(l, a.buffer->dtype);
+}
+
+void Emitter::store_at(const Address& a, Value* pointer, Value* v, llvm::Align align) {
+  scoped(builder_.CreateAlignedStore(to_memory(v, a.buffer->dtype), pointer, align), *a.buffer);
+}
+
+namespace {
+// A guard that is a constant, as its value.
+std::optional<bool> constant_guard(Value* guard) {
+  const auto* c = llvm::dyn_cast<llvm::Constant>(guard);
+  if (!c) return std::nullopt;
+  if (c->isAllOnesValue()) return true;
+  if (c->isNullValue()) return false;
+  return std::nullopt;
+}
+}  // namespace
+
+Value* Emitter::load(const ir::Load& n, Type type) {
+  Value* guard = n.guard ? value(n.guard) : nullptr;
+  Value* otherwise = n.guard ? value(n.otherwise) : nullptr;
+  if (guard) {
+    const std::optional<bool> known = constant_guard(guard);
+    if (known == false) return otherwise;
+    if (known == true) guard = nullptr;
+  }
+  const Address a = address(n.buffer, n.index, type.lanes);
+  llvm::Type* element = memory_type(type.dtype);
+  if (type.lanes > 1) return load_vector(a, type, guard, otherwise);
+  if (!guard) return load_at(a, a.pointer, element, alignment(a));
+  llvm::BasicBlock* from = nullptr;
+  Value* loaded = nullptr;
+  llvm::BasicBlock* before = builder_.GetInsertBlock();
+  when(guard, [&] {
+    loaded = load_at(a, a.pointer, element, alignment(a));
+    from = builder_.GetInsertBlock();
+  });
+  llvm::PHINode* phi = builder_.CreatePHI(loaded->getType(), 2);
+  phi->addIncoming(loaded, from);
+  phi->addIncoming(otherwise, before);
+  return phi;
+}
+
+void Emitter::emit(const ir::Store& n) {
+  Value* guard = n.guard ? value(n.guard) : nullptr;
+  if (guard) {
+    const std::optional<bool> known = constant_guard(guard);
+    if (known == false) return;
+    if (known == true) guard = nullptr;
+  }
+  Value* v = value(n.value);
+  const Address a = address(n.buffer, n.index, n.value.lanes());
+  if (n.value.lanes() > 1) return store_vector(a, v, guard, n.streaming);
+  if (!guard) return store_at(a, a.pointer, v, alignment(a));
+  when(guard, [&] { store_at(a, a.pointer, v, alignment(a)); });
+}
+
+// Streaming stores, in pieces of a register, when each piece's full alignment is proved (a partly aligned one would become many narrow stores).
+bool Emitter::stream(const Address& a, Value* v) {
+  v = to_memory(v, a.buffer->dtype);
+  const int size = size_of(a.buffer->dtype);
+  const int64_t bytes = static_cast<int64_t>(a.lanes) * size;
+  int64_t piece = std::min<int64_t>(machine_.vector_bytes, static_cast<int64_t>(alignment(a).value()));
+  while (piece > bytes) piece /= 2;
+  if (!machine_.x86 || piece < 16 || bytes % piece != 0) return false;
+  const int lanes = static_cast<int>(piece / size);
+  for (int first = 0; first < a.lanes; first += lanes) {
+    Value* part = v;
+    if (lanes != a.lanes) {
+      std::vector<int> mask(lanes);
+      for (int i = 0; i < lanes; ++i) mask[i] = first + i;
+      part = builder_.CreateShuffleVector(v, mask);
+    }
+    Value* pointer = first == 0 ? a.pointer : builder_.CreateGEP(memory_type(a.buffer->dtype), a.pointer, i64(first));
+    llvm::StoreInst* s = builder_.CreateAlignedStore(part, pointer, llvm::Align(piece));
+    s->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(builder_.getInt32(1))));
+    scoped(s, *a.buffer);
+  }
+  frame_->streamed = true;
+  return true;
+}
+
+}  // namespace gradloom::codegen

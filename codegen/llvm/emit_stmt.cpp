@@ -1,0 +1,170 @@
+// Statements: loops, conditions, lets, allocations and checks.
+#include <cstddef>
+
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/MDBuilder.h>
+
+#include "codegen/llvm/emitter.h"
+
+namespace gradloom::codegen {
+
+using llvm::Value;
+
+namespace {
+constexpr int64_t most_stack_bytes = 16 << 10;
+}
+
+void Emitter::statement(const ir::Stmt& s) {
+  memo_.clear();  // what one statement computed may not dominate the next, and loads may change
+  std::visit([&](const auto& n) { emit(n); }, s.node().value);
+}
+
+// for i in [begin, end): a loop entered only when it runs, with its test at the end.
+void Emitter::counted_loop(Value* begin, Value* end, bool known_nonempty, const llvm::Twine& name, const std::function<void(Value*)>& body) {
+  llvm::BasicBlock* before = builder_.GetInsertBlock();
+  llvm::BasicBlock* loop = llvm::BasicBlock::Create(context_, name, frame_->function);
+  llvm::BasicBlock* after = llvm::BasicBlock::Create(context_, name + ".done");
+  if (known_nonempty)
+    builder_.CreateBr(loop);
+  else
+    builder_.CreateCondBr(builder_.CreateICmpSLT(begin, end), loop, after);
+  builder_.SetInsertPoint(loop);
+  llvm::PHINode* i = builder_.CreatePHI(builder_.getInt64Ty(), 2, name);
+  i->addIncoming(begin, before);
+  body(i);
+  Value* next = builder_.CreateNSWAdd(i, i64(1));
+  i->addIncoming(next, builder_.GetInsertBlock());
+  after->insertInto(frame_->function);
+  builder_.CreateCondBr(builder_.CreateICmpSLT(next, end), loop, after);
+  builder_.SetInsertPoint(after);
+}
+
+void Emitter::when(Value* condition, const std::function<void()>& then_case, const std::function<void()>& else_case, bool likely) {
+  llvm::BasicBlock* then_block = llvm::BasicBlock::Create(context_, "then", frame_->function);
+  llvm::BasicBlock* else_block = else_case ? llvm::BasicBlock::Create(context_, "else") : nullptr;
+  llvm::BasicBlock* after = llvm::BasicBlock::Create(context_, "after");
+  builder_.CreateCondBr(condition, then_block, else_block ? else_block : after, likely ? llvm::MDBuilder(context_).createBranchWeights(2000, 1) : nullptr);
+  builder_.SetInsertPoint(then_block);
+  then_case();
+  builder_.CreateBr(after);
+  if (else_block) {
+    else_block->insertInto(frame_->function);
+    builder_.SetInsertPoint(else_block);
+    else_case();
+    builder_.CreateBr(after);
+  }
+  after->insertInto(frame_->function);
+  builder_.SetInsertPoint(after);
+}
+
+void Emitter::emit(const ir::For& n) {
+  switch (n.kind) {
+    case ir::ForKind::parallel:
+      if (!frame_->outlined) return parallel(n);
+      break;  // inside another parallel loop: in place
+    case ir::ForKind::serial: break;
+    case ir::ForKind::vector:
+    case ir::ForKind::unroll: throw Error(ErrorCode::internal, "emit: a " + std::string(ir::to_string(n.kind)) + " loop in a lowered kernel");
+  }
+  const std::optional<int64_t> extent = ir::as_int(n.extent);
+  if (extent && *extent <= 0) return;
+  Value* begin = value(n.begin);
+  Value* end = builder_.CreateAdd(begin, value(n.extent));
+  counted_loop(begin, end, extent.has_value(), n.var.name, [&](Value* i) {
+    bind(n.var, i);
+    statement(n.body);
+  });
+}
+
+void Emitter::emit(const ir::Block& n) {
+  for (const ir::Stmt& s : n.stmts) statement(s);
+}
+
+void Emitter::emit(const ir::Let& n) {
+  Bound bound{value(n.value), std::nullopt, n.value.lanes() > 1 && distinct_lanes(n.value)};
+  if (n.var.type.dtype == DType::i64) bound.affine = affine(n.value);
+  frame_->vars[n.var.id] = bound;
+  statement(n.body);
+}
+
+void Emitter::emit(const ir::If& n) {
+  Value* condition = value(n.condition);
+  if (n.else_case)
+    when(condition, [&] { statement(n.then_case); }, [&] { statement(n.else_case); });
+  else
+    when(condition, [&] { statement(n.then_case); });
+}
+
+void Emitter::emit(const ir::Alloc& n) {
+  const ir::Buffer& buffer = n.buffer;
+  std::optional<int64_t> elements = 1;
+  for (const ir::Expr& dim : buffer->dims) {
+    const std::optional<int64_t> d = ir::as_int(dim);
+    elements = elements && d ? std::optional<int64_t>(*elements * std::max<int64_t>(*d, 0)) : std::nullopt;
+  }
+  const int64_t size = size_of(buffer->dtype);
+  if (elements && (buffer->space == ir::Space::registers || *elements * size <= most_stack_bytes)) {
+    bind(buffer, entry_alloca(memory_type(buffer->dtype), static_cast<uint64_t>(std::max<int64_t>(*elements, 1)), llvm::Align(64), buffer->name.c_str()));
+    statement(n.body);
+    return;
+  }
+  Value* bytes = i64(size);
+  for (const ir::Expr& dim : buffer->dims) bytes = builder_.CreateMul(bytes, value(dim));
+  llvm::Type* pointer = builder_.getPtrTy();
+  auto* acquire_type = llvm::FunctionType::get(pointer, {pointer, builder_.getInt64Ty()}, false);
+  auto* release_type = llvm::FunctionType::get(builder_.getVoidTy(), {pointer, pointer, builder_.getInt64Ty()}, false);
+  Value* acquire = builder_.CreateLoad(pointer, context_field(offsetof(LaunchContext, acquire_scratch)));
+  llvm::CallInst* data = builder_.CreateCall(acquire_type, acquire, {frame_->context, bytes}, buffer->name);
+  data->setDoesNotThrow();
+  when(
+      builder_.CreateICmpNE(data, llvm::ConstantPointerNull::get(builder_.getPtrTy())),
+      [&] {
+        bind(buffer, data);
+        statement(n.body);
+        Value* release = builder_.CreateLoad(pointer, context_field(offsetof(LaunchContext, release_scratch)));
+        builder_.CreateCall(release_type, release, {frame_->context, data, bytes})->setDoesNotThrow();
+      },
+      [&] {  // any thread may get here: all write the same
+        builder_.CreateAlignedStore(i64(1), context_field(offsetof(LaunchContext, out_of_scratch)), llvm::Align(8))->setAtomic(llvm::AtomicOrdering::Monotonic);
+      },
+      true);
+}
+
+// Lowers the status to the smallest position among the failing lanes.
+void Emitter::failed_check(const ir::Check& n, Value* condition) {
+  const int lanes = n.condition.lanes();
+  Value* position = nullptr;
+  if (lanes == 1) {
+    position = value(n.position);
+  } else {
+    const std::optional<Affine> a = affine(n.position);
+    const auto* stride = a && a->stride ? llvm::dyn_cast<llvm::ConstantInt>(a->stride) : nullptr;
+    if (a && (!a->stride || (stride && !stride->isNegative()))) {  // the first failing lane has the smallest
+      Value* failing = builder_.CreateBitCast(builder_.CreateNot(condition), builder_.getIntNTy(lanes));
+      Value* lane = builder_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, failing, builder_.getTrue());
+      lane = builder_.CreateZExtOrTrunc(lane, builder_.getInt64Ty());
+      position = add(a->base, i64(a->constant));
+      if (a->stride) position = builder_.CreateAdd(position, builder_.CreateMul(lane, a->stride));
+    } else {
+      Value* positions = value(n.position);
+      Value* none = builder_.CreateVectorSplat(lanes, i64(std::numeric_limits<int64_t>::max()));
+      position = builder_.CreateIntMinReduce(builder_.CreateSelect(condition, none, positions), true);
+    }
+  }
+  builder_.CreateAtomicRMW(llvm::AtomicRMWInst::Min, context_field(offsetof(LaunchContext, bad_position)), position, llvm::Align(8),
+                           llvm::AtomicOrdering::Monotonic);
+}
+
+void Emitter::emit(const ir::Check& n) {
+  Value* condition = value(n.condition);
+  when(all(condition), [&] { statement(n.body); },
+       [&] {
+         memo_.clear();  // the body's values do not reach here
+         failed_check(n, condition);
+       },
+       true);
+}
+
+void Emitter::emit(const ir::Evaluate& n) { value(n.value); }
+
+}  // namespace gradloom::codegen

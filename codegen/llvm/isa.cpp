@@ -1,0 +1,114 @@
+// Instruction sets: the levels by name, and what this machine has.
+#include <llvm/ADT/StringMap.h>
+#include <llvm/TargetParser/Host.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+
+#include "codegen/llvm/emitter.h"
+
+namespace gradloom::codegen {
+namespace {
+
+// What each level adds to the one before; a level's features are stated in full, so that a lower level on a higher machine masks the rest.
+struct Level {
+  const char* name;
+  const char* adds;
+};
+constexpr std::array<Level, 3> levels{{{"x86-64-v2", "+cx16,+sahf,+popcnt,+sse3,+ssse3,+sse4.1,+sse4.2"},
+                                       {"x86-64-v3", "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"},
+                                       {"x86-64-v4", "+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"}}};
+
+std::string level_features(size_t level) {
+  std::string features = levels[0].adds;
+  for (size_t i = 1; i <= level; ++i) features += std::string(",") + levels[i].adds;
+  return features;
+}
+
+int64_t cache_bytes(int name, int64_t fallback) {
+  const long bytes = sysconf(name);
+  return bytes > 0 ? bytes : fallback;
+}
+
+ir::Target target_of(const Isa& isa) {
+  ir::Target target;
+  target.name = "generic";
+  for (size_t i = 0; i < levels.size(); ++i) {
+    bool all = true;
+    for (llvm::StringRef rest = levels[i].adds; !rest.empty();) {
+      const auto [feature, tail] = rest.split(',');
+      all &= has_feature(isa, feature.drop_front().str());
+      rest = tail;
+    }
+    if (!all) break;
+    target.name = levels[i].name;
+  }
+  const bool avx512 = target.name == "x86-64-v4";
+  target.vector_bytes = avx512 ? 64 : has_feature(isa, "avx2") ? 32 : 16;
+  target.vector_registers = avx512 ? 32 : 16;
+  target.hardware_scatter = avx512;
+  target.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, target.l1_bytes);
+  target.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, target.l2_bytes);
+  target.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, target.l3_bytes);
+  target.threads = std::max(1u, std::thread::hardware_concurrency());
+  return target;
+}
+
+}  // namespace
+
+bool has_feature(const Isa& isa, std::string_view feature) {
+  const std::string& all = isa.features;
+  for (size_t at = all.find(feature); at != std::string::npos; at = all.find(feature, at + 1)) {
+    const size_t end = at + feature.size();
+    if (at > 0 && all[at - 1] == '+' && (end == all.size() || all[end] == ',')) return true;
+  }
+  return false;
+}
+
+Machine::Machine(const Isa& isa)
+    : vector_bytes(isa.target.vector_bytes),
+      x86(has_feature(isa, "sse4.1")),
+      fma(has_feature(isa, "fma")),
+      f16c(has_feature(isa, "f16c")),
+      masks(has_feature(isa, "avx2")),
+      small_masks(isa.target.hardware_scatter),
+      scatter(isa.target.hardware_scatter) {}
+
+Isa host_isa() {
+  static const Isa host = [] {
+    Isa isa;
+    isa.name = "host";
+    isa.cpu = llvm::sys::getHostCPUName().str();
+    std::vector<std::string> features;  // sorted: the text is part of cache keys
+    for (const auto& feature : llvm::sys::getHostCPUFeatures()) features.push_back((feature.second ? "+" : "-") + feature.first().str());
+    std::sort(features.begin(), features.end());
+    for (const std::string& feature : features) isa.features += (isa.features.empty() ? "" : ",") + feature;
+    isa.target = target_of(isa);
+    return isa;
+  }();
+  return host;
+}
+
+Isa isa_named(const std::string& name) {
+  if (name == "host") return host_isa();
+  for (size_t i = 0; i < levels.size(); ++i) {
+    if (name != levels[i].name) continue;
+    Isa isa{name, name, level_features(i), {}};
+    isa.target = target_of(isa);
+    return isa;
+  }
+  throw Error(ErrorCode::invalid_argument, "isa: got '" + name + "', allowed are host, x86-64-v2, x86-64-v3 and x86-64-v4");
+}
+
+bool runs_here(const Isa& isa) {
+  static const llvm::StringMap<bool> here = llvm::sys::getHostCPUFeatures();
+  for (llvm::StringRef rest = isa.features; !rest.empty();) {
+    const auto [feature, tail] = rest.split(',');
+    if (feature.starts_with("+") && !here.lookup(feature.drop_front())) return false;
+    rest = tail;
+  }
+  return true;
+}
+
+}  // namespace gradloom::codegen

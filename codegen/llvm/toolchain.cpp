@@ -1,0 +1,116 @@
+#include "codegen/llvm/toolchain.h"
+
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Support/ErrorHandling.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/TargetParser/Host.h>
+#include <llvm/Transforms/InstCombine/InstCombine.h>
+#include <llvm/Transforms/Scalar/EarlyCSE.h>
+#include <llvm/Transforms/Scalar/LICM.h>
+#include <llvm/Transforms/Scalar/LoopPassManager.h>
+#include <llvm/Transforms/Scalar/SROA.h>
+#include <llvm/Transforms/Scalar/SimplifyCFG.h>
+
+#include <map>
+#include <mutex>
+
+namespace gradloom::codegen {
+namespace {
+
+thread_local int guard_depth = 0;
+
+// Inside a compilation a fatal error unwinds to `guarded`; elsewhere (an embedder's own LLVM) it stays what it was.
+void on_fatal_error(void*, const char* reason, bool) {
+  if (guard_depth > 0) throw Error(ErrorCode::compile_failed, std::string("llvm: ") + reason);
+}
+
+void initialize() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+    llvm::install_fatal_error_handler(on_fatal_error);
+  });
+}
+
+thread_local std::map<std::string, std::unique_ptr<Toolchain>> toolchains;
+
+}  // namespace
+
+void guarded(const std::function<void()>& body) {
+  struct Depth {
+    Depth() { ++guard_depth; }
+    ~Depth() { --guard_depth; }
+  } depth;
+  try {
+    body();
+  } catch (...) {
+    Toolchain::discard();
+    throw;
+  }
+}
+
+Toolchain& Toolchain::of(const Isa& isa) {
+  std::unique_ptr<Toolchain>& found = toolchains[isa.cpu + isa.features];
+  if (!found) found = std::make_unique<Toolchain>(isa);
+  return *found;
+}
+
+void Toolchain::discard() { toolchains.clear(); }
+
+Toolchain::Toolchain(const Isa& isa) {
+  initialize();
+  const llvm::Triple triple(llvm::sys::getProcessTriple());
+  std::string error;
+  const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, error);
+  if (!target) throw Error(ErrorCode::compile_failed, "llvm: " + error);
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+  machine_.reset(target->createTargetMachine(triple, isa.cpu, isa.features, options, llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Default, true));
+  if (!machine_) throw Error(ErrorCode::compile_failed, "llvm: no machine for cpu " + isa.cpu);
+
+  llvm::PassBuilder builder(machine_.get());
+  builder.registerModuleAnalyses(modules_);
+  builder.registerCGSCCAnalyses(calls_);
+  builder.registerFunctionAnalyses(functions_);
+  builder.registerLoopAnalyses(loops_);
+  builder.crossRegisterProxies(loops_, functions_, calls_, modules_);
+  // Short on purpose: the vector code is already written; what is left is addresses, invariants and accumulators in memory.
+  passes_.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
+  passes_.addPass(llvm::EarlyCSEPass());
+  passes_.addPass(llvm::InstCombinePass());
+  passes_.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*UseMemorySSA=*/true));
+  passes_.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
+  passes_.addPass(llvm::SimplifyCFGPass());
+}
+
+void Toolchain::optimize(llvm::Module& module) {
+  for (llvm::Function& f : module)
+    if (!f.isDeclaration()) passes_.run(f, functions_);
+  loops_.clear();
+  functions_.clear();
+  calls_.clear();
+  modules_.clear();
+}
+
+void Toolchain::object(llvm::Module& module, llvm::SmallVectorImpl<char>& out) {
+  llvm::raw_svector_ostream stream(out);
+  llvm::legacy::PassManager manager;
+  llvm::MCContext* context = nullptr;
+  if (machine_->addPassesToEmitMC(manager, context, stream, /*DisableVerify=*/true)) throw Error(ErrorCode::compile_failed, "llvm: the target emits no object code");
+  manager.run(module);
+}
+
+std::string Toolchain::assembly(llvm::Module& module) {
+  llvm::SmallString<4096> text;
+  llvm::raw_svector_ostream stream(text);
+  llvm::legacy::PassManager manager;
+  if (machine_->addPassesToEmitFile(manager, stream, nullptr, llvm::CodeGenFileType::AssemblyFile, /*DisableVerify=*/true))
+    throw Error(ErrorCode::compile_failed, "llvm: the target emits no assembly");
+  manager.run(module);
+  return text.str().str();
+}
+
+}  // namespace gradloom::codegen

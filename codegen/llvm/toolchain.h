@@ -1,0 +1,36 @@
+#pragma once
+// LLVM's optimiser and code generator, kept per thread and ISA: building their pass lists costs more than a small kernel. Private to this folder.
+#include <llvm/IR/Module.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Target/TargetMachine.h>
+
+#include "codegen/llvm/compiler.h"
+
+namespace gradloom::codegen {
+
+class Toolchain {
+ public:
+  explicit Toolchain(const Isa& isa);
+  // This thread's for the ISA.
+  static Toolchain& of(const Isa& isa);
+  // Forgets this thread's toolchains: an error may have left them half done.
+  static void discard();
+
+  llvm::TargetMachine& machine() { return *machine_; }
+  void optimize(llvm::Module& module);
+  void object(llvm::Module& module, llvm::SmallVectorImpl<char>& out);
+  std::string assembly(llvm::Module& module);
+
+ private:
+  std::unique_ptr<llvm::TargetMachine> machine_;
+  llvm::LoopAnalysisManager loops_;
+  llvm::FunctionAnalysisManager functions_;
+  llvm::CGSCCAnalysisManager calls_;
+  llvm::ModuleAnalysisManager modules_;
+  llvm::FunctionPassManager passes_;
+};
+
+// Runs `body`, turning LLVM's fatal errors and bad_alloc within it into Error(compile_failed).
+void guarded(const std::function<void()>& body);
+
+}  // namespace gradloom::codegen
