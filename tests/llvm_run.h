@@ -98,9 +98,8 @@ inline void compare(const ir::Kernel& kernel, const Ran& expected, const Ran& go
   }
 }
 
-inline Ran run_compiled(const ir::Kernel& kernel, const codegen::Isa& isa, const std::vector<Bytes>& inputs, const std::vector<int64_t>& scalars = {},
-                        const std::vector<size_t>& offsets = {}) {
-  const codegen::CompiledKernel compiled = codegen::compile(kernel, isa);
+inline Ran run_compiled(const codegen::CompiledKernel& compiled, const std::vector<Bytes>& inputs, const std::vector<int64_t>& scalars,
+                        const std::vector<size_t>& offsets) {
   return run_on_copies(inputs, offsets, [&](std::vector<void*>& pointers) {
     Launcher launcher;
     compiled.function(&launcher.context, pointers.data(), scalars.data());
@@ -109,10 +108,19 @@ inline Ran run_compiled(const ir::Kernel& kernel, const codegen::Isa& isa, const
   });
 }
 
-// All executors give the same.
+// All executors give the same, for each list of scalars.
+inline void agree_on(const ir::Kernel& kernel, const std::vector<Bytes>& inputs, const std::vector<std::vector<int64_t>>& runs, const std::vector<size_t>& offsets = {}) {
+  std::vector<Ran> expected;
+  for (const std::vector<int64_t>& scalars : runs)
+    expected.push_back(run_on_copies(inputs, offsets, [&](std::vector<void*>& pointers) { return ir::interpret(kernel, pointers, scalars).bad_position; }));
+  for (const codegen::Isa& isa : isas_here()) {
+    const codegen::CompiledKernel compiled = codegen::compile(kernel, isa);
+    for (size_t i = 0; i < runs.size(); ++i) compare(kernel, expected[i], run_compiled(compiled, inputs, runs[i], offsets), isa.name);
+  }
+}
+
 inline void agree(const ir::Kernel& kernel, const std::vector<Bytes>& inputs, const std::vector<int64_t>& scalars = {}, const std::vector<size_t>& offsets = {}) {
-  const Ran expected = run_on_copies(inputs, offsets, [&](std::vector<void*>& pointers) { return ir::interpret(kernel, pointers, scalars).bad_position; });
-  for (const codegen::Isa& isa : isas_here()) compare(kernel, expected, run_compiled(kernel, isa, inputs, scalars, offsets), isa.name);
+  agree_on(kernel, inputs, {scalars}, offsets);
 }
 
 // `count` elements: special values first, then random bits and small numbers by turns.
