@@ -71,12 +71,12 @@ class Simplifier : public Rewriter {
       if (std::optional<bool> proved = scope_.proves(self)) return constant_bits(DType::boolean, *proved);
     return self;
   }
+  // A guard teaches nothing about what stands beside it: index and value are evaluated for the lanes that are off as well.
   Expr rewrite(const Load& n, const Expr& self) override {
     if (!n.guard) return Rewriter::rewrite(n, self);
     const Expr guard = (*this)(n.guard), otherwise = (*this)(n.otherwise);
     bool changed = !guard.same_as(n.guard) || !otherwise.same_as(n.otherwise);
-    std::vector<Expr> index;
-    within([&] { scope_.assume(guard); }, [&] { index = list(n.index, changed); });
+    std::vector<Expr> index = list(n.index, changed);
     Buffer b = buffer(n.buffer);
     changed |= b.get() != n.buffer.get();
     return fold(changed ? load(b, std::move(index), guard, otherwise) : self, scope_);
@@ -125,10 +125,9 @@ class Simplifier : public Rewriter {
     const std::optional<bool> active = guard ? scope_.proves(guard) : true;
     if (active == false) return block({});
     bool changed = !guard.same_as(n.guard) || (guard && active);
-    std::vector<Expr> index;
-    Expr value;
+    std::vector<Expr> index = list(n.index, changed);
+    const Expr value = (*this)(n.value);
     Buffer b = buffer(n.buffer);
-    within([&] { if (guard) scope_.assume(guard); }, [&] { index = list(n.index, changed), value = (*this)(n.value); });
     if (!changed && b.get() == n.buffer.get() && value.same_as(n.value)) return self;
     return store(b, std::move(index), value, active ? Expr() : guard, n.streaming);
   }
@@ -137,10 +136,9 @@ class Simplifier : public Rewriter {
     const std::optional<bool> active = guard ? scope_.proves(guard) : true;
     if (active == false) return block({});
     bool changed = !guard.same_as(n.guard) || (guard && active);
-    std::vector<Expr> index;
-    Expr value, factor;
+    std::vector<Expr> index = list(n.index, changed);
+    const Expr value = (*this)(n.value), factor = (*this)(n.factor);
     Buffer b = buffer(n.buffer);
-    within([&] { if (guard) scope_.assume(guard); }, [&] { index = list(n.index, changed), value = (*this)(n.value), factor = (*this)(n.factor); });
     if (!changed && b.get() == n.buffer.get() && value.same_as(n.value) && factor.same_as(n.factor)) return self;
     return accumulate(b, std::move(index), n.op, value, factor, active ? Expr() : guard, n.atomic);
   }
