@@ -1,0 +1,292 @@
+// Each pass: what it prints before and after, and that the interpreter computes the same bits.
+#include "ir/passes/passes.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/verify.h"
+#include "tests/schedule_support.h"
+
+namespace gradloom::ir {
+namespace {
+
+std::string body(const Kernel& kernel) { return print(kernel.body); }
+
+// Runs a pass, checks that nothing that the interpreter sees has changed, and gives the new body.
+std::string after(Kernel (*pass)(const Kernel&), const char* text, const ScalarValues& scalars = {}) {
+  const Kernel before = parse(text), result = pass(before);
+  expect_same(before, result, scalars);
+  return body(result);
+}
+
+std::string printed(const char* text) { return body(parse(text)); }
+
+TEST(Unroll, CopiesInOrderWithFreshDeclarations) {
+  const Kernel kernel = unroll(parse(R"(kernel k() {
+  in x: f32[8]
+  out y: f32[8]
+  for i in 2 .. +3 unroll {
+    let a: f32 = x[i]
+    for j in 0 .. 1 { y[i] = a }
+  }
+})"));
+  std::vector<int64_t> ids;
+  walk(kernel.body, [&](const Stmt& s) {
+    if (const Let* l = s.as<Let>()) ids.push_back(l->var.id);
+    if (const For* f = s.as<For>()) ids.push_back(f->var.id);
+  });
+  EXPECT_EQ(ids.size(), 6u);
+  std::sort(ids.begin(), ids.end());
+  EXPECT_EQ(std::unique(ids.begin(), ids.end()), ids.end());
+}
+
+TEST(Unroll, PutsConstantsInPlace) {
+  EXPECT_EQ(after(unroll, "kernel k() {\n in x: f32[8]\n out y: f32[8]\n for i in 0 .. 2 {\n for j in 1 .. +3 unroll {\n y[i * 4 + j] = x[j]\n }\n }\n}"),
+            "for i in 0 .. 2 {\n  y[i * 4 + 1] = x[1]\n  y[i * 4 + 2] = x[2]\n  y[i * 4 + 3] = x[3]\n}\n");
+}
+
+TEST(Unroll, RefusesAnUnknownExtent) {
+  const Kernel kernel = parse("kernel k(n: i64) {\n out y: f32[8]\n for i in 0 .. n unroll {\n y[i] = 0.0f32\n }\n}");
+  EXPECT_EQ(refusal([&] { unroll(kernel); }), "unroll: loop i has no constant extent");
+}
+
+TEST(Vectorize, MakesRampsAndKeepsUniformValuesScalar) {
+  EXPECT_EQ(after(vectorize, R"(kernel k() {
+  in x: f32[64]
+  in s: f32[4]
+  out y: f32[64]
+  for r in 0 .. 4 {
+    for i in 0 .. 16 vector {
+      let a: f32 = s[r]
+      let b: f32 = x[r * 16 + i]
+      y[r * 16 + i] = a * b
+    }
+  }
+})"),
+            R"(for r in 0 .. 4 {
+  let a: f32 = s[r]
+  let b: f32x16 = x[ramp(r * 16, 1, 16)]
+  y[ramp(r * 16, 1, 16)] = broadcast(a, 16) * b
+}
+)");
+}
+
+TEST(Vectorize, TurnsConditionsIntoMasksAndReadsNothingOutside) {
+  const char* text = R"(kernel k(n: i64 in [0, 16]) {
+  in x: f32[n]
+  in d: i32[n] in [1, 5]
+  out y: f32[16]
+  out z: i32[16]
+  for i in 0 .. 16 vector {
+    y[i] = -1.0f32
+    z[i] = 0i32
+    if i < n {
+      y[i] = x[i]
+      if x[i] > 2.0f32 {
+        z[i] = floor_div(100i32, d[i])
+      } else {
+        y[i] = x[n - 1] + 1.0f32
+        z[i] = i32(i)
+      }
+    }
+  }
+})";
+  for (int64_t n : {0, 1, 7, 16}) after(vectorize, text, {{"n", n}});
+}
+
+TEST(Vectorize, ReadsAConditionOnceBeforeItsBranchChangesIt) {
+  after(vectorize, R"(kernel k() {
+  inout x: f32[8]
+  inout y: f32[8]
+  for i in 0 .. 8 vector {
+    if x[i] > 2.0f32 {
+      x[i] = -1.0f32
+      y[i] = 5.0f32
+    } else {
+      y[i] = x[i]
+      x[i] = 3.0f32
+    }
+  }
+})");
+}
+
+TEST(Vectorize, GivesEachLaneItsOwnBuffer) {
+  EXPECT_EQ(after(vectorize, R"(kernel k() {
+  in x: f32[3, 8]
+  out y: f32[8]
+  for i in 0 .. 8 vector {
+    alloc t: f32[3] registers
+    for j in 0 .. 3 {
+      t[j] = x[j, i]
+    }
+    y[i] = t[0] + t[2]
+  }
+})"),
+            R"(alloc t: f32[3, 8] registers
+for j in 0 .. 3 {
+  t[j, ramp(0, 1, 8)] = x[j, ramp(0, 1, 8)]
+}
+y[ramp(0, 1, 8)] = t[0, ramp(0, 1, 8)] + t[2, ramp(0, 1, 8)]
+)");
+}
+
+TEST(Vectorize, LoopsUnderAMaskRunWhenSomeLaneIsOn) {
+  const char* text = R"(kernel k(n: i64 in [0, 8]) {
+  in x: f32[n, 4]
+  in c: f32[4]
+  inout y: f32[8]
+  for i in 0 .. 8 vector {
+    if i < n {
+      for j in 0 .. 4 {
+        y[i] += x[i, j] * c[j]
+      }
+    }
+  }
+})";
+  for (int64_t n : {0, 3, 8}) {
+    const std::string result = after(vectorize, text, {{"n", n}});
+    EXPECT_NE(result.find("if any("), std::string::npos) << result;
+  }
+}
+
+TEST(Vectorize, AccumulatesIntoOnePlaceLaneAfterLane) {
+  after(vectorize, R"(kernel k() {
+  in x: f32[8]
+  in v: f32[1]
+  inout s: f32[2]
+  for i in 0 .. 8 vector {
+    s[0] += x[i]
+  }
+  for i in 0 .. 8 vector {
+    s[1] += v[0]
+  }
+})");
+}
+
+TEST(Vectorize, ChecksAllLanesAndOnlyThoseThatAreOn) {
+  const char* text = R"(kernel k(n: i64 in [0, 8]) {
+  in idx: i64[n] in [-2, 9]
+  inout y: f32[8]
+  for i in 0 .. 8 vector {
+    if i < n {
+      let j: i64 = idx[i]
+      check j >= 0 & j < 8 at i "idx" {
+        y[j] += 1.0f32
+      }
+    }
+  }
+})";
+  for (int64_t n : {0, 1, 2, 8}) after(vectorize, text, {{"n", n}});
+}
+
+TEST(Vectorize, RefusesInnerBoundsThatDependOnTheLane) {
+  const Kernel kernel =
+      parse("kernel k() {\n out y: f32[8]\n for i in 0 .. 8 vector {\n y[i] = 0.0f32\n for j in 0 .. i {\n y[i] = 1.0f32\n }\n }\n}");
+  EXPECT_EQ(refusal([&] { vectorize(kernel); }), "vectorize: loop i: the bounds of its inner loop j depend on it");
+}
+
+TEST(CoalesceStores, TwoOfEveryTwo) {
+  EXPECT_EQ(after(coalesce_stores, R"(kernel k() {
+  in x: f32[8]
+  out y: f32[32]
+  for r in 0 .. 2 {
+    y[ramp(r * 16 + 1, 2, 8)] = broadcast(0.0f32, 8)
+    y[ramp(r * 16, 2, 8)] = x[ramp(0, 1, 8)]
+  }
+})"),
+            R"(for r in 0 .. 2 {
+  y[ramp(r * 16, 1, 16)] = shuffle(x[ramp(0, 1, 8)], broadcast(0.0f32, 8), [0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15])
+}
+)");
+}
+
+TEST(CoalesceStores, ThreeFourAndBackwards) {
+  for (const char* text : {R"(kernel k() {
+  in x: f32[8]
+  out y: f32[24]
+  out z: f32[2]
+  y[ramp(1, 3, 8)] = x[ramp(0, 1, 8)]
+  y[ramp(0, 3, 8)] = x[ramp(7, -1, 8)]
+  z[0] = 1.0f32
+  y[ramp(2, 3, 8)] = broadcast(0.0f32, 8)
+})",
+                           R"(kernel k() {
+  in x: f32[2, 4]
+  out y: f32[1, 16]
+  y[0, ramp(2, 4, 4)] = x[1, ramp(0, 1, 4)]
+  y[0, ramp(0, 4, 4)] = x[0, ramp(0, 1, 4)]
+  y[0, ramp(3, 4, 4)] = -x[0, ramp(0, 1, 4)]
+  y[0, ramp(1, 4, 4)] = broadcast(0.0f32, 4)
+})",
+                           R"(kernel k() {
+  in x: f32[8]
+  out y: f32[16]
+  y[ramp(14, -2, 8)] = x[ramp(0, 1, 8)]
+  y[ramp(15, -2, 8)] = broadcast(0.0f32, 8)
+})"}) {
+    const std::string result = after(coalesce_stores, text);
+    EXPECT_NE(result.find("shuffle"), std::string::npos) << result;
+    EXPECT_EQ(result.find("y["), result.rfind("y[")) << result;
+  }
+}
+
+TEST(CoalesceStores, LeavesWhatWouldChangeResults) {
+  for (const char* text : {
+           // a read between
+           R"(kernel k() {
+  in x: f32[8]
+  out y: f32[16]
+  out z: f32[1]
+  y[ramp(0, 2, 8)] = x[ramp(0, 1, 8)]
+  z[0] = y[2]
+  y[ramp(1, 2, 8)] = broadcast(0.0f32, 8)
+})",
+           // a gap
+           R"(kernel k() {
+  in x: f32[8]
+  out y: f32[32]
+  y[ramp(0, 2, 8)] = x[ramp(0, 1, 8)]
+  y[ramp(3, 2, 8)] = broadcast(0.0f32, 8)
+})",
+           // the stored value changes between
+           R"(kernel k() {
+  inout x: f32[8]
+  out y: f32[16]
+  y[ramp(0, 2, 8)] = x[ramp(0, 1, 8)]
+  x[0] = 9.0f32
+  y[ramp(1, 2, 8)] = broadcast(0.0f32, 8)
+})"})
+    EXPECT_EQ(after(coalesce_stores, text), printed(text));
+}
+
+TEST(Lower, LeavesNoVectorOrUnrollLoopAndReportsItsPasses) {
+  const Kernel kernel = parse(R"(kernel k(n: i64 in [0, 100]) {
+  in x: f32[n]
+  out y: f32[2 * n]
+  for i in 0 .. floor_div(n, 16) {
+    for c in 0 .. 2 unroll {
+      for l in 0 .. 8 vector {
+        y[2 * (i * 16 + c * 8 + l)] = x[i * 16 + c * 8 + l]
+        y[2 * (i * 16 + c * 8 + l) + 1] = 0.0f32
+      }
+    }
+  }
+  for i in floor_div(n, 16) * 16 .. n {
+    y[2 * i] = x[i]
+    y[2 * i + 1] = 0.0f32
+  }
+})");
+  std::vector<PassTime> times;
+  std::vector<std::string> dumped;
+  const Kernel lowered = lower(kernel, {[&](const std::string& pass, const Kernel&) { dumped.push_back(pass); }, &times});
+  verify(lowered, Stage::lowered);
+  EXPECT_EQ(dumped, (std::vector<std::string>{"simplify", "vectorize", "unroll", "simplify", "coalesce_stores"}));
+  EXPECT_EQ(times.size(), dumped.size());
+  const std::string text = body(lowered);
+  size_t shuffles = 0;
+  for (size_t at = 0; (at = text.find("shuffle", at)) != std::string::npos; ++at) ++shuffles;
+  EXPECT_EQ(shuffles, 2u) << text;
+  for (int64_t n : {0, 1, 15, 16, 50}) expect_same(kernel, lowered, {{"n", n}});
+}
+
+}  // namespace
+}  // namespace gradloom::ir

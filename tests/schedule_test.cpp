@@ -1,0 +1,430 @@
+// Each step: what it makes, that the interpreter computes the same bits before and after (and after lowering), what it refuses, and that its trace replays.
+#include "ir/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/passes/passes.h"
+#include "ir/verify.h"
+#include "tests/schedule_support.h"
+
+namespace gradloom::ir {
+namespace {
+
+// Equal bits as scheduled and as lowered, and the same kernel from the trace.
+void check(const std::string& text, const Schedule& schedule, const std::vector<ScalarValues>& cases = {{}}) {
+  const Kernel authored = parse(text);
+  SCOPED_TRACE(print(schedule.kernel()));
+  verify(schedule.kernel(), Stage::scheduled);
+  const Kernel lowered = lower(schedule.kernel());
+  verify(lowered, Stage::lowered);
+  for (const ScalarValues& scalars : cases) {
+    expect_same(authored, schedule.kernel(), scalars);
+    expect_same(authored, lowered, scalars);
+  }
+  Schedule replayed(authored);
+  replayed.replay(schedule.trace());
+  EXPECT_EQ(print(replayed.kernel()), print(schedule.kernel()));
+  EXPECT_EQ(replayed.trace(), schedule.trace());
+}
+
+// A refused step leaves the schedule as it was.
+template <class Step>
+std::string refused(Schedule& schedule, Step&& step) {
+  const std::string before = print(schedule.kernel());
+  const size_t steps = schedule.trace().size();
+  const std::string message = refusal(step);
+  EXPECT_EQ(print(schedule.kernel()), before);
+  EXPECT_EQ(schedule.trace().size(), steps);
+  return message;
+}
+
+size_t count(const std::string& text, const std::string& what) {
+  size_t n = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+  return n;
+}
+
+std::vector<ScalarValues> lengths(std::initializer_list<int64_t> values) {
+  std::vector<ScalarValues> result;
+  for (int64_t n : values) result.push_back({{"n", n}});
+  return result;
+}
+
+constexpr const char* scale = R"(kernel scale(n: i64 in [0, 1000]) {
+  in x: f32[n]
+  out y: f32[n]
+  for i in 0 .. n {
+    y[i] = x[i] * 2.0f32
+  }
+})";
+
+std::string scale_of(int64_t n) {
+  const std::string s = std::to_string(n);
+  return "kernel scale() {\n  in x: f32[" + s + "]\n  out y: f32[" + s + "]\n  for i in 0 .. " + s + " {\n    y[i] = x[i] * 2.0f32\n  }\n}";
+}
+
+constexpr const char* sums = R"(kernel sums() {
+  in x: f32[12, 20]
+  out y: f32[12]
+  for r in 0 .. 12 {
+    y[r] = 0.0f32
+    for c in 0 .. 20 {
+      y[r] += x[r, c]
+    }
+  }
+})";
+
+constexpr const char* product = R"(kernel product() {
+  in a: f32[6, 5]
+  in b: f32[5, 16]
+  inout y: f32[6, 16]
+  for i in 0 .. 6 {
+    for k in 0 .. 5 {
+      for j in 0 .. 16 {
+        y[i, j] fma= (a[i, k], b[k, j])
+      }
+    }
+  }
+})";
+
+constexpr const char* scatter = R"(kernel scatter(n: i64 in [0, 1000]) {
+  in idx: i64[n] in [0, 6]
+  in x: i32[n, 8]
+  inout y: i32[7, 8]
+  for i in 0 .. n {
+    let k: i64 = idx[i]
+    for j in 0 .. 8 {
+      y[k, j] += x[i, j]
+    }
+  }
+})";
+
+TEST(Handles, GoByNameAndNumber) {
+  Schedule s(parse(sums));
+  EXPECT_EQ(s.loops().size(), 2u);
+  EXPECT_EQ(s.get(s.loop("c")).var.name, "c");
+  s.split(s.loop("r"), 5);
+  EXPECT_EQ(s.loops("c").size(), 2u);
+  EXPECT_EQ(s.loop("c#1"), s.loops("c")[1]);
+  EXPECT_EQ(refused(s, [&] { s.loop("c"); }), "schedule: kernel sums has 2 loops named c: use c#0 to c#1");
+  EXPECT_EQ(refused(s, [&] { s.loop("q"); }), "schedule: kernel sums has no loop q; its loops are: r_o r_i c r_t c");
+  EXPECT_EQ(refused(s, [&] { s.get(-1); }), "schedule: kernel sums has no loop with this handle (a step has consumed it)");
+}
+
+TEST(Split, DividesOrLeavesATail) {
+  for (int64_t n : {0, 1, 7, 8, 16, 19}) {
+    Schedule s(parse(scale_of(n)));
+    const Schedule::Split parts = s.split(s.loop("i"), 8);
+    EXPECT_EQ(parts.outer != 0, n >= 8) << n;
+    EXPECT_EQ(parts.tail != 0, n % 8 != 0) << n;
+    check(scale_of(n), s);
+  }
+}
+
+TEST(Split, OfAnUnknownExtent) {
+  Schedule s(parse(scale));
+  const Schedule::Split parts = s.split(s.loop("i"), 8);
+  EXPECT_EQ(s.loop("i_o"), parts.outer);
+  EXPECT_EQ(s.loop("i_i"), parts.inner);
+  EXPECT_EQ(s.loop("i_t"), parts.tail);
+  EXPECT_EQ(s.trace(), std::vector<std::string>{"split i 8"});
+  check(scale, s, lengths({0, 1, 7, 8, 33}));
+}
+
+TEST(Split, OfALoopThatMayBeEmptyOrBeginAnywhere) {
+  const char* text = R"(kernel part(n: i64 in [0, 40], m: i64 in [0, 40]) {
+  in x: f32[40]
+  inout y: f32[40]
+  for i in m .. n {
+    y[i] = x[i]
+  }
+})";
+  Schedule s(parse(text));
+  s.split(s.loop("i"), 4);
+  check(text, s, {{{"n", 3}, {"m", 30}}, {{"n", 33}, {"m", 2}}, {{"n", 40}, {"m", 39}}});
+}
+
+TEST(Split, ReadsBoundsFromMemoryOnce) {
+  const char* text = R"(kernel lists() {
+  in starts: i64[5] in [0, 12] nondecreasing
+  inout ends: i64[1] in [0, 30]
+  inout y: f32[30]
+  for i in 0 .. ends[0] {
+    y[i] = 1.0f32
+    ends[0] = 3
+  }
+})";
+  Schedule s(parse(text));
+  s.split(s.loop("i"), 4);
+  check(text, s);
+}
+
+TEST(Split, KnownMultipleNeedsNoTail) {
+  const char* text = "kernel k(n: i64 in [0, 10]) {\n inout y: f32[n * 16]\n for i in 0 .. n * 16 {\n y[i] = 1.0f32\n }\n}";
+  Schedule s(parse(text));
+  EXPECT_EQ(s.split(s.loop("i"), 8).tail, 0);
+  check(text, s, lengths({0, 1, 3}));
+}
+
+TEST(Split, Refusals) {
+  Schedule s(parse(scale));
+  EXPECT_EQ(refused(s, [&] { s.split(s.loop("i"), 0); }), "split of loop i: the factor must be at least 1, got 0");
+  s.parallel(s.loop("i"));
+  EXPECT_EQ(refused(s, [&] { s.split(s.loop("i"), 4); }), "split of loop i: it is a parallel loop, not a serial one");
+}
+
+TEST(SplitGuarded, MasksTheLastPart) {
+  Schedule s(parse(scale));
+  const Schedule::Split parts = s.split_guarded(s.loop("i"), 8);
+  EXPECT_EQ(parts.tail, 0);
+  s.vectorize(parts.inner);
+  check(scale, s, lengths({0, 1, 7, 8, 33}));
+}
+
+TEST(Parallel, NeedsDisjointIterations) {
+  Schedule s(parse(sums));
+  s.parallel(s.loop("r"));
+  EXPECT_EQ(refused(s, [&] { s.parallel(s.loop("c")); }), "parallel of loop c: it is inside the parallel loop r");
+  check(sums, s);
+  Schedule bad(parse(scatter));
+  const std::string message = refused(bad, [&] { bad.parallel(bad.loop("i")); });
+  EXPECT_EQ(message.rfind("parallel of loop i: ", 0), 0u) << message;
+  EXPECT_NE(message.find("y"), std::string::npos) << message;
+}
+
+TEST(Unroll, NeedsASmallConstantExtent) {
+  Schedule s(parse(scale));
+  EXPECT_EQ(refused(s, [&] { s.unroll(s.loop("i")); }), "unroll of loop i: its extent is not a constant");
+  Schedule large(parse(scale_of(65)));
+  EXPECT_EQ(refused(large, [&] { large.unroll(large.loop("i")); }), "unroll of loop i: the extent must be 0 to 64, got 65");
+  Schedule good(parse(sums));
+  good.unroll(good.loop("c"));
+  check(sums, good);
+}
+
+TEST(Vectorize, ByLanesAndCopiesMasksAtMostOneVector) {
+  Schedule s(parse(scale));
+  const Schedule::Loop whole = s.vectorize(s.loop("i"), 8, 2);
+  EXPECT_EQ(s.get(whole).var.name, "i_o");
+  EXPECT_EQ(s.trace(), std::vector<std::string>{"vectorize i 8 2"});
+  check(scale, s, lengths({0, 1, 7, 8, 9, 15, 16, 17, 24, 31, 32, 100}));
+  EXPECT_EQ(count(print(s.kernel()), "if "), 1u) << print(s.kernel());
+}
+
+TEST(Vectorize, ByLanesForEveryConstantExtent) {
+  for (int64_t n = 0; n <= 40; ++n) {
+    Schedule s(parse(scale_of(n)));
+    s.vectorize(s.loop("i"), 4, 3);
+    check(scale_of(n), s);
+    const std::string text = print(lower(s.kernel()));
+    EXPECT_EQ(text.find(" where ") != std::string::npos, n % 4 != 0) << text;
+  }
+}
+
+TEST(Vectorize, Refusals) {
+  Schedule s(parse("kernel k() {\n inout y: f32[9]\n for i in 0 .. 8 {\n y[i + 1] = y[i]\n }\n}"));
+  const std::string message = refused(s, [&] { s.vectorize(s.loop("i")); });
+  EXPECT_EQ(message.rfind("vectorize of loop i: ", 0), 0u) << message;
+  EXPECT_NE(message, "vectorize of loop i: ");
+  refused(s, [&] { s.vectorize(s.loop("i"), 4, 2); });
+  Schedule nest(parse("kernel k() {\n inout y: f32[8, 8]\n for i in 0 .. 8 {\n for j in 0 .. i {\n y[i, j] = 1.0f32\n }\n }\n}"));
+  EXPECT_EQ(refused(nest, [&] { nest.vectorize(nest.loop("i")); }), "vectorize of loop i: the bounds of its inner loop j depend on it");
+  EXPECT_EQ(refused(nest, [&] { nest.vectorize(nest.loop("j")); }), "vectorize of loop j: its extent is not a constant");
+  EXPECT_EQ(refused(nest, [&] { nest.vectorize(nest.loop("i"), 1); }), "vectorize of loop i: the lanes must be 2 to 64, got 1");
+  Schedule twice(parse(product));
+  twice.vectorize(twice.loop("j"));
+  EXPECT_EQ(refused(twice, [&] { twice.vectorize(twice.loop("i")); }), "vectorize of loop i: it holds the vector loop j");
+}
+
+TEST(Partition, FoldsTheConditionOnBothSides) {
+  const char* text = R"(kernel edge(n: i64 in [0, 40], p: i64 in [-5, 50]) {
+  in x: f32[n]
+  out y: f32[n]
+  for i in 0 .. n {
+    if i < p {
+      y[i] = 0.0f32
+    } else {
+      y[i] = x[i]
+    }
+  }
+})";
+  Schedule s(parse(text));
+  const auto [low, high] = s.partition(s.loop("i"), var(s.kernel().scalars[1].var));
+  EXPECT_EQ(s.get(low).var.name, "i_a");
+  EXPECT_EQ(s.get(high).var.name, "i_z");
+  EXPECT_EQ(s.trace(), std::vector<std::string>{"partition i p"});
+  EXPECT_EQ(count(print(s.kernel()), "if "), 0u) << print(s.kernel());
+  check(text, s, {{{"n", 0}, {"p", 3}}, {{"n", 20}, {"p", -4}}, {{"n", 20}, {"p", 7}}, {{"n", 20}, {"p", 20}}, {{"n", 20}, {"p", 50}}});
+}
+
+TEST(Partition, Refusals) {
+  Schedule s(parse(sums));
+  const Schedule::Loop r = s.loop("r");
+  EXPECT_EQ(refused(s, [&] { s.partition(r, var(s.get(r).var)); }), "partition of loop r: the point uses a variable that is not known outside the loop");
+  EXPECT_EQ(refused(s, [&] { s.partition(r, load(s.kernel().buffers[0], {0, 0})); }), "partition of loop r: the point must be an i64 scalar");
+}
+
+TEST(Fuse, MakesOneLoopOfTwo) {
+  const char* text = "kernel k(n: i64 in [0, 50]) {\n in x: f32[n, 6]\n out y: f32[n, 6]\n for i in 0 .. n {\n for j in 0 .. 6 {\n y[i, j] = x[i, j]\n }\n }\n}";
+  Schedule s(parse(text));
+  const Schedule::Loop both = s.fuse(s.loop("i"), s.loop("j"));
+  EXPECT_EQ(s.loop("i_j"), both);
+  check(text, s, lengths({0, 1, 9}));
+  Schedule bad(parse(sums));
+  EXPECT_EQ(refused(bad, [&] { bad.fuse(bad.loop("r"), bad.loop("c")); }), "fuse of loop r: its body is not just the inner loop");
+  const char* triangle = "kernel k() {\n inout y: f32[8, 8]\n for i in 0 .. 8 {\n for j in 0 .. i {\n y[i, j] = 1.0f32\n }\n }\n}";
+  Schedule t(parse(triangle));
+  EXPECT_EQ(refused(t, [&] { t.fuse(t.loop("i"), t.loop("j")); }), "fuse of loop i: the bounds of its inner loop j depend on it");
+}
+
+TEST(Reorder, KeepsTheOrderOfSums) {
+  Schedule s(parse(product));
+  s.reorder(s.loop("k"), s.loop("j"));
+  check(product, s);
+  s.reorder(s.loop("j"), s.loop("k"));
+  s.reorder(s.loop("i"), s.loop("k"));
+  check(product, s);
+  const char* order = "kernel k() {\n in x: f32[4, 5]\n inout s: f32[]\n for i in 0 .. 4 {\n for j in 0 .. 5 {\n s[] += x[i, j]\n }\n }\n}";
+  Schedule bad(parse(order));
+  const std::string message = refused(bad, [&] { bad.reorder(bad.loop("i"), bad.loop("j")); });
+  EXPECT_EQ(message.rfind("reorder of loop i: with loop j: ", 0), 0u) << message;
+}
+
+TEST(Distribute, SeparatesIndependentStatements) {
+  Schedule s(parse(sums));
+  const std::vector<Schedule::Loop> parts = s.distribute(s.loop("r"));
+  EXPECT_EQ(parts.size(), 2u);
+  s.vectorize(parts[0], 4);
+  check(sums, s);
+}
+
+TEST(Distribute, GivesEachIterationItsBuffer) {
+  const char* text = R"(kernel k() {
+  in x: f32[8, 5]
+  out y: f32[8]
+  for i in 0 .. 8 {
+    alloc t: f32[5]
+    for j in 0 .. 5 {
+      t[j] = x[i, j] + 1.0f32
+    }
+    y[i] = 0.0f32
+    for j in 0 .. 5 {
+      y[i] += t[j] * t[4 - j]
+    }
+  }
+})";
+  Schedule s(parse(text));
+  EXPECT_EQ(s.distribute(s.loop("i")).size(), 3u);
+  EXPECT_NE(print(s.kernel()).find("alloc t: f32[5, 8]"), std::string::npos) << print(s.kernel());
+  check(text, s);
+}
+
+TEST(Distribute, Refusals) {
+  Schedule one(parse(scale));
+  EXPECT_EQ(refused(one, [&] { one.distribute(one.loop("i")); }), "distribute of loop i: its body is one statement");
+  // b[i] reads what the first statement of the next iteration overwrites.
+  Schedule s(parse("kernel k() {\n inout a: f32[9]\n out b: f32[8]\n for i in 0 .. 8 {\n a[i] = 1.0f32\n b[i] = a[i + 1]\n }\n}"));
+  const std::string message = refused(s, [&] { s.distribute(s.loop("i")); });
+  EXPECT_EQ(message.rfind("distribute of loop i: ", 0), 0u) << message;
+  EXPECT_NE(message.find("a"), std::string::npos);
+}
+
+TEST(Stage, CopiesTheWindowInAndOut) {
+  Schedule s(parse(scatter));
+  const Schedule::Split parts = s.split(s.loop("j"), 4);
+  (void)parts;
+  const Buffer y = s.kernel().buffers[2];
+  s.stage(s.loop("i"), y, {0, 0}, {7, 8});
+  check(scatter, s, lengths({0, 1, 20}));
+}
+
+TEST(Stage, SkipsTheCopyInOfWhatIsFilledFirst) {
+  Schedule s(parse(sums));
+  const Buffer y = s.kernel().buffers[1];
+  const Schedule::Loop r = s.loop("r");
+  s.stage(r, y, {var(s.get(r).var)}, {1});
+  EXPECT_EQ(s.trace(), std::vector<std::string>{"stage r y r 1"});
+  EXPECT_EQ(count(print(s.kernel()), "= y["), 0u) << print(s.kernel());
+  s.parallel(r);
+  check(sums, s);
+}
+
+TEST(Stage, Refusals) {
+  Schedule s(parse(scatter));
+  const Schedule::Loop i = s.loop("i");
+  const Buffer idx = s.kernel().buffers[0], y = s.kernel().buffers[2];
+  EXPECT_EQ(refused(s, [&] { s.stage(i, y, {0, 0}, {6, 8}); }), "stage of loop i: an access to buffer y is not proved inside the window in dim 0");
+  EXPECT_EQ(refused(s, [&] { s.stage(i, y, {0}, {6}); }), "stage of loop i: buffer y has rank 2, the window 1");
+  EXPECT_EQ(refused(s, [&] { s.stage(s.loop("j"), idx, {0}, {6}); }), "stage of loop j: nothing in it touches buffer idx");
+}
+
+TEST(Privatise, AddsCopiesInOrder) {
+  const char* text = "kernel k() {\n in idx: i64[24] in [0, 4]\n inout y: i32[5]\n for b in 0 .. 4 {\n for i in 0 .. 6 {\n y[idx[b * 6 + i]] += 1i32\n }\n }\n}";
+  Schedule s(parse(text));
+  const Schedule::Loop b = s.loop("b");
+  s.privatise(b, s.kernel().buffers[1]);
+  s.parallel(b);
+  check(text, s);
+  for (const char* op : {"min=", "max="}) {
+    const std::string extreme = std::string("kernel k() {\n in x: f64[24]\n inout y: f64[2]\n for b in 0 .. 4 {\n for i in 0 .. 6 {\n y[floor_mod(i, 2)] ") + op +
+                                " x[b * 6 + i]\n }\n }\n}";
+    Schedule e(parse(extreme));
+    e.privatise(e.loop("b"), e.kernel().buffers[1]);
+    check(extreme, e);
+  }
+}
+
+TEST(Privatise, Refusals) {
+  const char* text = "kernel k() {\n in x: f32[24]\n inout y: f32[5]\n for i in 0 .. 24 {\n y[0] += x[i]\n }\n}";
+  Schedule s(parse(text));
+  EXPECT_EQ(refused(s, [&] { s.privatise(s.loop("i"), s.kernel().buffers[1]); }),
+            "privatise of loop i: it would change the order in which sums of f32 are rounded");
+  EXPECT_EQ(refused(s, [&] { s.privatise(s.loop("i"), s.kernel().buffers[0]); }),
+            "privatise of loop i: buffer x is not only accumulated into, by one operation");
+}
+
+TEST(Hints, StreamingAndPrefetchChangeNoValue) {
+  Schedule s(parse(scatter));
+  const Schedule::Loop i = s.loop("i");
+  s.prefetch(i, s.kernel().buffers[1], 4, 2);
+  s.prefetch(i, s.kernel().buffers[2], 4, 1);
+  EXPECT_EQ(s.trace()[1], "prefetch i y 4 1");
+  const std::string text = print(s.kernel());
+  EXPECT_EQ(count(text, "evaluate prefetch"), 2u) << text;
+  EXPECT_NE(text.find("idx[i + 4 where i + 4 < n"), std::string::npos) << text;
+  check(scatter, s, lengths({0, 3, 30}));
+  Schedule stream(parse(scale));
+  stream.streaming(stream.kernel().buffers[1]);
+  EXPECT_EQ(count(print(stream.kernel()), "streaming"), 1u);
+  check(scale, stream, lengths({9}));
+}
+
+TEST(Hints, Refusals) {
+  Schedule s(parse(scale));
+  const Schedule::Loop i = s.loop("i");
+  EXPECT_EQ(refused(s, [&] { s.streaming(s.kernel().buffers[0]); }), "streaming of buffer x: nothing stores to it");
+  EXPECT_EQ(refused(s, [&] { s.prefetch(i, s.kernel().buffers[0], 0, 2); }), "prefetch of loop i: the distance must be at least 1, got 0");
+  EXPECT_EQ(refused(s, [&] { s.prefetch(i, s.kernel().buffers[0], 1, 4); }), "prefetch of loop i: the level must be 1 to 3, got 4");
+}
+
+TEST(Replay, RefusesWhatItCannotRead) {
+  Schedule s(parse(scale));
+  EXPECT_EQ(refused(s, [&] { s.replay({"split i 8", "rotate i_o"}); }), "trace: unknown step rotate in \"rotate i_o\"");
+  EXPECT_EQ(refused(s, [&] { s.replay({"split i x"}); }), "trace: no number: x in \"split i x\"");
+  EXPECT_EQ(refused(s, [&] { s.replay({"split i"}); }), "trace: split takes 2 words, got 1 in \"split i\"");
+  EXPECT_EQ(refused(s, [&] { s.replay({"partition i add(n,"}); }), "trace: no expression at column 7 in \"add(n,\"");
+}
+
+TEST(Replay, AWholeSchedule) {
+  Schedule s(parse(product));
+  s.split(s.loop("i"), 2);
+  s.reorder(s.loop("k"), s.loop("j"));
+  s.reorder(s.loop("j"), s.loop("k"));
+  s.vectorize(s.loop("j"), 8);
+  s.unroll(s.loop("i_i"));
+  s.parallel(s.loop("i_o"));
+  check(product, s);
+}
+
+}  // namespace
+}  // namespace gradloom::ir
