@@ -96,8 +96,11 @@ Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
   if (width && *width == 0) {
     nest = for_loop(both, 0, 0, ForKind::serial, block({}));
   } else {
-    const Expr row = width ? index_div(var(both), *width) : floor_div(var(both), columns.extent);
-    const Expr column = width ? index_mod(var(both), *width) : floor_mod(var(both), columns.extent);
+    // No row of width zero is ever divided, but a divisor must be seen to be nonzero.
+    const Range known = site.scope.of(columns.extent);
+    const Expr divisor = known.min && *known.min > 0 ? columns.extent : index_max(columns.extent, 1);
+    const Expr row = width ? index_div(var(both), *width) : floor_div(var(both), divisor);
+    const Expr column = width ? index_mod(var(both), *width) : floor_mod(var(both), divisor);
     const Stmt body = substitute(inner.body, {{outer_id, index_add(rows.begin, row)}, {inner_id, index_add(columns.begin, column)}});
     nest = for_loop(both, 0, index_mul(rows.extent, columns.extent), ForKind::serial, body);
   }

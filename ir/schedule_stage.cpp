@@ -114,7 +114,7 @@ bool fills_window(const Stmt& body, const Buffer& buffer, const std::vector<Expr
     // index - begin == variable - its loop's begin, and the loop is as long as the window.
     const Linear offset = linear(index_sub(to_expr(rest), index_sub(var((*own)->var), (*own)->begin)));
     const Linear length = linear(index_sub((*own)->extent, extent[d]));
-    if (!offset.terms.empty() || offset.constant != 0 || !length.terms.empty() || length.constant != 0) return false;
+    if (!offset.exact || !length.exact || !offset.terms.empty() || offset.constant != 0 || !length.terms.empty() || length.constant != 0) return false;
   }
   // A loop that no index walks must run at least once.
   for (size_t i = 0; i < loops.size(); ++i)

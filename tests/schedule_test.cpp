@@ -270,6 +270,10 @@ TEST(Fuse, MakesOneLoopOfTwo) {
   const Schedule::Loop both = s.fuse(s.loop("i"), s.loop("j"));
   EXPECT_EQ(s.loop("i_j"), both);
   check(text, s, lengths({0, 1, 9}));
+  const char* open = "kernel k(n: i64 in [0, 50], m: i64 in [0, 50]) {\n in x: f32[n, m]\n out y: f32[n, m]\n for i in 0 .. n {\n for j in 0 .. m {\n y[i, j] = x[i, j]\n }\n }\n}";
+  Schedule o(parse(open));
+  o.fuse(o.loop("i"), o.loop("j"));
+  check(open, o, {{{"n", 4}, {"m", 0}}, {{"n", 0}, {"m", 4}}, {{"n", 5}, {"m", 3}}});
   Schedule bad(parse(sums));
   EXPECT_EQ(refused(bad, [&] { bad.fuse(bad.loop("r"), bad.loop("c")); }), "fuse of loop r: its body is not just the inner loop");
   const char* triangle = "kernel k() {\n inout y: f32[8, 8]\n for i in 0 .. 8 {\n for j in 0 .. i {\n y[i, j] = 1.0f32\n }\n }\n}";

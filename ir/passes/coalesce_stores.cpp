@@ -41,7 +41,7 @@ std::optional<Candidate> candidate(const Stmt& s) {
 // b - a when it is a constant.
 std::optional<int64_t> distance(const Expr& a, const Expr& b) {
   const Linear difference = linear(index_sub(b, a));
-  if (!difference.terms.empty()) return std::nullopt;
+  if (!difference.terms.empty() || !difference.exact) return std::nullopt;
   return difference.constant;
 }
 
