@@ -13,7 +13,7 @@ class Schedule {
   // A loop handle: the loop variable's id. It stays valid until a step consumes the loop.
   using Loop = int64_t;
   struct Split {
-    Loop outer, inner;
+    Loop outer = 0, inner = 0;
     Loop tail = 0;  // the loop over what is left, 0 when the factor is known to divide the extent
   };
 

@@ -148,8 +148,8 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
   for (const Buffer& b : outside) {
     for (size_t x = 0; x < pieces.size(); ++x)
       for (size_t y = x + 1; y < pieces.size(); ++y) {
-        const std::vector<Access> first = accesses(pieces[x].stmt, b), second = accesses(pieces[y].stmt, b);
-        const auto writes = [](const Access& a) { return a.writes; };
+        const std::vector<BufferAccess> first = accesses(pieces[x].stmt, b), second = accesses(pieces[y].stmt, b);
+        const auto writes = [](const BufferAccess& a) { return a.writes; };
         if (first.empty() || second.empty() || (std::none_of(first.begin(), first.end(), writes) && std::none_of(second.begin(), second.end(), writes))) continue;
         Stmt pair = block({pieces[x].stmt, pieces[y].stmt});
         std::vector<Stmt> around = pieces[x].wrappers;

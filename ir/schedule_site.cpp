@@ -179,8 +179,8 @@ bool closed(const Expr& e, const std::vector<Var>& vars) {
   return ok;
 }
 
-std::vector<Access> accesses(const Stmt& root, const Buffer& buffer) {
-  std::vector<Access> result;
+std::vector<BufferAccess> accesses(const Stmt& root, const Buffer& buffer) {
+  std::vector<BufferAccess> result;
   Stmt current;
   walk(
       root,
@@ -201,8 +201,8 @@ bool writes_what_is_read(const Stmt& s, const Expr& e) {
     if (const Load* l = x.as<Load>()) read.push_back(l->buffer);
   });
   return std::any_of(read.begin(), read.end(), [&](const Buffer& b) {
-    const std::vector<Access> all = accesses(s, b);
-    return std::any_of(all.begin(), all.end(), [](const Access& a) { return a.writes; });
+    const std::vector<BufferAccess> all = accesses(s, b);
+    return std::any_of(all.begin(), all.end(), [](const BufferAccess& a) { return a.writes; });
   });
 }
 

@@ -42,13 +42,13 @@ bool closed(const Expr& e, const std::vector<Var>& vars);
 std::string write_expr(const Expr& e, const std::vector<Var>& vars);
 Expr read_expr(const std::string& text, const std::vector<Var>& vars);
 
-struct Access {
+struct BufferAccess {
   Stmt stmt;
   std::vector<Expr> index;
   bool reads = false, writes = false;
 };
 // Every load, store and accumulate of the buffer in this statement and below.
-std::vector<Access> accesses(const Stmt& s, const Buffer& buffer);
+std::vector<BufferAccess> accesses(const Stmt& s, const Buffer& buffer);
 // Whether a statement writes a buffer that this expression loads.
 bool writes_what_is_read(const Stmt& s, const Expr& e);
 

@@ -60,7 +60,7 @@ Schedule::Split Schedule::split(Loop id, int64_t factor) {
   const Bounds bounds = read_once(loop, site.scope);
   const Var outer = make_var(loop.var.name + "_o"), inner = make_var(loop.var.name + "_i");
   const Expr whole = index_div(bounds.extent, factor);
-  Split result;
+  Split result{0, 0, 0};
   Stmt main, tail;
   if (!is_const(whole, 0)) {
     const Expr value = index_add(bounds.begin, index_add(index_mul(var(outer), factor), var(inner)));

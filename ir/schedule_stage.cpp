@@ -166,7 +166,7 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
     for (const Expr& e : *list)
       if (!e || e.type() != Type{} || !closed(e, vars)) refuse("stage", loop.var.name, "the window of " + buffer->name + " uses what is not known in the loop's body");
   const std::string line = "stage " + handle_name(kernel_, id) + " " + name + (rank ? " " + joined(begin, vars) + " " + joined(extent, vars) : "");
-  const std::vector<Access> all = accesses(loop.body, buffer);
+  const std::vector<BufferAccess> all = accesses(loop.body, buffer);
   if (all.empty()) refuse("stage", loop.var.name, "nothing in it touches buffer " + buffer->name);
   const Ranges inside = site.inside();
 
@@ -203,7 +203,7 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
       const std::vector<Expr> from = place(offset);
       return store(staged, offset, load(buffer, from, guard(from)));
     });
-  if (std::any_of(all.begin(), all.end(), [](const Access& a) { return a.writes; }))
+  if (std::any_of(all.begin(), all.end(), [](const BufferAccess& a) { return a.writes; }))
     out = over(staged->name + "_w", extent, [&](const std::vector<Expr>& offset) {
       const std::vector<Expr> to = place(offset);
       return store(buffer, to, load(staged, offset), guard(to));
@@ -236,7 +236,7 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
   const auto only = [&](bool ok) {
     if (!ok) refuse("privatise", loop.var.name, "buffer " + buffer->name + " is not only accumulated into, by one operation");
   };
-  for (const Access& a : accesses(loop.body, buffer)) {
+  for (const BufferAccess& a : accesses(loop.body, buffer)) {
     const Accumulate* acc = a.stmt.as<Accumulate>();
     only(acc && acc->buffer.same_as(buffer) && a.writes && (!op || *op == acc->op));
     op = acc->op;
