@@ -169,7 +169,7 @@ TEST(Vectorize, ChecksAllLanesAndOnlyThoseThatAreOn) {
   for i in 0 .. 8 vector {
     if i < n {
       let j: i64 = idx[i]
-      check j >= 0 & j < 8 at i "idx" {
+      check j >= 1 & j < 8 at i "idx" {
         y[j] += 1.0f32
       }
     }
@@ -246,6 +246,14 @@ TEST(CoalesceStores, LeavesWhatWouldChangeResults) {
   out y: f32[32]
   y[ramp(0, 2, 8)] = x[ramp(0, 1, 8)]
   y[ramp(3, 2, 8)] = broadcast(0.0f32, 8)
+})",
+           // three places that are not neighbours
+           R"(kernel k() {
+  in x: f32[4]
+  out y: f32[16]
+  y[ramp(1, 3, 4)] = x[ramp(0, 1, 4)]
+  y[ramp(3, 3, 4)] = broadcast(0.0f32, 4)
+  y[ramp(0, 3, 4)] = broadcast(0.0f32, 4)
 })",
            // the stored value changes between
            R"(kernel k() {
