@@ -8,6 +8,7 @@ namespace {
 
 using namespace ir;
 using testing::agree;
+using testing::agree_on;
 using testing::Bytes;
 using testing::elements;
 using testing::indices;
