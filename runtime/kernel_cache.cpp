@@ -57,7 +57,7 @@ KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::sha
     if (entry && same_key(entry->key, key.words())) return hit(std::move(entry));
   }
 
-  std::promise<KernelHandle> promise;
+  std::promise<Built> promise;
   Slot other;
   {
     std::lock_guard lock(mutex_);
@@ -72,7 +72,11 @@ KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::sha
     if (!other.valid()) pending_.emplace(key.hash(), Pending{{key.words().begin(), key.words().end()}, promise.get_future().share()});
   }
   misses_.add();
-  if (other.valid()) return other.get();
+  if (other.valid()) {
+    const Built& result = other.get();
+    if (!result.entry) throw Error(result.code, result.message);
+    return result.entry;
+  }
 
   const auto done = [&] {  // requires the lock
     const auto [begin, end] = pending_.equal_range(key.hash());
@@ -91,7 +95,7 @@ KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::sha
       insert(key, entry, evicted);
       done();
     }
-    promise.set_value(entry);
+    promise.set_value({.entry = entry});
     front_slot(id_, key.hash()) = {id_, generation, key.hash(), entry};
     built = true;
     return entry;
@@ -100,7 +104,8 @@ KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::sha
       std::lock_guard lock(mutex_);
       done();
     }
-    promise.set_exception(std::current_exception());
+    const Error error = capture([]() -> std::monostate { throw; }).error();
+    promise.set_value({.code = error.code(), .message = error.what()});
     throw;
   }
 }

@@ -5,7 +5,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
-#include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -42,7 +42,13 @@ class KernelCache {
   void add_to(Stats& stats) const;
 
  private:
-  using Slot = std::shared_future<KernelHandle>;
+  // What a build came to. Threads that waited throw errors of their own: an exception object is not shared between threads.
+  struct Built {
+    KernelHandle entry;  // or, when there is none:
+    ErrorCode code = ErrorCode::internal;
+    std::string message;
+  };
+  using Slot = std::shared_future<Built>;
   struct Hash {
     size_t operator()(uint64_t hash) const { return hash; }
   };
