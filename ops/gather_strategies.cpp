@@ -55,24 +55,25 @@ void schedule_row(ir::Schedule& schedule, const Sizes& s, const ir::Target& targ
   stream(schedule, s, target);
 }
 
-void schedule_strip(ir::Schedule& schedule, const Plan& plan, const Sizes& s, const ir::Target& target) {
+// A strip of columns: each statement of the column's body for all of them, a vector of columns a row.
+void schedule_columns(ir::Schedule& schedule, Loop column, const Sizes& s, const ir::Target& target) {
+  const int lanes = std::min(8, 2 * target.lanes(s.sum_bytes));
+  for (Loop part : schedule.distribute(column)) {
+    if (const ir::For* inside = schedule.get(part).body.as<ir::For>()) schedule.reorder(part, inside->var.id);
+    schedule.vectorize(part, lanes);
+  }
+}
+
+void schedule_strip(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
   // What lies outside the corner that indices cover gets loops of its own.
   const ir::Buffer dy = schedule.kernel().buffers[1];
   Loop columns = schedule.loop("q0");
   if (s.roles.inner_shorter(0)) columns = schedule.partition(columns, dy->dims.back()).first;
-  const int64_t width = strip_width(s, target);
-  const auto [strips, column, tail] = schedule.split(columns, width);
-  (void)tail;
-  for (Loop part : schedule.distribute(column)) {
-    const ir::For& loop = schedule.get(part);
-    const ir::For* inside = loop.body.as<ir::For>();
-    if (!inside) continue;
-    schedule.reorder(part, inside->var.id);
-    schedule.vectorize(part, std::min<int>(8, target.lanes(s.sum_bytes) * 2));
-  }
+  const auto [strips, column, tail] = schedule.split(columns, std::min(strip_width(s, target), s.inner));
+  schedule_columns(schedule, column, s, target);
+  if (tail != 0 && ir::as_int(schedule.get(tail).extent)) schedule_columns(schedule, tail, s, target);
   if (s.traffic >= small_bytes) schedule.parallel(s.outer >= 4 * target.threads ? schedule.loop("p0") : strips);
   stream(schedule, s, target);
-  (void)plan;
 }
 
 void schedule_grouped(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
@@ -129,7 +130,7 @@ void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Ta
 void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target) {
   const Sizes s(plan);
   if (strategy == "row") return schedule_row(schedule, s, target);
-  if (strategy == "strip") return schedule_strip(schedule, plan, s, target);
+  if (strategy == "strip") return schedule_strip(schedule, s, target);
   if (strategy == "grouped") return schedule_grouped(schedule, s, target);
   if (strategy == "partition") return schedule_partition(schedule, s, target);
   schedule_gather_direct(schedule, plan, target);

@@ -116,7 +116,7 @@ void Executable::State::call(std::span<const Tensor> inputs, std::span<const Ten
   }
   const Plan& plan = checked->plan;
   const uint32_t given = present_outputs(schema, outputs);
-  for (int o = 0; o < plan.outputs.size(); ++o) {
+  for (int o = 0; o < static_cast<int>(schema.outputs.size()); ++o) {
     const bool expected = plan.outputs[o].wanted && (outputs_wanted >> o & 1);
     if (expected != static_cast<bool>(given >> o & 1)) {
       throw Error(ErrorCode::invalid_argument, fmt::format("{}: output {} ({}) is {}; this handle was compiled {} it", schema.name, o, schema.outputs[o].name,
@@ -124,10 +124,9 @@ void Executable::State::call(std::span<const Tensor> inputs, std::span<const Ten
     }
   }
   check_outputs(schema, plan, inputs, outputs);
-  void* buffers[max_views];
-  const int64_t alignment = fill_buffers(plan, inputs, outputs, buffers);
-  const KernelEntry& entry = alignment == aligned_outputs ? *aligned_kernel : unaligned(plan);
-  const int64_t bad_position = launch_plan(*core, entry, plan, buffers);
+  const CallBuffers buffers(plan, inputs, outputs, core->recycler());
+  const KernelEntry& entry = buffers.alignment == aligned_outputs ? *aligned_kernel : unaligned(plan);
+  const int64_t bad_position = launch_plan(*core, entry, plan, buffers.views);
   if (bad_position != no_bad_position) {
     const Operands operands(schema, inputs);
     throw explain(op, operands.request(attributes, outputs_wanted, options.accumulate), plan, bad_position, inputs);

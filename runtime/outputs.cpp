@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/kernel_key.h"
+#include "runtime/allocate.h"
 
 namespace gradloom {
 namespace {
@@ -52,19 +52,20 @@ void check_outputs(const OpSchema& schema, const Plan& plan, std::span<const Ten
   }
 }
 
-int64_t fill_buffers(const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> outputs, void** buffers) {
-  int64_t alignment = aligned_outputs;
+CallBuffers::CallBuffers(const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> given, const std::shared_ptr<Recycler>& recycler)
+    : alignment(aligned_outputs) {
   for (int v = 0; v < plan.views.size(); ++v) {
     const View& view = plan.views[v];
-    const std::span<const Tensor> tensors = view.output ? outputs : inputs;
-    if (static_cast<size_t>(view.index) >= tensors.size() || !tensors[view.index].present()) {
-      throw Error(ErrorCode::internal, fmt::format("view {} of a plan is of {} {}, which is absent", v, view.output ? "output" : "input", view.index));
-    }
-    const Tensor& tensor = tensors[view.index];
-    buffers[v] = tensor.data();
-    if (view.output && !aligned(tensor, aligned_outputs)) alignment = any_outputs;
+    const std::span<const Tensor> tensors = view.output ? given : inputs;
+    const bool there = static_cast<size_t>(view.index) < tensors.size() && tensors[view.index].present();
+    if (!there && !view.output) throw Error(ErrorCode::internal, fmt::format("view {} of a plan is of input {}, which is absent", v, view.index));
+    if (!there) hidden_.push_back(allocate_tensor(recycler, plan.outputs[view.index].dtype, plan.outputs[view.index].dims));
+    const Tensor& tensor = there ? tensors[view.index] : hidden_.back();
+    views[v] = tensor.data();
+    if (!view.output) continue;
+    outputs[view.index] = tensor.data();
+    if (!aligned(tensor, aligned_outputs)) alignment = any_outputs;
   }
-  return alignment;
 }
 
 }  // namespace gradloom

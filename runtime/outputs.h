@@ -2,10 +2,16 @@
 // The caller's output tensors: what a kernel may write to.
 #include <span>
 
+#include <vector>
+
 #include "ops/op.h"
+#include "runtime/kernel_key.h"
+#include "runtime/recycler.h"
 #include "runtime/tensor.h"
 
 namespace gradloom {
+
+inline constexpr int max_views = 12, max_outputs = 8;  // of a Plan
 
 uint32_t present_outputs(const OpSchema& schema, std::span<const Tensor> outputs);  // bit o; throws Error(invalid_argument) for surplus tensors
 
@@ -16,7 +22,15 @@ void check_outputs(const OpSchema& schema, const Plan& plan, std::span<const Ten
 bool overlap(const Tensor& a, const Tensor& b);
 bool aligned(const Tensor& tensor, int64_t bytes);  // an empty one is
 
-// One pointer a view; the class of the outputs' alignment.
-int64_t fill_buffers(const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> outputs, void** buffers);
+// The memory of one call. An output that the kernel writes though the caller did not give it (Plan's internal ones among them) gets its own for the call.
+struct CallBuffers {
+  CallBuffers(const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> outputs, const std::shared_ptr<Recycler>& recycler);
+  void* views[max_views];
+  void* outputs[max_outputs] = {};
+  int64_t alignment;  // the class of all outputs
+
+ private:
+  std::vector<Tensor> hidden_;
+};
 
 }  // namespace gradloom

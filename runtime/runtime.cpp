@@ -17,20 +17,17 @@ const Op& op_named(std::string_view name) {
   if (const Op* op = find_op(name)) return *op;
   std::string known;
   for (const Op* op : all_ops()) known += (known.empty() ? "" : ", ") + op->schema().name;
-  throw Error(ErrorCode::invalid_argument, fmt::format("there is no op \"{}\"; there are: {}", name, known));
+  throw Error(ErrorCode::unsupported, fmt::format("there is no op \"{}\"; there are: {}", name, known));
 }
 
 void run_checked(Core& core, const Op& op, const Request& request, Plan& plan, std::span<const Tensor> inputs, std::span<Tensor> outputs, const RunOptions& options) {
-  void* buffers[max_views];
-  const int64_t alignment = fill_buffers(plan, inputs, outputs, buffers);
+  const CallBuffers buffers(plan, inputs, outputs, core.recycler());
   const std::string strategy = choose_strategy(op, plan, options.strategy, core.target());
-  const KernelHandle entry = core.kernel_for(op, plan, strategy, options, request.outputs_wanted, alignment);
-  const int64_t bad_position = launch_plan(core, *entry, plan, buffers);
+  const KernelHandle entry = core.kernel_for(op, plan, strategy, options, request.outputs_wanted, buffers.alignment);
+  const int64_t bad_position = launch_plan(core, *entry, plan, buffers.views);
   if (bad_position != no_bad_position) throw explain(op, request, plan, bad_position, inputs);
 
-  void* data[32] = {};
-  for (size_t o = 0; o < outputs.size(); ++o) data[o] = outputs[o].data();
-  op.trim(plan, {data, outputs.size()});
+  op.trim(plan, buffers.outputs);
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (outputs[o].present() && !(outputs[o].dims() == plan.outputs[o].dims)) outputs[o] = outputs[o].trimmed(plan.outputs[o].dims);
   }
@@ -47,8 +44,8 @@ std::vector<Tensor> run_fresh(Core& core, const Op& op, std::span<const Tensor> 
   const Operands operands(op.schema(), inputs);
   const Request request = operands.request(attributes, options.outputs_wanted & schema_outputs(op.schema()), false);
   Plan plan = op.check(request);
-  std::vector<Tensor> outputs(plan.outputs.size());
-  for (int o = 0; o < plan.outputs.size(); ++o) {
+  std::vector<Tensor> outputs(op.schema().outputs.size());
+  for (int o = 0; o < static_cast<int>(outputs.size()); ++o) {
     const OutputInfo& info = plan.outputs[o];
     if (info.wanted && (request.outputs_wanted >> o & 1)) outputs[o] = allocate_tensor(core.recycler(), info.dtype, info.dims);
   }

@@ -46,7 +46,7 @@ std::vector<BadCall> bad_calls() {
       {"negative_dim", "GatherGrad", {ints({-4, 2}), one_index, zeros({1, 2})}, axis0, invalid_argument, {"shape", "-4"}},
       {"huge_shape", "GatherGrad", {ints({INT64_MAX, 2}), one_index, zeros({1, 2})}, axis0, invalid_argument, {"shape"}},
       {"axis_out_of_range", "GatherGrad", {shape, one_index, zeros({1, 2})}, {{"axis", int64_t{2}}}, invalid_argument, {"axis", "2"}},
-      {"index_dtype", "GatherGrad", {shape, zeros({1}), zeros({1, 2})}, axis0, invalid_argument, {"indices", "f32"}},
+      {"index_dtype", "GatherGrad", {shape, zeros({1}), zeros({1, 2})}, axis0, invalid_argument, {"indices", "float32"}},
       {"unknown_attribute", "GatherGrad", {shape, one_index, zeros({1, 2})}, {{"axes", int64_t{0}}}, invalid_argument, {"axes"}},
       {"slice_wrong_length", "SliceGrad", {claimed({900}), ints({4}), ints({0}), ints({2})}, {}, invalid_argument, {"SliceGrad", "dY", "[900]", "[2]"}, {4}},
       {"slice_64_for_2_step_2", "SliceGrad", {claimed({64}), ints({4}), ints({0}), ints({4}), ints({0}), ints({2})}, {}, invalid_argument, {"dY", "[64]", "[2]"}, {4}},
