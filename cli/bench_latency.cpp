@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench_measure.h"
-#include "cli/cases.h"
 #include "cli/text.h"
 
 namespace gradloom::cli {
@@ -39,7 +38,7 @@ ColdCompile cold_compile(Runtime& runtime, const BenchCase& c, const RunOptions&
   // Only descriptors matter: values other than shape-like ones are not read.
   std::vector<Tensor> inputs;
   for (const BenchInput& input : c.inputs) {
-    if (!input.ints.empty())
+    if (input.kind == BenchInput::shape_like)
       inputs.push_back(ints(input.ints));
     else
       inputs.push_back(Tensor::empty(input.kind == BenchInput::values ? DType::f32 : DType::i64, input.dims));
@@ -83,9 +82,7 @@ int bench_compile(Runtime& runtime, bool json) {
 
 Dispatch dispatch(Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs, const Attributes& attributes, int batches) {
   constexpr int batch = 200;
-  std::vector<Tensor> outputs;  // of the plan's sizes: run() gives those of data-dependent size trimmed
-  for (const OutputInfo& info : cases::plan_of({.op = std::string(op), .attributes = attributes, .inputs = inputs}).outputs)
-    outputs.push_back(Tensor::empty(info.dtype, info.dims));
+  std::vector<Tensor> outputs = runtime.run(op, inputs, attributes).value();
   const Executable handle = runtime.compile(op, inputs, attributes).value();
   std::vector<double> run, call;
   for (int i = 0; i < batches; ++i) {

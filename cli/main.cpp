@@ -29,7 +29,6 @@ int main(int argc, char** argv) {
   cli::add_run(app, status);
   cli::add_emit(app, status);
   cli::add_bench(app, status);
-  cli::add_demo(app, status);
   try {
     app.parse(argc, argv);
     return status;

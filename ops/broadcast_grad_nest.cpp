@@ -206,6 +206,4 @@ class ReduceNest {
 
 void author_broadcast_grad(KernelFrame& frame, const ir::Target& target) { ReduceNest(frame, target).write(); }
 
-void schedule_broadcast_grad(ir::Schedule&, const Plan&, const ir::Target&) {}
-
 }  // namespace gradloom

@@ -125,6 +125,4 @@ class SliceNest {
 
 void author_slice_grad(KernelFrame& frame, const ir::Target&) { SliceNest(frame).write(); }
 
-void schedule_slice_grad(ir::Schedule&, const Plan&, const ir::Target&) {}
-
 }  // namespace gradloom

@@ -1,0 +1,56 @@
+// The schedule of BroadcastGrad: kept dims and column tiles to threads; columns, or the 16 partials, to vectors.
+#include "ops/broadcast_grad.h"
+#include "ops/schedule_common.h"
+
+namespace gradloom {
+namespace {
+
+using Loop = ir::Schedule::Loop;
+
+// One kept loop (the first with enough tasks, else the longest), or the tiles of columns.
+void share(ir::Schedule& s, const Plan& plan, const ReduceRoles& roles, const ir::Target& target) {
+  const View& dy = plan.views[0];
+  const std::vector<Loop> tiles = s.loops("tile");
+  int best = -1;
+  int64_t most = 1;
+  for (int i = 0;; ++i) {
+    if (s.loops("p" + std::to_string(i)).empty()) break;
+    const int64_t extent = dy.dims[roles.kept[i]];
+    if (extent > most) best = i, most = extent;
+    if (extent >= wanted_tasks(target)) break;
+  }
+  if (most < wanted_tasks(target) && !tiles.empty()) {
+    const std::optional<int64_t> extent = ir::as_int(s.get(tiles[0]).extent);
+    if (!extent || *extent > most) return s.parallel(tiles[0]);
+  }
+  if (best >= 0) s.parallel(s.loop("p" + std::to_string(best)));
+}
+
+}  // namespace
+
+void schedule_broadcast_grad(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
+  const ReduceRoles roles(plan);
+  const View& dy = plan.views[0];
+  if (target.threads > 1 && plan.bytes_read + plan.bytes_written >= parallel_bytes) share(s, plan, roles, target);
+
+  const int64_t stride = dy.strides.empty() ? 1 : std::abs(dy.strides.back());
+  const bool gathers = stride > 1 && !(target.hardware_scatter && size_of(dy.dtype) >= 4);
+  const int sum_bytes = size_of(accumulator_of(dy.dtype));
+  if (roles.reduced.empty()) {
+    for (const Loop loop : innermost_loops(s))
+      if (!gathers) vectorize_elements(s, loop, roles.accumulate ? sum_bytes : size_of(dy.dtype), 4, target);
+    return;
+  }
+  for (const char* name : {"zero", "store"})
+    for (const Loop loop : s.loops(name)) vectorize_elements(s, loop, sum_bytes, 2, target);
+  for (const Loop loop : s.loops("column"))
+    if (!gathers) vectorize_elements(s, loop, sum_bytes, 1, target);
+  // The partials live in registers: a constant place each, or a lane.
+  for (const char* name : {"lane", "half8", "half4", "half2"})
+    for (const Loop loop : s.loops(name)) gathers ? s.unroll(loop) : s.vectorize(loop);
+  for (const Loop loop : s.loops("half1")) s.unroll(loop);
+  if (gathers) return;
+  for (const Loop loop : s.loops("step")) s.unroll(loop);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,31 @@
+#include "ops/schedule_common.h"
+
+#include "ir/rewrite.h"
+
+namespace gradloom {
+
+void vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop loop, int element_bytes, int copies, const ir::Target& target) {
+  int64_t lanes = std::min(target.lanes(element_bytes), 64);
+  if (const std::optional<int64_t> extent = ir::as_int(schedule.get(loop).extent)) {
+    while (lanes > *extent) lanes /= 2;
+    while (copies > 1 && lanes * copies > *extent) copies /= 2;
+  }
+  if (lanes < 2) return;
+  try {
+    schedule.vectorize(loop, static_cast<int>(lanes), copies);
+  } catch (const Error&) {
+    // Not proved: a refused step changes nothing, and the loop stays as it is.
+  }
+}
+
+std::vector<ir::Schedule::Loop> innermost_loops(const ir::Schedule& schedule) {
+  std::vector<ir::Schedule::Loop> innermost;
+  for (const ir::Schedule::Loop loop : schedule.loops()) {
+    bool holds_loop = false;
+    ir::walk(schedule.get(loop).body, [&](const ir::Stmt& s) { holds_loop = holds_loop || s.as<ir::For>(); });
+    if (!holds_loop) innermost.push_back(loop);
+  }
+  return innermost;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,21 @@
+#pragma once
+// Schedule decisions that several ops share.
+#include "ir/schedule.h"
+#include "ir/target.h"
+
+namespace gradloom {
+
+// Below this traffic a call is not worth waking threads for.
+inline constexpr int64_t parallel_bytes = 256 << 10;
+
+// How many tasks a parallel loop should have at least: some are late, some rows are longer.
+inline int64_t wanted_tasks(const ir::Target& target) { return int64_t{4} * target.threads; }
+
+// Vectorizes a loop over elements of this many bytes, with fewer lanes when it is known to be shorter than a vector; a loop of one element stays.
+// `copies` vectors are unrolled where the loop is long enough.
+void vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop loop, int element_bytes, int copies, const ir::Target& target);
+
+// Loops that hold no other loop, in order of appearance.
+std::vector<ir::Schedule::Loop> innermost_loops(const ir::Schedule& schedule);
+
+}  // namespace gradloom

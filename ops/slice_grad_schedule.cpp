@@ -1,0 +1,104 @@
+// The schedule of SliceGrad: rows to threads, elements to vectors, stores past the caches when the output does not fit in them.
+#include <cctype>
+
+#include "ir/rewrite.h"
+#include "ops/schedule_common.h"
+#include "ops/slice_grad.h"
+
+namespace gradloom {
+namespace {
+
+class SliceSchedule {
+ public:
+  SliceSchedule(ir::Schedule& schedule, const Plan& plan, const ir::Target& target)
+      : s_(schedule), key_(plan), target_(target), dx_(plan.views.back()), dy_(plan.views[0]), bytes_(plan.bytes_read + plan.bytes_written), written_(plan.bytes_written) {}
+
+  void run() {
+    if (target_.threads > 1 && bytes_ >= parallel_bytes) {
+      plan_parallel(s_.kernel().body, bytes_);
+      for (const Loop loop : rows_) s_.parallel(loop);
+      for (const auto& [loop, chunk] : chunks_) {
+        const Loop outer = s_.split(loop, chunk).outer;
+        if (outer) s_.parallel(outer);
+      }
+    }
+    for (const Loop loop : innermost_loops(s_))
+      if (worth_vectors(loop)) vectorize_elements(s_, loop, size_of(dx_.dtype), copies(loop), target_);
+    if (target_.streaming_stores && !key_.accumulate && written_ >= 4 * target_.l2_bytes) s_.streaming(s_.kernel().buffers.back());
+  }
+
+ private:
+  using Loop = ir::Schedule::Loop;
+
+  // The extent that a loop is expected to have; a window's place is not known, so that the zeros around it count as the whole dim.
+  int64_t expected(const ir::For& loop) const {
+    if (const auto extent = ir::as_int(loop.extent)) return *extent;
+    const std::string& name = loop.var.name;
+    const int d = name.back() - '0';
+    const bool copied = name[0] == 'x' || name[0] == 'w' || name.starts_with("gap");
+    const View& view = copied ? dy_ : dx_;
+    return std::isdigit(static_cast<unsigned char>(name.back())) && d < view.dims.size() ? view.dims[d] : 1;
+  }
+
+  static bool holds_loop(const ir::Stmt& body) {
+    bool found = false;
+    ir::walk(body, [&](const ir::Stmt& s) { found = found || s.as<ir::For>(); });
+    return found;
+  }
+
+  // The outermost loops with a task for every thread; where the outer ones are too short, the ones below.
+  void plan_parallel(const ir::Stmt& stmt, int64_t bytes) {
+    if (const ir::Block* block = stmt.as<ir::Block>()) {
+      for (const ir::Stmt& s : block->stmts) plan_parallel(s, bytes);
+    } else if (const ir::For* loop = stmt.as<ir::For>()) {
+      const int64_t extent = expected(*loop), tasks = wanted_tasks(target_);
+      if (!holds_loop(loop->body)) {
+        // One row: pieces of whole cache lines.
+        const int64_t line = 64, chunk = (extent / tasks + line) / line * line;
+        if (bytes >= parallel_bytes && chunk < extent) chunks_.push_back({loop->var.id, chunk});
+      } else if (extent >= tasks || bytes / std::max<int64_t>(extent, 1) < parallel_bytes / 2) {
+        if (extent > 1) rows_.push_back(loop->var.id);
+      } else {
+        plan_parallel(loop->body, bytes / std::max<int64_t>(extent, 1));
+      }
+    }
+  }
+
+  // A window read with a stride or added to with one needs gathers and scatters.
+  bool worth_vectors(Loop loop) const {
+    if (key_.empty) return true;
+    const bool copies_elements = reads(s_.get(loop).body);
+    if (!copies_elements) return true;
+    const int64_t step = std::abs(key_.steps[key_.steps.size() - 1]), stride = std::abs(dy_.strides.back());
+    const bool gathers = stride > 1, scatters = step > 1 && key_.accumulate;
+    return !(gathers || scatters) || (target_.hardware_scatter && size_of(dx_.dtype) >= 4);
+  }
+
+  static bool reads(const ir::Stmt& body) {
+    bool found = false;
+    ir::walk(body, [](const ir::Stmt&) {}, [&](const ir::Expr& e) { found = found || e.as<ir::Load>(); });
+    return found;
+  }
+
+  // A loop that writes its gaps stores several vectors a copy already.
+  int copies(Loop loop) const {
+    const ir::Stmt& body = s_.get(loop).body;
+    int stores = 0;
+    ir::walk(body, [&](const ir::Stmt& s) { stores += s.as<ir::Store>() ? 1 : 0; });
+    return stores > 1 ? 1 : 4;
+  }
+
+  ir::Schedule& s_;
+  const SliceKey key_;
+  const ir::Target& target_;
+  const View &dx_, &dy_;
+  const int64_t bytes_, written_;
+  std::vector<Loop> rows_;
+  std::vector<std::pair<Loop, int64_t>> chunks_;
+};
+
+}  // namespace
+
+void schedule_slice_grad(ir::Schedule& schedule, const Plan& plan, const ir::Target& target) { SliceSchedule(schedule, plan, target).run(); }
+
+}  // namespace gradloom
