@@ -195,7 +195,7 @@ struct Buffers {
         tensors.push_back(Tensor::borrow(input.data(), view.dtype, view.dims, view.strides));
         continue;
       }
-      const int64_t bytes = element_count(view.dims, size_of(view.dtype));
+      const int64_t bytes = element_count(view.dims) * size_of(view.dtype);
       memory.push_back(Tensor::empty(DType::u8, {bytes + 64}));
       char* data = static_cast<char*>(memory.back().data()) + (unaligned ? size_of(view.dtype) : 0);
       if (call.accumulate) {
