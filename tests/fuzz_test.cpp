@@ -1,0 +1,229 @@
+// Random kernels under random schedules: authored == scheduled == lowered == machine code, bit for bit (all NaNs are equal).
+// GRADLOOM_FUZZ_RUNS: how many seeds; GRADLOOM_FUZZ_SEED: the first one.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+
+#include "ir/interpret.h"
+#include "ir/passes/passes.h"
+#include "ir/print.h"
+#include "ir/schedule.h"
+#include "ir/verify.h"
+#include "tests/support/random_ir.h"
+#if GRADLOOM_WITH_LLVM
+#include "codegen/llvm/compiler.h"
+#endif
+
+namespace gradloom::ir::testing {
+namespace {
+
+int64_t environment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::atoll(text) : otherwise;
+}
+
+using Memory = std::vector<std::vector<uint8_t>>;
+
+struct Result {
+  Memory memory;
+  int64_t bad_position = 0;
+};
+
+std::vector<void*> pointers(Memory& memory) {
+  std::vector<void*> list;
+  for (std::vector<uint8_t>& bytes : memory) list.push_back(bytes.data());
+  return list;
+}
+
+Result interpreted(const RandomCase& c, const Kernel& kernel, const InterpretOptions& options = {}) {
+  Result result{c.buffers};
+  result.bad_position = interpret(kernel, pointers(result.memory), c.scalars, options).bad_position;
+  return result;
+}
+
+#if GRADLOOM_WITH_LLVM
+Result compiled(const RandomCase& c, const Kernel& lowered) {
+  const codegen::CompiledKernel code = codegen::compile(lowered, codegen::host_isa());
+  LaunchContext context{};
+  context.parallel_for = [](LaunchContext*, int64_t n, void (*fn)(void*, int64_t, int64_t), void* env) {
+    fn(env, n / 2, n);  // out of order, and in parts of more than one iteration
+    fn(env, 0, n / 2);
+  };
+  context.acquire_scratch = [](LaunchContext*, int64_t bytes) { return std::aligned_alloc(64, (static_cast<size_t>(bytes) + 63) / 64 * 64); };
+  context.release_scratch = [](LaunchContext*, void* data, int64_t) { std::free(data); };
+  Result result{c.buffers};
+  code.function(&context, pointers(result.memory).data(), c.scalars.data());
+  result.bad_position = context.bad_position;
+  return result;
+}
+#endif
+
+// Where two results differ first, or an empty string.
+std::string difference(const Kernel& kernel, const Result& a, const Result& b) {
+  if (a.bad_position != b.bad_position) return "bad positions " + std::to_string(a.bad_position) + " and " + std::to_string(b.bad_position);
+  if (a.bad_position != Outcome{}.bad_position) return {};  // contents are unspecified
+  for (size_t k = 0; k < a.memory.size(); ++k) {
+    const DType t = kernel.buffers[k]->dtype;
+    const size_t size = static_cast<size_t>(size_of(t));
+    for (size_t i = 0; i < a.memory[k].size(); i += size) {
+      uint64_t x = 0, y = 0;
+      std::memcpy(&x, &a.memory[k][i], size);
+      std::memcpy(&y, &b.memory[k][i], size);
+      if (x == y || (is_float(t) && std::isnan(double_from_bits(t, x)) && std::isnan(double_from_bits(t, y)))) continue;
+      return kernel.buffers[k]->name + ", element " + std::to_string(i / size) + ": bits " + std::to_string(x) + " (" + std::to_string(double_from_bits(t, x)) +
+             ") and " + std::to_string(y) + " (" + std::to_string(double_from_bits(t, y)) + ")";
+    }
+  }
+  return {};
+}
+
+class RandomSchedule {
+ public:
+  RandomSchedule(const Kernel& kernel, uint64_t seed) : schedule(kernel), random_(seed) {}
+
+  void step() {
+    const std::vector<Schedule::Loop> loops = schedule.loops();
+    if (loops.empty()) return;
+    const Schedule::Loop loop = loops[pick(static_cast<int>(loops.size()))];
+    try {
+      apply(loop);
+      ++accepted;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::invalid_argument) throw;
+      ++refused;
+    }
+  }
+
+  Schedule schedule;
+  int accepted = 0, refused = 0;
+
+ private:
+  int pick(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+
+  void apply(Schedule::Loop loop) {
+    const For& site = schedule.get(loop);
+    const For* inner = site.body.as<For>();
+    const std::optional<int64_t> extent = as_int(site.extent);
+    const Buffer buffer = schedule.kernel().buffers[pick(static_cast<int>(schedule.kernel().buffers.size()))];
+    switch (pick(16)) {
+      case 0:
+      case 1:
+        schedule.split(loop, 2 + pick(6));
+        return;
+      case 2:
+        schedule.split_guarded(loop, 2 + pick(6));
+        return;
+      case 3:
+        if (inner) return void(schedule.fuse(loop, inner->var.id));
+        schedule.split(loop, 4);
+        return;
+      case 4:
+      case 5:
+        if (inner) return schedule.reorder(loop, inner->var.id);
+        schedule.split_guarded(loop, 4);
+        return;
+      case 6:
+        schedule.partition(loop, index_point(site));
+        return;
+      case 7:
+        if (site.body.as<Block>()) return void(schedule.distribute(loop));
+        schedule.partition(loop, index_point(site));
+        return;
+      case 8:
+      case 9:
+        return schedule.parallel(loop);
+      case 10:
+        if (extent && *extent <= 8) return schedule.unroll(loop);
+        schedule.split(loop, 3);
+        return;
+      case 11:
+      case 12:
+        if (extent && *extent >= 2) return schedule.vectorize(loop);
+        schedule.vectorize(loop, 4);
+        return;
+      case 13:
+        schedule.vectorize(loop, 2 << pick(3), 1 + pick(3));
+        return;
+      case 14:
+        if (buffer->role != Role::in)
+          return pick(2) ? void(schedule.stage(loop, buffer, std::vector<Expr>(buffer->dims.size(), 0), buffer->dims)) : schedule.streaming(buffer);
+        return schedule.prefetch(loop, buffer, 1 + pick(4), 1 + pick(3));
+      default:
+        schedule.privatise(loop, buffer);
+        return;
+    }
+  }
+  Expr index_point(const For& site) { return pick(2) ? Expr(pick(9)) : site.begin + floor_div(site.extent, 2); }
+
+  std::mt19937_64 random_;
+};
+
+// What went wrong with a seed, or an empty string.
+std::string fuzz(uint64_t seed, int& accepted, int& refused) {
+  std::string stage = "generate", steps;
+  Kernel kernel;
+  const auto report = [&](const std::string& what) {
+    return "seed " + std::to_string(seed) + ", " + stage + ": " + what + "\nsteps:\n" + steps + "authored kernel:\n" + print(kernel);
+  };
+  try {
+    const RandomCase c = RandomIr(seed).build();
+    kernel = c.kernel;
+    verify(kernel, Stage::authored);
+    stage = "authored";
+    const Result expected = interpreted(c, kernel);
+
+    stage = "text";
+    const Kernel read = parse(print(kernel));
+    if (std::string d = difference(kernel, expected, interpreted(c, read)); !d.empty()) return report(d);
+
+    stage = "schedule";
+    RandomSchedule random(kernel, seed);
+    for (int k = 0; k < 8; ++k) {
+      random.step();
+      steps.clear();
+      for (const std::string& line : random.schedule.trace()) steps += "  " + line + "\n";
+    }
+    accepted += random.accepted;
+    refused += random.refused;
+    const Kernel& scheduled = random.schedule.kernel();
+    verify(scheduled, Stage::scheduled);
+    stage = "scheduled";
+    if (std::string d = difference(kernel, expected, interpreted(c, scheduled)); !d.empty()) return report(d + "\nscheduled kernel:\n" + print(scheduled));
+    stage = "scheduled, parallel loops reversed";
+    if (std::string d = difference(kernel, expected, interpreted(c, scheduled, {.reverse_parallel = true})); !d.empty()) return report(d);
+    stage = "replay";
+    Schedule again(kernel);
+    again.replay(random.schedule.trace());
+    if (print(again.kernel()) != print(scheduled)) return report("the replayed kernel differs:\n" + print(again.kernel()) + print(scheduled));
+
+    stage = "lower";
+    const Kernel lowered = lower(scheduled);
+    verify(lowered, Stage::lowered);
+    stage = "lowered";
+    if (std::string d = difference(kernel, expected, interpreted(c, lowered)); !d.empty()) return report(d + "\nlowered kernel:\n" + print(lowered));
+#if GRADLOOM_WITH_LLVM
+    stage = "compiled";
+    if (std::string d = difference(kernel, expected, compiled(c, lowered)); !d.empty()) return report(d + "\nlowered kernel:\n" + print(lowered));
+#endif
+    return {};
+  } catch (const std::exception& error) {
+    return report(error.what());
+  }
+}
+
+TEST(Fuzz, EveryExecutorAgreesOnRandomKernels) {
+  const int64_t runs = environment("GRADLOOM_FUZZ_RUNS", 60), first = environment("GRADLOOM_FUZZ_SEED", 1);
+  int accepted = 0, refused = 0, failures = 0;
+  for (int64_t seed = first; seed < first + runs && failures < 3; ++seed) {
+    const std::string problem = fuzz(static_cast<uint64_t>(seed), accepted, refused);
+    EXPECT_EQ(problem, "");
+    failures += !problem.empty();
+  }
+  std::cout << runs << " kernels, schedule steps: " << accepted << " accepted, " << refused << " refused\n";
+  EXPECT_GE(accepted, refused);
+}
+
+}  // namespace
+}  // namespace gradloom::ir::testing
