@@ -41,7 +41,7 @@ std::string not_widenable(const For& loop) {
           if (std::any_of(n->buffer->dims.begin(), n->buffer->dims.end(), varies)) why = "the dims of buffer " + n->buffer->name + " depend on it";
         }
         if (const For* n = s.as<For>()) {
-          if (n->kind == ForKind::vector) why = "it holds the vector loop " + n->var.name;
+          if (n->kind == ForKind::vector || n->kind == ForKind::parallel) why = "it holds the " + std::string(to_string(n->kind)) + " loop " + n->var.name;
           if (varies(n->begin) || varies(n->extent)) why = "the bounds of its inner loop " + n->var.name + " depend on it";
         }
       },

@@ -214,7 +214,7 @@ std::string fuzz(uint64_t seed, int& accepted, int& refused) {
 }
 
 TEST(Fuzz, EveryExecutorAgreesOnRandomKernels) {
-  const int64_t runs = environment("GRADLOOM_FUZZ_RUNS", 60), first = environment("GRADLOOM_FUZZ_SEED", 1);
+  const int64_t runs = environment("GRADLOOM_FUZZ_RUNS", 30), first = environment("GRADLOOM_FUZZ_SEED", 1);
   int accepted = 0, refused = 0, failures = 0;
   for (int64_t seed = first; seed < first + runs && failures < 3; ++seed) {
     const std::string problem = fuzz(static_cast<uint64_t>(seed), accepted, refused);
