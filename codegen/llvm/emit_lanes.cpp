@@ -112,7 +112,7 @@ Value* Emitter::load_vector(const Address& a, Type type, Value* mask, Value* oth
   if (dense) {
     const bool reverse = stride == -1;
     Value* first = reverse ? builder_.CreateGEP(element, a.pointer, i64(1 - a.lanes)) : a.pointer;
-    const llvm::Align first_align = reverse ? alignment(a, 1 - a.lanes) : align;
+    const llvm::Align first_align = reverse ? alignment(a, true) : align;
     const auto flip = [&](Value* v) { return reverse ? builder_.CreateShuffleVector(v, reversed(a.lanes)) : v; };
     if (!mask) return flip(load_at(a, first, vector, first_align));
     Value* l = scoped(builder_.CreateMaskedLoad(vector, first, first_align, flip(mask), flip(to_memory(otherwise, dtype))), *a.buffer);
@@ -168,7 +168,7 @@ void Emitter::store_vector(const Address& a, Value* v, Value* mask, bool streami
   if (dense) {
     Address at = a;
     if (stride == -1) {
-      at.constant += 1 - a.lanes;
+      at.first_multiple = a.last_multiple;
       at.pointer = builder_.CreateGEP(memory_type(dtype), a.pointer, i64(1 - a.lanes));
       v = builder_.CreateShuffleVector(v, reversed(a.lanes));
       if (mask) mask = builder_.CreateShuffleVector(mask, reversed(a.lanes));

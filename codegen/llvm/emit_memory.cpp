@@ -1,8 +1,5 @@
 // Addresses, loads and stores. An index is split into a scalar part, a constant and a lane stride, so that neighbouring accesses share one address and
 // differ by a displacement, and so that dense, reversed, repeated and strided lanes are told from gathers.
-#include <llvm/Analysis/ValueTracking.h>
-#include <llvm/Support/KnownBits.h>
-
 #include <functional>
 
 #include "codegen/llvm/emitter.h"
@@ -82,6 +79,11 @@ Emitter::Address Emitter::address(const ir::Buffer& buffer, const std::vector<ir
     Value* stride = memory.strides[d];
     const auto* fixed = llvm::dyn_cast<llvm::ConstantInt>(stride);
     if (index[d].lanes() > 1 && buffer->strides.empty()) a.distinct |= distinct_lanes(index[d]);
+    const int64_t of_stride = fixed && !fixed->isZero() ? int64_t{1} << std::min(40u, fixed->getValue().countr_zero()) : 1;
+    if (!fixed || !fixed->isZero()) {
+      a.first_multiple = std::min(a.first_multiple, lane_multiple(index[d], 0) * of_stride);
+      a.last_multiple = std::min(a.last_multiple, lane_multiple(index[d], lanes - 1) * of_stride);
+    }
     if (const std::optional<Affine> i = affine(index[d])) {
       a.offset = add(a.offset, scale(i->base, stride));
       a.stride = add(a.stride, scale(i->stride, stride));
@@ -101,18 +103,21 @@ Emitter::Address Emitter::address(const ir::Buffer& buffer, const std::vector<ir
   return a;
 }
 
-// What is proved of the address of lane 0 plus `lane_offset` elements.
-llvm::Align Emitter::alignment(const Address& a, int64_t lane_offset) {
-  const int size = size_of(a.buffer->dtype);
-  uint64_t align = a.base_alignment;
-  const auto limit = [&](uint64_t multiple) { align = std::min(align, multiple); };
-  const uint64_t constant = static_cast<uint64_t>(a.constant + lane_offset) * size;
-  if (constant != 0) limit(constant & -constant);
-  if (a.offset && align > 1) {
-    const unsigned zeros = llvm::computeKnownBits(a.offset, module_.getDataLayout()).countMinTrailingZeros();
-    if (zeros < 32) limit((uint64_t{1} << zeros) * size);
-  }
-  return llvm::Align(align);
+// The largest power of two (to 2^20) proved to divide a lane of an index. By the IR, whose loop variables are whole: an LLVM phi under construction is not.
+int64_t Emitter::lane_multiple(const ir::Expr& index, int lane) const {
+  constexpr int64_t enough = int64_t{1} << 20;
+  if (index.lanes() == 1) return std::min(enough, ir::known_multiple(index, ranges_));
+  if (const auto* n = index.as<ir::Broadcast>()) return std::min(enough, ir::known_multiple(n->value, ranges_));
+  if (const auto* n = index.as<ir::Ramp>()) return std::min(enough, ir::known_multiple(lane == 0 ? n->base : n->base + n->stride * lane, ranges_));
+  if (const auto* n = index.as<ir::Binary>())
+    if (n->op == ir::BinaryOp::add || n->op == ir::BinaryOp::sub) return std::min(lane_multiple(n->a, lane), lane_multiple(n->b, lane));
+  return 1;
+}
+
+// What is proved of the address of the first lane, or the last.
+llvm::Align Emitter::alignment(const Address& a, bool last_lane) {
+  const uint64_t multiple = static_cast<uint64_t>(last_lane ? a.last_multiple : a.first_multiple);
+  return llvm::Align(std::min(a.base_alignment, multiple * size_of(a.buffer->dtype)));
 }
 
 // Marks an access with its buffer, and reads of inputs as invariant: nothing writes an input while a kernel runs.

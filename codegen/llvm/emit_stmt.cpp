@@ -84,6 +84,7 @@ void Emitter::emit(const ir::Let& n) {
   Bound bound{value(n.value), std::nullopt, n.value.lanes() > 1 && distinct_lanes(n.value)};
   if (n.var.type.dtype == DType::i64) bound.affine = affine(n.value);
   frame_->vars[n.var.id] = bound;
+  ranges_.enter(n);
   statement(n.body);
 }
 

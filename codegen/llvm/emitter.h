@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "codegen/llvm/compiler.h"
+#include "ir/ranges.h"
 
 namespace gradloom::codegen {
 
@@ -60,6 +61,7 @@ class Emitter {
     llvm::Value* stride = nullptr;
     llvm::Value* vector = nullptr;
     uint64_t base_alignment = 1;
+    int64_t first_multiple = int64_t{1} << 40, last_multiple = int64_t{1} << 40;  // powers of two that divide the elements' numbers of the first and the last lane
     int lanes = 1;
     bool distinct = false;  // no two lanes meet
     llvm::Value* pointer = nullptr;  // to lane 0 without `vector`
@@ -109,7 +111,8 @@ class Emitter {
   std::optional<Affine> affine(const ir::Expr& e);
   bool distinct_lanes(const ir::Expr& e) const;
   Address address(const ir::Buffer& buffer, const std::vector<ir::Expr>& index, int lanes);
-  llvm::Align alignment(const Address& a, int64_t lane_offset = 0);
+  int64_t lane_multiple(const ir::Expr& index, int lane) const;
+  llvm::Align alignment(const Address& a, bool last_lane = false);
   llvm::Instruction* scoped(llvm::Instruction* access, const ir::BufferNode& buffer);
   llvm::Value* lane_pointer(const Address& a, int lane);
   llvm::Value* lane_pointers(const Address& a);
@@ -179,6 +182,7 @@ class Emitter {
   Machine machine_;
   llvm::IRBuilder<> builder_;
   Frame* frame_ = nullptr;
+  ir::Ranges ranges_;  // the lets passed so far: for alignment
   std::unordered_map<const ir::ExprNode*, llvm::Value*> memo_;  // expressions of the current statement
   struct Scopes {
     llvm::MDNode* self = nullptr;
