@@ -90,7 +90,8 @@ Case parse_case(const Json& json) {
   c.name = member(json, "name").get<std::string>();
   c.op = member(json, "op").get<std::string>();
   c.source = json.value("source", "");
-  for (const auto& [name, value] : json.value("attributes", Json::object()).items())
+  const Json attributes = json.value("attributes", Json::object());
+  for (const auto& [name, value] : attributes.items())
     if (!value.is_null()) c.attributes[name] = read_attribute(value);  // null: the attribute is absent
   for (const Json& tensor : member(json, "inputs")) c.inputs.push_back(read_tensor(tensor));
   if (json.contains("error")) {

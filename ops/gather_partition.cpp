@@ -100,24 +100,30 @@ class Partition {
       b_.loop(name + std::to_string(w), 0, records, [&](Expr i) { b_.store(words_[w].sorted, {line + i}, ir::load(words_[w].staged, {c, bin, i})); });
   }
 
+  // Whole bins side by side, then what is left of dX.
   void sum() {
-    b_.loop("b", 0, bins_, [&](Expr bin) {
-      const Buffer acc = b_.alloc("acc", f_.sum, {bin_});
-      b_.loop("z", 0, bin_, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); });
-      b_.loop("c", 0, chunks_, [&](Expr c) {
-        const Expr from = b_.let("from", ir::load(begin_, {bin, c}));
-        b_.loop("r", from, ir::load(cursor_, {bin, c}) - from, [&](Expr r) {
-          const Expr word = b_.let("word", ir::load(words_[0].sorted, {r}));
-          if (words_.size() == 1) {
-            const Expr offset = ir::cast(DType::i64, ir::binary(ir::BinaryOp::shr, word, ir::constant_int(DType::u64, 32)));
-            b_.accumulate(acc, {offset}, ir::bitcast(DType::f32, ir::cast(DType::u32, word)));
-          } else {
-            b_.accumulate(acc, {ir::cast(DType::i64, word)}, ir::bitcast(DType::f64, ir::load(words_[1].sorted, {r})));
-          }
-        });
+    b_.loop("b", 0, ir::floor_div(size_, Expr(bin_)), [&](Expr bin) { sum_bin(bin, bin_); });
+    const Expr rest = ir::floor_mod(size_, Expr(bin_));
+    if (ir::as_int(size_) && *ir::as_int(size_) % bin_ == 0) return;
+    b_.if_then(rest > 0, [&] { sum_bin(ir::floor_div(size_, Expr(bin_)), rest); });
+  }
+
+  void sum_bin(const Expr& bin, const Expr& extent) {
+    const Buffer acc = b_.alloc("acc", f_.sum, {bin_});
+    b_.loop("z", 0, bin_, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); });
+    b_.loop("c", 0, chunks_, [&](Expr c) {
+      const Expr from = b_.let("from", ir::load(begin_, {bin, c}));
+      b_.loop("r", from, ir::load(cursor_, {bin, c}) - from, [&](Expr r) {
+        const Expr word = b_.let("word", ir::load(words_[0].sorted, {r}));
+        if (words_.size() == 1) {
+          const Expr offset = ir::cast(DType::i64, ir::binary(ir::BinaryOp::shr, word, ir::constant_int(DType::u64, 32)));
+          b_.accumulate(acc, {offset}, ir::bitcast(DType::f32, ir::cast(DType::u32, word)));
+        } else {
+          b_.accumulate(acc, {ir::cast(DType::i64, word)}, ir::bitcast(DType::f64, ir::load(words_[1].sorted, {r})));
+        }
       });
-      b_.loop("i", 0, ir::min(Expr(bin_), size_ - bin * bin_), [&](Expr i) { f_.store_total({bin * bin_ + i}, ir::load(acc, {i})); });
     });
+    b_.loop("i", 0, extent, [&](Expr i) { f_.store_total({bin * bin_ + i}, ir::load(acc, {i})); });
   }
 
   const GatherFrame f_;

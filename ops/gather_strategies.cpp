@@ -69,7 +69,8 @@ void schedule_strip(ir::Schedule& schedule, const Sizes& s, const ir::Target& ta
   const ir::Buffer dy = schedule.kernel().buffers[1];
   Loop columns = schedule.loop("q0");
   if (s.roles.inner_shorter(0)) columns = schedule.partition(columns, dy->dims.back()).first;
-  const auto [strips, column, tail] = schedule.split(columns, std::min(strip_width(s, target), s.inner));
+  const int64_t extent = ir::as_int(schedule.get(columns).extent).value_or(s.inner);
+  const auto [strips, column, tail] = schedule.split(columns, std::min(strip_width(s, target), extent));
   schedule_columns(schedule, column, s, target);
   if (tail != 0 && ir::as_int(schedule.get(tail).extent)) schedule_columns(schedule, tail, s, target);
   if (s.traffic >= small_bytes) schedule.parallel(s.outer >= 4 * target.threads ? schedule.loop("p0") : strips);
@@ -90,8 +91,8 @@ void schedule_grouped(ir::Schedule& schedule, const Sizes& s, const ir::Target& 
 }
 
 void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
-  vectorize(schedule, schedule.loop("z"), s.sum_bytes, target);
-  vectorize(schedule, schedule.loop("i"), s.sum_bytes, target);
+  for (const char* name : {"z", "i"})
+    for (Loop loop : schedule.loops(name)) vectorize(schedule, loop, s.sum_bytes, target);
   schedule.vectorize(schedule.loop("h"), 8);
   for (const char* name : {"full0", "full1"})
     for (Loop full : schedule.loops(name)) schedule.vectorize(full, target.lanes(8));

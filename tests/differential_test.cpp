@@ -59,7 +59,11 @@ std::vector<Call> slice_calls() {
   Random random(1);
   const auto add = [&](std::string name, DType dtype, Dims shape, Dims dy, std::vector<int64_t> starts, std::vector<int64_t> ends, std::vector<int64_t> axes,
                        std::vector<int64_t> steps, bool accumulate = false) {
-    calls.push_back({name + "_" + to_string(dtype), "SliceGrad", {random.values(dtype, dy), shape_tensor(shape), ints(starts), ints(ends), ints(axes), ints(steps)}, {}, accumulate});
+    calls.push_back({name + "_" + to_string(dtype),
+                     "SliceGrad",
+                     {random.values(dtype, dy), shape_tensor(shape), ints(starts), ints(ends), ints(axes), ints(steps)},
+                     {},
+                     accumulate});
   };
   for (int d = 0; d < dtype_count; ++d) {
     const DType dtype = static_cast<DType>(d);
@@ -273,8 +277,9 @@ TEST_P(Differential, EveryStageStrategyAndTargetGivesTheSameBits) {
   }
   for (const auto& [name, runtime] : runtimes())
     for (const std::string& strategy : op->strategies(plan, runtime->target()))
-      for (const bool any_shape : {false, true})
-        for (const int64_t alignment : {64, 1}) {
+      for (const auto& [any_shape, alignment] : {std::pair{false, 64}, {false, 1}, {true, 64}}) {
+        if (name == "v2_2" && (alignment == 1 || strategy != op->strategies(plan, runtime->target())[0])) continue;  // compiling is most of the time
+        {
           SCOPED_TRACE(name + " " + strategy + (any_shape ? " any shape" : "") + " alignment " + std::to_string(alignment));
           const BuiltKernel built = build_kernel(*op, plan, strategy, runtime->target(), any_shape, alignment, call.accumulate);
           ir::verify(built.authored, ir::Stage::authored);
@@ -286,7 +291,7 @@ TEST_P(Differential, EveryStageStrategyAndTargetGivesTheSameBits) {
             EXPECT_EQ(interpreted(built.authored, call, plan, scalars, false), want) << "authored";
             continue;
           }
-          if (alignment == 64 && (name == "host_3" || name == "v2_2")) {
+          if (alignment == 64 && name == "host_3") {
             EXPECT_EQ(interpreted(built.scheduled, call, plan, scalars, true), want) << "scheduled";
             EXPECT_EQ(interpreted(built.lowered, call, plan, scalars, false), want) << "lowered";
           }
@@ -296,6 +301,7 @@ TEST_P(Differential, EveryStageStrategyAndTargetGivesTheSameBits) {
             return;
           }
         }
+      }
 }
 
 // The text is enough: printed, parsed and compiled alone, the authored nest gives the op's result.

@@ -147,7 +147,7 @@ TEST(Runtime, ErrorsSayWhatWasWrongAndLeaveItUsable) {
   LookUpOp look_up;
   Runtime runtime(interpreted());
   const Tensor x = floats({2}, {1, 2});
-  expect_refused(runtime.run("NoSuchOp", {}), ErrorCode::invalid_argument, {"NoSuchOp"});
+  expect_refused(runtime.run("NoSuchOp", {}), ErrorCode::unsupported, {"NoSuchOp"});
   expect_refused(runtime.run(op, std::vector{x}), ErrorCode::invalid_argument, {"Scale", "factor"});
   expect_refused(runtime.run(op, std::vector<Tensor>(17, x)), ErrorCode::invalid_argument, {"17"});
   expect_refused(runtime.run(op, std::vector{x, factor(1)}, {}, {.strategy = "magic"}), ErrorCode::invalid_argument, {"magic", "direct, two_loops"});
