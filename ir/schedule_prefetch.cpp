@@ -126,7 +126,7 @@ bool contiguous(const Buffer& b, const std::vector<Expr>& index, const Var& v) {
   if (!b->strides.empty() && !is_const(b->strides.back(), 1)) return false;
   for (size_t d = 0; d + 1 < index.size(); ++d)
     if (mentions(index[d], v.id)) return false;
-  return coefficient(index.back(), v) == 1;
+  return std::abs(coefficient(index.back(), v)) == 1;
 }
 
 Stmt prefetch_nest(const Buffer& buffer, const Touch& touch, const Substitution& moved, const Expr& guard, const Collect& context, int level) {

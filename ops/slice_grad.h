@@ -4,7 +4,7 @@
 
 namespace gradloom {
 
-// One merged dim. A window writes dX at lo, lo + |step|, ...; with step < 0, dY is read from its end, so that writing always goes upwards.
+// One merged dim. A window writes dX at lo, lo + |step|, ...; with step < 0, the last of them is dY's first.
 struct SliceDim {
   int64_t dx = 1, dy = 1;  // extents
   int64_t dy_stride = 0;
@@ -21,6 +21,9 @@ struct SliceKey {
   bool accumulate, empty;
   InlineVector<int64_t, max_rank> steps;
 };
+
+// Whether dX is too large to stay in a cache: its lines are then written past them.
+bool stream_slice(const Plan& plan, const SliceKey& key, const ir::Target& target);
 
 void author_slice_grad(KernelFrame& frame, const ir::Target& target);
 void schedule_slice_grad(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);

@@ -12,7 +12,7 @@ constexpr int64_t max_inline_step = 8;
 
 class SliceNest {
  public:
-  explicit SliceNest(KernelFrame& frame) : key_(frame.plan()), b_(frame.builder) {
+  SliceNest(KernelFrame& frame, const ir::Target& target) : key_(frame.plan()), b_(frame.builder) {
     if (!key_.empty) y_ = frame.view(0, "dY");
     x_ = frame.view(key_.empty ? 0 : 1, "dX", key_.accumulate);
     int p = 0;
@@ -24,6 +24,7 @@ class SliceNest {
       const std::string name = "lo" + std::to_string(d);
       lo_.push_back(frame.param(p++, name, 0, x_->dims[d] - 1 - (y_->dims[d] - 1) * stride(d)));
     }
+    line_ = streamed_line(frame, target);
   }
 
   void write() {
@@ -31,13 +32,43 @@ class SliceNest {
       if (!key_.accumulate) zeros("z", 0, x_->dims[0]);
       return;
     }
-    write_dim(0);
+    if (line_ == 0)
+      write_dim(0);
+    else
+      write_by_phase(0);
   }
 
  private:
   int rank() const { return static_cast<int>(x_->dims.size()); }
   int64_t stride(int d) const { return std::abs(key_.steps[d]); }
   Expr zero() const { return ir::zero({x_->dtype, 1}); }
+
+  // The elements of a cache line when rows start on lines and are to be streamed, so that it pays to tell where in a line the innermost window starts
+  // (that is only known at launch); else 0.
+  int64_t streamed_line(const KernelFrame& frame, const ir::Target& target) const {
+    constexpr int64_t line_bytes = 64, longest_step = 2;
+    if (key_.empty || key_.steps.back() == 0 || !stream_slice(frame.plan(), key_, target) || x_->alignment < line_bytes) return 0;
+    const int64_t line = line_bytes / size_of(x_->dtype);
+    const std::optional<int64_t> row = ir::as_int(x_->dims.back());
+    return row && *row % line == 0 && stride(rank() - 1) <= longest_step ? line : 0;
+  }
+
+  // One nest for each place in its step at which the window may meet a line's start, then one for every other place.
+  void write_by_phase(int64_t phase) {
+    const int d = rank() - 1;
+    const Expr lo = lo_[d];
+    if (phase == stride(d)) return write_dim(0);
+    b_.if_then(
+        ir::floor_mod(lo, line_) == phase,
+        [&] {
+          phase_ = phase;
+          lo_[d] = ir::floor_div(lo, line_) * line_;
+          write_dim(0);
+          lo_[d] = lo;
+          phase_ = -1;
+        },
+        [&] { write_by_phase(phase + 1); });
+  }
 
   // Zeros at [begin, begin + extent) of the current dim, over all of the inner ones.
   void zeros(const std::string& name, Expr begin, Expr extent) {
@@ -82,30 +113,40 @@ class SliceNest {
     }
     const Expr count = y_->dims[d], lo = lo_[d];
     const int64_t k = stride(d);
-    const Expr end = lo + (count - 1) * k + 1;
+    const bool whole_steps = phase_ >= 0 && d + 1 == rank();
+    const Expr end = whole_steps ? lo + count * k : lo + (count - 1) * k + 1;
     if (!key_.accumulate) zeros("before", 0, lo);
     window(d, "w" + number, k);
     if (!key_.accumulate) zeros("after", end, x_->dims[d] - end);
   }
 
-  Expr source(int d, const Expr& q) const { return key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q; }
+  // Loops follow dY upwards, as processors prefetch; where the step is negative, dX is written downwards.
+  Expr place(int d, const Expr& q) const { return lo_[d] + (key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q) * stride(d); }
 
   void window(int d, const std::string& name, int64_t k) {
-    const Expr count = y_->dims[d], lo = lo_[d];
-    const bool gaps = k > 1 && !key_.accumulate;
-    if (gaps && d + 1 == rank() && k <= max_inline_step) {
-      b_.loop(name, 0, count - 1, [&](Expr q) {
-        const Expr base = lo + q * k;
-        at(base, source(d, q), [&] { copy_element(); });
-        for (int64_t g = 1; g < k; ++g) at(base + g, {}, [&] { b_.store(x_, at_x_, zero()); });
+    const Expr count = y_->dims[d];
+    const bool gaps = k > 1 && !key_.accumulate, innermost = d + 1 == rank();
+    if (phase_ >= 0 && innermost) {
+      // Every step from a line's start on, zeros before the element as well: the row is whole lines, so that the last step lies in it.
+      b_.loop(name, 0, count, [&](Expr q) {
+        for (int64_t g = 0; g < k; ++g) at(place(d, q) + g, q, [&] { g == phase_ ? copy_element() : b_.store(x_, at_x_, zero()); });
       });
-      at(lo + (count - 1) * k, source(d, count - 1), [&] { copy_element(); });
       return;
     }
-    b_.loop(name, 0, count, [&](Expr q) { at(lo + q * k, source(d, q), [&] { write_dim(d + 1); }); });
+    if (gaps && innermost && k <= max_inline_step) {
+      const bool down = key_.steps[d] < 0;  // the last element written upwards has no gap after it
+      const Expr last = down ? Expr(0) : count - 1;
+      b_.loop(name, down ? 1 : 0, count - 1, [&](Expr q) {
+        at(place(d, q), q, [&] { copy_element(); });
+        for (int64_t g = 1; g < k; ++g) at(place(d, q) + g, {}, [&] { b_.store(x_, at_x_, zero()); });
+      });
+      at(place(d, last), last, [&] { copy_element(); });
+      return;
+    }
+    b_.loop(name, 0, count, [&](Expr q) { at(place(d, q), q, [&] { write_dim(d + 1); }); });
     if (!gaps) return;
     b_.loop("gap" + std::to_string(d), 0, count - 1, [&](Expr q) {
-      const Expr base = lo + q * k;
+      const Expr base = lo_[d] + q * k;
       b_.loop("g" + std::to_string(d), 1, k - 1, [&](Expr g) {
         at_x_.push_back(base + g);
         zero_rest();
@@ -118,11 +159,13 @@ class SliceNest {
   ir::KernelBuilder& b_;
   Buffer y_, x_;
   std::vector<Expr> lo_;
+  int64_t line_ = 0;    // elements
+  int64_t phase_ = -1;  // while not negative: the innermost lo is a line's start, and elements lie this far into their step
   std::vector<Expr> at_x_, at_y_;  // the indices of the dims entered so far
 };
 
 }  // namespace
 
-void author_slice_grad(KernelFrame& frame, const ir::Target&) { SliceNest(frame).write(); }
+void author_slice_grad(KernelFrame& frame, const ir::Target& target) { SliceNest(frame, target).write(); }
 
 }  // namespace gradloom

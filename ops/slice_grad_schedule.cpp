@@ -11,7 +11,7 @@ namespace {
 class SliceSchedule {
  public:
   SliceSchedule(ir::Schedule& schedule, const Plan& plan, const ir::Target& target)
-      : s_(schedule), key_(plan), target_(target), dx_(plan.views.back()), dy_(plan.views[0]), bytes_(plan.bytes_read + plan.bytes_written), written_(plan.bytes_written) {}
+      : s_(schedule), plan_(plan), key_(plan), target_(target), dx_(plan.views.back()), dy_(plan.views[0]), bytes_(plan.bytes_read + plan.bytes_written) {}
 
   void run() {
     if (target_.threads > 1 && bytes_ >= parallel_bytes) {
@@ -24,7 +24,7 @@ class SliceSchedule {
     }
     for (const Loop loop : innermost_loops(s_))
       if (worth_vectors(loop)) vectorize_elements(s_, loop, size_of(dx_.dtype), copies(loop), target_);
-    if (target_.streaming_stores && !key_.accumulate && written_ >= 4 * target_.l2_bytes) s_.streaming(s_.kernel().buffers.back());
+    if (stream_slice(plan_, key_, target_)) s_.streaming(s_.kernel().buffers.back());
   }
 
  private:
@@ -50,6 +50,9 @@ class SliceSchedule {
   void plan_parallel(const ir::Stmt& stmt, int64_t bytes) {
     if (const ir::Block* block = stmt.as<ir::Block>()) {
       for (const ir::Stmt& s : block->stmts) plan_parallel(s, bytes);
+    } else if (const ir::If* phases = stmt.as<ir::If>()) {
+      plan_parallel(phases->then_case, bytes);
+      plan_parallel(phases->else_case, bytes);
     } else if (const ir::For* loop = stmt.as<ir::For>()) {
       const int64_t extent = expected(*loop), tasks = wanted_tasks(target_);
       if (!holds_loop(loop->body)) {
@@ -67,11 +70,18 @@ class SliceSchedule {
   // A window read with a stride or added to with one needs gathers and scatters.
   bool worth_vectors(Loop loop) const {
     if (key_.empty) return true;
+    if (!stores(s_.get(loop).body)) return false;
     const bool copies_elements = reads(s_.get(loop).body);
     if (!copies_elements) return true;
     const int64_t step = std::abs(key_.steps[key_.steps.size() - 1]), stride = std::abs(dy_.strides.back());
     const bool gathers = stride > 1, scatters = step > 1 && key_.accumulate;
     return !(gathers || scatters) || (target_.hardware_scatter && size_of(dx_.dtype) >= 4);
+  }
+
+  static int stores(const ir::Stmt& body) {
+    int count = 0;
+    ir::walk(body, [&](const ir::Stmt& s) { count += s.as<ir::Store>() ? 1 : 0; });
+    return count;
   }
 
   static bool reads(const ir::Stmt& body) {
@@ -80,24 +90,24 @@ class SliceSchedule {
     return found;
   }
 
-  // A loop that writes its gaps stores several vectors a copy already.
-  int copies(Loop loop) const {
-    const ir::Stmt& body = s_.get(loop).body;
-    int stores = 0;
-    ir::walk(body, [&](const ir::Stmt& s) { stores += s.as<ir::Store>() ? 1 : 0; });
-    return stores > 1 ? 1 : 4;
-  }
+  // A line of one store an iteration; a loop that writes its gaps stores several vectors already.
+  int copies(Loop loop) const { return stores(s_.get(loop).body) > 1 ? 1 : std::max(1, 64 / target_.vector_bytes); }
 
   ir::Schedule& s_;
+  const Plan& plan_;
   const SliceKey key_;
   const ir::Target& target_;
   const View &dx_, &dy_;
-  const int64_t bytes_, written_;
+  const int64_t bytes_;
   std::vector<Loop> rows_;
   std::vector<std::pair<Loop, int64_t>> chunks_;
 };
 
 }  // namespace
+
+bool stream_slice(const Plan& plan, const SliceKey& key, const ir::Target& target) {
+  return target.streaming_stores && !key.accumulate && plan.bytes_written >= 4 * target.l2_bytes;
+}
 
 void schedule_slice_grad(ir::Schedule& schedule, const Plan& plan, const ir::Target& target) { SliceSchedule(schedule, plan, target).run(); }
 
