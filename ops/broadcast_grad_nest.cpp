@@ -38,15 +38,15 @@ class ReduceNest {
   }
 
  private:
-  // How many columns share a row of accumulators: all that stay in the L1 cache, fewer where the tasks would not do for the threads.
+  // How many columns share a row of accumulators: all that stay in the L1 cache with what is read, fewer where there would be no task for every thread.
+  // Long pieces of a row are read at a time, as memory is fast at that only.
   int64_t column_tile(const KernelFrame& frame, const ir::Target& target) const {
-    constexpr int64_t most = 1024, fewest = 64, any = 256;
+    constexpr int64_t most = 1024, any = 256, line_bytes = 64;
     if (frame.any_shape()) return any;
     const View& x = frame.plan().views[1];
-    const int64_t columns = x.dims.back(), rows = element_count(x.dims) / std::max<int64_t>(columns, 1), tasks = 4 * target.threads;
-    int64_t tile = most;
-    while (tile > fewest && (tile / 2 >= columns || rows * ((columns + tile - 1) / tile) < tasks)) tile /= 2;
-    return std::clamp<int64_t>(columns, 1, tile);
+    const int64_t columns = std::max<int64_t>(x.dims.back(), 1), rows = std::max<int64_t>(element_count(x.dims) / columns, 1), line = line_bytes / size_of(x.dtype);
+    const int64_t pieces = (target.threads + rows - 1) / rows, piece = ((columns + pieces - 1) / pieces + line - 1) / line * line;
+    return std::clamp<int64_t>(piece, 1, std::min(columns, most));
   }
 
   Expr element() const { return ir::load(y_, at_y_); }
@@ -128,6 +128,7 @@ class ReduceNest {
   void rows(int j, const ir::Buffer& out, const std::function<Index(Expr)>& place, Expr first, Expr extent) {
     each_column("column", [&](Expr c) {
       std::vector<Expr> p;
+      if (!extent) prefetch_block(j, first + partials, c);
       for (int64_t l = 0; l < partials; ++l) {
         at_y_[roles_.reduced[j]] = first + l;
         Expr value = extent ? ir::load(y_, at_y_, extent > l, ir::zero({y_->dtype, 1})) : element();
@@ -135,6 +136,19 @@ class ReduceNest {
       }
       b_.accumulate(out, place(c), tree(std::move(p)));
     });
+  }
+
+  // The next block is on its way while this one is summed: in the order of memory, where sixteen rows side by side would be sixteen streams. Each line's
+  // worth of columns asks for as many lines of the next block.
+  void prefetch_block(int j, const Expr& first_row, const Expr& c) {
+    const int64_t line = 64 / size_of(y_->dtype), lines = std::max<int64_t>(tile_ / line, 1);
+    for (int64_t t = 0; t < partials; ++t) {
+      const Expr at = ir::floor_div(c, Expr(line)) * partials + t;
+      at_y_[roles_.reduced[j]] = first_row + ir::floor_div(at, Expr(lines));
+      at_y_[roles_.rank() - 1] = first_ + ir::floor_mod(at, Expr(lines)) * line;
+      b_.prefetch(y_, at_y_, 2);
+    }
+    at_y_[roles_.rank() - 1] = first_ + c;
   }
 
   // out += the tree over up to 16 totals of the next reduced dim.

@@ -44,7 +44,7 @@ void schedule_broadcast_grad(ir::Schedule& s, const Plan& plan, const ir::Target
   for (const char* name : {"zero", "store"})
     for (const Loop loop : s.loops(name)) vectorize_elements(s, loop, sum_bytes, 2, target);
   for (const Loop loop : s.loops("column"))
-    if (!gathers) vectorize_elements(s, loop, sum_bytes, 1, target);
+    if (!gathers) s.vectorize(loop, static_cast<int>(std::min<int64_t>(64 / sum_bytes, roles.columns() ? plan.views[1].dims.back() : 1)));
   // The partials live in registers: a constant place each, or a lane.
   for (const char* name : {"lane", "half8", "half4", "half2"})
     for (const Loop loop : s.loops(name)) gathers ? s.unroll(loop) : s.vectorize(loop);
