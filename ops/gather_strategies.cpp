@@ -12,6 +12,8 @@ namespace {
 
 using Loop = ir::Schedule::Loop;
 
+constexpr int64_t rows_ahead = 8;  // of a strip: more would meet in the same sets of the L1 cache
+constexpr int64_t vectors_ahead = 16;  // of a row
 constexpr int64_t small_bytes = 256 << 10;  // below this, one thread is faster than waking a second
 
 struct Sizes {
@@ -28,11 +30,11 @@ struct Sizes {
   int sum_bytes = 4;
 };
 
-// As wide as lets the strip of sums stay in half of the L2 cache, at least a line.
+// Rows of memory are read in pieces as wide as the strip, and memory is fast at long pieces: as wide as leaves half of the strip of sums in the L2 cache.
 int64_t strip_width(const Sizes& s, const ir::Target& target) {
-  const int64_t line = 64 / s.sum_bytes, most = 32;
+  const int64_t line = 64 / s.sum_bytes, most = 64;
   int64_t width = most;
-  while (width > line && s.extent * width * s.sum_bytes > target.l2_bytes) width /= 2;
+  while (width > line && s.extent * width * s.sum_bytes > 2 * target.l2_bytes) width /= 2;
   return width;
 }
 
@@ -50,7 +52,11 @@ void stream(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
 void schedule_row(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
   for (Loop z : schedule.loops("z")) vectorize(schedule, z, s.sum_bytes, target);
   for (Loop i : schedule.loops("i")) vectorize(schedule, i, s.sum_bytes, target);
-  for (Loop k : schedule.loops("k0")) schedule.vectorize(k, 8);
+  for (Loop k : schedule.loops("k0")) {
+    const Loop vectors = schedule.vectorize(k, 8);
+    if (large(s, target))
+      for (int input : {0, 1}) schedule.prefetch(vectors, schedule.kernel().buffers[input], vectors_ahead, 1);
+  }
   if (s.traffic >= small_bytes && s.roles.outer > 0) schedule.parallel(schedule.loop("p0"));
   stream(schedule, s, target);
 }
@@ -59,7 +65,13 @@ void schedule_row(ir::Schedule& schedule, const Sizes& s, const ir::Target& targ
 void schedule_columns(ir::Schedule& schedule, Loop column, const Sizes& s, const ir::Target& target) {
   const int lanes = std::min(8, 2 * target.lanes(s.sum_bytes));
   for (Loop part : schedule.distribute(column)) {
-    if (const ir::For* inside = schedule.get(part).body.as<ir::For>()) schedule.reorder(part, inside->var.id);
+    if (const ir::For* inside = schedule.get(part).body.as<ir::For>()) {
+      const Loop rows = inside->var.id;
+      const bool scatters = inside->var.name == "k0";
+      schedule.reorder(part, rows);
+      if (scatters && large(s, target))
+        for (int input : {0, 1}) if (input || s.roles.varying) schedule.prefetch(rows, schedule.kernel().buffers[input], rows_ahead, 1);
+    }
     schedule.vectorize(part, lanes);
   }
 }
