@@ -9,7 +9,7 @@ namespace {
 
 class Collector {
  public:
-  Collector(const For& loop, const Ranges& scope) : scope_(scope), loop_(loop.var.id) {
+  Collector(const For& loop, const Ranges& scope) : scope_(scope), loop_var_(loop.var), loop_(loop.var.id) {
     walk(loop.body, [&](const Stmt& s) {
       if (const Store* st = s.as<Store>()) written_.insert(st->buffer->id);
       if (const Accumulate* ac = s.as<Accumulate>()) written_.insert(ac->buffer->id);
@@ -97,6 +97,7 @@ class Collector {
     if (!written_.contains(buffer->id) || private_.contains(buffer->id)) return;
     access.buffer = buffer;
     for (const Expr& i : index) access.index.push_back(form(scope_.expand(i), 0));
+    access.iterations = scope_.of(var(loop_var_));
     access.statement = statement_;
     access.inner_loop = depth_ > 0;
     found_.push_back(std::move(access));
@@ -154,7 +155,7 @@ class Collector {
   IndexForm term(const Expr& expr, int depth) {
     IndexTerm t;
     t.expr = expr;
-    t.range = scope_.of(expr);
+    t.range = bounded(expr);
     t.varies = varies(expr);
     const Var* v = expr.as<Var>();
     if (!t.varies || depth > 3 || (v && v->id == loop_)) return single(std::move(t));
@@ -170,6 +171,19 @@ class Collector {
         t.dividend = form(scope_.expand(b->a), depth + 1);
       }
     return single(std::move(t));
+  }
+
+  // What guards say of a term that is no variable (lanes under a mask) is not in its own range.
+  Range bounded(const Expr& expr) const {
+    Range r = scope_.of(expr);
+    if (expr.as<Var>()) return r;
+    for (const Linear& q : scope_.assumed()) {
+      const int64_t c = q.coefficient(expr);
+      if ((c != 1 && c != -1) || q.terms.size() != 1 || !q.exact) continue;
+      if (c == 1 && (!r.min || *r.min < -q.constant)) r.min = -q.constant;
+      if (c == -1 && (!r.max || *r.max > q.constant)) r.max = q.constant;
+    }
+    return r;
   }
 
   // The load that a term's value is, through lets and casts that keep the value.
@@ -231,6 +245,7 @@ class Collector {
   }
 
   Ranges scope_;
+  Var loop_var_;
   int64_t loop_;
   std::unordered_set<int64_t> written_, private_;
   std::unordered_set<int64_t> inside_;  // variables that may differ between iterations

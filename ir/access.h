@@ -36,6 +36,7 @@ struct Access {
   std::vector<IndexForm> index;
   bool atomic = false;
   AccumulateOp op = AccumulateOp::add;
+  Range iterations;         // those that reach it, as far as guards tell
   int statement = 0;        // accesses of one statement share it
   bool inner_loop = false;  // inside another loop within the loop
   bool writes() const { return kind != load; }

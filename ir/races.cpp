@@ -113,7 +113,19 @@ class Meeting {
       }
       for (size_t i = 0; i < items.size(); ++i) {
         const Item& item = items[i];
-        if (!item.pair || low_unknown > !item.low_known || high_unknown > !item.high_known) continue;
+        if (!item.pair) continue;
+        // The rest is a multiple of its divisor, and this is smaller: it is 0.
+        int64_t rest = constant;
+        for (size_t j = 0; j < items.size(); ++j)
+          if (j != i) rest = std::gcd(rest, items[j].coefficient);
+        if (item.low_known && item.high_known && rest != 0 && item.low > -Wide{rest} && item.high < Wide{rest}) {
+          const Item found = item;
+          items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
+          learn(found.a, found.b);
+          again = true;
+          break;
+        }
+        if (low_unknown > !item.low_known || high_unknown > !item.high_known) continue;
         // The rest is a multiple of the coefficient, and smaller: it is 0, and so is this.
         const Wide size = item.coefficient < 0 ? -Wide{item.coefficient} : Wide{item.coefficient};
         const Wide rest_low = low - (item.low_known ? item.low : 0), rest_high = high - (item.high_known ? item.high : 0);
@@ -182,6 +194,8 @@ std::string first_clash(const For& loop, const Ranges& scope, MayMeet&& may_meet
     for (size_t j = i; j < all.size(); ++j) {
       const Access &a = all[i], &b = all[j];
       if (!a.buffer.same_as(b.buffer) || (!a.writes() && !b.writes()) || a.buffer->facts.exclusive || may_meet(a, b)) continue;
+      // Guards let one iteration through, the same for both.
+      if (a.iterations.single() && b.iterations.single() && *a.iterations.min == *b.iterations.min) continue;
       if (Meeting(loop.var.id).impossible(a, b)) continue;
       std::string message = "two iterations of loop " + loop.var.name + " may " + verb(a);
       if (a.kind != b.kind) message += std::string(" and ") + verb(b);

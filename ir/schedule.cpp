@@ -2,10 +2,8 @@
 #include "ir/schedule.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "ir/races.h"
-#include "ir/rewrite.h"
 #include "ir/schedule_site.h"
 
 namespace gradloom::ir {
@@ -20,40 +18,16 @@ int64_t constant_extent(const char* step, const For& loop, int64_t lowest) {
   return *n;
 }
 
-// What the body may not hold when its statements are to run for all lanes at once; empty when nothing is wrong.
-std::string not_widenable(const For& loop) {
-  std::unordered_set<int64_t> varying{loop.var.id}, own_buffers;
-  const auto varies = [&](const Expr& e) {
-    bool found = false;
-    walk(e, [&](const Expr& x) {
-      if (const Var* v = x.as<Var>()) found |= varying.contains(v->id);
-      if (const Load* l = x.as<Load>()) found |= own_buffers.contains(l->buffer->id);
-    });
-    return found;
-  };
-  std::string why;
-  walk(
-      loop.body,
-      [&](const Stmt& s) {
-        if (const Let* n = s.as<Let>(); n && varies(n->value)) varying.insert(n->var.id);
-        if (const Alloc* n = s.as<Alloc>()) {
-          own_buffers.insert(n->buffer->id);
-          if (std::any_of(n->buffer->dims.begin(), n->buffer->dims.end(), varies)) why = "the dims of buffer " + n->buffer->name + " depend on it";
-        }
-        if (const For* n = s.as<For>()) {
-          if (n->kind == ForKind::vector || n->kind == ForKind::parallel) why = "it holds the " + std::string(to_string(n->kind)) + " loop " + n->var.name;
-          if (varies(n->begin) || varies(n->extent)) why = "the bounds of its inner loop " + n->var.name + " depend on it";
-        }
-      },
-      [&](const Expr& e) {
-        if (e.lanes() > 1) why = "its body holds vectors already";
-      });
-  return why;
-}
-
 }  // namespace
 
 Schedule::Schedule(Kernel kernel) : kernel_(std::move(kernel)) {}
+
+void Schedule::put(const char* step, const Site& site, const Stmt& to, const std::string& line) {
+  Kernel changed = replace(kernel_, site, to);
+  if (!part_of_step_) require_proved(step, site, changed, to);
+  kernel_ = std::move(changed);
+  trace_.push_back(line);
+}
 
 std::vector<Schedule::Loop> Schedule::loops() const {
   std::vector<Loop> result;

@@ -1,12 +1,15 @@
 #pragma once
 // Schedules: legality-checked rewrites of a kernel's loops that keep every result bit. Each step is recorded; the trace prints, and replays on the same
-// authored kernel. A refused step throws Error(invalid_argument) that says why and changes nothing.
+// authored kernel. A refused step throws Error(invalid_argument) that says why and changes nothing; so is a step after which a loop made parallel or vector
+// earlier, or a divisor, would no longer be proved.
 #include <string>
 #include <vector>
 
 #include "ir/stmt.h"
 
 namespace gradloom::ir {
+
+struct Site;
 
 class Schedule {
  public:
@@ -44,8 +47,9 @@ class Schedule {
   void vectorize(Loop loop);      // constant extent of 2 to 64; refused unless vector_clash is empty
   // split by lanes (tail guarded) or, with `copies` > 1, by lanes * copies with the copies unrolled; then vectorize. The loop over whole vectors is returned.
   Loop vectorize(Loop loop, int lanes, int copies = 1);
-  // Every access to `buffer` below `loop` goes to a fresh buffer that holds the window [begin, begin + extent) a dim: copied in first unless the kernel is
-  // proved to write before it reads, copied back after. Refused unless all accesses are proved inside the window.
+  // Every access to `buffer` below `loop` goes to a fresh buffer that holds the window [begin, begin + extent) a dim: copied in first unless the body is
+  // proved to fill it before it reads, copied back after. Refused unless all accesses are proved inside the window, and unless what is copied in from an
+  // output or an allocated buffer is proved to be written earlier.
   Buffer stage(Loop loop, const Buffer& buffer, std::vector<Expr> begin, std::vector<Expr> extent);
   // Accumulates below a loop go to a private copy an iteration, added to the buffer in iteration order after it.
   Buffer privatise(Loop loop, const Buffer& buffer);
@@ -56,8 +60,12 @@ class Schedule {
   void replay(const std::vector<std::string>& trace);
 
  private:
+  // Puts `to` in the loop's place and records the step; refused when it would leave unproved what an earlier step proved.
+  void put(const char* step, const Site& site, const Stmt& to, const std::string& line);
+
   Kernel kernel_;
   std::vector<std::string> trace_;
+  bool part_of_step_ = false;  // the step around proves once, at its end
 };
 
 }  // namespace gradloom::ir

@@ -96,16 +96,15 @@ Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
   if (width && *width == 0) {
     nest = for_loop(both, 0, 0, ForKind::serial, block({}));
   } else {
-    // No row of width zero is ever divided, but a divisor must be seen to be nonzero.
-    const Range known = site.scope.of(columns.extent);
+    // No row of width zero is ever divided, but a divisor must be seen to be nonzero: whatever later steps make of the loops around.
+    const Range known = Ranges(kernel_).of(columns.extent);
     const Expr divisor = known.min && *known.min > 0 ? columns.extent : index_max(columns.extent, 1);
     const Expr row = width ? index_div(var(both), *width) : floor_div(var(both), divisor);
     const Expr column = width ? index_mod(var(both), *width) : floor_mod(var(both), divisor);
     const Stmt body = substitute(inner.body, {{outer_id, index_add(rows.begin, row)}, {inner_id, index_add(columns.begin, column)}});
     nest = for_loop(both, 0, index_mul(rows.extent, columns.extent), ForKind::serial, body);
   }
-  kernel_ = replace(kernel_, site, rows.wrap(columns.wrap(nest)));
-  trace_.push_back(line);
+  put("fuse", site, rows.wrap(columns.wrap(nest)), line);
   return both.id;
 }
 
@@ -120,8 +119,7 @@ void Schedule::reorder(Loop outer_id, Loop inner_id) {
   const std::string clash = parallel_clash(outer, site.scope);
   if (!clash.empty() && !parallel_clash(*swapped.as<For>(), site.scope).empty()) refuse("reorder", outer.var.name, "with loop " + inner.var.name + ": " + clash);
   const std::string line = "reorder " + handle_name(kernel_, outer_id) + " " + handle_name(kernel_, inner_id);
-  kernel_ = replace(kernel_, site, rows.wrap(swapped));
-  trace_.push_back(line);
+  put("reorder", site, rows.wrap(swapped), line);
 }
 
 // Legal when no statement of one iteration touches what an earlier statement of a later iteration touches, one of them writing: each pair of statements
@@ -203,8 +201,7 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
   }
   Stmt all = block(std::move(loops));
   for (const Buffer& b : around) all = alloc(b, all);
-  kernel_ = replace(kernel_, site, bounds.wrap(all));
-  trace_.push_back(line);
+  put("distribute", site, bounds.wrap(all), line);
   return result;
 }
 

@@ -75,8 +75,7 @@ Schedule::Split Schedule::split(Loop id, int64_t factor) {
     tail = for_loop(rest, index_add(bounds.begin, index_mul(whole, factor)), index_mod(bounds.extent, factor), ForKind::serial, body);
     result.tail = rest.id;
   }
-  kernel_ = replace(kernel_, site, bounds.wrap(block({main, tail})));
-  trace_.push_back(line);
+  put("split", site, bounds.wrap(block({main, tail})), line);
   return result;
 }
 
@@ -93,8 +92,7 @@ Schedule::Split Schedule::split_guarded(Loop id, int64_t factor) {
   if (!divides(factor, bounds.extent, site.scope)) body = if_then(offset < bounds.extent, body);
   const Expr blocks = index_div(index_add(bounds.extent, factor - 1), factor);
   const Stmt nest = for_loop(outer, 0, blocks, ForKind::serial, for_loop(inner, 0, factor, ForKind::serial, body));
-  kernel_ = replace(kernel_, site, bounds.wrap(nest));
-  trace_.push_back(line);
+  put("split_guarded", site, bounds.wrap(nest), line);
   return {outer.id, inner.id, 0};
 }
 
@@ -107,6 +105,7 @@ Schedule::Loop Schedule::vectorize(Loop id, int lanes, int copies) {
   const std::string line = "vectorize " + handle_name(kernel_, id) + " " + std::to_string(lanes) + (copies > 1 ? " " + std::to_string(copies) : "");
 
   Schedule work(kernel_);
+  work.part_of_step_ = true;
   Loop whole = 0, rest = id;
   if (copies > 1) {
     const Split s = work.split(id, static_cast<int64_t>(lanes) * copies);
@@ -130,6 +129,8 @@ Schedule::Loop Schedule::vectorize(Loop id, int lanes, int copies) {
       if (!whole) whole = last.outer;
     }
   }
+  // Below the loop nothing was parallel or vector: what the parts hold is proved.
+  if (!part_of_step_) require_proved("vectorize", site, work.kernel_, whole ? loop.body : block({}));
   kernel_ = work.kernel_;
   trace_.push_back(line);
   return whole;
@@ -160,8 +161,7 @@ std::pair<Schedule::Loop, Schedule::Loop> Schedule::partition(Loop id, Expr poin
   };
   const Stmt first = part(low, bounds.begin, index_sub(middle, bounds.begin), var(low) < point, loop.body);
   const Stmt second = part(high, middle, index_sub(end, middle), point <= var(high), refresh(loop.body));
-  kernel_ = replace(kernel_, site, bounds.wrap(block({first, second})));
-  trace_.push_back(line);
+  put("partition", site, bounds.wrap(block({first, second})), line);
   return {low.id, high.id};
 }
 

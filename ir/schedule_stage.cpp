@@ -122,6 +122,20 @@ bool fills_window(const Stmt& body, const Buffer& buffer, const std::vector<Expr
   return true;
 }
 
+// Whether a statement that always runs before the loop fills the window, or the whole buffer.
+bool filled_before(const Site& site, const Buffer& buffer, const std::vector<Expr>& begin, const std::vector<Expr>& extent) {
+  const std::vector<Expr> origin(begin.size(), Expr(0));
+  for (size_t i = 0; i + 1 < site.path.size(); ++i) {
+    const Block* b = site.path[i].as<Block>();
+    if (!b) continue;
+    for (const Stmt& earlier : b->stmts) {
+      if (earlier.same_as(site.path[i + 1])) break;
+      if (fills_window(earlier, buffer, begin, extent) || fills_window(earlier, buffer, origin, buffer->dims)) return true;
+    }
+  }
+  return false;
+}
+
 // Loops over [0, extents) around what `body` makes of their variables.
 Stmt over(const std::string& name, const std::vector<Expr>& extents, const std::function<Stmt(const std::vector<Expr>&)>& body) {
   std::vector<Var> vars;
@@ -198,11 +212,14 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
     return inside_buffer;
   };
   Stmt in, out;
-  if (!fills_window(loop.body, buffer, begin, extent))
+  if (!fills_window(loop.body, buffer, begin, extent)) {
+    if ((buffer->role == Role::out || buffer->role == Role::temp) && !filled_before(site, buffer, begin, extent))
+      refuse("stage", loop.var.name, "it would copy in elements of buffer " + buffer->name + " that are not proved to be written earlier");
     in = over(staged->name + "_r", extent, [&](const std::vector<Expr>& offset) {
       const std::vector<Expr> from = place(offset);
       return store(staged, offset, load(buffer, from, guard(from)));
     });
+  }
   if (std::any_of(all.begin(), all.end(), [](const BufferAccess& a) { return a.writes; }))
     out = over(staged->name + "_w", extent, [&](const std::vector<Expr>& offset) {
       const std::vector<Expr> to = place(offset);
@@ -214,16 +231,7 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
     return offset;
   })(loop.body);
   const Stmt result = for_loop(loop.var, loop.begin, loop.extent, loop.kind, alloc(staged, block({in, body, out})));
-  const Kernel changed = replace(kernel_, site, result);
-  // The copies touch the whole window: what was proved of the loops around is proved again.
-  for (const Stmt& s : site.path) {
-    const For* around = s.as<For>();
-    if (!around || around->kind != ForKind::parallel) continue;
-    const Site again = find_loop(changed, around->var.id);
-    if (const std::string clash = parallel_clash(*again.loop, again.scope); !clash.empty()) refuse("stage", loop.var.name, clash);
-  }
-  kernel_ = changed;
-  trace_.push_back(line);
+  put("stage", site, result, line);
   return staged;
 }
 
@@ -267,8 +275,7 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
     return accumulate(buffer, {e.begin() + 1, e.end()}, *op, load(own, e));
   });
   const Stmt work = for_loop(loop.var, bounds.begin, bounds.extent, loop.kind, block({clear, body}));
-  kernel_ = replace(kernel_, site, bounds.wrap(alloc(own, block({work, merge}))));
-  trace_.push_back(line);
+  put("privatise", site, bounds.wrap(alloc(own, block({work, merge}))), line);
   return own;
 }
 

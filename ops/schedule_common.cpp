@@ -11,11 +11,7 @@ void vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop loop, int ele
     while (copies > 1 && lanes * copies > *extent) copies /= 2;
   }
   if (lanes < 2) return;
-  try {
-    schedule.vectorize(loop, static_cast<int>(lanes), copies);
-  } catch (const Error&) {
-    // Not proved: a refused step changes nothing, and the loop stays as it is.
-  }
+  schedule.vectorize(loop, static_cast<int>(lanes), copies);
 }
 
 std::vector<ir::Schedule::Loop> innermost_loops(const ir::Schedule& schedule) {

@@ -362,6 +362,32 @@ TEST(Stage, Refusals) {
   EXPECT_EQ(refused(s, [&] { s.stage(s.loop("j"), idx, {0}, {6}); }), "stage of loop j: nothing in it touches buffer idx");
 }
 
+// Only a copy that is read by nobody may hold what was never written.
+TEST(Stage, CopiesNothingUnwritten) {
+  const std::string part = "kernel part() {\n out y: f32[8]\n for i in 0 .. 2 {\n for j in 0 .. 3 {\n y[j] = 1.0f32\n }\n }\n}";
+  Schedule s(parse(part));
+  const Buffer y = s.kernel().buffers[0];
+  EXPECT_EQ(refused(s, [&] { s.stage(s.loop("i"), y, {0}, {8}); }),
+            "stage of loop i: it would copy in elements of buffer y that are not proved to be written earlier");
+  s.stage(s.loop("i"), y, {0}, {3});
+  check(part, s);
+  const char* cleared = R"(kernel cleared() {
+  in x: f32[4, 8]
+  out y: f32[8]
+  for c in 0 .. 8 {
+    y[c] = 0.0f32
+  }
+  for i in 0 .. 4 {
+    for j in 0 .. 8 {
+      y[j] += x[i, j]
+    }
+  }
+})";
+  Schedule after(parse(cleared));
+  after.stage(after.loop("i"), after.kernel().buffers[1], {0}, {8});
+  check(cleared, after);
+}
+
 TEST(Privatise, AddsCopiesInOrder) {
   const char* text = "kernel k() {\n in idx: i64[24] in [0, 4]\n inout y: i32[5]\n for b in 0 .. 4 {\n for i in 0 .. 6 {\n y[idx[b * 6 + i]] += 1i32\n }\n }\n}";
   Schedule s(parse(text));
@@ -409,6 +435,101 @@ TEST(Hints, Refusals) {
   EXPECT_EQ(refused(s, [&] { s.streaming(s.kernel().buffers[0]); }), "streaming of buffer x: nothing stores to it");
   EXPECT_EQ(refused(s, [&] { s.prefetch(i, s.kernel().buffers[0], 0, 2); }), "prefetch of loop i: the distance must be at least 1, got 0");
   EXPECT_EQ(refused(s, [&] { s.prefetch(i, s.kernel().buffers[0], 1, 4); }), "prefetch of loop i: the level must be 1 to 3, got 4");
+}
+
+TEST(Proofs, OfALoopOutlastTheStepsInsideIt) {
+  const char* text = R"(kernel rows(n: i64 in [0, 64]) {
+  inout y: f32[n]
+  for i in 0 .. n {
+    y[i] = y[i] + 1.0f32
+  }
+})";
+  Schedule s(parse(text));
+  const Schedule::Split parts = s.split(s.loop("i"), 5);
+  s.reorder(parts.outer, parts.inner);
+  s.parallel(parts.inner);
+  s.vectorize(parts.outer, 4);
+  check(text, s, lengths({0, 3, 5, 24, 64}));
+}
+
+TEST(Proofs, AStepThatWouldBreakOneIsRefused) {
+  const char* text = R"(kernel rows() {
+  inout y: i32[4]
+  for i in 0 .. 4 {
+    for j in 0 .. 1 {
+      y[i] += 1i32
+    }
+  }
+})";
+  for (const bool vector : {false, true}) {
+    Schedule s(parse(text));
+    vector ? s.vectorize(s.loop("i")) : s.parallel(s.loop("i"));
+    const std::string kind = vector ? "vector" : "parallel";
+    EXPECT_EQ(refused(s, [&] { s.stage(s.loop("j"), s.kernel().buffers[0], {0}, {4}); }).rfind("stage of loop j: the " + kind + " loop i would not be proved any more: ", 0), 0u);
+    check(text, s);
+  }
+}
+
+TEST(Proofs, LoweringKeepsThem) {
+  const char* text = R"(kernel rows() {
+  out y: f32[8]
+  for i in 0 .. 8 {
+    y[i] = 1.0f32
+  }
+})";
+  Schedule s(parse(text));
+  const Schedule::Split parts = s.split(s.loop("i"), 4);
+  s.parallel(parts.outer);
+  s.vectorize(s.split_guarded(parts.inner, 5).inner);
+  check(text, s);
+}
+
+TEST(Proofs, OfADivisorNeedNoLoopAround) {
+  const char* text = R"(kernel squares(n: i64 in [0, 64]) {
+  inout y: f32[n, n]
+  for k in 0 .. n {
+    for i in 0 .. n {
+      for j in 0 .. n {
+        y[i, j] max= f32(k)
+      }
+    }
+  }
+})";
+  for (const bool divided : {false, true}) {
+    Schedule s(parse(text));
+    const Schedule::Loop both = s.fuse(s.loop("i"), s.loop("j"));
+    s.split(s.loop("k"), 2);  // the loop that shows n > 0 becomes two over parts of n
+    if (divided) s.split(both, 3);
+    check(text, s, lengths({0, 1, 2, 5}));
+  }
+}
+
+TEST(Vectorize, ByCopiesForEveryExtentWhereNamesRepeat) {
+  for (int64_t n = 0; n <= 20; ++n) {
+    const std::string e = std::to_string(n);
+    const std::string text = "kernel twice() {\n inout y: f32[3, " + e + "]\n for r in 0 .. 3 {\n for i in 0 .. " + e + " {\n y[r, i] = y[r, i] + 1.0f32\n }\n for i in 0 .. " + e +
+                             " {\n y[r, i] = y[r, i] * 2.0f32\n }\n }\n}";
+    for (int copies : {1, 2, 3}) {
+      Schedule s(parse(text));
+      s.split(s.loop("r"), 2);
+      for (const Schedule::Loop loop : s.loops("i")) EXPECT_EQ(s.vectorize(loop, 4, copies) != 0, n > 0);
+      check(text, s);
+    }
+  }
+}
+
+TEST(Vectorize, OneElementUnderAMask) {
+  const char* text = R"(kernel rows() {
+  inout y: f32[9]
+  in x: f32[9]
+  for i in 0 .. 9 {
+    y[i] = y[i] + x[i]
+  }
+})";
+  Schedule s(parse(text));
+  s.vectorize(s.loop("i"), 4, 2);
+  EXPECT_EQ(count(print(s.kernel()), "vector"), 2u);
+  check(text, s);
 }
 
 TEST(Replay, RefusesWhatItCannotRead) {
