@@ -5,6 +5,7 @@
 
 #include "ops/merge_dims.h"
 #include "ops/registry.h"
+#include "ops/schedule_common.h"
 
 namespace gradloom {
 namespace {
@@ -68,8 +69,14 @@ class BroadcastGrad final : public Op {
     return plan;
   }
 
-  std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return {"direct"}; }
-  void author(KernelFrame& frame, const std::string&, const ir::Target& target) const override { author_broadcast_grad(frame, target); }
+  // "split" keeps every block's sum, so that one output row is work for all threads.
+  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const override {
+    const ReduceRoles roles(plan);
+    if (roles.reduced.size() != 1 || roles.kept.size() > (roles.columns() ? 1 : 0)) return {"direct"};
+    if (target.threads > 1 && plan.bytes_read >= parallel_bytes) return {"split", "direct"};
+    return {"direct", "split"};
+  }
+  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override { author_broadcast_grad(frame, strategy, target); }
   void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const override { schedule_broadcast_grad(s, plan, target); }
 
   Error explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const override {

@@ -15,7 +15,7 @@ struct ReduceRoles {
   bool columns() const { return !kept.empty() && kept.back() == rank() - 1; }  // the innermost dim is kept
 };
 
-void author_broadcast_grad(KernelFrame& frame, const ir::Target& target);
+void author_broadcast_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
 void schedule_broadcast_grad(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
 
 }  // namespace gradloom

@@ -21,7 +21,8 @@ class ReduceNest {
     if (roles_.columns()) tile_ = column_tile(frame, target);
   }
 
-  void write() {
+  void write(bool split_blocks) {
+    if (split_blocks) return split();
     const int loops = roles_.kept.size() - (roles_.columns() && !roles_.reduced.empty() ? 1 : 0);
     Index extents;
     for (int i = 0; i < loops; ++i) extents.push_back(y_->dims[roles_.kept[i]]);
@@ -88,7 +89,14 @@ class ReduceNest {
   void one_row(Expr columns) {
     width_ = columns;
     const ir::Buffer acc = b_.alloc("acc", sum_, {roles_.columns() ? tile_ : 1});
-    total(0, acc, {});
+    if (sums_) {
+      each_column("zero", [&](Expr c) { b_.store(acc, {c}, zero()); });
+      b_.loop("add", 0, blocks_, [&](Expr k) {
+        each_column("column", [&](Expr c) { b_.accumulate(acc, {c}, ir::load(sums_, {k, roles_.columns() ? first_ + c : c})); });
+      });
+    } else {
+      total(0, acc, {});
+    }
     each_column("store", [&](Expr c) { store(first_ ? first_ + c : c, ir::load(acc, {c})); });
   }
 
@@ -111,10 +119,11 @@ class ReduceNest {
     const Expr n = y_->dims[roles_.reduced[j]];
     const bool last = j + 1 == roles_.reduced.size();
     const std::string number = std::to_string(j);
-    if (last && !roles_.columns()) return blocks_of_256(out, place(0), n);
+    const auto add = [&](const Expr& c, const Expr& sum) { b_.accumulate(out, place(c), sum); };
+    if (last && !roles_.columns()) return blocks_of_256(n, [&](const Expr&, const Expr& sum) { add(0, sum); });
     const auto block = [&](Expr first, Expr extent) {
       if (last)
-        rows(j, out, place, first, extent);
+        rows(j, first, extent, add);
       else
         totals(j, out, place, first, extent);
     };
@@ -124,8 +133,11 @@ class ReduceNest {
     b_.if_then(rest > 0, [&] { block(n - rest, rest); });
   }
 
-  // out += the tree over up to 16 rows of dY, from `first`; all 16 when `extent` is absent.
-  void rows(int j, const ir::Buffer& out, const std::function<Index(Expr)>& place, Expr first, Expr extent) {
+  // What to do with a block's sum; the first argument is the column, or the block's number where the innermost dim is reduced.
+  using Put = std::function<void(const Expr&, const Expr& sum)>;
+
+  // The tree over up to 16 rows of dY, from `first`; all 16 when `extent` is absent.
+  void rows(int j, Expr first, Expr extent, const Put& put) {
     each_column("column", [&](Expr c) {
       std::vector<Expr> p;
       if (!extent) prefetch_block(j, first + partials, c);
@@ -134,7 +146,7 @@ class ReduceNest {
         Expr value = extent ? ir::load(y_, at_y_, extent > l, ir::zero({y_->dtype, 1})) : element();
         p.push_back(zero() + ir::cast(sum_, value));
       }
-      b_.accumulate(out, place(c), tree(std::move(p)));
+      put(c, tree(std::move(p)));
     });
   }
 
@@ -168,13 +180,13 @@ class ReduceNest {
   }
 
   // The innermost dim of dY: 16 partials side by side.
-  void blocks_of_256(const ir::Buffer& out, const Index& place, Expr n) {
+  void blocks_of_256(Expr n, const Put& put) {
     const int d = roles_.rank() - 1;
     const ir::Buffer p = b_.alloc("p", sum_, {partials}, {}, ir::Space::registers);
     const auto lanes = [&](const std::string& name, int64_t count, const std::function<void(Expr)>& body) { b_.loop(name, 0, count, body); };
-    const auto finish = [&] {
+    const auto finish = [&](const Expr& block) {
       for (int64_t h = partials / 2; h > 0; h /= 2) lanes("half" + std::to_string(h), h, [&](Expr l) { b_.accumulate(p, {l}, ir::load(p, {l + h})); });
-      b_.accumulate(out, place, ir::load(p, {0}));
+      put(block, ir::load(p, {0}));
     };
     const auto clear = [&] { lanes("lane", partials, [&](Expr l) { b_.store(p, {l}, zero()); }); };
     b_.loop("block", 0, ir::floor_div(n, block_elements), [&](Expr k) {
@@ -185,7 +197,7 @@ class ReduceNest {
           b_.accumulate(p, {l}, ir::cast(sum_, element()));
         });
       });
-      finish();
+      finish(k);
     });
     if (ir::as_int(n) && *ir::as_int(n) % block_elements == 0) return;
     const Expr rest = ir::floor_mod(n, block_elements), first = n - rest;
@@ -203,8 +215,35 @@ class ReduceNest {
         at_y_[d] = whole + l;
         b_.accumulate(p, {l}, ir::cast(sum_, ir::load(y_, at_y_, whole + l < n, ir::zero({y_->dtype, 1}))));
       });
-      finish();
+      finish(ir::floor_div(n, block_elements));
     });
+  }
+
+  // The same sums with every block's kept until all are there: blocks can be summed by any thread, and are added in order after.
+  void split() {
+    const bool columns = roles_.columns();
+    const Expr n = y_->dims[roles_.reduced[0]];
+    const int64_t block = columns ? partials : block_elements;
+    const Expr blocks = ir::floor_div(n + (block - 1), Expr(block));
+    const ir::Buffer sums = b_.alloc("sums", sum_, {blocks, columns ? y_->dims.back() : Expr(1)});
+    if (columns) {
+      first_ = Expr(0);
+      width_ = y_->dims.back();
+      const auto keep = [&](const Expr& k) { return [this, &sums, k](const Expr& c, const Expr& sum) { b_.store(sums, {k, c}, sum); }; };
+      b_.loop("block", 0, ir::floor_div(n, partials), [&](Expr k) { rows(0, k * partials, {}, keep(k)); });
+      const Expr rest = ir::floor_mod(n, partials);
+      if (!ir::as_int(n) || *ir::as_int(n) % partials != 0)
+        b_.if_then(rest > 0, [&] { rows(0, n - rest, rest, keep(blocks - 1)); });
+      tile_ = 64;
+    } else {
+      blocks_of_256(n, [&](const Expr& k, const Expr& sum) { b_.store(sums, {k, 0}, sum); });
+    }
+    sums_ = sums;
+    blocks_ = blocks;
+    if (columns)
+      column_tiles();
+    else
+      one_row(1);
   }
 
   const ReduceRoles roles_;
@@ -212,12 +251,14 @@ class ReduceNest {
   const ir::Buffer y_, x_;
   const DType sum_;
   int64_t tile_ = 1;
+  ir::Buffer sums_;  // strategy "split": every block's sum, once they are there
+  Expr blocks_;
   Expr first_, width_;  // the current tile's first column and its number of columns
   Index at_x_, at_y_;   // the current indices; kept dims first, reduced ones as the loops go
 };
 
 }  // namespace
 
-void author_broadcast_grad(KernelFrame& frame, const ir::Target& target) { ReduceNest(frame, target).write(); }
+void author_broadcast_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target) { ReduceNest(frame, target).write(strategy == "split"); }
 
 }  // namespace gradloom

@@ -9,6 +9,11 @@ using Loop = ir::Schedule::Loop;
 
 // One kept loop (the first with enough tasks, else the longest), or the tiles of columns.
 void share(ir::Schedule& s, const Plan& plan, const ReduceRoles& roles, const ir::Target& target) {
+  if (!s.loops("add").empty()) {  // strategy "split"
+    s.parallel(s.loop("block"));
+    for (const Loop tile : s.loops("tile")) s.parallel(tile);
+    return;
+  }
   const View& dy = plan.views[0];
   const std::vector<Loop> tiles = s.loops("tile");
   int best = -1;
