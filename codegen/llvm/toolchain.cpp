@@ -1,6 +1,5 @@
 #include "codegen/llvm/toolchain.h"
 
-#include <llvm/IR/LegacyPassManager.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/TargetSelect.h>
@@ -85,6 +84,8 @@ Toolchain::Toolchain(const Isa& isa) {
   passes_.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*UseMemorySSA=*/true));
   passes_.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
   passes_.addPass(llvm::SimplifyCFGPass());
+
+  add_code_generator(generator_, *machine_, stream_, llvm::CodeGenFileType::ObjectFile);
 }
 
 void Toolchain::optimize(llvm::Module& module) {
@@ -97,19 +98,16 @@ void Toolchain::optimize(llvm::Module& module) {
 }
 
 void Toolchain::object(llvm::Module& module, llvm::SmallVectorImpl<char>& out) {
-  llvm::raw_svector_ostream stream(out);
-  llvm::legacy::PassManager manager;
-  llvm::MCContext* context = nullptr;
-  if (machine_->addPassesToEmitMC(manager, context, stream, /*DisableVerify=*/true)) throw Error(ErrorCode::compile_failed, "llvm: the target emits no object code");
-  manager.run(module);
+  object_.clear();
+  generator_.run(module);
+  out.assign(object_.begin(), object_.end());
 }
 
 std::string Toolchain::assembly(llvm::Module& module) {
   llvm::SmallString<4096> text;
   llvm::raw_svector_ostream stream(text);
   llvm::legacy::PassManager manager;
-  if (machine_->addPassesToEmitFile(manager, stream, nullptr, llvm::CodeGenFileType::AssemblyFile, /*DisableVerify=*/true))
-    throw Error(ErrorCode::compile_failed, "llvm: the target emits no assembly");
+  add_code_generator(manager, *machine_, stream, llvm::CodeGenFileType::AssemblyFile);
   manager.run(module);
   return text.str().str();
 }

@@ -1,7 +1,9 @@
 #pragma once
 // LLVM's optimiser and code generator, kept per thread and ISA: building their pass lists costs more than a small kernel. Private to this folder.
+#include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
 #include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
 
 #include "codegen/llvm/compiler.h"
@@ -28,7 +30,14 @@ class Toolchain {
   llvm::CGSCCAnalysisManager calls_;
   llvm::ModuleAnalysisManager modules_;
   llvm::FunctionPassManager passes_;
+  // The code generator's passes serve one module after another; they write to `object_`.
+  llvm::SmallVector<char, 0> object_;
+  llvm::raw_svector_ostream stream_{object_};
+  llvm::legacy::PassManager generator_;
 };
+
+// Adds instruction selection to machine code or its text.
+void add_code_generator(llvm::legacy::PassManager& manager, llvm::TargetMachine& machine, llvm::raw_pwrite_stream& out, llvm::CodeGenFileType type);
 
 // Runs `body`, turning LLVM's fatal errors and bad_alloc within it into Error(compile_failed).
 void guarded(const std::function<void()>& body);
