@@ -9,6 +9,7 @@
 
 #include "cli/bench_measure.h"
 #include "cli/text.h"
+#include "runtime/build.h"
 
 namespace gradloom::cli {
 namespace {
@@ -82,7 +83,12 @@ int bench_compile(Runtime& runtime, bool json) {
 
 Dispatch dispatch(Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs, const Attributes& attributes, int batches) {
   constexpr int batch = 200;
-  std::vector<Tensor> outputs = runtime.run(op, inputs, attributes).value();
+  // A handle's outputs have their full capacity.
+  const Op& found = *find_op(op);
+  const Operands operands(found.schema(), inputs);
+  const Plan plan = found.check(operands.request(attributes));
+  std::vector<Tensor> outputs;
+  for (size_t o = 0; o < found.schema().outputs.size(); ++o) outputs.push_back(Tensor::empty(plan.outputs[o].dtype, plan.outputs[o].dims));
   const Executable handle = runtime.compile(op, inputs, attributes).value();
   std::vector<double> run, call;
   for (int i = 0; i < batches; ++i) {
