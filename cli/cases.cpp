@@ -22,6 +22,18 @@ const Json& member(const Json& object, const char* name) {
   return *found;
 }
 
+// Other values than lists iterate too: an object over its members, a number over itself.
+const Json& list(const Json& object, const char* name) {
+  const Json& json = member(object, name);
+  if (!json.is_array()) refuse(fmt::format("\"{}\" is of type {}, expected a list", name, json.type_name()));
+  return json;
+}
+
+// Json stores integers up to 2^64 - 1; get would wrap those beyond i64.
+bool fits_i64(const Json& value) {
+  return value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+}
+
 void put_bits(void* data, DType dtype, int64_t position, uint64_t bits) {
   const int bytes = size_of(dtype);  // little endian: the low bytes are the value
   std::memcpy(static_cast<char*>(data) + position * bytes, &bits, bytes);
@@ -36,9 +48,12 @@ uint64_t bits_of(const Json& value, DType dtype) {
     refuse(fmt::format("a value of a {} tensor is {}, expected a number, \"nan\", \"inf\" or \"-inf\"", onnx_name(dtype), value.dump()));
   }
   if (dtype == DType::boolean && value.is_boolean()) return value.get<bool>() ? 1 : 0;
-  if (value.is_number_unsigned()) return ir::bits_from_int(dtype, static_cast<int64_t>(value.get<uint64_t>()));
-  if (value.is_number_integer()) return ir::bits_from_int(dtype, value.get<int64_t>());
-  refuse(fmt::format("a value of a {} tensor is {}, expected {}", onnx_name(dtype), value.dump(), dtype == DType::boolean ? "true or false" : "an integer"));
+  if (dtype == DType::u64 && value.is_number_unsigned()) return value.get<uint64_t>();
+  if (fits_i64(value) && dtype != DType::u64) {
+    const uint64_t bits = ir::bits_from_int(dtype, value.get<int64_t>());
+    if (ir::int_from_bits(dtype, bits) == value.get<int64_t>()) return bits;
+  }
+  refuse(fmt::format("a value of a {} tensor is {}, expected {}", onnx_name(dtype), value.dump(), dtype == DType::boolean ? "true or false" : "an integer of that type"));
 }
 
 // A tensor's "shape" may be anything a call may be refused for, so what cannot be held is an error here and not of the op.
@@ -49,15 +64,15 @@ Tensor read_tensor(const Json& json) {
   const auto dtype = dtype_from_string(name);
   if (!dtype) refuse(fmt::format("dtype \"{}\" is none of float32, float64, float16, bfloat16, int8 to uint64, bool", name));
   Dims dims;
-  for (const Json& dim : member(json, "shape")) {
-    if (!dim.is_number_integer() || dim.get<int64_t>() < 0) refuse(fmt::format("a dim is {}, expected an integer from 0", dim.dump()));
+  for (const Json& dim : list(json, "shape")) {
+    if (!fits_i64(dim) || dim.get<int64_t>() < 0) refuse(fmt::format("a dim is {}, expected an integer from 0", dim.dump()));
     dims.push_back(dim.get<int64_t>());
   }
   const int64_t count = element_count(dims, size_of(*dtype));
   const bool tiled = json.contains("tile");
-  const Json& values = member(json, tiled ? "tile" : "data");
+  const Json& values = list(json, tiled ? "tile" : "data");
   const int64_t given = static_cast<int64_t>(values.size());
-  if (!values.is_array() || (tiled ? given == 0 && count > 0 : given != count))
+  if (tiled ? given == 0 && count > 0 : given != count)
     refuse(fmt::format("a tensor of shape {} has {} values, expected {}", to_string(dims), given, tiled ? "at least one" : std::to_string(count)));
   Tensor tensor = Tensor::empty(*dtype, dims);
   for (int64_t i = 0; i < count; ++i) put_bits(tensor.data(), *dtype, i, bits_of(values[tiled ? i % given : i], *dtype));
@@ -65,16 +80,16 @@ Tensor read_tensor(const Json& json) {
 }
 
 Attribute read_attribute(const Json& json) {
-  if (json.is_number_integer()) return json.get<int64_t>();
-  if (json.is_number()) return json.get<double>();
+  if (fits_i64(json)) return json.get<int64_t>();
+  if (json.is_number_float()) return json.get<double>();
   if (json.is_string()) return json.get<std::string>();
   if (json.is_array()) {
     const auto all = [&](auto is) { return std::all_of(json.begin(), json.end(), is); };
-    if (all([](const Json& v) { return v.is_number_integer(); })) return json.get<std::vector<int64_t>>();
-    if (all([](const Json& v) { return v.is_number(); })) return json.get<std::vector<double>>();
+    if (all(fits_i64)) return json.get<std::vector<int64_t>>();
+    if (all([](const Json& v) { return v.is_number_float() || fits_i64(v); })) return json.get<std::vector<double>>();
     if (all([](const Json& v) { return v.is_string(); })) return json.get<std::vector<std::string>>();
   }
-  refuse(fmt::format("an attribute is {}, expected a number, a string, or a list of one of them", json.dump()));
+  refuse(fmt::format("an attribute is {}, expected a number (integers within 64 bits), a string, or a list of one of them", json.dump()));
 }
 
 ErrorCode read_error(const std::string& name) {
@@ -91,14 +106,15 @@ Case parse_case(const Json& json) {
   c.op = member(json, "op").get<std::string>();
   c.source = json.value("source", "");
   const Json attributes = json.value("attributes", Json::object());
+  if (!attributes.is_object() && !attributes.is_null()) refuse(fmt::format("\"attributes\" is of type {}, expected an object", attributes.type_name()));
   for (const auto& [name, value] : attributes.items())
     if (!value.is_null()) c.attributes[name] = read_attribute(value);  // null: the attribute is absent
-  for (const Json& tensor : member(json, "inputs")) c.inputs.push_back(read_tensor(tensor));
+  for (const Json& tensor : list(json, "inputs")) c.inputs.push_back(read_tensor(tensor));
   if (json.contains("error")) {
     c.error = read_error(json["error"].get<std::string>());
     return c;
   }
-  for (const Json& tensor : member(json, "outputs")) c.outputs.push_back(read_tensor(tensor));
+  for (const Json& tensor : list(json, "outputs")) c.outputs.push_back(read_tensor(tensor));
   const Json& tolerance = member(json, "tolerance");
   c.rtol = member(tolerance, "rtol").get<double>();
   c.atol = member(tolerance, "atol").get<double>();
@@ -111,6 +127,13 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// Copying and printing a Json recurse. No case nests deeper than its tensors' data; throws for what would run out of stack.
+bool shallow(int depth, Json::parse_event_t, Json&) {
+  constexpr int deepest = 16;
+  if (depth > deepest) refuse(fmt::format("lists and objects nest deeper than {}, expected a case", deepest));
+  return true;
+}
+
 }  // namespace
 
 bool Case::exact_on(std::string_view target) const { return std::find(exact.begin(), exact.end(), target) != exact.end(); }
@@ -119,9 +142,11 @@ Case read_case(const std::filesystem::path& file) {
   std::ifstream in(file);
   if (!in) refuse(fmt::format("{}: cannot be read, expected a case file (.json)", file.string()));
   try {
-    return parse_case(Json::parse(in));
+    return parse_case(Json::parse(in, shallow));
   } catch (const Error& error) {
     refuse(fmt::format("{}: {}", file.string(), one_line(error.what())));
+  } catch (const std::ios_base::failure&) {  // a folder, a failing device
+    refuse(fmt::format("{}: cannot be read, expected a case file (.json)", file.string()));
   } catch (const Json::exception& error) {
     refuse(fmt::format("{}: expected a case in JSON: {}", file.string(), one_line(error.what())));
   }
@@ -132,7 +157,9 @@ std::vector<std::filesystem::path> find_cases(const std::vector<std::string>& pa
   for (const std::string& path : paths) {
     std::error_code code;
     if (std::filesystem::is_directory(path, code)) {
-      for (const auto& entry : std::filesystem::directory_iterator(path))
+      const std::filesystem::directory_iterator entries(path, code);
+      if (code) refuse(fmt::format("{}: cannot be read, expected a folder of case files", path));
+      for (const auto& entry : entries)
         if (entry.path().extension() == ".json") files.push_back(entry.path());
     } else if (std::filesystem::exists(path, code)) {
       files.push_back(path);

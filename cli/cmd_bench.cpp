@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -91,6 +92,7 @@ int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
 }
 
 int bench(const BenchOptions& options) {
+  if (std::isnan(options.seconds)) throw UsageError("bench: --seconds is nan, expected 0.01 to 600");  // which is in every range to the parser
   const auto named = [&](const char* name) { return std::find(options.cases.begin(), options.cases.end(), name) != options.cases.end(); };
   for (const char* mode : {"compile", "dispatch", "roof"})
     if (named(mode) && options.cases.size() > 1) throw UsageError(fmt::format("bench: {} stands alone, expected no other case beside it", mode));

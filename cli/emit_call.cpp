@@ -53,13 +53,15 @@ DType dtype_option(const char* option, const std::string& text) {
 // How many elements the slice takes along an axis of `extent`: the rules of ONNX's Slice.
 int64_t slice_count(int64_t start, int64_t end, int64_t step, int64_t extent) {
   if (step == 0) throw UsageError("emit: --steps has a 0, expected any other integers");
+  if (extent == 0) return 0;
   if (end == std::numeric_limits<int32_t>::max()) end = std::numeric_limits<int64_t>::max();
   if (start < 0) start += extent;
   if (end < 0 && end >= -extent) end += extent;
   start = std::clamp<int64_t>(start, 0, step > 0 ? extent : extent - 1);
   end = end == std::numeric_limits<int64_t>::max() && step < 0 ? -1 : std::clamp<int64_t>(end, step > 0 ? 0 : -1, extent);
-  const int64_t span = step > 0 ? end - start : start - end, stride = std::abs(step);
-  return std::max<int64_t>(0, (span + stride - 1) / stride);
+  const int64_t span = step > 0 ? end - start : start - end;
+  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : -static_cast<uint64_t>(step);  // up to 2^63
+  return span <= 0 ? 0 : static_cast<int64_t>((static_cast<uint64_t>(span) - 1) / stride) + 1;
 }
 
 void slice_inputs(const EmitShapes& shapes, const std::vector<int64_t>& shape, DType dtype, std::vector<Tensor>& inputs) {
@@ -107,6 +109,8 @@ cases::Case emit_call(const EmitShapes& shapes) {
   const DType dtype = dtype_option("dtype", shapes.dtype), index_dtype = dtype_option("indices-dtype", shapes.indices_dtype);
   for (const int64_t extent : shape)
     if (extent < 0) throw UsageError(fmt::format("emit: --shape has {}, expected dims from 0", extent));
+  for (const int64_t extent : indices)
+    if (extent < 0) throw UsageError(fmt::format("emit: --indices-shape has {}, expected dims from 0", extent));
   if (shapes.op == "GatherElementsGrad") {
     c.attributes["axis"] = shapes.axis;
     c.inputs = {Tensor::empty(dtype, Dims(indices)), ints(shape), Tensor::empty(index_dtype, Dims(indices))};

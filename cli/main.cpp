@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   cli::add_bench(app, status);
   try {
     app.parse(argc, argv);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) return fail(cli::exit_failure, "the output cannot be written, expected an open stdout with room");
     return status;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version

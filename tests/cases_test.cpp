@@ -79,6 +79,34 @@ TEST_F(CaseFile, RefusesWhatIsNoCase) {
   EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[],"error":"bad"})").find("none of the error codes"), std::string::npos);
 }
 
+TEST_F(CaseFile, IntegersThatDoNotFitAreRefusedAndNotWrapped) {
+  const auto with = [&](const std::string& dtype, const std::string& value) {
+    return refusal(R"({"name":"a","op":"b","inputs":[{"dtype":")" + dtype + R"(","shape":[1],"data":[)" + value + R"(]}],"error":"internal"})");
+  };
+  for (const auto& [dtype, value] : std::vector<std::pair<std::string, std::string>>{
+           {"int64", "9223372036854775808"}, {"int32", "4294967297"}, {"int8", "128"}, {"uint8", "-1"}, {"uint64", "-1"}, {"bool", "2"}})
+    EXPECT_NE(with(dtype, value).find(value), std::string::npos) << dtype << ": " << with(dtype, value);
+  for (const auto& [dtype, value] : std::vector<std::pair<std::string, std::string>>{
+           {"int64", "-9223372036854775808"}, {"uint64", "18446744073709551615"}, {"int8", "-128"}, {"uint32", "4294967295"}, {"bool", "1"}})
+    EXPECT_EQ(with(dtype, value), "no error") << dtype << " " << value;
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","attributes":{"axis":18446744073709551615},"inputs":[],"error":"internal"})").find("64 bits"), std::string::npos);
+}
+
+TEST_F(CaseFile, ListsAreLists) {
+  const std::string tail = R"("error":"internal"})";
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":{"x":null},)" + tail).find("expected a list"), std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":{"x":1},"data":[1]}],)" + tail).find("expected a list"), std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","attributes":[1],"inputs":[],)" + tail).find("expected an object"), std::string::npos);
+}
+
+TEST_F(CaseFile, DeepNestingIsRefusedBeforeItRunsOutOfStack) {
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']'), tail = R"("error":"internal"})";
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","attributes":{"axis":)" + deep + R"(},"inputs":[],)" + tail).find("deeper"), std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":[)" + deep + R"(],"data":[]}],)" + tail).find("deeper"), std::string::npos);
+}
+
+TEST_F(CaseFile, AFolderIsRefused) { EXPECT_THROW(cases::read_case(testing::TempDir()), Error); }
+
 TEST(FindCases, RefusesAPathThatIsNotThere) { EXPECT_THROW(cases::find_cases({"/no/such/folder"}), Error); }
 
 TEST(Difference, NamesTheFirstPosition) {
