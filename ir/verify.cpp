@@ -32,12 +32,6 @@ namespace {
 
 constexpr int max_lanes = 4096, max_copies = 64;
 
-bool constant_index(const Expr& e) {
-  if (const Ramp* r = e.as<Ramp>()) return as_int(r->base) && as_int(r->stride);
-  if (const Broadcast* b = e.as<Broadcast>()) return as_int(b->value).has_value();
-  return as_int(e).has_value();
-}
-
 // Whether every lane of an integer is nonzero. A select may hold a divisor that is proved only where it is chosen.
 bool nonzero(const Expr& e, const Ranges& scope) {
   if (const Const* c = e.as<Const>()) return c->bits != 0;
@@ -335,5 +329,11 @@ const char* to_string(Stage stage) {
 }
 
 void verify(const Kernel& kernel, Stage stage) { Verifier(kernel, stage).run(); }
+
+bool constant_index(const Expr& e) {
+  if (const Ramp* r = e.as<Ramp>()) return as_int(r->base) && as_int(r->stride);
+  if (const Broadcast* b = e.as<Broadcast>()) return as_int(b->value).has_value();
+  return as_int(e).has_value();
+}
 
 }  // namespace gradloom::ir

@@ -13,4 +13,7 @@ const char* to_string(Stage stage);
 
 void verify(const Kernel& kernel, Stage stage);
 
+// What a lowered kernel may index a register buffer by: a constant, or a broadcast or ramp of constants.
+bool constant_index(const Expr& e);
+
 }  // namespace gradloom::ir

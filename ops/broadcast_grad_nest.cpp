@@ -121,16 +121,15 @@ class ReduceNest {
     const std::string number = std::to_string(j);
     const auto add = [&](const Expr& c, const Expr& sum) { b_.accumulate(out, place(c), sum); };
     if (last && !roles_.columns()) return blocks_of_256(n, [&](const Expr&, const Expr& sum) { add(0, sum); });
-    const auto block = [&](Expr first, Expr extent) {
-      if (last)
-        rows(j, first, extent, add);
-      else
-        totals(j, out, place, first, extent);
-    };
-    b_.loop("block" + number, 0, ir::floor_div(n, partials), [&](Expr k) { block(k * partials, {}); });
+    if (!last) {  // one copy of what is inside: a second for the rest would double the text with every reduced dim
+      const Expr blocks = ir::floor_div(n + (partials - 1), partials);
+      b_.loop("block" + number, 0, blocks, [&](Expr k) { totals(j, out, place, k * partials, ir::min(Expr(partials), n - k * partials)); });
+      return;
+    }
+    b_.loop("block" + number, 0, ir::floor_div(n, partials), [&](Expr k) { rows(j, k * partials, {}, add); });
     if (ir::as_int(n) && *ir::as_int(n) % partials == 0) return;
     const Expr rest = ir::floor_mod(n, partials);
-    b_.if_then(rest > 0, [&] { block(n - rest, rest); });
+    b_.if_then(rest > 0, [&] { rows(j, n - rest, rest, add); });
   }
 
   // What to do with a block's sum; the first argument is the column, or the block's number where the innermost dim is reduced.
@@ -163,15 +162,14 @@ class ReduceNest {
     at_y_[roles_.rank() - 1] = first_ + c;
   }
 
-  // out += the tree over up to 16 totals of the next reduced dim.
+  // out += the tree over up to 16 totals of the next reduced dim: `extent` of them.
   void totals(int j, const ir::Buffer& out, const std::function<Index(Expr)>& place, Expr first, Expr extent) {
     const ir::Buffer inner = b_.alloc("inner" + std::to_string(j), sum_, {partials, roles_.columns() ? tile_ : 1});
-    b_.loop("l" + std::to_string(j), 0, extent ? extent : Expr(partials), [&](Expr l) {
+    b_.loop("l" + std::to_string(j), 0, extent, [&](Expr l) {
       at_y_[roles_.reduced[j]] = first + l;
       total(j + 1, inner, {l});
     });
-    if (extent)
-      b_.loop("missing" + std::to_string(j), extent, Expr(partials) - extent, [&](Expr l) { each_column("zero", [&](Expr c) { b_.store(inner, {l, c}, zero()); }); });
+    b_.loop("missing" + std::to_string(j), extent, Expr(partials) - extent, [&](Expr l) { each_column("zero", [&](Expr c) { b_.store(inner, {l, c}, zero()); }); });
     each_column("column", [&](Expr c) {
       std::vector<Expr> p;
       for (int64_t l = 0; l < partials; ++l) p.push_back(ir::load(inner, {l, c}));

@@ -50,7 +50,7 @@ void schedule_gather_direct(ir::Schedule& schedule, const Plan& plan, const ir::
   for (int d = 0; d < dx.dims.size(); ++d) {
     if (d == roles.axis()) continue;
     if (best < 0 || dx.dims[d] > dx.dims[best]) best = d;
-    if (dx.dims[d] >= 4 * target.threads) break;
+    if (dx.dims[d] >= int64_t{4} * target.threads) break;
   }
   if (best >= 0) schedule.parallel(schedule.loop(best < roles.outer ? "p" + std::to_string(best) : "q" + std::to_string(best - roles.outer - 1)));
 }

@@ -85,7 +85,7 @@ void schedule_strip(ir::Schedule& schedule, const Sizes& s, const ir::Target& ta
   const auto [strips, column, tail] = schedule.split(columns, std::min(strip_width(s, target), extent));
   schedule_columns(schedule, column, s, target);
   if (tail != 0 && ir::as_int(schedule.get(tail).extent)) schedule_columns(schedule, tail, s, target);
-  if (s.traffic >= small_bytes) schedule.parallel(s.outer >= 4 * target.threads ? schedule.loop("p0") : strips);
+  if (s.traffic >= small_bytes) schedule.parallel(s.outer >= int64_t{4} * target.threads ? schedule.loop("p0") : strips);
   stream(schedule, s, target);
 }
 

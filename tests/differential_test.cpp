@@ -153,6 +153,7 @@ std::vector<Call> broadcast_calls() {
     add("all", dtype, {5, 7, 67}, {});
     add("mixed", dtype, {5, 6, 7, 8}, {5, 1, 7, 1});
     add("outer_inner", dtype, {20, 6, 33}, {1, 6, 1});
+    if (dtype == DType::f32) add("many_groups", dtype, Dims(std::vector<int64_t>(12, 2)), {1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2});
   }
   for (int64_t n : {1, 15, 16, 17, 255, 256, 257, 600}) {
     add("contiguous" + std::to_string(n), DType::f32, {3, n}, {3, 1});

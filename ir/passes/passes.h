@@ -16,6 +16,9 @@ Kernel vectorize(const Kernel& kernel);
 // Stores that fill interleaved places (ramps of one stride k, at base, base+1, ..., base+k-1) -> one dense store of shuffled lanes.
 Kernel coalesce_stores(const Kernel& kernel);
 
+// Register buffers with an index that is not constant -> ordinary ones. Gives: what Stage::lowered asks of register buffers.
+Kernel demote_registers(const Kernel& kernel);
+
 struct PassTime {
   std::string pass;
   double ms;

@@ -17,7 +17,8 @@ constexpr Pass passes[] = {
     {"vectorize", vectorize},              //
     {"unroll", unroll},                    //
     {"simplify", simplify},                // constant indices, ramps in normal form
-    {"coalesce_stores", coalesce_stores},  //
+    {"coalesce_stores", coalesce_stores},
+    {"demote_registers", demote_registers},
 };
 
 }  // namespace
