@@ -287,7 +287,7 @@ TEST(Lower, LeavesNoVectorOrUnrollLoopAndReportsItsPasses) {
   std::vector<std::string> dumped;
   const Kernel lowered = lower(kernel, {[&](const std::string& pass, const Kernel&) { dumped.push_back(pass); }, &times});
   verify(lowered, Stage::lowered);
-  EXPECT_EQ(dumped, (std::vector<std::string>{"simplify", "vectorize", "unroll", "simplify", "coalesce_stores"}));
+  EXPECT_EQ(dumped, (std::vector<std::string>{"simplify", "vectorize", "unroll", "simplify", "coalesce_stores", "demote_registers"}));
   EXPECT_EQ(times.size(), dumped.size());
   const std::string text = body(lowered);
   size_t shuffles = 0;

@@ -47,7 +47,7 @@ std::string parse_error(const std::string& text) {
 }
 
 const std::map<std::string, Kernel (*)(const Kernel&)> passes{
-    {"simplify", simplify}, {"unroll", unroll}, {"vectorize", vectorize}, {"coalesce_stores", coalesce_stores}, {"lower", [](const Kernel& k) {
+    {"simplify", simplify}, {"unroll", unroll}, {"vectorize", vectorize}, {"coalesce_stores", coalesce_stores}, {"demote_registers", demote_registers}, {"lower", [](const Kernel& k) {
                                                                                                                    return lower(k);
                                                                                                                  }}};
 const std::map<std::string, Stage> stages{{"authored", Stage::authored}, {"scheduled", Stage::scheduled}, {"lowered", Stage::lowered}};
