@@ -162,6 +162,7 @@ std::vector<Tensor> bench_inputs(const BenchCase& c) {
       case BenchInput::zipf:
         fill_zipf(integers, count, input.bound, random);
         break;
+      case BenchInput::given:
       case BenchInput::shape_like:
         std::copy(input.ints.begin(), input.ints.end(), integers);
         break;

@@ -9,7 +9,7 @@
 namespace gradloom::cli {
 
 struct BenchInput {
-  enum Kind : uint8_t { values, uniform, zipf, shape_like } kind;
+  enum Kind : uint8_t { values, uniform, zipf, given, shape_like } kind;
   Dims dims;
   int64_t bound = 0;          // uniform, zipf: indices in [0, bound)
   std::vector<int64_t> ints;  // shape_like

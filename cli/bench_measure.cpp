@@ -167,6 +167,7 @@ Measurement BenchOperands::measure(Runtime& runtime, ProbeTeam& team, OutputMode
   m.bytes = case_.bytes_read + case_.bytes_written;
   for (const OperandSet& set : sets)
     if (!m.wrong) m.wrong = reference_.difference(set.outputs[0]);
+  m.largest_error = reference_.largest_error(sets[0].outputs[0]);
   return m;
 }
 

@@ -20,6 +20,7 @@ struct Measurement {
   double read_ms = 0, write_ms = 0;  // the best probe's median for the compulsory bytes
   int samples = 0;
   std::optional<std::string> wrong;  // the first difference from the reference
+  double largest_error = 0;          // from the reference, relative above 1
   int64_t bytes = 0;
   double roof_ms() const { return read_ms + write_ms; }
   double gbs() const { return static_cast<double>(bytes) / median_ms * 1e-6; }
