@@ -1,5 +1,6 @@
 // The strategy "direct" of both gather gradients: the definition. One column of dX at a time, summed in index order.
 #include "ops/gather_common.h"
+#include "ops/schedule_common.h"
 
 namespace gradloom {
 namespace {
@@ -41,7 +42,7 @@ void author_gather_direct(KernelFrame& frame) {
 }
 
 void schedule_gather_direct(ir::Schedule& schedule, const Plan& plan, const ir::Target& target) {
-  if (plan.bytes_read + plan.bytes_written < (256 << 10)) return;
+  if (plan.bytes_read + plan.bytes_written < parallel_bytes) return;
   const GatherRoles roles = gather_roles(plan);
   if (roles.empty) return;
   // The first dim with enough work for every thread, else the longest.
@@ -50,7 +51,7 @@ void schedule_gather_direct(ir::Schedule& schedule, const Plan& plan, const ir::
   for (int d = 0; d < dx.dims.size(); ++d) {
     if (d == roles.axis()) continue;
     if (best < 0 || dx.dims[d] > dx.dims[best]) best = d;
-    if (dx.dims[d] >= int64_t{4} * target.threads) break;
+    if (dx.dims[d] >= wanted_tasks(target)) break;
   }
   if (best >= 0) schedule.parallel(schedule.loop(best < roles.outer ? "p" + std::to_string(best) : "q" + std::to_string(best - roles.outer - 1)));
 }

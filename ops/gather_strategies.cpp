@@ -6,6 +6,7 @@
 //   grouped    GatherGrad with an inner dim: positions sorted by row, each row summed in registers and written once
 //   partition  flat, larger than the cache: sorted into bins of neighbouring destinations first
 #include "ops/gather_common.h"
+#include "ops/schedule_common.h"
 
 namespace gradloom {
 namespace {
@@ -14,7 +15,6 @@ using Loop = ir::Schedule::Loop;
 
 constexpr int64_t rows_ahead = 8;  // of a strip: more would meet in the same sets of the L1 cache
 constexpr int64_t vectors_ahead = 16;  // of a row
-constexpr int64_t small_bytes = 256 << 10;  // below this, one thread is faster than waking a second
 
 struct Sizes {
   explicit Sizes(const Plan& plan) : roles(gather_roles(plan)) {
@@ -57,7 +57,7 @@ void schedule_row(ir::Schedule& schedule, const Sizes& s, const ir::Target& targ
     if (large(s, target))
       for (int input : {0, 1}) schedule.prefetch(vectors, schedule.kernel().buffers[input], vectors_ahead, 1);
   }
-  if (s.traffic >= small_bytes && s.roles.outer > 0) schedule.parallel(schedule.loop("p0"));
+  if (s.traffic >= parallel_bytes && s.roles.outer > 0) schedule.parallel(schedule.loop("p0"));
   stream(schedule, s, target);
 }
 
@@ -85,7 +85,7 @@ void schedule_strip(ir::Schedule& schedule, const Sizes& s, const ir::Target& ta
   const auto [strips, column, tail] = schedule.split(columns, std::min(strip_width(s, target), extent));
   schedule_columns(schedule, column, s, target);
   if (tail != 0 && ir::as_int(schedule.get(tail).extent)) schedule_columns(schedule, tail, s, target);
-  if (s.traffic >= small_bytes) schedule.parallel(s.outer >= int64_t{4} * target.threads ? schedule.loop("p0") : strips);
+  if (s.traffic >= parallel_bytes) schedule.parallel(s.outer >= wanted_tasks(target) ? schedule.loop("p0") : strips);
   stream(schedule, s, target);
 }
 
@@ -98,7 +98,7 @@ void schedule_grouped(ir::Schedule& schedule, const Sizes& s, const ir::Target& 
     while (width > lanes && width > s.inner) width /= 2;
     schedule.vectorize(schedule.loop("q0"), static_cast<int>(width));
   }
-  if (s.traffic >= small_bytes) schedule.parallel(schedule.loop("r"));
+  if (s.traffic >= parallel_bytes) schedule.parallel(schedule.loop("r"));
   stream(schedule, s, target);
 }
 
