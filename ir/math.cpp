@@ -1,7 +1,6 @@
 #include "ir/math.h"
 
 #include <cmath>
-
 #include <initializer_list>
 
 namespace gradloom::ir {
@@ -54,8 +53,9 @@ Reduced reduce(KernelBuilder& b, const Format& f, const Expr& x) {
   const Expr whole = b.let("whole", shifted - f.number(magic));
   const Expr high = fma(whole, f.pick(-0x1.62e4p-1, -0x1.62e42feep-1), x);
   const Expr r = b.let("r", fma(whole, f.pick(-0x1.7f7d1cp-20, -0x1.a39ef35793c76p-33), high));
-  const Expr q = f.wide ? horner(f, r, {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120,
-                                        1.0 / 24, 1.0 / 6, 0.5})
+  const Expr q = f.wide ? horner(f, r,
+                                 {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120,
+                                  1.0 / 24, 1.0 / 6, 0.5})
                         : horner(f, r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
   const Expr n = b.let("n", bitcast(f.bits_dtype(), shifted) - bitcast(f.bits_dtype(), f.number(magic)));
   return {n, b.let("p", fma(q, r * r, r))};
@@ -63,8 +63,9 @@ Reduced reduce(KernelBuilder& b, const Format& f, const Expr& x) {
 
 // log(1 + g) for 1 + g in [sqrt(1/2), sqrt(2)], as g minus what is returned, with s = g / (2 + g).
 Expr log_series(const Format& f, const Expr& s2) {
-  return f.wide ? horner(f, s2, {1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01, 2.222219843214978396e-01, 2.857142874366239149e-01,
-                                 3.999999999940941908e-01, 6.666666666666735130e-01})
+  return f.wide ? horner(f, s2,
+                         {1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01, 2.222219843214978396e-01, 2.857142874366239149e-01,
+                          3.999999999940941908e-01, 6.666666666666735130e-01})
                 : horner(f, s2, {0.24279078841, 0.28498786688, 0.40000972152, 0.66666662693});
 }
 

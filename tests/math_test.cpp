@@ -1,5 +1,7 @@
 // The elementary functions of ir/math.h against wider arithmetic: their bounds, limits and special values; interpreter and machine code agree.
 // GRADLOOM_EXHAUSTIVE=1 takes every float.
+#include "ir/math.h"
+
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -11,7 +13,6 @@
 #include <random>
 
 #include "ir/interpret.h"
-#include "ir/math.h"
 #include "ir/schedule.h"
 #include "runtime/runtime.h"
 
@@ -82,7 +83,8 @@ double error_in_ulp(T got, Wide want) {
   const Wide value = std::isinf(got) ? std::copysign(beyond, static_cast<Wide>(got)) : static_cast<Wide>(got);
   if (value == wanted) return 0;
   const int exponent = wanted == 0 ? std::numeric_limits<T>::min_exponent : std::max(std::ilogb(wanted) + 1, std::numeric_limits<T>::min_exponent);
-  return static_cast<double>(std::abs(value - wanted) / std::ldexp(Wide{1}, std::min(exponent, std::numeric_limits<T>::max_exponent) - std::numeric_limits<T>::digits));
+  return static_cast<double>(std::abs(value - wanted) /
+                             std::ldexp(Wide{1}, std::min(exponent, std::numeric_limits<T>::max_exponent) - std::numeric_limits<T>::digits));
 }
 
 class Math : public ::testing::TestWithParam<Function> {};
@@ -116,7 +118,8 @@ TEST_P(Math, Float32IsWithinItsBound) {
       value = std::bit_cast<float>(static_cast<uint32_t>(bits));
       bits += step;  // wraps at the end: some come twice
     }
-    measure(f, x, call(executable.value(), x), [&](float v) { return f.reference(v); }, worst);
+    measure(
+        f, x, call(executable.value(), x), [&](float v) { return f.reference(v); }, worst);
   }
   RecordProperty("ulp", std::to_string(worst.error));
   EXPECT_LE(worst.error, f.bound) << "at " << worst.at;
@@ -136,13 +139,22 @@ TEST_P(Math, Float64IsWithinItsBound) {
   for (int k = 0; k < blocks; ++k) {
     for (double& value : x) {
       switch (random() % 4) {
-        case 0: value = near(random); break;
-        case 1: value = far(random); break;
-        case 2: value = (random() % 2 ? 1 : -1) * std::exp2(exponent(random)); break;
-        default: value = std::bit_cast<double>(random()); break;
+        case 0:
+          value = near(random);
+          break;
+        case 1:
+          value = far(random);
+          break;
+        case 2:
+          value = (random() % 2 ? 1 : -1) * std::exp2(exponent(random));
+          break;
+        default:
+          value = std::bit_cast<double>(random());
+          break;
       }
     }
-    measure(f, x, call(executable.value(), x), [&](double v) { return f.wide_reference(v); }, worst);
+    measure(
+        f, x, call(executable.value(), x), [&](double v) { return f.wide_reference(v); }, worst);
   }
   RecordProperty("ulp", std::to_string(worst.error));
   EXPECT_LE(worst.error, f.bound) << "at " << worst.at;
@@ -152,7 +164,8 @@ template <class T>
 std::vector<T> hard_values() {
   using L = std::numeric_limits<T>;
   std::vector<T> x{0, L::denorm_min(), L::denorm_min() * 3, L::min(), L::min() * 3, L::epsilon(), L::max(), L::infinity(), L::quiet_NaN(), T(1)};
-  for (const double v : {0.3, 0.34657359, 0.34657360, 0.5, 0.70710678, 0.7071068, 1.4142135, 9.9, 10.1, 17.3, 18.1, 22.0, 37.5, 40.0, 87.3, 88.3, 88.722839, 88.722840, 103.9, 104.1, 709.78, 709.79, 745.1, 745.2, 1e30})
+  for (const double v : {0.3,  0.34657359, 0.34657360, 0.5,       0.70710678, 0.7071068, 1.4142135, 9.9,    10.1,   17.3,  18.1,  22.0, 37.5,
+                         40.0, 87.3,       88.3,       88.722839, 88.722840,  103.9,     104.1,     709.78, 709.79, 745.1, 745.2, 1e30})
     x.push_back(static_cast<T>(v));
   const size_t n = x.size();
   for (size_t i = 0; i < n; ++i) x.push_back(-x[i]);
