@@ -56,6 +56,7 @@ Schedule::Loop Schedule::loop(const std::string& name) const {
 }
 
 const For& Schedule::get(Loop loop) const { return *find_loop(kernel_, loop).loop; }
+Buffer Schedule::buffer(const std::string& name) const { return find_buffer(kernel_, name); }
 
 void Schedule::parallel(Loop id) {
   const Site site = find_loop(kernel_, id);

@@ -29,6 +29,7 @@ class Schedule {
   std::vector<Loop> loops() const;                  // all, in order of appearance, outer before inner
   std::vector<Loop> loops(const std::string& name) const;
   const For& get(Loop loop) const;
+  Buffer buffer(const std::string& name) const;  // a parameter or an allocated buffer, "#k" as for loops
 
   // for i in [b, b+n) -> for io in n/factor { for ii in factor } and, when factor may not divide n, a tail loop after it.
   Split split(Loop loop, int64_t factor);

@@ -25,9 +25,10 @@ class Partition {
         count_(f_.dy->dims[0]), bins_(ir::floor_div(size_ + (bin_ - 1), bin_)) {}
 
   void write() {
-    counts_ = b_.alloc("counts", DType::i64, {bins_, chunks_}, {.min = 0, .max = count_});
-    begin_ = b_.alloc("begin", DType::i64, {bins_, chunks_});
-    cursor_ = b_.alloc("cursor", DType::i64, {bins_, chunks_});
+    // A chunk's numbers lie side by side: no two threads write to one line.
+    counts_ = b_.alloc("counts", DType::i64, {chunks_, bins_}, {.min = 0, .max = count_});
+    begin_ = b_.alloc("begin", DType::i64, {chunks_, bins_});
+    cursor_ = b_.alloc("cursor", DType::i64, {chunks_, bins_});
     const Expr capacity = count_ + bins_ * (chunks_ * staged_records);
     for (int w = 0; w < (f_.sum == DType::f64 ? 2 : 1); ++w) {
       const std::string suffix = w == 0 ? "" : "_values";
@@ -58,8 +59,8 @@ class Partition {
   Expr bin_of(const Expr& j) const { return ir::floor_div(j, Expr(bin_)); }
 
   void count() {
-    b_.loop("zb", 0, bins_, [&](Expr bin) { b_.loop("zc", 0, chunks_, [&](Expr c) { b_.store(counts_, {bin, c}, Expr(0)); }); });
-    b_.loop("hc", 0, chunks_, [&](Expr c) { indices("h", c, [&](Expr, Expr j) { b_.accumulate(counts_, {bin_of(j), c}, Expr(1)); }); });
+    b_.loop("zc", 0, chunks_, [&](Expr c) { b_.loop("zb", 0, bins_, [&](Expr bin) { b_.store(counts_, {c, bin}, Expr(0)); }); });
+    b_.loop("hc", 0, chunks_, [&](Expr c) { indices("h", c, [&](Expr, Expr j) { b_.accumulate(counts_, {c, bin_of(j)}, Expr(1)); }); });
   }
 
   // Bins in order, chunks in order within a bin, each on a line of its own.
@@ -69,9 +70,9 @@ class Partition {
     b_.loop("lb", 0, bins_, [&](Expr bin) {
       b_.loop("lc", 0, chunks_, [&](Expr c) {
         const Expr start = b_.let("start", ir::load(running, {0}));
-        b_.store(begin_, {bin, c}, start);
-        b_.store(cursor_, {bin, c}, start);
-        b_.store(running, {0}, start + ir::floor_div(ir::load(counts_, {bin, c}) + (staged_records - 1), staged_records) * staged_records);
+        b_.store(begin_, {c, bin}, start);
+        b_.store(cursor_, {c, bin}, start);
+        b_.store(running, {0}, start + ir::floor_div(ir::load(counts_, {c, bin}) + (staged_records - 1), staged_records) * staged_records);
       });
     });
   }
@@ -79,15 +80,15 @@ class Partition {
   void place() {
     b_.loop("kc", 0, chunks_, [&](Expr c) {
       indices("k", c, [&](Expr k, Expr j) {
-        const Expr bin = b_.let("bin", bin_of(j)), slot = b_.let("slot", ir::load(cursor_, {bin, c}));
-        b_.store(cursor_, {bin, c}, slot + 1);
+        const Expr bin = b_.let("bin", bin_of(j)), slot = b_.let("slot", ir::load(cursor_, {c, bin}));
+        b_.store(cursor_, {c, bin}, slot + 1);
         const Expr lane = b_.let("lane", ir::floor_mod(slot, staged_records));
         const Expr value = b_.let("value", ir::cast(f_.sum, ir::load(f_.dy, {k})));
         for (const Word& word : words_) b_.store(word.staged, {c, bin, lane}, word.pack(j - bin * bin_, value));
         b_.if_then(lane == staged_records - 1, [&] { flush(c, bin, slot, staged_records, "full"); });
       });
       b_.loop("kb", 0, bins_, [&](Expr bin) {
-        const Expr end = b_.let("end", ir::load(cursor_, {bin, c}));
+        const Expr end = b_.let("end", ir::load(cursor_, {c, bin}));
         flush(c, bin, end, ir::floor_mod(end, staged_records), "rest");
       });
     });
@@ -112,8 +113,8 @@ class Partition {
     const Buffer acc = b_.alloc("acc", f_.sum, {bin_});
     b_.loop("z", 0, bin_, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); });
     b_.loop("c", 0, chunks_, [&](Expr c) {
-      const Expr from = b_.let("from", ir::load(begin_, {bin, c}));
-      b_.loop("r", from, ir::load(cursor_, {bin, c}) - from, [&](Expr r) {
+      const Expr from = b_.let("from", ir::load(begin_, {c, bin}));
+      b_.loop("r", from, ir::load(cursor_, {c, bin}) - from, [&](Expr r) {
         const Expr word = b_.let("word", ir::load(words_[0].sorted, {r}));
         if (words_.size() == 1) {
           const Expr offset = ir::cast(DType::i64, ir::binary(ir::BinaryOp::shr, word, ir::constant_int(DType::u64, 32)));

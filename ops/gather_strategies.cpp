@@ -107,7 +107,11 @@ void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target
     for (Loop loop : schedule.loops(name)) vectorize(schedule, loop, s.sum_bytes, target);
   schedule.vectorize(schedule.loop("h"), 8);
   for (const char* name : {"full0", "full1"})
-    for (Loop full : schedule.loops(name)) schedule.vectorize(full, target.lanes(8));
+    for (Loop full : schedule.loops(name)) vectorize(schedule, full, 8, target);
+  if (large(s, target)) {
+    schedule.streaming(schedule.buffer("sorted"));
+    if (s.sum_bytes == 8) schedule.streaming(schedule.buffer("sorted_values"));
+  }
   schedule.parallel(schedule.loop("b"));
   if (target.threads > 1) {
     schedule.parallel(schedule.loop("hc"));
