@@ -65,14 +65,16 @@ void schedule_row(ir::Schedule& schedule, const Sizes& s, const ir::Target& targ
 void schedule_columns(ir::Schedule& schedule, Loop column, const Sizes& s, const ir::Target& target) {
   const int lanes = std::min(8, 2 * target.lanes(s.sum_bytes));
   for (Loop part : schedule.distribute(column)) {
+    bool unrolled = true;
     if (const ir::For* inside = schedule.get(part).body.as<ir::For>()) {
       const Loop rows = inside->var.id;
       const bool scatters = inside->var.name == "k0";
       schedule.reorder(part, rows);
+      unrolled = !scatters;
       if (scatters && large(s, target))
         for (int input : {0, 1}) if (input || s.roles.varying) schedule.prefetch(rows, schedule.kernel().buffers[input], rows_ahead, 1);
     }
-    schedule.vectorize(part, lanes);
+    schedule.vectorize(part, lanes, unrolled ? 4 : 1);
   }
 }
 
