@@ -1,5 +1,7 @@
 // The strategy "grouped" of GatherGrad: a stable counting sort of the indices, then every row of dX is summed and written once, whatever the duplicates.
+#include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "ops/gather_common.h"
 
@@ -15,6 +17,12 @@ constexpr int64_t line_bytes = 64;
 DType counter_type(const Expr& limit) {
   const auto known = ir::as_int(limit);
   return known && *known < std::numeric_limits<int32_t>::max() ? DType::i32 : DType::i64;
+}
+
+// How far the reading of dY's rows is ahead of the sums: about 4 KiB, and 16 rows at most.
+int64_t rows_ahead(const GatherFrame& f) {
+  const std::optional<int64_t> row = ir::as_int(f.dy->dims.back());
+  return row ? std::clamp<int64_t>(4096 / std::max<int64_t>(*row * size_of(f.dy->dtype), 1), 1, 16) : 1;
 }
 
 }  // namespace
@@ -58,10 +66,10 @@ void author_gather_grouped(KernelFrame& frame) {
     b.loop("r", 0, rows, [&](Expr r) {
       const Expr begin = b.let("begin", position(ir::load(first, {r}))), end = b.let("end", position(ir::load(first, {r + 1})));
       if (f.roles.inner == 1) {
-        // The row after the next one in sorted order is on its way while this one is summed.
+        // A row further on in sorted order is on its way while this one is summed.
         const int64_t step = line_bytes / size_of(f.dy->dtype);
         b.if_then(begin < end, [&] {
-          const Expr next = b.let("next", position(ir::load(order, {ir::min(end + 1, count - 1)})));
+          const Expr next = b.let("next", position(ir::load(order, {ir::min(end + rows_ahead(f), count - 1)})));
           b.loop("f", 0, ir::floor_div(f.dx->dims.back() + (step - 1), step), [&](Expr line) { b.prefetch(f.dy, inner_at(p, next, {line * step}), 1); });
         });
       }
