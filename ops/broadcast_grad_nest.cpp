@@ -11,7 +11,7 @@ namespace {
 using ir::Expr;
 using Index = std::vector<Expr>;
 
-constexpr int64_t partials = 16, block_elements = 256;
+constexpr int64_t partials = 16, quarter = partials / 4, block_elements = 256;
 
 class ReduceNest {
  public:
@@ -42,7 +42,8 @@ class ReduceNest {
   // How many columns share a row of accumulators: all that stay in the L1 cache with what is read, fewer where there would be no task for every thread.
   // Long pieces of a row are read at a time, as memory is fast at that only.
   int64_t column_tile(const KernelFrame& frame, const ir::Target& target) const {
-    constexpr int64_t most = 1024, any = 256, line_bytes = 64;
+    constexpr int64_t any = 256, line_bytes = 64;
+    const int64_t most = 4096 / size_of(sum_);
     if (frame.any_shape()) return any;
     const View& x = frame.plan().views[1];
     const int64_t columns = std::max<int64_t>(x.dims.back(), 1), rows = std::max<int64_t>(element_count(x.dims) / columns, 1), line = line_bytes / size_of(x.dtype);
@@ -88,7 +89,8 @@ class ReduceNest {
   // The totals of `columns` columns of dX (1 when the innermost dim is reduced).
   void one_row(Expr columns) {
     width_ = columns;
-    const ir::Buffer acc = b_.alloc("acc", sum_, {roles_.columns() ? tile_ : 1});
+    kept_width_ = Expr(tile_);
+    const ir::Buffer acc = b_.alloc("acc", sum_, {kept_width_});
     if (sums_) {
       each_column("zero", [&](Expr c) { b_.store(acc, {c}, zero()); });
       b_.loop("add", 0, blocks_, [&](Expr k) {
@@ -135,31 +137,25 @@ class ReduceNest {
   // What to do with a block's sum; the first argument is the column, or the block's number where the innermost dim is reduced.
   using Put = std::function<void(const Expr&, const Expr& sum)>;
 
-  // The tree over up to 16 rows of dY, from `first`; all 16 when `extent` is absent.
+  // The tree over up to 16 rows of dY, from `first`; all 16 when `extent` is absent. Four rows are read side by side, those that the tree adds first: memory
+  // is at its best with a few streams, and far from it with sixteen.
   void rows(int j, Expr first, Expr extent, const Put& put) {
-    each_column("column", [&](Expr c) {
-      std::vector<Expr> p;
-      if (!extent) prefetch_block(j, first + partials, c);
-      for (int64_t l = 0; l < partials; ++l) {
-        at_y_[roles_.reduced[j]] = first + l;
-        Expr value = extent ? ir::load(y_, at_y_, extent > l, ir::zero({y_->dtype, 1})) : element();
-        p.push_back(zero() + ir::cast(sum_, value));
-      }
-      put(c, tree(std::move(p)));
+    const ir::Buffer quads = b_.alloc("quads", sum_, {quarter, kept_width_});
+    const auto add = [](Expr a, Expr b) { return std::move(a) + std::move(b); };
+    b_.loop("quad", 0, quarter, [&](Expr q) {
+      each_column("element", [&](Expr c) {
+        const auto row = [&](int64_t l) {
+          at_y_[roles_.reduced[j]] = first + (q + l);
+          const Expr value = extent ? ir::load(y_, at_y_, extent > q + l, ir::zero({y_->dtype, 1})) : element();
+          return zero() + ir::cast(sum_, value);
+        };
+        b_.store(quads, {q, c}, add(add(row(0), row(8)), add(row(4), row(12))));
+      });
     });
-  }
-
-  // The next block is on its way while this one is summed: in the order of memory, where sixteen rows side by side would be sixteen streams. Each line's
-  // worth of columns asks for as many lines of the next block.
-  void prefetch_block(int j, const Expr& first_row, const Expr& c) {
-    const int64_t line = 64 / size_of(y_->dtype), lines = std::max<int64_t>(tile_ / line, 1);
-    for (int64_t t = 0; t < partials; ++t) {
-      const Expr at = ir::floor_div(c, Expr(line)) * partials + t;
-      at_y_[roles_.reduced[j]] = first_row + ir::floor_div(at, Expr(lines));
-      at_y_[roles_.rank() - 1] = first_ + ir::floor_mod(at, Expr(lines)) * line;
-      b_.prefetch(y_, at_y_, 2);
-    }
-    at_y_[roles_.rank() - 1] = first_ + c;
+    each_column("column", [&](Expr c) {
+      const auto sum = [&](int64_t q) { return ir::load(quads, {Expr(q), c}); };
+      put(c, add(add(sum(0), sum(2)), add(sum(1), sum(3))));
+    });
   }
 
   // out += the tree over up to 16 totals of the next reduced dim: `extent` of them.
@@ -226,7 +222,7 @@ class ReduceNest {
     const ir::Buffer sums = b_.alloc("sums", sum_, {blocks, columns ? y_->dims.back() : Expr(1)});
     if (columns) {
       first_ = Expr(0);
-      width_ = y_->dims.back();
+      width_ = kept_width_ = y_->dims.back();
       const auto keep = [&](const Expr& k) { return [this, &sums, k](const Expr& c, const Expr& sum) { b_.store(sums, {k, c}, sum); }; };
       b_.loop("block", 0, ir::floor_div(n, partials), [&](Expr k) { rows(0, k * partials, {}, keep(k)); });
       const Expr rest = ir::floor_mod(n, partials);
@@ -252,6 +248,7 @@ class ReduceNest {
   ir::Buffer sums_;  // strategy "split": every block's sum, once they are there
   Expr blocks_;
   Expr first_, width_;  // the current tile's first column and its number of columns
+  Expr kept_width_;     // the columns that buffers have room for
   Index at_x_, at_y_;   // the current indices; kept dims first, reduced ones as the loops go
 };
 

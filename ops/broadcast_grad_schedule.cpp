@@ -8,7 +8,7 @@ namespace {
 using Loop = ir::Schedule::Loop;
 
 // One kept loop (the first with enough tasks, else the longest), or the tiles of columns.
-void share(ir::Schedule& s, const Plan& plan, const ReduceRoles& roles, const ir::Target& target) {
+void share(ir::Schedule& s, const std::vector<Loop>& kept, const Plan& plan, const ReduceRoles& roles, const ir::Target& target) {
   if (!s.loops("add").empty()) {  // strategy "split"
     s.parallel(s.loop("block"));
     for (const Loop tile : s.loops("tile")) s.parallel(tile);
@@ -16,19 +16,27 @@ void share(ir::Schedule& s, const Plan& plan, const ReduceRoles& roles, const ir
   }
   const View& dy = plan.views[0];
   const std::vector<Loop> tiles = s.loops("tile");
-  int best = -1;
+  std::optional<Loop> best;
   int64_t most = 1;
-  for (int i = 0;; ++i) {
-    if (s.loops("p" + std::to_string(i)).empty()) break;
+  for (size_t i = 0; i < kept.size(); ++i) {
     const int64_t extent = dy.dims[roles.kept[i]];
-    if (extent > most) best = i, most = extent;
+    if (extent > most) best = kept[i], most = extent;
     if (extent >= wanted_tasks(target)) break;
   }
   if (most < wanted_tasks(target) && !tiles.empty()) {
     const std::optional<int64_t> extent = ir::as_int(s.get(tiles[0]).extent);
     if (!extent || *extent > most) return s.parallel(tiles[0]);
   }
-  if (best >= 0) s.parallel(s.loop("p" + std::to_string(best)));
+  if (best) s.parallel(*best);
+}
+
+// Rows that are summed one after the other are one stream of reads; memory gives more to two that are far apart.
+Loop two_streams(ir::Schedule& s, Loop row) {
+  const std::optional<int64_t> rows = ir::as_int(s.get(row).extent);
+  if (!rows || *rows < 4) return row;
+  const auto [half, in_half, tail] = s.split_guarded(row, (*rows + 1) / 2);
+  s.reorder(half, in_half);
+  return in_half;
 }
 
 }  // namespace
@@ -36,7 +44,10 @@ void share(ir::Schedule& s, const Plan& plan, const ReduceRoles& roles, const ir
 void schedule_broadcast_grad(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
   const ReduceRoles roles(plan);
   const View& dy = plan.views[0];
-  if (target.threads > 1 && plan.bytes_read + plan.bytes_written >= parallel_bytes) share(s, plan, roles, target);
+  std::vector<Loop> kept;
+  while (!s.loops("p" + std::to_string(kept.size())).empty()) kept.push_back(s.loop("p" + std::to_string(kept.size())));
+  if (!kept.empty() && !roles.columns() && !roles.reduced.empty() && plan.bytes_read > 4 * target.l2_bytes) kept.back() = two_streams(s, kept.back());
+  if (target.threads > 1 && plan.bytes_read + plan.bytes_written >= parallel_bytes) share(s, kept, plan, roles, target);
 
   const int64_t stride = dy.strides.empty() ? 1 : std::abs(dy.strides.back());
   const bool gathers = stride > 1 && !(target.hardware_scatter && size_of(dy.dtype) >= 4);
@@ -48,8 +59,9 @@ void schedule_broadcast_grad(ir::Schedule& s, const Plan& plan, const ir::Target
   }
   for (const char* name : {"zero", "store"})
     for (const Loop loop : s.loops(name)) vectorize_elements(s, loop, sum_bytes, 2, target);
-  for (const Loop loop : s.loops("column"))
-    if (!gathers) s.vectorize(loop, static_cast<int>(std::min<int64_t>(64 / sum_bytes, roles.columns() ? plan.views[1].dims.back() : 1)));
+  for (const char* name : {"element", "column"})
+    for (const Loop loop : s.loops(name))
+      if (!gathers) s.vectorize(loop, static_cast<int>(std::min<int64_t>(64 / sum_bytes, roles.columns() ? plan.views[1].dims.back() : 1)));
   // The partials live in registers: a constant place each, or a lane.
   for (const char* name : {"lane", "half8", "half4", "half2"})
     for (const Loop loop : s.loops(name)) gathers ? s.unroll(loop) : s.vectorize(loop);
