@@ -69,7 +69,7 @@ class BroadcastGrad final : public Op {
     return plan;
   }
 
-  // "split" keeps every block's sum, so that one output row is work for all threads.
+  // "split" keeps every part's total, so that one output row is work for all threads.
   std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const override {
     const ReduceRoles roles(plan);
     if (roles.reduced.size() != 1 || roles.kept.size() > (roles.columns() ? 1 : 0)) return {"direct"};

@@ -2,7 +2,8 @@
 //
 // The total of a reduced dim x_0 .. x_{n-1} is +0.0 plus, in order, the sums of blocks of B elements (the last may be short). A block's sum starts from 16
 // strided partials p_l = ((+0.0 + x_l) + x_{l+16}) + ..., then p_l += p_{l+h} for h = 8, 4, 2, 1 and l < h. B is 256 for the innermost dim of dY's view,
-// 16 for every other. Where several dims are reduced, an inner one's total is an element of the outer one.
+// 16 for every other. Where several dims are reduced, an inner one's total is an element of the outer one. The innermost reduced dim has parts of 64 blocks:
+// its total is +0.0 plus, in order, each part's total. So one output is work for many threads, with little to keep.
 #include "ops/broadcast_grad.h"
 
 namespace gradloom {
@@ -11,7 +12,7 @@ namespace {
 using ir::Expr;
 using Index = std::vector<Expr>;
 
-constexpr int64_t partials = 16, quarter = partials / 4, block_elements = 256;
+constexpr int64_t partials = 16, quarter = partials / 4, block_elements = 256, part_blocks = 64;
 
 class ReduceNest {
  public:
@@ -93,8 +94,8 @@ class ReduceNest {
     const ir::Buffer acc = b_.alloc("acc", sum_, {kept_width_});
     if (sums_) {
       each_column("zero", [&](Expr c) { b_.store(acc, {c}, zero()); });
-      b_.loop("add", 0, blocks_, [&](Expr k) {
-        each_column("column", [&](Expr c) { b_.accumulate(acc, {c}, ir::load(sums_, {k, roles_.columns() ? first_ + c : c})); });
+      b_.loop("add", 0, *parts_, [&](Expr k) {
+        each_column("column", [&](Expr c) { b_.accumulate(acc, {c}, ir::load(*sums_, {k, roles_.columns() ? first_ + c : c})); });
       });
     } else {
       total(0, acc, {});
@@ -119,23 +120,55 @@ class ReduceNest {
     };
     each_column("zero", [&](Expr c) { b_.store(out, place(c), zero()); });
     const Expr n = y_->dims[roles_.reduced[j]];
-    const bool last = j + 1 == roles_.reduced.size();
-    const std::string number = std::to_string(j);
     const auto add = [&](const Expr& c, const Expr& sum) { b_.accumulate(out, place(c), sum); };
-    if (last && !roles_.columns()) return blocks_of_256(n, [&](const Expr&, const Expr& sum) { add(0, sum); });
-    if (!last) {  // one copy of what is inside: a second for the rest would double the text with every reduced dim
-      const Expr blocks = ir::floor_div(n + (partials - 1), partials);
-      b_.loop("block" + number, 0, blocks, [&](Expr k) { totals(j, out, place, k * partials, ir::min(Expr(partials), n - k * partials)); });
+    if (j + 1 == roles_.reduced.size()) {
+      if (one_part(n)) return blocks(j, 0, n, add);
+      const ir::Buffer part = b_.alloc("part", sum_, {kept_width_});
+      b_.loop("parts", 0, part_count(n), [&](Expr k) {
+        one_part_total(j, k, part, {});
+        each_column("column", [&](Expr c) { add(c, ir::load(part, {c})); });
+      });
       return;
     }
-    b_.loop("block" + number, 0, ir::floor_div(n, partials), [&](Expr k) { rows(j, k * partials, {}, add); });
-    if (ir::as_int(n) && *ir::as_int(n) % partials == 0) return;
-    const Expr rest = ir::floor_mod(n, partials);
-    b_.if_then(rest > 0, [&] { rows(j, n - rest, rest, add); });
+    // One copy of what is inside: a second for the rest would double the text with every reduced dim.
+    const std::string number = std::to_string(j);
+    const Expr count = ir::floor_div(n + (partials - 1), partials);
+    b_.loop("block" + number, 0, count, [&](Expr k) { totals(j, out, place, k * partials, ir::min(Expr(partials), n - k * partials)); });
   }
 
-  // What to do with a block's sum; the first argument is the column, or the block's number where the innermost dim is reduced.
-  using Put = std::function<void(const Expr&, const Expr& sum)>;
+  int64_t block() const { return roles_.columns() ? partials : block_elements; }
+  int64_t part() const { return part_blocks * block(); }
+  bool one_part(const Expr& n) const { return ir::as_int(n) && *ir::as_int(n) <= part(); }
+  Expr part_count(const Expr& n) const { return ir::floor_div(n + (part() - 1), Expr(part())); }
+
+  // out[at.., column] = the total of part k of the innermost reduced dim.
+  void one_part_total(int j, const Expr& k, const ir::Buffer& out, const Index& at) {
+    const auto place = [&](const Expr& c) {
+      Index index = at;
+      index.push_back(c);
+      return index;
+    };
+    const Expr n = y_->dims[roles_.reduced[j]], first = k * part();
+    each_column("zero", [&](Expr c) { b_.store(out, place(c), zero()); });
+    blocks(j, first, ir::min(Expr(part()), n - first), [&](const Expr& c, const Expr& sum) { b_.accumulate(out, place(c), sum); });
+  }
+
+  // What to do with a block's sum.
+  using Put = std::function<void(const Expr& column, const Expr& sum)>;
+
+  // All blocks of `count` elements of the innermost reduced dim, from `first`.
+  void blocks(int j, const Expr& first, const Expr& count, const Put& put) {
+    if (!roles_.columns()) return blocks_of_256(first, count, put);
+    b_.loop("block", 0, ir::floor_div(count, partials), [&](Expr k) { rows(j, first + k * partials, {}, put); });
+    if (divides(partials)) return;
+    const Expr rest = ir::floor_mod(count, partials);
+    b_.if_then(rest > 0, [&] { rows(j, first + (count - rest), rest, put); });
+  }
+  // Whether the innermost reduced dim is known to have no short block.
+  bool divides(int64_t length) const {
+    const std::optional<int64_t> n = ir::as_int(y_->dims[roles_.reduced.back()]);
+    return n && *n % length == 0;
+  }
 
   // The tree over up to 16 rows of dY, from `first`; all 16 when `extent` is absent. Four rows are read side by side, those that the tree adds first: memory
   // is at its best with a few streams, and far from it with sixteen.
@@ -174,27 +207,27 @@ class ReduceNest {
   }
 
   // The innermost dim of dY: 16 partials side by side.
-  void blocks_of_256(Expr n, const Put& put) {
+  void blocks_of_256(const Expr& from, const Expr& count, const Put& put) {
     const int d = roles_.rank() - 1;
     const ir::Buffer p = b_.alloc("p", sum_, {partials}, {}, ir::Space::registers);
     const auto lanes = [&](const std::string& name, int64_t count, const std::function<void(Expr)>& body) { b_.loop(name, 0, count, body); };
-    const auto finish = [&](const Expr& block) {
+    const auto finish = [&] {
       for (int64_t h = partials / 2; h > 0; h /= 2) lanes("half" + std::to_string(h), h, [&](Expr l) { b_.accumulate(p, {l}, ir::load(p, {l + h})); });
-      put(block, ir::load(p, {0}));
+      put(0, ir::load(p, {0}));
     };
     const auto clear = [&] { lanes("lane", partials, [&](Expr l) { b_.store(p, {l}, zero()); }); };
-    b_.loop("block", 0, ir::floor_div(n, block_elements), [&](Expr k) {
+    b_.loop("block", 0, ir::floor_div(count, block_elements), [&](Expr k) {
       clear();
       b_.loop("step", 0, block_elements / partials, [&](Expr s) {
         lanes("lane", partials, [&](Expr l) {
-          at_y_[d] = k * block_elements + s * partials + l;
+          at_y_[d] = from + k * block_elements + s * partials + l;
           b_.accumulate(p, {l}, ir::cast(sum_, element()));
         });
       });
-      finish(k);
+      finish();
     });
-    if (ir::as_int(n) && *ir::as_int(n) % block_elements == 0) return;
-    const Expr rest = ir::floor_mod(n, block_elements), first = n - rest;
+    if (divides(block_elements)) return;
+    const Expr rest = ir::floor_mod(count, block_elements), end = from + count, first = end - rest;
     b_.if_then(rest > 0, [&] {
       clear();
       b_.loop("rest", 0, ir::floor_div(rest, partials), [&](Expr s) {
@@ -207,37 +240,22 @@ class ReduceNest {
       const Expr whole = first + ir::floor_div(rest, partials) * partials;
       lanes("lane", partials, [&](Expr l) {
         at_y_[d] = whole + l;
-        b_.accumulate(p, {l}, ir::cast(sum_, ir::load(y_, at_y_, whole + l < n, ir::zero({y_->dtype, 1}))));
+        b_.accumulate(p, {l}, ir::cast(sum_, ir::load(y_, at_y_, whole + l < end, ir::zero({y_->dtype, 1}))));
       });
-      finish(ir::floor_div(n, block_elements));
+      finish();
     });
   }
 
-  // The same sums with every block's kept until all are there: blocks can be summed by any thread, and are added in order after.
+  // The same sums with every part's total kept until all are there: parts can be summed by any thread, and are added in order after.
   void split() {
-    const bool columns = roles_.columns();
     const Expr n = y_->dims[roles_.reduced[0]];
-    const int64_t block = columns ? partials : block_elements;
-    const Expr blocks = ir::floor_div(n + (block - 1), Expr(block));
-    const ir::Buffer sums = b_.alloc("sums", sum_, {blocks, columns ? y_->dims.back() : Expr(1)});
-    if (columns) {
-      first_ = Expr(0);
-      width_ = kept_width_ = y_->dims.back();
-      const auto keep = [&](const Expr& k) { return [this, &sums, k](const Expr& c, const Expr& sum) { b_.store(sums, {k, c}, sum); }; };
-      b_.loop("block", 0, ir::floor_div(n, partials), [&](Expr k) { rows(0, k * partials, {}, keep(k)); });
-      const Expr rest = ir::floor_mod(n, partials);
-      if (!ir::as_int(n) || *ir::as_int(n) % partials != 0)
-        b_.if_then(rest > 0, [&] { rows(0, n - rest, rest, keep(blocks - 1)); });
-      tile_ = 64;
-    } else {
-      blocks_of_256(n, [&](const Expr& k, const Expr& sum) { b_.store(sums, {k, 0}, sum); });
-    }
-    sums_ = sums;
-    blocks_ = blocks;
-    if (columns)
-      column_tiles();
-    else
-      one_row(1);
+    first_ = Expr(0);
+    width_ = kept_width_ = roles_.columns() ? y_->dims.back() : Expr(1);
+    parts_ = part_count(n);
+    sums_ = b_.alloc("sums", sum_, {*parts_, width_});
+    b_.loop("parts", 0, *parts_, [&](Expr k) { one_part_total(0, k, *sums_, {k}); });
+    tile_ = 64;
+    roles_.columns() ? column_tiles() : one_row(1);
   }
 
   const ReduceRoles roles_;
@@ -245,8 +263,8 @@ class ReduceNest {
   const ir::Buffer y_, x_;
   const DType sum_;
   int64_t tile_ = 1;
-  ir::Buffer sums_;  // strategy "split": every block's sum, once they are there
-  Expr blocks_;
+  std::optional<ir::Buffer> sums_;  // strategy "split": every part's total, once they are there
+  std::optional<Expr> parts_;
   Expr first_, width_;  // the current tile's first column and its number of columns
   Expr kept_width_;     // the columns that buffers have room for
   Index at_x_, at_y_;   // the current indices; kept dims first, reduced ones as the loops go

@@ -10,7 +10,7 @@ using Loop = ir::Schedule::Loop;
 // One kept loop (the first with enough tasks, else the longest), or the tiles of columns.
 void share(ir::Schedule& s, const std::vector<Loop>& kept, const Plan& plan, const ReduceRoles& roles, const ir::Target& target) {
   if (!s.loops("add").empty()) {  // strategy "split"
-    s.parallel(s.loop("block"));
+    s.parallel(s.loop("parts"));
     for (const Loop tile : s.loops("tile")) s.parallel(tile);
     return;
   }

@@ -348,7 +348,13 @@ uint64_t group_sum(const Tensor& dy, const std::vector<Group>& groups, size_t g,
   if (!groups[g].reduced) return group_sum(dy, groups, g + 1, flat * groups[g].extent + at[g], at);
   std::vector<uint64_t> x;
   for (int64_t i = 0; i < groups[g].extent; ++i) x.push_back(group_sum(dy, groups, g + 1, flat * groups[g].extent + i, at));
-  return tree_sum(sum, x, g + 1 == groups.size() ? 256 : 16);
+  const size_t block = g + 1 == groups.size() ? 256 : 16, part = 64 * block;
+  for (size_t i = g + 1; i < groups.size(); ++i)
+    if (groups[i].reduced) return tree_sum(sum, x, block);
+  uint64_t total = 0;
+  for (size_t first = 0; first < x.size(); first += part)
+    total = add(sum, total, tree_sum(sum, {x.begin() + first, x.begin() + std::min(x.size(), first + part)}, block));
+  return total;
 }
 
 // `groups` alternate; `split` writes a group of 12 or more as two axes.
@@ -391,6 +397,10 @@ TEST(BroadcastGrad, FollowsTheTree) {
                                             {{3, false}, {4, true}, {2, false}, {3, true}},
                                             {{0, true}, {3, false}},
                                             {{3, false}, {0, true}},
+                                            {{1024, true}, {2, false}},
+                                            {{2075, true}, {3, false}},
+                                            {{2, false}, {33000, true}},
+                                            {{2, true}, {2, false}, {1030, true}, {2, false}},
                                             {{24, false}}};
   for (size_t i = 0; i < all.size(); ++i)
     for (const bool split : {false, true}) {
