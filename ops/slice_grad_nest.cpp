@@ -32,10 +32,7 @@ class SliceNest {
       if (!key_.accumulate) zeros("z", 0, x_->dims[0]);
       return;
     }
-    if (line_ == 0)
-      write_dim(0);
-    else
-      write_by_phase(0);
+    write_dim(0);
   }
 
  private:
@@ -43,8 +40,8 @@ class SliceNest {
   int64_t stride(int d) const { return std::abs(key_.steps[d]); }
   Expr zero() const { return ir::zero({x_->dtype, 1}); }
 
-  // The elements of a cache line when rows start on lines and are to be streamed, so that it pays to tell where in a line the innermost window starts
-  // (that is only known at launch); else 0.
+  // The elements of a cache line when rows start on lines and are to be streamed, so that it pays to know where lines start in the innermost window;
+  // else 0.
   int64_t streamed_line(const KernelFrame& frame, const ir::Target& target) const {
     constexpr int64_t line_bytes = 64, longest_step = 2;
     if (key_.empty || key_.steps.back() == 0 || !stream_slice(frame.plan(), key_, target) || x_->alignment < line_bytes) return 0;
@@ -53,21 +50,57 @@ class SliceNest {
     return row && *row % line == 0 && stride(rank() - 1) <= longest_step ? line : 0;
   }
 
-  // One nest for each place in its step at which the window may meet a line's start, then one for every other place.
-  void write_by_phase(int64_t phase) {
+  // A window without gaps, of two lines at least: every store is a whole line, wherever the window starts. Its first and last line hold zeros as well.
+  void row_in_lines() {
+    const int d = rank() - 1;
+    const Expr lo = lo_[d], window_end = lo + y_->dims[d], line(line_);
+    const Expr begin = ir::floor_div(lo, line) * line, end = ir::floor_div(window_end + (line_ - 1), line) * line;
+    prefetch_row();
+    zeros("before", 0, begin);
+    part_of_row("head", begin, line, [&](const Expr& i) { return i >= lo; });
+    part_of_row("w", begin + line, end - begin - 2 * line, [](const Expr&) { return Expr(); });
+    part_of_row("tail", end - line, line, [&](const Expr& i) { return i < window_end; });
+    zeros("after", end, x_->dims[d] - end);
+  }
+
+  // Processors do not run ahead of guarded loads: where rows are short, one further on is asked for.
+  void prefetch_row() {
+    const int d = rank() - 1;
+    const int64_t count = *ir::as_int(y_->dims[d]), size = size_of(y_->dtype), bytes = count * size;
+    if (d == 0 || bytes > 1024) return;
+    std::vector<Expr> next = at_y_;
+    next.back() = next.back() + std::max<int64_t>(1024 / bytes, 1);
+    next.push_back(0);
+    for (int64_t i = 0; i < count; i += line_) {
+      next.back() = i;
+      b_.prefetch(y_, next, 1);
+    }
+  }
+
+  // dX's row at [begin, begin + extent): dY's element where it lies inside the window, else zero.
+  void part_of_row(const std::string& name, Expr begin, Expr extent, const std::function<Expr(const Expr& i)>& inside) {
+    const int d = rank() - 1;
+    b_.loop(name + std::to_string(d), std::move(begin), std::move(extent), [&](Expr i) {
+      const Expr q = i - lo_[d], guard = inside(i);
+      at(i, key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q, [&] { b_.store(x_, at_x_, guard ? ir::load(y_, at_y_, guard, zero()) : ir::load(y_, at_y_)); });
+    });
+  }
+
+  // A row for each place in its step at which the window may meet a line's start, then one for every other place. The branch is the same for all rows.
+  void row_by_phase(int64_t phase) {
     const int d = rank() - 1;
     const Expr lo = lo_[d];
-    if (phase == stride(d)) return write_dim(0);
+    if (phase == stride(d)) return write_window(d);
     b_.if_then(
         ir::floor_mod(lo, line_) == phase,
         [&] {
           phase_ = phase;
           lo_[d] = ir::floor_div(lo, line_) * line_;
-          write_dim(0);
+          write_window(d);
           lo_[d] = lo;
           phase_ = -1;
         },
-        [&] { write_by_phase(phase + 1); });
+        [&] { row_by_phase(phase + 1); });
   }
 
   // Zeros at [begin, begin + extent) of the current dim, over all of the inner ones.
@@ -106,17 +139,26 @@ class SliceNest {
 
   void write_dim(int d) {
     if (d == rank()) return copy_element();
-    const std::string number = std::to_string(d);
     if (key_.steps[d] == 0) {
-      b_.loop("x" + number, 0, y_->dims[d], [&](Expr i) { at(i, i, [&] { write_dim(d + 1); }); });
+      b_.loop("x" + std::to_string(d), 0, y_->dims[d], [&](Expr i) { at(i, i, [&] { write_dim(d + 1); }); });
       return;
     }
+    if (line_ > 0 && d + 1 == rank()) {
+      if (stride(d) > 1) return row_by_phase(0);
+      const std::optional<int64_t> count = ir::as_int(y_->dims[d]);
+      return count && *count >= 2 * line_ ? row_in_lines() : write_window(d);
+    }
+    write_window(d);
+  }
+
+  // The window's dim d: zeros, the window, zeros.
+  void write_window(int d) {
     const Expr count = y_->dims[d], lo = lo_[d];
     const int64_t k = stride(d);
     const bool whole_steps = phase_ >= 0 && d + 1 == rank();
     const Expr end = whole_steps ? lo + count * k : lo + (count - 1) * k + 1;
     if (!key_.accumulate) zeros("before", 0, lo);
-    window(d, "w" + number, k);
+    window(d, "w" + std::to_string(d), k);
     if (!key_.accumulate) zeros("after", end, x_->dims[d] - end);
   }
 

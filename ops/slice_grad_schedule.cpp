@@ -1,6 +1,7 @@
 // The schedule of SliceGrad: rows to threads, elements to vectors, stores past the caches when the output does not fit in them.
 #include <cctype>
 
+#include "ir/ranges.h"
 #include "ir/rewrite.h"
 #include "ops/schedule_common.h"
 #include "ops/slice_grad.h"
@@ -90,8 +91,12 @@ class SliceSchedule {
     return found;
   }
 
-  // A line of one store an iteration; a loop that writes its gaps stores several vectors already.
-  int copies(Loop loop) const { return stores(s_.get(loop).body) > 1 ? 1 : std::max(1, 64 / target_.vector_bytes); }
+  // A line of one store an iteration; a loop that writes its gaps stores several vectors already, and one that may not be whole lines would need one more tail.
+  int copies(Loop loop) const {
+    const int64_t line = 64 / size_of(dx_.dtype);
+    const bool whole = ir::known_multiple(s_.get(loop).extent, ir::Ranges(s_.kernel())) % line == 0;
+    return stores(s_.get(loop).body) > 1 || !whole ? 1 : std::max(1, 64 / target_.vector_bytes);
+  }
 
   ir::Schedule& s_;
   const Plan& plan_;

@@ -78,7 +78,36 @@ Value* Emitter::emit(const ir::Unary& n, Type type) {
   throw Error(ErrorCode::internal, "emit: an unknown unary operator");
 }
 
+// A mask of consecutive places against a limit, `ramp(i, 1, n) < broadcast(limit, n)`: how many lanes hold is a scalar, which 32-bit lane numbers are
+// compared with. 64-bit lanes would fill four registers where the masked vector fills one. Null where the difference may wrap.
+Value* Emitter::lane_mask(const ir::Binary& n) {
+  const auto* ramp = n.a.as<ir::Ramp>();
+  const auto* limit = n.b.as<ir::Broadcast>();
+  if (!ramp || !limit || n.a.dtype() != DType::i64 || ir::as_int(ramp->stride) != 1) return nullptr;
+  using llvm::CmpInst;
+  CmpInst::Predicate predicate = CmpInst::BAD_ICMP_PREDICATE;
+  if (n.op == ir::BinaryOp::lt) predicate = CmpInst::ICMP_SLT;
+  if (n.op == ir::BinaryOp::le) predicate = CmpInst::ICMP_SLE;
+  if (n.op == ir::BinaryOp::gt) predicate = CmpInst::ICMP_SGT;
+  if (n.op == ir::BinaryOp::ge) predicate = CmpInst::ICMP_SGE;
+  if (predicate == CmpInst::BAD_ICMP_PREDICATE) return nullptr;
+  constexpr int64_t far = int64_t{1} << 61;
+  for (const ir::Expr& side : {ramp->base, limit->value}) {
+    const ir::Range range = ranges_.of(side);
+    if (!range.min || !range.max || *range.min < -far || *range.max > far) return nullptr;
+  }
+  const int lanes = ramp->lanes;
+  Value* difference = builder_.CreateSub(value(limit->value), value(ramp->base));
+  difference = builder_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, difference, i64(-1));
+  difference = builder_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, difference, i64(lanes));
+  std::vector<llvm::Constant*> numbers;
+  for (int i = 0; i < lanes; ++i) numbers.push_back(builder_.getInt32(i));
+  return builder_.CreateICmp(predicate, llvm::ConstantVector::get(numbers),
+                             builder_.CreateVectorSplat(lanes, builder_.CreateTrunc(difference, builder_.getInt32Ty())));
+}
+
 Value* Emitter::emit(const ir::Binary& n, Type) {
+  if (Value* mask = lane_mask(n)) return mask;
   Value* a = value(n.a);
   return binary(n.op, n.a.dtype(), a, value(n.b));
 }

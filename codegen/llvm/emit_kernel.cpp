@@ -82,6 +82,7 @@ void Emitter::bind(const ir::Buffer& buffer, Value* base) {
 
 void Emitter::kernel(const ir::Kernel& kernel, const std::string& symbol) {
   declare_scopes(kernel);
+  ranges_ = ir::Ranges(kernel);
   llvm::Type* pointer = builder_.getPtrTy();
   Frame frame;
   frame_ = &frame;
@@ -132,6 +133,7 @@ Emitter::Captures Emitter::captures(const ir::For& loop) const {
 }
 
 void Emitter::parallel(const ir::For& loop) {
+  ranges_.enter(loop);
   const std::optional<int64_t> extent = ir::as_int(loop.extent);
   if (extent && *extent <= 0) return;
   Value* begin = value(loop.begin);

@@ -70,6 +70,7 @@ void Emitter::emit(const ir::For& n) {
   if (extent && *extent <= 0) return;
   Value* begin = value(n.begin);
   Value* end = builder_.CreateAdd(begin, value(n.extent));
+  ranges_.enter(n);
   counted_loop(begin, end, extent.has_value(), n.var.name, [&](Value* i) {
     bind(n.var, i);
     statement(n.body);

@@ -151,6 +151,7 @@ class Emitter {
   llvm::Value* emit(const ir::Broadcast& n, Type type);
   llvm::Value* emit(const ir::Shuffle& n, Type type);
   llvm::Value* emit(const ir::Intrinsic& n, Type type);
+  llvm::Value* lane_mask(const ir::Binary& n);
   llvm::Value* binary(ir::BinaryOp op, DType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* floor_division(bool modulo, DType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* fused(llvm::Value* a, llvm::Value* b, llvm::Value* c);
@@ -182,7 +183,7 @@ class Emitter {
   Machine machine_;
   llvm::IRBuilder<> builder_;
   Frame* frame_ = nullptr;
-  ir::Ranges ranges_;  // the lets passed so far: for alignment
+  ir::Ranges ranges_;  // the kernel's scalars, and the loops and lets passed so far
   std::unordered_map<const ir::ExprNode*, llvm::Value*> memo_;  // expressions of the current statement
   struct Scopes {
     llvm::MDNode* self = nullptr;
