@@ -57,10 +57,12 @@ struct View {
 // key of a kernel holds each view's rank and this.
 int64_t stride_class(const View& view);
 
+inline constexpr int max_views = 16, max_outputs = 8;  // of a Plan
+
 // What checking one call gives: all that launching needs, and all that may change the code.
 struct Plan {
-  InlineVector<OutputInfo, 8> outputs;
-  InlineVector<View, 12> views;              // the kernel's buffers, in order
+  InlineVector<OutputInfo, max_outputs> outputs;
+  InlineVector<View, max_views> views;       // the kernel's buffers, in order
   InlineVector<int64_t, 2 * max_rank> params;  // values for the kernel's own scalars (starts, ...): these do not change the code
   InlineVector<int64_t, 4 * max_rank> key;     // what changes the code beyond dtypes, views and strategy (axis, steps, accumulate, ...)
   int64_t bytes_read = 0, bytes_written = 0;   // compulsory traffic
@@ -101,7 +103,7 @@ struct ArgumentSchema {
   std::string doc;          // one line: shape and meaning
 };
 struct AttributeSchema {
-  std::string name, type, doc;  // type: "int", "float", "string", "strings"
+  std::string name, type, doc;  // type: "int", "float", "string", "ints", "floats", "strings"
 };
 struct OpSchema {
   std::string name;  // ORT's

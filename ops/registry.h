@@ -9,5 +9,7 @@ const Op& broadcast_gradient_args_op();
 const Op& broadcast_grad_op();
 const Op& gather_grad_op();
 const Op& gather_elements_grad_op();
+const Op& gru_training_op();
+const Op& gru_grad_op();
 
 }  // namespace gradloom

@@ -8,7 +8,7 @@
 namespace gradloom {
 
 // More scalars than any plan has: its params, and each view's dims and strides.
-inline constexpr int max_scalars = 2 * max_rank + 12 * 2 * max_rank;
+inline constexpr int max_scalars = 2 * max_rank + max_views * 2 * max_rank;
 
 inline constexpr int64_t no_bad_position = std::numeric_limits<int64_t>::max();
 

@@ -20,8 +20,8 @@ class KernelKey {
   void add(uint64_t word);
   void add(std::string_view text);
 
-  // Enough for any plan: 12 views of 33 words, 64 words of the op's own, the names.
-  static constexpr int capacity = 640;
+  // Enough for any plan: 16 views of 33 words, 64 words of the op's own, the names.
+  static constexpr int capacity = 720;
   uint64_t words_[capacity];  // uninitialised beyond size_
   int size_ = 0;
   uint64_t hash_ = 0;

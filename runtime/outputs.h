@@ -11,8 +11,6 @@
 
 namespace gradloom {
 
-inline constexpr int max_views = 12, max_outputs = 8;  // of a Plan
-
 uint32_t present_outputs(const OpSchema& schema, std::span<const Tensor> outputs);  // bit o; throws Error(invalid_argument) for surplus tensors
 
 // Every wanted output has the plan's dtype and dims, is dense and writable, and shares no byte with an input or another output. Throws
