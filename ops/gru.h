@@ -52,6 +52,8 @@ void check_gru_shape(const OpSchema& schema, const Request& request, int input, 
 void check_gru_dtype(const OpSchema& schema, const Request& request, int input);
 // Views of all inputs that are given, X flat where that is possible (`options.flat_x` is set).
 void add_gru_views(const Request& request, int inputs, GruOptions& options, Plan& plan);
+// The last dim as [gates, H]: indices of different gates never meet.
+void split_gates(View& view, int64_t gates);
 void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dtype, const Dims& dims);
 Error explain_gru(const OpSchema& schema, const Request& request, int64_t position, const std::function<int64_t(int, int64_t)>& values);
 

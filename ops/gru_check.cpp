@@ -140,6 +140,14 @@ GruOptions check_gru(const OpSchema& schema, const Request& request, GruSizes& s
   return options;
 }
 
+void split_gates(View& view, int64_t gates) {
+  const int64_t width = view.dims.back() / gates, stride = view.strides.back();
+  view.dims.back() = gates;
+  view.dims.push_back(width);
+  view.strides.back() = width * stride;
+  view.strides.push_back(stride);
+}
+
 void add_gru_views(const Request& request, int inputs, GruOptions& options, Plan& plan) {
   for (int i = 0; i < inputs; ++i) {
     const Operand& operand = request.input(i);
@@ -154,6 +162,7 @@ void add_gru_views(const Request& request, int inputs, GruOptions& options, Plan
         view.strides = {element_count(dims) == 0 ? dims[2] : dims[1] == 1 ? strides[0] : strides[1], 1};
       }
     }
+    if (i == gru_b || i == gru_zrh) split_gates(view, i == gru_b ? 6 : 3);
     plan.bytes_read += element_count(operand.dims) * size_of(operand.dtype);
     plan.views.push_back(view);
   }

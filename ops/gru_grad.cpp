@@ -50,11 +50,14 @@ class GruGrad final : public Op {
     add_gru_output(plan, options, out_dr, dtype, request.input(gru_r).dims);
     add_gru_output(plan, options, out_db, dtype, {sizes.directions, 6 * sizes.hidden});
     add_gru_output(plan, options, out_dh0, dtype, last);
-    for (View& view : plan.views)  // rows of a product
-      if (view.output && view.index == out_dx) {
+    for (View& view : plan.views) {
+      if (!view.output) continue;
+      if (view.index == out_dx) {  // rows of a product
         view.dims = {sizes.steps * sizes.batch, sizes.inputs};
         view.strides = dense_strides(view.dims);
       }
+      if (view.index == out_db) split_gates(view, 6);
+    }
     options.write(plan);
     return plan;
   }

@@ -44,7 +44,7 @@ class GradNest : GruNest {
  private:
   Expr column(int slot, const Expr& j) const { return ir::index_add(ir::index_mul(slot, hidden), j); }
   Expr column(const Expr& slot, const Expr& j) const { return ir::index_add(ir::index_mul(slot, hidden), j); }
-  Expr gate(const Place& at, int d, int g, const Expr& j) const { return value(in[gru_zrh], {at.p, d, at.n, column(g, j)}); }
+  Expr gate(const Place& at, int d, int g, const Expr& j) const { return value(in[gru_zrh], {at.p, d, at.n, g, j}); }
 
   void add_to(int o, const Index& index, const Expr& total) {
     b.store(out_[o], index, ir::cast(dtype, options.accumulate ? value(out_[o], index) + total : total));
@@ -116,7 +116,7 @@ class GradNest : GruNest {
   // All steps of one direction, last first, for a part of the batch.
   void run(int d, const Chunk& chunk) {
     gradient_ = scratch("g", {chunk.capacity, hidden});
-    step_ = scratch("step", {chunk.capacity, column(3, 0)});
+    step_ = b.alloc("step", sum, {chunk.capacity, column(3, 0)}, {.exclusive = true});
     // Rows whose sequence has ended keep their gradient, so a product is added apart.
     if (!linear_ || lens_) product_ = scratch("product", {chunk.capacity, hidden});
     each_batch(chunk, [&](Expr i, Expr n) {
@@ -269,19 +269,25 @@ class GradNest : GruNest {
   // Rows in order, a stretch of columns at a time.
   void biases_gradient() {
     constexpr int64_t stretch = 512;
+    const auto known = ir::as_int(hidden);
     for (int d = 0; d < options.directions; ++d)
-      for (int slot = 0; slot < slots_; ++slot)
-        b.loop("stretch", 0, ir::index_div(ir::index_add(hidden, stretch - 1), stretch), [&](Expr s) {
-          const Expr first = ir::index_mul(s, stretch), width = ir::index_min(stretch, ir::index_sub(hidden, first));
-          const Buffer total = scratch("total", {stretch});
-          b.loop("j", 0, width, [&](Expr j) { b.store(total, {j}, number(0)); });
-          b.loop("row", 0, rows, [&](Expr row) {
-            b.loop("j", 0, width, [&](Expr j) { b.accumulate(total, {j}, ir::load(changes_, {d, row, column(slot, ir::index_add(first, j))})); });
+      for (int slot = 0; slot < slots_; ++slot) {
+        if (known && *known <= stretch)
+          add_rows(d, slot, 0, hidden, hidden);
+        else
+          b.loop("stretch", 0, ir::index_div(ir::index_add(hidden, stretch - 1), stretch), [&](Expr s) {
+            const Expr first = ir::index_mul(s, stretch);
+            add_rows(d, slot, first, ir::index_min(stretch, ir::index_sub(hidden, first)), stretch);
           });
-          b.loop("j", 0, width, [&](Expr j) {
-            for (const int part : parts_of(slot)) add_to(out_db, {d, column(part, ir::index_add(first, j))}, ir::load(total, {j}));
-          });
-        });
+      }
+  }
+
+  void add_rows(int d, int slot, const Expr& first, const Expr& width, const Expr& capacity) {
+    const auto at = [&](const Expr& j) { return ir::index_add(first, j); };
+    const Buffer total = scratch("total", {capacity});
+    b.loop("j", 0, width, [&](Expr j) { b.store(total, {j}, number(0)); });
+    b.loop("row", 0, rows, [&](Expr row) { b.loop("j", 0, width, [&](Expr j) { b.accumulate(total, {j}, ir::load(changes_, {d, row, column(slot, at(j))})); }); });
+    for (const int part : parts_of(slot)) b.loop("j", 0, width, [&](Expr j) { add_to(out_db, {d, part, at(j)}, ir::load(total, {j})); });
   }
 
   // Which of dB's six parts a slot's sum is: Wbz, Wbr, Wbh, Rbz, Rbr, Rbh.

@@ -67,7 +67,7 @@ void GruNest::add_biases() {
   bias_ = scratch("bias", {options.directions, 4, hidden});
   for (int d = 0; d < options.directions; ++d)
     each_column([&](Expr j) {
-      const auto part = [&](int k) { return value(bias, {d, ir::index_add(ir::index_mul(k, hidden), j)}); };
+      const auto part = [&](int k) { return value(bias, {d, k, j}); };
       const bool apart = options.linear_before_reset;
       b.store(bias_, {d, 0, j}, part(0) + part(3));
       b.store(bias_, {d, 1, j}, part(1) + part(4));
@@ -101,18 +101,10 @@ ir::Expr GruNest::candidate_input(const Expr& from_input, const Expr& r, const E
 void GruNest::each_chunk(const std::function<void(const Chunk&)>& body) {
   const auto n = ir::as_int(batch);
   if (threads == 1 || (n && *n < 2)) return body({0, batch, batch});
-  const Expr size = ir::index_div(ir::index_add(batch, threads - 1), threads);
-  if (n) {
-    const int64_t chunk = *ir::as_int(size);
-    return b.loop("chunk", 0, (*n + chunk - 1) / chunk, [&](Expr c) {
-      const Expr first = ir::index_mul(c, chunk);
-      const Expr count = *n % chunk == 0 ? Expr(chunk) : ir::index_min(chunk, ir::index_sub(batch, first));
-      body({first, count, chunk});
-    });
-  }
-  b.loop("chunk", 0, threads, [&](Expr c) {
-    const Expr first = ir::index_mul(c, size);
-    body({first, ir::index_min(size, ir::index_sub(batch, first)), size});
+  const int64_t chunk = n ? (*n + threads - 1) / threads : 16;
+  b.loop("chunk", 0, ir::index_div(ir::index_add(batch, chunk - 1), chunk), [&](Expr c) {
+    const Expr first = ir::index_mul(c, chunk);
+    body({first, n && *n % chunk == 0 ? Expr(chunk) : ir::index_min(chunk, ir::index_sub(batch, first)), chunk});
   });
 }
 

@@ -38,6 +38,7 @@ class GruTraining final : public Op {
     add_gru_output(plan, options, out_hall, dtype, {sizes.steps, sizes.directions, sizes.batch, sizes.hidden});
     add_gru_output(plan, options, out_hfinal, dtype, {sizes.directions, sizes.batch, sizes.hidden});
     add_gru_output(plan, options, out_zrh, dtype, {sizes.steps, sizes.directions, sizes.batch, 3 * sizes.hidden});
+    split_gates(plan.views.back(), 3);
     options.write(plan);
     return plan;
   }
@@ -109,14 +110,14 @@ class TrainingNest : GruNest {
   Expr gate(int d, int g, const Place& at, const Expr& j) {
     const Expr input = b.let("input", clipped(input_part(products_, d, g, at.row, j) + ir::load(recurrent_, {at.i, column(g, j)})));
     const Expr saved = b.let(g == 0 ? "z" : "r", stored(activate(b, options.gate[d], input)));
-    b.store(gates_, {at.p, d, at.n, column(g, j)}, ir::cast(dtype, saved));
+    b.store(gates_, {at.p, d, at.n, g, j}, ir::cast(dtype, saved));
     return saved;
   }
 
   void step_to(int d, const Place& at, const Expr& j, const Expr& z, const Expr& candidate_in) {
     const Expr input = b.let("input", clipped(candidate_in));
     const Expr c = b.let("c", stored(activate(b, options.hidden[d], input)));
-    b.store(gates_, {at.p, d, at.n, column(2, j)}, ir::cast(dtype, c));
+    b.store(gates_, {at.p, d, at.n, 2, j}, ir::cast(dtype, c));
     const Expr h = b.let("h", stored(ir::fma(z, ir::load(state_, {at.i, j}), (number(1) - z) * c)));
     b.store(state_, {at.i, j}, h);
     b.store(all_, {at.p, d, at.n, j}, ir::cast(dtype, h));
@@ -146,7 +147,7 @@ class TrainingNest : GruNest {
     each_column([&](Expr j) {
       const Expr zero = ir::zero({dtype, 1});
       b.store(all_, {at.p, d, at.n, j}, zero);
-      for (int g = 0; g < 3; ++g) b.store(gates_, {at.p, d, at.n, column(g, j)}, zero);
+      for (int g = 0; g < 3; ++g) b.store(gates_, {at.p, d, at.n, g, j}, zero);
       if (reset_state_) b.store(reset_state_, {at.i, j}, number(0));
     });
   }

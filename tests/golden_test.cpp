@@ -3,15 +3,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <set>
 
 #include "cli/cases.h"
 
 namespace gradloom {
 namespace {
-
-// Ops whose cases are here before the op is. The day an op arrives, its cases fail here until it leaves this list.
-const std::set<std::string> not_yet_there{"GRUTraining", "GRUGrad"};
 
 struct Parameter {
   std::filesystem::path file;
@@ -49,18 +45,11 @@ class Golden : public testing::TestWithParam<Parameter> {
 TEST_P(Golden, GivesWhatTheCaseSays) {
   const cases::Case c = cases::read_case(GetParam().file);
   Runtime runtime(options(GetParam().target));
-  if (not_yet_there.contains(c.op)) {
-    const auto outputs = runtime.run(c.op, c.inputs, c.attributes);
-    ASSERT_FALSE(outputs.ok()) << c.op << " has arrived: take it off not_yet_there";
-    EXPECT_EQ(outputs.error().code(), ErrorCode::unsupported) << outputs.error().what();
-    return;
-  }
   EXPECT_EQ(cases::failure(runtime, c, GetParam().target).value_or(""), "") << c.name << " (" << c.source << ")";
 }
 
 TEST_P(Golden, AnyShapeKernelGivesTheSame) {
   const cases::Case c = cases::read_case(GetParam().file);
-  if (not_yet_there.contains(c.op)) GTEST_SKIP() << c.op << " is not there yet";
   Runtime runtime(options(GetParam().target));
   EXPECT_EQ(cases::failure(runtime, c, GetParam().target, {.any_shape = true}).value_or(""), "") << c.name << " (" << c.source << ")";
 }
