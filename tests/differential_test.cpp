@@ -169,9 +169,57 @@ std::vector<Call> broadcast_calls() {
   return calls;
 }
 
+// Forward first: GRUGrad's saved values are a real call's.
+std::vector<Call> gru_calls() {
+  std::vector<Call> calls;
+  Runtime forward({.target = TargetKind::interpreter});
+  Random random(5);
+  struct Options {
+    DType dtype = DType::f32;
+    bool linear = false, lens = false, bias = true, bare = false;
+    const char* direction = "forward";
+    double clip = 0;
+    std::vector<std::string> activations = {};
+  };
+  const auto add = [&](std::string name, int64_t s, int64_t n, int64_t i, int64_t h, const Options& o) {
+    const int64_t d = std::string(o.direction) == "bidirectional" ? 2 : 1;
+    const DType t = o.dtype;
+    std::vector<Tensor> in{random.values(t, {s, n, i}), random.values(t, {d, 3 * h, i}), random.values(t, {d, 3 * h, h}), {}, {}, {}};
+    if (o.bias) in[3] = random.values(t, {d, 6 * h});
+    if (o.lens) {
+      std::vector<int64_t> lens(n);
+      for (int64_t k = 0; k < n; ++k) lens[k] = (k * 5 + 2) % (s + 1);
+      in[4] = Tensor::of(DType::i32, {n}, lens);
+    }
+    if (!o.bare) in[5] = random.values(t, {d, n, h});
+    Attributes attributes{{"linear_before_reset", int64_t{o.linear}}, {"direction", std::string(o.direction)}};
+    if (o.clip > 0) attributes["clip"] = o.clip;
+    if (!o.activations.empty()) attributes["activations"] = o.activations;
+    name += std::string("_") + to_string(t);
+    calls.push_back({name, "GRUTraining", in, attributes});
+    const auto out = forward.run("GRUTraining", in, attributes);
+    if (!out) throw std::runtime_error(out.error().what());
+    in.insert(in.end(), {out.value()[0], out.value()[2], random.values(t, {s, d, n, h}), {}});
+    if (!o.bare) in.back() = random.values(t, {d, n, h});
+    calls.push_back({name, "GRUGrad", in, attributes});
+    if (o.lens || t == DType::f16) calls.push_back({name + "_accumulated", "GRUGrad", in, attributes, true});
+  };
+  for (const DType t : floats) {
+    add("plain", 3, 5, 9, 13, {.dtype = t, .bare = true});
+    add("linear", 3, 5, 9, 13, {.dtype = t, .linear = true});
+  }
+  add("one_row", 4, 1, 33, 40, {.linear = true});
+  add("lens", 4, 7, 5, 17, {.lens = true, .direction = "bidirectional"});
+  add("lens_linear", 4, 7, 5, 17, {.linear = true, .lens = true, .bias = false, .direction = "reverse"});
+  add("clip", 3, 4, 6, 16, {.direction = "bidirectional", .clip = 0.8, .activations = {"HardSigmoid", "Softplus", "Softsign", "Elu"}});
+  add("clip_linear", 3, 4, 6, 16, {.linear = true, .clip = 0.8, .activations = {"Affine", "LeakyRelu"}});
+  add("wide", 2, 18, 40, 72, {.linear = true});
+  return calls;
+}
+
 std::vector<Call> all_calls() {
   std::vector<Call> calls;
-  for (auto make : {slice_calls, gather_elements_calls, gather_calls, broadcast_calls})
+  for (auto make : {slice_calls, gather_elements_calls, gather_calls, broadcast_calls, gru_calls})
     for (Call& call : make()) calls.push_back(std::move(call));
   return calls;
 }
