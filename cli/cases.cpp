@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "ir/scalar_math.h"
 
@@ -122,19 +123,30 @@ Case parse_case(const Json& json) {
   return c;
 }
 
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
+// Watches the parser. Copying and printing a Json recurse, and no case nests deeper than its tensors' data: what would run out of stack is refused. So is a
+// key that is given twice, of which one would be lost.
+class Strict {
+ public:
+  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
+    constexpr int deepest = 16;
+    if (depth > deepest) refuse(fmt::format("lists and objects nest deeper than {}, expected a case", deepest));
+    if (event == Json::parse_event_t::object_start) keys_.resize(depth + 1), keys_[depth].clear();
+    if (event == Json::parse_event_t::key && !keys_[depth - 1].insert(parsed.get<std::string>()).second)
+      refuse(fmt::format("key {} is given twice, expected once", parsed.dump()));
+    return true;
+  }
 
-// Copying and printing a Json recurse. No case nests deeper than its tensors' data; throws for what would run out of stack.
-bool shallow(int depth, Json::parse_event_t, Json&) {
-  constexpr int deepest = 16;
-  if (depth > deepest) refuse(fmt::format("lists and objects nest deeper than {}, expected a case", deepest));
-  return true;
-}
+ private:
+  std::vector<std::set<std::string>> keys_;  // of the open objects, by depth
+};
 
 }  // namespace
+
+std::string printable(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  return text;
+}
 
 bool Case::exact_on(std::string_view target) const { return std::find(exact.begin(), exact.end(), target) != exact.end(); }
 
@@ -142,13 +154,13 @@ Case read_case(const std::filesystem::path& file) {
   std::ifstream in(file);
   if (!in) refuse(fmt::format("{}: cannot be read, expected a case file (.json)", file.string()));
   try {
-    return parse_case(Json::parse(in, shallow));
+    return parse_case(Json::parse(in, Strict()));
   } catch (const Error& error) {
-    refuse(fmt::format("{}: {}", file.string(), one_line(error.what())));
+    refuse(fmt::format("{}: {}", file.string(), printable(error.what())));
   } catch (const std::ios_base::failure&) {  // a folder, a failing device
     refuse(fmt::format("{}: cannot be read, expected a case file (.json)", file.string()));
   } catch (const Json::exception& error) {
-    refuse(fmt::format("{}: expected a case in JSON: {}", file.string(), one_line(error.what())));
+    refuse(fmt::format("{}: expected a case in JSON: {}", file.string(), printable(error.what())));
   }
 }
 

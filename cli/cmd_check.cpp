@@ -72,13 +72,15 @@ int check(const CheckOptions& options) {
     const auto what = cases::failure(runtime, c, target, run);
     if (what) {
       progress.clear();
-      fmt::print("FAIL {}: {}\n", c.name, *what);
+      fmt::print("FAIL {}\n", cases::printable(c.name + ": " + *what));
     }
     ++(what ? failed : passed);
   }
   progress.clear();
   if (skipped > 0) fmt::print("{} skipped\n", skipped);
   const Stats stats = runtime.stats();
+  if (stats.launches == 0 && !run.strategy.empty())
+    throw UsageError(fmt::format("check: got strategy \"{}\", expected one that serves a case (see `gradloom ops`)", run.strategy));
   fmt::print("{}: {} kernels compiled, {} launched\n", runtime.target_name(), stats.compiles, stats.launches);
   fmt::print("{} passed, {} failed\n", passed, failed);
   return failed == 0 ? 0 : exit_failure;

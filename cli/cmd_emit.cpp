@@ -43,6 +43,16 @@ std::string machine_text([[maybe_unused]] const ir::Kernel& lowered, const EmitO
 #endif
 }
 
+// What --isa, --threads and --strategy say.
+std::pair<ir::Target, std::string> chosen(const EmitOptions& options, const Op& op, const Plan& plan) {
+  try {
+    const ir::Target target = target_of(options);
+    return {target, choose_strategy(op, plan, options.strategy, target)};
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("emit: {}", error.what()));
+  }
+}
+
 int emit(const EmitOptions& options) {
   cases::Case c;
   if (options.case_file.empty()) {
@@ -58,9 +68,8 @@ int emit(const EmitOptions& options) {
   }
   const Op* op = find_op(c.op);
   if (!op) throw Error(ErrorCode::unsupported, fmt::format("op {} is not there (see `gradloom ops`)", c.op));
-  const ir::Target target = target_of(options);
   const Plan plan = cases::plan_of(c);
-  const std::string strategy = choose_strategy(*op, plan, options.strategy, target);
+  const auto [target, strategy] = chosen(options, *op, plan);
   constexpr int64_t output_alignment = 64;  // of every output that the runtime makes
   const BuiltKernel built = build_kernel(*op, plan, strategy, target, options.any_shape, output_alignment, false);
   if (options.trace)

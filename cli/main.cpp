@@ -3,15 +3,13 @@
 
 #include <cstdio>
 
+#include "cli/cases.h"
 #include "cli/command.h"
 
 namespace {
 
 int fail(int status, const std::string& message) {
-  std::string line = message.substr(0, message.find_last_not_of('\n') + 1);
-  for (char& c : line)
-    if (c == '\n') c = ' ';
-  fmt::print(stderr, "gradloom: {}\n", line);
+  fmt::print(stderr, "gradloom: {}\n", gradloom::cases::printable(message.substr(0, message.find_last_not_of('\n') + 1)));
   return status;
 }
 
@@ -37,6 +35,11 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     const auto chosen = app.get_subcommands();
+    if (chosen.empty() && argc > 1 && argv[1][0] != '-') {
+      std::vector<std::string> commands;
+      for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
+      return fail(cli::exit_usage, fmt::format("got command \"{}\", expected one of {} (see `gradloom --help`)", argv[1], fmt::join(commands, ", ")));
+    }
     return fail(cli::exit_usage, fmt::format("{} (see `gradloom {}--help`)", error.what(), chosen.empty() ? "" : chosen[0]->get_name() + " "));
   } catch (const cli::UsageError& error) {
     return fail(cli::exit_usage, error.what());

@@ -139,8 +139,16 @@ void GatherFrame::store_total(const Index& index, ir::Expr total) const {
   b.store(dx, index, ir::cast(dx->dtype, total));
 }
 
-Error explain_gather(const OpSchema& schema, const Request& request, const Plan& plan, int64_t extent, int64_t position,
-                     const std::function<int64_t(int, int64_t)>& values) {
+void GatherOp::require_indexable(const Request& request, int in_indices, const Dims& shape, int axis) const {
+  const int64_t count = element_count(request.input(in_indices).dims);
+  if (shape[axis] == 0 && count != 0)
+    refuse(schema(), ErrorCode::out_of_range, fmt::format("{} has {} values, but dim {} of shape {} is 0, so that no index is allowed",
+                                                          describe_input(schema(), in_indices), count, axis, to_string(shape)));
+}
+
+Error GatherOp::explain(const Request& request, const Plan& plan, int64_t position, const std::function<int64_t(int, int64_t)>& values) const {
+  const Dims& shape = plan.outputs[0].dims;
+  const int64_t extent = shape[axis_of(request, shape.size())];
   const int input = gather_roles(plan).index_input;
   const Dims& dims = request.input(input).dims;
   Dims at;
@@ -150,7 +158,7 @@ Error explain_gather(const OpSchema& schema, const Request& request, const Plan&
     at[d] = rest % dims[d];
     rest /= dims[d];
   }
-  return Error(ErrorCode::out_of_range, fmt::format("{}: {}{} is {}; it must be in [{}, {}]", schema.name, describe_input(schema, input), to_string(at),
+  return Error(ErrorCode::out_of_range, fmt::format("{}: {}{} is {}; it must be in [{}, {}]", schema().name, describe_input(schema(), input), to_string(at),
                                                     values(input, position), -extent, extent - 1));
 }
 

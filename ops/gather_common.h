@@ -67,13 +67,25 @@ void schedule_gather_direct(ir::Schedule& schedule, const Plan& plan, const ir::
 void author_gather_grouped(KernelFrame& frame);
 void author_gather_partition(KernelFrame& frame, const ir::Target& target);
 
-// All strategies (gather_strategies.cpp says what each is for): what both ops forward to.
+// All strategies (gather_strategies.cpp says what each is for).
 std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& target);
 void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
 void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target);
 
-// The error for a bad index at a row-major position of the indices tensor.
-Error explain_gather(const OpSchema& schema, const Request& request, const Plan& plan, int64_t axis_extent, int64_t position,
-                     const std::function<int64_t(int, int64_t)>& values);
+// What both ops have in common; each adds its schema and its check.
+class GatherOp : public Op {
+ public:
+  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const final { return gather_strategies(plan, target); }
+  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const final { author_gather(frame, strategy, target); }
+  void schedule(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target) const final {
+    schedule_gather(schedule, plan, strategy, target);
+  }
+  Error explain(const Request& request, const Plan& plan, int64_t position, const std::function<int64_t(int, int64_t)>& values) const final;
+
+ protected:
+  int axis_of(const Request& request, int rank) const { return wrap_axis(schema(), int_attribute(request, "axis", 0), rank, "attribute axis"); }
+  // Refuses indices into a dim of 0.
+  void require_indexable(const Request& request, int in_indices, const Dims& shape, int axis) const;
+};
 
 }  // namespace gradloom

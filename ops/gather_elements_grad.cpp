@@ -22,7 +22,7 @@ OpSchema make_schema() {
   return s;
 }
 
-class GatherElementsGrad final : public Op {
+class GatherElementsGrad final : public GatherOp {
  public:
   const OpSchema& schema() const override {
     static const OpSchema s = make_schema();
@@ -33,7 +33,7 @@ class GatherElementsGrad final : public Op {
     check_schema(schema(), request);
     const Operand &dy = request.input(in_dy), &indices = request.input(in_indices);
     const Dims shape = read_shape(schema(), request, in_shape, dy.dtype);
-    const int axis = wrap_axis(schema(), int_attribute(request, "axis", 0), shape.size(), "attribute axis");
+    const int axis = axis_of(request, shape.size());
     if (indices.dims.size() != shape.size())
       refuse(schema(), ErrorCode::invalid_argument,
              fmt::format("{} has rank {} (shape {}); it must have rank {}, as shape {} says", describe_input(schema(), in_indices), indices.dims.size(),
@@ -46,22 +46,8 @@ class GatherElementsGrad final : public Op {
         refuse(schema(), ErrorCode::invalid_argument,
                fmt::format("{} has {} in dim {}; off axis {} it must be at most {}, as shape {} says", describe_input(schema(), in_indices), indices.dims[d], d,
                            axis, shape[d], to_string(shape)));
-    if (shape[axis] == 0 && element_count(indices.dims) != 0)
-      refuse(schema(), ErrorCode::out_of_range,
-             fmt::format("{} has {} values, but dim {} of shape {} is 0, so that no index is allowed", describe_input(schema(), in_indices),
-                         element_count(indices.dims), axis, to_string(shape)));
+    require_indexable(request, in_indices, shape, axis);
     return gather_plan({indices, dy, shape, axis}, true, request.accumulate, in_indices);
-  }
-
-  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const override { return gather_strategies(plan, target); }
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override { author_gather(frame, strategy, target); }
-  void schedule(ir::Schedule& s, const Plan& plan, const std::string& strategy, const ir::Target& target) const override {
-    schedule_gather(s, plan, strategy, target);
-  }
-
-  Error explain(const Request& request, const Plan& plan, int64_t position, const std::function<int64_t(int, int64_t)>& values) const override {
-    const int axis = wrap_axis(schema(), int_attribute(request, "axis", 0), plan.outputs[0].dims.size(), "attribute axis");
-    return explain_gather(schema(), request, plan, plan.outputs[0].dims[axis], position, values);
   }
 };
 

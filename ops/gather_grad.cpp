@@ -22,7 +22,7 @@ OpSchema make_schema() {
   return s;
 }
 
-class GatherGrad final : public Op {
+class GatherGrad final : public GatherOp {
  public:
   const OpSchema& schema() const override {
     static const OpSchema s = make_schema();
@@ -33,7 +33,7 @@ class GatherGrad final : public Op {
     check_schema(schema(), request);
     const Operand &indices = request.input(in_indices), &dy = request.input(in_dy);
     const Dims shape = read_shape(schema(), request, in_shape, dy.dtype);
-    const int axis = wrap_axis(schema(), int_attribute(request, "axis", 0), shape.size(), "attribute axis");
+    const int axis = axis_of(request, shape.size());
     if (shape.size() - 1 + indices.dims.size() > max_rank)
       refuse(schema(), ErrorCode::unsupported, fmt::format("dY of rank {}; at most rank {} is supported", shape.size() - 1 + indices.dims.size(), max_rank));
     Dims wanted;
@@ -44,22 +44,8 @@ class GatherGrad final : public Op {
       refuse(schema(), ErrorCode::invalid_argument,
              fmt::format("{} has shape {}; for shape {}, indices of shape {} and axis {} it must be {}", describe_input(schema(), in_dy), to_string(dy.dims),
                          to_string(shape), to_string(indices.dims), axis, to_string(wanted)));
-    if (shape[axis] == 0 && element_count(indices.dims) != 0)
-      refuse(schema(), ErrorCode::out_of_range,
-             fmt::format("{} has {} values, but dim {} of shape {} is 0, so that no index is allowed", describe_input(schema(), in_indices),
-                         element_count(indices.dims), axis, to_string(shape)));
+    require_indexable(request, in_indices, shape, axis);
     return gather_plan({indices, dy, shape, axis}, false, request.accumulate, in_indices);
-  }
-
-  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const override { return gather_strategies(plan, target); }
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override { author_gather(frame, strategy, target); }
-  void schedule(ir::Schedule& s, const Plan& plan, const std::string& strategy, const ir::Target& target) const override {
-    schedule_gather(s, plan, strategy, target);
-  }
-
-  Error explain(const Request& request, const Plan& plan, int64_t position, const std::function<int64_t(int, int64_t)>& values) const override {
-    const int axis = wrap_axis(schema(), int_attribute(request, "axis", 0), plan.outputs[0].dims.size(), "attribute axis");
-    return explain_gather(schema(), request, plan, plan.outputs[0].dims[axis], position, values);
   }
 };
 

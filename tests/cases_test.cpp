@@ -102,6 +102,7 @@ TEST_F(CaseFile, ListsAreLists) {
 TEST_F(CaseFile, DeepNestingIsRefusedBeforeItRunsOutOfStack) {
   const std::string deep = std::string(200000, '[') + std::string(200000, ']'), tail = R"("error":"internal"})";
   EXPECT_NE(refusal(R"({"name":"a","op":"b","attributes":{"axis":)" + deep + R"(},"inputs":[],)" + tail).find("deeper"), std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","name":"c","inputs":[],)" + tail).find("key \"name\" is given twice"), std::string::npos);
   EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":[)" + deep + R"(],"data":[]}],)" + tail).find("deeper"), std::string::npos);
 }
 
