@@ -1,0 +1,9 @@
+#pragma once
+#include "runtime/runtime.h"
+
+namespace train_gru {
+
+// The whole model's gradient against central differences of its loss, in f64 at a small size: prints a line for each part. Whether all agree.
+bool check_gradient(gradloom::Runtime& runtime, uint64_t seed);
+
+}  // namespace train_gru

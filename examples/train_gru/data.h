@@ -1,0 +1,29 @@
+#pragma once
+// A text as numbers, and batches of it.
+#include <string>
+#include <vector>
+
+#include "random.h"
+#include "runtime/tensor.h"
+
+namespace train_gru {
+using namespace gradloom;
+
+struct Text {
+  std::string characters;       // the vocabulary: each character that occurs, in the order of their codes
+  std::vector<int64_t> tokens;  // the text, each character by its place in the vocabulary
+
+  int64_t vocabulary() const { return static_cast<int64_t>(characters.size()); }
+};
+// Throws Error(invalid_argument).
+Text read_text(const std::string& path);
+
+// One batch: windows of the text side by side. Column n is one window; row s holds the s-th character of each.
+struct Batch {
+  Batch(int64_t steps, int64_t windows);
+  Tensor tokens, targets;  // i64 [steps, windows]; a target is the character that follows
+};
+// Fills the batch with windows that start at random places, drawn in order of n. Throws Error(invalid_argument) for a text too short for one.
+void draw(Batch& batch, const Text& text, Random& random);
+
+}  // namespace train_gru

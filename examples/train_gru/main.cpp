@@ -1,0 +1,127 @@
+// Trains a character-level language model, a GRU, with gradloom alone: the ops GRUTraining, GRUGrad, GatherGrad and BroadcastGrad, and a few loop nests of
+// its own (nests.h). Read next: model.cpp.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "adam.h"
+#include "check_gradient.h"
+#include "model.h"
+#include "progress.h"
+#include "sample.h"
+
+namespace train_gru {
+namespace {
+
+constexpr int64_t averaged = 50;  // the loss that is shown: the mean of the last so many steps
+
+struct Options {
+  std::string text = "/usr/share/common-licenses/GPL-3", losses;
+  Sizes sizes;
+  int64_t steps = 600, sample = 400;
+  double rate = 0.005, sharpness = 2;
+  uint64_t seed = 1;
+  int threads = 0;
+  bool check_gradient = false;
+};
+
+// What reference.py needs to train the same model, then the loss of each step.
+class LossFile {
+ public:
+  LossFile(const Options& o) {
+    if (o.losses.empty()) return;
+    file_ = std::fopen(o.losses.c_str(), "w");
+    if (!file_) throw Error(ErrorCode::invalid_argument, fmt::format("cannot write \"{}\"", o.losses));
+    fmt::print(file_, "# text {}\n", o.text);
+    const std::pair<const char*, int64_t> numbers[] = {{"seed", o.seed},           {"embedding", o.sizes.embedding},
+                                                       {"hidden", o.sizes.hidden}, {"sequence", o.sizes.steps},
+                                                       {"batch", o.sizes.batch},   {"steps", o.steps},
+                                                       {"averaged", averaged}};
+    for (const auto& [name, value] : numbers) fmt::print(file_, "# {} {}\n", name, value);
+    fmt::print(file_, "# rate {}\n", o.rate);
+  }
+  ~LossFile() {
+    if (file_) std::fclose(file_);
+  }
+  void add(double loss) {
+    if (file_) fmt::print(file_, "{:.9f}\n", loss);
+  }
+
+ private:
+  std::FILE* file_ = nullptr;
+};
+
+void train(Runtime& runtime, Options options) {
+  const Text text = read_text(options.text);
+  Sizes& sizes = options.sizes;
+  sizes.vocabulary = text.vocabulary();
+  Random random(options.seed);
+  Model model(runtime, DType::f32, sizes);
+  draw(model.parameters, random);
+  Adam optimizer(runtime, model.parameters, model.gradient, options.rate, options.steps);
+  fmt::print("{} characters, {} different; {} parameters; {}\n", text.tokens.size(), sizes.vocabulary, model.parameters.count(), runtime.target_name());
+
+  LossFile file(options);
+  std::vector<double> last;  // losses, a ring
+  double mean = 0;
+  {
+    Progress progress(options.steps);
+    for (int64_t step = 0; step < options.steps; ++step) {
+      draw(model.batch, text, random);
+      const double loss = model.loss();
+      model.differentiate();
+      optimizer.step();
+
+      file.add(loss);
+      if (step < averaged)
+        last.push_back(loss);
+      else
+        last[step % averaged] = loss;
+      mean = 0;
+      for (const double value : last) mean += value / static_cast<double>(last.size());
+      progress.show(step + 1, mean);
+    }
+  }
+  fmt::print("final loss {:.6f}: the mean of the last {} steps, in nats a character\n", mean, last.size());
+  if (options.sample > 0) fmt::print("\n{}\n", sample(runtime, model.parameters, sizes, text.characters, options.sample, options.sharpness, random));
+}
+
+int fail(int status, const std::string& message) {
+  fmt::print(stderr, "train_gru: {}\n", message);
+  return status;
+}
+
+}  // namespace
+}  // namespace train_gru
+
+int main(int argc, char** argv) {
+  using namespace train_gru;
+  Options o;
+  CLI::App app("Trains a character-level language model on a text, then writes a text of its own.", "train_gru");
+  app.add_option("--text", o.text, "file to learn from")->capture_default_str();
+  app.add_option("--steps", o.steps, "training steps, one batch each")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--hidden", o.sizes.hidden, "size of the GRU's state")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--embedding", o.sizes.embedding, "size of a character's vector")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--sequence", o.sizes.steps, "characters in a window of the text")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--batch", o.sizes.batch, "windows in a batch")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--rate", o.rate, "Adam's learning rate at the start; it falls linearly to 0")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--seed", o.seed, "of the start weights, the batches and the sample")->capture_default_str();
+  app.add_option("--threads", o.threads, "0: as many as there are; the result is the same")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--sample", o.sample, "characters to write at the end")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--sharpness", o.sharpness, "above 1: the sample prefers likely characters")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--losses", o.losses, "file for the settings and the loss of each step: what reference.py compares with");
+  app.add_flag("--check-gradient", o.check_gradient, "instead of training: the model's gradient against finite differences");
+  try {
+    app.parse(argc, argv);
+    Runtime runtime({.threads = o.threads});
+    if (o.check_gradient) return check_gradient(runtime, o.seed) ? 0 : fail(1, "the gradient is wrong");
+    train(runtime, o);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    return fail(2, fmt::format("{} (see `train_gru --help`)", error.what()));
+  } catch (const std::exception& error) {
+    return fail(1, error.what());
+  }
+}

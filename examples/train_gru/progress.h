@@ -1,0 +1,23 @@
+#pragma once
+// How far the training is: a bar that redraws itself on a terminal, else twenty lines in all.
+#include <chrono>
+#include <cstdint>
+
+namespace train_gru {
+
+class Progress {
+ public:
+  explicit Progress(int64_t steps);
+  ~Progress();  // leaves a line of its own behind
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  void show(int64_t done, double loss);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  int64_t steps_;
+  bool terminal_;
+  Clock::time_point start_ = Clock::now(), shown_{};
+};
+
+}  // namespace train_gru
