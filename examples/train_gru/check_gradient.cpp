@@ -9,11 +9,11 @@
 
 namespace train_gru {
 
-bool check_gradient(Runtime& runtime, uint64_t seed) {
+bool check_gradient(Runtime& runtime, int64_t seed) {
   constexpr double step = 1e-5, allowed = 1e-8;  // the difference's own error is about step^2 and rounding / step
   const Sizes sizes{.vocabulary = 5, .embedding = 3, .hidden = 4, .steps = 6, .batch = 3};
   Model model(runtime, DType::f64, sizes);
-  Random random(seed);
+  Random random(static_cast<uint64_t>(seed));
   draw(model.parameters, random);
   for (const Tensor& characters : {model.batch.tokens, model.batch.targets})
     for (int64_t i = 0; i < characters.elements(); ++i) static_cast<int64_t*>(characters.data())[i] = random.below(sizes.vocabulary);

@@ -19,9 +19,9 @@ constexpr int64_t averaged = 50;  // the loss that is shown: the mean of the las
 struct Options {
   std::string text = "/usr/share/common-licenses/GPL-3", losses;
   Sizes sizes;
-  int64_t steps = 600, sample = 400;
-  double rate = 0.005, sharpness = 2;
-  uint64_t seed = 1;
+  int64_t steps = 600, sample = 500;
+  double rate = 0.01, sharpness = 2;
+  int64_t seed = 1;
   int threads = 0;
   bool check_gradient = false;
 };
@@ -56,7 +56,7 @@ void train(Runtime& runtime, Options options) {
   const Text text = read_text(options.text);
   Sizes& sizes = options.sizes;
   sizes.vocabulary = text.vocabulary();
-  Random random(options.seed);
+  Random random(static_cast<uint64_t>(options.seed));
   Model model(runtime, DType::f32, sizes);
   draw(model.parameters, random);
   Adam optimizer(runtime, model.parameters, model.gradient, options.rate, options.steps);
@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
   app.add_option("--sequence", o.sizes.steps, "characters in a window of the text")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--batch", o.sizes.batch, "windows in a batch")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--rate", o.rate, "Adam's learning rate at the start; it falls linearly to 0")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--seed", o.seed, "of the start weights, the batches and the sample")->capture_default_str();
+  app.add_option("--seed", o.seed, "of the start weights, the batches and the sample")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--threads", o.threads, "0: as many as there are; the result is the same")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--sample", o.sample, "characters to write at the end")->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--sharpness", o.sharpness, "above 1: the sample prefers likely characters")->check(CLI::PositiveNumber)->capture_default_str();
