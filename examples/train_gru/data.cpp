@@ -4,13 +4,15 @@
 
 #include <array>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 
 namespace train_gru {
 
 Text read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  const std::string content{std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  const std::string content = bytes.str();
   if (content.empty()) throw Error(ErrorCode::invalid_argument, fmt::format("cannot read a text from \"{}\"; give one with --text FILE", path));
   std::array<int64_t, 256> place{};
   for (const unsigned char c : content) place[c] = 1;

@@ -3,18 +3,19 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <limits>
 
 #include "adam.h"
 #include "check_gradient.h"
+#include "losses.h"
 #include "model.h"
 #include "progress.h"
 #include "sample.h"
 
 namespace train_gru {
 namespace {
-
-constexpr int64_t averaged = 50;  // the loss that is shown: the mean of the last so many steps
 
 struct Options {
   std::string text = "/usr/share/common-licenses/GPL-3", losses;
@@ -26,31 +27,19 @@ struct Options {
   bool check_gradient = false;
 };
 
-// What reference.py needs to train the same model, then the loss of each step.
-class LossFile {
- public:
-  LossFile(const Options& o) {
-    if (o.losses.empty()) return;
-    file_ = std::fopen(o.losses.c_str(), "w");
-    if (!file_) throw Error(ErrorCode::invalid_argument, fmt::format("cannot write \"{}\"", o.losses));
-    fmt::print(file_, "# text {}\n", o.text);
-    const std::pair<const char*, int64_t> numbers[] = {{"seed", o.seed},           {"embedding", o.sizes.embedding},
-                                                       {"hidden", o.sizes.hidden}, {"sequence", o.sizes.steps},
-                                                       {"batch", o.sizes.batch},   {"steps", o.steps},
-                                                       {"averaged", averaged}};
-    for (const auto& [name, value] : numbers) fmt::print(file_, "# {} {}\n", name, value);
-    fmt::print(file_, "# rate {}\n", o.rate);
-  }
-  ~LossFile() {
-    if (file_) std::fclose(file_);
-  }
-  void add(double loss) {
-    if (file_) fmt::print(file_, "{:.9f}\n", loss);
-  }
-
- private:
-  std::FILE* file_ = nullptr;
-};
+// What reference.py needs to train the same model.
+std::vector<std::pair<std::string, std::string>> settings(const Options& o) {
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  return {{"text", o.text},
+          {"seed", text(o.seed)},
+          {"embedding", text(o.sizes.embedding)},
+          {"hidden", text(o.sizes.hidden)},
+          {"sequence", text(o.sizes.steps)},
+          {"batch", text(o.sizes.batch)},
+          {"steps", text(o.steps)},
+          {"rate", text(o.rate)},
+          {"averaged", text(Losses::averaged)}};
+}
 
 void train(Runtime& runtime, Options options) {
   const Text text = read_text(options.text);
@@ -62,28 +51,19 @@ void train(Runtime& runtime, Options options) {
   Adam optimizer(runtime, model.parameters, model.gradient, options.rate, options.steps);
   fmt::print("{} characters, {} different; {} parameters; {}\n", text.tokens.size(), sizes.vocabulary, model.parameters.count(), runtime.target_name());
 
-  LossFile file(options);
-  std::vector<double> last;  // losses, a ring
-  double mean = 0;
+  Losses losses(options.losses, settings(options));
   {
     Progress progress(options.steps);
     for (int64_t step = 0; step < options.steps; ++step) {
       draw(model.batch, text, random);
-      const double loss = model.loss();
+      losses.add(model.loss());
       model.differentiate();
       optimizer.step();
-
-      file.add(loss);
-      if (step < averaged)
-        last.push_back(loss);
-      else
-        last[step % averaged] = loss;
-      mean = 0;
-      for (const double value : last) mean += value / static_cast<double>(last.size());
-      progress.show(step + 1, mean);
+      progress.show(step + 1, losses.mean());
     }
   }
-  fmt::print("final loss {:.6f}: the mean of the last {} steps, in nats a character\n", mean, last.size());
+  losses.finish();
+  fmt::print("final loss {:.6f}: the mean of the last {} steps, in nats a character\n", losses.mean(), std::min<int64_t>(options.steps, Losses::averaged));
   if (options.sample > 0) fmt::print("\n{}\n", sample(runtime, model.parameters, sizes, text.characters, options.sample, options.sharpness, random));
 }
 
@@ -98,18 +78,21 @@ int fail(int status, const std::string& message) {
 int main(int argc, char** argv) {
   using namespace train_gru;
   Options o;
+  const CLI::Range size(1, 1 << 20), rate(1e-6, 1.0), sharpness(0.01, 100.0);
   CLI::App app("Trains a character-level language model on a text, then writes a text of its own.", "train_gru");
   app.add_option("--text", o.text, "file to learn from")->capture_default_str();
-  app.add_option("--steps", o.steps, "training steps, one batch each")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--hidden", o.sizes.hidden, "size of the GRU's state")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--embedding", o.sizes.embedding, "size of a character's vector")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--sequence", o.sizes.steps, "characters in a window of the text")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--batch", o.sizes.batch, "windows in a batch")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--rate", o.rate, "Adam's learning rate at the start; it falls linearly to 0")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--seed", o.seed, "of the start weights, the batches and the sample")->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("--threads", o.threads, "0: as many as there are; the result is the same")->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("--sample", o.sample, "characters to write at the end")->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("--sharpness", o.sharpness, "above 1: the sample prefers likely characters")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--steps", o.steps, "training steps, one batch each")->check(size)->capture_default_str();
+  app.add_option("--hidden", o.sizes.hidden, "size of the GRU's state")->check(size)->capture_default_str();
+  app.add_option("--embedding", o.sizes.embedding, "size of a character's vector")->check(size)->capture_default_str();
+  app.add_option("--sequence", o.sizes.steps, "characters in a window of the text")->check(size)->capture_default_str();
+  app.add_option("--batch", o.sizes.batch, "windows in a batch")->check(size)->capture_default_str();
+  app.add_option("--rate", o.rate, "Adam's learning rate at the start; it falls linearly to 0")->check(rate)->capture_default_str();
+  app.add_option("--seed", o.seed, "of the start weights, the batches and the sample")
+      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()))
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, "0: as many as there are; the result is the same")->check(CLI::Range(0, 1024))->capture_default_str();
+  app.add_option("--sample", o.sample, "characters to write at the end")->check(CLI::Range(0, 1 << 20))->capture_default_str();
+  app.add_option("--sharpness", o.sharpness, "above 1: the sample prefers likely characters")->check(sharpness)->capture_default_str();
   app.add_option("--losses", o.losses, "file for the settings and the loss of each step: what reference.py compares with");
   app.add_flag("--check-gradient", o.check_gradient, "instead of training: the model's gradient against finite differences");
   try {
