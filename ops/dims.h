@@ -1,11 +1,13 @@
 #pragma once
 // Small inline vectors: checking a call allocates nothing.
 #include <algorithm>
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "ir/error.h"
@@ -15,15 +17,23 @@ namespace gradloom {
 template <class T, int Capacity>
 class InlineVector {
  public:
-  InlineVector() = default;
+  static_assert(std::is_trivially_destructible_v<T>, "elements are dropped, not destroyed");
+
+  InlineVector() {}  // the elements stay uninitialised: a plan has room for many, and a call uses few
+  InlineVector(const InlineVector& other) : size_(other.size_) { std::uninitialized_copy_n(other.data(), size_, data()); }
+  InlineVector& operator=(const InlineVector& other) {
+    if (this != &other) std::uninitialized_copy_n(other.data(), size_ = other.size_, data());
+    return *this;
+  }
   InlineVector(std::initializer_list<T> values) { append(std::span<const T>(values.begin(), values.size())); }
   template <class Range>
+    requires(!std::is_same_v<Range, InlineVector>)
   explicit InlineVector(const Range& values) {
     append(std::span<const T>(values.data(), values.size()));
   }
   void push_back(const T& value) {
     if (size_ == Capacity) throw Error(ErrorCode::unsupported, "more than " + std::to_string(Capacity) + " dims or parameters");
-    values_[size_++] = value;
+    std::construct_at(data() + size_++, value);
   }
   void append(std::span<const T> values) {
     for (const T& v : values) push_back(v);
@@ -35,20 +45,20 @@ class InlineVector {
   }
   int size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  T& operator[](int i) { return values_[i]; }
-  const T& operator[](int i) const { return values_[i]; }
-  T* data() { return values_.data(); }
-  const T* data() const { return values_.data(); }
-  T* begin() { return values_.data(); }
-  T* end() { return values_.data() + size_; }
-  const T* begin() const { return values_.data(); }
-  const T* end() const { return values_.data() + size_; }
-  const T& back() const { return values_[size_ - 1]; }
-  T& back() { return values_[size_ - 1]; }
+  T& operator[](int i) { return data()[i]; }
+  const T& operator[](int i) const { return data()[i]; }
+  T* data() { return reinterpret_cast<T*>(values_); }
+  const T* data() const { return reinterpret_cast<const T*>(values_); }
+  T* begin() { return data(); }
+  T* end() { return data() + size_; }
+  const T* begin() const { return data(); }
+  const T* end() const { return data() + size_; }
+  const T& back() const { return data()[size_ - 1]; }
+  T& back() { return data()[size_ - 1]; }
   bool operator==(const InlineVector& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
 
  private:
-  std::array<T, Capacity> values_{};
+  alignas(T) std::byte values_[sizeof(T) * Capacity];
   int size_ = 0;
 };
 
