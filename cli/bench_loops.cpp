@@ -1,5 +1,6 @@
 // The loops behind the roof: sums with more or fewer accumulators, with and without prefetch, along one stream or four; memset, vector stores,
 // streaming stores. Each is compiled for the instruction sets that it may meet and chosen at run time.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -106,6 +107,28 @@ __attribute__((target("avx512f"))) void stream_64(void* data, int64_t bytes) {
   std::memset(to + i, 0, bytes - i);
   _mm_sfence();
 }
+// Twelve sums hide the latency of what issues twice a cycle. The empty statement keeps them in registers and the rounds apart.
+#define GRADLOOM_MULTIPLY_ADD(NAME, TARGET, VECTOR, SET1, FMADD, LANE0, REGISTER)            \
+  TARGET float NAME(int64_t rounds) {                                                        \
+    VECTOR sums[12];                                                                         \
+    const VECTOR a = SET1(0.5f), b = SET1(0.25f);                                            \
+    _Pragma("GCC unroll 12") for (int i = 0; i < 12; ++i) sums[i] = SET1(1.0f);              \
+    for (int64_t r = 0; r < rounds; ++r) {                                                   \
+      _Pragma("GCC unroll 12") for (int i = 0; i < 12; ++i) sums[i] = FMADD(sums[i], a, b);  \
+      _Pragma("GCC unroll 12") for (int i = 0; i < 12; ++i) asm volatile("" : REGISTER(sums[i])); \
+    }                                                                                        \
+    float total = 0;                                                                         \
+    _Pragma("GCC unroll 12") for (int i = 0; i < 12; ++i) total += LANE0(sums[i]);           \
+    return total;                                                                            \
+  }
+GRADLOOM_MULTIPLY_ADD(multiply_add_32, __attribute__((target("avx2,fma"))), __m256, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_cvtss_f32, "+x")
+GRADLOOM_MULTIPLY_ADD(multiply_add_64, __attribute__((target("avx512f"))), __m512, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_cvtss_f32, "+v")
+
+__attribute__((target("avx2,fma"))) void multiply_add_row_fma(const float* factors, const float* columns, float* row, int64_t k, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) row[j] = 0;
+  for (int64_t i = 0; i < k; ++i)
+    for (int64_t j = 0; j < n; ++j) row[j] = __builtin_fmaf(factors[i], columns[i * n + j], row[j]);
+}
 void write_rep(void* data, int64_t bytes) { asm volatile("rep stosb" : "+D"(data), "+c"(bytes) : "a"(0) : "memory"); }
 #endif
 
@@ -145,6 +168,30 @@ std::vector<WriteLoop> write_loops() {
   loops.push_back({"stores", write_16});
 #endif
   return loops;
+}
+
+MultiplyAddLoop multiply_add_loop() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return {2 * 12 * 16, multiply_add_64};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {2 * 12 * 8, multiply_add_32};
+#endif
+  return {2 * 12, [](int64_t rounds) {
+            float sums[12] = {};
+            for (int64_t r = 0; r < rounds; ++r)
+              for (float& sum : sums) sum = std::fma(sum, 0.5f, 0.25f);
+            float total = 0;
+            for (const float sum : sums) total += sum;
+            return total;
+          }};
+}
+
+void multiply_add_row(const float* factors, const float* columns, float* row, int64_t k, int64_t n) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_add_row_fma(factors, columns, row, k, n);
+#endif
+  for (int64_t j = 0; j < n; ++j) row[j] = 0;
+  for (int64_t i = 0; i < k; ++i)
+    for (int64_t j = 0; j < n; ++j) row[j] = std::fma(factors[i], columns[i * n + j], row[j]);
 }
 
 }  // namespace gradloom::cli

@@ -39,6 +39,7 @@ Span share(const Span& span, int thread, int threads) {
 }
 
 std::atomic<uint64_t> sink;
+std::atomic<float> float_sink;
 
 }  // namespace
 
@@ -131,6 +132,10 @@ double ProbeTeam::write(const WriteLoop& loop, const std::vector<Span>& spans) {
       loop.write(part.data, part.bytes);
     }
   });
+}
+
+double ProbeTeam::multiply_add(const MultiplyAddLoop& loop, int64_t rounds) {
+  return run([&](int) { float_sink = loop.run(rounds); });
 }
 
 }  // namespace gradloom::cli

@@ -23,6 +23,14 @@ struct WriteLoop {
   std::string name;
   void (*write)(void* data, int64_t bytes);  // 64-byte aligned data
 };
+// Independent multiply-adds in registers: what bounds a matrix product.
+struct MultiplyAddLoop {
+  int64_t flops;  // of a round
+  float (*run)(int64_t rounds);
+};
+MultiplyAddLoop multiply_add_loop();
+// row[n] = sum over k of factors[k] * columns[k, n]: +0.0, then a fused multiply-add a step, in order.
+void multiply_add_row(const float* factors, const float* columns, float* row, int64_t k, int64_t n);
 // What this CPU can run, vectors as wide as it has.
 std::vector<ReadLoop> read_loops();
 std::vector<WriteLoop> write_loops();
@@ -43,6 +51,7 @@ class ProbeTeam {
   // Milliseconds from the first thread's start to the last one's end; each thread takes its share of every span.
   double read(const ReadLoop& loop, const std::vector<Span>& spans);
   double write(const WriteLoop& loop, const std::vector<Span>& spans);
+  double multiply_add(const MultiplyAddLoop& loop, int64_t rounds);  // each thread all rounds
 
  private:
   double run(const std::function<void(int thread)>& job);

@@ -96,7 +96,7 @@ class Collector {
   void add(const Buffer& buffer, const std::vector<Expr>& index, Access access) {
     if (!written_.contains(buffer->id) || private_.contains(buffer->id)) return;
     access.buffer = buffer;
-    for (const Expr& i : index) access.index.push_back(form(scope_.expand(i), 0));
+    for (const Expr& i : index) access.index.push_back(form(scope_.expand(i, loop_), 0));  // what differs between iterations must be seen
     access.iterations = scope_.of(var(loop_var_));
     access.statement = statement_;
     access.inner_loop = depth_ > 0;

@@ -64,7 +64,7 @@ void Linearizer::add(const Expr& e, int64_t factor) {
   if (const Broadcast* b = e.as<Broadcast>()) return add(b->value, factor);
   if (const Var* v = e.as<Var>(); v && scope)
     if (const Ranges::Entry* entry = scope->find(v->id)) {
-      if (entry->range.single()) return add(Expr(*entry->range.min), factor);
+      if (entry->range.single() && v->id != keep) return add(Expr(*entry->range.min), factor);
       if (entry->value && entry->expandable && dtype == DType::i64) return add(entry->value, factor);
     }
   if (dtype != DType::i64) return out.add(e, factor);
@@ -80,7 +80,7 @@ void Linearizer::add(const Expr& e, int64_t factor) {
     if (b->op == BinaryOp::add) return add(b->a, factor), add(b->b, factor);
     if (b->op == BinaryOp::sub) return add(b->a, factor), add(b->b, wrap_mul(factor, -1, out.exact));
     if (b->op == BinaryOp::mul) {
-      Linearizer left{scope, {}}, right{scope, {}};
+      Linearizer left{scope, {}, keep}, right{scope, {}, keep};
       left.add(b->a, 1), right.add(b->b, 1);
       if (left.out.terms.empty()) std::swap(left, right);
       if (right.out.terms.empty()) return out.add(left.out, wrap_mul(factor, right.out.constant, out.exact));

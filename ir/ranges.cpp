@@ -223,8 +223,8 @@ Range Ranges::of(const Linear& l) const {
   return r;
 }
 
-Linear Ranges::expand(const Expr& e) const {
-  Linearizer l{this, {}};
+Linear Ranges::expand(const Expr& e, int64_t keep) const {
+  Linearizer l{this, {}, keep};
   l.add(e, 1);
   return std::move(l.out);
 }

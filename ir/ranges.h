@@ -47,7 +47,8 @@ class Ranges {
   // Whether a boolean is proved true (or false) in all lanes; nullopt: unknown. Compares symbolically as well: n - 1 < n, i + 4 <= n under i < n - 3.
   std::optional<bool> proves(const Expr& condition) const;
 
-  Linear expand(const Expr& e) const;  // linear(e) with lets put in
+  // linear(e) with lets put in; a variable that can have one value only is that value, but for `keep`.
+  Linear expand(const Expr& e, int64_t keep = 0) const;
   Range of(const Linear& l) const;     // of its mathematical value
   bool nonnegative(const Linear& l) const;
   const Expr* let_value(int64_t var_id) const;                        // nullptr: no let of this scope

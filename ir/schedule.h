@@ -11,6 +11,19 @@ namespace gradloom::ir {
 
 struct Site;
 
+// How tile_product cuts a product. Blocks are whole tiles; a block of 0 is all there is.
+struct ProductTiles {
+  int rows = 1, vectors = 1, lanes = 8;           // the register tile: rows x (vectors * lanes)
+  int unroll_k = 1;                               // steps along k side by side
+  int64_t block_m = 0, block_n = 0, block_k = 0;  // what stays in a near cache
+  int64_t outer_n = 0;                            // columns that B is packed for at a time; whole blocks of columns
+  // Panels of an operand: for the whole depth, of an outer block of columns (B) or a block of rows (A); or for one block along k at a time.
+  enum Pack : uint8_t { none, all_k, block } pack_a = none, pack_b = none;
+  enum Share : uint8_t { serial, rows_parallel, columns_parallel } share = serial;  // blocks of rows, or outer blocks of columns, to threads
+
+  int64_t columns() const { return int64_t{vectors} * lanes; }
+};
+
 class Schedule {
  public:
   // A loop handle: the loop variable's id. It stays valid until a step consumes the loop.
@@ -54,6 +67,10 @@ class Schedule {
   Buffer stage(Loop loop, const Buffer& buffer, std::vector<Expr> begin, std::vector<Expr> extent);
   // Accumulates below a loop go to a private copy an iteration, added to the buffer in iteration order after it.
   Buffer privatise(Loop loop, const Buffer& buffer);
+  // A matrix product, for m { for n { alloc sum { sum = first; for k { sum fma= (a, b) } rest } } } where a does not depend on n nor b on m, -> blocks, panels
+  // and register tiles; k stays in order for each element. Refused unless elements are proved independent. Sums between blocks along k live in what the
+  // rest stores to, if that is all it does, else in a temporary. With `pack_before`, a loop around the product, B is brought into panels before that loop.
+  void tile_product(Loop m, const ProductTiles& tiles, Loop pack_before = 0);
   void streaming(const Buffer& buffer);  // marks every store to it
   // Prefetches the lines that the load of `buffer` in `loop` will touch `distance` iterations later.
   void prefetch(Loop loop, const Buffer& buffer, int64_t distance, int level);

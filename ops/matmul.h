@@ -23,8 +23,8 @@ namespace gradloom {
 // for <prefix>_m { for <prefix>_n { sum = first(m, n); for <prefix>_k { sum = fma(a(m, k), b(k, n), sum) } store(m, n, sum) } }
 struct Matmul {
   std::string prefix;
-  ir::Expr m, n, k;         // extents: constants or scalars
-  DType sum = DType::f32;   // f64 for f64 operands; f32 for f32, f16 and bf16
+  ir::Expr m, n, k;        // extents: constants or scalars
+  DType sum = DType::f32;  // f64 for f64 operands; f32 for f32, f16 and bf16
   // The operands' elements, cast to `sum` when they are stored otherwise. They read what the nest does not write. `a` does not depend on n, nor `b` on m.
   std::function<ir::Expr(ir::Expr m, ir::Expr k)> a;
   std::function<ir::Expr(ir::Expr k, ir::Expr n)> b;

@@ -1,11 +1,140 @@
+// Tiles, panels and blocks for one product. Counts are of cycles and bytes; what they decide was measured on products of many shapes (see README.md).
+#include <algorithm>
+
+#include "ir/rewrite.h"
+#include "ir/schedule_product.h"
 #include "ops/matmul.h"
-#include "ops/schedule_common.h"
 
 namespace gradloom {
 
-void schedule_matmul(ir::Schedule& schedule, const std::string& prefix, const ir::Target& target, const MatmulHints&) {
-  const ir::Schedule::Loop n = schedule.loop(prefix + "_n");
-  vectorize_elements(schedule, n, 4, 1, target);
+using namespace ir;
+
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+// What a schedule depends on.
+struct Shape {
+  int64_t m, n, k;
+  int bytes;                                       // of a sum
+  int64_t a_step_m, a_step_k, b_step_n, b_step_k;  // as step_of
+  bool a_plain, b_plain;                           // one load of the sum's dtype
+  int64_t a_row_bytes;                             // between neighbours along m, 0 where it is no constant
+};
+
+bool plain(const Expr& e) { return e.as<Load>() && !e.as<Load>()->guard; }
+
+int64_t row_bytes(const Product& p) {
+  const Load* l = p.a.as<Load>();
+  if (!l) return 0;
+  int64_t bytes = 0, dense = size_of(l->buffer->dtype);
+  for (size_t d = l->index.size(); d-- > 0;) {
+    const std::optional<int64_t> stride = l->buffer->strides.empty() ? std::nullopt : as_int(l->buffer->strides[d]);
+    bytes += linear(l->index[d]).coefficient(var(p.m->var)) * (l->buffer->strides.empty() ? dense : stride.value_or(0) * size_of(l->buffer->dtype));
+    dense *= as_int(l->buffer->dims[d]).value_or(0);
+  }
+  return bytes;
+}
+
+Shape shape_of(const Product& p, const MatmulHints& hints) {
+  Shape s{};
+  s.m = as_int(p.m->extent).value_or(hints.m);
+  s.n = as_int(p.n->extent).value_or(hints.n);
+  s.k = as_int(p.k->extent).value_or(hints.k);
+  s.bytes = size_of(p.sum->dtype);
+  s.a_step_m = step_of(p.a, p.m->var.id), s.a_step_k = step_of(p.a, p.k->var.id);
+  s.b_step_n = step_of(p.b, p.n->var.id), s.b_step_k = step_of(p.b, p.k->var.id);
+  s.a_plain = plain(p.a), s.b_plain = plain(p.b);
+  s.a_row_bytes = row_bytes(p);
+  return s;
+}
+
+// Cycles for all tiles of this form, a step along k: two multiply-adds and two loads a cycle, a multiply-add's latency of four cycles (five, so that sums
+// beyond eight are preferred), and a little for each load: of two forms that multiply as fast, the one with fewer loads.
+double cycles(const Shape& s, int rows, int vectors, int lanes) {
+  const double tiles = static_cast<double>(ceil_div(s.m, rows)) * static_cast<double>(ceil_div(s.n, int64_t{vectors} * lanes));
+  return tiles * (std::max({rows * vectors / 2.0, (rows + vectors) / 2.0, 5.0}) + 0.05 * (rows + vectors));
+}
+
+// The sums, a vector of B each and one of A must fit the registers. A single row reads B from memory as it multiplies.
+void choose_tile(ProductTiles& t, const Shape& s, const Target& target) {
+  t.lanes = std::max(2, std::min(target.lanes(s.bytes), 64));
+  double best = -1;
+  for (int rows = 1; rows <= 14; ++rows)
+    for (int vectors = 1; vectors <= 12; ++vectors) {
+      if (rows * vectors + (rows > 1 ? vectors : 1) + 1 > target.vector_registers) continue;
+      const double c = cycles(s, rows, vectors, t.lanes);
+      if (best < 0 || c < best) best = c, t.rows = rows, t.vectors = vectors;
+    }
+}
+
+constexpr int64_t few_rows = 8;       // B passes once or twice: panels of it would cost as much as the product
+constexpr int64_t most_depth = 1024;  // of a block along k: longer ones leave no room for rows
+constexpr int64_t page_bytes = 4096;  // rows this far apart meet in the same sets of a cache
+constexpr int64_t parallel_flops = 1 << 20;
+
+void choose_panels(ProductTiles& t, const Shape& s, const Target& target, bool before) {
+  const int64_t panels = ceil_div(s.n, t.columns());
+  const bool b_near = s.k * s.n * s.bytes <= target.l2_bytes / 4 && s.m <= 64 && (s.n * s.bytes) % page_bytes != 0;
+  const bool b_as_it_is = s.b_plain && s.b_step_n == 1 && (s.m <= few_rows || b_near);
+  t.pack_b = before || b_as_it_is ? ProductTiles::none : s.m <= few_rows ? ProductTiles::block : ProductTiles::all_k;
+  // Broadcasts of A come from its rows where they lie along k and do not meet in the caches.
+  const bool rows_meet = s.a_row_bytes % page_bytes == 0 && s.m > few_rows && panels > few_rows;
+  const bool a_as_it_is = s.a_plain && (s.a_step_k == 1 ? !rows_meet : panels <= 2);
+  t.pack_a = a_as_it_is || (panels == 1 && s.a_plain) ? ProductTiles::none : ProductTiles::block;
+}
+
+void choose_blocks(ProductTiles& t, const Shape& s, const Target& target) {
+  const int64_t near = target.l2_bytes / 4 / s.bytes;  // elements of a block of A, and of a block of C
+  const int64_t parts = std::max<int64_t>(1, ceil_div(s.k, most_depth));
+  t.block_k = parts > 1 ? round_up(ceil_div(s.k, parts), 8) : 0;
+  const int64_t depth = t.block_k ? t.block_k : std::max<int64_t>(s.k, 1);
+  t.block_m = std::max<int64_t>(1, near / depth / t.rows) * t.rows;
+  if (t.pack_b == ProductTiles::block) {  // a panel at a time, in the nearest cache
+    t.block_n = t.columns();
+    t.block_k = std::max<int64_t>(8, target.l1_bytes / 2 / s.bytes / t.columns() / 8 * 8);
+    t.block_m = 0;
+    return;
+  }
+  if (t.block_k) t.block_n = std::max<int64_t>(1, near / t.block_m / t.columns()) * t.columns();
+  if (t.pack_b == ProductTiles::all_k) {
+    const int64_t far = std::max<int64_t>(1, target.l3_bytes / 4 / s.bytes / std::max<int64_t>(s.k, 1) / t.columns()) * t.columns();
+    if (far < s.n) t.outer_n = t.block_n ? std::max<int64_t>(1, far / t.block_n) * t.block_n : far;
+  }
+  if (t.pack_a == ProductTiles::block && t.block_n && t.block_n < s.n) t.pack_a = ProductTiles::all_k;
+}
+
+// Row blocks where there are enough, else blocks of columns, each with panels of its own.
+void choose_sharing(ProductTiles& t, const Shape& s, const Target& target) {
+  const int64_t tasks = int64_t{4} * target.threads;
+  if (ceil_div(s.m, t.rows) >= tasks) {
+    t.block_m = std::max<int64_t>(t.rows, std::min(t.block_m ? t.block_m : s.m, ceil_div(s.m, tasks) / t.rows * t.rows));
+    t.share = ProductTiles::rows_parallel;
+    return;
+  }
+  const int64_t panels = ceil_div(s.n, t.columns());
+  if (panels < 2) return;
+  const int64_t unit = t.pack_b == ProductTiles::block ? t.columns() : t.columns() * std::max<int64_t>(1, panels / tasks);
+  t.block_n = t.pack_b == ProductTiles::block ? t.block_n : 0;
+  t.outer_n = unit;
+  t.share = ProductTiles::columns_parallel;
+}
+
+}  // namespace
+
+void schedule_matmul(Schedule& schedule, const std::string& prefix, const Target& target, const MatmulHints& hints) {
+  const Schedule::Loop m = schedule.loop(prefix + "_m");
+  const Site site = find_loop(schedule.kernel(), m);
+  const Shape s = shape_of(match_product(site, "schedule_matmul"), hints);
+  ProductTiles t;
+  choose_tile(t, s, target);
+  choose_panels(t, s, target, hints.pack_b_before != 0);
+  choose_blocks(t, s, target);
+  const bool inside = std::any_of(site.path.begin(), site.path.end(), [](const Stmt& p) { return p.as<For>() && p.as<For>()->kind == ForKind::parallel; });
+  const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+  if (hints.parallel && target.threads > 1 && !inside && flops >= parallel_flops) choose_sharing(t, s, target);
+  schedule.tile_product(m, t, hints.pack_b_before);
 }
 
 }  // namespace gradloom

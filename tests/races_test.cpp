@@ -263,6 +263,20 @@ TEST(VectorClash, OneScatterKeepsItsOrder) {
   }
 }
 
+// The second branch is run by the last iteration only: its variable is known there, and must still be seen to differ from the others'.
+TEST(ParallelClash, ABranchOfOneIteration) {
+  KernelBuilder b("blocks");
+  const Buffer y = b.output("y", DType::f32, {2000});
+  b.loop("i", 0, 12, [&](Expr i) {
+    b.loop("j", 0, 7, [&](Expr j) {
+      const Expr place = i * Expr(168) + j * Expr(24);
+      b.if_then(place + Expr(24) <= Expr(2000), [&] { b.store(y, {place}, constant(DType::f32, 1)); }, [&] { b.store(y, {place}, constant(DType::f32, 2)); });
+    });
+  });
+  const Kernel kernel = b.build();
+  EXPECT_EQ(parallel_clash(*kernel.body.as<For>(), Ranges(kernel)), "");
+}
+
 TEST(VectorClash, AnInnerLoopChangesTheOrder) {
   KernelBuilder b("k");
   Buffer idx = b.input("idx", i64, {16, 4}), y = b.inout("y", f32, {50});

@@ -1,0 +1,143 @@
+// Bringing an operand into panels. Lanes that are neighbours in memory are copied by vectors; where k runs along memory instead, squares are read along k
+// and transposed in registers.
+#include <algorithm>
+
+#include "ir/index_math.h"
+#include "ir/rewrite.h"
+#include "ir/schedule_product.h"
+
+namespace gradloom::ir {
+namespace {
+
+constexpr int bits_of_a_lane = 128;  // shuffles within 128 bits are single instructions on all that has wider vectors
+
+// Rows of a square -> its columns, by log2(n) rounds of pairwise shuffles. Each round writes lets around `body`.
+struct Transposer {
+  std::vector<std::pair<Var, Expr>> lets;
+  std::string name;
+
+  Expr named(const Expr& e) {
+    const Var v = make_var(name + std::to_string(lets.size()), e.type());
+    lets.emplace_back(v, e);
+    return var(v);
+  }
+  // Pairs rows i and i + distance: the blocks of `size` lanes that are off the diagonal change places.
+  static std::vector<int> exchanged(int lanes, int size, bool upper) {
+    std::vector<int> picked;
+    for (int l = 0; l < lanes; ++l) {
+      const bool high = (l / size) % 2 == 1;
+      picked.push_back(high ? lanes + l - (upper ? 0 : size) : l + (upper ? size : 0));
+    }
+    return picked;
+  }
+  // Interleaves blocks of `size` lanes within 128-bit groups of `group` lanes.
+  static std::vector<int> interleaved(int lanes, int size, int group, bool upper) {
+    std::vector<int> picked;
+    for (int g = 0; g < lanes; g += group)
+      for (int block = 0; block < group / 2 / size; ++block)
+        for (const int from : {0, lanes})
+          for (int l = 0; l < size; ++l) picked.push_back(from + g + (upper ? group / 2 : 0) + block * size + l);
+    return picked;
+  }
+  std::vector<Expr> transpose(std::vector<Expr> rows) {
+    const int n = static_cast<int>(rows.size());
+    const int group = std::min(n, bits_of_a_lane / (8 * size_of(rows[0].dtype())));
+    // Within groups: after the rounds, row r of each run of `group` rows holds column r of every group.
+    for (int size = 1; size < group; size *= 2) {
+      std::vector<Expr> next(rows.size());
+      for (int base = 0; base < n; base += 2 * size)
+        for (int i = 0; i < size; ++i) {
+          // Rows base+i and base+i+size hold the same lanes' runs of `size`.
+          next[base + 2 * i] = named(shuffle(rows[base + i], rows[base + size + i], interleaved(n, size, group, false)));
+          next[base + 2 * i + 1] = named(shuffle(rows[base + i], rows[base + size + i], interleaved(n, size, group, true)));
+        }
+      rows = std::move(next);
+    }
+    for (int size = group; size < n; size *= 2) {
+      std::vector<Expr> next(rows.size());
+      for (int i = 0; i < n; ++i) {
+        if ((i / size) % 2 == 1) continue;
+        next[i] = named(shuffle(rows[i], rows[i + size], exchanged(n, size, false)));
+        next[i + size] = named(shuffle(rows[i], rows[i + size], exchanged(n, size, true)));
+      }
+      rows = std::move(next);
+    }
+    return rows;
+  }
+  Stmt wrap(Stmt body) const {
+    for (size_t i = lets.size(); i-- > 0;) body = let(lets[i].first, lets[i].second, body);
+    return body;
+  }
+};
+
+Stmt loop(const std::string& name, const Expr& begin, const Expr& extent, ForKind kind, const std::function<Stmt(Expr)>& body) {
+  if (is_const(extent, 1)) return body(begin);
+  const Var v = make_var(name);
+  return for_loop(v, begin, extent, kind, body(var(v)));
+}
+
+struct Packer {
+  const Panel& p;
+  const std::string& name;
+
+  std::vector<Expr> place(const Expr& k, const Expr& lane) const {
+    std::vector<Expr> index = p.prefix;
+    index.push_back(index_add(p.k_place, k));
+    index.push_back(lane);
+    return index;
+  }
+  Expr operand_k(const Expr& k) const { return index_add(p.first_k, k); }
+  // Beyond the operand's end its last lane is read again: what comes of it is never used.
+  Expr clamped(const Expr& lane) const {
+    const Expr place = index_add(p.first_lane, lane);
+    return p.whole ? place : min(place, index_sub(p.end_lane, 1));
+  }
+
+  Stmt copy() const {
+    return loop(name + "_k", 0, p.k_count, ForKind::serial, [&](Expr k) {
+      return loop(name + "_v", 0, p.width / p.group, ForKind::unroll, [&](Expr v) {
+        return loop(name + "_l", 0, p.group, ForKind::vector, [&](Expr l) {
+          const Expr lane = index_add(index_mul(v, p.group), l);
+          const Expr from = index_add(p.first_lane, lane);
+          if (p.whole) return store(p.buffer, place(k, lane), p.element(from, operand_k(k)));
+          const Var any = make_var("lane");
+          const Expr guarded = guard_loads(p.element(var(any), operand_k(k)), {{any, p.end_lane}});
+          return store(p.buffer, place(k, lane), substitute(guarded, {{any.id, from}}));
+        });
+      });
+    });
+  }
+
+  Stmt squares() const {
+    const int side = p.group;
+    const Expr whole = index_div(p.k_count, side), rest = index_mod(p.k_count, side);
+    Stmt main = loop(name + "_kb", 0, whole, ForKind::serial, [&](Expr square) {
+      return loop(name + "_v", 0, p.width / side, ForKind::serial, [&](Expr v) {
+        Transposer t{.name = name + "_x"};
+        const Expr first = index_mul(square, side), lane = index_mul(v, side);
+        std::vector<Expr> rows;
+        for (int i = 0; i < side; ++i) rows.push_back(t.named(broadcast(p.element(clamped(index_add(lane, i)), ramp(operand_k(first), 1, side)), side)));
+        rows = t.transpose(std::move(rows));
+        std::vector<Stmt> stores;
+        for (int i = 0; i < side; ++i) stores.push_back(store(p.buffer, place(index_add(first, i), ramp(lane, 1, side)), rows[i]));
+        return t.wrap(block(std::move(stores)));
+      });
+    });
+    if (is_const(rest, 0)) return main;
+    Stmt last = loop(name + "_kt", 0, rest, ForKind::serial, [&](Expr k) {
+      const Expr at = index_add(index_mul(whole, side), k);
+      return loop(name + "_l", 0, p.width, ForKind::serial,
+                  [&](Expr lane) { return store(p.buffer, place(at, lane), p.element(clamped(lane), operand_k(at))); });
+    });
+    return block({is_const(whole, 0) ? Stmt() : main, last});
+  }
+};
+
+}  // namespace
+
+Stmt pack_panel(const Panel& panel, const std::string& name) {
+  const Packer packer{panel, name};
+  return panel.transpose ? packer.squares() : packer.copy();
+}
+
+}  // namespace gradloom::ir

@@ -1,0 +1,53 @@
+#pragma once
+// Inside of Schedule::tile_product: the product as its author wrote it, and the panels that its operands are brought into.
+#include <functional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "ir/schedule.h"
+#include "ir/schedule_site.h"
+
+namespace gradloom::ir {
+
+// for m { for n { alloc sum { sum = first; for k { sum fma= (value, factor) } rest } } }
+struct Product {
+  const For *m = nullptr, *n = nullptr, *k = nullptr;
+  Buffer sum;
+  Expr first;
+  Expr a, b;            // a does not depend on n, b not on m
+  bool a_first = true;  // a is the accumulate's value, b its factor
+  Stmt rest;
+  const Store* plain = nullptr;  // the rest, when it is one unguarded store of the sum itself to a buffer of its dtype
+};
+// Throws a refusal when the loop is no such nest.
+Product match_product(const Site& site, const std::string& step);
+// ... when its elements are not proved independent of one another.
+void require_independent(const Product& product, const Site& site, const std::string& step);
+
+// e with a guard on each of its loads that an index of which mentions one of the variables: `otherwise` 0.
+struct EdgeGuard {
+  Var var;
+  Expr end;  // var < end
+};
+Expr guard_loads(const Expr& e, const std::vector<EdgeGuard>& edges);
+
+// How far apart in memory an expression's loads are for neighbouring values of a variable: 1 when some load steps by one element and is not constant in
+// it, 0 when none depends on it, -1 otherwise.
+int64_t step_of(const Expr& e, int64_t var_id);
+
+// A panel holds `width` lanes of an operand for every k, side by side: panel[prefix..., k, lane].
+struct Panel {
+  Buffer buffer;
+  std::vector<Expr> prefix;
+  int64_t width = 0;
+  int group = 0;  // lanes that are moved together; divides the width
+  std::function<Expr(Expr lane, Expr k)> element;
+  Expr first_lane, end_lane;       // of the operand: the panel's first lane, and the end of all
+  bool whole = false;              // every lane is before the end
+  Expr first_k, k_count, k_place;  // of the operand: [first_k, first_k + k_count) goes to k_place, k_place + 1, ...
+  bool transpose = false;          // neighbours along k are neighbours in memory: read by vectors along k
+};
+Stmt pack_panel(const Panel& panel, const std::string& name);
+
+}  // namespace gradloom::ir
