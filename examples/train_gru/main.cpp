@@ -34,7 +34,7 @@ std::vector<std::pair<std::string, std::string>> settings(const Options& o) {
           {"seed", text(o.seed)},
           {"embedding", text(o.sizes.embedding)},
           {"hidden", text(o.sizes.hidden)},
-          {"sequence", text(o.sizes.steps)},
+          {"sequence", text(o.sizes.sequence)},
           {"batch", text(o.sizes.batch)},
           {"steps", text(o.steps)},
           {"rate", text(o.rate)},
@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", o.steps, "training steps, one batch each")->check(size)->capture_default_str();
   app.add_option("--hidden", o.sizes.hidden, "size of the GRU's state")->check(size)->capture_default_str();
   app.add_option("--embedding", o.sizes.embedding, "size of a character's vector")->check(size)->capture_default_str();
-  app.add_option("--sequence", o.sizes.steps, "characters in a window of the text")->check(size)->capture_default_str();
+  app.add_option("--sequence", o.sizes.sequence, "characters in a window of the text")->check(size)->capture_default_str();
   app.add_option("--batch", o.sizes.batch, "windows in a batch")->check(size)->capture_default_str();
   app.add_option("--rate", o.rate, "Adam's learning rate at the start; it falls linearly to 0")->check(rate)->capture_default_str();
   app.add_option("--seed", o.seed, "of the start weights, the batches and the sample")

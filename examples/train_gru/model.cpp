@@ -61,8 +61,8 @@ void draw(Parameters& parameters, Random& random) {
 }
 
 Model::Model(Runtime& runtime, DType dtype, const Sizes& sizes)
-    : batch(sizes.steps, sizes.batch), parameters(dtype, sizes), gradient(dtype, sizes), characters_(static_cast<double>(sizes.steps * sizes.batch)) {
-  const int64_t steps = sizes.steps, windows = sizes.batch, rows = steps * windows;
+    : batch(sizes.sequence, sizes.batch), parameters(dtype, sizes), gradient(dtype, sizes), characters_(static_cast<double>(sizes.sequence * sizes.batch)) {
+  const int64_t steps = sizes.sequence, windows = sizes.batch, rows = steps * windows;
   const int64_t vocabulary = sizes.vocabulary, embedding = sizes.embedding, hidden = sizes.hidden;
   const ir::Target& target = runtime.target();
   const auto tensor = [&](const Dims& dims) { return Tensor::empty(dtype, dims); };
@@ -70,7 +70,7 @@ Model::Model(Runtime& runtime, DType dtype, const Sizes& sizes)
   const auto as_rows = [&](const Tensor& t, int64_t width) { return t.trimmed({rows, width}); };
   const Tensor tokens = batch.tokens.trimmed({rows}), targets = batch.targets.trimmed({rows});
   const Parameters& p = parameters;
-  Parameters& g = gradient;
+  const Parameters& g = gradient;
 
   const Tensor x = tensor({steps, windows, embedding}), states = tensor({steps, 1, windows, hidden}), gates = tensor({steps, 1, windows, 3 * hidden});
   const Tensor logits = tensor({rows, vocabulary}), losses = tensor({rows}), dlogits = tensor({rows, vocabulary});
