@@ -1,4 +1,4 @@
-// Tiles, panels and blocks for one product. Counts are of cycles and bytes; what they decide was measured on products of many shapes (see README.md).
+// Tiles, panels and blocks for one product. Counts are of cycles and bytes.
 #include <algorithm>
 
 #include "ir/rewrite.h"
