@@ -87,22 +87,21 @@ void choose_panels(ProductTiles& t, const Shape& s, const Target& target, bool b
 
 void choose_blocks(ProductTiles& t, const Shape& s, const Target& target) {
   const int64_t near = target.l2_bytes / 4 / s.bytes;  // elements of a block of A, and of a block of C
-  const int64_t parts = std::max<int64_t>(1, ceil_div(s.k, most_depth));
+  // A product deeper than that goes in shorter blocks with more rows: the sums between them stay near, in a narrow block of columns.
+  const bool deep = s.k > most_depth;
+  const int64_t parts = std::max<int64_t>(1, ceil_div(s.k, deep ? most_depth / 2 : most_depth));
   t.block_k = parts > 1 ? round_up(ceil_div(s.k, parts), 8) : 0;
   const int64_t depth = t.block_k ? t.block_k : std::max<int64_t>(s.k, 1);
-  t.block_m = std::max<int64_t>(1, near / depth / t.rows) * t.rows;
+  t.block_m = std::max<int64_t>(1, (deep ? 2 : 1) * near / depth / t.rows) * t.rows;
   if (t.pack_b == ProductTiles::block) {  // a panel at a time, in the nearest cache
     t.block_n = t.columns();
     t.block_k = std::max<int64_t>(8, target.l1_bytes / 2 / s.bytes / t.columns() / 8 * 8);
     t.block_m = 0;
     return;
   }
-  if (t.block_k) t.block_n = std::max<int64_t>(1, near / t.block_m / t.columns()) * t.columns();
-  if (t.pack_b == ProductTiles::all_k) {
-    const int64_t far = std::max<int64_t>(1, target.l3_bytes / 4 / s.bytes / std::max<int64_t>(s.k, 1) / t.columns()) * t.columns();
-    if (far < s.n) t.outer_n = t.block_n ? std::max<int64_t>(1, far / t.block_n) * t.block_n : far;
-  }
-  if (t.pack_a == ProductTiles::block && t.block_n && t.block_n < s.n) t.pack_a = ProductTiles::all_k;
+  const int64_t far = target.l3_bytes / 4 / s.bytes / std::max<int64_t>(s.k, 1);
+  t.outer_n = deep ? near / t.block_m : t.pack_b == ProductTiles::all_k ? far : 0;
+  t.outer_n = t.outer_n ? round_up(t.outer_n, t.columns()) : 0;
 }
 
 // Row blocks where there are enough, else blocks of columns, each with panels of its own.
