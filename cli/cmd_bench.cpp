@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench_gemm.h"
+#include "cli/bench_gru.h"
 #include "cli/bench_latency.h"
 #include "cli/bench_measure.h"
 #include "cli/command.h"
@@ -98,7 +99,9 @@ int bench(const BenchOptions& options) {
   for (const char* mode : {"compile", "dispatch", "roof"})
     if (named(mode) && options.cases.size() > 1) throw UsageError(fmt::format("bench: {} stands alone, expected no other case beside it", mode));
   const std::vector<const GemmCase*> gemm = chosen_gemm_cases(options.cases);
-  if (!named("compile") && !named("dispatch") && !named("roof") && gemm.empty()) chosen_cases(options.cases);  // refused before anything is started
+  const std::vector<const GruCase*> gru = chosen_gru_cases(options.cases);
+  const bool alone = named("compile") || named("dispatch") || named("roof") || !gemm.empty() || !gru.empty();
+  if (!alone) chosen_cases(options.cases);  // refused before anything is started
   const int threads = options.threads == 0 ? available_threads() : options.threads;
   pin_process(threads);
   if (named("roof")) return bench_roof(threads, options.json);
@@ -110,6 +113,7 @@ int bench(const BenchOptions& options) {
   if (named("compile")) return bench_compile(runtime, options.json);
   if (named("dispatch")) return bench_dispatch(runtime, options.json);
   if (!gemm.empty()) return bench_gemm(gemm, runtime, options.seconds, options.json);
+  if (!gru.empty()) return bench_gru(gru, runtime, options.seconds, options.json);
   return bench_cases_of(resolved, runtime);
 }
 
@@ -118,7 +122,7 @@ int bench(const BenchOptions& options) {
 void add_bench(CLI::App& app, int& status) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command = app.add_subcommand("bench", "Time calls, compiles and dispatch");
-  command->add_option("case", options->cases, "cases (ge_ax0 ... bg_col), groups (ge gg sl bg), all; products (gemm, gemm_1024 ...); or one of compile, dispatch, roof")->required();
+  command->add_option("case", options->cases, "cases (ge_ax0 ... bg_col), groups (ge gg sl bg), all; products (gemm, gemm_1024 ...), gru_grad (gru_a, gru_b, gru_c); or one of compile, dispatch, roof")->required();
   command->add_option("--threads", options->threads, "threads, pinned; 0: every CPU of this process")->check(CLI::Range(0, 1024))->capture_default_str();
   command->add_option("--output", options->output, "where outputs go")
       ->check(CLI::IsMember({"preallocated", "fresh", "rotated", "all"}))
@@ -132,6 +136,7 @@ void add_bench(CLI::App& app, int& status) {
       "--output: preallocated (a handle, the same operands), fresh (Runtime::run, a new output each call), rotated (operands cycled through more\n"
       "than three last-level caches).\n"
       "gemm: matrix products, cubes and those of GRU (a, b, c), float32, beside the measured multiply-add peak.\n"
+      "gru_grad: GRUGrad, float32, linear before reset, beside its products at that peak.\n"
       "compile: cold compiles. dispatch: latency on tensors of four elements. roof: this machine's read and write speeds.\n"
       "Examples:\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  gradloom bench compile");
   command->callback([options, &status] { status = bench(*options); });

@@ -38,7 +38,8 @@ Expr by_sign(const Expr& y, const Expr& positive, const Expr& negative, const Ex
 
 const ActivationInfo* find_activation(std::string_view name) {
   for (const ActivationInfo& info : infos)
-    if (std::equal(name.begin(), name.end(), info.name, info.name + std::char_traits<char>::length(info.name), [](char a, char b) { return lower(a) == lower(b); }))
+    if (std::equal(name.begin(), name.end(), info.name, info.name + std::char_traits<char>::length(info.name),
+                   [](char a, char b) { return lower(a) == lower(b); }))
       return &info;
   return nullptr;
 }

@@ -23,12 +23,12 @@ struct GruOptions {
   int directions = 1;
   bool reverse = false;  // direction 0 runs backward; direction 1 always does
   bool linear_before_reset = false;
-  double clip = 0;       // 0: none
+  double clip = 0;                // 0: none
   Activation gate[2], hidden[2];  // f and g, by direction
-  uint32_t given = 0;    // bit i: input i is present
-  uint32_t wanted = 0;   // bit o: output o is asked for
+  uint32_t given = 0;             // bit i: input i is present
+  uint32_t wanted = 0;            // bit o: output o is asked for
   bool accumulate = false;
-  bool flat_x = false;   // X's rows lie in line: its view is [S * N, I]
+  bool flat_x = false;  // X's rows lie in line: its view is [S * N, I]
 
   bool reversed(int d) const { return d == 1 || reverse; }
   bool has(int input) const { return given >> input & 1; }
@@ -118,9 +118,9 @@ class GruNest {
   std::vector<Buffer> in;  // by input; absent: not given
   DType dtype, sum;        // of the operands, of arithmetic
   Expr steps, batch, inputs, hidden, rows;
-  Buffer lens_;            // checked lengths, [N]; absent without sequence_lens
-  Buffer live_;            // [S * N]: whether the row is within its sequence
-  Buffer bias_;            // Wb + Rb a gate, [D, 4, H]; linear before reset, slot 3 is Rbh and slot 2 Whb alone. Absent without B
+  Buffer lens_;  // checked lengths, [N]; absent without sequence_lens
+  Buffer live_;  // [S * N]: whether the row is within its sequence
+  Buffer bias_;  // Wb + Rb a gate, [D, 4, H]; linear before reset, slot 3 is Rbh and slot 2 Whb alone. Absent without B
 };
 
 }  // namespace gradloom

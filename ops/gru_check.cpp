@@ -37,7 +37,8 @@ void read_clip(const OpSchema& schema, const Request& request, GruOptions& optio
 }
 
 // Values are consumed by the functions that have the parameter, in order.
-double next_value(const OpSchema& schema, const char* name, const std::vector<double>* values, size_t& used, const ActivationInfo& info, std::optional<double> otherwise) {
+double next_value(const OpSchema& schema, const char* name, const std::vector<double>* values, size_t& used, const ActivationInfo& info,
+                  std::optional<double> otherwise) {
   if (values && used < values->size()) return (*values)[used++];
   if (!otherwise) bad(schema, fmt::format("attribute {} has no value for {}, which has no default", name, info.name));
   return *otherwise;
@@ -178,8 +179,9 @@ void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dty
 }
 
 Error explain_gru(const OpSchema& schema, const Request& request, int64_t position, const std::function<int64_t(int, int64_t)>& values) {
-  return Error(ErrorCode::invalid_argument, fmt::format("{}: {}[{}] is {}; it must be in [0, {}], for X of shape {}", schema.name, describe_input(schema, gru_lens),
-                                                        position, values(gru_lens, position), request.input(gru_x).dims[0], to_string(request.input(gru_x).dims)));
+  return Error(ErrorCode::invalid_argument,
+               fmt::format("{}: {}[{}] is {}; it must be in [0, {}], for X of shape {}", schema.name, describe_input(schema, gru_lens), position,
+                           values(gru_lens, position), request.input(gru_x).dims[0], to_string(request.input(gru_x).dims)));
 }
 
 void GruOptions::write(Plan& plan) const {

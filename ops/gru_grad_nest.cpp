@@ -65,8 +65,13 @@ class GradNest : GruNest {
         };
         const Visit live = [&](const Place& at) {
           const Expr p = options.reversed(d) ? ir::index_add(at.p, 1) : ir::index_sub(at.p, 1);
-          b.if_then(step > 0, [&] { copy(at, [&](const Expr& j) { return value(in[gru_hall], {p, d, at.n, j}); }); },
-                    [&] { copy(at, [&](const Expr& j) { return in[gru_h0] ? value(in[gru_h0], {d, at.n, j}) : number(0); }); });
+          b.if_then(
+              step > 0, [&] { copy(at, [&](const Expr& j) {
+                                return value(in[gru_hall], {p, d, at.n, j});
+                              }); },
+              [&] { copy(at, [&](const Expr& j) {
+                      return in[gru_h0] ? value(in[gru_h0], {d, at.n, j}) : number(0);
+                    }); });
         };
         each_batch(d, all, step, live, [&](const Place& at) {
           each_column([&](Expr j) {
@@ -126,12 +131,15 @@ class GradNest : GruNest {
       const Expr step = ir::index_sub(ir::index_sub(steps, 1), t);
       const std::string number = std::to_string(d);
       if (linear_) {
-        each_batch(d, chunk, step, [&](const Place& at) { change_linear(d, at); }, [&](const Place& at) { pad(d, at); });
+        each_batch(
+            d, chunk, step, [&](const Place& at) { change_linear(d, at); }, [&](const Place& at) { pad(d, at); });
         add_product("step" + number, d, chunk, step, 0, 3);
       } else {
-        each_batch(d, chunk, step, [&](const Place& at) { change_update_and_candidate(d, at); }, [&](const Place& at) { pad(d, at); });
+        each_batch(
+            d, chunk, step, [&](const Place& at) { change_update_and_candidate(d, at); }, [&](const Place& at) { pad(d, at); });
         product("candidate" + number, d, chunk, 2, 1, product_, {});
-        each_batch(d, chunk, step, [&](const Place& at) { change_reset(d, at); }, [](const Place&) {});
+        each_batch(
+            d, chunk, step, [&](const Place& at) { change_reset(d, at); }, [](const Place&) {});
         add_product("step" + number, d, chunk, step, 0, 2);
       }
     });
@@ -152,8 +160,11 @@ class GradNest : GruNest {
   void add_product(const std::string& prefix, int d, const Chunk& chunk, const Expr& step, int gate, int count) {
     if (!lens_) return product(prefix, d, chunk, gate, count, gradient_, gradient_);
     product(prefix, d, chunk, gate, count, product_, gradient_);
-    each_batch(d, chunk, step, [&](const Place& at) { each_column([&](Expr j) { b.store(gradient_, {at.i, j}, ir::load(product_, {at.i, j})); }); },
-               [](const Place&) {});
+    each_batch(
+        d, chunk, step, [&](const Place& at) { each_column([&](Expr j) {
+                                                 b.store(gradient_, {at.i, j}, ir::load(product_, {at.i, j}));
+                                               }); },
+        [](const Place&) {});
   }
 
   void keep(const Place& at, int d, int slot, const Expr& j, const Expr& change) { b.store(changes_, {d, at.row, column(slot, j)}, change); }
@@ -286,7 +297,9 @@ class GradNest : GruNest {
     const auto at = [&](const Expr& j) { return ir::index_add(first, j); };
     const Buffer total = scratch("total", {capacity});
     b.loop("j", 0, width, [&](Expr j) { b.store(total, {j}, number(0)); });
-    b.loop("row", 0, rows, [&](Expr row) { b.loop("j", 0, width, [&](Expr j) { b.accumulate(total, {j}, ir::load(changes_, {d, row, column(slot, at(j))})); }); });
+    b.loop("row", 0, rows, [&](Expr row) {
+      b.loop("j", 0, width, [&](Expr j) { b.accumulate(total, {j}, ir::load(changes_, {d, row, column(slot, at(j))})); });
+    });
     for (const int part : parts_of(slot)) b.loop("j", 0, width, [&](Expr j) { add_to(out_db, {d, part, at(j)}, ir::load(total, {j})); });
   }
 
@@ -302,7 +315,7 @@ class GradNest : GruNest {
   int slots_;
   Buffer out_[5];
   Buffer x_, before_, products_, state_products_;
-  Buffer changes_;  // [D, row, slot * H + j]: dz^, dr^, dc^ and, linear before reset, dc^ r
+  Buffer changes_;                    // [D, row, slot * H + j]: dz^, dr^, dc^ and, linear before reset, dc^ r
   Buffer gradient_, step_, product_;  // of the current chunk: g; the changes that meet R; a product that is not yet part of g
 };
 

@@ -117,7 +117,8 @@ void GruNest::each_batch(int d, const Chunk& chunk, const Expr& step, const Visi
     };
     if (!lens_) return visit(live, options.reversed(d) ? ir::index_sub(ir::index_sub(steps, 1), step) : step);
     const Expr len = b.let("len", ir::load(lens_, {n}));
-    b.if_then(step < len, [&] { visit(live, options.reversed(d) ? (len - 1) - step : step); }, [&] { visit(padded, step); });
+    b.if_then(
+        step < len, [&] { visit(live, options.reversed(d) ? (len - 1) - step : step); }, [&] { visit(padded, step); });
   });
 }
 

@@ -78,19 +78,20 @@ class TrainingNest : GruNest {
       update_ = scratch("z", {chunk.capacity, hidden});
       reset_state_ = scratch("rh", {chunk.capacity, hidden});
     }
-    each_batch(chunk, [&](Expr i, Expr n) {
-      each_column([&](Expr j) { b.store(state_, {i, j}, in[gru_h0] ? value(in[gru_h0], {d, n, j}) : number(0)); });
-    });
+    each_batch(chunk, [&](Expr i, Expr n) { each_column([&](Expr j) { b.store(state_, {i, j}, in[gru_h0] ? value(in[gru_h0], {d, n, j}) : number(0)); }); });
     b.loop("t", 0, steps, [&](Expr step) {
       const std::string number = std::to_string(d);
       if (options.linear_before_reset) {
         recurrent("step" + number, d, chunk, state_, 0, 3);
-        each_batch(d, chunk, step, [&](const Place& at) { linear_before_reset(d, at); }, [&](const Place& at) { pad(d, at); });
+        each_batch(
+            d, chunk, step, [&](const Place& at) { linear_before_reset(d, at); }, [&](const Place& at) { pad(d, at); });
       } else {
         recurrent("step" + number, d, chunk, state_, 0, 2);
-        each_batch(d, chunk, step, [&](const Place& at) { update_and_reset(d, at); }, [&](const Place& at) { pad(d, at); });
+        each_batch(
+            d, chunk, step, [&](const Place& at) { update_and_reset(d, at); }, [&](const Place& at) { pad(d, at); });
         recurrent("candidate" + number, d, chunk, reset_state_, 2, 1);
-        each_batch(d, chunk, step, [&](const Place& at) { candidate(d, at); }, [](const Place&) {});
+        each_batch(
+            d, chunk, step, [&](const Place& at) { candidate(d, at); }, [](const Place&) {});
       }
     });
     if (!final_) return;
@@ -152,8 +153,8 @@ class TrainingNest : GruNest {
     });
   }
 
-  Buffer all_, final_, gates_;  // outputs
-  Buffer products_;             // x W' of all rows
+  Buffer all_, final_, gates_;                       // outputs
+  Buffer products_;                                  // x W' of all rows
   Buffer state_, recurrent_, update_, reset_state_;  // of the current chunk
 };
 
