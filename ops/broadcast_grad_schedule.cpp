@@ -60,8 +60,10 @@ void schedule_broadcast_grad(ir::Schedule& s, const Plan& plan, const ir::Target
   for (const char* name : {"zero", "store"})
     for (const Loop loop : s.loops(name)) vectorize_elements(s, loop, sum_bytes, 2, target);
   for (const char* name : {"element", "column"})
-    for (const Loop loop : s.loops(name))
-      if (!gathers) s.vectorize(loop, static_cast<int>(std::min<int64_t>(64 / sum_bytes, roles.columns() ? plan.views[1].dims.back() : 1)));
+    for (const Loop loop : s.loops(name)) {
+      const int64_t vector = 64 / sum_bytes, lanes = std::min(vector, ir::as_int(s.get(loop).extent).value_or(vector));
+      if (!gathers && lanes > 1) s.vectorize(loop, static_cast<int>(lanes));
+    }
   // The partials live in registers: a constant place each, or a lane.
   for (const char* name : {"lane", "half8", "half4", "half2"})
     for (const Loop loop : s.loops(name)) gathers ? s.unroll(loop) : s.vectorize(loop);

@@ -163,6 +163,8 @@ std::vector<Call> broadcast_calls() {
   add("accumulated", DType::bf16, {37, 45}, {45}, true);
   add("large_rows", DType::f32, {700, 130}, {130});
   add("large_columns", DType::f32, {700, 130}, {700, 1});
+  add("no_columns", DType::f32, {3, 0}, {0});
+  add("nothing_of_no_columns", DType::f32, {0, 5, 0}, {5, 0});
   add("parts_of_rows", DType::f32, {2060, 5}, {5});
   add("parts_of_a_row", DType::f32, {2, 17000}, {2, 1});
   calls.push_back({"args", "BroadcastGradientArgs", {ints({2, 1, 5}), ints({3, 1, 4, 5})}, {}});
