@@ -21,13 +21,14 @@ bool matches(const std::string& pattern, const cases::Case& c) {
   return fnmatch(pattern.c_str(), c.name.c_str(), 0) == 0 || fnmatch(pattern.c_str(), c.op.c_str(), 0) == 0;
 }
 
-// A call that is refused, or an op that is not there, lacks no strategy: the case says what must come of it.
-bool lacks_strategy(const Runtime& runtime, const cases::Case& c, const std::string& strategy) {
+// Whether the case's op offers the strategy. A call that is refused, or an op that is not there, says neither: the case says what must come of it.
+std::optional<bool> offers_strategy(const Runtime& runtime, const cases::Case& c, const std::string& strategy) {
   try {
-    const std::vector<std::string> offered = find_op(c.op) ? find_op(c.op)->strategies(cases::plan_of(c), runtime.target()) : std::vector{strategy};
-    return std::find(offered.begin(), offered.end(), strategy) == offered.end();
+    if (!find_op(c.op)) return std::nullopt;
+    const std::vector<std::string> offered = find_op(c.op)->strategies(cases::plan_of(c), runtime.target());
+    return std::find(offered.begin(), offered.end(), strategy) != offered.end();
   } catch (const Error&) {
-    return false;
+    return std::nullopt;
   }
 }
 
@@ -60,12 +61,16 @@ int check(const CheckOptions& options) {
   const std::string target = options.serve.target != "automatic" ? options.serve.target : built_with_llvm() ? "llvm" : "interpreter";
   const RunOptions run = options.serve.run();
   int64_t passed = 0, failed = 0, skipped = 0;
+  bool served = false, lacking = false;  // whether any case's op offers --strategy, or does not
   const Progress progress(all.size());
   for (size_t i = 0; i < all.size(); ++i) {
     const cases::Case& c = all[i];
     progress.step(i);
     const bool skip = std::any_of(options.skip.begin(), options.skip.end(), [&](const std::string& pattern) { return matches(pattern, c); });
-    if (skip || (!run.strategy.empty() && lacks_strategy(runtime, c, run.strategy))) {
+    const std::optional<bool> offers = skip || run.strategy.empty() ? std::nullopt : offers_strategy(runtime, c, run.strategy);
+    served = served || offers.value_or(false);
+    lacking = lacking || !offers.value_or(true);
+    if (skip || !offers.value_or(true)) {
       ++skipped;
       continue;
     }
@@ -79,7 +84,7 @@ int check(const CheckOptions& options) {
   progress.clear();
   if (skipped > 0) fmt::print("{} skipped\n", skipped);
   const Stats stats = runtime.stats();
-  if (stats.launches == 0 && !run.strategy.empty())
+  if (lacking && !served)
     throw UsageError(fmt::format("check: got strategy \"{}\", expected one that serves a case (see `gradloom ops`)", run.strategy));
   fmt::print("{}: {} kernels compiled, {} launched\n", runtime.target_name(), stats.compiles, stats.launches);
   fmt::print("{} passed, {} failed\n", passed, failed);

@@ -214,6 +214,20 @@ Kernel row_sums(int lanes) {
   return b.build();
 }
 
+// That a loop's body ran is known inside it only: with lo of 0 the second row starts off a line, though in a loop of lo < 2 iterations lo is 1.
+TEST(Llvm, WhatALoopTellsOfAlignmentEndsWithIt) {
+  KernelBuilder b("after_loop");
+  const Expr lo = b.scalar("lo", 0, 1);
+  const Buffer y = b.output("y", DType::f32, {3, 20}, 64);  // rows of 80 bytes
+  b.loop("i", 0, lo, [&](Expr i) { b.store(y, {i, ramp(0, 1, 8)}, broadcast(constant(DType::f32, 1), 8), {}, true); });
+  b.store(y, {lo + 1, ramp(0, 1, 8)}, broadcast(constant(DType::f32, 2), 8), {}, true);
+  const std::string text = codegen::emit_llvm(b.build(), codegen::isa_named("x86-64-v3"), false);
+  const size_t after = text.find("i.done:");
+  ASSERT_NE(after, std::string::npos);
+  EXPECT_EQ(text.find("align 32", after), std::string::npos) << text;
+  EXPECT_NE(text.find("align 16", after), std::string::npos) << text;
+}
+
 TEST(Llvm, RegisterBuffersBecomeValues) {
   agree(row_sums(8), {elements(DType::f32, 32000, 1), Bytes(128)});
   const std::string text = codegen::emit_llvm(row_sums(8), codegen::isa_named("x86-64-v3"), true);

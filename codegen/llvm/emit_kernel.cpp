@@ -133,11 +133,12 @@ Emitter::Captures Emitter::captures(const ir::For& loop) const {
 }
 
 void Emitter::parallel(const ir::For& loop) {
-  ranges_.enter(loop);
   const std::optional<int64_t> extent = ir::as_int(loop.extent);
   if (extent && *extent <= 0) return;
   Value* begin = value(loop.begin);
   Value* count = value(loop.extent);
+  const Scope scope(ranges_);
+  ranges_.enter(loop);
   const Captures captured = captures(loop);
   // The environment: the context, the loop's begin, then every captured value that is no constant.
   std::vector<Value*> values{frame_->context, begin};

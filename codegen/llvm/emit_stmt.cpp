@@ -70,6 +70,7 @@ void Emitter::emit(const ir::For& n) {
   if (extent && *extent <= 0) return;
   Value* begin = value(n.begin);
   Value* end = builder_.CreateAdd(begin, value(n.extent));
+  const Scope scope(ranges_);
   ranges_.enter(n);
   counted_loop(begin, end, extent.has_value(), n.var.name, [&](Value* i) {
     bind(n.var, i);
@@ -85,6 +86,7 @@ void Emitter::emit(const ir::Let& n) {
   Bound bound{value(n.value), std::nullopt, n.value.lanes() > 1 && distinct_lanes(n.value)};
   if (n.var.type.dtype == DType::i64) bound.affine = affine(n.value);
   frame_->vars[n.var.id] = bound;
+  const Scope scope(ranges_);
   ranges_.enter(n);
   statement(n.body);
 }
