@@ -5,6 +5,7 @@
 #include "ir/print.h"
 #include "ir/verify.h"
 #include "llvm_run.h"
+#include "support/sampled.h"
 
 namespace gradloom::testing {
 namespace {
@@ -55,6 +56,8 @@ std::vector<int64_t> scalars(const Case& p) { return p.any_shape ? std::vector<i
 
 // Interpreted as authored, against what `schedule` makes of it, interpreted once and compiled for each instruction set that is here.
 void expect_equal(const Case& p, const std::function<void(Schedule&)>& apply) {
+  static size_t call = 0;
+  if (!sampled(call++)) return;
   const Kernel authored = author(p);
   Schedule schedule(authored);
   apply(schedule);

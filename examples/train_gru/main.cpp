@@ -20,7 +20,7 @@ namespace {
 struct Options {
   std::string text = "/usr/share/common-licenses/GPL-3", losses;
   Sizes sizes;
-  int64_t steps = 600, sample = 500;
+  int64_t steps = 1000, sample = 500;
   double rate = 0.01, sharpness = 2;
   int64_t seed = 1;
   int threads = 0;

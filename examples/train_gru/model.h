@@ -10,7 +10,7 @@
 namespace train_gru {
 
 struct Sizes {
-  int64_t vocabulary = 0, embedding = 32, hidden = 64;  // the model's
+  int64_t vocabulary = 0, embedding = 32, hidden = 128;  // the model's
   int64_t sequence = 64, batch = 16;                    // a batch's: characters in a window, windows
 };
 
