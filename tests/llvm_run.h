@@ -43,7 +43,7 @@ struct Launcher {
 
 struct Aligned {
   uint8_t* data;
-  explicit Aligned(const Bytes& bytes) : data(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes.size() + 127) / 64 * 64))) { std::memcpy(data, bytes.data(), bytes.size()); }
+  explicit Aligned(const Bytes& bytes) : data(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes.size() + 127) / 64 * 64))) { if (!bytes.empty()) std::memcpy(data, bytes.data(), bytes.size()); }
   Aligned(const Aligned&) = delete;
   ~Aligned() { std::free(data); }
 };
