@@ -82,8 +82,8 @@ Expr activate(ir::KernelBuilder& b, const Activation& f, Expr argument) {
     }
     case Kind::softsign: {
       const Expr size = b.let("size", ir::unary(ir::UnaryOp::abs, x));
-      const Expr bounded = ir::select(size > number(t == DType::f64 ? 0x1p1000 : 0x1p120), ir::select(x < zero, number(-1), one), x);
-      return ir::binary(ir::BinaryOp::div, bounded, ir::select(size > number(t == DType::f64 ? 0x1p1000 : 0x1p120), one, one + size));
+      const Expr huge = size > number(t == DType::f64 ? 0x1p1000 : 0x1p120);
+      return ir::binary(ir::BinaryOp::div, ir::select(huge, ir::select(x < zero, number(-1), one), x), ir::select(huge, one, one + size));
     }
     case Kind::softplus:
       return ir::softplus(b, x);

@@ -111,13 +111,14 @@ class ReduceNest {
     });
   }
 
+  static Index extended(Index index, const Expr& column) {
+    index.push_back(column);
+    return index;
+  }
+
   // out[at.., column] = the total of reduced dim j (and all inner ones).
   void total(int j, const ir::Buffer& out, const Index& at) {
-    const auto place = [&](Expr c) {
-      Index index = at;
-      index.push_back(std::move(c));
-      return index;
-    };
+    const auto place = [&](const Expr& c) { return extended(at, c); };
     each_column("zero", [&](Expr c) { b_.store(out, place(c), zero()); });
     const Expr n = y_->dims[roles_.reduced[j]];
     const auto add = [&](const Expr& c, const Expr& sum) { b_.accumulate(out, place(c), sum); };
@@ -143,14 +144,9 @@ class ReduceNest {
 
   // out[at.., column] = the total of part k of the innermost reduced dim.
   void one_part_total(int j, const Expr& k, const ir::Buffer& out, const Index& at) {
-    const auto place = [&](const Expr& c) {
-      Index index = at;
-      index.push_back(c);
-      return index;
-    };
     const Expr n = y_->dims[roles_.reduced[j]], first = k * part();
-    each_column("zero", [&](Expr c) { b_.store(out, place(c), zero()); });
-    blocks(j, first, ir::min(Expr(part()), n - first), [&](const Expr& c, const Expr& sum) { b_.accumulate(out, place(c), sum); });
+    each_column("zero", [&](Expr c) { b_.store(out, extended(at, c), zero()); });
+    blocks(j, first, ir::min(Expr(part()), n - first), [&](const Expr& c, const Expr& sum) { b_.accumulate(out, extended(at, c), sum); });
   }
 
   // What to do with a block's sum.

@@ -7,6 +7,7 @@
 //   c = g(x Wh' + (r h') Rh' + Whb + Rhb)          or, linear before reset, g(x Wh' + Whb + r (h' Rh' + Rhb))
 //   h = (1 - z) c + z h'
 // and stores HAll[p] = h, ZRH[p] = z | r | c. p is the step, or counted back from the sequence's end in the reverse direction.
+#include "ir/index_math.h"
 #include "ops/activations.h"
 #include "ops/matmul.h"
 #include "ops/op.h"
@@ -55,11 +56,18 @@ void add_gru_views(const Request& request, int inputs, GruOptions& options, Plan
 // The last dim as [gates, H]: indices of different gates never meet.
 void split_gates(View& view, int64_t gates);
 void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dtype, const Dims& dims);
-Error explain_gru(const OpSchema& schema, const Request& request, int64_t position, const std::function<int64_t(int, int64_t)>& values);
 
 void author_gru_training(KernelFrame& frame, const ir::Target& target);
 void author_gru_grad(KernelFrame& frame, const ir::Target& target);
 void schedule_gru(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
+
+// What both ops have in common; each adds its schema, its check and its nest.
+class GruOp : public Op {
+ public:
+  std::vector<std::string> strategies(const Plan&, const ir::Target&) const final { return {"direct"}; }
+  void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const final { schedule_gru(s, plan, target); }
+  Error explain(const Request& request, const Plan& plan, int64_t position, const std::function<int64_t(int, int64_t)>& values) const final;
+};
 
 // The buffers, extents and recurring pieces of both nests.
 class GruNest {
@@ -106,7 +114,9 @@ class GruNest {
   void each_batch(int d, const Chunk& chunk, const Expr& step, const Visit& live, const Visit& padded);
   void each_batch(const Chunk& chunk, const std::function<void(Expr i, Expr n)>& body);
   void each_column(const std::function<void(Expr j)>& body) { b.loop("j", 0, hidden, body); }
-  Expr row_of(const Expr& p, const Expr& n) const;
+  Expr row_of(const Expr& p, const Expr& n) const { return ir::index_add(ir::index_mul(p, batch), n); }
+  // Where column j of a gate lies in a row of gates side by side.
+  Expr column(const Expr& gate, const Expr& j) const { return ir::index_add(ir::index_mul(gate, hidden), j); }
 
   // The input of an activation, clipped.
   Expr clipped(const Expr& x) const;

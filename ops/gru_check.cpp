@@ -178,9 +178,9 @@ void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dty
   if (options.accumulate) plan.bytes_read += bytes;
 }
 
-Error explain_gru(const OpSchema& schema, const Request& request, int64_t position, const std::function<int64_t(int, int64_t)>& values) {
+Error GruOp::explain(const Request& request, const Plan&, int64_t position, const std::function<int64_t(int, int64_t)>& values) const {
   return Error(ErrorCode::invalid_argument,
-               fmt::format("{}: {}[{}] is {}; it must be in [0, {}], for X of shape {}", schema.name, describe_input(schema, gru_lens), position,
+               fmt::format("{}: {}[{}] is {}; it must be in [0, {}], for X of shape {}", schema().name, describe_input(schema(), gru_lens), position,
                            values(gru_lens, position), request.input(gru_x).dims[0], to_string(request.input(gru_x).dims)));
 }
 

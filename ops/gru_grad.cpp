@@ -25,7 +25,7 @@ OpSchema make_schema() {
   return s;
 }
 
-class GruGrad final : public Op {
+class GruGrad final : public GruOp {
  public:
   const OpSchema& schema() const override {
     static const OpSchema s = make_schema();
@@ -62,17 +62,10 @@ class GruGrad final : public Op {
     return plan;
   }
 
-  std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return {"direct"}; }
   void author(KernelFrame& frame, const std::string&, const ir::Target& target) const override { author_gru_grad(frame, target); }
-  void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const override { schedule_gru(s, plan, target); }
-  Error explain(const Request& request, const Plan&, int64_t position, const std::function<int64_t(int, int64_t)>& values) const override {
-    return explain_gru(schema(), request, position, values);
-  }
 };
 
 }  // namespace
-
-std::vector<ArgumentSchema> gru_grad_inputs() { return make_schema().inputs; }
 
 const Op& gru_grad_op() {
   static const GruGrad op;

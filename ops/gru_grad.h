@@ -5,6 +5,5 @@
 namespace gradloom {
 
 inline constexpr int out_dx = 0, out_dw = 1, out_dr = 2, out_db = 3, out_dh0 = 4;
-std::vector<ArgumentSchema> gru_grad_inputs();
 
 }  // namespace gradloom

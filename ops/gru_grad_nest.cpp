@@ -6,15 +6,15 @@
 //
 // Only that runs step by step. dz^, dr^, dc^ and, linear before reset, dc^ r are kept for all rows (position and batch), and everything else is a product
 // or a sum over all rows at once: dX = [dz^ dr^ dc^] W; dW = [dz^ dr^ dc^]' X; dR likewise with h' or r h'; dB sums the rows in order.
-#include "ir/index_math.h"
 #include "ops/gru_grad.h"
+#include "ops/registry.h"
 
 namespace gradloom {
 namespace {
 
 class GradNest : GruNest {
  public:
-  GradNest(KernelFrame& frame, const ir::Target& target) : GruNest(frame, target, gru_grad_inputs()), linear_(options.linear_before_reset) {
+  GradNest(KernelFrame& frame, const ir::Target& target) : GruNest(frame, target, gru_grad_op().schema().inputs), linear_(options.linear_before_reset) {
     const char* names[] = {"dX", "dW", "dR", "dB", "dH0"};
     int v = 0;
     for (const Buffer& buffer : in) v += buffer ? 1 : 0;
@@ -42,8 +42,6 @@ class GradNest : GruNest {
   }
 
  private:
-  Expr column(int slot, const Expr& j) const { return ir::index_add(ir::index_mul(slot, hidden), j); }
-  Expr column(const Expr& slot, const Expr& j) const { return ir::index_add(ir::index_mul(slot, hidden), j); }
   Expr gate(const Place& at, int d, int g, const Expr& j) const { return value(in[gru_zrh], {at.p, d, at.n, g, j}); }
 
   void add_to(int o, const Index& index, const Expr& total) {
@@ -129,18 +127,18 @@ class GradNest : GruNest {
     });
     b.loop("t", 0, steps, [&](Expr t) {
       const Expr step = ir::index_sub(ir::index_sub(steps, 1), t);
-      const std::string number = std::to_string(d);
+      const std::string direction = std::to_string(d);
       if (linear_) {
         each_batch(
             d, chunk, step, [&](const Place& at) { change_linear(d, at); }, [&](const Place& at) { pad(d, at); });
-        add_product("step" + number, d, chunk, step, 0, 3);
+        add_product("step" + direction, d, chunk, step, 0, 3);
       } else {
         each_batch(
             d, chunk, step, [&](const Place& at) { change_update_and_candidate(d, at); }, [&](const Place& at) { pad(d, at); });
-        product("candidate" + number, d, chunk, 2, 1, product_, {});
+        product("candidate" + direction, d, chunk, 2, 1, product_, {});
         each_batch(
             d, chunk, step, [&](const Place& at) { change_reset(d, at); }, [](const Place&) {});
-        add_product("step" + number, d, chunk, step, 0, 2);
+        add_product("step" + direction, d, chunk, step, 0, 2);
       }
     });
     if (!out_[out_dh0]) return;

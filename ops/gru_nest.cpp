@@ -1,5 +1,4 @@
 // The parts that the nests of GRUTraining and GRUGrad share.
-#include "ir/index_math.h"
 #include "ops/gru.h"
 #include "ops/schedule_common.h"
 
@@ -40,8 +39,6 @@ void GruNest::start(const Buffer& all_states) {
   });
   b.loop("p", 0, steps, [&](Expr p) { b.loop("n", 0, batch, [&](Expr n) { b.store(live_, {row_of(p, n)}, p < ir::load(lens_, {n})); }); });
 }
-
-ir::Expr GruNest::row_of(const Expr& p, const Expr& n) const { return ir::index_add(ir::index_mul(p, batch), n); }
 
 ir::Buffer GruNest::rows_of_x(bool masked) {
   const Buffer& x = in[gru_x];
@@ -90,7 +87,7 @@ ir::Buffer GruNest::input_products(const Buffer& x) {
 }
 
 ir::Expr GruNest::input_part(const Buffer& products, int d, int g, const Expr& row, const Expr& j) const {
-  const Expr product = ir::load(products, {d, row, ir::index_add(ir::index_mul(g, hidden), j)});
+  const Expr product = ir::load(products, {d, row, column(g, j)});
   return bias_ ? product + value(bias_, {d, g, j}) : product;
 }
 

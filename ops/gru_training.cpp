@@ -1,5 +1,4 @@
 // GRUTraining (ORT, com.microsoft): the GRU's states, and the gates that GRUGrad reads.
-#include "ir/index_math.h"
 #include "ops/gru.h"
 #include "ops/registry.h"
 
@@ -20,7 +19,7 @@ OpSchema make_schema() {
   return s;
 }
 
-class GruTraining final : public Op {
+class GruTraining final : public GruOp {
  public:
   const OpSchema& schema() const override {
     static const OpSchema s = make_schema();
@@ -43,17 +42,12 @@ class GruTraining final : public Op {
     return plan;
   }
 
-  std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return {"direct"}; }
   void author(KernelFrame& frame, const std::string&, const ir::Target& target) const override { author_gru_training(frame, target); }
-  void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const override { schedule_gru(s, plan, target); }
-  Error explain(const Request& request, const Plan&, int64_t position, const std::function<int64_t(int, int64_t)>& values) const override {
-    return explain_gru(schema(), request, position, values);
-  }
 };
 
 class TrainingNest : GruNest {
  public:
-  TrainingNest(KernelFrame& frame, const ir::Target& target) : GruNest(frame, target, gru_inputs({})) {
+  TrainingNest(KernelFrame& frame, const ir::Target& target) : GruNest(frame, target, gru_training_op().schema().inputs) {
     int v = static_cast<int>(frame.plan().views.size()) - (options.wants(out_hfinal) ? 3 : 2);
     all_ = frame.view(v++, "HAll");
     if (options.wants(out_hfinal)) final_ = frame.view(v++, "HFinal");
@@ -68,8 +62,6 @@ class TrainingNest : GruNest {
   }
 
  private:
-  Expr column(int g, const Expr& j) const { return ir::index_add(ir::index_mul(g, hidden), j); }
-
   // All steps of one direction for a part of the batch.
   void run(int d, const Chunk& chunk) {
     state_ = scratch("h", {chunk.capacity, hidden});
@@ -80,16 +72,16 @@ class TrainingNest : GruNest {
     }
     each_batch(chunk, [&](Expr i, Expr n) { each_column([&](Expr j) { b.store(state_, {i, j}, in[gru_h0] ? value(in[gru_h0], {d, n, j}) : number(0)); }); });
     b.loop("t", 0, steps, [&](Expr step) {
-      const std::string number = std::to_string(d);
+      const std::string direction = std::to_string(d);
       if (options.linear_before_reset) {
-        recurrent("step" + number, d, chunk, state_, 0, 3);
+        recurrent("step" + direction, d, chunk, state_, 0, 3);
         each_batch(
             d, chunk, step, [&](const Place& at) { linear_before_reset(d, at); }, [&](const Place& at) { pad(d, at); });
       } else {
-        recurrent("step" + number, d, chunk, state_, 0, 2);
+        recurrent("step" + direction, d, chunk, state_, 0, 2);
         each_batch(
             d, chunk, step, [&](const Place& at) { update_and_reset(d, at); }, [&](const Place& at) { pad(d, at); });
-        recurrent("candidate" + number, d, chunk, reset_state_, 2, 1);
+        recurrent("candidate" + direction, d, chunk, reset_state_, 2, 1);
         each_batch(
             d, chunk, step, [&](const Place& at) { candidate(d, at); }, [](const Place&) {});
       }
