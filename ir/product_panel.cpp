@@ -70,19 +70,13 @@ struct Transposer {
   }
 };
 
-Stmt loop(const std::string& name, const Expr& begin, const Expr& extent, ForKind kind, const std::function<Stmt(Expr)>& body) {
-  if (is_const(extent, 1)) return body(begin);
-  const Var v = make_var(name);
-  return for_loop(v, begin, extent, kind, body(var(v)));
-}
-
 struct Packer {
   const Panel& p;
   const std::string& name;
 
   std::vector<Expr> place(const Expr& k, const Expr& lane) const {
     std::vector<Expr> index = p.prefix;
-    index.push_back(index_add(p.k_place, k));
+    index.push_back(k);
     index.push_back(lane);
     return index;
   }
@@ -94,9 +88,9 @@ struct Packer {
   }
 
   Stmt copy() const {
-    return loop(name + "_k", 0, p.k_count, ForKind::serial, [&](Expr k) {
-      return loop(name + "_v", 0, p.width / p.group, ForKind::unroll, [&](Expr v) {
-        return loop(name + "_l", 0, p.group, ForKind::vector, [&](Expr l) {
+    return product_loop(name + "_k", p.k_count, ForKind::serial, [&](Expr k) {
+      return product_loop(name + "_v", p.width / p.group, ForKind::unroll, [&](Expr v) {
+        return product_loop(name + "_l", p.group, ForKind::vector, [&](Expr l) {
           const Expr lane = index_add(index_mul(v, p.group), l);
           const Expr from = index_add(p.first_lane, lane);
           if (p.whole) return store(p.buffer, place(k, lane), p.element(from, operand_k(k)));
@@ -111,8 +105,8 @@ struct Packer {
   Stmt squares() const {
     const int side = p.group;
     const Expr whole = index_div(p.k_count, side), rest = index_mod(p.k_count, side);
-    Stmt main = loop(name + "_kb", 0, whole, ForKind::serial, [&](Expr square) {
-      return loop(name + "_v", 0, p.width / side, ForKind::serial, [&](Expr v) {
+    Stmt main = product_loop(name + "_kb", whole, ForKind::serial, [&](Expr square) {
+      return product_loop(name + "_v", p.width / side, ForKind::serial, [&](Expr v) {
         Transposer t{.name = name + "_x"};
         const Expr first = index_mul(square, side), lane = index_mul(v, side);
         std::vector<Expr> rows;
@@ -124,9 +118,9 @@ struct Packer {
       });
     });
     if (is_const(rest, 0)) return main;
-    Stmt last = loop(name + "_kt", 0, rest, ForKind::serial, [&](Expr k) {
+    Stmt last = product_loop(name + "_kt", rest, ForKind::serial, [&](Expr k) {
       const Expr at = index_add(index_mul(whole, side), k);
-      return loop(name + "_l", 0, p.width, ForKind::serial,
+      return product_loop(name + "_l", p.width, ForKind::serial,
                   [&](Expr lane) { return store(p.buffer, place(at, lane), p.element(clamped(lane), operand_k(at))); });
     });
     return block({is_const(whole, 0) ? Stmt() : main, last});
@@ -134,6 +128,12 @@ struct Packer {
 };
 
 }  // namespace
+
+Stmt product_loop(const std::string& name, const Expr& extent, ForKind kind, const std::function<Stmt(Expr)>& body) {
+  if (is_const(extent, 1)) return body(0);
+  const Var v = make_var(name);
+  return for_loop(v, 0, extent, kind, body(var(v)));
+}
 
 Stmt pack_panel(const Panel& panel, const std::string& name) {
   const Packer packer{panel, name};

@@ -62,9 +62,7 @@ class ProductNest {
 
  private:
   Stmt loop(const std::string& suffix, const Expr& extent, ForKind kind, const std::function<Stmt(Expr)>& body) const {
-    if (is_const(extent, 1)) return body(0);
-    const Var v = make_var(name_ + suffix);
-    return for_loop(v, 0, extent, kind, body(var(v)));
+    return product_loop(name_ + suffix, extent, kind, body);
   }
   Buffer panels(const std::string& suffix, std::vector<Expr> dims) const {
     return make_buffer({.name = name_ + "_" + suffix, .dtype = p_.sum->dtype, .dims = std::move(dims), .role = Role::temp, .alignment = 64});
@@ -82,29 +80,31 @@ class ProductNest {
   Expr panels_in(const Expr& extent, const Expr& nb) const { return parts(extent, t_.block_n, nb, t_.columns()); }
   Expr block_tiles(const Expr& mb) const { return parts(m_.extent, t_.block_m, mb, t_.rows); }
   Expr k_blocks() const { return t_.block_k ? index_max(ceil_div(k_.extent, t_.block_k), 1) : Expr(1); }  // one even where k is empty
-  Expr block_depth(const Expr& kb) const {
-    if (!t_.block_k) return k_.extent;
-    const std::optional<int64_t> k = as_int(k_.extent);
-    if (k && *k % t_.block_k == 0) return t_.block_k;
-    return shorter(index_sub(k_.extent, scaled(kb, t_.block_k)), t_.block_k);
+  // How long block number `at` is.
+  static Expr length(const Expr& extent, int64_t block, const Expr& at) {
+    if (!block) return extent;
+    const std::optional<int64_t> n = as_int(extent);
+    if (n && *n % block == 0) return block;
+    return shorter(index_sub(extent, scaled(at, block)), block);
   }
+  Expr block_depth(const Expr& kb) const { return length(k_.extent, t_.block_k, kb); }
   Expr most_depth() const { return t_.block_k ? Expr(t_.block_k) : k_.extent; }
 
-  Expr a_at(const Expr& m, const Expr& k) const { return substitute(p_.a, {{p_.m->var.id, m}, {p_.k->var.id, k}}); }
-  Expr b_at(const Expr& k, const Expr& n) const { return substitute(p_.b, {{p_.k->var.id, k}, {p_.n->var.id, n}}); }
 
-  // Panel `to` of panels_b_ from column `first`, rows [k0, k0 + count) of k.
-  Stmt pack_b(const Expr& to, const Expr& first, const Expr& k0, const Expr& count) const {
-    Panel panel{.buffer = panels_b_, .prefix = {to}, .width = t_.columns(), .group = t_.lanes};
-    panel.element = [this](const Expr& lane, const Expr& k) { return b_at(k, lane); };
-    panel.first_lane = index_add(n_.begin, first);
-    panel.end_lane = index_add(n_.begin, n_.extent);
-    panel.whole = whole_n_;
+  // Fills panel `to` from the operand `e`, whose lanes are `lane`'s values, from number `first` of them on; rows [k0, k0 + count) of k.
+  Stmt pack(Panel panel, const Expr& e, const Var& lane, const Bounds& lanes, const Expr& to, const Expr& first, const Expr& k0, const Expr& count,
+            const std::string& name) const {
+    panel.prefix = {to};
+    panel.element = [&](const Expr& at, const Expr& k) { return substitute(e, {{lane.id, at}, {p_.k->var.id, k}}); };
+    panel.first_lane = index_add(lanes.begin, first);
+    panel.end_lane = index_add(lanes.begin, lanes.extent);
     panel.first_k = index_add(k_.begin, k0);
     panel.k_count = count;
-    panel.k_place = 0;
-    panel.transpose = step_of(p_.b, p_.n->var.id) != 1 && step_of(p_.b, p_.k->var.id) == 1;
-    return pack_panel(panel, name_ + "_b");
+    panel.transpose = step_of(e, lane.id) != 1 && step_of(e, p_.k->var.id) == 1;
+    return pack_panel(panel, name_ + name);
+  }
+  Stmt pack_b(const Expr& to, const Expr& first, const Expr& k0, const Expr& count) const {
+    return pack({.buffer = panels_b_, .width = t_.columns(), .group = t_.lanes, .whole = whole_n_}, p_.b, p_.n->var, n_, to, first, k0, count, "_b");
   }
   int group_a() const {
     int group = 2;
@@ -113,27 +113,13 @@ class ProductNest {
   }
   int64_t width_a() const { return (t_.rows + group_a() - 1) / group_a() * group_a(); }
   Stmt pack_a(const Expr& to, const Expr& first, const Expr& k0, const Expr& count) const {
-    Panel panel{.buffer = panels_a_, .prefix = {to}, .width = width_a(), .group = group_a()};
-    panel.element = [this](const Expr& lane, const Expr& k) { return a_at(lane, k); };
-    panel.first_lane = index_add(m_.begin, first);
-    panel.end_lane = index_add(m_.begin, m_.extent);
-    panel.whole = whole_m_ && width_a() == t_.rows;
-    panel.first_k = index_add(k_.begin, k0);
-    panel.k_count = count;
-    panel.k_place = 0;
-    panel.transpose = step_of(p_.a, p_.m->var.id) != 1 && step_of(p_.a, p_.k->var.id) == 1;
-    return pack_panel(panel, name_ + "_a");
+    const bool whole = whole_m_ && width_a() == t_.rows;
+    return pack({.buffer = panels_a_, .width = width_a(), .group = group_a(), .whole = whole}, p_.a, p_.m->var, m_, to, first, k0, count, "_a");
   }
 
   int64_t panels_before(int64_t block) const { return block / t_.columns(); }
 
-  // Columns [no * outer_n, ...): how many there are.
-  Expr outer_extent(const Expr& no) const {
-    if (!t_.outer_n) return n_.extent;
-    const std::optional<int64_t> n = as_int(n_.extent);
-    if (n && *n % t_.outer_n == 0) return t_.outer_n;
-    return shorter(index_sub(n_.extent, scaled(no, t_.outer_n)), t_.outer_n);
-  }
+  Expr outer_extent(const Expr& no) const { return length(n_.extent, t_.outer_n, no); }
 
   Stmt outer_columns(const Expr& no) {
     const auto rows = [&] {
@@ -257,7 +243,7 @@ class ProductNest {
         const Expr from = index_add(k_.begin, index_add(k0, k));
         return each([&](Expr i, Expr c) {
           const Expr place = whole_m_ ? row(i) : min(row(i), index_sub(end_m, 1));
-          Expr a = a_at(place, from), b;
+          Expr a = substitute(p_.a, {{p_.m->var.id, place}, {p_.k->var.id, from}}), b;
           if (t_.pack_a != ProductTiles::none) a = load(panels_a_, {mt, t_.pack_a == ProductTiles::all_k ? index_add(k0, k) : k, i});
           if (b_before_ || t_.pack_b == ProductTiles::all_k)
             b = load(panels_b_, {index_add(first_panel, np), index_add(k0, k), c});

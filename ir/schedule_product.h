@@ -45,9 +45,12 @@ struct Panel {
   std::function<Expr(Expr lane, Expr k)> element;
   Expr first_lane, end_lane;       // of the operand: the panel's first lane, and the end of all
   bool whole = false;              // every lane is before the end
-  Expr first_k, k_count, k_place;  // of the operand: [first_k, first_k + k_count) goes to k_place, k_place + 1, ...
+  Expr first_k, k_count;           // of the operand: [first_k, first_k + k_count) goes to places 0, 1, ...
   bool transpose = false;          // neighbours along k are neighbours in memory: read by vectors along k
 };
 Stmt pack_panel(const Panel& panel, const std::string& name);
+
+// A loop over [0, extent), or just its body when that is one iteration.
+Stmt product_loop(const std::string& name, const Expr& extent, ForKind kind, const std::function<Stmt(Expr)>& body);
 
 }  // namespace gradloom::ir
