@@ -84,13 +84,8 @@ Value* Emitter::lane_mask(const ir::Binary& n) {
   const auto* ramp = n.a.as<ir::Ramp>();
   const auto* limit = n.b.as<ir::Broadcast>();
   if (!ramp || !limit || n.a.dtype() != DType::i64 || ir::as_int(ramp->stride) != 1) return nullptr;
-  using llvm::CmpInst;
-  CmpInst::Predicate predicate = CmpInst::BAD_ICMP_PREDICATE;
-  if (n.op == ir::BinaryOp::lt) predicate = CmpInst::ICMP_SLT;
-  if (n.op == ir::BinaryOp::le) predicate = CmpInst::ICMP_SLE;
-  if (n.op == ir::BinaryOp::gt) predicate = CmpInst::ICMP_SGT;
-  if (n.op == ir::BinaryOp::ge) predicate = CmpInst::ICMP_SGE;
-  if (predicate == CmpInst::BAD_ICMP_PREDICATE) return nullptr;
+  const bool ordered = n.op == ir::BinaryOp::lt || n.op == ir::BinaryOp::le || n.op == ir::BinaryOp::gt || n.op == ir::BinaryOp::ge;
+  if (!ordered) return nullptr;
   constexpr int64_t far = int64_t{1} << 61;
   for (const ir::Expr& side : {ramp->base, limit->value}) {
     const ir::Range range = ranges_.of(side);
@@ -102,8 +97,8 @@ Value* Emitter::lane_mask(const ir::Binary& n) {
   difference = builder_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, difference, i64(lanes));
   std::vector<llvm::Constant*> numbers;
   for (int i = 0; i < lanes; ++i) numbers.push_back(builder_.getInt32(i));
-  return builder_.CreateICmp(predicate, llvm::ConstantVector::get(numbers),
-                             builder_.CreateVectorSplat(lanes, builder_.CreateTrunc(difference, builder_.getInt32Ty())));
+  return binary(n.op, DType::i32, llvm::ConstantVector::get(numbers),
+                builder_.CreateVectorSplat(lanes, builder_.CreateTrunc(difference, builder_.getInt32Ty())));
 }
 
 Value* Emitter::emit(const ir::Binary& n, Type) {
