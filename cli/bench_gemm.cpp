@@ -8,6 +8,7 @@
 
 #include "cli/bench_cases.h"
 #include "cli/bench_measure.h"
+#include "cli/bench_peak.h"
 #include "cli/command.h"
 #include "cli/text.h"
 #include "ops/matmul.h"
@@ -76,15 +77,13 @@ std::string difference(const GemmCase& c, const Tensor& a, const Tensor& b, cons
 }
 
 struct GemmTimes {
-  double median_ms = 0, min_ms = 0, peak_gflops = 0, read_gbs = 0;
-  int samples = 0;
+  PeakTimes call;
+  double read_gbs = 0;
   std::string wrong;
 };
 
-// A sample of the product, a sample of the peak, ...; for a product of few rows a sample of reading B as well.
+// Beside the peak; for a product of few rows beside reading B as well.
 GemmTimes measure(const GemmCase& c, Runtime& runtime, ProbeTeam& team, double seconds) {
-  constexpr double shortest_sample_ms = 0.5;
-  constexpr int fewest_samples = 7, most_samples = 2000;
   BenchCase values;
   values.inputs = {{BenchInput::values, c.a_transposed ? Dims{c.steps, c.k, c.m} : Dims{c.steps, c.m, c.k}},
                    {BenchInput::values, c.b_transposed ? Dims{c.n, c.k} : Dims{c.k, c.n}}};
@@ -93,35 +92,19 @@ GemmTimes measure(const GemmCase& c, Runtime& runtime, ProbeTeam& team, double s
   std::memset(buffers[2].data(), 0xff, static_cast<size_t>(buffers[2].elements()) * 4);  // NaN: what is not written shows
   const KernelExecutable kernel = runtime.compile(scheduled_kernel(c, runtime.target())).value();
   const auto call = [&] { kernel(buffers).value(); };
-  call();
-  double begin = elapsed_ms();
-  call();
-  const int batch = std::max(1, static_cast<int>(shortest_sample_ms / std::max(1e-4, elapsed_ms() - begin)));
-  const MultiplyAddLoop peak = multiply_add_loop();
-  const int64_t peak_rounds = 200000;
   const std::vector<Span> read{{buffers[1].data(), c.k * c.n * 4}};
-  std::vector<double> kernel_ms, peak_ms;
-  std::vector<std::vector<double>> read_ms(read_loops().size());
-  const double deadline = elapsed_ms() + seconds * 1000;
-  while (static_cast<int>(kernel_ms.size()) < most_samples && (static_cast<int>(kernel_ms.size()) < fewest_samples || elapsed_ms() < deadline)) {
-    peak_ms.push_back(team.multiply_add(peak, peak_rounds));
-    if (c.m <= 8)
-      for (size_t i = 0; i < read_ms.size(); ++i) {
-        team.read(read_loops()[i], read);
-        double ms = 0;
-        for (int r = 0; r < 20; ++r) ms += team.read(read_loops()[i], read);
-        read_ms[i].push_back(ms / 20);
-      }
-    call();  // not timed: brings back what the probes displaced
-    begin = elapsed_ms();
-    for (int b = 0; b < batch; ++b) call();
-    kernel_ms.push_back((elapsed_ms() - begin) / batch);
-  }
-  GemmTimes times{median(kernel_ms), *std::min_element(kernel_ms.begin(), kernel_ms.end())};
-  times.peak_gflops = runtime.threads() * static_cast<double>(peak.flops) * static_cast<double>(peak_rounds) / median(peak_ms) * 1e-6;
-  if (c.m <= 8)
-    for (const std::vector<double>& ms : read_ms) times.read_gbs = std::max(times.read_gbs, static_cast<double>(c.k * c.n * 4) / median(ms) * 1e-6);
-  times.samples = static_cast<int>(kernel_ms.size());
+  std::vector<std::vector<double>> read_ms(c.m <= 8 ? read_loops().size() : 0);
+  const auto read_b = [&] {
+    for (size_t i = 0; i < read_ms.size(); ++i) {
+      constexpr int rounds = 20;
+      team.read(read_loops()[i], read);
+      double ms = 0;
+      for (int r = 0; r < rounds; ++r) ms += team.read(read_loops()[i], read);
+      read_ms[i].push_back(ms / rounds);
+    }
+  };
+  GemmTimes times{.call = measure_beside_peak(call, team, seconds, read_b)};
+  for (const std::vector<double>& ms : read_ms) times.read_gbs = std::max(times.read_gbs, static_cast<double>(c.k * c.n * 4) / median(ms) * 1e-6);
   times.wrong = difference(c, buffers[0], buffers[1], buffers[2]);
   return times;
 }
@@ -133,16 +116,7 @@ const std::vector<GemmCase>& gemm_cases() {
   return cases;
 }
 
-std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names) {
-  std::vector<const GemmCase*> chosen;
-  for (const std::string& name : names) {
-    const size_t before = chosen.size();
-    for (const GemmCase& c : gemm_cases())
-      if (name == "gemm" || name == c.name) chosen.push_back(&c);
-    if (chosen.size() == before) return {};
-  }
-  return chosen;
-}
+std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names) { return chosen_of(gemm_cases(), "gemm", names); }
 
 int bench_gemm(const std::vector<const GemmCase*>& cases, Runtime& runtime, double seconds, bool json) {
   ProbeTeam team(runtime.threads());
@@ -150,8 +124,8 @@ int bench_gemm(const std::vector<const GemmCase*>& cases, Runtime& runtime, doub
   int status = 0;
   for (const GemmCase* c : cases) {
     const GemmTimes t = measure(*c, runtime, team, seconds);
-    const double gflops = c->flops() / t.median_ms * 1e-6, share = gflops / t.peak_gflops;
-    const double gbs = static_cast<double>(c->steps * c->k * c->n * 4) / t.median_ms * 1e-6;
+    const double gflops = c->flops() / t.call.median_ms * 1e-6, share = gflops / t.call.peak_gflops;
+    const double gbs = static_cast<double>(c->steps * c->k * c->n * 4) / t.call.median_ms * 1e-6;
     if (!t.wrong.empty()) {
       status = exit_failure;
       fmt::print(stderr, "{}: {}\n", c->name, t.wrong);
@@ -162,24 +136,24 @@ int bench_gemm(const std::vector<const GemmCase*>& cases, Runtime& runtime, doub
                                   {"n", c->n},
                                   {"k", c->k},
                                   {"threads", runtime.threads()},
-                                  {"median_ms", t.median_ms},
-                                  {"min_ms", t.min_ms},
+                                  {"median_ms", t.call.median_ms},
+                                  {"min_ms", t.call.min_ms},
                                   {"gflops", gflops},
-                                  {"peak_gflops", t.peak_gflops},
+                                  {"peak_gflops", t.call.peak_gflops},
                                   {"share", share}};
       if (t.read_gbs > 0) line["b_gbs"] = gbs, line["read_gbs"] = t.read_gbs;
-      line["n"] = t.samples, line["verified"] = t.wrong.empty();
+      line["n"] = t.call.samples, line["verified"] = t.wrong.empty();
       fmt::print("{}\n", line.dump());
       std::fflush(stdout);
     } else {
-      table.row({c->name, std::to_string(c->m), std::to_string(c->n), std::to_string(c->k), std::to_string(runtime.threads()), milliseconds_text(t.median_ms),
-                 fmt::format("{:.1f}", gflops), fmt::format("{:.1f}", t.peak_gflops), fmt::format("{:.0f}", 100 * share),
+      table.row({c->name, std::to_string(c->m), std::to_string(c->n), std::to_string(c->k), std::to_string(runtime.threads()), milliseconds_text(t.call.median_ms),
+                 fmt::format("{:.1f}", gflops), fmt::format("{:.1f}", t.call.peak_gflops), fmt::format("{:.0f}", 100 * share),
                  t.read_gbs > 0 ? fmt::format("{:.1f}", gbs) : "", t.read_gbs > 0 ? fmt::format("{:.0f}", 100 * gbs / t.read_gbs) : "",
-                 std::to_string(t.samples), t.wrong.empty() ? "yes" : "WRONG"});
+                 std::to_string(t.call.samples), t.wrong.empty() ? "yes" : "WRONG"});
     }
   }
   if (!json) {
-    fmt::print("{}, {} thread{}, {}\n\n{}", cpu_name(), runtime.threads(), runtime.threads() == 1 ? "" : "s", runtime.target_name(), table.text());
+    fmt::print("{}, {}\n\n{}", cpu_and_threads(runtime.threads()), runtime.target_name(), table.text());
     fmt::print("\npeak: independent multiply-adds in registers, measured between the calls. Steps count all their products; B is packed once for them.\n");
   }
   return status;

@@ -9,6 +9,7 @@
 
 #include "cli/bench_cases.h"
 #include "cli/bench_measure.h"
+#include "cli/bench_peak.h"
 #include "cli/command.h"
 #include "cli/text.h"
 
@@ -87,8 +88,8 @@ std::string difference(const char* name, const Tensor& got, const Rows& want) {
 }
 
 struct GruTimes {
-  double median_ms = 0, min_ms = 0, peak_gflops = 0, cold_ms = 0;
-  int samples = 0;
+  PeakTimes call;
+  double cold_ms = 0;
   std::string wrong;
 };
 
@@ -117,35 +118,13 @@ struct GruOperands {
   std::vector<Tensor> inputs, outputs;
 };
 
-// A sample of the call, a sample of the peak, ...
 GruTimes measure(const GruCase& c, Runtime& runtime, ProbeTeam& team, double seconds) {
-  constexpr double shortest_sample_ms = 0.5;
-  constexpr int fewest_samples = 7, most_samples = 2000;
   GruOperands operands(c, runtime);
   GruTimes times;
-  double begin = elapsed_ms();
+  const double begin = elapsed_ms();
   const Executable handle = runtime.compile("GRUGrad", operands.inputs, operands.attributes).value();
   times.cold_ms = elapsed_ms() - begin;
-  const auto call = [&] { handle(operands.inputs, operands.outputs).value(); };
-  call();
-  begin = elapsed_ms();
-  call();
-  const int batch = std::max(1, static_cast<int>(shortest_sample_ms / std::max(1e-4, elapsed_ms() - begin)));
-  const MultiplyAddLoop peak = multiply_add_loop();
-  constexpr int64_t peak_rounds = 200000;
-  std::vector<double> kernel_ms, peak_ms;
-  const double deadline = elapsed_ms() + seconds * 1000;
-  while (static_cast<int>(kernel_ms.size()) < most_samples && (static_cast<int>(kernel_ms.size()) < fewest_samples || elapsed_ms() < deadline)) {
-    peak_ms.push_back(team.multiply_add(peak, peak_rounds));
-    call();  // not timed: brings back what the probe displaced
-    begin = elapsed_ms();
-    for (int b = 0; b < batch; ++b) call();
-    kernel_ms.push_back((elapsed_ms() - begin) / batch);
-  }
-  times.median_ms = median(kernel_ms);
-  times.min_ms = *std::min_element(kernel_ms.begin(), kernel_ms.end());
-  times.peak_gflops = runtime.threads() * static_cast<double>(peak.flops) * static_cast<double>(peak_rounds) / median(peak_ms) * 1e-6;
-  times.samples = static_cast<int>(kernel_ms.size());
+  times.call = measure_beside_peak([&] { handle(operands.inputs, operands.outputs).value(); }, team, seconds);
   const PlainGradients want(c, operands.inputs);
   const char* names[] = {"dX", "dW", "dR", "dB", "dH0"};
   const Rows* wanted[] = {&want.x, &want.w, &want.r, &want.b, &want.h0};
@@ -160,16 +139,7 @@ const std::vector<GruCase>& gru_cases() {
   return cases;
 }
 
-std::vector<const GruCase*> chosen_gru_cases(const std::vector<std::string>& names) {
-  std::vector<const GruCase*> chosen;
-  for (const std::string& name : names) {
-    const size_t before = chosen.size();
-    for (const GruCase& c : gru_cases())
-      if (name == "gru_grad" || name == c.name) chosen.push_back(&c);
-    if (chosen.size() == before) return {};
-  }
-  return chosen;
-}
+std::vector<const GruCase*> chosen_gru_cases(const std::vector<std::string>& names) { return chosen_of(gru_cases(), "gru_grad", names); }
 
 int bench_gru(const std::vector<const GruCase*>& cases, Runtime& runtime, double seconds, bool json) {
   ProbeTeam team(runtime.threads());
@@ -177,26 +147,26 @@ int bench_gru(const std::vector<const GruCase*>& cases, Runtime& runtime, double
   int status = 0;
   for (const GruCase* c : cases) {
     const GruTimes t = measure(*c, runtime, team, seconds);
-    const double roof_ms = c->flops() / t.peak_gflops * 1e-6, gflops = c->flops() / t.median_ms * 1e-6;
+    const double roof_ms = c->flops() / t.call.peak_gflops * 1e-6, gflops = c->flops() / t.call.median_ms * 1e-6;
     if (!t.wrong.empty()) {
       status = exit_failure;
       fmt::print(stderr, "{}: {}\n", c->name, t.wrong);
     }
     if (json) {
       const nlohmann::ordered_json line{
-          {"case", c->name},  {"threads", runtime.threads()}, {"median_ms", t.median_ms}, {"min_ms", t.min_ms}, {"roof_ms", roof_ms},
-          {"gflops", gflops}, {"peak_gflops", t.peak_gflops}, {"cold_ms", t.cold_ms},     {"n", t.samples},     {"verified", t.wrong.empty()}};
+          {"case", c->name},  {"threads", runtime.threads()}, {"median_ms", t.call.median_ms}, {"min_ms", t.call.min_ms}, {"roof_ms", roof_ms},
+          {"gflops", gflops}, {"peak_gflops", t.call.peak_gflops}, {"cold_ms", t.cold_ms},     {"n", t.call.samples},     {"verified", t.wrong.empty()}};
       fmt::print("{}\n", line.dump());
       std::fflush(stdout);
     } else {
       table.row({c->name, std::to_string(c->steps), std::to_string(c->batch), std::to_string(c->inputs), std::to_string(c->hidden),
-                 std::to_string(runtime.threads()), milliseconds_text(t.median_ms), milliseconds_text(t.min_ms), milliseconds_text(roof_ms),
-                 fmt::format("{:.2f}", t.median_ms / roof_ms), fmt::format("{:.1f}", gflops), fmt::format("{:.1f}", t.peak_gflops),
-                 fmt::format("{:.0f}", t.cold_ms), std::to_string(t.samples), t.wrong.empty() ? "yes" : "WRONG"});
+                 std::to_string(runtime.threads()), milliseconds_text(t.call.median_ms), milliseconds_text(t.call.min_ms), milliseconds_text(roof_ms),
+                 fmt::format("{:.2f}", t.call.median_ms / roof_ms), fmt::format("{:.1f}", gflops), fmt::format("{:.1f}", t.call.peak_gflops),
+                 fmt::format("{:.0f}", t.cold_ms), std::to_string(t.call.samples), t.wrong.empty() ? "yes" : "WRONG"});
     }
   }
   if (!json) {
-    fmt::print("{}, {} thread{}, {}\n\n{}", cpu_name(), runtime.threads(), runtime.threads() == 1 ? "" : "s", runtime.target_name(), table.text());
+    fmt::print("{}, {}\n\n{}", cpu_and_threads(runtime.threads()), runtime.target_name(), table.text());
     fmt::print(
         "\nroof: the products of dX, dW, dR and of the recurrence at the multiply-add peak measured between the calls. cold: check, build and compile.\n");
   }

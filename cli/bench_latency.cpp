@@ -146,7 +146,7 @@ int bench_roof(int threads, bool json) {
     else
       table.row({std::to_string(mib), fmt::format("{:.1f}", read.first), read.second, fmt::format("{:.1f}", write.first), write.second});
   }
-  if (!json) fmt::print("{}, {} thread{}: best loops' medians, one buffer over and over\n\n{}", cpu_name(), threads, threads == 1 ? "" : "s", table.text());
+  if (!json) fmt::print("{}: best loops' medians, one buffer over and over\n\n{}", cpu_and_threads(threads), table.text());
   return 0;
 }
 

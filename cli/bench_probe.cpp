@@ -65,11 +65,12 @@ int64_t last_level_cache_bytes() {
   return size > 0 ? size : int64_t{64} << 20;
 }
 
-std::string cpu_name() {
+std::string cpu_and_threads(int threads) {
+  const std::string count = std::to_string(threads) + (threads == 1 ? " thread" : " threads");
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown CPU";
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2) + ", " + count;
+  return "unknown CPU, " + count;
 }
 
 ProbeTeam::ProbeTeam(int threads) : threads_(threads), begin_(threads), end_(threads) {

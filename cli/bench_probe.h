@@ -13,7 +13,7 @@ namespace gradloom::cli {
 void pin_process(int threads);
 int available_threads();
 int64_t last_level_cache_bytes();  // of one cache, as a core sees it
-std::string cpu_name();
+std::string cpu_and_threads(int threads);  // "NAME, 2 threads"
 
 struct ReadLoop {
   std::string name;
@@ -52,6 +52,7 @@ class ProbeTeam {
   double read(const ReadLoop& loop, const std::vector<Span>& spans);
   double write(const WriteLoop& loop, const std::vector<Span>& spans);
   double multiply_add(const MultiplyAddLoop& loop, int64_t rounds);  // each thread all rounds
+  int threads() const { return threads_; }
 
  private:
   double run(const std::function<void(int thread)>& job);

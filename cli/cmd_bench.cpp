@@ -86,8 +86,7 @@ int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
   }
   if (progress) fmt::print(stderr, "\r\x1b[K");
   if (!options.json) {
-    fmt::print("{}, {} thread{}, last-level cache {} MiB, {}\n\n{}", cpu_name(), options.threads, options.threads == 1 ? "" : "s",
-               last_level_cache_bytes() >> 20, runtime.target_name(), table.text());
+    fmt::print("{}, last-level cache {} MiB, {}\n\n{}", cpu_and_threads(options.threads), last_level_cache_bytes() >> 20, runtime.target_name(), table.text());
     fmt::print("\nroof: the time to read the call's inputs once and to write its output once, at the best speed measured here between the calls.\n");
   }
   return status;

@@ -86,7 +86,7 @@ class Demo {
     for (const char* name : ort_cases) ort_case(name);
     text();
     for (const char* name : shapes_shown) timed(*chosen_cases({name})[0], name);
-    fmt::print("{}, {} thread{}, {}\n\n{}\n", cpu_name(), threads_, threads_ == 1 ? "" : "s", runtime_.target_name(), table_.text());
+    fmt::print("{}, {}\n\n{}\n", cpu_and_threads(threads_), runtime_.target_name(), table_.text());
     fmt::print("error: the largest difference, relative above 1, from ONNX Runtime {} for the ORT cases and from a plain loop for the others.\n", "1.19.2");
     fmt::print("roof: how near the call is to reading its inputs and writing its output once at this machine's best measured speed.\n");
     const char* green = isatty(STDOUT_FILENO) ? "\x1b[32m" : "";
