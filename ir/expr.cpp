@@ -319,6 +319,13 @@ const char* to_string(Role role) {
   return "?";
 }
 
-const char* to_string(Space space) { return space == Space::global ? "global" : "registers"; }
+const char* to_string(Space space) {
+  switch (space) {
+    case Space::global: return "global";
+    case Space::registers: return "registers";
+    case Space::shared: return "shared";
+  }
+  return "?";
+}
 
 }  // namespace gradloom::ir

@@ -55,8 +55,9 @@ struct Facts {
 };
 
 enum class Role : uint8_t { in, out, inout, temp };
-// global: a kernel parameter or scratch; registers: small, every index constant once lowered, so that it lives in registers.
-enum class Space : uint8_t { global, registers };
+// global: a kernel parameter or scratch; registers: small, every index constant once lowered, so that it lives in registers; shared: of constant dims,
+// allocated in a grid loop, one copy a block, near to all its threads.
+enum class Space : uint8_t { global, registers, shared };
 
 // An N-d array. Dims and strides count elements and are i64 expressions over scalar parameters (constants when specialised).
 class Buffer {

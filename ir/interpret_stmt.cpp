@@ -32,7 +32,10 @@ struct ForCode final : StmtCode {
       case ForKind::unroll:
         for (int64_t k = 0; k < count; ++k) iteration(frames, first + static_cast<uint64_t>(k));
         return;
-      case ForKind::parallel: {
+      case ForKind::parallel:
+      case ForKind::grid:
+      case ForKind::thread:
+      case ForKind::warp: {
         const uint32_t instance = run_state.races.enter_loop();
         for (int64_t k = 0; k < count; ++k) {
           const uint64_t value = first + static_cast<uint64_t>(run_state.reverse_parallel ? count - 1 - k : k);
@@ -44,6 +47,7 @@ struct ForCode final : StmtCode {
         return;
       }
       case ForKind::vector:
+      case ForKind::lane:
         return together(frames, first, count);
     }
   }

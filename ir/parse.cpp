@@ -167,7 +167,7 @@ Stmt Parser::loop() {
   Expr extent = expr();
   if (!relative && !is_const(begin, 0)) extent = built(at, [&] { return extent - begin; });
   ForKind kind = ForKind::serial;
-  for (ForKind k : {ForKind::serial, ForKind::parallel, ForKind::vector, ForKind::unroll})
+  for (ForKind k : all_for_kinds)
     if (take_keyword(to_string(k))) {
       kind = k;
       break;
@@ -248,7 +248,8 @@ BufferNode Parser::buffer_type(const Token& name, Role role) {
     expect_symbol("[");
     node.strides = list("]");
   }
-  if (take_keyword("registers")) node.space = Space::registers;
+  for (const Space space : {Space::registers, Space::shared})
+    if (take_keyword(to_string(space))) node.space = space;
   if (take_keyword("align")) node.alignment = integer("an alignment in bytes", 1, int64_t{1} << 32);
   range(node.facts.min, node.facts.max);
   node.facts.nondecreasing = take_keyword("nondecreasing");

@@ -162,7 +162,7 @@ class Printer {
   std::string buffer_type(const BufferNode& buffer) {
     std::string text = std::string(": ") + to_string(buffer.dtype) + "[" + list(buffer.dims) + "]";
     if (!buffer.strides.empty()) text += " strides [" + list(buffer.strides) + "]";
-    if (buffer.space == Space::registers) text += " registers";
+    if (buffer.space != Space::global) text += std::string(" ") + to_string(buffer.space);
     if (buffer.alignment != 1) text += " align " + std::to_string(buffer.alignment);
     text += range(buffer.facts.min, buffer.facts.max);
     if (buffer.facts.nondecreasing) text += " nondecreasing";

@@ -44,7 +44,7 @@ std::string not_widenable(const For& loop) {
           if (std::any_of(n->buffer->dims.begin(), n->buffer->dims.end(), varies)) why = "the dims of buffer " + n->buffer->name + " depend on it";
         }
         if (const For* n = s.as<For>()) {
-          if (n->kind == ForKind::vector || n->kind == ForKind::parallel) why = "it holds the " + std::string(to_string(n->kind)) + " loop " + n->var.name;
+          if (in_lanes(n->kind) || any_order(n->kind)) why = "it holds the " + std::string(to_string(n->kind)) + " loop " + n->var.name;
           if (varies(n->begin) || varies(n->extent)) why = "the bounds of its inner loop " + n->var.name + " depend on it";
         }
       },
@@ -57,8 +57,8 @@ std::string not_widenable(const For& loop) {
 void require_proved(const std::string& step, const Site& site, const Kernel& changed, const Stmt& to) {
   const std::string& name = site.loop->var.name;
   const auto prove = [&](const For& old) {
-    if (old.kind != ForKind::parallel && old.kind != ForKind::vector) return;
-    const bool parallel = old.kind == ForKind::parallel;
+    if (!any_order(old.kind) && !in_lanes(old.kind)) return;
+    const bool parallel = any_order(old.kind);
     const Site again = find_loop(changed, old.var.id);
     std::string why = parallel ? parallel_clash(*again.loop, again.scope) : vector_clash(*again.loop, again.scope);
     if (why.empty() && !parallel) why = not_widenable(*again.loop);

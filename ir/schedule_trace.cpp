@@ -132,6 +132,11 @@ void Schedule::replay(const std::vector<std::string>& trace) {
       arguments(1, 1), work.distribute(loop_at(1));
     } else if (step == "parallel") {
       arguments(1, 1), work.parallel(loop_at(1));
+    } else if (step == "bind") {
+      arguments(2, 2);
+      const auto kind = std::find_if(std::begin(all_for_kinds), std::end(all_for_kinds), [&](ForKind k) { return words[2] == to_string(k); });
+      if (kind == std::end(all_for_kinds)) bad(line, "an unknown kind of loop: " + words[2]);
+      work.bind(loop_at(1), *kind);
     } else if (step == "unroll") {
       arguments(1, 1), work.unroll(loop_at(1));
     } else if (step == "vectorize") {

@@ -109,6 +109,10 @@ const char* to_string(ForKind kind) {
     case ForKind::parallel: return "parallel";
     case ForKind::vector: return "vector";
     case ForKind::unroll: return "unroll";
+    case ForKind::grid: return "grid";
+    case ForKind::thread: return "thread";
+    case ForKind::warp: return "warp";
+    case ForKind::lane: return "lane";
   }
   return "?";
 }

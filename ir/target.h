@@ -14,6 +14,12 @@ struct Target {
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 32 << 20;
   int threads = 1;                // how many tasks a parallel loop should have at least
 
+  // A GPU: schedules bind loops to its grids, threads, warps and lanes (gpu_form.h) instead of making them parallel or vector.
+  bool gpu = false;
+  int multiprocessors = 132;
+  int block_threads = 256;            // threads of a block unless a schedule has reasons
+  int64_t shared_bytes = 99 << 10;    // of a block, at most
+
   int lanes(int element_bytes) const { return vector_bytes / element_bytes; }
 };
 

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ir/gpu_form.h"
 #include "ir/print.h"
 #include "ir/races.h"
 #include "ir/ranges.h"
@@ -22,10 +23,12 @@
 //   - serial loops only; no expression has more than one lane; no streaming store
 // scheduled:
 //   - vector loops have a constant extent of 2 to 64, unroll loops a constant extent of at most 64
-//   - no loop below a vector loop is parallel or vector
-//   - parallel loops are proved by parallel_clash, vector loops by vector_clash
+//   - lane loops have a constant extent of 2 to 32
+//   - no loop below a vector or lane loop is parallel, vector or one of a GPU's
+//   - parallel, grid, thread and warp loops are proved by parallel_clash, vector and lane loops by vector_clash
 // lowered:
-//   - no vector and no unroll loop; parallel loops are proved by parallel_clash
+//   - no vector and no unroll loop; the others are proved as before
+//   - where a loop is bound to a GPU, the kernel has the form that gpu_form.h states
 //   - a buffer in registers has constant dims, and every index into it is constant (a ramp of constants, a broadcast constant)
 namespace gradloom::ir {
 namespace {
@@ -64,11 +67,13 @@ class Verifier {
       if (!buffer) fail("parameters", "a buffer is absent");
       const std::string what = std::string(to_string(buffer->role)) + " " + buffer->name;
       if (buffer->role == Role::temp) fail(what, "a parameter is in, out or inout");
-      if (buffer->space != Space::global) fail(what, "a parameter is not in registers");
+      if (buffer->space != Space::global) fail(what, "a parameter is neither in registers nor shared");
       declare(buffer, what, scope);
     }
     if (!kernel_.body) fail("body", "a kernel has a body");
     stmt(kernel_.body, scope);
+    if (stage_ == Stage::lowered && is_gpu(kernel_))
+      if (const std::string misfit = gpu_misfit(kernel_); !misfit.empty()) fail("body", misfit);
   }
 
  private:
@@ -225,14 +230,14 @@ class Verifier {
     Ranges inside = scope;
     inside.assume(n.extent > Expr(0));
     inside.enter(n);
-    below_vector_ += n.kind == ForKind::vector;
+    below_vector_ += in_lanes(n.kind);
     stmt(n.body, inside);
-    below_vector_ -= n.kind == ForKind::vector;
+    below_vector_ -= in_lanes(n.kind);
     vars_.erase(n.var.id);
   }
   void kind(const For& n, const Stmt& self, const Ranges& scope) {
     if (n.kind != ForKind::serial && stage_ == Stage::authored) fail(self, "an authored kernel has serial loops only");
-    if (below_vector_ && (n.kind == ForKind::parallel || n.kind == ForKind::vector)) fail(self, "no loop below a vector loop is parallel or vector");
+    if (below_vector_ && (any_order(n.kind) || in_lanes(n.kind))) fail(self, "no loop below a vector loop is parallel or vector");
     const bool lowered = stage_ == Stage::lowered;
     const auto extent = as_int(n.extent);
     std::string clash;
@@ -240,7 +245,14 @@ class Verifier {
       case ForKind::serial:
         break;
       case ForKind::parallel:
+      case ForKind::grid:
+      case ForKind::thread:
+      case ForKind::warp:
         clash = parallel_clash(n, scope);
+        break;
+      case ForKind::lane:
+        if (!extent || *extent < 2 || *extent > warp_lanes) fail(self, "a lane loop has a constant extent of 2 to " + std::to_string(warp_lanes));
+        clash = vector_clash(n, scope);
         break;
       case ForKind::vector:
         if (lowered) fail(self, "a lowered kernel has no vector loop");

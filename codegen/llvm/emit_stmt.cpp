@@ -64,7 +64,11 @@ void Emitter::emit(const ir::For& n) {
       break;  // inside another parallel loop: in place
     case ir::ForKind::serial: break;
     case ir::ForKind::vector:
-    case ir::ForKind::unroll: throw Error(ErrorCode::internal, "emit: a " + std::string(ir::to_string(n.kind)) + " loop in a lowered kernel");
+    case ir::ForKind::unroll:
+    case ir::ForKind::grid:
+    case ir::ForKind::thread:
+    case ir::ForKind::warp:
+    case ir::ForKind::lane: throw Error(ErrorCode::internal, "emit: a " + std::string(ir::to_string(n.kind)) + " loop in a lowered kernel");
   }
   const std::optional<int64_t> extent = ir::as_int(n.extent);
   if (extent && *extent <= 0) return;

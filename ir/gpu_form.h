@@ -1,0 +1,33 @@
+#pragma once
+// What a kernel for a GPU looks like. There are no barriers in the language: where one is needed follows from the structure, and emitters put it there.
+//
+// The host part is made of block, if, let, alloc, serial loops and grid loops. Its bounds, conditions and dims mention scalars and its own variables only,
+// so that a launcher evaluates them without the device. Each grid loop is one launch, its iterations are blocks; launches run in order. What is allocated in
+// the host part is global scratch.
+//
+// The block part (inside a grid loop, outside thread and warp loops) is done by all threads of the block alike: the same values, the same way. Its stores
+// and accumulates into shared and global buffers happen once a block. Thread and warp loops stand here, one after the other, possibly in serial loops and
+// ifs: each begins when all threads have finished what came before. An iteration of a thread loop is a thread's; of a warp loop, a warp's. An allocated
+// buffer is shared, or in registers: then each thread has the same copy, and thread and warp loops only read it.
+//
+// The warp part (inside a warp loop, outside lane loops) is to the lanes of a warp what the block part is to its threads. Lane loops stand here: vector
+// loops whose iterations are lanes, each statement done for all lanes before the next. An accumulate goes lane after lane where lanes meet.
+//
+// The thread part (inside a thread or lane loop) is ordinary code; buffers allocated there are the thread's own.
+#include <string>
+#include <vector>
+
+#include "ir/stmt.h"
+
+namespace gradloom::ir {
+
+// Whether a loop of the kernel is bound to a GPU.
+bool is_gpu(const Kernel& kernel);
+
+// Empty when the kernel has the form above; else what does not fit. No parallel loop is left in it, and what is allocated in blocks has constant dims.
+std::string gpu_misfit(const Kernel& kernel);
+
+// Whether a loop at the end of this path may be bound so: grid loops around thread and warp loops, these around lane loops (in warp loops only).
+std::string gpu_nesting_misfit(const std::vector<Stmt>& path, const For& loop, ForKind kind);
+
+}  // namespace gradloom::ir
