@@ -78,7 +78,7 @@ TEST(Verify, ChecksDeclarations) {
   EXPECT_EQ(header("n: i64) {\nin x: f32[n, floor_div(n, 2)] strides [n, 1] in [0, n]"), "");
   EXPECT_EQ(header("v: f32x4) {"), "scalar v: a parameter has one lane");
   EXPECT_EQ(header(") {\ntemp x: f32[4]"), "temp x: a parameter is in, out or inout");
-  EXPECT_EQ(header(") {\nin x: f32[4] registers"), "in x: a parameter is not in registers");
+  EXPECT_EQ(header(") {\nin x: f32[4] registers"), "in x: a parameter is neither in registers nor shared");
   EXPECT_EQ(header(") {\nin x: f32[4] exclusive"), "in x: exclusive is a fact of temp buffers only");
   EXPECT_EQ(header(") {\nin x: f32[-1]"), "in x: a dim is negative");
   EXPECT_EQ(header(") {\nin m: i64[1]\nalloc t: f32[m[0]]"), "alloc t: f32[m[0]]: a declaration holds scalars and reads no memory, got m[0]");
