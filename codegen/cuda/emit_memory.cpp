@@ -1,0 +1,160 @@
+// Loads, stores and accumulates: where elements are, and when neighbours move at once.
+#include <fmt/format.h>
+
+#include "codegen/cuda/emitter.h"
+#include "ir/index_math.h"
+
+namespace gradloom::codegen {
+namespace {
+
+// Dense row-major strides where the buffer has none of its own.
+std::vector<ir::Expr> strides_of(const ir::Buffer& b) {
+  if (!b->strides.empty() || b->dims.empty()) return b->strides;
+  std::vector<ir::Expr> strides(b->dims.size());
+  ir::Expr stride = 1;
+  for (size_t d = b->dims.size(); d-- > 0;) strides[d] = stride, stride = ir::index_mul(stride, b->dims[d]);
+  return strides;
+}
+
+constexpr int most_bytes = 16;  // of one access
+
+}  // namespace
+
+const FunctionEmitter::Place& FunctionEmitter::place(const ir::Buffer& b) {
+  if (const auto found = places_.find(b->id); found != places_.end()) return found->second;
+  // A parameter of the kernel, or scratch of the host part.
+  const auto parameter = host_.buffers.find(b->id);
+  const bool scratch = parameter == host_.buffers.end();
+  const std::string name = fresh(b->name);
+  parameters_.push_back(fmt::format("{}{}* __restrict__ {}", b->role == ir::Role::in ? "const " : "", memory_type(b->dtype), name));
+  function_.arguments.push_back({scratch ? CudaArgument::scratch : CudaArgument::buffer, scratch ? host_.scratch.at(b->id) : parameter->second});
+  return places_[b->id] = {name, false};
+}
+
+ir::Expr FunctionEmitter::offset(const ir::Buffer& b, const std::vector<ir::Expr>& index) const {
+  const std::vector<ir::Expr> strides = strides_of(b);
+  ir::Expr sum = 0;
+  for (size_t d = 0; d < index.size(); ++d) {
+    // A vector index beside scalar ones: index_math broadcasts.
+    sum = ir::index_add(sum, ir::index_mul(index[d], strides[d]));
+  }
+  return sum;
+}
+
+std::vector<std::string> FunctionEmitter::elements(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes) {
+  const std::string name = place(b).name;
+  const Text at = value(offset(b, index));
+  std::vector<std::string> out;
+  for (int i = 0; i < lanes; ++i) out.push_back(fmt::format("{}[{}]", name, at.lanes[at.lanes.size() == 1 ? 0 : static_cast<size_t>(i)]));
+  return out;
+}
+
+std::optional<std::string> FunctionEmitter::neighbours(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes) {
+  const int64_t size = size_of(b->dtype), bytes = size * lanes;
+  if (lanes == 1 || bytes > most_bytes || (bytes & (bytes - 1)) != 0 || b->space == ir::Space::registers || place(b).own) return std::nullopt;
+  const ir::Expr at = offset(b, index);
+  const ir::Ramp* ramp = at.as<ir::Ramp>();
+  if (!ramp || ir::as_int(ramp->stride) != 1) return std::nullopt;
+  const int64_t alignment = b->role == ir::Role::temp ? 16 : b->alignment;
+  if (alignment < bytes || ir::known_multiple(ramp->base, ranges_) % lanes != 0) return std::nullopt;
+  return fmt::format("{} + {}", place(b).name, parenthesised(scalar(ramp->base)));
+}
+
+Text FunctionEmitter::node(const ir::Load& n, Type type, const ir::Expr&) {
+  Text out;
+  const bool boolean = type.dtype == DType::boolean;
+  if (!n.guard)
+    if (const auto at = neighbours(n.buffer, n.index, type.lanes)) {
+      const std::string name = fresh(n.buffer->name + "_v"), vector = fmt::format("gl_vector<{}, {}>", memory_type(type.dtype), type.lanes);
+      line(fmt::format("const {} {} = *({}const {}*)({});", vector, name, "", vector, *at));
+      for (int i = 0; i < type.lanes; ++i) out.lanes.push_back(fmt::format("{}.lane[{}]{}", name, i, boolean ? " != 0" : ""));
+      return out;
+    }
+  const std::vector<std::string> places = elements(n.buffer, n.index, type.lanes);
+  const Text guard = n.guard ? value(n.guard) : Text{}, otherwise = n.otherwise ? value(n.otherwise) : Text{};
+  for (size_t i = 0; i < places.size(); ++i) {
+    std::string text = boolean ? places[i] + " != 0" : places[i];
+    if (n.guard) {
+      const std::string& on = guard.lanes[guard.lanes.size() == 1 ? 0 : i];
+      std::string other = n.otherwise ? otherwise.lanes[otherwise.lanes.size() == 1 ? 0 : i] : std::string("0");
+      text = fmt::format("({} ? {} : ({}){})", parenthesised(on), parenthesised(text), c_type(type.dtype), parenthesised(other));
+    }
+    out.lanes.push_back(text);
+  }
+  return out;
+}
+
+bool FunctionEmitter::note(const ir::StmtNode* self, const std::string& guard, const std::string& place, const std::string& v, const std::string& factor) {
+  for (const Deferred& d : deferred_) {
+    if (d.node != self) continue;
+    open(guard.empty() ? "" : fmt::format("if ({}) ", guard));
+    line(fmt::format("{} = true;", d.on));
+    line(fmt::format("{} = &{};", d.place, place));
+    line(fmt::format("{} = {};", d.value, v));
+    if (!factor.empty()) line(fmt::format("{} = {};", d.factor, factor));
+    close();
+    return true;
+  }
+  return false;
+}
+
+void FunctionEmitter::emit(const ir::Store& n, const ir::StmtNode* self) {
+  before_write(n.buffer, n.index, {n.value, n.guard});
+  begin({n.value, n.guard});
+  for (const ir::Expr& i : n.index) count_uses(i);
+  const int lanes = n.value.lanes();
+  const Text v = bound(value(n.value), n.buffer->dtype, "v");
+  const Text guard = n.guard ? bound(value(n.guard), DType::boolean, "on") : Text{};
+  const bool boolean = n.buffer->dtype == DType::boolean;
+  const auto guard_of = [&](size_t i) { return n.guard ? guard.lanes[guard.lanes.size() == 1 ? 0 : i] : std::string(); };
+  const auto stored = [&](size_t i) { return boolean ? fmt::format("(unsigned char){}", parenthesised(v.lanes[i])) : v.lanes[i]; };
+  if (const auto at = n.guard ? std::nullopt : neighbours(n.buffer, n.index, lanes)) {
+    std::string list;
+    for (size_t i = 0; i < v.lanes.size(); ++i) list += (i ? ", " : "") + stored(i);
+    const std::string vector = fmt::format("gl_vector<{}, {}>", memory_type(n.buffer->dtype), lanes);
+    once(n.buffer, [&] { line(fmt::format("*({}*)({}) = {}{{{{{}}}}};", vector, *at, vector, list)); });
+    return;
+  }
+  const std::vector<std::string> places = elements(n.buffer, n.index, lanes);
+  if (note(self, guard_of(0), places[0], stored(0), "")) return;
+  once(n.buffer, [&] {
+    for (size_t i = 0; i < places.size(); ++i) line(fmt::format("{}{} = {};", n.guard ? fmt::format("if ({}) ", guard_of(i)) : "", places[i], stored(i)));
+  });
+}
+
+std::string FunctionEmitter::updated(const ir::Accumulate& n, const std::string& element, const std::string& v, const std::string& factor) const {
+  const DType t = n.buffer->dtype;
+  switch (n.op) {
+    case ir::AccumulateOp::add:
+      return is_float(t) ? fmt::format("{0} = {0} + {1};", element, parenthesised(v)) : fmt::format("{0} = gl_add<{1}>({0}, {2});", element, c_type(t), v);
+    case ir::AccumulateOp::min: return fmt::format("{0} = gl_min{3}({0}, {2});", element, c_type(t), v, is_float(t) ? std::string() : fmt::format("<{}>", c_type(t)));
+    case ir::AccumulateOp::max: return fmt::format("{0} = gl_max{3}({0}, {2});", element, c_type(t), v, is_float(t) ? std::string() : fmt::format("<{}>", c_type(t)));
+    case ir::AccumulateOp::fma:
+      if (is_float(t)) return fmt::format("{0} = gl_fma({1}, {2}, {0});", element, v, factor);
+      return fmt::format("{0} = gl_add<{3}>({0}, gl_mul<{3}>({1}, {2}));", element, v, factor, c_type(t));
+  }
+  throw Error(ErrorCode::internal, "emit_cuda: an unknown accumulate");
+}
+
+void FunctionEmitter::emit(const ir::Accumulate& n, const ir::StmtNode* self) {
+  before_write(n.buffer, n.index, {n.value, n.factor, n.guard});
+  begin({n.value, n.factor, n.guard});
+  for (const ir::Expr& i : n.index) count_uses(i);
+  const DType dtype = n.buffer->dtype;
+  const Text v = bound(value(n.value), dtype, "v"), f = n.factor ? bound(value(n.factor), dtype, "factor") : Text{};
+  const Text guard = n.guard ? bound(value(n.guard), DType::boolean, "on") : Text{};
+  const auto guard_of = [&](size_t i) { return n.guard ? guard.lanes[guard.lanes.size() == 1 ? 0 : i] : std::string(); };
+  const std::vector<std::string> places = elements(n.buffer, n.index, n.value.lanes());
+  if (note(self, guard_of(0), places[0], v.lanes[0], n.factor ? f.lanes[0] : "")) return;
+  if (n.atomic && (n.op != ir::AccumulateOp::add || !is_int(dtype) || size_of(dtype) < 4))
+    throw Error(ErrorCode::unsupported, fmt::format("CUDA: an atomic accumulate adds to a 32- or 64-bit integer, got {} to {} {}", to_string(n.op), to_string(dtype), n.buffer->name));
+  once(n.buffer, [&] {
+    for (size_t i = 0; i < places.size(); ++i) {
+      const std::string text = n.atomic ? fmt::format("gl_atomic_add(&{}, ({}){});", places[i], c_type(dtype), parenthesised(v.lanes[i]))
+                                        : updated(n, places[i], v.lanes[i], n.factor ? f.lanes[i] : "");
+      line(n.guard ? fmt::format("if ({}) {{ {} }}", guard_of(i), text) : text);
+    }
+  });
+}
+
+}  // namespace gradloom::codegen

@@ -1,0 +1,180 @@
+// The host part of a GPU kernel: a program of steps over slots, and a function for each grid loop.
+#include <fmt/format.h>
+
+#include "codegen/cuda/emitter.h"
+#include "ir/gpu_form.h"
+#include "ir/index_math.h"
+
+namespace gradloom::codegen {
+namespace {
+
+std::string function_name(const std::string& kernel, size_t number) {
+  std::string name;
+  for (const char c : kernel) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return fmt::format("{}_{}", name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) ? "k" + name : name, number);
+}
+
+class ModuleEmitter {
+ public:
+  explicit ModuleEmitter(const ir::Kernel& kernel) : kernel_(kernel), ranges_(kernel) {}
+
+  CudaModule run() {
+    module_.buffers = static_cast<int>(kernel_.buffers.size());
+    module_.scalars = static_cast<int>(kernel_.scalars.size());
+    for (size_t i = 0; i < kernel_.buffers.size(); ++i) host_.buffers[kernel_.buffers[i]->id] = static_cast<int>(i);
+    for (const ir::Scalar& s : kernel_.scalars) host_.slots[s.var.id] = module_.slots++;
+    module_.text = "// kernel " + kernel_.name + "\n";
+    module_.steps = steps(kernel_.body);
+    return std::move(module_);
+  }
+
+ private:
+  std::vector<HostStep> steps(const ir::Stmt& s) {
+    std::vector<HostStep> list;
+    if (s) std::visit([&](const auto& n) { step(n, list); }, s.node().value);
+    return list;
+  }
+
+  void step(const ir::For& n, std::vector<HostStep>& list) {
+    if (n.kind == ir::ForKind::grid) {
+      const int index = static_cast<int>(module_.functions.size());
+      FunctionEmitter function(host_, ranges_, function_name(kernel_.name, module_.functions.size()));
+      module_.functions.push_back(function.emit(n, module_.text));
+      list.push_back({.kind = HostStep::launch, .index = index, .value = value(n.extent)});
+      return;
+    }
+    HostStep loop{.kind = HostStep::loop, .index = module_.slots++, .value = value(n.extent), .begin = value(n.begin)};
+    host_.slots[n.var.id] = loop.index;
+    const ir::Ranges::Mark mark = ranges_.mark();
+    ranges_.enter(n);
+    loop.body = steps(n.body);
+    ranges_.restore(mark);
+    list.push_back(std::move(loop));
+  }
+  void step(const ir::Block& n, std::vector<HostStep>& list) {
+    for (const ir::Stmt& s : n.stmts)
+      for (HostStep& each : steps(s)) list.push_back(std::move(each));
+  }
+  void step(const ir::Let& n, std::vector<HostStep>& list) {
+    HostStep let{.kind = HostStep::let, .index = module_.slots++, .value = value(n.value)};
+    host_.slots[n.var.id] = let.index;
+    const ir::Ranges::Mark mark = ranges_.mark();
+    ranges_.enter(n);
+    let.body = steps(n.body);
+    ranges_.restore(mark);
+    list.push_back(std::move(let));
+  }
+  void step(const ir::If& n, std::vector<HostStep>& list) {
+    HostStep branch{.kind = HostStep::branch, .value = value(n.condition)};
+    const ir::Ranges::Mark mark = ranges_.mark();
+    ranges_.assume(n.condition);
+    branch.body = steps(n.then_case);
+    ranges_.restore(mark);
+    ranges_.assume(ir::unary(ir::UnaryOp::bit_not, n.condition));
+    branch.otherwise = steps(n.else_case);
+    ranges_.restore(mark);
+    list.push_back(std::move(branch));
+  }
+  void step(const ir::Alloc& n, std::vector<HostStep>& list) {
+    ir::Expr bytes = size_of(n.buffer->dtype);
+    for (const ir::Expr& dim : n.buffer->dims) bytes = ir::index_mul(bytes, dim);
+    HostStep scratch{.kind = HostStep::scratch, .index = module_.scratch_blocks++, .value = value(bytes)};
+    host_.scratch[n.buffer->id] = scratch.index;
+    scratch.body = steps(n.body);
+    list.push_back(std::move(scratch));
+  }
+  void step(const ir::Evaluate&, std::vector<HostStep>&) {}
+  void step(const ir::Store& n, std::vector<HostStep>&) { misplaced("a store to " + n.buffer->name); }
+  void step(const ir::Accumulate& n, std::vector<HostStep>&) { misplaced("an accumulate into " + n.buffer->name); }
+  void step(const ir::Check&, std::vector<HostStep>&) { misplaced("a check"); }
+  [[noreturn]] void misplaced(const std::string& what) const {
+    throw Error(ErrorCode::internal, "emit_cuda: kernel " + kernel_.name + ": " + what + " stands outside every grid loop");
+  }
+
+  HostValue value(const ir::Expr& e) {
+    HostValue program;
+    if (e) program.reserve(4), append(e, program);
+    return program;
+  }
+  void append(const ir::Expr& e, HostValue& to) {
+    if (!is_int(e.dtype()) && e.dtype() != DType::boolean) unsupported(e);
+    if (e.lanes() != 1) unsupported(e);
+    std::visit([&](const auto& n) { node(n, e, to); }, e.node().value);
+  }
+  void node(const ir::Const& n, const ir::Expr& self, HostValue& to) {
+    to.push_back({HostCode::constant, self.dtype() == DType::boolean ? static_cast<int64_t>(n.bits) : *ir::as_int(self)});
+  }
+  void node(const ir::Var& n, const ir::Expr&, HostValue& to) { to.push_back({HostCode::slot, host_.slots.at(n.id)}); }
+  void node(const ir::Binary& n, const ir::Expr& self, HostValue& to) {
+    // Slots hold 64 bits: narrower types would have to be wrapped after each step.
+    if (n.a.dtype() != DType::i64 && n.a.dtype() != DType::boolean) unsupported(self);
+    append(n.a, to), append(n.b, to);
+    to.push_back({code(n.op, self), 0});
+  }
+  void node(const ir::Select& n, const ir::Expr&, HostValue& to) {
+    append(n.condition, to), append(n.a, to), append(n.b, to);
+    to.push_back({HostCode::select, 0});
+  }
+  void node(const ir::Unary& n, const ir::Expr& self, HostValue& to) {
+    if (n.op == ir::UnaryOp::bit_not && self.dtype() == DType::boolean) {
+      append(n.a, to), to.push_back({HostCode::logical_not, 0});
+    } else if (n.op == ir::UnaryOp::neg && self.dtype() == DType::i64) {
+      to.push_back({HostCode::constant, 0}), append(n.a, to), to.push_back({HostCode::sub, 0});
+    } else {
+      unsupported(self);
+    }
+  }
+  void node(const ir::Cast& n, const ir::Expr& self, HostValue& to) {
+    if (self.dtype() != DType::i64 || !(is_signed_int(n.value.dtype()) || n.value.dtype() == DType::boolean)) unsupported(self);
+    append(n.value, to);
+  }
+  void node(const ir::Load&, const ir::Expr& self, HostValue&) { unsupported(self); }
+  void node(const ir::Fma&, const ir::Expr& self, HostValue&) { unsupported(self); }
+  void node(const ir::Bitcast&, const ir::Expr& self, HostValue&) { unsupported(self); }
+  void node(const ir::Ramp&, const ir::Expr& self, HostValue&) { unsupported(self); }
+  void node(const ir::Broadcast&, const ir::Expr& self, HostValue&) { unsupported(self); }
+  void node(const ir::Shuffle&, const ir::Expr& self, HostValue&) { unsupported(self); }
+  void node(const ir::Intrinsic&, const ir::Expr& self, HostValue&) { unsupported(self); }
+
+  [[noreturn]] void unsupported(const ir::Expr& e) const {
+    throw Error(ErrorCode::unsupported, "CUDA: kernel " + kernel_.name + ": a launcher evaluates i64 and boolean arithmetic only, got " + to_string(e.type()));
+  }
+  HostCode::Op code(ir::BinaryOp op, const ir::Expr& self) const {
+    switch (op) {
+      case ir::BinaryOp::add: return HostCode::add;
+      case ir::BinaryOp::sub: return HostCode::sub;
+      case ir::BinaryOp::mul: return HostCode::mul;
+      case ir::BinaryOp::floor_div: return HostCode::floor_div;
+      case ir::BinaryOp::floor_mod: return HostCode::floor_mod;
+      case ir::BinaryOp::min: return HostCode::min;
+      case ir::BinaryOp::max: return HostCode::max;
+      case ir::BinaryOp::bit_and: return HostCode::bit_and;
+      case ir::BinaryOp::bit_or: return HostCode::bit_or;
+      case ir::BinaryOp::bit_xor: return HostCode::bit_xor;
+      case ir::BinaryOp::eq: return HostCode::eq;
+      case ir::BinaryOp::ne: return HostCode::ne;
+      case ir::BinaryOp::lt: return HostCode::lt;
+      case ir::BinaryOp::le: return HostCode::le;
+      case ir::BinaryOp::gt: return HostCode::gt;
+      case ir::BinaryOp::ge: return HostCode::ge;
+      case ir::BinaryOp::div:
+      case ir::BinaryOp::shl:
+      case ir::BinaryOp::shr: unsupported(self);
+    }
+    unsupported(self);
+  }
+
+  const ir::Kernel& kernel_;
+  ir::Ranges ranges_;
+  HostScope host_;
+  CudaModule module_;
+};
+
+}  // namespace
+
+CudaModule emit_cuda(const ir::Kernel& lowered) {
+  if (const std::string misfit = ir::gpu_misfit(lowered); !misfit.empty()) throw Error(ErrorCode::unsupported, "CUDA: kernel " + lowered.name + ": " + misfit);
+  return ModuleEmitter(lowered).run();
+}
+
+}  // namespace gradloom::codegen

@@ -1,0 +1,154 @@
+#pragma once
+// Inside of emit_cuda: one grid loop becomes one __global__ function. Private to the folder.
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "codegen/cuda/module.h"
+#include "ir/ranges.h"
+
+namespace gradloom::codegen {
+
+// Where a statement stands, as ir/gpu_form.h has it (the host part is emit_module's).
+enum class Part : uint8_t { block, warp, thread };
+
+// The shared and global buffers, by id, that a piece of a kernel touches.
+struct Touched {
+  std::unordered_set<int64_t> reads, writes;
+  void add(const Touched& other);
+  bool clashes(const Touched& earlier) const;  // whether the order of the two matters
+};
+
+// A C++ expression a lane. An i64 value may be held in an int: `narrow`.
+struct Text {
+  std::vector<std::string> lanes;
+  bool narrow = false;
+  bool atom = false;    // a name or a literal: repeating it costs nothing
+  int precedence = 0;   // of the sums and products among binary operators, 0: unknown
+};
+
+// What the host part gives a function: its variables by id, and their slots.
+struct HostScope {
+  std::unordered_map<int64_t, int> slots;    // variable -> slot
+  std::unordered_map<int64_t, int> buffers;  // parameter -> its number
+  std::unordered_map<int64_t, int> scratch;  // allocated in the host part -> its block
+};
+
+class FunctionEmitter {
+ public:
+  FunctionEmitter(const HostScope& host, const ir::Ranges& ranges, std::string name) : host_(host), ranges_(ranges), name_(std::move(name)) {}
+  // Gives the description; the text is appended to `text`.
+  CudaFunction emit(const ir::For& grid, std::string& text);
+
+ private:
+  struct Place {  // a buffer's name, and whether it is the thread's own
+    std::string name;
+    bool own = false;
+  };
+  // A write of a lane loop whose lanes may meet: the body notes what to do, and after it all lanes do it together, in lane order.
+  struct Deferred {
+    std::string on, place, value, factor;
+    const ir::StmtNode* node;
+  };
+
+  // emit_function.cpp
+  void statement(const ir::Stmt& s);
+  void emit(const ir::For& n);
+  void emit(const ir::Block& n);
+  void emit(const ir::Let& n);
+  void emit(const ir::Store& n, const ir::StmtNode* self);
+  void emit(const ir::Accumulate& n, const ir::StmtNode* self);
+  template <class Node>
+  void emit(const Node& n, const ir::StmtNode*) {
+    emit(n);
+  }
+  void begin(std::initializer_list<ir::Expr> used);  // of a statement: forgets what was computed for the last one
+  // What stands around a write that is done once for a block or warp.
+  void once(const ir::Buffer& b, const std::function<void()>& write);
+  bool note(const ir::StmtNode* self, const std::string& guard, const std::string& place, const std::string& value, const std::string& factor);
+  std::vector<Deferred> defer(const ir::For& lanes);
+  int threads_of(const ir::Stmt& body) const;
+  void emit(const ir::If& n);
+  void emit(const ir::Alloc& n);
+  void emit(const ir::Check& n);
+  void emit(const ir::Evaluate& n);
+  void serial_loop(const ir::For& n);
+  void thread_loop(const ir::For& n);
+  void warp_loop(const ir::For& n);
+  void lane_loop(const ir::For& n);
+  // Runs body with the loop's variable known, in a scope of its own.
+  template <class Body>
+  void with_variable(const ir::For& n, Body&& body);
+  std::string loop_variable(const ir::For& n, bool& narrow);
+  // A barrier where what follows clashes with what threads have done since the last one.
+  void before(const Touched& next);
+  void before_write(const ir::Buffer& b, const std::vector<ir::Expr>& index, std::initializer_list<ir::Expr> values);
+  Touched touched(const ir::Stmt& s) const;
+  Touched touched(const ir::Expr& e) const;
+
+  // emit_expr.cpp
+  Text value(const ir::Expr& e);
+  std::string scalar(const ir::Expr& e) { return value(e).lanes[0]; }
+  std::string wide(const ir::Expr& e);  // of an i64 scalar, as long long
+  Text bound(Text text, DType dtype, const char* hint);  // the same value under a name
+  Text node(const ir::Const& n, Type type, const ir::Expr& self);
+  Text node(const ir::Var& n, Type type, const ir::Expr& self);
+  Text node(const ir::Load& n, Type type, const ir::Expr& self);
+  Text node(const ir::Unary& n, Type type, const ir::Expr& self);
+  Text node(const ir::Binary& n, Type type, const ir::Expr& self);
+  Text node(const ir::Fma& n, Type type, const ir::Expr& self);
+  Text node(const ir::Select& n, Type type, const ir::Expr& self);
+  Text node(const ir::Cast& n, Type type, const ir::Expr& self);
+  Text node(const ir::Bitcast& n, Type type, const ir::Expr& self);
+  Text node(const ir::Ramp& n, Type type, const ir::Expr& self);
+  Text node(const ir::Broadcast& n, Type type, const ir::Expr& self);
+  Text node(const ir::Shuffle& n, Type type, const ir::Expr& self);
+  Text node(const ir::Intrinsic& n, Type type, const ir::Expr& self);
+  bool fits_int(const ir::Expr& e) const;
+  void count_uses(const ir::Expr& e);
+
+  // emit_memory.cpp
+  const Place& place(const ir::Buffer& b);
+  ir::Expr offset(const ir::Buffer& b, const std::vector<ir::Expr>& index) const;
+  std::vector<std::string> elements(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes);  // "p[i]" a lane
+  // "p + i" when the lanes are neighbours that one access may move.
+  std::optional<std::string> neighbours(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes);
+  std::string updated(const ir::Accumulate& n, const std::string& element, const std::string& value, const std::string& factor) const;
+
+  // Text.
+  std::string fresh(const std::string& name);
+  void line(const std::string& text);
+  void open(const std::string& head);
+  void close();
+  void otherwise();
+  std::string slot(int64_t var_id, const std::string& name, Type type);
+
+  const HostScope& host_;
+  ir::Ranges ranges_;
+  const std::string name_;
+  CudaFunction function_;
+  std::vector<std::string> parameters_;
+  std::string body_, head_;
+  int indent_ = 1;
+  int64_t shared_ = 0;
+  Part part_ = Part::block;
+  Touched since_barrier_;
+  std::vector<Deferred> deferred_;
+  std::set<std::string> names_;
+  std::unordered_map<int64_t, Text> vars_;
+  std::unordered_map<int64_t, Place> places_;
+  std::unordered_map<const ir::ExprNode*, std::pair<ir::Expr, Text>> memo_;  // of the statement at hand; holds the nodes
+  std::unordered_map<const ir::ExprNode*, int> uses_;
+};
+
+const char* c_type(DType dtype);                     // of a value in registers
+inline const char* memory_type(DType dtype) { return dtype == DType::boolean ? "unsigned char" : c_type(dtype); }
+std::string c_constant(DType dtype, uint64_t bits);
+bool simple_name(const std::string& text);
+std::string parenthesised(const std::string& text);  // unless it binds tighter than any operator
+
+}  // namespace gradloom::codegen
