@@ -1,0 +1,187 @@
+// CUDA text: where barriers stand, who writes, in which type an index is computed, and what is refused.
+#include <gtest/gtest.h>
+
+#include "codegen/cuda/module.h"
+#include "ir/print.h"
+#include "ir/verify.h"
+
+namespace gradloom::codegen {
+namespace {
+
+CudaModule emit(const std::string& text) {
+  const ir::Kernel kernel = ir::parse(text);
+  ir::verify(kernel, ir::Stage::lowered);
+  return emit_cuda(kernel);
+}
+
+int count(const std::string& text, const std::string& what) {
+  int n = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+  return n;
+}
+
+TEST(CudaEmit, AScatterThroughSharedMemory) {
+  const CudaModule m = emit(R"(kernel strip(n: i64 in [1, 4096]) {
+  in indices: i64[n, 16]
+  in dY: f32[n, 16]
+  inout dX: f32[100, 16] align 64
+  for b in 0 .. 2 grid {
+    alloc acc: f32[100, 8] shared
+    for i in 0 .. 800 thread {
+      acc[floor_div(i, 8), floor_mod(i, 8)] = 0.0f32
+    }
+    for q in 0 .. 8 warp {
+      for c in 0 .. floor_div(n + 31, 32) {
+        for l in 0 .. 32 lane {
+          if c * 32 + l < n {
+            let j: i64 = indices[c * 32 + l, b * 8 + q]
+            check j >= 0 & j < 100 at (c * 32 + l) * 16 + b * 8 + q "indices" {
+              acc[j, q] += dY[c * 32 + l, b * 8 + q]
+            }
+          }
+        }
+      }
+    }
+    for i in 0 .. 800 thread {
+      dX[floor_div(i, 8), b * 8 + floor_mod(i, 8)] = acc[floor_div(i, 8), floor_mod(i, 8)]
+    }
+  }
+})");
+  ASSERT_EQ(m.functions.size(), 1u);
+  EXPECT_EQ(m.functions[0].threads, 800);
+  EXPECT_EQ(m.functions[0].shared_bytes, 3200);
+  ASSERT_EQ(m.steps.size(), 1u);
+  EXPECT_EQ(m.steps[0].kind, HostStep::launch);
+  // Between zeroing and adding, and between adding and copying out; none at the end.
+  EXPECT_EQ(count(m.text, "gl_sync_block();"), 2) << m.text;
+  EXPECT_EQ(count(m.text, "gl_ordered("), 1) << m.text;
+  // All indices are within int; the checked one is narrowed where the check proves it.
+  EXPECT_NE(m.text.find("const int n_1 = (int)n;"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("acc[(int)j * 8 + q]"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("gl_atomic_min(gl_status, position);"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, NoBarrierWhereThreadsMeetNothing) {
+  const CudaModule m = emit(R"(kernel two() {
+  in x: f32[256]
+  out y: f32[256]
+  out z: f32[256]
+  for b in 0 .. 1 grid {
+    for i in 0 .. 256 thread {
+      y[i] = x[i]
+    }
+    for i in 0 .. 256 thread {
+      z[i] = x[255 - i]
+    }
+  }
+})");
+  EXPECT_EQ(count(m.text, "gl_sync_block"), 0) << m.text;
+}
+
+TEST(CudaEmit, ASerialLoopOverSharedTilesHasABarrierAtItsStartToo) {
+  const CudaModule m = emit(R"(kernel tiles() {
+  in x: f32[4, 32]
+  inout y: f32[32]
+  for b in 0 .. 1 grid {
+    alloc tile: f32[32] shared
+    for k in 0 .. 4 {
+      for i in 0 .. 32 thread {
+        tile[i] = x[k, i]
+      }
+      for i in 0 .. 32 thread {
+        y[i] += tile[31 - i]
+      }
+    }
+  }
+})");
+  EXPECT_EQ(count(m.text, "gl_sync_block"), 2) << m.text;
+}
+
+TEST(CudaEmit, TheBlockWritesOnce) {
+  const CudaModule m = emit(R"(kernel once() {
+  inout y: i64[2]
+  for b in 0 .. 1 grid {
+    let old: i64 = y[0]
+    y[0] = old + 1
+    for i in 0 .. 32 thread {
+      if i == 3 {
+        y[1] = y[0]
+      }
+    }
+  }
+})");
+  EXPECT_NE(m.text.find("if (gl_thread() == 0) {"), std::string::npos) << m.text;
+  // All have read before one writes, and all wait for it before they read again.
+  EXPECT_EQ(count(m.text, "gl_sync_block"), 2) << m.text;
+}
+
+TEST(CudaEmit, IndicesThatMayLeaveIntAreWide) {
+  const CudaModule m = emit(R"(kernel far(n: i64 in [1, 1000000]) {
+  in x: f32[n, 65536]
+  out y: f32[n, 65536]
+  for b in 0 .. n grid {
+    for i in 0 .. 1024 thread {
+      y[b, i] = x[b, i]
+    }
+  }
+})");
+  EXPECT_NE(m.text.find("(long long)b * 65536"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, TheHostPartIsAProgram) {
+  const CudaModule m = emit(R"(kernel steps(n: i64 in [0, 1000]) {
+  inout y: i64[1000]
+  alloc scratch: i64[n]
+  for t in 0 .. 3 {
+    if n > 4 {
+      for b in 0 .. floor_div(n + 255, 256) grid {
+        for i in 0 .. 256 thread {
+          if b * 256 + i < n {
+            scratch[b * 256 + i] = y[b * 256 + i] + t
+          }
+        }
+      }
+    }
+    for b in 0 .. floor_div(n + 255, 256) grid {
+      for i in 0 .. 256 thread {
+        if b * 256 + i < n {
+          y[b * 256 + i] = t
+        }
+      }
+    }
+  }
+})");
+  std::vector<int64_t> memory(1000);
+  void* buffers[] = {memory.data()};
+  std::vector<std::string> seen;
+  const LaunchSink sink{.acquire = [&](int64_t bytes) { return seen.push_back("acquire " + std::to_string(bytes)), static_cast<void*>(memory.data()); },
+                        .release = [&](void*, int64_t) { seen.push_back("release"); },
+                        .launch = [&](const CudaFunction& f, int64_t blocks, std::span<void*>) { seen.push_back(f.name + " " + std::to_string(blocks)); }};
+  int64_t n = 300;
+  launch_all(m, buffers, {&n, 1}, nullptr, sink);
+  EXPECT_EQ(seen, (std::vector<std::string>{"acquire 2400", "steps_0 2", "steps_1 2", "steps_0 2", "steps_1 2", "steps_0 2", "steps_1 2", "release"}));
+  seen.clear(), n = 3;
+  launch_all(m, buffers, {&n, 1}, nullptr, sink);
+  EXPECT_EQ(seen, (std::vector<std::string>{"acquire 24", "steps_1 1", "steps_1 1", "steps_1 1", "release"}));
+  seen.clear(), n = 0;
+  launch_all(m, buffers, {&n, 1}, nullptr, sink);
+  EXPECT_EQ(seen, (std::vector<std::string>{"acquire 1", "release"}));  // no empty grid
+}
+
+TEST(CudaEmit, WhatHasNoCudaFormIsRefused) {
+  const auto refusal = [](const std::string& text) {
+    try {
+      emit_cuda(ir::parse(text));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  EXPECT_EQ(refusal("kernel host() {\n  out y: f32[4]\n  for i in 0 .. 4 {\n    y[i] = 0.0f32\n  }\n}"),
+            "CUDA: kernel host: a store to y stands outside every grid loop");
+  EXPECT_EQ(refusal("kernel adds() {\n  inout y: f32[4]\n  for b in 0 .. 4 grid {\n    for i in 0 .. 32 thread {\n      y[0] += 1.0f32 atomic\n    }\n  }\n}"),
+            "CUDA: an atomic accumulate adds to a 32- or 64-bit integer, got add to f32 y");
+}
+
+}  // namespace
+}  // namespace gradloom::codegen
