@@ -7,27 +7,40 @@ const char* common_prelude() {
   return R"cuda(
 // Integers wrap: arithmetic is done unsigned, in 64 bits, and cut to the type.
 template <class T> GL_INLINE T gl_add(T a, T b) { return (T)((unsigned long long)a + (unsigned long long)b); }
+
 template <class T> GL_INLINE T gl_sub(T a, T b) { return (T)((unsigned long long)a - (unsigned long long)b); }
+
 template <class T> GL_INLINE T gl_mul(T a, T b) { return (T)((unsigned long long)a * (unsigned long long)b); }
+
 template <class T> GL_INLINE T gl_shl(T a, T count) { return (T)((unsigned long long)a << (int)count); }
+
 template <class T> GL_INLINE T gl_min(T a, T b) { return b < a ? b : a; }
+
 template <class T> GL_INLINE T gl_max(T a, T b) { return a < b ? b : a; }
+
 template <class T> GL_INLINE T gl_abs(T a) { return a < (T)0 ? gl_sub((T)0, a) : a; }
+
 // Towards minus infinity. INT_MIN / -1 wraps.
 template <class T> GL_INLINE T gl_floor_div(T a, T b) {
   if (b == (T)-1 && (T)-1 < (T)0) return gl_sub((T)0, a);
   const T quotient = (T)(a / b);
   return (T)(a % b) != (T)0 && (a < (T)0) != (b < (T)0) ? (T)(quotient - (T)1) : quotient;
 }
+
 template <class T> GL_INLINE T gl_floor_mod(T a, T b) { return gl_sub(a, gl_mul(gl_floor_div(a, b), b)); }
 
 // IEEE 754-2019 minimum and maximum: a NaN wins, -0 is less than +0.
 GL_INLINE float gl_min(float a, float b) { return a != a ? a : b != b ? b : a == b ? gl_float(gl_bits(a) | gl_bits(b)) : a < b ? a : b; }
+
 GL_INLINE float gl_max(float a, float b) { return a != a ? a : b != b ? b : a == b ? gl_float(gl_bits(a) & gl_bits(b)) : a < b ? b : a; }
+
 GL_INLINE double gl_min(double a, double b) { return a != a ? a : b != b ? b : a == b ? gl_double(gl_bits(a) | gl_bits(b)) : a < b ? a : b; }
+
 GL_INLINE double gl_max(double a, double b) { return a != a ? a : b != b ? b : a == b ? gl_double(gl_bits(a) & gl_bits(b)) : a < b ? b : a; }
+
 GL_INLINE float gl_neg(float a) { return gl_float(gl_bits(a) ^ 0x80000000u); }
 GL_INLINE double gl_neg(double a) { return gl_double(gl_bits(a) ^ 0x8000000000000000ull); }
+
 GL_INLINE float gl_abs(float a) { return gl_float(gl_bits(a) & 0x7fffffffu); }
 GL_INLINE double gl_abs(double a) { return gl_double(gl_bits(a) & 0x7fffffffffffffffull); }
 
@@ -38,11 +51,13 @@ template <class T, class F> GL_INLINE T gl_to_int(F v, F low, F above, T least, 
 
 // bf16 and f16 are held as their bits.
 GL_INLINE float gl_from_bf16(unsigned short v) { return gl_float((unsigned)v << 16); }
+
 GL_INLINE unsigned short gl_to_bf16(float v) {
   const unsigned bits = gl_bits(v);
   if (v != v) return (unsigned short)(bits >> 16 | 0x40u);
   return (unsigned short)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
+
 #ifndef GL_HAS_F16
 GL_INLINE float gl_from_f16(unsigned short v) {
   const unsigned magnitude = (v & 0x7fffu) << 13, sign = (v & 0x8000u) << 16;
@@ -68,10 +83,12 @@ GL_INLINE float gl_odd(double v) {
   const unsigned bits = gl_bits(nearest);
   return gl_float((gl_abs(back) > gl_abs(v) ? bits - 1u : bits) | 1u);
 }
+
 GL_INLINE float gl_odd(long long v) {
   const bool fits = v >= -(1ll << 53) && v <= 1ll << 53;
   return gl_odd((double)(fits ? v : (v & ~0x7ffll) | ((v & 0x7ffll) ? 0x800ll : 0ll)));
 }
+
 GL_INLINE float gl_odd(unsigned long long v) {
   const bool fits = v <= 1ull << 53;
   return gl_odd((double)(fits ? v : (v & ~0x7ffull) | ((v & 0x7ffull) ? 0x800ull : 0ull)));

@@ -1,57 +1,122 @@
 // CUDA's own words for the device: what has no meaning in plain C++. NVRTC gets no headers.
-#include <string>
-
 #include "codegen/cuda/prelude.h"
 
-namespace gradloom::codegen {
+#include <algorithm>
+#include <cctype>
+#include <vector>
 
-const char* cuda_prelude() {
-  static const std::string text = std::string(R"cuda(// The helpers of gradloom's kernels, for NVRTC.
+namespace gradloom::codegen {
+namespace {
+
+constexpr const char* device_words = R"cuda(// The helpers of gradloom's kernels, for NVRTC.
 #define GL_INLINE __device__ __forceinline__
 #define GL_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define GL_HAS_F16
 #define GL_SHARED(bytes) extern __shared__ __align__(16) unsigned char gl_shared[]
+
 GL_INLINE int gl_thread() { return (int)threadIdx.x; }
+
 GL_INLINE long long gl_block() { return blockIdx.x; }
+
 GL_INLINE long long gl_blocks() { return gridDim.x; }
+
 GL_INLINE void gl_sync_block() { __syncthreads(); }
+
 GL_INLINE void gl_sync_warp() { __syncwarp(); }
+
 GL_INLINE unsigned gl_ballot(bool on) { return __ballot_sync(0xffffffffu, on); }
-#if __CUDA_ARCH__ >= 700
+
 GL_INLINE unsigned gl_match(unsigned long long v) { return __match_any_sync(0xffffffffu, v); }
-#endif
+
 GL_INLINE unsigned long long gl_shuffle(unsigned long long v, int lane) { return __shfl_sync(0xffffffffu, v, lane); }
+
 GL_INLINE void gl_atomic_min(long long* place, long long v) { atomicMin(place, v); }
+
 GL_INLINE void gl_atomic_add(int* place, int v) { atomicAdd(place, v); }
 GL_INLINE void gl_atomic_add(unsigned* place, unsigned v) { atomicAdd(place, v); }
 GL_INLINE void gl_atomic_add(unsigned long long* place, unsigned long long v) { atomicAdd(place, v); }
 GL_INLINE void gl_atomic_add(long long* place, long long v) { atomicAdd((unsigned long long*)place, (unsigned long long)v); }
+
 GL_INLINE float gl_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 GL_INLINE double gl_fma(double a, double b, double c) { return __fma_rn(a, b, c); }
+
 GL_INLINE float gl_sqrt(float a) { return __fsqrt_rn(a); }
 GL_INLINE double gl_sqrt(double a) { return __dsqrt_rn(a); }
+
 GL_INLINE float gl_floor(float a) { return floorf(a); }
 GL_INLINE double gl_floor(double a) { return floor(a); }
+
 GL_INLINE float gl_ceil(float a) { return ceilf(a); }
 GL_INLINE double gl_ceil(double a) { return ceil(a); }
+
 GL_INLINE float gl_trunc(float a) { return truncf(a); }
 GL_INLINE double gl_trunc(double a) { return trunc(a); }
+
 GL_INLINE unsigned gl_bits(float a) { return __float_as_uint(a); }
 GL_INLINE unsigned long long gl_bits(double a) { return (unsigned long long)__double_as_longlong(a); }
+
 GL_INLINE float gl_float(unsigned a) { return __uint_as_float(a); }
+
 GL_INLINE double gl_double(unsigned long long a) { return __longlong_as_double((long long)a); }
-#define GL_HAS_F16
+
 GL_INLINE float gl_from_f16(unsigned short v) {
   float f;
   asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v));
   return f;
 }
+
 GL_INLINE unsigned short gl_to_f16(float v) {
   unsigned short h;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
   return h;
 }
-)cuda") + common_prelude();
-  return text.c_str();
+)cuda";
+
+// The names that a piece defines: after GL_INLINE or struct, the first gl_ word.
+std::vector<std::string_view> defined(std::string_view piece) {
+  std::vector<std::string_view> names;
+  for (const std::string_view key : {std::string_view("GL_INLINE "), std::string_view("struct ")})
+    for (size_t at = piece.find(key); at != std::string_view::npos; at = piece.find(key, at + 1)) {
+      const size_t from = piece.find("gl_", at);
+      if (from == std::string_view::npos || piece.substr(at, from - at).find('\n') != std::string_view::npos) continue;
+      names.push_back(piece.substr(from, piece.find_first_of("( ", from) - from));
+    }
+  return names;
+}
+
+bool mentions(std::string_view text, std::string_view name) {
+  for (size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    const char next = at + name.size() < text.size() ? text[at + name.size()] : ' ';
+    if (!std::isalnum(static_cast<unsigned char>(next)) && next != '_') return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string used_helpers(std::string_view helpers, std::string_view text) {
+  std::vector<std::string_view> pieces;
+  while (!helpers.empty()) {
+    const size_t end = std::min(helpers.find("\n\n"), helpers.size());
+    pieces.push_back(helpers.substr(0, end));
+    helpers.remove_prefix(std::min(end + 2, helpers.size()));
+  }
+  std::string kept(text);
+  std::vector<std::string_view> chosen;
+  for (size_t i = pieces.size(); i-- > 0;) {
+    const std::vector<std::string_view> names = defined(pieces[i]);
+    if (!names.empty() && std::none_of(names.begin(), names.end(), [&](std::string_view name) { return mentions(kept, name); })) continue;
+    chosen.push_back(pieces[i]);
+    kept += pieces[i];
+  }
+  std::string result;
+  for (size_t i = chosen.size(); i-- > 0;) result.append(chosen[i]).append("\n");
+  return result;
+}
+
+std::string cuda_prelude(std::string_view kernel_text) {
+  static const std::string all = std::string(device_words) + common_prelude();
+  return used_helpers(all, kernel_text);
 }
 
 }  // namespace gradloom::codegen
