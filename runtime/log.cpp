@@ -1,0 +1,106 @@
+#include "runtime/log.h"
+
+#include <fmt/ranges.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+namespace gradloom {
+namespace {
+
+constexpr std::array<const char*, 5> names{"off", "error", "warn", "info", "debug"};
+
+// Control characters and what is no valid part of UTF-8 as \xNN, so that a message is one line whatever a path or an op's name holds.
+std::string printable(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const size_t length = byte < 0x80 ? 1 : byte >= 0xc2 && byte < 0xe0 ? 2 : byte >= 0xe0 && byte < 0xf0 ? 3 : byte >= 0xf0 && byte < 0xf5 ? 4 : 0;
+    bool whole = length > 0 && i + length <= text.size() && byte >= 0x20 && byte != 0x7f;
+    for (size_t k = 1; whole && k < length; ++k) whole = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
+    if (whole && length == 2 && byte == 0xc2) whole = static_cast<unsigned char>(text[i + 1]) >= 0xa0;  // the control characters of Latin-1
+    if (whole) {
+      out.append(text.substr(i, length));
+      i += length;
+    } else if (byte == '\n' || byte == '\t' || byte == '\r') {
+      out += byte == '\n' ? "\\n" : byte == '\t' ? "\\t" : "\\r";
+      ++i;
+    } else {
+      out += fmt::format("\\x{:02x}", byte);
+      ++i;
+    }
+  }
+  return out;
+}
+
+void to_stderr(LogLevel level, std::string_view message) {
+  const std::string line = fmt::format("gradloom {}: {}\n", to_string(level), message);
+  std::fwrite(line.data(), 1, line.size(), stderr);  // one call: lines of several threads do not mix
+}
+
+// Never destroyed: other objects of static storage may log while they go.
+struct Sink {
+  std::mutex mutex;
+  LogSink function;
+};
+Sink& sink() {
+  static Sink& instance = *new Sink;
+  return instance;
+}
+
+thread_local bool in_sink = false;
+
+}  // namespace
+
+namespace detail {
+
+std::atomic<uint8_t> current_log_level{unread_log_level};
+
+void write_log(LogLevel level, fmt::string_view format, fmt::format_args arguments) noexcept {
+  try {
+    const std::string message = printable(fmt::vformat(format, arguments));
+    if (in_sink) return to_stderr(level, message);
+    std::lock_guard lock(sink().mutex);
+    if (!sink().function) return to_stderr(level, message);
+    struct Inside {
+      Inside() { in_sink = true; }
+      ~Inside() { in_sink = false; }
+    } inside;
+    sink().function(level, message);
+  } catch (...) {  // a message is not worth a failed call
+  }
+}
+
+}  // namespace detail
+
+const char* to_string(LogLevel level) { return names[static_cast<size_t>(level)]; }
+
+std::optional<LogLevel> log_level_from_string(std::string_view name) {
+  for (size_t i = 0; i < names.size(); ++i)
+    if (name == names[i]) return static_cast<LogLevel>(i);
+  return std::nullopt;
+}
+
+LogLevel log_level() {
+  uint8_t current = detail::current_log_level.load(std::memory_order_relaxed);
+  if (current != detail::unread_log_level) return static_cast<LogLevel>(current);
+  const char* text = std::getenv("GRADLOOM_LOG");
+  const std::optional<LogLevel> wanted = text ? log_level_from_string(text) : LogLevel::warn;
+  // What set_log_level said in the meantime stays.
+  const bool mine = detail::current_log_level.compare_exchange_strong(current, static_cast<uint8_t>(wanted.value_or(LogLevel::warn)), std::memory_order_relaxed);
+  if (mine && !wanted) log(LogLevel::warn, "GRADLOOM_LOG is \"{}\", allowed are {}", text, fmt::join(names, ", "));
+  return mine ? wanted.value_or(LogLevel::warn) : static_cast<LogLevel>(current);
+}
+
+void set_log_level(LogLevel level) { detail::current_log_level.store(static_cast<uint8_t>(level), std::memory_order_relaxed); }
+
+void set_log_sink(LogSink function) {
+  std::lock_guard lock(sink().mutex);
+  sink().function.swap(function);
+}
+
+}  // namespace gradloom
