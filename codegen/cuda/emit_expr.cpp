@@ -269,7 +269,7 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
   const bool minmax = n.op == ir::BinaryOp::min || n.op == ir::BinaryOp::max;
   const ir::Range range = is_i64 && !comparison ? ranges_.of(self) : ir::Range{};
   // int arithmetic where operands and result fit; plain 64-bit arithmetic where the result is known not to wrap.
-  const bool narrow = is_i64 && a.narrow && b.narrow && !comparison && n.op != ir::BinaryOp::shl && fits_int(self);
+  const bool narrow = is_i64 && a.narrow && b.narrow && !comparison && n.op != ir::BinaryOp::shl && n.op != ir::BinaryOp::shr && fits_int(self);
   bool plain = floating || comparison || bits || (is_i64 && range.min && range.max);
   if (division) {
     const ir::Range dividend = ranges_.of(n.a), divisor = ranges_.of(n.b);
@@ -296,8 +296,7 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
       out.lanes.push_back(cut ? fmt::format("({})({})", c_type(dtype), body) : body);
       if (!comparison && type.dtype == DType::boolean) out.lanes.back() = fmt::format("(bool)({})", body);
     } else {
-      out.lanes.push_back(narrow || !is_i64 ? fmt::format("{}({}, {})", helper(n.op), x, y)
-                                            : fmt::format("{}<long long>({}, {})", helper(n.op), x, y));
+      out.lanes.push_back(floating ? fmt::format("{}({}, {})", helper(n.op), x, y) : fmt::format("{}<{}>({}, {})", helper(n.op), narrow ? "int" : c_type(dtype), x, y));
     }
   }
   return out;
