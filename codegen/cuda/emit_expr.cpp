@@ -21,20 +21,25 @@ std::string decimal(T value) {
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
-// A name, a call or a subscript binds tighter than any operator.
+// The place after the bracket that closes the one at `i`.
+size_t after_brackets(const std::string& text, size_t i) {
+  int depth = 0;
+  do {
+    depth += text[i] == '(' || text[i] == '[';
+    depth -= text[i] == ')' || text[i] == ']';
+  } while (++i < text.size() && depth > 0);
+  return i;
+}
+
+// A name, a call, a subscript or what is in parentheses binds tighter than any operator.
 bool primary(const std::string& text) {
+  if (!text.empty() && text[0] == '(') return after_brackets(text, 0) == text.size();
   size_t i = 0;
   const auto word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
   while (i < text.size() && word(text[i])) ++i;
   if (i == 0) return false;
   if (i < text.size() && text[i] == '<') i = text.find('>', i) == std::string::npos ? i : text.find('>', i) + 1;
-  while (i < text.size() && (text[i] == '(' || text[i] == '[')) {
-    int depth = 0;
-    do {
-      depth += text[i] == '(' || text[i] == '[';
-      depth -= text[i] == ')' || text[i] == ']';
-    } while (++i < text.size() && depth > 0);
-  }
+  while (i < text.size() && (text[i] == '(' || text[i] == '[')) i = after_brackets(text, i);
   return i == text.size();
 }
 
