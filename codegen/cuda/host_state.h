@@ -1,0 +1,20 @@
+#pragma once
+// What the executor and the kernels that it loads share. One definition: the prelude's text is made from it.
+
+// `wait` stops the thread until the others it waits for have come: all of the block, or all lanes of the warp. `site` is the line of the kernel's text, so
+// that threads which wait at different places are told apart. Gives the word's result.
+#define GRADLOOM_HOST_STATE                                                                                      \
+  enum GlWait { gl_wait_block, gl_wait_warp, gl_wait_ballot, gl_wait_match, gl_wait_shuffle, gl_wait_shared };   \
+  struct GlHostState {                                                                                           \
+    int thread;                                                                                                  \
+    long long block, blocks;                                                                                     \
+    unsigned char* shared;                                                                                       \
+    long long shared_bytes;                                                                                      \
+    unsigned long long (*wait)(GlHostState*, GlWait kind, int site, unsigned long long value, int lane);         \
+  };
+
+namespace gradloom::codegen {
+
+GRADLOOM_HOST_STATE
+
+}  // namespace gradloom::codegen
