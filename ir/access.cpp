@@ -165,8 +165,8 @@ class Collector {
       for (const Expr& i : l->index) t.elements.push_back(form(scope_.expand(i), depth + 1));
     }
     if (const Binary* b = expr.as<Binary>(); b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod))
-      if (std::optional<int64_t> c = as_int(b->b); c && *c > 0) {
-        t.divisor = *c;
+      if (!varies(b->b)) {
+        t.divisor = b->b;
         t.is_mod = b->op == BinaryOp::floor_mod;
         t.dividend = form(scope_.expand(b->a), depth + 1);
       }

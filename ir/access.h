@@ -24,8 +24,8 @@ struct IndexTerm {
   // The value is injective[elements], not written in the loop: equal values have equal elements.
   Buffer injective;
   std::vector<IndexForm> elements;
-  // The value is floor_div(dividend, divisor), or floor_mod.
-  int64_t divisor = 0;
+  // The value is floor_div(dividend, divisor), or floor_mod; the divisor is the same in all iterations.
+  Expr divisor;
   bool is_mod = false;
   IndexForm dividend;
 };

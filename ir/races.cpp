@@ -152,7 +152,7 @@ class Meeting {
     consequences(x, y);
     if (!x->divisor) return;
     for (const TermPtr& other : learned_)
-      if (other->divisor == x->divisor && other->is_mod != x->is_mod && equal(other->expr.as<Binary>()->a, x->expr.as<Binary>()->a))
+      if (other->divisor && equal(other->divisor, x->divisor) && other->is_mod != x->is_mod && equal(other->expr.as<Binary>()->a, x->expr.as<Binary>()->a))
         equate(x->dividend, y->dividend);
   }
 

@@ -1,4 +1,5 @@
 // The schedule of BroadcastGrad: kept dims and column tiles to threads; columns, or the 16 partials, to vectors.
+#include "ir/schedule_gpu.h"
 #include "ops/broadcast_grad.h"
 #include "ops/schedule_common.h"
 
@@ -42,6 +43,7 @@ Loop two_streams(ir::Schedule& s, Loop row) {
 }  // namespace
 
 void schedule_broadcast_grad(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
+  if (target.gpu) return ir::schedule_gpu(s, target);
   const ReduceRoles roles(plan);
   const View& dy = plan.views[0];
   std::vector<Loop> kept;

@@ -5,6 +5,7 @@
 //   strip      an inner dim: a strip of neighbouring columns in cache, vectors of indices and values a row
 //   grouped    GatherGrad with an inner dim: positions sorted by row, each row summed in registers and written once
 //   partition  flat, larger than the cache: sorted into bins of neighbouring destinations first
+#include "ir/schedule_gpu.h"
 #include "ops/gather_common.h"
 #include "ops/schedule_common.h"
 
@@ -147,6 +148,7 @@ void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Ta
 }
 
 void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target) {
+  if (target.gpu) return ir::schedule_gpu(schedule, target);
   const Sizes s(plan);
   if (strategy == "row") return schedule_row(schedule, s, target);
   if (strategy == "strip") return schedule_strip(schedule, s, target);

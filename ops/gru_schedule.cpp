@@ -1,5 +1,6 @@
 // The schedule of GRUTraining and GRUGrad: batches to threads, products by schedule_matmul, columns to vectors.
 #include "ir/rewrite.h"
+#include "ir/schedule_gpu.h"
 #include "ops/gru.h"
 #include "ops/schedule_common.h"
 
@@ -31,6 +32,7 @@ void schedule_recurrent(ir::Schedule& s, const std::string& prefix, const ir::Ta
 }  // namespace
 
 void schedule_gru(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
+  if (target.gpu) return ir::schedule_gpu(s, target);
   const int bytes = size_of(accumulator_of(plan.views[0].dtype));
   for (const char* name : {"j", "i"})
     for (const Loop loop : s.loops(name)) {

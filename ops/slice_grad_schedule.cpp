@@ -3,6 +3,7 @@
 
 #include "ir/ranges.h"
 #include "ir/rewrite.h"
+#include "ir/schedule_gpu.h"
 #include "ops/schedule_common.h"
 #include "ops/slice_grad.h"
 
@@ -114,6 +115,9 @@ bool stream_slice(const Plan& plan, const SliceKey& key, const ir::Target& targe
   return target.streaming_stores && !key.accumulate && plan.bytes_written >= 4 * target.l2_bytes;
 }
 
-void schedule_slice_grad(ir::Schedule& schedule, const Plan& plan, const ir::Target& target) { SliceSchedule(schedule, plan, target).run(); }
+void schedule_slice_grad(ir::Schedule& schedule, const Plan& plan, const ir::Target& target) {
+  if (target.gpu) return ir::schedule_gpu(schedule, target);
+  SliceSchedule(schedule, plan, target).run();
+}
 
 }  // namespace gradloom

@@ -7,9 +7,11 @@
 #include <iostream>
 
 #include "ir/interpret.h"
+#include "ir/gpu_form.h"
 #include "ir/passes/passes.h"
 #include "ir/print.h"
 #include "ir/schedule.h"
+#include "ir/schedule_gpu.h"
 #include "ir/verify.h"
 #include "tests/support/random_ir.h"
 #if GRADLOOM_WITH_LLVM
@@ -160,8 +162,10 @@ class RandomSchedule {
   std::mt19937_64 random_;
 };
 
+const Target gpu_target{.gpu = true, .multiprocessors = 4, .block_threads = 32, .shared_bytes = 256};
+
 // What went wrong with a seed, or an empty string.
-std::string fuzz(uint64_t seed, int& accepted, int& refused) {
+std::string fuzz(uint64_t seed, int& accepted, int& refused, int& launches) {
   std::string stage = "generate", steps;
   Kernel kernel;
   const auto report = [&](const std::string& what) {
@@ -207,6 +211,15 @@ std::string fuzz(uint64_t seed, int& accepted, int& refused) {
     stage = "compiled";
     if (std::string d = difference(kernel, expected, compiled(c, lowered)); !d.empty()) return report(d + "\nlowered kernel:\n" + print(lowered));
 #endif
+    stage = "general GPU schedule";
+    Schedule blocks(kernel);
+    schedule_gpu(blocks, gpu_target);
+    verify(blocks.kernel(), Stage::scheduled);
+    launches += is_gpu(blocks.kernel());
+    const Kernel launched = lower(blocks.kernel(), {.gpu = true, .shared_bytes = gpu_target.shared_bytes});
+    verify(launched, Stage::lowered);
+    if (std::string d = difference(kernel, expected, interpreted(c, launched, {.reverse_parallel = true})); !d.empty())
+      return report(d + "\nlowered kernel:\n" + print(launched));
     return {};
   } catch (const std::exception& error) {
     return report(error.what());
@@ -215,14 +228,15 @@ std::string fuzz(uint64_t seed, int& accepted, int& refused) {
 
 TEST(Fuzz, EveryExecutorAgreesOnRandomKernels) {
   const int64_t runs = environment("GRADLOOM_FUZZ_RUNS", 30), first = environment("GRADLOOM_FUZZ_SEED", 1);
-  int accepted = 0, refused = 0, failures = 0;
+  int accepted = 0, refused = 0, launches = 0, failures = 0;
   for (int64_t seed = first; seed < first + runs && failures < 3; ++seed) {
-    const std::string problem = fuzz(static_cast<uint64_t>(seed), accepted, refused);
+    const std::string problem = fuzz(static_cast<uint64_t>(seed), accepted, refused, launches);
     EXPECT_EQ(problem, "");
     failures += !problem.empty();
   }
-  std::cout << runs << " kernels, schedule steps: " << accepted << " accepted, " << refused << " refused\n";
+  std::cout << runs << " kernels, schedule steps: " << accepted << " accepted, " << refused << " refused; " << launches << " with loops bound to a GPU\n";
   EXPECT_GE(accepted, refused);
+  EXPECT_GE(2 * launches, runs);
 }
 
 }  // namespace

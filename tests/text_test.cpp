@@ -5,6 +5,7 @@
 //   // verify authored               verify accepts the kernel at this stage
 //   // verify authored: message      verify refuses it with this message
 //   // pass unroll, simplify         these passes, in order, give what stands in comments after the line "// ---" below the kernel
+//                                    (place_buffers with 1 KiB of shared memory)
 //
 // Other comments above the kernel are for the reader. GRADLOOM_UPDATE=1 rewrites the expectations.
 #include <gtest/gtest.h>
@@ -46,10 +47,15 @@ std::string parse_error(const std::string& text) {
   return error_of([&] { parse(text); });
 }
 
-const std::map<std::string, Kernel (*)(const Kernel&)> passes{
-    {"simplify", simplify}, {"unroll", unroll}, {"vectorize", vectorize}, {"coalesce_stores", coalesce_stores}, {"demote_registers", demote_registers}, {"lower", [](const Kernel& k) {
-                                                                                                                   return lower(k);
-                                                                                                                 }}};
+const std::map<std::string, Kernel (*)(const Kernel&)> passes{{"simplify", simplify},
+                                                              {"unroll", unroll},
+                                                              {"vectorize", vectorize},
+                                                              {"coalesce_stores", coalesce_stores},
+                                                              {"demote_registers", demote_registers},
+                                                              {"drop_prefetches", drop_prefetches},
+                                                              {"form_launches", form_launches},
+                                                              {"place_buffers", [](const Kernel& k) { return place_buffers(k, 1 << 10); }},
+                                                              {"lower", [](const Kernel& k) { return lower(k); }}};
 const std::map<std::string, Stage> stages{{"authored", Stage::authored}, {"scheduled", Stage::scheduled}, {"lowered", Stage::lowered}};
 
 std::vector<std::string> split(const std::string& text, const std::string& separators) {

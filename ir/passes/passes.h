@@ -19,6 +19,14 @@ Kernel coalesce_stores(const Kernel& kernel);
 // Register buffers with an index that is not constant -> ordinary ones. Gives: what Stage::lowered asks of register buffers.
 Kernel demote_registers(const Kernel& kernel);
 
+// For a kernel of a GPU (gpu_form.h).
+// Prefetches go.
+Kernel drop_prefetches(const Kernel& kernel);
+// The host part launches only: what else stands there becomes launches of one block, and what needs memory to be decided is decided in each launch.
+Kernel form_launches(const Kernel& kernel);
+// What blocks, warps and threads allocate goes to shared memory while a block has so many bytes of it, or to scratch; what is small stays.
+Kernel place_buffers(const Kernel& kernel, int64_t shared_bytes);
+
 struct PassTime {
   std::string pass;
   double ms;
@@ -26,8 +34,10 @@ struct PassTime {
 struct LowerOptions {
   std::function<void(const std::string& pass, const Kernel& after)> dump;
   std::vector<PassTime>* times = nullptr;
+  bool gpu = false;                 // for a GPU even where no loop is bound to it
+  int64_t shared_bytes = 99 << 10;  // of a block
 };
-// All of the above, in order. The result verifies as Stage::lowered. Debug builds verify after every pass.
+// All of the above, in order; those for a GPU where a loop is bound to one or the options say so. The result verifies as Stage::lowered. Debug builds verify after every pass.
 Kernel lower(const Kernel& scheduled, const LowerOptions& options = {});
 
 }  // namespace gradloom::ir

@@ -1,0 +1,278 @@
+// Where the buffers of a GPU's blocks, warps and threads lie.
+//   - of the block part: its threads' own registers while small and written by none of them alone; else shared while there is room and dims are constant;
+//     else scratch, one part a block
+//   - of the warp part: its lanes' own registers while small and written by none of them alone; else shared or scratch, one part a warp
+//   - of the thread part: the thread's own while small and of constant dims; else scratch, one part a thread, neighbouring threads side by side
+// Requires: the form of gpu_form.h but for buffers. Gives: that form. Breaks: nothing.
+#include <algorithm>
+#include <unordered_map>
+
+#include "ir/index_math.h"
+#include "ir/passes/passes.h"
+#include "ir/rewrite.h"
+#include "ir/schedule_site.h"
+
+namespace gradloom::ir {
+namespace {
+
+constexpr int64_t uniform_bytes = 256;   // of a buffer that every thread keeps a copy of
+constexpr int64_t thread_bytes = 1024;   // of a thread's own buffer
+constexpr int64_t shared_alignment = 16;
+
+std::optional<int64_t> constant_bytes(const Buffer& b) {
+  int64_t bytes = size_of(b->dtype);
+  for (const Expr& dim : b->dims) {
+    const std::optional<int64_t> n = as_int(dim);
+    if (!n || (*n > 0 && bytes > (int64_t{1} << 40) / *n)) return std::nullopt;
+    bytes *= *n;
+  }
+  return bytes;
+}
+
+bool writes(const Stmt& s, const Buffer& b) {
+  bool found = false;
+  walk(s, [&](const Stmt& x) {
+    if (const Store* n = x.as<Store>()) found |= n->buffer.same_as(b);
+    if (const Accumulate* n = x.as<Accumulate>()) found |= n->buffer.same_as(b);
+  });
+  return found;
+}
+
+// Whether a loop of one of these kinds writes the buffer.
+bool written_in(const Stmt& s, const Buffer& b, std::initializer_list<ForKind> kinds) {
+  bool found = false;
+  walk(s, [&](const Stmt& x) {
+    const For* f = x.as<For>();
+    if (f && std::find(kinds.begin(), kinds.end(), f->kind) != kinds.end()) found |= writes(x, b);
+  });
+  return found;
+}
+
+// What becomes of a buffer: accesses get these indices before and after their own.
+struct Move {
+  Buffer to;
+  std::vector<Expr> before, after;
+};
+
+// A launch's buffers moved; in a second walk, so that all of them are known.
+struct Redirect : Rewriter {
+  using Rewriter::rewrite;
+  Buffer buffer(const Buffer& b) override {
+    const auto found = moves.find(b->id);
+    return found == moves.end() ? b : found->second.to;
+  }
+  std::vector<Expr> index_of(const Buffer& b, const std::vector<Expr>& index) {
+    bool changed = false;
+    std::vector<Expr> own = list(index, changed);
+    const auto found = moves.find(b->id);
+    if (found == moves.end()) return own;
+    std::vector<Expr> all = found->second.before;
+    all.insert(all.end(), own.begin(), own.end());
+    all.insert(all.end(), found->second.after.begin(), found->second.after.end());
+    return all;
+  }
+  Expr rewrite(const Load& n, const Expr& self) override {
+    if (!moves.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
+    return load(buffer(n.buffer), index_of(n.buffer, n.index), (*this)(n.guard), (*this)(n.otherwise));
+  }
+  Stmt rewrite(const Store& n, const Stmt& self) override {
+    if (!moves.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
+    return store(buffer(n.buffer), index_of(n.buffer, n.index), (*this)(n.value), (*this)(n.guard), n.streaming);
+  }
+  Stmt rewrite(const Accumulate& n, const Stmt& self) override {
+    if (!moves.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
+    return accumulate(buffer(n.buffer), index_of(n.buffer, n.index), n.op, (*this)(n.value), (*this)(n.factor), (*this)(n.guard), n.atomic);
+  }
+  Stmt rewrite(const Alloc& n, const Stmt& self) override {
+    if (!dropped.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
+    return (*this)(n.body);
+  }
+  std::unordered_map<int64_t, Move> moves;
+  std::unordered_map<int64_t, bool> dropped;  // allocated further out now
+};
+
+class Launch {
+ public:
+  // `around`: what expressions outside the launch may mention; `scope`: what is known there.
+  Launch(const std::vector<Var>& around, const Ranges& scope, int64_t shared_bytes) : around_(around), scope_(scope), shared_left_(shared_bytes) {}
+
+  Stmt place(const For& grid, const Stmt& self) {
+    walk(grid.body, [&](const Stmt& s) {
+      if (const Alloc* a = s.as<Alloc>(); a && a->buffer->space == Space::shared) reserve(a->buffer, 1);
+    });
+    levels_.push_back(&grid);
+    scope_.enter(grid);
+    visit(grid.body);
+    Stmt body = redirect_(grid.body);
+    for (const Buffer& b : block_) body = alloc(b, body);
+    Stmt result = for_loop(grid.var, grid.begin, grid.extent, grid.kind, body);
+    if (redirect_.moves.empty()) result = self;
+    for (const Buffer& b : scratch_) result = alloc(b, result);
+    return result;
+  }
+
+ private:
+  void visit(const Stmt& s) {
+    if (s) std::visit([&](const auto& n) { node(n); }, s.node().value);
+  }
+  void node(const For& n) {
+    const bool level = on_gpu(n.kind);
+    if (level) levels_.push_back(&n);
+    const Ranges::Mark mark = scope_.mark();
+    scope_.enter(n);
+    visit(n.body);
+    scope_.restore(mark);
+    if (level) levels_.pop_back();
+  }
+  void node(const Block& n) {
+    for (const Stmt& s : n.stmts) visit(s);
+  }
+  void node(const Let& n) {
+    const Ranges::Mark mark = scope_.mark();
+    scope_.enter(n);
+    visit(n.body);
+    scope_.restore(mark);
+  }
+  void node(const If& n) {
+    visit(n.then_case);
+    visit(n.else_case);
+  }
+  void node(const Check& n) { visit(n.body); }
+  void node(const Store&) {}
+  void node(const Accumulate&) {}
+  void node(const Evaluate&) {}
+  void node(const Alloc& n) {
+    choose(n);
+    visit(n.body);
+  }
+
+  bool reserve(const Buffer& b, int64_t copies) {
+    const std::optional<int64_t> bytes = constant_bytes(b);
+    if (!bytes || copies > shared_left_) return false;
+    const int64_t need = (*bytes * copies + shared_alignment - 1) / shared_alignment * shared_alignment;
+    if (*bytes > shared_left_ || need > shared_left_) return false;
+    shared_left_ -= need;
+    return true;
+  }
+
+  void choose(const Alloc& n) {
+    const Buffer& b = n.buffer;
+    if (b->space == Space::shared) return;
+    const ForKind part = levels_.back()->kind;
+    const std::optional<int64_t> bytes = constant_bytes(b);
+    if (part == ForKind::thread || part == ForKind::lane) {
+      if (bytes && *bytes <= thread_bytes) return;
+      return to_scratch(b);
+    }
+    const bool alone = part == ForKind::grid ? written_in(n.body, b, {ForKind::thread, ForKind::warp}) : written_in(n.body, b, {ForKind::lane});
+    if (!alone && bytes && *bytes <= uniform_bytes) return;
+    const int64_t copies = part == ForKind::grid ? 1 : as_int(levels_.back()->extent).value_or(0);
+    if (copies < 1 || !reserve(b, copies)) return to_scratch(b);
+    Move move;
+    if (part != ForKind::grid) move.before.push_back(place_of(*levels_.back()));
+    std::vector<Expr> dims = b->dims;
+    if (part != ForKind::grid) dims.insert(dims.begin(), copies);
+    move.to = moved(b, Space::shared, std::move(dims), part == ForKind::grid);
+    if (part != ForKind::grid) {
+      block_.push_back(move.to);
+      redirect_.dropped[b->id] = true;
+    }
+    redirect_.moves[b->id] = std::move(move);
+  }
+
+  void to_scratch(const Buffer& b) {
+    Move move;
+    std::vector<Expr> dims, last;
+    for (const For* level : levels_) {
+      // Neighbouring threads use neighbouring places.
+      const bool side_by_side = level->kind == ForKind::thread || level->kind == ForKind::lane;
+      (side_by_side ? move.after : move.before).push_back(place_of(*level));
+      (side_by_side ? last : dims).push_back(outside(level->extent, b));
+    }
+    for (const Expr& dim : b->dims) dims.push_back(outside(dim, b));
+    dims.insert(dims.end(), last.begin(), last.end());
+    move.to = moved(b, Space::global, std::move(dims), false);
+    scratch_.push_back(move.to);
+    redirect_.moves[b->id] = std::move(move);
+    redirect_.dropped[b->id] = true;
+  }
+
+  Expr place_of(const For& level) const {
+    if (has_load(level.begin)) throw Error(ErrorCode::unsupported, "place_buffers: loop " + level.var.name + " begins at a value from memory");
+    return index_sub(var(level.var), level.begin);
+  }
+
+  // The dim, or what it is at most, by what is known outside the launch.
+  Expr outside(const Expr& e, const Buffer& b) const {
+    if (const Expr bound = at_most(e)) return bound;
+    throw Error(ErrorCode::unsupported, "place_buffers: nothing outside the launch bounds the size of buffer " + b->name);
+  }
+  Expr at_most(const Expr& e) const {
+    if (!has_load(e) && closed(e, around_)) return e;
+    if (const Var* v = e.as<Var>())
+      if (const Expr* value = scope_.let_value(v->id)) return at_most(*value);
+    if (const Binary* n = e.as<Binary>(); n && (n->op == BinaryOp::min || n->op == BinaryOp::max)) {
+      const Expr a = at_most(n->a), c = at_most(n->b);
+      if (a && c) return n->op == BinaryOp::min ? index_min(a, c) : index_max(a, c);
+      if (n->op == BinaryOp::min && (a || c)) return a ? a : c;
+    }
+    const std::optional<int64_t> most = scope_.of(e).max;
+    return most ? Expr(*most) : Expr();
+  }
+
+  Buffer moved(const Buffer& b, Space space, std::vector<Expr> dims, bool alike) const {
+    BufferNode node = *b;
+    node.space = space;
+    node.dims = std::move(dims);
+    if (alike) return make_buffer(std::move(node));  // under its own id
+    node.id = 0;
+    node.strides.clear();
+    node.facts.nondecreasing = node.facts.injective = false;
+    for (Expr* bound : {&node.facts.min, &node.facts.max})
+      if (*bound && !closed(*bound, around_)) *bound = {};
+    return make_buffer(std::move(node));
+  }
+
+  const std::vector<Var>& around_;
+  Ranges scope_;
+  int64_t shared_left_;
+  std::vector<const For*> levels_;       // from the grid in
+  std::vector<Buffer> block_, scratch_;  // allocated at the top of the block, around the launch
+  Redirect redirect_;
+};
+
+// Walks the host part.
+struct Launches : Rewriter {
+  Launches(const Kernel& kernel, int64_t bytes) : scope(kernel), shared_bytes(bytes) {
+    for (const Scalar& s : kernel.scalars) around.push_back(s.var);
+  }
+  using Rewriter::rewrite;
+  Stmt rewrite(const For& n, const Stmt& self) override {
+    if (n.kind == ForKind::grid) return Launch(around, scope, shared_bytes).place(n, self);
+    const Ranges::Mark mark = scope.mark();
+    scope.enter(n);
+    around.push_back(n.var);
+    const Stmt result = Rewriter::rewrite(n, self);
+    around.pop_back();
+    scope.restore(mark);
+    return result;
+  }
+  Stmt rewrite(const Let& n, const Stmt& self) override {
+    const Ranges::Mark mark = scope.mark();
+    scope.enter(n);
+    around.push_back(n.var);
+    const Stmt result = Rewriter::rewrite(n, self);
+    around.pop_back();
+    scope.restore(mark);
+    return result;
+  }
+  std::vector<Var> around;
+  Ranges scope;
+  const int64_t shared_bytes;
+};
+
+}  // namespace
+
+Kernel place_buffers(const Kernel& kernel, int64_t shared_bytes) { return Launches(kernel, shared_bytes)(kernel); }
+
+}  // namespace gradloom::ir
