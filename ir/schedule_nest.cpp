@@ -96,13 +96,17 @@ Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
   if (width && *width == 0) {
     nest = for_loop(both, 0, 0, ForKind::serial, block({}));
   } else {
-    // No row of width zero is ever divided, but a divisor must be seen to be nonzero: whatever later steps make of the loops around.
+    // No row of width zero is ever divided, but a divisor must be seen to be nonzero: whatever later steps make of the loops around. It has a name, so that
+    // all indices keep the same one, whatever guards tell simplify of it.
     const Range known = Ranges(kernel_).of(columns.extent);
-    const Expr divisor = known.min && *known.min > 0 ? columns.extent : index_max(columns.extent, 1);
+    const bool nonzero = known.min && *known.min > 0;
+    const Var width_var = make_var(inner.var.name + "_w");
+    const Expr divisor = nonzero ? columns.extent : var(width_var);
     const Expr row = width ? index_div(var(both), *width) : floor_div(var(both), divisor);
     const Expr column = width ? index_mod(var(both), *width) : floor_mod(var(both), divisor);
     const Stmt body = substitute(inner.body, {{outer_id, index_add(rows.begin, row)}, {inner_id, index_add(columns.begin, column)}});
     nest = for_loop(both, 0, index_mul(rows.extent, columns.extent), ForKind::serial, body);
+    if (!width && !nonzero) nest = let(width_var, index_max(columns.extent, 1), nest);
   }
   put("fuse", site, rows.wrap(columns.wrap(nest)), line);
   return both.id;

@@ -7,6 +7,9 @@
 #include "ir/verify.h"
 #include "support/op_calls.h"
 #include "support/sampled.h"
+#ifdef GRADLOOM_WITH_CUDA
+#include "codegen/cuda/module.h"
+#endif
 
 namespace gradloom {
 namespace {
@@ -38,6 +41,9 @@ TEST_P(GpuSchedule, EveryStrategyGivesTheDefinitionsBits) {
       ir::verify(built.lowered, ir::Stage::lowered);
       EXPECT_TRUE(ir::is_gpu(built.lowered)) << ir::print(built.lowered);
       EXPECT_EQ(ir::gpu_misfit(built.lowered), "");
+#ifdef GRADLOOM_WITH_CUDA
+      EXPECT_FALSE(codegen::emit_cuda(built.lowered).functions.empty());
+#endif
       std::vector<int64_t> scalars(built.sources.size());
       fill_scalars(plan, built.sources, scalars.data());
       for (const bool reverse : {false, true}) EXPECT_EQ(interpreted(built.lowered, call, plan, scalars, reverse), want);
