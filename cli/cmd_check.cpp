@@ -49,23 +49,34 @@ class Progress {
 };
 
 int check(const CheckOptions& options) {
-  std::vector<cases::Case> all;
+  std::vector<std::filesystem::path> files;
   try {
-    for (const auto& file : cases::find_cases(options.paths)) all.push_back(cases::read_case(file));
+    files = cases::find_cases(options.paths);
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
-  if (all.empty()) throw UsageError(fmt::format("no case in {}, expected .json files", fmt::join(options.paths, ", ")));
+  if (files.empty()) throw UsageError(fmt::format("no case in {}, expected .json files", fmt::join(options.paths, ", ")));
 
   Runtime runtime(options.serve.runtime());
   const std::string target = options.serve.target != "automatic" ? options.serve.target : built_with_llvm() ? "llvm" : "interpreter";
   const RunOptions run = options.serve.run();
   int64_t passed = 0, failed = 0, skipped = 0;
   bool served = false, lacking = false;  // whether any case's op offers --strategy, or does not
-  const Progress progress(all.size());
-  for (size_t i = 0; i < all.size(); ++i) {
-    const cases::Case& c = all[i];
+  const Progress progress(files.size());
+  const auto fail = [&](const std::string& what) {
+    progress.clear();
+    fmt::print("FAIL {}\n", cases::printable(what));
+    ++failed;
+  };
+  for (size_t i = 0; i < files.size(); ++i) {
     progress.step(i);
+    cases::Case c;
+    try {
+      c = cases::read_case(files[i]);
+    } catch (const Error& error) {
+      fail(error.what());
+      continue;
+    }
     const bool skip = std::any_of(options.skip.begin(), options.skip.end(), [&](const std::string& pattern) { return matches(pattern, c); });
     const std::optional<bool> offers = skip || run.strategy.empty() ? std::nullopt : offers_strategy(runtime, c, run.strategy);
     served = served || offers.value_or(false);
@@ -74,12 +85,10 @@ int check(const CheckOptions& options) {
       ++skipped;
       continue;
     }
-    const auto what = cases::failure(runtime, c, target, run);
-    if (what) {
-      progress.clear();
-      fmt::print("FAIL {}\n", cases::printable(c.name + ": " + *what));
-    }
-    ++(what ? failed : passed);
+    if (const auto what = cases::failure(runtime, c, target, run))
+      fail(c.name + ": " + *what);
+    else
+      ++passed;
   }
   progress.clear();
   if (skipped > 0) fmt::print("{} skipped\n", skipped);
@@ -100,7 +109,7 @@ void add_check(CLI::App& app, int& status) {
   command->add_option("--skip", options->skip, "leave out cases whose name or op matches, such as 'GRU*'")->allow_extra_args(false);
   options->serve.add_to(*command);
   command->footer(
-      "One line a case that fails. Cases whose op does not offer --strategy for their shape are skipped.\n"
+      "One line a case that fails or cannot be read. Cases whose op does not offer --strategy for their shape are skipped.\n"
       "Exit code: 0 all passed, 1 some failed, 2 wrong usage.\n"
       "Examples:\n  gradloom check tests/golden --target interpreter\n  gradloom check tests/golden --target llvm --threads 2 --skip 'GRU*'\n"
       "  gradloom check tests/golden/gather_grad__embedding.json --strategy direct --any-shape");
