@@ -28,7 +28,7 @@ using ParallelFor = std::function<void(int64_t n, const std::function<void(int64
 
 struct RuntimeOptions {
   TargetKind target = TargetKind::automatic;
-  int threads = 0;            // 0: as many as this process may use
+  int threads = 0;            // 0: as many as this process may use: its affinity mask, at most its control groups' CPU quota
   ParallelFor parallel_for;   // an embedder's pool instead of oneTBB's
   std::string isa = "host";   // or a level such as "x86-64-v3", to mask what the host has
   int64_t cache_bytes = int64_t{256} << 20;    // compiled code kept in memory

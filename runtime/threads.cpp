@@ -7,9 +7,9 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "runtime/float_mode.h"
+#include "runtime/usable_threads.h"
 
 namespace gradloom {
 
@@ -21,7 +21,7 @@ struct Threads::Arena {
 };
 
 Threads::Threads(int threads, ParallelFor pool)
-    : count_(threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))), pool_(std::move(pool)) {
+    : count_(threads > 0 ? threads : usable_threads()), pool_(std::move(pool)) {
   if (!pool_ && count_ > 1) arena_ = std::make_unique<Arena>(count_);
 }
 

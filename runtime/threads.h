@@ -10,7 +10,7 @@ class Threads {
  public:
   using Body = void (*)(void* env, int64_t begin, int64_t end);
 
-  // threads <= 0: as many as this process may use. `pool` replaces oneTBB.
+  // threads <= 0: usable_threads(). `pool` replaces oneTBB.
   Threads(int threads, ParallelFor pool);
   ~Threads();
   int count() const { return count_; }
