@@ -8,6 +8,7 @@ namespace gradloom {
 namespace {
 
 enum DimRole : int { outer_role, middle_role, inner_role };
+enum Work : int64_t { gathers, zeros, checks };  // plan.key[1]
 
 // Every axis of dY's: `full` is dX's extent (the middle ones' own). a is dY, b indices.
 LoopDims loop_dims(const GatherOperands& o, bool varying) {
@@ -28,7 +29,8 @@ LoopDims loop_dims(const GatherOperands& o, bool varying) {
 GatherRoles gather_roles(const Plan& plan) {
   const auto& k = plan.key;
   return {.accumulate = k[0] != 0,
-          .empty = k[1] != 0,
+          .empty = k[1] != gathers,
+          .only_checks = k[1] == checks,
           .varying = k[2] != 0,
           .outer = static_cast<int>(k[3]),
           .middle = static_cast<int>(k[4]),
@@ -45,9 +47,22 @@ Plan gather_plan(const GatherOperands& o, bool varying, bool accumulate, int ind
   plan.outputs.push_back({.dtype = dtype, .dims = o.shape});
   plan.bytes_written = written * size;
   if (read == 0 || written == 0) {
-    plan.key = {accumulate, 1, varying, 0, 0, 0, 0, index_input};
-    plan.views.push_back({.output = true, .dtype = dtype, .dims = {written}, .strides = {1}});
+    plan.key = {accumulate, indices == 0 ? zeros : checks, varying, 0, 0, 0, 0, index_input};
     if (accumulate) plan.bytes_written = 0;
+    if (indices == 0) {
+      plan.views.push_back({.output = true, .dtype = dtype, .dims = {written}, .strides = {1}});
+      return plan;
+    }
+    // An outer or inner dim of 0: dX is empty too.
+    plan.bytes_read = indices * size_of(o.indices.dtype);
+    plan.views.push_back({.output = true, .dtype = dtype, .dims = {extent, 0}, .strides = dense_strides({extent, 0})});
+    View index{.index = index_input, .dtype = o.indices.dtype};
+    LoopDims dims;
+    for (int d = 0; d < o.indices.dims.size(); ++d)
+      dims.push_back({.role = middle_role, .full = o.indices.dims[d], .extent = o.indices.dims[d], .stride_a = o.indices.strides[d]});
+    for (const LoopDim& d : merge_dims(dims)) index.dims.push_back(d.extent), index.strides.push_back(d.stride_a);
+    if (index.dims.empty()) index.dims.push_back(1), index.strides.push_back(1);
+    plan.views.push_back(index);
     return plan;
   }
   plan.bytes_read = read * size + indices * size_of(o.indices.dtype) + (accumulate ? written * size : 0);
@@ -81,7 +96,7 @@ Plan gather_plan(const GatherOperands& o, bool varying, bool accumulate, int ind
   }
   begin_middle();
   dx.strides = dense_strides(dx.dims);
-  plan.key = {accumulate, 0, varying, counts[outer_role], counts[middle_role], counts[inner_role], shorter, index_input};
+  plan.key = {accumulate, gathers, varying, counts[outer_role], counts[middle_role], counts[inner_role], shorter, index_input};
   plan.views.push_back(index);
   plan.views.push_back(dy);
   plan.views.push_back(dx);
@@ -94,6 +109,7 @@ GatherFrame::GatherFrame(KernelFrame& frame, const GatherRoles& r) : roles(r), b
     dy = frame.view(1, "dY");
   }
   dx = frame.view(r.empty ? 0 : 2, "dX", r.accumulate);
+  if (r.only_checks) indices = frame.view(1, "indices");
   sum = accumulator_of(dx->dtype);
 }
 

@@ -10,10 +10,11 @@
 namespace gradloom {
 
 // What a strategy knows of the structure; holds in the any-shape kernel as well. The views are: 0 indices, 1 dY, 2 dX; when `empty` (no index at all, or
-// no element in dX) only dX, flat.
+// no element in dY) dX, flat, then with `only_checks` indices.
 struct GatherRoles {
   bool accumulate = false;
   bool empty = false;
+  bool only_checks = false;  // empty, but a bad index is an error all the same
   bool varying = false;  // indices has dims (outer, middle, inner), else (middle)
   int outer = 0, middle = 1, inner = 0;  // numbers of dims
   uint32_t shorter = 0;  // varying only: bit d: outer dim d, bit outer + d: inner dim d of indices and dY may be shorter than dX's: the leading corner

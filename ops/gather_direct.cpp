@@ -36,6 +36,8 @@ void author_gather_direct(KernelFrame& frame) {
   const GatherFrame f(frame, gather_roles(frame.plan()));
   if (!f.roles.empty) {
     f.b.loops("p", f.outer_dims(f.dx), [&](const Index& p) { f.b.loops("q", f.inner_dims(f.dx), [&](const Index& q) { column(f, p, q); }); });
+  } else if (f.roles.only_checks) {
+    f.b.loops("k", f.indices->dims, [&](const Index& k) { f.checked_index(k, [](const ir::Expr&) {}); });
   } else if (!f.roles.accumulate) {
     f.b.loop("z", 0, f.dx->dims[0], [&](ir::Expr i) { f.b.store(f.dx, {i}, ir::zero({f.dx->dtype, 1})); });
   }

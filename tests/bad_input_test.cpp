@@ -43,6 +43,7 @@ std::vector<BadCall> bad_calls() {
       {"index_low", "GatherGrad", {shape, ints({-5, 0}), zeros({2, 2})}, axis0, out_of_range, {"indices", "0", "-5"}},
       {"index_far", "GatherGrad", {shape, ints({0, INT64_MIN}), zeros({2, 2})}, axis0, out_of_range, {"indices", "1", "-9223372036854775808"}},
       {"index_in_nothing", "GatherGrad", {ints({0, 2}), ints({0}), zeros({1, 2})}, axis0, out_of_range, {"indices"}, {0, 2}},
+      {"index_high_into_empty_rows", "GatherGrad", {ints({4, 0}), ints({0, 4}), zeros({2, 0})}, axis0, out_of_range, {"indices", "1", "4"}, {4, 0}},
       {"negative_dim", "GatherGrad", {ints({-4, 2}), one_index, zeros({1, 2})}, axis0, invalid_argument, {"shape", "-4"}},
       {"huge_shape", "GatherGrad", {ints({INT64_MAX, 2}), one_index, zeros({1, 2})}, axis0, invalid_argument, {"shape"}},
       {"axis_out_of_range", "GatherGrad", {shape, one_index, zeros({1, 2})}, {{"axis", int64_t{2}}}, invalid_argument, {"axis", "2"}},

@@ -89,6 +89,21 @@ TEST(OpRefusals, BadIndexValuesNameTheFirstOne) {
   }
 }
 
+// A bad index value is out_of_range (SEMANTICS.md, as ORT checks all indices before it writes), and whether it is one depends on the dim `axis` alone: that
+// dX has no elements because of another dim does not make it good. dX's own dim being 0 is refused likewise.
+TEST(OpRefusals, ABadIndexIsOneThoughNothingIsWritten) {
+  for (const bool accumulate : {false, true})
+    for (const bool any_shape : {false, true})
+      for (const bool scheduled : {false, true}) {
+        const How how{.any_shape = any_shape, .scheduled = scheduled, .accumulate = accumulate};
+        refused("GatherGrad", {ints({4, 0}), ints({0, -4, 3, 4, 9}), floats({5, 0})}, none, range, "GatherGrad: input 1 (indices)[3] is 4; it must be in [-4, 3]", how);
+        refused("GatherGrad", {ints({0, 4, 3}), Tensor::of(DType::i32, {2, 2}, std::vector<int32_t>{0, 1, -5, 2}), floats({0, 2, 2, 3})}, {{"axis", int64_t{1}}}, range,
+                "GatherGrad: input 1 (indices)[1,0] is -5; it must be in [-4, 3]", how);
+        const std::vector<Tensor> good{ints({4, 0}), Tensor::of(DType::i64, {2, 1, 2}, std::vector<int64_t>{0, -4, 3, -1}), floats({2, 1, 2, 0})};
+        EXPECT_EQ(to_string(run(*find_op("GatherGrad"), good, none, how)[0].dims()), "[4,0]");
+      }
+}
+
 TEST(OpRefusals, Broadcasts) {
   refused("BroadcastGradientArgs", {ints({4, 2}), ints({4, 3})}, none, invalid,
           "BroadcastGradientArgs: input 0 (a_shape) [4,2] and input 1 (b_shape) [4,3] do not broadcast: at axis 1 2 meets 3; the dims must be equal or one of them 1");
