@@ -87,7 +87,7 @@ std::string call_name(size_t module, const std::string& function) { return fmt::
 
 // Each module in a namespace of its own: functions of two may share a name.
 std::string source_of(std::span<const CudaModule* const> modules) {
-  std::string text = host_prelude();
+  std::string text;
   for (size_t m = 0; m < modules.size(); ++m) {
     text += fmt::format("namespace gl_module_{} {{\n#line 1 \"kernel\"\n{}\n", m, modules[m]->text);
     for (const CudaFunction& f : modules[m]->functions) {
@@ -95,7 +95,7 @@ std::string source_of(std::span<const CudaModule* const> modules) {
     }
     text += "}\n";
   }
-  return text;
+  return host_prelude() + used_helpers(common_prelude(), text) + text;
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace gradloom::codegen {
 
 const char* common_prelude();  // part of both: what is plain C++
-const char* host_prelude();  // for the host's C++ compiler: the same names, and CUDA's words (__global__, threadIdx, ...), on fibers that the executor runs
+const char* host_prelude();    // for the host's C++ compiler, before the common part: the words that ask the executor
 // For NVRTC, without includes: the helpers that this kernel text uses. Parsing all of them would cost a fifth of a small kernel's compile time.
 std::string cuda_prelude(std::string_view kernel_text);
 
