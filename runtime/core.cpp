@@ -9,7 +9,10 @@
 
 #include "ir/interpret.h"
 #include "ir/passes/passes.h"
+#include "ir/print.h"
 #include "ir/verify.h"
+#include "runtime/dump.h"
+#include "runtime/log.h"
 
 namespace gradloom {
 namespace {
@@ -81,7 +84,8 @@ Core::Core(RuntimeOptions options)
       isa_(interprets_ ? codegen::Isa{} : choose_isa(options.isa)),
       threads_(options.threads, std::move(options.parallel_for)),
       recycler_(std::make_shared<Recycler>(options.recycle_bytes)),
-      cache_(options.cache_bytes) {
+      cache_(options.cache_bytes),
+      dump_folder_(dump_folder(options.dump_folder)) {
   if (!interprets_) target_ = isa_.target;
   target_.threads = threads_.count();
 }
@@ -95,6 +99,7 @@ Stats Core::stats() const {
   std::lock_guard lock(mutex_);
   stats.compiles = compiles_;
   stats.compile_ms = compile_ms_;
+  stats.stages = stages_;
   return stats;
 }
 
@@ -110,12 +115,32 @@ void Core::finish(KernelEntry& entry, KernelReport report, const ir::Kernel& low
     entry.code_bytes = compiled.code_bytes;
     entry.code = std::move(compiled.code);
     report.compile_ms = compiled.times.total();
+    report.stages = {compiled.times.emit_ms, compiled.times.optimize_ms, compiled.times.codegen_ms, compiled.times.link_ms};
 #endif
   }
   std::lock_guard lock(mutex_);
   ++compiles_;
   compile_ms_ += report.compile_ms;
+  stages_ += report.stages;
   entry.report = std::make_shared<const KernelReport>(std::move(report));
+}
+
+void Core::dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept {
+  if (dump_folder_.empty()) return;
+  try {
+    std::vector<DumpFile> files{{"authored.loop", ir::print(built.authored)}};
+    if (!interprets_) {
+      files.push_back({"scheduled.loop", ir::print(built.scheduled)});
+      files.push_back({"lowered.loop", ir::print(built.lowered)});
+#ifdef GRADLOOM_WITH_LLVM
+      files.push_back({"ll", codegen::emit_llvm(built.lowered, isa_, /*optimized=*/true)});
+      files.push_back({"s", codegen::emit_assembly(built.lowered, isa_)});
+#endif
+    }
+    write_dump(dump_folder_, dump_stem(op, strategy, built.authored, files), files);
+  } catch (const std::exception& failure) {
+    log(LogLevel::warn, "dump: {} is not written: {}", op, failure.what());
+  }
 }
 
 std::shared_ptr<KernelEntry> Core::build(const Op& op, const Plan& plan, const std::string& strategy, const RunOptions& options, int64_t output_alignment) {
@@ -123,6 +148,7 @@ std::shared_ptr<KernelEntry> Core::build(const Op& op, const Plan& plan, const s
   BuiltKernel built = interprets_ ? author_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate)
                                   : build_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate);
   auto entry = std::make_shared<KernelEntry>();
+  dump(op.schema().name, strategy, built);
   entry->sources = std::move(built.sources);
   finish(*entry, {.op = op.schema().name, .strategy = strategy, .build_ms = built.ms, .schedule_trace = std::move(built.trace)},
          interprets_ ? built.authored : built.lowered);
@@ -137,6 +163,7 @@ std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel) {
     ir::verify(kernel, ir::Stage::scheduled);  // its error counts
   }
   const ir::Kernel lowered = interprets_ ? kernel : ir::lower(kernel);
+  dump(kernel.name, "own", {.authored = kernel, .scheduled = kernel, .lowered = lowered, .sources = {}, .trace = {}});
   auto entry = std::make_shared<KernelEntry>();
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = ms}, lowered);

@@ -42,6 +42,8 @@ class Core {
  private:
   std::shared_ptr<KernelEntry> build(const Op& op, const Plan& plan, const std::string& strategy, const RunOptions& options, int64_t output_alignment);
   void finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered);
+  // Writes the kernel's texts, where a dump is asked for; never throws.
+  void dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept;
 
   const uint64_t id_;  // of no other Core, ever
   const bool interprets_;
@@ -50,10 +52,12 @@ class Core {
   ir::Target target_;
   std::shared_ptr<Recycler> recycler_;
   KernelCache cache_;
+  const std::string dump_folder_;  // empty: no dump
   mutable Counter launches_;
   mutable std::mutex mutex_;
   int64_t compiles_ = 0;
   double compile_ms_ = 0;
+  CompileStages stages_;
 };
 
 }  // namespace gradloom

@@ -33,6 +33,7 @@ struct RuntimeOptions {
   std::string isa = "host";   // or a level such as "x86-64-v3", to mask what the host has
   int64_t cache_bytes = int64_t{256} << 20;    // compiled code kept in memory
   int64_t recycle_bytes = int64_t{1} << 30;    // output and scratch memory kept for reuse
+  std::string dump_folder;    // every kernel that is built is written there as text; empty: GRADLOOM_DUMP's, if that is set
 };
 
 struct RunOptions {
@@ -43,6 +44,15 @@ struct RunOptions {
   uint32_t outputs_wanted = ~0u;  // run, compile: bit o asks for output o (run_into: those whose tensors are present)
 };
 
+// Where a compilation's time went, in milliseconds.
+struct CompileStages {
+  double emit_ms = 0, optimize_ms = 0, codegen_ms = 0, link_ms = 0;
+  CompileStages& operator+=(const CompileStages& more) {
+    emit_ms += more.emit_ms, optimize_ms += more.optimize_ms, codegen_ms += more.codegen_ms, link_ms += more.link_ms;
+    return *this;
+  }
+};
+
 // What was done for a call: for tables and tests.
 struct KernelReport {
   std::string op, strategy, target;
@@ -50,12 +60,14 @@ struct KernelReport {
   bool compiled = false;    // by this very call
   double build_ms = 0;      // author, schedule, passes
   double compile_ms = 0;    // LLVM
+  CompileStages stages;     // of compile_ms
   std::vector<std::string> schedule_trace;
 };
 
 struct Stats {
   int64_t hits = 0, misses = 0, compiles = 0, launches = 0, evictions = 0, entries = 0, code_bytes = 0;
   double compile_ms = 0;
+  CompileStages stages;  // of compile_ms
 };
 
 class Core;
