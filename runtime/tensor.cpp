@@ -69,6 +69,33 @@ Tensor Tensor::share(std::shared_ptr<void> owner, void* data, DType dtype, const
   return t;
 }
 
+Tensor Tensor::view(const Dims& dims, const Dims& strides, int64_t offset) const {
+  if (!present()) throw Error(ErrorCode::invalid_argument, "an absent tensor has no views");
+  Tensor t = make(data_, dtype_, dims, strides, writable_);
+  t.owner_ = owner_;
+  if (t.elements_ == 0) return t;
+  const __int128 shift = static_cast<__int128>(offset) * size_of(dtype_);
+  if (t.low_ + shift < low_ || t.high_ + shift > high_) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a view with dims {}, strides {} and offset {} leaves the memory of a tensor with dims {} and strides {}; its elements must lie within",
+                            to_string(dims), to_string(t.strides_), offset, to_string(dims_), to_string(strides_)));
+  }
+  t.data_ = static_cast<char*>(data_) + static_cast<int64_t>(shift);
+  return t;
+}
+
+Tensor Tensor::slice(int axis, int64_t begin, int64_t end) const {
+  const int rank = dims_.size(), a = axis < 0 ? axis + rank : axis;
+  if (a < 0 || a >= rank) throw Error(ErrorCode::invalid_argument, fmt::format("axis {} of a tensor with dims {}; it must be in [{}, {}]", axis, to_string(dims_), -rank, rank - 1));
+  if (begin < 0 || end < begin || end > dims_[a]) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("the slice {} to {} of axis {} of a tensor with dims {}; 0 <= begin <= end <= {} must hold", begin, end, axis,
+                                                         to_string(dims_), dims_[a]));
+  }
+  Dims dims = dims_;
+  dims[a] = end - begin;
+  return view(dims, strides_, begin == end || elements_ == 0 ? 0 : begin * strides_[a]);
+}
+
 Tensor Tensor::trimmed(const Dims& dims) const {
   Tensor t = make(data_, dtype_, dims, {}, writable_);
   if (!dense_ || t.elements_ > elements_) {

@@ -45,6 +45,11 @@ class Tensor {
   // The bytes that its elements lie in: from the first to one past the last. Both are data() when there are no elements.
   const char* begin_byte() const { return static_cast<const char*>(data_) + low_; }
   const char* end_byte() const { return static_cast<const char*>(data_) + high_; }
+  // Views share the memory and keep its owner alive; a read-only tensor's are read-only. Both throw Error(invalid_argument).
+  // The indices begin to end - 1 of an axis; a negative axis counts from the end. 0 <= begin <= end <= dims()[axis].
+  Tensor slice(int axis, int64_t begin, int64_t end) const;
+  // Any dims and strides (empty: dense row-major), `offset` elements after data(). No element may lie outside begin_byte() to end_byte().
+  Tensor view(const Dims& dims, const Dims& strides = {}, int64_t offset = 0) const;
   // The same memory seen as fewer elements, dense. Requires a dense tensor of at least as many.
   Tensor trimmed(const Dims& dims) const;
 

@@ -1,6 +1,7 @@
 // Tensors, recycled memory and DLPack.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -43,6 +44,56 @@ TEST(Tensor, ConvertsValuesAsCastDoes) {
   EXPECT_EQ(at<int32_t>(Tensor::of(DType::i32, {1}, std::vector<float>{-1e20f}), 0), INT32_MIN);
   EXPECT_EQ(at<double>(Tensor::of(DType::f64, {1}, std::vector<uint64_t>{~uint64_t{0}}), 0), 18446744073709551616.0);
   EXPECT_EQ(code_of([] { (void)Tensor::of(DType::f32, {3}, std::vector<float>{1, 2}); }), ErrorCode::invalid_argument);
+}
+
+TEST(Tensor, SlicesShareTheMemoryAndKeepItAlive) {
+  auto owner = std::make_shared<std::vector<float>>(12);
+  for (int i = 0; i < 12; ++i) (*owner)[i] = static_cast<float>(i);
+  const std::weak_ptr<std::vector<float>> alive = owner;
+  Tensor whole = Tensor::share(owner, owner->data(), DType::f32, {3, 4});
+  const Tensor rows = whole.slice(0, 1, 3), columns = whole.slice(-1, 1, 3), corner = columns.slice(0, 2, 3);
+  owner.reset(), whole = {};
+  ASSERT_FALSE(alive.expired());
+  EXPECT_TRUE(rows.dense());
+  EXPECT_EQ(to_string(rows.dims()), "[2,4]");
+  EXPECT_EQ(at<float>(rows, 7), 11);
+  EXPECT_FALSE(columns.dense());
+  EXPECT_EQ(to_string(columns.dims()), "[3,2]");
+  EXPECT_EQ(to_string(columns.strides()), "[4,1]");
+  EXPECT_EQ(columns.end_byte() - columns.begin_byte(), 10 * 4);
+  EXPECT_TRUE(corner.dense());
+  EXPECT_EQ(at<float>(corner, 0), 9);
+  EXPECT_EQ(at<float>(corner, 1), 10);
+}
+
+TEST(Tensor, SlicesOfAnyStridesAndSizes) {
+  float data[24] = {};
+  const Tensor reversed = Tensor::borrow(data + 23, DType::f32, {2, 3}, {-12, -2});
+  EXPECT_EQ(reversed.slice(1, 2, 3).data(), data + 19);
+  EXPECT_EQ(reversed.slice(0, 1, 2).data(), data + 11);
+  EXPECT_EQ(reversed.slice(0, 2, 2).elements(), 0);
+  EXPECT_EQ(Tensor::borrow(static_cast<void*>(nullptr), DType::f32, {0, 3}).slice(1, 1, 3).elements(), 0);
+  EXPECT_FALSE(Tensor::borrow(static_cast<const void*>(data), DType::f32, {24}).slice(0, 1, 2).writable());
+  EXPECT_TRUE(reversed.slice(0, 0, 1).writable());
+  for (const auto& [axis, begin, end] : std::vector<std::array<int64_t, 3>>{{0, -1, 1}, {0, 2, 1}, {0, 0, 3}, {2, 0, 1}, {-3, 0, 1}, {0, INT64_MIN, INT64_MAX}})
+    EXPECT_EQ(code_of([&] { (void)reversed.slice(static_cast<int>(axis), begin, end); }), ErrorCode::invalid_argument) << axis << ", " << begin << ", " << end;
+}
+
+TEST(Tensor, ViewsStayWithinItsMemory) {
+  float data[24] = {};
+  const Tensor part = Tensor::borrow(data + 4, DType::f32, {3, 4});
+  EXPECT_EQ(part.view({2, 5}, {}, 2).data(), data + 6);
+  EXPECT_EQ(part.view({12}, {-1}, 11).begin_byte(), part.begin_byte());
+  EXPECT_EQ(part.view({7, 3}, {0, 1}, 9).end_byte(), part.end_byte());
+  EXPECT_EQ(part.view({0, 5}, {}, 100).elements(), 0);
+  const auto refused = [&](const Dims& dims, const Dims& strides, int64_t offset) { return code_of([&] { (void)part.view(dims, strides, offset); }); };
+  EXPECT_EQ(refused({13}, {}, 0), ErrorCode::invalid_argument);
+  EXPECT_EQ(refused({12}, {}, 1), ErrorCode::invalid_argument);
+  EXPECT_EQ(refused({1}, {}, -1), ErrorCode::invalid_argument);
+  EXPECT_EQ(refused({2}, {-1}, 0), ErrorCode::invalid_argument);
+  EXPECT_EQ(refused({1}, {}, INT64_MAX), ErrorCode::invalid_argument);
+  EXPECT_EQ(refused({2, 2}, {1}, 0), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([] { (void)Tensor().view({0}); }), ErrorCode::invalid_argument);
 }
 
 TEST(Tensor, KnowsWhichBytesItsElementsLieIn) {

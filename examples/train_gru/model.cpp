@@ -41,11 +41,11 @@ Parameters::Parameters(DType dtype, const Sizes& sizes) {
   for (const Layout& layout : layouts) total += padded(layout.dims);
   flat = Tensor::empty(dtype, {total});
   std::memset(flat.data(), 0, static_cast<size_t>(total * size_of(dtype)));
-  char* at = static_cast<char*>(flat.data());
+  int64_t at = 0;
   for (const Layout& layout : layouts) {
-    this->*layout.tensor = Tensor::borrow(at, dtype, layout.dims);  // `flat` keeps it alive
+    this->*layout.tensor = flat.view(layout.dims, {}, at);
     parts.push_back({layout.name, this->*layout.tensor, layout.range});
-    at += padded(layout.dims) * size_of(dtype);
+    at += padded(layout.dims);
   }
 }
 
