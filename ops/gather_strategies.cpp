@@ -6,6 +6,7 @@
 //   grouped    GatherGrad with an inner dim: positions sorted by row, each row summed in registers and written once
 //   partition  flat, larger than the cache: sorted into bins of neighbouring destinations first
 #include "ir/schedule_gpu.h"
+#include "ops/gather_block.h"
 #include "ops/gather_common.h"
 #include "ops/schedule_common.h"
 
@@ -125,9 +126,28 @@ void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target
 
 }  // namespace
 
+namespace {
+
+// On a GPU: sums in shared memory where they fit. GatherGrad sorts first unless dX is small.
+std::vector<std::string> gpu_strategies(const Plan& plan, const Sizes& s, const ir::Target& target) {
+  std::vector<std::string> fast, slow;
+  const auto offer = [&](bool good, const char* name) { (good ? fast : slow).push_back(name); };
+  const bool flat = s.roles.inner == 0 && s.roles.middle == 1, columns = s.roles.inner == 1 && s.roles.middle == 1;
+  if (columns && !s.roles.varying) offer(true, "grouped");
+  if (flat && s.roles.outer == 0) offer(true, "partition");
+  if (flat && s.roles.outer > 0) offer(gather_block(plan, target).columns > 0, "row");
+  if (columns) offer(gather_block(plan, target).columns > 0, "strip");
+  fast.insert(fast.end(), slow.begin(), slow.end());
+  fast.push_back("direct");
+  return fast;
+}
+
+}  // namespace
+
 std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& target) {
   const Sizes s(plan);
   if (s.roles.empty) return {"direct"};
+  if (target.gpu) return gpu_strategies(plan, s, target);
   std::vector<std::string> fast, slow;
   const auto offer = [&](bool good, const char* name) { (good ? fast : slow).push_back(name); };
   const bool flat = s.roles.inner == 0 && s.roles.middle == 1;
@@ -142,13 +162,17 @@ std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& t
 }
 
 void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
+  if (target.gpu && (strategy == "row" || strategy == "strip")) return author_gather_block(frame, target);
   if (strategy == "grouped") return author_gather_grouped(frame);
   if (strategy == "partition") return author_gather_partition(frame, target);
   author_gather_direct(frame);
 }
 
 void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target) {
-  if (target.gpu) return ir::schedule_gpu(schedule, target);
+  if (target.gpu) {
+    if (strategy == "row" || strategy == "strip") return schedule_gather_block(schedule, target);
+    return ir::schedule_gpu(schedule, target);
+  }
   const Sizes s(plan);
   if (strategy == "row") return schedule_row(schedule, s, target);
   if (strategy == "strip") return schedule_strip(schedule, s, target);

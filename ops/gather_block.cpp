@@ -1,0 +1,161 @@
+#include "ops/gather_block.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+namespace gradloom {
+namespace {
+
+using ir::Buffer;
+using ir::Expr;
+using Index = GatherFrame::Index;
+using Loop = ir::Schedule::Loop;
+
+constexpr int64_t tile_elements = 4096;  // of all columns: four loads on their way for each of 1024 threads
+constexpr int64_t banks = 32;            // of shared memory, four bytes each
+
+// A row of shared memory as long as `length` but for padding: neighbouring columns lie four banks apart, and four rows of eight columns meet in none.
+int64_t padded(int64_t length) { return length + (banks + 4 - length % banks) % banks; }
+
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+class BlockNest {
+ public:
+  BlockNest(KernelFrame& frame, const ir::Target& target)
+      : f_(frame, gather_roles(frame.plan())), b_(f_.b), cut_(gather_block(frame.plan(), target)), inner_(f_.roles.inner == 1), extent_(f_.axis_extent()),
+        count_(f_.dy->dims[f_.roles.outer]), limit_(inner_ ? f_.dx->dims.back() : f_.dx->dims[f_.roles.outer - 1]) {
+    if (cut_.columns == 0) cut_ = {4, tile_elements / 4};  // in scratch
+  }
+
+  void write() {
+    std::vector<Expr> dims = f_.outer_dims(f_.dx);
+    if (!inner_) dims.pop_back();
+    b_.loops("p", dims, [&](const Index& p) {
+      b_.loop("strip", 0, ir::floor_div(limit_ + (cut_.columns - 1), cut_.columns), [&](Expr strip) {
+        p_ = p;
+        strip_ = strip;
+        block();
+      });
+    });
+  }
+
+ private:
+  void block() {
+    const std::optional<int64_t> s = ir::as_int(extent_);
+    const DType number = s && *s < std::numeric_limits<int32_t>::max() ? DType::i32 : DType::i64;
+    acc_ = b_.alloc("acc", f_.sum, {cut_.columns, s ? Expr(padded(*s)) : extent_});
+    places_ = b_.alloc("places", number, {cut_.columns, padded(cut_.tile)}, {.min = -1, .max = extent_ - 1});
+    values_ = b_.alloc("values", f_.sum, {cut_.columns, padded(cut_.tile)});
+    b_.loop("z0", 0, cut_.columns, [&](Expr c) { b_.loop("z1", 0, acc_->dims[1], [&](Expr i) { b_.store(acc_, {c, i}, ir::zero({f_.sum, 1})); }); });
+    b_.loop("tile", 0, ir::floor_div(count_ + (cut_.tile - 1), cut_.tile), [&](Expr tile) {
+      each("t", cut_.tile, [&](const Expr& c, const Expr& t) { bring(tile, c, t); });
+      b_.loop("column", 0, cut_.columns, [&](Expr c) {
+        b_.loop("k", 0, cut_.tile, [&](Expr t) {
+          const Expr place = b_.let("place", ir::cast(DType::i64, ir::load(places_, {c, t})));
+          b_.if_then(place >= 0, [&] { b_.accumulate(acc_, {c, place}, ir::load(values_, {c, t})); });
+        });
+      });
+    });
+    each("i", extent_, [&](const Expr& c, const Expr& i) {
+      const auto put = [&] { f_.store_total(joined(p_at(c), i, q_at(c)), ir::load(acc_, {c, i})); };
+      const Expr inside = column_inside(c);
+      inside ? b_.if_then(inside, put) : put();
+    });
+  }
+
+  // Neighbours in memory are neighbours in the inner loop.
+  void each(const std::string& name, const Expr& length, const std::function<void(const Expr& c, const Expr& i)>& body) {
+    const std::string outer = name + "0", inner = name + "1";
+    if (inner_)
+      b_.loop(outer, 0, length, [&](Expr i) { b_.loop(inner, 0, cut_.columns, [&](Expr c) { body(c, i); }); });
+    else
+      b_.loop(outer, 0, cut_.columns, [&](Expr c) { b_.loop(inner, 0, length, [&](Expr i) { body(c, i); }); });
+  }
+
+  void bring(const Expr& tile, const Expr& c, const Expr& t) {
+    const Expr k = b_.let("k", tile * cut_.tile + t);
+    const Index p = p_at(c), q = q_at(c);
+    b_.store(places_, {c, t}, ir::constant_int(places_->dtype, -1));
+    const auto load = [&] {
+      f_.checked_index(f_.index_at(p, {k}, q), [&](Expr j) {
+        b_.store(places_, {c, t}, ir::cast(places_->dtype, j));
+        b_.store(values_, {c, t}, ir::cast(f_.sum, ir::load(f_.dy, joined(p, k, q))));
+      });
+    };
+    Expr inside = column_inside(c);
+    const auto also = [&](const Expr& e) { inside = !e ? inside : inside ? inside & e : e; };
+    if (const auto n = ir::as_int(count_); !n || *n % cut_.tile != 0) also(k < count_);
+    also(f_.covered(p, q));
+    inside ? b_.if_then(inside, load) : load();
+  }
+
+  Expr column(const Expr& c) const { return strip_ * cut_.columns + c; }
+  // Absent: always.
+  Expr column_inside(const Expr& c) const {
+    const auto n = ir::as_int(limit_);
+    return n && *n % cut_.columns == 0 ? Expr() : column(c) < limit_;
+  }
+  Index p_at(const Expr& c) const {
+    Index p = p_;
+    if (!inner_) p.push_back(column(c));
+    return p;
+  }
+  Index q_at(const Expr& c) const { return inner_ ? Index{column(c)} : Index{}; }
+  static Index joined(Index p, const Expr& k, const Index& q) {
+    p.push_back(k);
+    p.insert(p.end(), q.begin(), q.end());
+    return p;
+  }
+
+  const GatherFrame f_;
+  ir::KernelBuilder& b_;
+  GatherBlock cut_;
+  const bool inner_;  // columns are of the inner dim, else of the last outer one
+  const Expr extent_, count_, limit_;
+  Index p_;
+  Expr strip_;
+  Buffer acc_, places_, values_;
+};
+
+// All loops of these names, outermost first, each all that the one before holds, as one.
+Loop fused(ir::Schedule& s, const std::vector<Loop>& loops) {
+  Loop one = loops[0];
+  for (size_t i = 1; i < loops.size(); ++i) one = s.fuse(one, loops[i]);
+  return one;
+}
+
+}  // namespace
+
+GatherBlock gather_block(const Plan& plan, const ir::Target& target) {
+  const GatherRoles roles = gather_roles(plan);
+  if (roles.empty || roles.middle != 1 || roles.inner > 1 || roles.inner + roles.outer == 0) return {};
+  const View &dy = plan.views[1], &dx = plan.views[2];
+  const int64_t sum = size_of(accumulator_of(dx.dtype)), extent = dx.dims[roles.axis()], count = dy.dims[roles.outer];
+  for (const int64_t columns : {16, 8, 4, 2}) {
+    const int64_t tile = std::min(tile_elements / columns, round_up(std::max<int64_t>(count, 1), ir::warp_lanes));
+    const int64_t bytes = columns * (padded(extent) * sum + padded(tile) * (size_of(DType::i32) + sum)) + 64;
+    // The wide strip leaves room for two blocks.
+    if (extent < target.shared_bytes && bytes <= (columns == 16 ? target.shared_bytes / 2 : target.shared_bytes)) return {columns, tile};
+  }
+  return {};
+}
+
+void author_gather_block(KernelFrame& frame, const ir::Target& target) { BlockNest(frame, target).write(); }
+
+void schedule_gather_block(ir::Schedule& s, const ir::Target&) {
+  std::vector<Loop> blocks;
+  while (!s.loops("p" + std::to_string(blocks.size())).empty()) blocks.push_back(s.loop("p" + std::to_string(blocks.size())));
+  blocks.push_back(s.loop("strip"));
+  s.bind(fused(s, blocks), ir::ForKind::grid);
+  for (const std::string name : {"z", "t", "i"}) {
+    // A column is known to be the block's own only by a division by a constant.
+    const Loop outer = s.loop(name + "0"), inner = s.loop(name + "1");
+    s.bind(ir::as_int(s.get(inner).extent) ? s.fuse(outer, inner) : inner, ir::ForKind::thread);
+  }
+  const Loop lanes = s.split(s.loop("k"), ir::warp_lanes).inner;
+  s.bind(s.loop("column"), ir::ForKind::warp);
+  s.bind(lanes, ir::ForKind::lane);
+}
+
+}  // namespace gradloom
