@@ -167,8 +167,12 @@ class SliceGrad final : public Op {
     return plan;
   }
 
-  std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return {"direct"}; }
-  void author(KernelFrame& frame, const std::string&, const ir::Target& target) const override { author_slice_grad(frame, target); }
+  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const override {
+    const SliceKey key(plan);
+    if (target.gpu && !key.accumulate && !key.empty) return {"flat", "direct"};
+    return {"direct"};
+  }
+  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override { author_slice_grad(frame, strategy, target); }
   void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const override { schedule_slice_grad(s, plan, target); }
 
   Error explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const override {

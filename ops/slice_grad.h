@@ -25,7 +25,7 @@ struct SliceKey {
 // Whether dX is too large to stay in a cache: its lines are then written past them.
 bool stream_slice(const Plan& plan, const SliceKey& key, const ir::Target& target);
 
-void author_slice_grad(KernelFrame& frame, const ir::Target& target);
+void author_slice_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
 void schedule_slice_grad(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
 
 }  // namespace gradloom

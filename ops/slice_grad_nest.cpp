@@ -1,4 +1,5 @@
-// The nest of SliceGrad: one pass, every element of dX written exactly once, no condition or division an element.
+// The nests of SliceGrad: one pass, every element of dX written exactly once. Strategy "direct" has no condition or division an element; "flat", for a GPU,
+// is one loop nest over dX.
 #include "ops/slice_grad.h"
 
 namespace gradloom {
@@ -25,6 +26,28 @@ class SliceNest {
       lo_.push_back(frame.param(p++, name, 0, x_->dims[d] - 1 - (y_->dims[d] - 1) * stride(d)));
     }
     line_ = streamed_line(frame, target);
+  }
+
+  // One loop nest over dX: every element is dY's or zero, by its coordinates.
+  void write_flat() {
+    std::vector<Expr> extents(x_->dims.begin(), x_->dims.end());
+    b_.loops("i", extents, [&](const std::vector<Expr>& i) {
+      Expr guard;
+      const auto also = [&](const Expr& e) { guard = guard ? guard & e : e; };
+      for (int d = 0; d < rank(); ++d) {
+        if (key_.steps[d] == 0) {
+          at_y_.push_back(i[d]);
+          continue;
+        }
+        const int64_t k = stride(d);
+        const Expr from_lo = b_.let("from" + std::to_string(d), i[d] - lo_[d]), q = k == 1 ? from_lo : ir::floor_div(from_lo, Expr(k));
+        also(from_lo >= 0);
+        also(q < y_->dims[d]);
+        if (k > 1) also(ir::floor_mod(from_lo, Expr(k)) == 0);
+        at_y_.push_back(key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q);
+      }
+      b_.store(x_, i, guard ? ir::load(y_, at_y_, guard, zero()) : ir::load(y_, at_y_));
+    });
   }
 
   void write() {
@@ -208,6 +231,9 @@ class SliceNest {
 
 }  // namespace
 
-void author_slice_grad(KernelFrame& frame, const ir::Target& target) { SliceNest(frame, target).write(); }
+void author_slice_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
+  SliceNest nest(frame, target);
+  strategy == "flat" ? nest.write_flat() : nest.write();
+}
 
 }  // namespace gradloom
