@@ -208,7 +208,7 @@ class Collector {
       Linear low;
       low.add(lower, -1);
       low.add(t.expr, 1);
-      if (!tied(low)) continue;
+      if (!tied(low) || rounded_down(t.expr, low)) continue;
       for (const Linear& upper : assumed) {
         if (upper.coefficient(t.expr) != -1) continue;
         Linear high = upper;
@@ -226,6 +226,15 @@ class Collector {
     rest.range = {0, best_width};
     append(result, single(std::move(rest)), 1);
     return result;
+  }
+
+  // A quotient or remainder is more than what rounding it again leaves of it.
+  static bool rounded_down(const Expr& e, const Linear& low) {
+    const auto divides = [](const Expr& x) {
+      const Binary* b = x.as<Binary>();
+      return b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod) ? b : nullptr;
+    };
+    return divides(e) && std::any_of(low.terms.begin(), low.terms.end(), [&](const auto& t) { return divides(t.first) && equal(divides(t.first)->a, e); });
   }
 
   void own(IndexTerm& t, const Linear& low, const Linear& high, int depth) {

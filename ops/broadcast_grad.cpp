@@ -1,5 +1,6 @@
 // BroadcastGrad: the gradient of a broadcast, dY summed down to `shape` (ONNX ReduceSum over BroadcastGradientArgs' axes, then Reshape).
 #include "ops/broadcast_grad.h"
+#include "ops/broadcast_grad_block.h"
 
 #include <fmt/format.h>
 
@@ -69,15 +70,22 @@ class BroadcastGrad final : public Op {
     return plan;
   }
 
-  // "split" keeps every part's total, so that one output row is work for all threads.
+  // "staged" is for a GPU; "split" keeps every part's total, so that one output row is work for all threads.
   std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const override {
     const ReduceRoles roles(plan);
+    constexpr int most_dims = 6;  // that are told apart again once they are one grid
+    if (target.gpu && !roles.reduced.empty() && roles.rank() <= most_dims) return {"staged", "direct"};
+    if (target.gpu) return {"direct"};
     if (roles.reduced.size() != 1 || roles.kept.size() > (roles.columns() ? 1 : 0)) return {"direct"};
     if (target.threads > 1 && plan.bytes_read >= parallel_bytes) return {"split", "direct"};
     return {"direct", "split"};
   }
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override { author_broadcast_grad(frame, strategy, target); }
-  void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const override { schedule_broadcast_grad(s, plan, target); }
+  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override {
+    strategy == "staged" ? author_broadcast_grad_staged(frame) : author_broadcast_grad(frame, strategy, target);
+  }
+  void schedule(ir::Schedule& s, const Plan& plan, const std::string& strategy, const ir::Target& target) const override {
+    strategy == "staged" ? schedule_broadcast_grad_staged(s, target) : schedule_broadcast_grad(s, plan, target);
+  }
 
   Error explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const override {
     return Error(ErrorCode::internal, "BroadcastGrad: a check failed, but its kernel has none");

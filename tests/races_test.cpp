@@ -355,5 +355,17 @@ TEST(ParallelClash, ProofsHoldOnRandomKernels) {
   EXPECT_GT(proved, 80);
 }
 
+// Fused loops, told apart again: quotients and remainders by a name as well as by a number, and under a guard on one of them.
+TEST(Parallel, QuotientsAndRemaindersTellIterationsApart) {
+  const auto clash = [](const std::string& guard, const std::string& column) {
+    const Kernel kernel = parse("kernel k(t: i64 in [0, 1], w: i64 in [1, 64]) {\n out p: f32[64, 64, 64]\n for f in 0 .. 512 {\n if " + guard +
+                                " {\n p[floor_div(floor_div(f, w), 2), floor_mod(floor_div(f, w), 2), " + column + "] = 1.0f32\n }\n }\n}");
+    return parallel_clash(*kernel.body.as<For>(), Ranges(kernel));
+  };
+  EXPECT_EQ(clash("t < 1", "floor_mod(f, w)"), "");
+  EXPECT_EQ(clash("t * 16 + floor_div(floor_div(f, w), 2) < 19", "floor_mod(f, w)"), "");
+  EXPECT_EQ(clash("t < 1", "floor_mod(f, w + 1)"), "two iterations of loop f may store to the same element of p");
+}
+
 }  // namespace
 }  // namespace gradloom::ir
