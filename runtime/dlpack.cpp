@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "ir/error.h"
-#include "runtime/tensor.h"
+#include "runtime/borrow_dlpack.h"
 
 namespace gradloom {
 namespace {
@@ -36,9 +36,7 @@ struct Exported {
 
 }  // namespace
 
-Tensor Tensor::from_dlpack(DLManagedTensor* managed) {
-  if (!managed) throw Error(ErrorCode::invalid_argument, "a null DLPack tensor was given");
-  const DLTensor& from = managed->dl_tensor;
+Tensor borrow_dlpack(const DLTensor& from) {
   if (from.device.device_type != kDLCPU && from.device.device_type != kDLCUDAHost) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("a DLPack tensor is on device type {}; supported are 1 (CPU) and 3 (pinned host memory)", static_cast<int>(from.device.device_type)));
@@ -46,12 +44,18 @@ Tensor Tensor::from_dlpack(DLManagedTensor* managed) {
   if (from.ndim < 0 || from.ndim > max_rank) {
     throw Error(ErrorCode::unsupported, fmt::format("a DLPack tensor has rank {}; supported are 0 to {}", from.ndim, max_rank));
   }
+  if (from.ndim > 0 && !from.shape) throw Error(ErrorCode::invalid_argument, fmt::format("a DLPack tensor of rank {} has no shape: it is null", from.ndim));
   const DType dtype = dtype_of(from.dtype);
   Dims dims, strides;
   dims.append({from.shape, static_cast<size_t>(from.ndim)});
   if (from.strides) strides.append({from.strides, static_cast<size_t>(from.ndim)});
   void* data = from.data ? static_cast<char*>(from.data) + from.byte_offset : nullptr;
-  Tensor t = make(data, dtype, dims, strides, true);
+  return Tensor::borrow(data, dtype, dims, strides);
+}
+
+Tensor Tensor::from_dlpack(DLManagedTensor* managed) {
+  if (!managed) throw Error(ErrorCode::invalid_argument, "a null DLPack tensor was given");
+  Tensor t = borrow_dlpack(managed->dl_tensor);
   // The tensor's memory is the caller's until nothing can throw any more.
   struct Hold {
     DLManagedTensor* managed = nullptr;

@@ -1,0 +1,374 @@
+// The C interface over the C++ one: handles unwrapped, tensors borrowed and exported, every exception turned into a status.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+
+#include "runtime/borrow_dlpack.h"
+#include "runtime/gradloom.h"
+#include "runtime/log.h"
+#include "runtime/runtime.h"
+
+struct gradloom_runtime {
+  explicit gradloom_runtime(gradloom::RuntimeOptions options) : runtime(std::move(options)) {}
+  gradloom::Runtime runtime;
+};
+struct gradloom_attributes {
+  gradloom::Attributes values;
+};
+struct gradloom_executable {
+  gradloom::Executable executable;
+};
+
+namespace gradloom {
+namespace {
+
+// Of a fixed size: nothing is allocated when memory has run out, and nothing is left to destroy when the thread ends.
+constexpr size_t message_bytes = 4096;
+thread_local char last_message[message_bytes];
+
+gradloom_status fail(gradloom_status status, const char* message) noexcept {
+  const size_t length = std::min(std::strlen(message), message_bytes - 1);
+  std::memmove(last_message, message, length);
+  last_message[length] = 0;
+  return status;
+}
+
+gradloom_status status_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::invalid_argument: return GRADLOOM_INVALID_ARGUMENT;
+    case ErrorCode::out_of_range: return GRADLOOM_OUT_OF_RANGE;
+    case ErrorCode::unsupported: return GRADLOOM_UNSUPPORTED;
+    case ErrorCode::resource_exhausted: return GRADLOOM_RESOURCE_EXHAUSTED;
+    case ErrorCode::compile_failed: return GRADLOOM_COMPILE_FAILED;
+    case ErrorCode::device_error: return GRADLOOM_DEVICE_ERROR;
+    case ErrorCode::internal: return GRADLOOM_INTERNAL;
+  }
+  return GRADLOOM_INTERNAL;
+}
+
+// Every entry's body runs here.
+template <class Body>
+gradloom_status entry(Body&& body) noexcept {
+  try {
+    body();
+    return GRADLOOM_OK;
+  } catch (const Error& error) {
+    return fail(status_of(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(GRADLOOM_RESOURCE_EXHAUSTED, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(GRADLOOM_INTERNAL, error.what());
+  } catch (...) {
+    return fail(GRADLOOM_INTERNAL, "something was thrown that is no exception of the C++ library");
+  }
+}
+
+void require(const void* pointer, const char* function, const char* argument) {
+  if (!pointer) throw Error(ErrorCode::invalid_argument, fmt::format("{}: {} is null", function, argument));
+}
+
+// A named option out of its enum.
+template <class E>
+E checked(int value, int last, const char* function, const char* argument) {
+  if (value < 0 || value > last) throw Error(ErrorCode::invalid_argument, fmt::format("{}: {} is {}, allowed are 0 to {}", function, argument, value, last));
+  return static_cast<E>(value);
+}
+
+// What the caller's struct, perhaps of an older or a newer header, says over the defaults.
+template <class Options>
+Options known_part(const Options* given, const Options& defaults, const char* function) {
+  if (!given) return defaults;
+  if (given->size < sizeof(Options)) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: options.size is {}, expected at least {}: initialise the options first", function, given->size, sizeof(Options)));
+  }
+  return *given;
+}
+
+template <class Options>
+void write_defaults(Options* options, uint64_t size, Options defaults, const char* function) {
+  require(options, function, "options");
+  if (size < sizeof(Options)) throw Error(ErrorCode::invalid_argument, fmt::format("{}: size is {}, expected at least {}", function, size, sizeof(Options)));
+  defaults.size = size;
+  std::memset(static_cast<void*>(options), 0, size);
+  std::memcpy(static_cast<void*>(options), &defaults, sizeof defaults);
+}
+
+gradloom_runtime_options default_runtime_options() {
+  const RuntimeOptions defaults;
+  gradloom_runtime_options options{};
+  options.size = sizeof options;
+  options.cache_bytes = defaults.cache_bytes;
+  options.recycle_bytes = defaults.recycle_bytes;
+  return options;
+}
+
+gradloom_run_options default_run_options() {
+  gradloom_run_options options{};
+  options.size = sizeof options;
+  options.outputs_wanted = ~uint32_t{0};
+  return options;
+}
+
+RunOptions run_options(const gradloom_run_options* given, const char* function) {
+  const gradloom_run_options options = known_part(given, default_run_options(), function);
+  return {.accumulate = options.accumulate != 0,
+          .strategy = options.strategy ? options.strategy : "",
+          .any_shape = options.any_shape != 0,
+          .determinism = checked<Determinism>(options.determinism, GRADLOOM_RELAXED, function, "options.determinism"),
+          .outputs_wanted = options.outputs_wanted};
+}
+
+const Attributes& attributes_of(const gradloom_attributes* attributes) {
+  static const Attributes none;
+  return attributes ? attributes->values : none;
+}
+
+void check_count(const void* array, int32_t count, const char* function, const char* argument) {
+  if (count < 0) throw Error(ErrorCode::invalid_argument, fmt::format("{}: the number of {} is {}, allowed is 0 or more", function, argument, count));
+  if (count > 0) require(array, function, argument);
+}
+
+template <class Pointer>
+std::vector<Tensor> borrow_all(Pointer const* tensors, int32_t count, const char* function, const char* argument) {
+  check_count(tensors, count, function, argument);
+  std::vector<Tensor> borrowed(count);
+  for (int32_t i = 0; i < count; ++i) {
+    if (!tensors[i]) continue;
+    try {
+      borrowed[i] = borrow_dlpack(*tensors[i]);
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}: {}[{}]: {}", function, argument, i, error.what()));
+    }
+  }
+  return borrowed;
+}
+
+char* c_string(const std::string& text) {
+  char* copy = static_cast<char*>(std::malloc(text.size() + 1));
+  if (!copy) throw std::bad_alloc();
+  std::memcpy(copy, text.c_str(), text.size() + 1);
+  return copy;
+}
+
+template <class T>
+void set_attribute(gradloom_attributes* attributes, const char* name, T value, const char* function) {
+  require(attributes, function, "attributes");
+  require(name, function, "name");
+  attributes->values.insert_or_assign(name, Attribute(std::move(value)));
+}
+
+template <class T, class From>
+std::vector<T> values_of(const From* values, int32_t count, const char* function) {
+  check_count(values, count, function, "values");
+  return {values, values + count};
+}
+
+std::string json_of(const Stats& s) {
+  return fmt::format(
+      R"({{"hits":{},"misses":{},"compiles":{},"launches":{},"evictions":{},"entries":{},"code_bytes":{},"compile_ms":{},)"
+      R"("stages":{{"emit_ms":{},"optimize_ms":{},"codegen_ms":{},"link_ms":{}}}}})",
+      s.hits, s.misses, s.compiles, s.launches, s.evictions, s.entries, s.code_bytes, s.compile_ms, s.stages.emit_ms, s.stages.optimize_ms, s.stages.codegen_ms,
+      s.stages.link_ms);
+}
+
+}  // namespace
+}  // namespace gradloom
+
+using namespace gradloom;
+
+const char* gradloom_version(void) { return GRADLOOM_VERSION; }
+
+const char* gradloom_status_name(gradloom_status status) {
+  switch (status) {
+    case GRADLOOM_OK: return "ok";
+    case GRADLOOM_INVALID_ARGUMENT: return "invalid_argument";
+    case GRADLOOM_OUT_OF_RANGE: return "out_of_range";
+    case GRADLOOM_UNSUPPORTED: return "unsupported";
+    case GRADLOOM_RESOURCE_EXHAUSTED: return "resource_exhausted";
+    case GRADLOOM_COMPILE_FAILED: return "compile_failed";
+    case GRADLOOM_DEVICE_ERROR: return "device_error";
+    case GRADLOOM_INTERNAL: return "internal";
+  }
+  return "unknown";
+}
+
+const char* gradloom_last_error(void) { return last_message; }
+
+gradloom_status gradloom_runtime_options_init_sized(gradloom_runtime_options* options, uint64_t size) {
+  return entry([&] { write_defaults(options, size, default_runtime_options(), __func__); });
+}
+
+gradloom_status gradloom_run_options_init_sized(gradloom_run_options* options, uint64_t size) {
+  return entry([&] { write_defaults(options, size, default_run_options(), __func__); });
+}
+
+gradloom_status gradloom_runtime_create(const gradloom_runtime_options* given, gradloom_runtime** runtime) {
+  const char* const name = __func__;
+  if (runtime) *runtime = nullptr;
+  return entry([&] {
+    require(runtime, name, "runtime");
+    const gradloom_runtime_options options = known_part(given, default_runtime_options(), name);
+    RuntimeOptions made;
+    constexpr TargetKind targets[] = {TargetKind::automatic, TargetKind::llvm, TargetKind::interpreter};
+    made.target = targets[checked<int>(options.target, GRADLOOM_TARGET_INTERPRETER, name, "options.target")];
+    made.threads = options.threads;
+    if (options.isa) made.isa = options.isa;
+    made.cache_bytes = options.cache_bytes;
+    made.recycle_bytes = options.recycle_bytes;
+    if (options.dump_folder) made.dump_folder = options.dump_folder;
+    *runtime = new gradloom_runtime(std::move(made));
+  });
+}
+
+void gradloom_runtime_destroy(gradloom_runtime* runtime) { delete runtime; }
+
+gradloom_status gradloom_attributes_create(gradloom_attributes** attributes) {
+  const char* const name = __func__;
+  return entry([&] {
+    require(attributes, name, "attributes");
+    *attributes = nullptr;
+    *attributes = new gradloom_attributes;
+  });
+}
+
+void gradloom_attributes_destroy(gradloom_attributes* attributes) { delete attributes; }
+
+gradloom_status gradloom_attributes_set_int(gradloom_attributes* attributes, const char* name, int64_t value) {
+  const char* const function = __func__;
+  return entry([&] { set_attribute(attributes, name, value, function); });
+}
+
+gradloom_status gradloom_attributes_set_float(gradloom_attributes* attributes, const char* name, double value) {
+  const char* const function = __func__;
+  return entry([&] { set_attribute(attributes, name, value, function); });
+}
+
+gradloom_status gradloom_attributes_set_string(gradloom_attributes* attributes, const char* name, const char* value) {
+  const char* const function = __func__;
+  return entry([&] {
+    require(value, function, "value");
+    set_attribute(attributes, name, std::string(value), function);
+  });
+}
+
+gradloom_status gradloom_attributes_set_ints(gradloom_attributes* attributes, const char* name, const int64_t* values, int32_t count) {
+  const char* const function = __func__;
+  return entry([&] { set_attribute(attributes, name, values_of<int64_t>(values, count, function), function); });
+}
+
+gradloom_status gradloom_attributes_set_floats(gradloom_attributes* attributes, const char* name, const double* values, int32_t count) {
+  const char* const function = __func__;
+  return entry([&] { set_attribute(attributes, name, values_of<double>(values, count, function), function); });
+}
+
+gradloom_status gradloom_attributes_set_strings(gradloom_attributes* attributes, const char* name, const char* const* values, int32_t count) {
+  const char* const function = __func__;
+  return entry([&] {
+    check_count(values, count, function, "values");
+    for (int32_t i = 0; i < count; ++i) require(values[i], function, fmt::format("values[{}]", i).c_str());
+    set_attribute(attributes, name, values_of<std::string>(values, count, function), function);
+  });
+}
+
+gradloom_status gradloom_run(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count, const gradloom_attributes* attributes,
+                             const gradloom_run_options* options, DLManagedTensor** outputs, int32_t output_count) {
+  const char* const name = __func__;
+  if (outputs) std::fill_n(outputs, std::max(output_count, 0), nullptr);
+  const gradloom_status status = entry([&] {
+    require(runtime, name, "runtime");
+    require(op, name, "op");
+    check_count(outputs, output_count, name, "outputs");
+    const std::vector<Tensor> tensors = borrow_all(inputs, input_count, name, "inputs");
+    const std::vector<Tensor> results = runtime->runtime.run(op, tensors, attributes_of(attributes), run_options(options, name)).value();
+    for (int32_t o = 0; o < output_count && o < static_cast<int32_t>(results.size()); ++o) {
+      if (results[o].present()) outputs[o] = results[o].to_dlpack();
+    }
+  });
+  if (status != GRADLOOM_OK && outputs) {
+    for (int32_t o = 0; o < output_count; ++o) {
+      if (outputs[o]) outputs[o]->deleter(outputs[o]);
+      outputs[o] = nullptr;
+    }
+  }
+  return status;
+}
+
+gradloom_status gradloom_run_into(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count,
+                                  const gradloom_attributes* attributes, const gradloom_run_options* options, DLTensor* const* outputs, int32_t output_count) {
+  const char* const name = __func__;
+  return entry([&] {
+    require(runtime, name, "runtime");
+    require(op, name, "op");
+    const std::vector<Tensor> tensors = borrow_all(inputs, input_count, name, "inputs");
+    std::vector<Tensor> results = borrow_all(outputs, output_count, name, "outputs");
+    runtime->runtime.run_into(op, tensors, results, attributes_of(attributes), run_options(options, name)).value();
+    for (int32_t o = 0; o < output_count; ++o) {
+      if (results[o].present()) std::copy(results[o].dims().begin(), results[o].dims().end(), outputs[o]->shape);
+    }
+  });
+}
+
+gradloom_status gradloom_compile(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count,
+                                 const gradloom_attributes* attributes, const gradloom_run_options* options, gradloom_executable** executable) {
+  const char* const name = __func__;
+  if (executable) *executable = nullptr;
+  return entry([&] {
+    require(runtime, name, "runtime");
+    require(op, name, "op");
+    require(executable, name, "executable");
+    const std::vector<Tensor> tensors = borrow_all(inputs, input_count, name, "inputs");
+    *executable = new gradloom_executable{runtime->runtime.compile(op, tensors, attributes_of(attributes), run_options(options, name)).value()};
+  });
+}
+
+void gradloom_executable_destroy(gradloom_executable* executable) { delete executable; }
+
+gradloom_status gradloom_call(const gradloom_executable* executable, const DLTensor* const* inputs, int32_t input_count, DLTensor* const* outputs,
+                              int32_t output_count) {
+  const char* const name = __func__;
+  return entry([&] {
+    require(executable, name, "executable");
+    const std::vector<Tensor> tensors = borrow_all(inputs, input_count, name, "inputs");
+    const std::vector<Tensor> results = borrow_all(outputs, output_count, name, "outputs");
+    executable->executable(tensors, results).value();
+  });
+}
+
+gradloom_status gradloom_stats_json(const gradloom_runtime* runtime, char** json) {
+  const char* const name = __func__;
+  if (json) *json = nullptr;
+  return entry([&] {
+    require(runtime, name, "runtime");
+    require(json, name, "json");
+    *json = c_string(json_of(runtime->runtime.stats()));
+  });
+}
+
+gradloom_status gradloom_target_name(const gradloom_runtime* runtime, char** target) {
+  const char* const name = __func__;
+  if (target) *target = nullptr;
+  return entry([&] {
+    require(runtime, name, "runtime");
+    require(target, name, "name");
+    *target = c_string(runtime->runtime.target_name());
+  });
+}
+
+void gradloom_string_free(char* string) { std::free(string); }
+
+gradloom_status gradloom_set_log_level(gradloom_log_level level) {
+  const char* const name = __func__;
+  return entry([&] { set_log_level(checked<LogLevel>(level, GRADLOOM_LOG_DEBUG, name, "level")); });
+}
+
+gradloom_status gradloom_set_log_sink(gradloom_log_sink sink, void* context) {
+  return entry([&] {
+    if (!sink) return set_log_sink({});
+    set_log_sink([sink, context](LogLevel level, std::string_view message) {
+      sink(context, static_cast<gradloom_log_level>(level), std::string(message).c_str());
+    });
+  });
+}

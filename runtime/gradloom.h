@@ -1,0 +1,140 @@
+#ifndef GRADLOOM_H
+#define GRADLOOM_H
+/* gradloom's C interface, plain C99: run a gradient op by name on DLPack tensors, or compile it once and call the handle.
+ *
+ * Every function may be called from any thread, objects included; only destroying an object must be the last use of it. No exception and no abort crosses
+ * this interface: a function that can fail returns a status, and gradloom_last_error() then says in one line what was got and what was allowed. A null pointer
+ * where none is allowed is GRADLOOM_INVALID_ARGUMENT; a destroy function takes null and does nothing. After an error, pointers to results are set to null.
+ *
+ * Tensors are dense or strided, in host memory (device types 1 and 3), of rank 0 to 16. Inputs are borrowed for the call. A null entry of an array of
+ * tensors is an optional input that is not given, or an output that is not asked for.
+ */
+#include <stdint.h>
+
+/* DLTensor and DLManagedTensor. To use the official header of DLPack, include it first. */
+#ifndef DLPACK_DLPACK_H_
+#include "dlpack.h"
+#endif
+
+#ifndef GRADLOOM_API
+#if defined(__GNUC__) || defined(__clang__)
+#define GRADLOOM_API __attribute__((visibility("default")))
+#else
+#define GRADLOOM_API
+#endif
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum gradloom_status {
+  GRADLOOM_OK = 0,
+  GRADLOOM_INVALID_ARGUMENT = 1,   /* a bad argument: null, rank, dims, dtype, attribute, overlap */
+  GRADLOOM_OUT_OF_RANGE = 2,       /* a bad index value inside an index tensor */
+  GRADLOOM_UNSUPPORTED = 3,        /* a valid request that this build or machine cannot do; an op that does not exist */
+  GRADLOOM_RESOURCE_EXHAUSTED = 4, /* out of memory or over a stated limit */
+  GRADLOOM_COMPILE_FAILED = 5,     /* the compiler refused; the message holds its log */
+  GRADLOOM_DEVICE_ERROR = 6,       /* a driver or device is missing or failed */
+  GRADLOOM_INTERNAL = 7            /* a fault of gradloom itself */
+} gradloom_status;
+
+typedef enum gradloom_target { GRADLOOM_TARGET_AUTOMATIC = 0, GRADLOOM_TARGET_LLVM = 1, GRADLOOM_TARGET_INTERPRETER = 2 } gradloom_target;
+
+/* How far the order of summation may differ from the authored one. */
+typedef enum gradloom_determinism { GRADLOOM_SEQUENTIAL = 0, GRADLOOM_RUN_TO_RUN = 1, GRADLOOM_RELAXED = 2 } gradloom_determinism;
+
+typedef struct gradloom_runtime gradloom_runtime;       /* threads, memory and compiled kernels */
+typedef struct gradloom_attributes gradloom_attributes; /* an op's attributes, by name */
+typedef struct gradloom_executable gradloom_executable; /* an op compiled for one set of dtypes and shapes */
+
+/* "0.1.0": of the library that is loaded. */
+GRADLOOM_API const char* gradloom_version(void);
+GRADLOOM_API const char* gradloom_status_name(gradloom_status status); /* "invalid_argument"; "unknown" for a number that is no status */
+
+/* The message of this thread's last call that failed, "" when none did. Valid until this thread's next call that fails, or its end; a call that succeeds leaves
+ * it. At most 4095 bytes: longer ones are cut. */
+GRADLOOM_API const char* gradloom_last_error(void);
+
+/* Options start at their defaults: gradloom_runtime_options_init(&options), then set what differs. The size lets a later library take an older program's. */
+typedef struct gradloom_runtime_options {
+  uint64_t size; /* sizeof this struct, as the caller was compiled; set by gradloom_runtime_options_init */
+  gradloom_target target;
+  int32_t threads;         /* 0: as many as this process may use */
+  const char* isa;         /* null: this machine's; or a level such as "x86-64-v3" */
+  int64_t cache_bytes;     /* compiled code kept in memory */
+  int64_t recycle_bytes;   /* output and scratch memory kept for reuse */
+  const char* dump_folder; /* null: GRADLOOM_DUMP's, if that is set */
+} gradloom_runtime_options;
+#define gradloom_runtime_options_init(options) gradloom_runtime_options_init_sized((options), sizeof(gradloom_runtime_options))
+GRADLOOM_API gradloom_status gradloom_runtime_options_init_sized(gradloom_runtime_options* options, uint64_t size);
+
+typedef struct gradloom_run_options {
+  uint64_t size;
+  gradloom_determinism determinism;
+  int32_t accumulate;      /* nonzero: add into the outputs given (run_into, compile) */
+  int32_t any_shape;       /* nonzero: the kernel that serves every shape of this rank */
+  const char* strategy;    /* null: chosen by shape */
+  uint32_t outputs_wanted; /* run, compile: bit o asks for output o */
+} gradloom_run_options;
+#define gradloom_run_options_init(options) gradloom_run_options_init_sized((options), sizeof(gradloom_run_options))
+GRADLOOM_API gradloom_status gradloom_run_options_init_sized(gradloom_run_options* options, uint64_t size);
+
+/* options may be null: the defaults. */
+GRADLOOM_API gradloom_status gradloom_runtime_create(const gradloom_runtime_options* options, gradloom_runtime** runtime);
+GRADLOOM_API void gradloom_runtime_destroy(gradloom_runtime* runtime); /* executables made from it, and outputs, stay valid */
+
+GRADLOOM_API gradloom_status gradloom_attributes_create(gradloom_attributes** attributes);
+GRADLOOM_API void gradloom_attributes_destroy(gradloom_attributes* attributes);
+/* Each copies name and value; a name that is set already gets the new value. Not to be called on one object from two threads at a time. */
+GRADLOOM_API gradloom_status gradloom_attributes_set_int(gradloom_attributes* attributes, const char* name, int64_t value);
+GRADLOOM_API gradloom_status gradloom_attributes_set_float(gradloom_attributes* attributes, const char* name, double value);
+GRADLOOM_API gradloom_status gradloom_attributes_set_string(gradloom_attributes* attributes, const char* name, const char* value);
+GRADLOOM_API gradloom_status gradloom_attributes_set_ints(gradloom_attributes* attributes, const char* name, const int64_t* values, int32_t count);
+GRADLOOM_API gradloom_status gradloom_attributes_set_floats(gradloom_attributes* attributes, const char* name, const double* values, int32_t count);
+GRADLOOM_API gradloom_status gradloom_attributes_set_strings(gradloom_attributes* attributes, const char* name, const char* const* values, int32_t count);
+
+/* Tensors come as arrays of pointers; an array of no entries may be null. attributes and options may be null. */
+
+/* Runs an op. Each output that is asked for is a fresh tensor of the caller's: call its deleter when done with it, on any thread, before or after the runtime is
+ * destroyed. `outputs` gets output_count entries, null for those that the op does not have or that are not asked for; an output that the op gives and that has
+ * no place in `outputs` is dropped. */
+GRADLOOM_API gradloom_status gradloom_run(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count,
+                                          const gradloom_attributes* attributes, const gradloom_run_options* options, DLManagedTensor** outputs,
+                                          int32_t output_count);
+
+/* Runs into the caller's dense tensors. An output whose size the kernel finds (BroadcastGradientArgs) gets fewer elements: its dims are written to the tensor's
+ * own shape array. */
+GRADLOOM_API gradloom_status gradloom_run_into(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count,
+                                               const gradloom_attributes* attributes, const gradloom_run_options* options, DLTensor* const* outputs,
+                                               int32_t output_count);
+
+/* A handle for hot loops. Of the inputs' data only shape-like ones are read. */
+GRADLOOM_API gradloom_status gradloom_compile(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count,
+                                              const gradloom_attributes* attributes, const gradloom_run_options* options, gradloom_executable** executable);
+GRADLOOM_API void gradloom_executable_destroy(gradloom_executable* executable);
+GRADLOOM_API gradloom_status gradloom_call(const gradloom_executable* executable, const DLTensor* const* inputs, int32_t input_count, DLTensor* const* outputs,
+                                           int32_t output_count);
+
+/* Counters as a JSON object: hits, misses, compiles, launches, evictions, entries, code_bytes, compile_ms and its parts. Free with gradloom_string_free. */
+GRADLOOM_API gradloom_status gradloom_stats_json(const gradloom_runtime* runtime, char** json);
+GRADLOOM_API gradloom_status gradloom_target_name(const gradloom_runtime* runtime, char** name); /* "llvm x86-64-v3", "interpreter" */
+GRADLOOM_API void gradloom_string_free(char* string);
+
+/* The log: what goes wrong without failing a call, one printable line a message; to stderr unless a sink is set. The level is GRADLOOM_LOG's until it is set.
+ * Calls of the sink do not overlap; once set_log_sink returns, none of the old sink goes on. A null sink: stderr again. */
+typedef enum gradloom_log_level {
+  GRADLOOM_LOG_OFF = 0,
+  GRADLOOM_LOG_ERROR = 1,
+  GRADLOOM_LOG_WARN = 2,
+  GRADLOOM_LOG_INFO = 3,
+  GRADLOOM_LOG_DEBUG = 4
+} gradloom_log_level;
+typedef void (*gradloom_log_sink)(void* context, gradloom_log_level level, const char* message);
+GRADLOOM_API gradloom_status gradloom_set_log_level(gradloom_log_level level);
+GRADLOOM_API gradloom_status gradloom_set_log_sink(gradloom_log_sink sink, void* context);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

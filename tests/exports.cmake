@@ -1,0 +1,20 @@
+# cmake -P script: LIBRARY and NM are given by the test. The shared library exports the C interface and names of gradloom's own, and defines none of LLVM's.
+execute_process(COMMAND ${NM} -DC --defined-only ${LIBRARY} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX REPLACE "[][;]" "," symbols "${symbols}")  # what CMake's lists cannot hold
+string(REGEX REPLACE "\n" ";" symbols "${symbols}")
+set(c_functions 0)
+foreach(line ${symbols})
+  string(REGEX REPLACE "^[0-9a-f]+ [A-Za-z] " "" name "${line}")
+  if(name MATCHES "^gradloom_[a-z_]+$")
+    math(EXPR c_functions "${c_functions} + 1")
+  elseif(name MATCHES "^gradloom::(codegen|Core|KernelCache|Recycler|Threads)" OR NOT name MATCHES "^(gradloom::|typeinfo for gradloom::|typeinfo name for gradloom::|vtable for gradloom::)")
+    message(SEND_ERROR "exported: ${name}")
+  endif()
+endforeach()
+# Every function of the header is there.
+file(READ ${HEADER} header)
+string(REGEX MATCHALL "GRADLOOM_API [^(]*[ *]gradloom_[a-z_]+\\(" declared "${header}")
+list(LENGTH declared declarations)
+if(NOT declarations EQUAL c_functions OR c_functions LESS 20)
+  message(SEND_ERROR "${c_functions} C functions are exported, ${HEADER} declares ${declarations}")
+endif()
