@@ -8,6 +8,7 @@
 #include "ir/schedule_gpu.h"
 #include "ops/gather_block.h"
 #include "ops/gather_common.h"
+#include "ops/gather_sorted.h"
 #include "ops/schedule_common.h"
 
 namespace gradloom {
@@ -163,6 +164,7 @@ std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& t
 
 void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
   if (target.gpu && (strategy == "row" || strategy == "strip")) return author_gather_block(frame, target);
+  if (target.gpu && strategy == "grouped" && !frame.any_shape()) return author_gather_sorted(frame);
   if (strategy == "grouped") return author_gather_grouped(frame);
   if (strategy == "partition") return author_gather_partition(frame, target);
   author_gather_direct(frame);
@@ -171,6 +173,7 @@ void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Ta
 void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target) {
   if (target.gpu) {
     if (strategy == "row" || strategy == "strip") return schedule_gather_block(schedule, target);
+    if (strategy == "grouped" && schedule_gather_sorted(schedule, plan, target)) return;
     return ir::schedule_gpu(schedule, target);
   }
   const Sizes s(plan);
