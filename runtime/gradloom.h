@@ -80,7 +80,9 @@ typedef struct gradloom_run_options {
 #define gradloom_run_options_init(options) gradloom_run_options_init_sized((options), sizeof(gradloom_run_options))
 GRADLOOM_API gradloom_status gradloom_run_options_init_sized(gradloom_run_options* options, uint64_t size);
 
-/* options may be null: the defaults. */
+/* options may be null: the defaults.
+ * In a child of fork, runtimes and executables of the parent keep working and new ones can be made; parallel loops run there on the calling thread, since the
+ * parent's threads are gone. Fork while no other thread is inside a call, or exec. */
 GRADLOOM_API gradloom_status gradloom_runtime_create(const gradloom_runtime_options* options, gradloom_runtime** runtime);
 GRADLOOM_API void gradloom_runtime_destroy(gradloom_runtime* runtime); /* executables made from it, and outputs, stay valid */
 

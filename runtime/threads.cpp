@@ -1,5 +1,6 @@
 #include "runtime/threads.h"
 
+#include <pthread.h>
 #include <tbb/blocked_range.h>
 #include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
@@ -7,11 +8,24 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 
 #include "runtime/float_mode.h"
 #include "runtime/usable_threads.h"
 
 namespace gradloom {
+namespace {
+
+// In a child of fork oneTBB counts on workers that are not there, and may hold locks of theirs: parallel loops then run on the calling thread, without it.
+std::atomic<bool> workers_gone{false};
+
+void watch_forks() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { workers_gone.store(true, std::memory_order_relaxed); }); });
+}
+
+}  // namespace
 
 struct Threads::Arena {
   // No larger than what oneTBB allows: asking for more makes it print a warning.
@@ -22,7 +36,10 @@ struct Threads::Arena {
 
 Threads::Threads(int threads, ParallelFor pool)
     : count_(threads > 0 ? threads : usable_threads()), pool_(std::move(pool)) {
-  if (!pool_ && count_ > 1) arena_ = std::make_unique<Arena>(count_);
+  if (!pool_ && count_ > 1) {
+    watch_forks();
+    arena_ = std::make_unique<Arena>(count_);
+  }
 }
 
 Threads::~Threads() = default;
@@ -41,6 +58,7 @@ void Threads::parallel_for(int64_t n, Body body, void* env) const {
     });
     return;
   }
+  if (workers_gone.load(std::memory_order_relaxed)) return body(env, 0, n);
   // A few chunks a thread even out a core that is busy elsewhere.
   const int64_t grain = std::max<int64_t>(1, n / (int64_t{8} * count_));
   arena_->arena.execute([&] {
