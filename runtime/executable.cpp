@@ -23,6 +23,8 @@ std::string describe(bool present, DType dtype, const Dims& dims, const Dims& st
   return fmt::format("{}{}{}", onnx_name(dtype), to_string(dims), is_dense(dims, strides) ? "" : " with strides " + to_string(strides));
 }
 
+[[noreturn]] void throw_empty() { throw Error(ErrorCode::invalid_argument, "an empty Executable was called: it comes from Runtime::compile"); }
+
 }  // namespace
 
 bool Executable::State::Checked::same(const OpSchema& schema, std::span<const Tensor> tensors) const {
@@ -105,7 +107,7 @@ const KernelEntry& Executable::State::unaligned(const Plan& plan) {
   return *unaligned_kernel;
 }
 
-void Executable::State::call(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+void Executable::State::call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed) {
   FloatMode mode;
   const OpSchema& schema = op.schema();
   std::shared_ptr<const Checked> again;  // keeps it while it is used
@@ -131,12 +133,23 @@ void Executable::State::call(std::span<const Tensor> inputs, std::span<const Ten
     const Operands operands(schema, inputs);
     throw explain(op, operands.request(attributes, outputs_wanted, options.accumulate), plan, bad_position, inputs);
   }
+  if (trimmed.empty()) return;
+  Plan found = plan;
+  trim_outputs(op, found, buffers.outputs, trimmed);
 }
 
 Result<std::monostate> Executable::operator()(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
   return capture([&]() -> std::monostate {
-    if (!state_) throw Error(ErrorCode::invalid_argument, "an empty Executable was called: it comes from Runtime::compile");
-    state_->call(inputs, outputs);
+    if (!state_) throw_empty();
+    state_->call(inputs, outputs, {});
+    return {};
+  });
+}
+
+Result<std::monostate> Executable::run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs) const {
+  return capture([&]() -> std::monostate {
+    if (!state_) throw_empty();
+    state_->call(inputs, outputs, outputs);
     return {};
   });
 }

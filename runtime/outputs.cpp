@@ -52,6 +52,12 @@ void check_outputs(const OpSchema& schema, const Plan& plan, std::span<const Ten
   }
 }
 
+void trim_outputs(const Op& op, Plan& plan, std::span<void* const> memory, std::span<Tensor> outputs) {
+  op.trim(plan, memory);
+  for (size_t o = 0; o < outputs.size() && static_cast<int>(o) < plan.outputs.size(); ++o)
+    if (outputs[o].present() && !(outputs[o].dims() == plan.outputs[o].dims)) outputs[o] = outputs[o].trimmed(plan.outputs[o].dims);
+}
+
 CallBuffers::CallBuffers(const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> given, const std::shared_ptr<Recycler>& recycler)
     : alignment(aligned_outputs) {
   for (int v = 0; v < plan.views.size(); ++v) {

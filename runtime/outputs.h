@@ -17,6 +17,9 @@ uint32_t present_outputs(const OpSchema& schema, std::span<const Tensor> outputs
 // Error(invalid_argument) naming both.
 void check_outputs(const OpSchema& schema, const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> outputs);
 
+// After a launch: outputs whose size the kernel found become views of that size. `memory`: the data of all of the plan's outputs.
+void trim_outputs(const Op& op, Plan& plan, std::span<void* const> memory, std::span<Tensor> outputs);
+
 bool overlap(const Tensor& a, const Tensor& b);
 bool aligned(const Tensor& tensor, int64_t bytes);  // an empty one is
 

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "runtime/allocate.h"
 #include "runtime/call.h"
 #include "runtime/executable.h"
@@ -26,11 +24,7 @@ void run_checked(Core& core, const Op& op, const Request& request, Plan& plan, s
   const KernelHandle entry = core.kernel_for(op, plan, strategy, options, request.outputs_wanted, buffers.alignment);
   const int64_t bad_position = launch_plan(core, *entry, plan, buffers.views);
   if (bad_position != no_bad_position) throw explain(op, request, plan, bad_position, inputs);
-
-  op.trim(plan, buffers.outputs);
-  for (size_t o = 0; o < outputs.size(); ++o) {
-    if (outputs[o].present() && !(outputs[o].dims() == plan.outputs[o].dims)) outputs[o] = outputs[o].trimmed(plan.outputs[o].dims);
-  }
+  trim_outputs(op, plan, buffers.outputs, outputs);
 }
 
 // The bits of outputs that the schema has.
@@ -60,7 +54,6 @@ std::monostate run_given(Core& core, const Op& op, std::span<const Tensor> input
   const Request request = operands.request(attributes, present_outputs(op.schema(), outputs), options.accumulate);
   Plan plan = op.check(request);
   check_outputs(op.schema(), plan, inputs, outputs);
-  outputs = outputs.first(std::min<size_t>(outputs.size(), plan.outputs.size()));  // absent ones may follow
   run_checked(core, op, request, plan, inputs, outputs, options);
   return {};
 }

@@ -78,8 +78,11 @@ class Executable {
  public:
   Executable() = default;
   // Checks the arguments (dtypes, dims, strides, overlap, shape-like values) and launches. Outputs that are absent tensors are not asked for,
-  // exactly as when compiled.
+  // exactly as when compiled. Outputs of data-dependent size (BroadcastGradientArgs) keep the dims given, the largest possible; what lies beyond the
+  // size found is unspecified. run_into tells the size.
   Result<std::monostate> operator()(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  // The same, giving outputs of data-dependent size trimmed in place, as Runtime::run_into does. The next call takes the untrimmed ones again.
+  Result<std::monostate> run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs) const;
   const KernelReport& report() const;
 
  private:

@@ -300,6 +300,27 @@ TEST(Executable, UnalignedOutputsAndAnyShape) {
                  {"float32[1,2]"});
 }
 
+TEST(Executable, TellsTheSizesThatTheKernelFound) {
+  const auto ints = [](const std::vector<int64_t>& values) { return Tensor::of(DType::i64, {static_cast<int64_t>(values.size())}, values); };
+  Runtime runtime(interpreted());
+  const std::vector<Tensor> inputs{ints({2, 3, 4}), ints({3, 1})};
+  const Executable handle = runtime.compile("BroadcastGradientArgs", inputs, {}, {.outputs_wanted = 2}).value();
+  const std::vector<Tensor> full{Tensor(), Tensor::empty(DType::i64, {3})};
+  for (int call = 0; call < 2; ++call) {
+    std::vector<Tensor> outputs = full;
+    const auto done = handle.run_into(inputs, outputs);
+    ASSERT_TRUE(done.ok()) << done.error().what();
+    EXPECT_FALSE(outputs[0].present());
+    ASSERT_EQ(to_string(outputs[1].dims()), "[2]");
+    EXPECT_EQ(static_cast<const int64_t*>(outputs[1].data())[0], 2);
+    EXPECT_EQ(static_cast<const int64_t*>(outputs[1].data())[1], 0);
+    EXPECT_EQ(outputs[1].data(), full[1].data());
+    expect_refused(handle.run_into(inputs, outputs), ErrorCode::invalid_argument, {"[2]", "[3]"});
+  }
+  std::vector<Tensor> none;
+  expect_refused(Executable().run_into({}, none), ErrorCode::invalid_argument, {"empty"});
+}
+
 TEST(Executable, ManyThreadsCallOneHandle) {
   ScaleOp op;
   Runtime runtime(interpreted());
