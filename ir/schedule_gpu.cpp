@@ -41,7 +41,14 @@ class General {
 
   // True when the loop, or some below it, was bound.
   bool host(Loop loop, bool repeated) {
+    const For& now = s_.get(loop);
+    if (now.kind != ForKind::serial) return on_gpu(now.kind);
     if (!host_bounds(loop)) return false;
+    const std::vector<const For*> below = loops_below(now.body);
+    if (std::any_of(below.begin(), below.end(), [](const For* f) { return on_gpu(f->kind); })) {  // bound by the op
+      for (const Loop inner : outermost(now.body)) host(inner, true);
+      return true;
+    }
     if (repeated && extent_of(nest(loop)).value_or(short_nest) < short_nest) return false;
     loop = outward(loop);
     if (std::vector<Loop> loops = parallel_nest(loop); !loops.empty()) {

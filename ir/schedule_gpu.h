@@ -5,7 +5,7 @@
 
 namespace gradloom::ir {
 
-// For each outermost loop of the kernel:
+// For each outermost loop of the kernel (what is bound already stays as it is):
 //   - perfectly nested loops that are proved parallel become one, cut into blocks of threads; the one that walks neighbouring elements goes to neighbouring
 //     threads, and where its length allows each thread has 16 bytes of them
 //   - a short outer loop around parallel ones gives its iterations to blocks, theirs to threads

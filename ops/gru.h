@@ -9,7 +9,7 @@
 // and stores HAll[p] = h, ZRH[p] = z | r | c. p is the step, or counted back from the sequence's end in the reverse direction.
 #include "ir/index_math.h"
 #include "ops/activations.h"
-#include "ops/matmul.h"
+#include "ops/matmul_blocks.h"
 #include "ops/op.h"
 
 namespace gradloom {
@@ -57,6 +57,11 @@ void add_gru_views(const Request& request, int inputs, GruOptions& options, Plan
 void split_gates(View& view, int64_t gates);
 void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dtype, const Dims& dims);
 
+// What the nest of a strategy is written for: "direct" is the same for every machine of so many threads.
+inline ir::Target gru_target(const std::string& strategy, ir::Target target) {
+  target.gpu = strategy == "blocks";
+  return target;
+}
 void author_gru_training(KernelFrame& frame, const ir::Target& target);
 void author_gru_grad(KernelFrame& frame, const ir::Target& target);
 void schedule_gru(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
@@ -64,7 +69,9 @@ void schedule_gru(ir::Schedule& schedule, const Plan& plan, const ir::Target& ta
 // What both ops have in common; each adds its schema, its check and its nest.
 class GruOp : public Op {
  public:
-  std::vector<std::string> strategies(const Plan&, const ir::Target&) const final { return {"direct"}; }
+  std::vector<std::string> strategies(const Plan&, const ir::Target& target) const final {
+    return target.gpu ? std::vector<std::string>{"blocks", "direct"} : std::vector<std::string>{"direct"};
+  }
   void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const final { schedule_gru(s, plan, target); }
   Error explain(const Request& request, const Plan& plan, int64_t position, const std::function<int64_t(int, int64_t)>& values) const final;
 };
@@ -80,6 +87,9 @@ class GruNest {
 
   // After all views are taken: extents, checked lengths.
   void start(const Buffer& all_states);
+
+  // On a GPU in blocks, by strategy "blocks".
+  void multiply(const Matmul& product) { target_.gpu ? author_matmul_blocks(b, product, target_) : author_matmul(b, product); }
 
   Buffer scratch(const char* name, std::vector<Expr> dims) { return b.alloc(name, sum, std::move(dims)); }
   Expr value(const Buffer& buffer, Index index) const { return ir::cast(sum, ir::load(buffer, std::move(index))); }
@@ -125,6 +135,7 @@ class GruNest {
   ir::KernelBuilder& b;
   const GruOptions options;
   const int64_t threads;
+  const ir::Target target_;
   std::vector<Buffer> in;  // by input; absent: not given
   DType dtype, sum;        // of the operands, of arithmetic
   Expr steps, batch, inputs, hidden, rows;

@@ -89,7 +89,7 @@ class GradNest : GruNest {
         p.a = [&](Expr m, Expr k) { return ir::load(before_, {source, d, m, k}); };
         p.b = [&](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(first_gate, n), k}); };
         p.store = [&](Expr m, Expr n, Expr total) { b.store(state_products_, {d, m, recompute_ ? column(first_gate, n) : n}, total); };
-        author_matmul(b, p);
+        multiply(p);
       });
     };
     if (!recompute_) return product("hr", 0, 2, 1);
@@ -152,7 +152,7 @@ class GradNest : GruNest {
     p.b = [&](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(gate, k), n}); };
     if (first) p.first = [&](Expr m, Expr n) { return ir::load(first, {m, n}); };
     p.store = [&](Expr m, Expr n, Expr total) { b.store(to, {m, n}, total); };
-    author_matmul(b, p);
+    multiply(p);
   }
 
   void add_product(const std::string& prefix, int d, const Chunk& chunk, const Expr& step, int gate, int count) {
@@ -247,7 +247,7 @@ class GradNest : GruNest {
         if (!last) return b.store(partial, {m, n}, total);
         add_to(out_dx, {m, n}, live_ ? ir::select(ir::load(live_, {m}), total, number(0)) : total);
       };
-      author_matmul(b, p);
+      multiply(p);
     }
   }
 
@@ -257,7 +257,7 @@ class GradNest : GruNest {
       p.a = [&](Expr m, Expr k) { return ir::load(changes_, {d, k, m}); };
       p.b = [&](Expr k, Expr n) { return ir::load(x_, {k, n}); };
       p.store = [&](Expr m, Expr n, Expr total) { add_to(out_dw, {d, m, n}, total); };
-      author_matmul(b, p);
+      multiply(p);
     });
   }
 
@@ -270,13 +270,14 @@ class GradNest : GruNest {
         p.a = [&](Expr m, Expr k) { return ir::load(changes_, {d, k, column(slot, m)}); };
         p.b = [&](Expr k, Expr n) { return ir::load(before_, {source, d, k, n}); };
         p.store = [&](Expr m, Expr n, Expr total) { add_to(out_dr, {d, column(g, m), n}, total); };
-        author_matmul(b, p);
+        multiply(p);
       });
     });
   }
 
   // Rows in order, a stretch of columns at a time.
   void biases_gradient() {
+    if (target_.gpu) return biases_by_column();
     constexpr int64_t stretch = 512;
     const auto known = ir::as_int(hidden);
     for (int d = 0; d < options.directions; ++d)
@@ -289,6 +290,32 @@ class GradNest : GruNest {
             add_rows(d, slot, first, ir::index_min(stretch, ir::index_sub(hidden, first)), stretch);
           });
       }
+  }
+
+  // The same sums, a column at a time, with many rows on their way.
+  void biases_by_column() {
+    constexpr int64_t in_flight = 32;
+    const Buffer totals = scratch("totals", {options.directions, slots_, hidden});
+    b.loop("d", 0, options.directions, [&](Expr d) {
+      b.loop("slot", 0, slots_, [&](Expr slot) {
+        each_column([&](Expr j) {
+          const Buffer total = b.alloc("total", sum, {1}, {}, ir::Space::registers);
+          const auto change = [&](const Expr& row) { return b.let("change", ir::load(changes_, {d, row, column(slot, j)})); };
+          b.store(total, {0}, number(0));
+          const Expr whole = ir::index_div(rows, in_flight);
+          b.loop("row", 0, whole, [&](Expr g) {
+            std::vector<Expr> values;
+            for (int64_t k = 0; k < in_flight; ++k) values.push_back(change(g * in_flight + k));
+            for (const Expr& v : values) b.accumulate(total, {0}, v);
+          });
+          b.loop("row", ir::index_mul(whole, in_flight), ir::index_mod(rows, in_flight), [&](Expr row) { b.accumulate(total, {0}, change(row)); });
+          b.store(totals, {d, slot, j}, ir::load(total, {0}));
+        });
+      });
+    });
+    for (int d = 0; d < options.directions; ++d)
+      for (int slot = 0; slot < slots_; ++slot)
+        for (const int part : parts_of(slot)) each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {d, slot, j})); });
   }
 
   void add_rows(int d, int slot, const Expr& first, const Expr& width, const Expr& capacity) {

@@ -15,7 +15,7 @@ int64_t useful_threads(const KernelFrame& frame, const ir::Target& target) {
 }  // namespace
 
 GruNest::GruNest(KernelFrame& frame, const ir::Target& target, const std::vector<ArgumentSchema>& arguments)
-    : frame_(frame), b(frame.builder), options(GruOptions::read(frame.plan())), threads(useful_threads(frame, target)), in(arguments.size()) {
+    : frame_(frame), b(frame.builder), options(GruOptions::read(frame.plan())), threads(useful_threads(frame, target)), target_(target), in(arguments.size()) {
   int v = 0;
   for (size_t i = 0; i < arguments.size(); ++i)
     if (options.has(static_cast<int>(i))) in[i] = frame.view(v++, arguments[i].name);
@@ -81,7 +81,7 @@ ir::Buffer GruNest::input_products(const Buffer& x) {
     product.a = [&](Expr m, Expr k) { return ir::load(x, {m, k}); };
     product.b = [&](Expr k, Expr n) { return ir::load(w, {d, n, k}); };
     product.store = [&](Expr m, Expr n, Expr total) { b.store(products, {d, m, n}, total); };
-    author_matmul(b, product);
+    multiply(product);
   });
   return products;
 }

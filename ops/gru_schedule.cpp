@@ -9,6 +9,9 @@ namespace {
 
 using Loop = ir::Schedule::Loop;
 
+constexpr const char* recurrent[] = {"step0", "step1", "candidate0", "candidate1"};
+constexpr const char* whole[] = {"xw", "hr", "rhr", "dx0", "dx1", "dw", "dr"};  // over all steps
+
 // Whether `outer` holds `inner`.
 bool holds(const ir::Schedule& s, Loop outer, Loop inner) {
   bool found = false;
@@ -32,7 +35,11 @@ void schedule_recurrent(ir::Schedule& s, const std::string& prefix, const ir::Ta
 }  // namespace
 
 void schedule_gru(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
-  if (target.gpu) return ir::schedule_gpu(s, target);
+  if (target.gpu) {
+    for (const char* prefix : recurrent) schedule_matmul_blocks(s, prefix);
+    for (const char* prefix : whole) schedule_matmul_blocks(s, prefix);
+    return ir::schedule_gpu(s, target);
+  }
   const int bytes = size_of(accumulator_of(plan.views[0].dtype));
   for (const char* name : {"j", "i"})
     for (const Loop loop : s.loops(name)) {
@@ -40,8 +47,8 @@ void schedule_gru(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
       if (std::find(innermost.begin(), innermost.end(), loop) != innermost.end()) vectorize_elements(s, loop, bytes, 1, target);
     }
   for (const Loop chunk : s.loops("chunk")) s.parallel(chunk);
-  for (const char* prefix : {"step0", "step1", "candidate0", "candidate1"}) schedule_recurrent(s, prefix, target);
-  for (const char* prefix : {"xw", "hr", "rhr", "dx0", "dx1", "dw", "dr"})
+  for (const char* prefix : recurrent) schedule_recurrent(s, prefix, target);
+  for (const char* prefix : whole)
     if (!s.loops(std::string(prefix) + "_m").empty()) schedule_matmul(s, prefix, target);
 }
 

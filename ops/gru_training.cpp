@@ -42,7 +42,7 @@ class GruTraining final : public GruOp {
     return plan;
   }
 
-  void author(KernelFrame& frame, const std::string&, const ir::Target& target) const override { author_gru_training(frame, target); }
+  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override { author_gru_training(frame, gru_target(strategy, target)); }
 };
 
 class TrainingNest : GruNest {
@@ -96,7 +96,7 @@ class TrainingNest : GruNest {
     product.a = [&](Expr m, Expr k) { return ir::load(from, {m, k}); };
     product.b = [&](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(gate, n), k}); };
     product.store = [&](Expr m, Expr n, Expr total) { b.store(recurrent_, {m, column(gate, n)}, total); };
-    author_matmul(b, product);
+    multiply(product);
   }
 
   // Gate z (0) or r (1), as it is saved.
