@@ -1,4 +1,4 @@
-// The strategy "grouped" of GatherGrad on a GPU: row and position of every index as one number, sorted by blocks in shared memory and merged pairwise; then
+// The strategy "grouped" on a GPU, of GatherGrad and of a flat GatherElementsGrad: row and position of every index as one number, sorted by blocks in shared memory and merged pairwise; then
 // every row of dX is summed, in index order, and written once, whatever the duplicates.
 #include <algorithm>
 #include <bit>
@@ -112,16 +112,23 @@ class SortedNest {
     });
   }
 
+  // Without an inner dim, a row is one element.
+  Index place(const Index& p, const Expr& row, const Expr& q) const {
+    Index index = p;
+    index.push_back(row);
+    if (f_.roles.inner == 1) index.push_back(q);
+    return index;
+  }
+
   void sum(int from) {
     const auto value = [&](const Index& p, const Expr& q, const Expr& g) {
       const Expr position = b_.let("position", ir::load(keys_, {from, g}) & Expr((int64_t{1} << position_bits) - 1));
-      Index index = p;
-      index.insert(index.end(), {position, q});
+      const Index index = place(p, position, q);
       return b_.let("value", ir::cast(f_.sum, ir::load(f_.dy, index)));
     };
     b_.loops("p", f_.outer_dims(f_.dx), [&](const Index& p) {
       b_.loop("r", 0, rows_, [&](Expr r) {
-        b_.loop("q", 0, f_.dx->dims.back(), [&](Expr q) {
+        b_.loop("q", 0, f_.roles.inner == 1 ? f_.dx->dims.back() : Expr(1), [&](Expr q) {
           const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {r}))), end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {r})));
           const Buffer acc = b_.alloc("acc", f_.sum, {1}, {}, ir::Space::registers);
           b_.store(acc, {0}, ir::zero({f_.sum, 1}));
@@ -132,9 +139,7 @@ class SortedNest {
             for (const Expr& v : values) b_.accumulate(acc, {0}, v);
           });
           b_.loop("g", begin + whole * rows_in_flight, end - begin - whole * rows_in_flight, [&](Expr g) { b_.accumulate(acc, {0}, value(p, q, g)); });
-          Index index = p;
-          index.insert(index.end(), {r, q});
-          f_.store_total(index, ir::load(acc, {0}));
+          f_.store_total(place(p, r, q), ir::load(acc, {0}));
         });
       });
     });

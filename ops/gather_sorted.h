@@ -1,5 +1,5 @@
 #pragma once
-// The strategy "grouped" of GatherGrad on a GPU, for kernels of a known shape: a parallel sort, then a sum a row.
+// The strategy "grouped" on a GPU (rows, or single elements of a flat dX), for kernels of a known shape: a parallel sort, then a sum a row.
 #include "ops/gather_common.h"
 
 namespace gradloom {

@@ -129,13 +129,13 @@ void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target
 
 namespace {
 
-// On a GPU: sums in shared memory where they fit. GatherGrad sorts first unless dX is small.
+// On a GPU: sums in shared memory where they fit. GatherGrad and flat calls sort first.
 std::vector<std::string> gpu_strategies(const Plan& plan, const Sizes& s, const ir::Target& target) {
   std::vector<std::string> fast, slow;
   const auto offer = [&](bool good, const char* name) { (good ? fast : slow).push_back(name); };
   const bool flat = s.roles.inner == 0 && s.roles.middle == 1, columns = s.roles.inner == 1 && s.roles.middle == 1;
-  if (columns && !s.roles.varying) offer(true, "grouped");
-  if (flat && s.roles.outer == 0) offer(true, "partition");
+  if ((columns && !s.roles.varying) || (flat && s.roles.outer == 0)) offer(true, "grouped");
+  if (flat && s.roles.outer == 0) offer(false, "partition");
   if (flat && s.roles.outer > 0) offer(gather_block(plan, target).columns > 0, "row");
   if (columns) offer(gather_block(plan, target).columns > 0, "strip");
   fast.insert(fast.end(), slow.begin(), slow.end());
