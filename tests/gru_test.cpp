@@ -1,114 +1,15 @@
 // GRUTraining and GRUGrad: the forward pass against a plain reference, gradients against its finite differences over all options; subsets of outputs,
-// empty extents, storage types, padding, refusals.
+// empty extents, storage types, padding.
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <limits>
-#include <random>
 
-#include "gru_reference.h"
-#include "ir/scalar_math.h"
-#include "ops_harness.h"
-#include "runtime/runtime.h"
+#include "gru_harness.h"
 
 namespace gradloom {
 namespace {
 
-using testing_gru::GruCase;
-using testing_gru::States;
-using testing_gru::Values;
-using testing_gru::Weights;
-using testing_ops::bits_at;
-
-constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
-
-Values numbers(const Tensor& dense) {
-  Values values(dense.elements());
-  for (int64_t i = 0; i < dense.elements(); ++i) values[i] = ir::double_from_bits(dense.dtype(), bits_at(dense, i));
-  return values;
-}
-
-Values random_values(int64_t count, uint64_t seed, double scale) {
-  std::mt19937_64 engine(seed);
-  std::uniform_real_distribution<double> uniform(-scale, scale);
-  Values values(count);
-  for (double& v : values) v = uniform(engine);
-  return values;
-}
-
-Weights random_weights(const GruCase& s, uint64_t seed) {
-  const int64_t d = s.directions(), h = s.hidden;
-  return {random_values(s.steps * s.batch * s.inputs, seed, 1.2), random_values(d * 3 * h * s.inputs, seed + 1, 0.9), random_values(d * 3 * h * h, seed + 2, 0.9),
-          random_values(d * 6 * h, seed + 3, 0.5), random_values(d * s.batch * h, seed + 4, 0.8)};
-}
-
-struct Parameters {
-  bool alpha, beta;
-};
-Parameters parameters_of(const std::string& name) {
-  const bool both = name == "Affine" || name == "ScaledTanh" || name == "HardSigmoid";
-  return {both || name == "LeakyRelu" || name == "ThresholdedRelu" || name == "Elu", both};
-}
-
-Attributes attributes_of(const GruCase& s) {
-  Attributes a{{"hidden_size", s.hidden}, {"direction", s.direction}, {"linear_before_reset", int64_t{s.linear}}};
-  if (s.clip > 0) a["clip"] = s.clip;
-  if (s.activations.empty()) return a;
-  a["activations"] = s.activations;
-  Values alpha, beta;
-  for (size_t i = 0; i < s.activations.size(); ++i) {
-    if (parameters_of(s.activations[i]).alpha) alpha.push_back(s.alpha[i]);
-    if (parameters_of(s.activations[i]).beta) beta.push_back(s.beta[i]);
-  }
-  if (!alpha.empty()) a["activation_alpha"] = alpha;
-  if (!beta.empty()) a["activation_beta"] = beta;
-  return a;
-}
-
-std::vector<Tensor> inputs_of(const GruCase& s, const Weights& w, DType t) {
-  const int64_t d = s.directions(), h = s.hidden;
-  std::vector<Tensor> in(6);
-  in[0] = Tensor::of(t, {s.steps, s.batch, s.inputs}, w.x);
-  in[1] = Tensor::of(t, {d, 3 * h, s.inputs}, w.w);
-  in[2] = Tensor::of(t, {d, 3 * h, h}, w.r);
-  if (s.bias) in[3] = Tensor::of(t, {d, 6 * h}, w.b);
-  if (!s.lens.empty()) in[4] = Tensor::of(DType::i32, {s.batch}, s.lens);
-  if (s.first_state) in[5] = Tensor::of(t, {d, s.batch, h}, w.h0);
-  return in;
-}
-
-std::vector<Tensor> must(Result<std::vector<Tensor>> result) {
-  if (!result) throw std::runtime_error(result.error().what());
-  return std::move(result.value());
-}
-
-struct Upstream {
-  Values all, last;  // empty: absent
-};
-
-// GRUGrad's inputs: the forward pass' own, its results, and the upstream gradients.
-std::vector<Tensor> grad_inputs(const GruCase& s, const std::vector<Tensor>& in, const std::vector<Tensor>& out, const Upstream& up, DType t) {
-  std::vector<Tensor> all = in;
-  all.push_back(out[0]);
-  all.push_back(out[2]);
-  all.resize(10);
-  if (!up.all.empty()) all[8] = Tensor::of(t, {s.steps, s.directions(), s.batch, s.hidden}, up.all);
-  if (!up.last.empty()) all[9] = Tensor::of(t, {s.directions(), s.batch, s.hidden}, up.last);
-  return all;
-}
-
-void expect_near(const Values& got, const Values& want, double tolerance, const char* what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t i = 0; i < got.size(); ++i)
-    ASSERT_LE(std::abs(got[i] - want[i]), tolerance * (1 + std::abs(want[i]))) << what << "[" << i << "] is " << got[i] << ", want " << want[i];
-}
-
-std::string describe(const GruCase& s, const Upstream& up) {
-  std::string text = s.direction + (s.linear ? " linear" : "") + (s.bias ? " bias" : "") + (s.first_state ? " h0" : "") + (s.lens.empty() ? "" : " lens") +
-                     (s.clip > 0 ? " clip" : "") + (up.all.empty() ? "" : " dHAll") + (up.last.empty() ? "" : " dHFinal");
-  for (const std::string& name : s.activations) text += " " + name;
-  return text;
-}
+using namespace testing_gru;
 
 double loss(const States& states, const Upstream& up) {
   double sum = 0;
@@ -232,19 +133,6 @@ TEST(Gru, ActivationNamesInAnyCaseAndDefaults) {
   Attributes defaults{{"activations", std::vector<std::string>{"hARDsigmoid", "ELU"}}};  // nor hidden_size
   const std::vector<Tensor> a = must(runtime.run("GRUTraining", in, given)), b = must(runtime.run("GRUTraining", in, defaults));
   for (int o = 0; o < 3; ++o) EXPECT_EQ(numbers(a[o]), numbers(b[o]));
-}
-
-struct Trained {
-  GruCase setup;
-  Attributes attributes;
-  std::vector<Tensor> in, out, grad_in;
-};
-Trained trained(Runtime& runtime, const GruCase& s, DType t, uint64_t seed) {
-  Trained call{s, attributes_of(s), inputs_of(s, random_weights(s, seed), t), {}, {}};
-  call.out = must(runtime.run("GRUTraining", call.in, call.attributes));
-  const int64_t states = s.directions() * s.batch * s.hidden;
-  call.grad_in = grad_inputs(s, call.in, call.out, {random_values(s.steps * states, seed + 7, 1), random_values(states, seed + 8, 1)}, t);
-  return call;
 }
 
 // Of dX, dW, dR, dB and dH0 any may be left out (a frozen W among them): the others keep their bits, and nothing that is read changes.
@@ -395,91 +283,6 @@ TEST(Gru, StridedOperands) {
   strided.resize(6);
   const std::vector<Tensor> out = must(runtime.run("GRUTraining", strided, call.attributes));
   for (int o = 0; o < 3; ++o) EXPECT_EQ(numbers(out[o]), numbers(call.out[o])) << o;
-}
-
-struct Refusal {
-  const char* name;
-  std::function<void(Trained&)> spoil;
-  const char* message;
-  ErrorCode code = ErrorCode::invalid_argument;
-  bool grad = true;
-};
-void PrintTo(const Refusal& r, std::ostream* out) { *out << r.name; }
-
-Tensor zeros(const Dims& dims, DType t = DType::f32) { return Tensor::of(t, dims, Values(element_count(dims))); }
-void set(Trained& call, const char* name, Attribute value) { call.attributes[name] = std::move(value); }
-using Names = std::vector<std::string>;
-
-const Refusal refusals[] = {
-    {"x_rank", [](Trained& c) { c.grad_in[0] = zeros({3, 6}); }, "GRUGrad: input 0 (X) has rank 2 (shape [3,6]); it must have rank 3: [S, N, I]"},
-    {"w_shape", [](Trained& c) { c.grad_in[1] = zeros({1, 6, 3}); }, "GRUGrad: input 1 (W) has shape [1,6,3]; it must have [1,6,2]: [D, 3H, I]"},
-    {"r_shape", [](Trained& c) { c.grad_in[2] = zeros({1, 4, 2}); }, "GRUGrad: input 2 (R) has shape [1,4,2]; it must have [1,6,2]: [D, 3H, H]"},
-    {"b_shape", [](Trained& c) { c.grad_in[3] = zeros({12}); }, "GRUGrad: input 3 (B) has shape [12]; it must have [1,12]: [D, 6H]"},
-    {"lens_shape", [](Trained& c) { c.grad_in[4] = zeros({2}, DType::i32); }, "GRUGrad: input 4 (sequence_lens) has shape [2]; it must have [3]: [N]"},
-    {"lens_dtype", [](Trained& c) { c.grad_in[4] = zeros({3}, DType::i64); }, "GRUGrad: input 4 (sequence_lens) has dtype int64; allowed: int32"},
-    {"lens_value", [](Trained& c) { c.grad_in[4] = Tensor::of(DType::i32, {3}, std::vector<int>{3, -1, 4}); },
-     "GRUGrad: input 4 (sequence_lens)[1] is -1; it must be in [0, 3], for X of shape [3,3,2]"},
-    {"h0_shape", [](Trained& c) { c.grad_in[5] = zeros({3, 2}); }, "GRUGrad: input 5 (initial_h) has shape [3,2]; it must have [1,3,2]: [D, N, H]"},
-    {"hall_shape", [](Trained& c) { c.grad_in[6] = zeros({3, 1, 2, 2}); }, "GRUGrad: input 6 (HAll) has shape [3,1,2,2]; it must have [3,1,3,2]: [S, D, N, H]"},
-    {"zrh_shape", [](Trained& c) { c.grad_in[7] = zeros({3, 1, 3, 2}); }, "GRUGrad: input 7 (ZRH) has shape [3,1,3,2]; it must have [3,1,3,6]: [S, D, N, 3H]"},
-    {"dhall_shape", [](Trained& c) { c.grad_in[8] = zeros({3, 3, 2}); }, "GRUGrad: input 8 (dHAll) has shape [3,3,2]; it must have [3,1,3,2]: [S, D, N, H]"},
-    {"dhfinal_shape", [](Trained& c) { c.grad_in[9] = zeros({1, 3, 1}); }, "GRUGrad: input 9 (dHFinal) has shape [1,3,1]; it must have [1,3,2]: [D, N, H]"},
-    {"mixed_dtypes", [](Trained& c) { c.grad_in[2] = zeros({1, 6, 2}, DType::f64); }, "GRUGrad: input 2 (R) has dtype float64; it must have X's, float32"},
-    {"missing", [](Trained& c) { c.grad_in[7] = Tensor(); }, "GRUGrad: input 7 (ZRH) is missing; it is required"},
-    {"hidden_size", [](Trained& c) { set(c, "hidden_size", int64_t{0}); }, "GRUGrad: attribute hidden_size is 0; it must be greater than 0"},
-    {"hidden_size_of_r", [](Trained& c) { set(c, "hidden_size", int64_t{3}); }, "GRUGrad: input 1 (W) has shape [1,6,2]; it must have [1,9,2]: [D, 3H, I]"},
-    {"direction", [](Trained& c) { set(c, "direction", std::string("backward")); },
-     "GRUGrad: attribute direction is \"backward\"; it must be forward, reverse or bidirectional"},
-    {"directions", [](Trained& c) { set(c, "direction", std::string("bidirectional")); }, "GRUGrad: input 1 (W) has shape [1,6,2]; it must have [2,6,2]: [D, 3H, I]"},
-    {"linear", [](Trained& c) { set(c, "linear_before_reset", int64_t{2}); }, "GRUGrad: attribute linear_before_reset is 2; it must be 0 or 1"},
-    {"clip", [](Trained& c) { set(c, "clip", -1.0); }, "GRUGrad: attribute clip is -1; it must be greater than 0"},
-    {"clip_type", [](Trained& c) { set(c, "clip", std::string("1")); }, "GRUGrad: attribute clip is of type string; it must be of type float"},
-    {"activation_count", [](Trained& c) { set(c, "activations", Names{"Tanh"}); },
-     "GRUGrad: attribute activations has 1 names; it must have 2: f and g for each direction"},
-    {"activation_name", [](Trained& c) { set(c, "activations", Names{"Sigmoid", "Swish"}); },
-     "GRUGrad: attribute activations[1] is \"Swish\"; allowed: Affine, Relu, LeakyRelu, ThresholdedRelu, Tanh, ScaledTanh, Sigmoid, HardSigmoid, Elu, Softsign, "
-     "Softplus"},
-    {"negative_slope",
-     [](Trained& c) {
-       set(c, "activations", Names{"Sigmoid", "LeakyRelu"});
-       set(c, "activation_alpha", Values{-0.5});
-     },
-     "GRUGrad: attribute activation_alpha is -0.5 for LeakyRelu; a negative one is not supported", ErrorCode::unsupported},
-    {"missing_alpha", [](Trained& c) { set(c, "activations", Names{"Sigmoid", "ScaledTanh"}); },
-     "GRUGrad: attribute activation_alpha has no value for ScaledTanh, which has no default"},
-    {"surplus_alpha", [](Trained& c) { set(c, "activation_alpha", Values{0.5}); }, "GRUGrad: attribute activation_alpha has 1 values; the activations take 0"},
-    {"surplus_beta", [](Trained& c) { set(c, "activation_beta", Values{0.5, 1}); }, "GRUGrad: attribute activation_beta has 2 values; the activations take 0"},
-    {"unknown_attribute", [](Trained& c) { set(c, "layout", int64_t{1}); },
-     "GRUGrad: unknown attribute 'layout'; allowed: activations, activation_alpha, activation_beta, clip, direction, hidden_size, linear_before_reset"},
-    {"training_w_shape", [](Trained& c) { c.in[1] = zeros({1, 6, 1}); }, "GRUTraining: input 1 (W) has shape [1,6,1]; it must have [1,6,2]: [D, 3H, I]",
-     ErrorCode::invalid_argument, false},
-    {"training_lens_value", [](Trained& c) { c.in[4] = Tensor::of(DType::i32, {3}, std::vector<int>{3, 3, 4}); },
-     "GRUTraining: input 4 (sequence_lens)[2] is 4; it must be in [0, 3], for X of shape [3,3,2]", ErrorCode::invalid_argument, false},
-};
-
-class GruRefusal : public ::testing::TestWithParam<Refusal> {};
-INSTANTIATE_TEST_SUITE_P(All, GruRefusal, ::testing::ValuesIn(refusals), [](const auto& info) { return std::string(info.param.name); });
-
-TEST_P(GruRefusal, SaysWhatWasGivenAndWhatIsAllowed) {
-  const Refusal& refusal = GetParam();
-  Runtime runtime({.target = TargetKind::interpreter});
-  const Trained good = trained(runtime, {}, DType::f32, 91);
-  Trained call = good;
-  refusal.spoil(call);
-  const auto result = refusal.grad ? runtime.run("GRUGrad", call.grad_in, call.attributes) : runtime.run("GRUTraining", call.in, call.attributes);
-  ASSERT_FALSE(result.ok());
-  EXPECT_STREQ(result.error().what(), refusal.message);
-  EXPECT_EQ(result.error().code(), refusal.code);
-  EXPECT_TRUE(runtime.run("GRUGrad", good.grad_in, good.attributes).ok());  // the next call works
-}
-
-TEST(Gru, TrainingDoesNotAccumulate) {
-  Runtime runtime({.target = TargetKind::interpreter});
-  Trained call = trained(runtime, {}, DType::f32, 92);
-  const auto result = runtime.run_into("GRUTraining", call.in, call.out, call.attributes, {.accumulate = true});
-  ASSERT_FALSE(result.ok());
-  EXPECT_STREQ(result.error().what(), "GRUTraining: accumulate; its outputs are no gradients");
-  EXPECT_EQ(result.error().code(), ErrorCode::unsupported);
 }
 
 }  // namespace

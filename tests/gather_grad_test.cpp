@@ -1,0 +1,109 @@
+// The gather gradients as the interpreter runs them, against plain loops: dtypes, axes, strides, any-shape and specialised, authored and scheduled, accumulate.
+#include "tests/ops_expect.h"
+
+namespace gradloom {
+namespace {
+
+using namespace testing_ops;
+
+struct GatherCase {
+  Dims shape, indices;
+  int64_t axis;
+};
+
+std::vector<int64_t> index_values(int64_t count, int64_t extent, uint64_t seed) {
+  std::vector<int64_t> values;
+  for (int64_t i = 0; i < count; ++i) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    values.push_back(static_cast<int64_t>((seed >> 33) % (2 * extent)) - extent);
+  }
+  return values;
+}
+
+void gather_call(bool elements, const GatherCase& c, DType dtype, DType index, bool strided) {
+  const int axis = static_cast<int>(c.axis < 0 ? c.axis + c.shape.size() : c.axis);
+  Dims dy_dims;
+  if (elements) {
+    dy_dims = c.indices;
+  } else {
+    for (int d = 0; d < axis; ++d) dy_dims.push_back(c.shape[d]);
+    for (const int64_t d : c.indices) dy_dims.push_back(d);
+    for (int d = axis + 1; d < c.shape.size(); ++d) dy_dims.push_back(c.shape[d]);
+  }
+  const Tensor dy = filled(dtype, dy_dims, 5);
+  const int64_t extent = c.shape[axis];
+  const std::vector<int64_t> values = index_values(element_count(c.indices), std::max<int64_t>(extent, 1), 3);
+  const Tensor at = Tensor::of(index, c.indices, values);
+  const Strided dy_other = strided_copy(dy), at_other = strided_copy(at);
+  const DType sum = accumulator_of(dtype);
+  std::vector<uint64_t> want(element_count(c.shape), 0);
+  for (int64_t i = 0; i < dy.elements(); ++i) {
+    const Dims from = unravel(dy_dims, i);
+    Dims to;
+    int64_t which = i;
+    if (elements) {
+      to = from;
+    } else {
+      Dims k;
+      for (int d = 0; d < from.size(); ++d) {
+        if (d == axis) to.push_back(0);
+        if (d >= axis && d < axis + c.indices.size())
+          k.push_back(from[d]);
+        else
+          to.push_back(from[d]);
+      }
+      if (to.size() < c.shape.size()) to.push_back(0);
+      which = ravel(c.indices, k);
+    }
+    to[axis] = values[which] < 0 ? values[which] + extent : values[which];
+    uint64_t& place = want[ravel(c.shape, to)];
+    place = ir::eval_binary(ir::BinaryOp::add, sum, place, ir::eval_cast(dtype, sum, bits_at(dy, i)));
+  }
+  const Tensor shape = ints(std::vector<int64_t>(c.shape.begin(), c.shape.end()));
+  const Tensor &in_dy = strided ? dy_other.tensor : dy, &in_at = strided ? at_other.tensor : at;
+  const std::vector<Tensor> inputs = elements ? std::vector<Tensor>{in_dy, shape, in_at} : std::vector<Tensor>{shape, in_at, in_dy};
+  expect_everywhere(op(elements ? "GatherElementsGrad" : "GatherGrad"), inputs, {{"axis", c.axis}}, dtype, c.shape, want, !want.empty() && dy.elements() > 0);
+}
+
+TEST(GatherElementsGrad, EveryCase) {
+  const std::vector<GatherCase> all{{{7}, {20}, 0},        {{5, 4}, {9, 4}, 0},    {{5, 4}, {3, 2}, 0},        {{5, 4}, {5, 11}, -1}, {{5, 4}, {2, 11}, 1}, {{3, 4, 5}, {2, 9, 3}, 1},
+                                    {{3, 4, 5}, {3, 4, 5}, 1}, {{3, 4, 5}, {1, 4, 6}, 2}, {{2, 1, 3, 4}, {2, 1, 2, 4}, 0}, {{4, 3}, {0, 3}, 0}, {{0, 3}, {0, 3}, 1}, {{1, 1}, {1, 1}, 0}};
+  for (size_t i = 0; i < all.size(); ++i)
+    for (const bool strided : {false, true}) {
+      SCOPED_TRACE("case " + std::to_string(i) + (strided ? ", strided" : ""));
+      gather_call(true, all[i], DType::f32, i % 2 ? DType::i32 : DType::i64, strided);
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST(GatherGrad, EveryCase) {
+  const std::vector<GatherCase> all{{{7}, {20}, 0},      {{7}, {}, 0},        {{5, 4}, {9}, 0},           {{5, 4}, {3, 2}, 1},    {{5, 4}, {3, 2}, 0},
+                                    {{3, 4, 5}, {6}, 1}, {{3, 4, 5}, {}, -2}, {{3, 4, 5}, {2, 1, 3}, -1}, {{3, 0, 5}, {0}, 1}, {{0, 4}, {3}, 1}, {{2, 3, 4, 2}, {2, 3}, 1}};
+  for (size_t i = 0; i < all.size(); ++i)
+    for (const bool strided : {false, true}) {
+      SCOPED_TRACE("case " + std::to_string(i) + (strided ? ", strided" : ""));
+      gather_call(false, all[i], DType::f32, i % 2 ? DType::i32 : DType::i64, strided);
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST(Gathers, EveryDtype) {
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
+    gather_call(true, {{4, 6}, {40, 5}, 0}, dtype, DType::i64, false);
+    gather_call(false, {{4, 6}, {40}, 0}, dtype, DType::i32, false);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(Gathers, MergeToThreeDims) {
+  const std::vector<Tensor> inputs{ints({2, 3, 7, 4, 5}), filled(DType::i64, {6, 2}, 1), filled(DType::f32, {2, 3, 6, 2, 4, 5}, 1)};
+  const Operands operands(op("GatherGrad").schema(), inputs);
+  const Attributes attributes{{"axis", int64_t{2}}};
+  const Plan plan = op("GatherGrad").check(operands.request(attributes));
+  EXPECT_EQ(to_string(plan.views[0].dims), "[12]");
+  EXPECT_EQ(to_string(plan.views[1].dims), "[6,12,20]");
+  EXPECT_EQ(to_string(plan.views[2].dims), "[6,7,20]");
+}
+
+}  // namespace
+}  // namespace gradloom

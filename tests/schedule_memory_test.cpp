@@ -1,0 +1,112 @@
+// Steps that change where values live or how memory is touched: stage, privatise, hints. As in schedule_test.
+#include "tests/schedule_kernels.h"
+
+namespace gradloom::ir {
+namespace {
+
+TEST(Stage, CopiesTheWindowInAndOut) {
+  Schedule s(parse(scatter));
+  const Schedule::Split parts = s.split(s.loop("j"), 4);
+  (void)parts;
+  const Buffer y = s.kernel().buffers[2];
+  s.stage(s.loop("i"), y, {0, 0}, {7, 8});
+  check(scatter, s, lengths({0, 1, 20}));
+}
+
+TEST(Stage, SkipsTheCopyInOfWhatIsFilledFirst) {
+  Schedule s(parse(sums));
+  const Buffer y = s.kernel().buffers[1];
+  const Schedule::Loop r = s.loop("r");
+  s.stage(r, y, {var(s.get(r).var)}, {1});
+  EXPECT_EQ(s.trace(), std::vector<std::string>{"stage r y r 1"});
+  EXPECT_EQ(count(print(s.kernel()), "= y["), 0u) << print(s.kernel());
+  s.parallel(r);
+  check(sums, s);
+}
+
+TEST(Stage, Refusals) {
+  Schedule s(parse(scatter));
+  const Schedule::Loop i = s.loop("i");
+  const Buffer idx = s.kernel().buffers[0], y = s.kernel().buffers[2];
+  EXPECT_EQ(refused(s, [&] { s.stage(i, y, {0, 0}, {6, 8}); }), "stage of loop i: an access to buffer y is not proved inside the window in dim 0");
+  EXPECT_EQ(refused(s, [&] { s.stage(i, y, {0}, {6}); }), "stage of loop i: buffer y has rank 2, the window 1");
+  EXPECT_EQ(refused(s, [&] { s.stage(s.loop("j"), idx, {0}, {6}); }), "stage of loop j: nothing in it touches buffer idx");
+}
+
+// Only a copy that is read by nobody may hold what was never written.
+TEST(Stage, CopiesNothingUnwritten) {
+  const std::string part = "kernel part() {\n out y: f32[8]\n for i in 0 .. 2 {\n for j in 0 .. 3 {\n y[j] = 1.0f32\n }\n }\n}";
+  Schedule s(parse(part));
+  const Buffer y = s.kernel().buffers[0];
+  EXPECT_EQ(refused(s, [&] { s.stage(s.loop("i"), y, {0}, {8}); }),
+            "stage of loop i: it would copy in elements of buffer y that are not proved to be written earlier");
+  s.stage(s.loop("i"), y, {0}, {3});
+  check(part, s);
+  const char* cleared = R"(kernel cleared() {
+  in x: f32[4, 8]
+  out y: f32[8]
+  for c in 0 .. 8 {
+    y[c] = 0.0f32
+  }
+  for i in 0 .. 4 {
+    for j in 0 .. 8 {
+      y[j] += x[i, j]
+    }
+  }
+})";
+  Schedule after(parse(cleared));
+  after.stage(after.loop("i"), after.kernel().buffers[1], {0}, {8});
+  check(cleared, after);
+}
+
+TEST(Privatise, AddsCopiesInOrder) {
+  const char* text = "kernel k() {\n in idx: i64[24] in [0, 4]\n inout y: i32[5]\n for b in 0 .. 4 {\n for i in 0 .. 6 {\n y[idx[b * 6 + i]] += 1i32\n }\n }\n}";
+  Schedule s(parse(text));
+  const Schedule::Loop b = s.loop("b");
+  s.privatise(b, s.kernel().buffers[1]);
+  s.parallel(b);
+  check(text, s);
+  for (const char* op : {"min=", "max="}) {
+    const std::string extreme = std::string("kernel k() {\n in x: f64[24]\n inout y: f64[2]\n for b in 0 .. 4 {\n for i in 0 .. 6 {\n y[floor_mod(i, 2)] ") + op +
+                                " x[b * 6 + i]\n }\n }\n}";
+    Schedule e(parse(extreme));
+    e.privatise(e.loop("b"), e.kernel().buffers[1]);
+    check(extreme, e);
+  }
+}
+
+TEST(Privatise, Refusals) {
+  const char* text = "kernel k() {\n in x: f32[24]\n inout y: f32[5]\n for i in 0 .. 24 {\n y[0] += x[i]\n }\n}";
+  Schedule s(parse(text));
+  EXPECT_EQ(refused(s, [&] { s.privatise(s.loop("i"), s.kernel().buffers[1]); }),
+            "privatise of loop i: it would change the order in which sums of f32 are rounded");
+  EXPECT_EQ(refused(s, [&] { s.privatise(s.loop("i"), s.kernel().buffers[0]); }),
+            "privatise of loop i: buffer x is not only accumulated into, by one operation");
+}
+
+TEST(Hints, StreamingAndPrefetchChangeNoValue) {
+  Schedule s(parse(scatter));
+  const Schedule::Loop i = s.loop("i");
+  s.prefetch(i, s.kernel().buffers[1], 4, 2);
+  s.prefetch(i, s.kernel().buffers[2], 4, 1);
+  EXPECT_EQ(s.trace()[1], "prefetch i y 4 1");
+  const std::string text = print(s.kernel());
+  EXPECT_EQ(count(text, "evaluate prefetch"), 2u) << text;
+  EXPECT_NE(text.find("idx[i + 4 where i + 4 < n"), std::string::npos) << text;
+  check(scatter, s, lengths({0, 3, 30}));
+  Schedule stream(parse(scale));
+  stream.streaming(stream.kernel().buffers[1]);
+  EXPECT_EQ(count(print(stream.kernel()), "streaming"), 1u);
+  check(scale, stream, lengths({9}));
+}
+
+TEST(Hints, Refusals) {
+  Schedule s(parse(scale));
+  const Schedule::Loop i = s.loop("i");
+  EXPECT_EQ(refused(s, [&] { s.streaming(s.kernel().buffers[0]); }), "streaming of buffer x: nothing stores to it");
+  EXPECT_EQ(refused(s, [&] { s.prefetch(i, s.kernel().buffers[0], 0, 2); }), "prefetch of loop i: the distance must be at least 1, got 0");
+  EXPECT_EQ(refused(s, [&] { s.prefetch(i, s.kernel().buffers[0], 1, 4); }), "prefetch of loop i: the level must be 1 to 3, got 4");
+}
+
+}  // namespace
+}  // namespace gradloom::ir
