@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <limits>
+#include <mutex>
+#include <optional>
+#include <vector>
 
 #include "codegen/cuda/nvrtc.h"
 #include "runtime/call.h"
@@ -80,9 +82,10 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
   }
   int64_t code_bytes() const override { return bytes_; }
 
+  // The next launch puts it in the list again.
+  void forget() const { remembered_.store(false); }
   // What launches since the last call found, once they are done.
   std::optional<Error> take_failure() const {
-    remembered_.store(false);
     const int64_t position = std::atomic_ref(*cell_).exchange(no_bad_position);
     if (position == no_bad_position) return std::nullopt;
     return Error(ErrorCode::out_of_range, fmt::format("{}: an index is out of range at position {}, found on the device; CheckMode::sync names its value", name_, position));
@@ -162,18 +165,23 @@ class CudaGpu : public Gpu {
       const CudaDevice::Scope scope(*device_);
       device_->driver().check(device_->driver().synchronize(stream), "cuStreamSynchronize");
     }
-    std::vector<std::weak_ptr<const CudaKernel>> kernels;
+    std::vector<std::shared_ptr<const CudaKernel>> kernels;  // the last to hold one unloads it, which takes the lock
     std::vector<Error> failures;
     {
       std::lock_guard lock(launched_->mutex);
-      kernels.swap(launched_->kernels);
+      for (const auto& weak : launched_->kernels) {
+        auto kernel = weak.lock();
+        if (!kernel) continue;
+        kernel->forget();
+        kernels.push_back(std::move(kernel));
+      }
+      launched_->kernels.clear();
       failures.swap(launched_->failures);
     }
     std::optional<Error> first;
     if (!failures.empty()) first = failures.front();
-    for (const auto& weak : kernels) {
-      const auto kernel = weak.lock();
-      if (std::optional<Error> failure = kernel ? kernel->take_failure() : std::nullopt; failure && !first) first = std::move(failure);
+    for (const auto& kernel : kernels) {
+      if (std::optional<Error> failure = kernel->take_failure(); failure && !first) first = std::move(failure);
     }
     if (first) throw *first;
   }
