@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/emit_call.h"
+#include "cli/emit_gpu.h"
 #include "ir/print.h"
 #include "runtime/build.h"
 #ifdef GRADLOOM_WITH_LLVM
@@ -16,12 +17,16 @@ namespace {
 
 struct EmitOptions {
   EmitShapes shapes;
-  std::string case_file, stage = "lowered", strategy, isa = "host";
+  std::string case_file, stage = "lowered", strategy, isa = "host", arch;
   int threads = 0;
   bool any_shape = false, trace = false;
 };
 
+bool for_gpu(const EmitOptions& options) { return !options.arch.empty() || is_gpu_stage(options.stage); }
+int architecture(const EmitOptions& options) { return options.arch.empty() ? 90 : architecture_of(options.arch); }
+
 ir::Target target_of(const EmitOptions& options) {
+  if (for_gpu(options)) return gpu_target(architecture(options));
   RuntimeOptions runtime;
   runtime.threads = options.threads;
 #ifdef GRADLOOM_WITH_LLVM
@@ -76,6 +81,10 @@ int emit(const EmitOptions& options) {
     for (const std::string& step : built.trace) fmt::print("{}\n", step);
   else if (options.stage == "authored" || options.stage == "scheduled" || options.stage == "lowered")
     fmt::print("{}", ir::print(options.stage == "authored" ? built.authored : options.stage == "scheduled" ? built.scheduled : built.lowered));
+  else if (is_gpu_stage(options.stage))
+    fmt::print("{}", gpu_text(built.lowered, options.stage, architecture(options)));
+  else if (!options.arch.empty())
+    throw UsageError(fmt::format("emit: --stage is {}, expected authored, scheduled, lowered, cuda, ptx or sass-report with --arch", options.stage));
   else
     fmt::print("{}", machine_text(built.lowered, options));
   return 0;
@@ -102,11 +111,12 @@ void add_emit(CLI::App& app, int& status) {
   shape_option("steps", shapes.steps, "SliceGrad; 1 when not given");
   shape_option("to-shape", shapes.to_shape, "BroadcastGrad: of the output; BroadcastGradientArgs: the second");
   command->add_option("--case", options->case_file, "take op, shapes and attributes from a case file");
-  command->add_option("--stage", options->stage, "authored, scheduled, lowered, llvm-raw, llvm (optimised), asm")
-      ->check(CLI::IsMember({"authored", "scheduled", "lowered", "llvm-raw", "llvm", "asm"}))
+  command->add_option("--stage", options->stage, "authored, scheduled, lowered, llvm-raw, llvm (optimised), asm; for a GPU cuda, ptx, sass-report (registers, spills)")
+      ->check(CLI::IsMember({"authored", "scheduled", "lowered", "llvm-raw", "llvm", "asm", "cuda", "ptx", "sass-report"}))
       ->capture_default_str();
   command->add_option("--strategy", options->strategy, "the op's strategy; chosen by shape when not given");
   command->add_option("--isa", options->isa, "host, x86-64-v2, x86-64-v3 or x86-64-v4")->capture_default_str();
+  command->add_option("--arch", options->arch, "for this GPU, such as sm_80; sm_90 for the stages of a GPU when not given");
   command->add_option("--threads", options->threads, "threads that the schedule is for; 0: as many as this process may use")->check(CLI::Range(0, 1024));
   command->add_flag("--any-shape", options->any_shape, "the kernel that serves every shape of the rank");
   command->add_flag("--trace", options->trace, "print the schedule's steps instead");
@@ -114,7 +124,8 @@ void add_emit(CLI::App& app, int& status) {
       "Examples:\n  gradloom emit GatherGrad --shape 50000,768 --indices-shape 8,512 --stage authored\n"
       "  gradloom emit SliceGrad --dtype f16 --shape 64,512 --starts=-1 --ends=-1000 --axes 1 --steps=-2 --stage asm --isa x86-64-v3\n"
       "  gradloom emit BroadcastGrad --shape 64,512,768 --to-shape 768 --trace\n"
-      "  gradloom emit --case tests/golden/gather_grad__embedding.json --stage llvm");
+      "  gradloom emit --case tests/golden/gather_grad__embedding.json --stage llvm\n"
+      "  gradloom emit BroadcastGrad --shape 64,512,768 --to-shape 768 --stage sass-report --arch sm_80");
   command->callback([options, &status] { status = emit(*options); });
 }
 

@@ -11,7 +11,9 @@ bool built_with_llvm() {
 }
 
 void ServeOptions::add_to(CLI::App& app) {
-  app.add_option("--target", target, "interpreter or llvm")->check(CLI::IsMember({"automatic", "interpreter", "llvm"}))->capture_default_str();
+  app.add_option("--target", target, "interpreter, llvm, cuda, or cuda-host (the text of GPU kernels, run by the CPU)")
+      ->check(CLI::IsMember({"automatic", "interpreter", "llvm", "cuda", "cuda-host"}))
+      ->capture_default_str();
   app.add_option("--strategy", strategy, "the op's strategy (see `gradloom ops`); chosen by shape when not given");
   app.add_flag("--any-shape", any_shape, "use the kernel that serves every shape of the rank");
   app.add_option("--threads", threads, "threads to run on; 0: as many as this process may use")->check(CLI::Range(0, 1024));
@@ -19,7 +21,11 @@ void ServeOptions::add_to(CLI::App& app) {
 
 RuntimeOptions ServeOptions::runtime() const {
   RuntimeOptions options;
-  options.target = target == "interpreter" ? TargetKind::interpreter : target == "llvm" ? TargetKind::llvm : TargetKind::automatic;
+  options.target = target == "interpreter" ? TargetKind::interpreter
+                   : target == "llvm"      ? TargetKind::llvm
+                   : target == "cuda"      ? TargetKind::cuda
+                   : target == "cuda-host" ? TargetKind::cuda_host
+                                           : TargetKind::automatic;
   options.threads = threads;
   return options;
 }

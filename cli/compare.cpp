@@ -94,7 +94,10 @@ double largest_error(const Tensor& got, const Tensor& want) {
   return largest;
 }
 
-Result<std::vector<Tensor>> call(Runtime& runtime, const Case& c, const RunOptions& options) {
+namespace {
+
+// Inputs are where the runtime wants them.
+Result<std::vector<Tensor>> call_there(Runtime& runtime, const Case& c, const RunOptions& options) {
   const bool all_wanted = std::all_of(c.outputs.begin(), c.outputs.end(), [](const Tensor& t) { return t.present(); });
   if (all_wanted || trims_outputs(c)) {
     RunOptions wanted = options;
@@ -108,10 +111,37 @@ Result<std::vector<Tensor>> call(Runtime& runtime, const Case& c, const RunOptio
   for (const Tensor& want : c.outputs) {
     outputs.push_back(want.present() ? Tensor::empty(want.dtype(), want.dims()) : Tensor());
     if (want.present() && want.elements() > 0) std::memset(outputs.back().data(), 0xff, want.elements() * size_of(want.dtype()));  // what is not written shows
+    outputs.back() = runtime.to_device(outputs.back()).value();
   }
   auto done = runtime.run_into(c.op, c.inputs, outputs, c.attributes, options);
   if (!done) return done.error();
   return outputs;
+}
+
+// A case's tensors are in host memory; a device's are copied there and back.
+std::vector<Tensor> copied(Runtime& runtime, std::vector<Tensor> tensors, bool back) {
+  for (Tensor& t : tensors) t = (back ? runtime.to_host(t) : runtime.to_device(t)).value();
+  return tensors;
+}
+
+Result<std::vector<Tensor>> call_on_device(Runtime& runtime, const Case& c, RunOptions options) {
+  const Op* op = find_op(c.op);
+  if (!op || std::all_of(op->schema().inputs.begin(), op->schema().inputs.end(), [](const auto& input) { return input.shape_like; })) return call_there(runtime, c, options);
+  options.launch.check = CheckMode::sync;
+  return capture([&] {
+    Case there = c;
+    there.inputs = copied(runtime, c.inputs, false);
+    for (size_t i = 0; i < std::min(there.inputs.size(), op->schema().inputs.size()); ++i)
+      if (op->schema().inputs[i].shape_like) there.inputs[i] = c.inputs[i];
+    std::vector<Tensor> outputs = copied(runtime, call_there(runtime, there, options).value(), true);
+    return outputs;
+  });
+}
+
+}  // namespace
+
+Result<std::vector<Tensor>> call(Runtime& runtime, const Case& c, const RunOptions& options) {
+  return runtime.device() < 0 ? call_there(runtime, c, options) : call_on_device(runtime, c, options);
 }
 
 Plan plan_of(const Case& c) {

@@ -7,9 +7,11 @@
 #include <chrono>
 #include <exception>
 
+#include "ir/gpu_form.h"
 #include "ir/interpret.h"
 #include "ir/passes/passes.h"
 #include "ir/print.h"
+#include "ir/schedule_gpu.h"
 #include "ir/verify.h"
 #include "runtime/dump.h"
 #include "runtime/log.h"
@@ -18,6 +20,7 @@ namespace gradloom {
 namespace {
 
 bool choose_interpreter(TargetKind kind) {
+  if (is_gpu(kind)) return false;
 #ifdef GRADLOOM_WITH_LLVM
   return kind == TargetKind::interpreter;
 #else
@@ -63,6 +66,14 @@ void* acquire_scratch(LaunchContext* context, int64_t bytes) { return Launch::of
 void release_scratch(LaunchContext* context, void* data, int64_t bytes) { Launch::of(context).recycler.release(data, std::max<int64_t>(bytes, 1)); }
 
 
+// A user's nest may come without a schedule: a GPU has one for every nest.
+ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target) {
+  if (!target.gpu || ir::is_gpu(kernel)) return ir::lower(kernel, {.gpu = target.gpu, .shared_bytes = target.shared_bytes});
+  ir::Schedule schedule(kernel);
+  ir::schedule_gpu(schedule, target);
+  return ir::lower(schedule.kernel(), {.gpu = true, .shared_bytes = target.shared_bytes});
+}
+
 uint64_t next_id() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
@@ -81,16 +92,17 @@ thread_local LastCall last_call;
 Core::Core(RuntimeOptions options)
     : id_(next_id()),
       interprets_(choose_interpreter(options.target)),
-      isa_(interprets_ ? codegen::Isa{} : choose_isa(options.isa)),
+      gpu_(open_gpu(options)),
+      isa_(interprets_ || gpu_ ? codegen::Isa{} : choose_isa(options.isa)),
       threads_(options.threads, std::move(options.parallel_for)),
       recycler_(std::make_shared<Recycler>(options.recycle_bytes)),
       cache_(options.cache_bytes),
       dump_folder_(dump_folder(options.dump_folder)) {
-  if (!interprets_) target_ = isa_.target;
+  if (!interprets_) target_ = gpu_ ? gpu_->target() : isa_.target;
   target_.threads = threads_.count();
 }
 
-std::string Core::target_name() const { return interprets_ ? "interpreter" : "llvm " + target_.name; }
+std::string Core::target_name() const { return interprets_ ? "interpreter" : gpu_ ? gpu_->name() : "llvm " + target_.name; }
 
 Stats Core::stats() const {
   Stats stats;
@@ -103,11 +115,14 @@ Stats Core::stats() const {
   return stats;
 }
 
-void Core::finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered) {
+void Core::finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered, bool interpreted) {
   report.target = target_name();
   report.compiled = true;
-  if (interprets_) {
+  if (interpreted) {
     entry.kernel = lowered;
+  } else if (gpu_) {
+    entry.gpu = gpu_->load(lowered, report.compile_ms);
+    entry.code_bytes = entry.gpu->code_bytes();
   } else {
 #ifdef GRADLOOM_WITH_LLVM
     codegen::CompiledKernel compiled = codegen::compile(lowered, isa_);
@@ -129,12 +144,13 @@ void Core::dump(std::string_view op, std::string_view strategy, const BuiltKerne
   if (dump_folder_.empty()) return;
   try {
     std::vector<DumpFile> files{{"authored.loop", ir::print(built.authored)}};
-    if (!interprets_) {
+    if (!interprets_ && built.lowered.body) {  // else the interpreter runs what was authored
       files.push_back({"scheduled.loop", ir::print(built.scheduled)});
       files.push_back({"lowered.loop", ir::print(built.lowered)});
+      if (gpu_) files.push_back({"cu", gpu_->text(built.lowered)});
 #ifdef GRADLOOM_WITH_LLVM
-      files.push_back({"ll", codegen::emit_llvm(built.lowered, isa_, /*optimized=*/true)});
-      files.push_back({"s", codegen::emit_assembly(built.lowered, isa_)});
+      if (!gpu_) files.push_back({"ll", codegen::emit_llvm(built.lowered, isa_, /*optimized=*/true)});
+      if (!gpu_) files.push_back({"s", codegen::emit_assembly(built.lowered, isa_)});
 #endif
     }
     write_dump(dump_folder_, dump_stem(op, strategy, built.authored, files), files);
@@ -144,14 +160,15 @@ void Core::dump(std::string_view op, std::string_view strategy, const BuiltKerne
 }
 
 std::shared_ptr<KernelEntry> Core::build(const Op& op, const Plan& plan, const std::string& strategy, const RunOptions& options, int64_t output_alignment) {
-  // The interpreter runs the definition itself.
-  BuiltKernel built = interprets_ ? author_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate)
+  // The interpreter runs the definition itself; so does a device's host, for the small tensors that are the host's.
+  const bool interpreted = interprets_ || (gpu_ && device_for(op.schema()) != gpu_->device());
+  BuiltKernel built = interpreted ? author_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate)
                                   : build_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate);
   auto entry = std::make_shared<KernelEntry>();
   dump(op.schema().name, strategy, built);
   entry->sources = std::move(built.sources);
   finish(*entry, {.op = op.schema().name, .strategy = strategy, .build_ms = built.ms, .schedule_trace = std::move(built.trace)},
-         interprets_ ? built.authored : built.lowered);
+         interpreted ? built.authored : built.lowered, interpreted);
   return entry;
 }
 
@@ -162,11 +179,11 @@ std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel) {
   } catch (const Error&) {
     ir::verify(kernel, ir::Stage::scheduled);  // its error counts
   }
-  const ir::Kernel lowered = interprets_ ? kernel : ir::lower(kernel);
+  const ir::Kernel lowered = interprets_ ? kernel : lower_own(kernel, target_);
   dump(kernel.name, "own", {.authored = kernel, .scheduled = kernel, .lowered = lowered, .sources = {}, .trace = {}});
   auto entry = std::make_shared<KernelEntry>();
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = ms}, lowered);
+  finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = ms}, lowered, interprets_);
   return entry;
 }
 
@@ -188,8 +205,9 @@ const KernelReport& Core::last_report() const {
   return report;
 }
 
-int64_t Core::launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars) const {
+int64_t Core::launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options) const {
   launches_.add();
+  if (entry.gpu) return entry.gpu->launch(buffers, scalars, options);
   if (!entry.function) {
     return ir::interpret(entry.kernel, {buffers, entry.kernel.buffers.size()}, {scalars, entry.kernel.scalars.size()}).bad_position;
   }

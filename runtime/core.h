@@ -7,6 +7,7 @@
 #include "codegen/llvm/compiler.h"
 #include "runtime/build.h"
 #include "runtime/counter.h"
+#include "runtime/gpu.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/recycler.h"
 #include "runtime/runtime.h"
@@ -27,6 +28,15 @@ class Core {
   KernelCache& cache() { return cache_; }
   Stats stats() const;
 
+  // Whose memory this op's tensors are: -1 for the host, always so for an op whose inputs are all shape-like.
+  int device_for(const OpSchema& schema) const;
+  int device() const { return gpu_ ? gpu_->device() : -1; }
+  // Dense, contents unspecified. Throws Error(resource_exhausted).
+  Tensor allocate(int device, DType dtype, const Dims& dims, const LaunchOptions& launch) const;
+  // Dims and strides stay. The tensor itself when it is there already.
+  Tensor copy_to(int device, const Tensor& tensor, void* stream) const;
+  void synchronize(void* stream) const;
+
   // The cached kernel for a plan, built when there is none; its report is this thread's last.
   KernelHandle kernel_for(const Op& op, const Plan& plan, const std::string& strategy, const RunOptions& options, uint32_t outputs_wanted,
                           int64_t output_alignment);
@@ -35,19 +45,20 @@ class Core {
 
   // Runs the kernel on this thread and the pool. Gives the smallest bad position, INT64_MAX when no Check failed. Throws Error. Requires the library's
   // floating-point mode.
-  int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars) const;
+  int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options = {}) const;
 
   const KernelReport& last_report() const;
 
  private:
   std::shared_ptr<KernelEntry> build(const Op& op, const Plan& plan, const std::string& strategy, const RunOptions& options, int64_t output_alignment);
-  void finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered);
+  void finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered, bool interpreted);
   // Writes the kernel's texts, where a dump is asked for; never throws.
   void dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept;
 
   const uint64_t id_;  // of no other Core, ever
   const bool interprets_;
-  codegen::Isa isa_;  // empty without LLVM
+  std::unique_ptr<Gpu> gpu_;  // null for the CPU
+  codegen::Isa isa_;          // empty without LLVM
   Threads threads_;
   ir::Target target_;
   std::shared_ptr<Recycler> recycler_;

@@ -37,9 +37,10 @@ struct Exported {
 }  // namespace
 
 Tensor borrow_dlpack(const DLTensor& from) {
-  if (from.device.device_type != kDLCPU && from.device.device_type != kDLCUDAHost) {
+  const bool cuda = from.device.device_type == kDLCUDA;
+  if (from.device.device_type != kDLCPU && from.device.device_type != kDLCUDAHost && !cuda) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("a DLPack tensor is on device type {}; supported are 1 (CPU) and 3 (pinned host memory)", static_cast<int>(from.device.device_type)));
+                fmt::format("a DLPack tensor is on device type {}; supported are 1 (CPU), 2 (CUDA) and 3 (pinned host memory)", static_cast<int>(from.device.device_type)));
   }
   if (from.ndim < 0 || from.ndim > max_rank) {
     throw Error(ErrorCode::unsupported, fmt::format("a DLPack tensor has rank {}; supported are 0 to {}", from.ndim, max_rank));
@@ -50,7 +51,7 @@ Tensor borrow_dlpack(const DLTensor& from) {
   dims.append({from.shape, static_cast<size_t>(from.ndim)});
   if (from.strides) strides.append({from.strides, static_cast<size_t>(from.ndim)});
   void* data = from.data ? static_cast<char*>(from.data) + from.byte_offset : nullptr;
-  return Tensor::borrow(data, dtype, dims, strides);
+  return cuda ? Tensor::share_device(nullptr, data, from.device.device_id, dtype, dims, strides) : Tensor::borrow(data, dtype, dims, strides);
 }
 
 Tensor Tensor::from_dlpack(DLManagedTensor* managed) {
@@ -78,7 +79,7 @@ DLManagedTensor* Tensor::to_dlpack() const {
   std::copy(strides_.begin(), strides_.end(), exported->strides);
   DLTensor& to = exported->managed.dl_tensor;
   to.data = data_;
-  to.device = {kDLCPU, 0};
+  to.device = device_ < 0 ? DLDevice{kDLCPU, 0} : DLDevice{kDLCUDA, device_};
   to.ndim = dims_.size();
   for (const Named& n : dtypes) {
     if (n.dtype == dtype_) to.dtype = {n.code, n.bits, 1};

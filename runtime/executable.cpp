@@ -47,6 +47,7 @@ bool Executable::State::Checked::same(const OpSchema& schema, std::span<const Te
 Executable::State::State(std::shared_ptr<Core> core_in, const Op& op_in, std::span<const Tensor> inputs, const Attributes& attributes_in,
                          const RunOptions& options_in, uint32_t wanted)
     : core(std::move(core_in)), op(op_in), attributes(attributes_in), options(options_in), outputs_wanted(wanted) {
+  check_devices(op.schema(), core->device_for(op.schema()), inputs, {});
   first = check(inputs);
   options.strategy = choose_strategy(op, first->plan, options.strategy, core->target());
   aligned_kernel = core->kernel_for(op, first->plan, options.strategy, options, outputs_wanted, aligned_outputs);
@@ -107,9 +108,11 @@ const KernelEntry& Executable::State::unaligned(const Plan& plan) {
   return *unaligned_kernel;
 }
 
-void Executable::State::call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed) {
+void Executable::State::call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed, const LaunchOptions& launch) {
   FloatMode mode;
   const OpSchema& schema = op.schema();
+  const int device = core->device_for(schema);
+  check_devices(schema, device, inputs, outputs);
   std::shared_ptr<const Checked> again;  // keeps it while it is used
   const Checked* checked = first.get();
   if (!checked->same(schema, inputs)) {
@@ -126,30 +129,30 @@ void Executable::State::call(std::span<const Tensor> inputs, std::span<const Ten
     }
   }
   check_outputs(schema, plan, inputs, outputs);
-  const CallBuffers buffers(plan, inputs, outputs, core->recycler());
+  const CallBuffers buffers(*core, device, plan, inputs, outputs, launch);
   const KernelEntry& entry = buffers.alignment == aligned_outputs ? *aligned_kernel : unaligned(plan);
-  const int64_t bad_position = launch_plan(*core, entry, plan, buffers.views);
+  const int64_t bad_position = launch_plan(*core, entry, plan, buffers.views, launch);
   if (bad_position != no_bad_position) {
     const Operands operands(schema, inputs);
-    throw explain(op, operands.request(attributes, outputs_wanted, options.accumulate), plan, bad_position, inputs);
+    throw explain(*core, op, operands.request(attributes, outputs_wanted, options.accumulate), plan, bad_position, inputs);
   }
   if (trimmed.empty()) return;
   Plan found = plan;
   trim_outputs(op, found, buffers.outputs, trimmed);
 }
 
-Result<std::monostate> Executable::operator()(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
+Result<std::monostate> Executable::operator()(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const LaunchOptions& launch) const {
   return capture([&]() -> std::monostate {
     if (!state_) throw_empty();
-    state_->call(inputs, outputs, {});
+    state_->call(inputs, outputs, {}, launch);
     return {};
   });
 }
 
-Result<std::monostate> Executable::run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs) const {
+Result<std::monostate> Executable::run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs, const LaunchOptions& launch) const {
   return capture([&]() -> std::monostate {
     if (!state_) throw_empty();
-    state_->call(inputs, outputs, outputs);
+    state_->call(inputs, outputs, outputs, launch);
     return {};
   });
 }

@@ -11,7 +11,7 @@ struct Executable::State {
   State(std::shared_ptr<Core> core, const Op& op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options,
         uint32_t outputs_wanted);
   // `trimmed`: the outputs again where they are to be trimmed, else none.
-  void call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed);
+  void call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed, const LaunchOptions& launch);
 
   // A check's arguments and what came of it.
   struct Checked {
@@ -43,7 +43,7 @@ struct Executable::State {
 
 struct KernelExecutable::State {
   State(std::shared_ptr<Core> core, const ir::Kernel& kernel);
-  void call(std::span<const Tensor> buffers, std::span<const int64_t> scalars) const;
+  void call(std::span<const Tensor> buffers, std::span<const int64_t> scalars, const LaunchOptions& launch) const;
   void check(std::span<const Tensor> buffers, std::span<const int64_t> scalars) const;
 
   const std::shared_ptr<Core> core;

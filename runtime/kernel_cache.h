@@ -12,6 +12,7 @@
 #include "codegen/abi.h"
 #include "ir/stmt.h"
 #include "runtime/counter.h"
+#include "runtime/gpu.h"
 #include "runtime/kernel_key.h"
 #include "runtime/runtime.h"
 
@@ -19,7 +20,8 @@ namespace gradloom {
 
 // A kernel that can be launched. Whoever holds one keeps its code.
 struct KernelEntry {
-  KernelFunction function = nullptr;  // null: interpreted
+  KernelFunction function = nullptr;  // null: a GPU's, else interpreted
+  std::shared_ptr<const GpuKernel> gpu;
   ir::Kernel kernel;                  // what the interpreter runs
   std::vector<ScalarSource> sources;
   std::shared_ptr<const KernelReport> report;

@@ -98,6 +98,7 @@ void KernelExecutable::State::check(std::span<const Tensor> buffers, std::span<c
   if (buffers.size() != kernel.buffers.size()) refuse_argument(kernel, fmt::format("{} buffers given; it takes {}", buffers.size(), kernel.buffers.size()));
   for (size_t i = 0; i < buffers.size(); ++i) {
     check_buffer(kernel, kernel.buffers[i], buffers[i], scalars);
+    if (buffers[i].device() != core->device()) refuse_argument(kernel, fmt::format("buffer {} is not in the target's memory", kernel.buffers[i]->name));
     for (size_t other = 0; other < i; ++other) {
       const bool read_only = kernel.buffers[i]->role == ir::Role::in && kernel.buffers[other]->role == ir::Role::in;
       if (!read_only && overlap(buffers[i], buffers[other])) {
@@ -107,19 +108,19 @@ void KernelExecutable::State::check(std::span<const Tensor> buffers, std::span<c
   }
 }
 
-void KernelExecutable::State::call(std::span<const Tensor> buffers, std::span<const int64_t> scalars) const {
+void KernelExecutable::State::call(std::span<const Tensor> buffers, std::span<const int64_t> scalars, const LaunchOptions& launch) const {
   FloatMode mode;
   check(buffers, scalars);
   std::vector<void*> data;
   for (const Tensor& tensor : buffers) data.push_back(tensor.data());
-  const int64_t bad_position = core->launch(*entry, data.data(), scalars.data());
+  const int64_t bad_position = core->launch(*entry, data.data(), scalars.data(), launch);
   if (bad_position != no_bad_position) throw Error(ErrorCode::out_of_range, fmt::format("kernel {}: a check failed at position {}", kernel.name, bad_position));
 }
 
-Result<std::monostate> KernelExecutable::operator()(std::span<const Tensor> buffers, std::span<const int64_t> scalars) const {
+Result<std::monostate> KernelExecutable::operator()(std::span<const Tensor> buffers, std::span<const int64_t> scalars, const LaunchOptions& launch) const {
   return capture([&]() -> std::monostate {
     if (!state_) throw Error(ErrorCode::invalid_argument, "an empty KernelExecutable was called: it comes from Runtime::compile");
-    state_->call(buffers, scalars);
+    state_->call(buffers, scalars, launch);
     return {};
   });
 }

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/allocate.h"
+#include <algorithm>
 
 namespace gradloom {
 namespace {
@@ -58,14 +58,25 @@ void trim_outputs(const Op& op, Plan& plan, std::span<void* const> memory, std::
     if (outputs[o].present() && !(outputs[o].dims() == plan.outputs[o].dims)) outputs[o] = outputs[o].trimmed(plan.outputs[o].dims);
 }
 
-CallBuffers::CallBuffers(const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> given, const std::shared_ptr<Recycler>& recycler)
+void check_devices(const OpSchema& schema, int device, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  const auto place = [](int which) { return which < 0 ? std::string("host memory") : fmt::format("memory of cuda device {}", which); };
+  const auto check = [&](const Tensor& tensor, int wanted, const char* role, size_t number, const std::string& name) {
+    if (!tensor.present() || tensor.device() == wanted) return;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: {} {} ({}) is in {}; it must be in {}", schema.name, role, number, name, place(tensor.device()), place(wanted)));
+  };
+  for (size_t i = 0; i < std::min(inputs.size(), schema.inputs.size()); ++i) check(inputs[i], schema.inputs[i].shape_like ? -1 : device, "input", i, schema.inputs[i].name);
+  for (size_t o = 0; o < std::min(outputs.size(), schema.outputs.size()); ++o) check(outputs[o], device, "output", o, schema.outputs[o].name);
+}
+
+CallBuffers::CallBuffers(const Core& core, int device, const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> given, const LaunchOptions& launch)
     : alignment(aligned_outputs) {
   for (int v = 0; v < plan.views.size(); ++v) {
     const View& view = plan.views[v];
     const std::span<const Tensor> tensors = view.output ? given : inputs;
     const bool there = static_cast<size_t>(view.index) < tensors.size() && tensors[view.index].present();
     if (!there && !view.output) throw Error(ErrorCode::internal, fmt::format("view {} of a plan is of input {}, which is absent", v, view.index));
-    if (!there) hidden_.push_back(allocate_tensor(recycler, plan.outputs[view.index].dtype, plan.outputs[view.index].dims));
+    if (!there) hidden_.push_back(core.allocate(device, plan.outputs[view.index].dtype, plan.outputs[view.index].dims, launch));
     const Tensor& tensor = there ? tensors[view.index] : hidden_.back();
     views[v] = tensor.data();
     if (!view.output) continue;

@@ -6,7 +6,7 @@
 
 #include "ops/op.h"
 #include "runtime/kernel_key.h"
-#include "runtime/recycler.h"
+#include "runtime/core.h"
 #include "runtime/tensor.h"
 
 namespace gradloom {
@@ -20,12 +20,15 @@ void check_outputs(const OpSchema& schema, const Plan& plan, std::span<const Ten
 // After a launch: outputs whose size the kernel found become views of that size. `memory`: the data of all of the plan's outputs.
 void trim_outputs(const Op& op, Plan& plan, std::span<void* const> memory, std::span<Tensor> outputs);
 
+// Shape-like inputs are in host memory, all else is the device's (-1: the host's). Throws Error(invalid_argument) naming the first that is not.
+void check_devices(const OpSchema& schema, int device, std::span<const Tensor> inputs, std::span<const Tensor> outputs);
+
 bool overlap(const Tensor& a, const Tensor& b);
 bool aligned(const Tensor& tensor, int64_t bytes);  // an empty one is
 
 // The memory of one call. An output that the kernel writes though the caller did not give it (Plan's internal ones among them) gets its own for the call.
 struct CallBuffers {
-  CallBuffers(const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> outputs, const std::shared_ptr<Recycler>& recycler);
+  CallBuffers(const Core& core, int device, const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> outputs, const LaunchOptions& launch);
   void* views[max_views];
   void* outputs[max_outputs] = {};
   int64_t alignment;  // the class of all outputs

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "runtime/allocate.h"
+#include <algorithm>
+
 #include "runtime/call.h"
 #include "runtime/executable.h"
 #include "runtime/float_mode.h"
@@ -19,11 +20,11 @@ const Op& op_named(std::string_view name) {
 }
 
 void run_checked(Core& core, const Op& op, const Request& request, Plan& plan, std::span<const Tensor> inputs, std::span<Tensor> outputs, const RunOptions& options) {
-  const CallBuffers buffers(plan, inputs, outputs, core.recycler());
+  const CallBuffers buffers(core, core.device_for(op.schema()), plan, inputs, outputs, options.launch);
   const std::string strategy = choose_strategy(op, plan, options.strategy, core.target());
   const KernelHandle entry = core.kernel_for(op, plan, strategy, options, request.outputs_wanted, buffers.alignment);
-  const int64_t bad_position = launch_plan(core, *entry, plan, buffers.views);
-  if (bad_position != no_bad_position) throw explain(op, request, plan, bad_position, inputs);
+  const int64_t bad_position = launch_plan(core, *entry, plan, buffers.views, options.launch);
+  if (bad_position != no_bad_position) throw explain(core, op, request, plan, bad_position, inputs);
   trim_outputs(op, plan, buffers.outputs, outputs);
 }
 
@@ -35,13 +36,15 @@ std::vector<Tensor> run_fresh(Core& core, const Op& op, std::span<const Tensor> 
   if (options.accumulate) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: accumulate adds into outputs that the caller gives; use run_into", op.schema().name));
   }
+  const int device = core.device_for(op.schema());
+  check_devices(op.schema(), device, inputs, {});
   const Operands operands(op.schema(), inputs);
   const Request request = operands.request(attributes, options.outputs_wanted & schema_outputs(op.schema()), false);
   Plan plan = op.check(request);
   std::vector<Tensor> outputs(op.schema().outputs.size());
   for (int o = 0; o < static_cast<int>(outputs.size()); ++o) {
     const OutputInfo& info = plan.outputs[o];
-    if (info.wanted && (request.outputs_wanted >> o & 1)) outputs[o] = allocate_tensor(core.recycler(), info.dtype, info.dims);
+    if (info.wanted && (request.outputs_wanted >> o & 1)) outputs[o] = core.allocate(device, info.dtype, info.dims, options.launch);
   }
   run_checked(core, op, request, plan, inputs, outputs, options);
   return outputs;
@@ -50,6 +53,7 @@ std::vector<Tensor> run_fresh(Core& core, const Op& op, std::span<const Tensor> 
 std::monostate run_given(Core& core, const Op& op, std::span<const Tensor> inputs, std::span<Tensor> outputs, const Attributes& attributes,
                          const RunOptions& options) {
   FloatMode mode;
+  check_devices(op.schema(), core.device_for(op.schema()), inputs, outputs);
   const Operands operands(op.schema(), inputs);
   const Request request = operands.request(attributes, present_outputs(op.schema(), outputs), options.accumulate);
   Plan plan = op.check(request);
@@ -106,6 +110,21 @@ Result<KernelExecutable> Runtime::compile(const ir::Kernel& kernel) {
 const KernelReport& Runtime::last_report() const { return core_->last_report(); }
 Stats Runtime::stats() const { return core_->stats(); }
 void Runtime::clear_cache() { core_->cache().clear(); }
+int Runtime::device() const { return core_->device(); }
+
+Result<std::monostate> Runtime::synchronize(void* stream) {
+  return capture([&]() -> std::monostate {
+    core_->synchronize(stream);
+    return {};
+  });
+}
+Result<Tensor> Runtime::to_device(const Tensor& tensor, void* stream) {
+  return capture([&] { return core_->copy_to(core_->device(), tensor, stream); });
+}
+Result<Tensor> Runtime::to_host(const Tensor& tensor, void* stream) {
+  return capture([&] { return core_->copy_to(-1, tensor, stream); });
+}
+
 int Runtime::threads() const { return core_->threads().count(); }
 std::string Runtime::target_name() const { return core_->target_name(); }
 const ir::Target& Runtime::target() const { return core_->target(); }

@@ -18,10 +18,22 @@ enum class TargetKind : uint8_t {
   automatic,    // llvm where it is built in, else interpreter
   llvm,
   interpreter,  // the reference executor
+  cuda,         // an NVIDIA GPU: CUDA text through NVRTC, launches through the driver, both found at run time
+  cuda_host,    // the text of GPU kernels, compiled with the host's C++ compiler and run by the CPU: for tests
 };
 
 // How far the order of summation may differ from the authored one. A kernel reports its level, never weaker than asked.
 enum class Determinism : uint8_t { sequential, run_to_run, relaxed };
+
+// When a bad index that a GPU finds is reported: at the next Runtime::synchronize, so that no call waits, or by the call itself, which then waits for its
+// stream. On the CPU always by the call.
+enum class CheckMode : uint8_t { deferred, sync };
+
+// How one call is launched on a GPU.
+struct LaunchOptions {
+  void* stream = nullptr;  // a CUstream; it outlives the outputs made on it, whose memory goes back in its order
+  CheckMode check = CheckMode::deferred;
+};
 
 // Runs fn(begin, end) over a partition of [0, n), on any threads; returns, or throws, only when every call of fn has returned. fn does not throw.
 using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t begin, int64_t end)>& fn)>;
@@ -34,6 +46,7 @@ struct RuntimeOptions {
   int64_t cache_bytes = int64_t{256} << 20;    // compiled code kept in memory
   int64_t recycle_bytes = int64_t{1} << 30;    // output and scratch memory kept for reuse
   std::string dump_folder;    // every kernel that is built is written there as text; empty: GRADLOOM_DUMP's, if that is set
+  int device = 0;                              // of target cuda
 };
 
 struct RunOptions {
@@ -42,6 +55,7 @@ struct RunOptions {
   bool any_shape = false;         // the kernel that serves every shape of this rank
   Determinism determinism = Determinism::sequential;
   uint32_t outputs_wanted = ~0u;  // run, compile: bit o asks for output o (run_into: those whose tensors are present)
+  LaunchOptions launch;           // of run and run_into; a handle is given them with each call
 };
 
 // Where a compilation's time went, in milliseconds.
@@ -80,9 +94,9 @@ class Executable {
   // Checks the arguments (dtypes, dims, strides, overlap, shape-like values) and launches. Outputs that are absent tensors are not asked for,
   // exactly as when compiled. Outputs of data-dependent size (BroadcastGradientArgs) keep the dims given, the largest possible; what lies beyond the
   // size found is unspecified. run_into tells the size.
-  Result<std::monostate> operator()(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  Result<std::monostate> operator()(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const LaunchOptions& launch = {}) const;
   // The same, giving outputs of data-dependent size trimmed in place, as Runtime::run_into does. The next call takes the untrimmed ones again.
-  Result<std::monostate> run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs) const;
+  Result<std::monostate> run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs, const LaunchOptions& launch = {}) const;
   const KernelReport& report() const;
 
  private:
@@ -96,7 +110,7 @@ class KernelExecutable {
  public:
   KernelExecutable() = default;
   // Constant dims are checked against the tensors'. Scalars: one 64-bit slot each. A failed Check gives Error(out_of_range).
-  Result<std::monostate> operator()(std::span<const Tensor> buffers, std::span<const int64_t> scalars = {}) const;
+  Result<std::monostate> operator()(std::span<const Tensor> buffers, std::span<const int64_t> scalars = {}, const LaunchOptions& launch = {}) const;
 
  private:
   friend class Runtime;
@@ -127,12 +141,21 @@ class Runtime {
   // An own loop nest: authored or scheduled; it is verified, lowered and compiled.
   Result<KernelExecutable> compile(const ir::Kernel& kernel);
 
+  // A target cuda takes and gives tensors in its device's memory; shape-like inputs, and ops that have no others, are the host's. On a CPU these three do
+  // nothing: there is no device, a tensor is its own copy.
+  int device() const;  // -1: host memory
+  // Waits for the stream, then reports the first bad index that launches since the last call found (by any stream: one that is still busy may be early).
+  Result<std::monostate> synchronize(void* stream = nullptr);
+  // A copy with the same dims and strides; both wait for the stream.
+  Result<Tensor> to_device(const Tensor& tensor, void* stream = nullptr);
+  Result<Tensor> to_host(const Tensor& tensor, void* stream = nullptr);
+
   // The last run or compile of this thread, if it was this Runtime's; else empty. Valid until the thread's next call of this function.
   const KernelReport& last_report() const;
   Stats stats() const;
   void clear_cache();
   int threads() const;
-  std::string target_name() const;  // "llvm x86-64-v3", "interpreter"
+  std::string target_name() const;  // "llvm x86-64-v3", "interpreter", "cuda-host sm_90"
   const ir::Target& target() const;
 
  private:

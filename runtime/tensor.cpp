@@ -73,6 +73,7 @@ Tensor Tensor::view(const Dims& dims, const Dims& strides, int64_t offset) const
   if (!present()) throw Error(ErrorCode::invalid_argument, "an absent tensor has no views");
   Tensor t = make(data_, dtype_, dims, strides, writable_);
   t.owner_ = owner_;
+  t.device_ = device_;
   if (t.elements_ == 0) return t;
   const __int128 shift = static_cast<__int128>(offset) * size_of(dtype_);
   if (t.low_ + shift < low_ || t.high_ + shift > high_) {
@@ -96,12 +97,19 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t end) const {
   return view(dims, strides_, begin == end || elements_ == 0 ? 0 : begin * strides_[a]);
 }
 
+Tensor Tensor::share_device(std::shared_ptr<void> owner, void* data, int device, DType dtype, const Dims& dims, const Dims& strides, bool writable) {
+  Tensor t = share(std::move(owner), data, dtype, dims, strides, writable);
+  t.device_ = device;
+  return t;
+}
+
 Tensor Tensor::trimmed(const Dims& dims) const {
   Tensor t = make(data_, dtype_, dims, {}, writable_);
   if (!dense_ || t.elements_ > elements_) {
     throw Error(ErrorCode::invalid_argument, fmt::format("a tensor with dims {} cannot be trimmed to {}", to_string(dims_), to_string(dims)));
   }
   t.owner_ = owner_;
+  t.device_ = device_;
   return t;
 }
 

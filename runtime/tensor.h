@@ -28,6 +28,9 @@ class Tensor {
     requires std::is_arithmetic_v<T>
   static Tensor of(DType dtype, const Dims& dims, const std::vector<T>& values);
 
+  // The same with memory of a CUDA device, which this library does not touch from the host.
+  static Tensor share_device(std::shared_ptr<void> owner, void* data, int device, DType dtype, const Dims& dims, const Dims& strides = {}, bool writable = true);
+
   // Takes over a DLPack tensor (its deleter is called when the last copy goes). Throws Error(unsupported) for a device or dtype that is not ours; the
   // caller then still owns it.
   static Tensor from_dlpack(DLManagedTensor* managed);
@@ -40,6 +43,7 @@ class Tensor {
   const Dims& strides() const { return strides_; }
   void* data() const { return data_; }  // of element [0, ..., 0]
   bool writable() const { return writable_; }
+  int device() const { return device_; }  // -1: host memory; else the CUDA device whose memory it is
   int64_t elements() const { return elements_; }
   bool dense() const { return dense_; }  // row-major, without gaps
   // The bytes that its elements lie in: from the first to one past the last. Both are data() when there are no elements.
@@ -61,6 +65,7 @@ class Tensor {
   bool present_ = false;
   bool writable_ = true;
   bool dense_ = true;
+  int device_ = -1;
   DType dtype_ = DType::f32;
   Dims dims_, strides_;
   int64_t elements_ = 0;

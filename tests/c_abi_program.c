@@ -130,7 +130,7 @@ static void errors(gradloom_runtime* runtime) {
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, -1, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "the number of inputs is -1");
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 2, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "GatherGrad: ");
   g.dy_tensor.device.device_type = kDLCUDA;
-  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_UNSUPPORTED, "inputs[2]: a DLPack tensor is on device type 2");
+  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "is in memory of cuda device 0; it must be in host memory");
   gather_init(&g);
   g.dy_tensor.dtype.lanes = 4;
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_UNSUPPORTED, "4 lanes");

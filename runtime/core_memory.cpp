@@ -1,0 +1,44 @@
+// Whose memory tensors are, and copies between the host's and a device's.
+#include <algorithm>
+
+#include "runtime/allocate.h"
+#include "runtime/core.h"
+
+namespace gradloom {
+
+int Core::device_for(const OpSchema& schema) const {
+  if (device() < 0) return -1;
+  const bool host = std::all_of(schema.inputs.begin(), schema.inputs.end(), [](const auto& input) { return input.shape_like; });
+  return host ? -1 : device();
+}
+
+Tensor Core::allocate(int device, DType dtype, const Dims& dims, const LaunchOptions& launch) const {
+  if (device < 0) return allocate_tensor(recycler_, dtype, dims);
+  const int64_t bytes = element_count(dims, size_of(dtype)) * size_of(dtype);
+  if (bytes == 0) return Tensor::share_device(nullptr, nullptr, device, dtype, dims);
+  std::shared_ptr<void> memory = gpu_->allocate(bytes, launch.stream);
+  void* const data = memory.get();
+  return Tensor::share_device(std::move(memory), data, device, dtype, dims);
+}
+
+Tensor Core::copy_to(int device, const Tensor& tensor, void* stream) const {
+  if (!tensor.present() || tensor.device() == device) return tensor;
+  const int64_t bytes = tensor.end_byte() - tensor.begin_byte();
+  const int64_t offset = static_cast<const char*>(tensor.data()) - tensor.begin_byte();
+  if (bytes == 0) return Tensor::share_device(nullptr, nullptr, device, tensor.dtype(), tensor.dims(), tensor.strides());
+  std::shared_ptr<void> memory;
+  if (device >= 0) {
+    memory = gpu_->allocate(bytes, stream);
+  } else {
+    memory = std::shared_ptr<void>(recycler_->allocate(bytes), [recycler = recycler_, bytes](void* data) { recycler->release(data, bytes); });
+  }
+  gpu_->copy(memory.get(), tensor.begin_byte(), bytes, stream);
+  void* const data = static_cast<char*>(memory.get()) + offset;
+  return Tensor::share_device(std::move(memory), data, device, tensor.dtype(), tensor.dims(), tensor.strides());
+}
+
+void Core::synchronize(void* stream) const {
+  if (gpu_) gpu_->synchronize(stream);
+}
+
+}  // namespace gradloom
