@@ -106,6 +106,7 @@ int bench(const BenchOptions& options) {
   if (named("roof")) return bench_roof(threads, options.json);
   RuntimeOptions runtime_options;
   runtime_options.threads = threads;
+  runtime_options.disk_cache = "off";  // a cold compile is cold
   Runtime runtime(runtime_options);
   BenchOptions resolved = options;
   resolved.threads = threads;

@@ -90,6 +90,8 @@ std::optional<NearestKey> nearest_key(const std::string& wanted, const std::vect
   return nearest;
 }
 
+std::string toolchain_text(std::string_view compiler) { return fmt::format("{} emitter {}", compiler, emitter_id()); }
+
 std::string target_text(const ir::Target& t, std::string_view features) {
   return fmt::format("{} vector_bytes {} vector_registers {} hardware_scatter {} streaming_stores {} l1 {} l2 {} l3 {} threads {} gpu {} multiprocessors {} block_threads {} "
                      "shared_bytes {} features {}",

@@ -40,6 +40,8 @@ struct NearestKey {
 };
 std::optional<NearestKey> nearest_key(const std::string& wanted_file_name, const std::vector<std::string>& file_names);
 
+// What compiles as part of a key: the compiler, and the code here that drives it.
+std::string toolchain_text(std::string_view compiler);
 // The machine as part of a key.
 std::string target_text(const ir::Target& target, std::string_view features);
 

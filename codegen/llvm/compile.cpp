@@ -4,6 +4,7 @@
 #include <llvm/IR/DiagnosticPrinter.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/Support/raw_ostream.h>
+#include <llvm/TargetParser/Host.h>
 
 #include <atomic>
 
@@ -115,6 +116,7 @@ std::string emit_assembly(const ir::Kernel& lowered, const Isa& isa) {
 }
 
 std::string llvm_version() { return LLVM_VERSION_STRING; }
+std::string toolchain_text() { return std::string("llvm " LLVM_VERSION_STRING " ") + llvm::sys::getProcessTriple(); }
 int64_t compile_count() { return compilations; }
 
 }  // namespace gradloom::codegen

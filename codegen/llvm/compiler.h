@@ -20,6 +20,8 @@ struct Isa {
 Isa host_isa();
 // A level that the host may or may not have (to emit text) or a masked host ("x86-64-v3" on an AVX-512 machine). Throws Error(invalid_argument).
 Isa isa_named(const std::string& name);
+// That of a cached object: a CPU's name for tuning and the exact features.
+Isa isa_of(const std::string& cpu, const std::string& features);
 bool runs_here(const Isa& isa);
 
 struct CompileTimes {
@@ -48,6 +50,7 @@ CompiledKernel compile(const ir::Kernel& lowered, const Isa& isa);             /
 std::string emit_llvm(const ir::Kernel& lowered, const Isa& isa, bool optimized);  // textual LLVM IR
 std::string emit_assembly(const ir::Kernel& lowered, const Isa& isa);
 std::string llvm_version();
+std::string toolchain_text();  // for keys: the compiler's version and what it compiles for
 int64_t compile_count();  // of objects, by this process so far; loads do not count
 
 }  // namespace gradloom::codegen
