@@ -239,7 +239,11 @@ void DiskCache::write(const std::string& name, std::string_view bytes) noexcept 
     std::shared_ptr<Folder> folder = writable();
     if (!folder || size > options_.budget_bytes || size > largest_file) return;
     int error = write_once(*folder, name, bytes);
-    if (error == ENOENT && (folder = reopen(folder))) error = write_once(*folder, name, bytes);
+    if (error == ENOENT) {
+      folder = reopen(folder);
+      if (!folder) return;  // told when it was opened
+      error = write_once(*folder, name, bytes);
+    }
     if (error != 0) return write_failed(name, error);
     last_write_error_ = 0;
     bytes_written_ += size;
