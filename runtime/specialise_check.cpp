@@ -16,6 +16,7 @@ constexpr int64_t most_bytes = int64_t{1} << 30;  // of inputs and both kernels'
 // The memory of one view, with its element [0, ..., 0] inside.
 struct Memory {
   std::vector<uint64_t> words;
+  int64_t start = 0;  // its first byte: of one alignment, wherever the words lie
   int64_t first = 0;  // byte of that element
   int64_t bytes = 0;
   void* data() { return reinterpret_cast<char*>(words.data()) + first; }
@@ -35,8 +36,8 @@ Memory memory_of(const View& view, bool aligned) {
   if (memory.bytes > most_bytes) throw Error(ErrorCode::resource_exhausted, fmt::format("comparing it takes over {} bytes", most_bytes));
   memory.words.resize(static_cast<size_t>(memory.bytes / 8 + 18));
   const auto address = reinterpret_cast<uintptr_t>(memory.words.data());
-  const auto start = static_cast<int64_t>((64 - address % 64) % 64 + (aligned ? 0 : width % 64));
-  memory.first = start - low * width;
+  memory.start = static_cast<int64_t>((64 - address % 64) % 64) + (aligned ? 0 : width);
+  memory.first = memory.start - low * width;
   return memory;
 }
 
@@ -49,8 +50,8 @@ uint64_t random_float(uint64_t bits, int mantissa, int exponent_bits) {
 
 void fill(Memory& memory, DType dtype, int64_t limit, std::mt19937_64& random) {
   const int width = size_of(dtype);
-  char* const bytes = reinterpret_cast<char*>(memory.words.data());
-  const int64_t count = static_cast<int64_t>(memory.words.size()) * 8 / width;
+  char* const bytes = reinterpret_cast<char*>(memory.words.data()) + memory.start;
+  const int64_t count = memory.bytes / width;
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t bits = random();
     uint64_t value = 0;
