@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <system_error>
 
 #include "runtime/core.h"
 #include "runtime/float_mode.h"
@@ -117,9 +118,16 @@ void Specialiser::enqueue(const PlannedCall& call, bool specialise) {
     forget_threads_of_parent();
     const uint64_t hash = job->key.hash();
     if (stop_ || jobs_.size() >= most_jobs || std::find(queued_.begin(), queued_.end(), hash) != queued_.end()) return;
+    if (threads_.size() < std::min(most_threads_, queued_.size() + 1)) {
+      try {
+        threads_.emplace_back([this] { work(); });
+      } catch (const std::system_error& error) {
+        log(LogLevel::warn, "no thread to compile in the background: {}", error.what());
+        if (threads_.empty()) return;
+      }
+    }
     queued_.push_back(hash);
     jobs_.push_back(std::move(job));
-    if (threads_.size() < std::min(most_threads_, queued_.size())) threads_.emplace_back([this] { work(); });
   }
   changed_.notify_all();
 }
