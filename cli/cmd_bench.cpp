@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/bench_cache.h"
 #include "cli/bench_gemm.h"
 #include "cli/bench_gru.h"
 #include "cli/bench_latency.h"
@@ -95,17 +96,21 @@ int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
 int bench(const BenchOptions& options) {
   if (std::isnan(options.seconds)) throw UsageError("bench: --seconds is nan, expected 0.01 to 600");  // which is in every range to the parser
   const auto named = [&](const char* name) { return std::find(options.cases.begin(), options.cases.end(), name) != options.cases.end(); };
-  for (const char* mode : {"compile", "dispatch", "roof"})
+  for (const char* mode : {"compile", "dispatch", "roof", "churn", "stall", "throughput"})
     if (named(mode) && options.cases.size() > 1) throw UsageError(fmt::format("bench: {} stands alone, expected no other case beside it", mode));
   const std::vector<const GemmCase*> gemm = chosen_gemm_cases(options.cases);
   const std::vector<const GruCase*> gru = chosen_gru_cases(options.cases);
   const bool alone = named("compile") || named("dispatch") || named("roof") || !gemm.empty() || !gru.empty();
   if (!alone) chosen_cases(options.cases);  // refused before anything is started
   const int threads = options.threads == 0 ? available_threads() : options.threads;
+  if (named("churn")) return bench_churn(options.seconds, options.json);
+  if (named("stall")) return bench_stall(options.json);
+  if (named("throughput")) return bench_throughput(options.seconds, options.json);
   pin_process(threads);
   if (named("roof")) return bench_roof(threads, options.json);
   RuntimeOptions runtime_options;
   runtime_options.threads = threads;
+  runtime_options.disk_cache = "off";  // a cold compile is cold
   Runtime runtime(runtime_options);
   BenchOptions resolved = options;
   resolved.threads = threads;
@@ -121,7 +126,7 @@ int bench(const BenchOptions& options) {
 void add_bench(CLI::App& app, int& status) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command = app.add_subcommand("bench", "Time calls, compiles and dispatch");
-  command->add_option("case", options->cases, "cases (ge_ax0 ... bg_col), groups (ge gg sl bg), all; products (gemm, gemm_1024 ...), gru_grad (gru_a, gru_b, gru_c); or one of compile, dispatch, roof")->required();
+  command->add_option("case", options->cases, "cases (ge_ax0 ... bg_col), groups (ge gg sl bg), all; products (gemm, gemm_1024 ...), gru_grad (gru_a, gru_b, gru_c); or one of compile, dispatch, roof, churn, stall, throughput")->required();
   command->add_option("--threads", options->threads, "threads, pinned; 0: every CPU of this process")->check(CLI::Range(0, 1024))->capture_default_str();
   command->add_option("--output", options->output, "where outputs go")
       ->check(CLI::IsMember({"preallocated", "fresh", "rotated", "all"}))
@@ -137,6 +142,7 @@ void add_bench(CLI::App& app, int& status) {
       "gemm: matrix products, cubes and those of GRU (a, b, c), float32, beside the measured multiply-add peak.\n"
       "gru_grad: GRUGrad, float32, linear before reset, beside its products at that peak.\n"
       "compile: cold compiles. dispatch: latency on tensors of four elements. roof: this machine's read and write speeds.\n"
+      "churn: memory while kernels are compiled and evicted. stall: waits under generic_first. throughput: calls a second by threads and processes.\n"
       "Examples:\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  gradloom bench compile");
   command->callback([options, &status] { status = bench(*options); });
 }

@@ -14,6 +14,7 @@ void add_run(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_emit(CLI::App& app, int& status);
 void add_demo(CLI::App& app, int& status);
+void add_cache(CLI::App& app, int& status);
 
 // A wrong argument that the parser cannot see: one line, exit code 2.
 class UsageError : public std::runtime_error {

@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   cli::add_emit(app, status);
   cli::add_bench(app, status);
   cli::add_demo(app, status);
+  cli::add_cache(app, status);
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) return fail(cli::exit_failure, "the output cannot be written, expected an open stdout with room");

@@ -74,6 +74,23 @@ ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target) {
   return ir::lower(schedule.kernel(), {.gpu = true, .shared_bytes = target.shared_bytes});
 }
 
+std::unique_ptr<KernelStore> open_store([[maybe_unused]] const RuntimeOptions& options, [[maybe_unused]] const codegen::Isa& isa,
+                                        [[maybe_unused]] const ir::Target& target) {
+#ifdef GRADLOOM_WITH_LLVM
+  if (options.disk_cache == "off") return nullptr;
+  const std::string folder = options.disk_cache.empty() ? default_cache_folder() : options.disk_cache;
+  const std::vector<std::string> read_only = options.disk_cache_read_only.empty() ? default_read_only_folders() : options.disk_cache_read_only;
+  if (folder.empty() && read_only.empty()) return nullptr;
+  auto store = std::make_unique<KernelStore>(DiskCacheOptions{folder, read_only, options.disk_cache_bytes}, toolchain_text(codegen::toolchain_text()),
+                                             target_text(target, isa.features), isa.features);
+  return store->usable() ? std::move(store) : nullptr;
+#else
+  return nullptr;
+#endif
+}
+
+constexpr size_t most_used_calls = 10000;
+
 uint64_t next_id() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
@@ -97,9 +114,12 @@ Core::Core(RuntimeOptions options)
       threads_(options.threads, std::move(options.parallel_for)),
       recycler_(std::make_shared<Recycler>(options.recycle_bytes)),
       cache_(options.cache_bytes),
-      dump_folder_(dump_folder(options.dump_folder)) {
+      dump_folder_(dump_folder(options.dump_folder)),
+      policy_(options.policy),
+      specialiser_(*this, options) {
   if (!interprets_) target_ = gpu_ ? gpu_->target() : isa_.target;
   target_.threads = threads_.count();
+  if (!interprets_ && !gpu_) store_ = open_store(options, isa_, target_);
 }
 
 std::string Core::target_name() const { return interprets_ ? "interpreter" : gpu_ ? gpu_->name() : "llvm " + target_.name; }
@@ -107,17 +127,52 @@ std::string Core::target_name() const { return interprets_ ? "interpreter" : gpu
 Stats Core::stats() const {
   Stats stats;
   cache_.add_to(stats);
+  specialiser_.add_to(stats);
+  if (store_) store_->add_to(stats);
   stats.launches = launches_.total();
   std::lock_guard lock(mutex_);
   stats.compiles = compiles_;
   stats.compile_ms = compile_ms_;
+  stats.build_ms = build_ms_;
   stats.stages = stages_;
+  stats.load_ms = load_ms_;
   return stats;
 }
 
-void Core::finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered, bool interpreted) {
+// False, with a line in the log, when the code does not load: a miss.
+bool Core::load_code([[maybe_unused]] KernelEntry& entry, [[maybe_unused]] const KernelRecord& record) {
+#ifdef GRADLOOM_WITH_LLVM
+  try {
+    codegen::CompiledKernel loaded = codegen::load(record.code, record.kernel_name);
+    entry.function = loaded.function;
+    entry.code_bytes = loaded.code_bytes;
+    entry.code = std::move(loaded.code);
+    entry.from_disk = true;
+    store_->hit();
+    std::lock_guard lock(mutex_);
+    load_ms_ += loaded.times.link_ms;
+    return true;
+  } catch (const Error& error) {
+    store_->reject(record, error.what());
+  }
+#endif
+  return false;
+}
+
+std::shared_ptr<KernelEntry> Core::load(const OpKey& key, bool any_shape) {
+  std::optional<KernelStore::Found> found = store_->find(key);
+  auto entry = std::make_shared<KernelEntry>();
+  if (!found || !load_code(*entry, found->kernel)) return nullptr;
+  entry->sources = std::move(found->index.sources);
+  KernelReport report{.op = std::move(found->index.op), .strategy = std::move(found->index.strategy), .target = target_name(), .from_disk = true, .any_shape = any_shape};
+  report.schedule_trace = std::move(found->index.schedule_trace);
+  entry->report = std::make_shared<const KernelReport>(std::move(report));
+  return entry;
+}
+
+std::optional<ContentId> Core::finish(KernelEntry& entry, KernelReport report, [[maybe_unused]] const ir::Kernel& lowered, bool interpreted) {
   report.target = target_name();
-  report.compiled = true;
+  std::optional<ContentId> content;
   if (interpreted) {
     entry.kernel = lowered;
   } else if (gpu_) {
@@ -125,19 +180,32 @@ void Core::finish(KernelEntry& entry, KernelReport report, const ir::Kernel& low
     entry.code_bytes = entry.gpu->code_bytes();
   } else {
 #ifdef GRADLOOM_WITH_LLVM
-    codegen::CompiledKernel compiled = codegen::compile(lowered, isa_);
-    entry.function = compiled.function;
-    entry.code_bytes = compiled.code_bytes;
-    entry.code = std::move(compiled.code);
-    report.compile_ms = compiled.times.total();
-    report.stages = {compiled.times.emit_ms, compiled.times.optimize_ms, compiled.times.codegen_ms, compiled.times.link_ms};
+    std::string key;
+    if (store_) {
+      key = store_->key_of(ir::print(lowered));
+      content = content_id(key);
+      if (const std::optional<KernelRecord> record = store_->find(key)) report.from_disk = load_code(entry, *record);
+    }
+    if (!report.from_disk) {
+      codegen::ObjectCode object = codegen::compile_object(lowered, isa_);
+      codegen::CompiledKernel loaded = codegen::load(object.bytes, lowered.name);
+      entry.function = loaded.function;
+      entry.code_bytes = loaded.code_bytes;
+      entry.code = std::move(loaded.code);
+      report.stages = {object.times.emit_ms, object.times.optimize_ms, object.times.codegen_ms, loaded.times.link_ms};
+      report.compile_ms = object.times.total() + loaded.times.link_ms;
+      if (store_) store_->put(KernelRecord{std::move(key), lowered.name, isa_.cpu, std::move(object.bytes), report.compile_ms});
+    }
 #endif
   }
+  report.compiled = !report.from_disk;
   std::lock_guard lock(mutex_);
-  ++compiles_;
+  compiles_ += report.compiled;
+  build_ms_ += report.build_ms;
   compile_ms_ += report.compile_ms;
   stages_ += report.stages;
   entry.report = std::make_shared<const KernelReport>(std::move(report));
+  return content;
 }
 
 void Core::dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept {
@@ -159,7 +227,17 @@ void Core::dump(std::string_view op, std::string_view strategy, const BuiltKerne
   }
 }
 
-std::shared_ptr<KernelEntry> Core::build(const Op& op, const Plan& plan, const std::string& strategy, const RunOptions& options, int64_t output_alignment) {
+std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
+  const auto& [op, plan, strategy, options, outputs_wanted, output_alignment, request] = call;
+  std::optional<OpKey> key;
+  // An embedder's op is found by content alone: nothing tells its builds apart.
+  if (store_ && find_op(op.schema().name) == &op) {
+    key.emplace(op, plan, strategy, options, outputs_wanted, output_alignment, store_->target(), store_->toolchain());
+    // A dump needs the IR.
+    if (dump_folder_.empty()) {
+      if (std::shared_ptr<KernelEntry> entry = load(*key, options.any_shape)) return entry;
+    }
+  }
   // The interpreter runs the definition itself; so does a device's host, for the small tensors that are the host's.
   const bool interpreted = interprets_ || (gpu_ && device_for(op.schema()) != gpu_->device());
   BuiltKernel built = interpreted ? author_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate)
@@ -167,8 +245,12 @@ std::shared_ptr<KernelEntry> Core::build(const Op& op, const Plan& plan, const s
   auto entry = std::make_shared<KernelEntry>();
   dump(op.schema().name, strategy, built);
   entry->sources = std::move(built.sources);
-  finish(*entry, {.op = op.schema().name, .strategy = strategy, .build_ms = built.ms, .schedule_trace = std::move(built.trace)},
-         interpreted ? built.authored : built.lowered, interpreted);
+  const std::optional<ContentId> content =
+      finish(*entry, {.op = op.schema().name, .strategy = strategy, .any_shape = options.any_shape, .build_ms = built.ms, .schedule_trace = std::move(built.trace)},
+             interpreted ? built.authored : built.lowered, interpreted);
+  if (key && content) {
+    store_->put(IndexRecord{key->text(), *content, entry->sources, entry->report->op, strategy, built.ms, entry->report->schedule_trace});
+  }
   return entry;
 }
 
@@ -187,15 +269,33 @@ std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel) {
   return entry;
 }
 
-KernelHandle Core::kernel_for(const Op& op, const Plan& plan, const std::string& strategy, const RunOptions& options, uint32_t outputs_wanted,
-                              int64_t output_alignment) {
-  const KernelKey key(op, plan, strategy, options, outputs_wanted, output_alignment);
-  bool built = false;
-  KernelHandle entry = cache_.get(key, [&] { return build(op, plan, strategy, options, output_alignment); }, built);
+void Core::done(const PlannedCall& call, const KernelHandle& entry, bool built) {
   last_call.core = id_;
-  last_call.compiled = built;
+  last_call.compiled = built && entry->report->compiled;
   if (last_call.report != entry->report) last_call.report = entry->report;
+  if (!built || !call.request || find_op(call.op.schema().name) != &call.op) return;
+  CallKey used = call_key(call);
+  std::lock_guard lock(mutex_);
+  if (used_calls_.size() < most_used_calls) used_calls_.insert_or_assign(call.key().hash(), std::move(used));
+}
+
+KernelHandle Core::kernel_for(const PlannedCall& call) {
+  bool built = false;
+  KernelHandle entry = cache_.get(call.key(), [&] { return build(call); }, built);
+  done(call, entry, built);
   return entry;
+}
+
+KernelHandle Core::kernel_by_policy(const PlannedCall& call) {
+  if (gpu_ || call.options.policy.value_or(policy_) == Policy::specialise || call.options.any_shape) return kernel_for(call);
+  return specialiser_.kernel_for(call);
+}
+
+std::vector<CallKey> Core::used_calls() const {
+  std::lock_guard lock(mutex_);
+  std::vector<CallKey> calls;
+  for (const auto& [hash, call] : used_calls_) calls.push_back(call);
+  return calls;
 }
 
 const KernelReport& Core::last_report() const {
@@ -205,15 +305,16 @@ const KernelReport& Core::last_report() const {
   return report;
 }
 
-int64_t Core::launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options) const {
+int64_t Core::launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options, const Threads& threads,
+                     Recycler& recycler) const {
   launches_.add();
   if (entry.gpu) return entry.gpu->launch(buffers, scalars, options);
   if (!entry.function) {
     return ir::interpret(entry.kernel, {buffers, entry.kernel.buffers.size()}, {scalars, entry.kernel.scalars.size()}).bad_position;
   }
   Launch launch{.context = {.parallel_for = parallel_for, .acquire_scratch = acquire_scratch, .release_scratch = release_scratch},
-                .threads = threads_,
-                .recycler = *recycler_,
+                .threads = threads,
+                .recycler = recycler,
                 .failure = {}};
   launch.context.owner = &launch;
   entry.function(&launch.context, buffers, scalars);

@@ -9,8 +9,10 @@
 #include "runtime/counter.h"
 #include "runtime/gpu.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/kernel_store.h"
 #include "runtime/recycler.h"
 #include "runtime/runtime.h"
+#include "runtime/specialise.h"
 #include "runtime/threads.h"
 
 namespace gradloom {
@@ -37,21 +39,36 @@ class Core {
   Tensor copy_to(int device, const Tensor& tensor, void* stream) const;
   void synchronize(void* stream) const;
 
-  // The cached kernel for a plan, built when there is none; its report is this thread's last.
-  KernelHandle kernel_for(const Op& op, const Plan& plan, const std::string& strategy, const RunOptions& options, uint32_t outputs_wanted,
-                          int64_t output_alignment);
+  // The kernel of a call, built (or loaded) when there is none in memory; its report is this thread's last.
+  KernelHandle kernel_for(const PlannedCall& call);
+  // The same by the policy: `call`'s own kernel, or under generic_first the any-shape one. A GPU's kernels are always a call's own.
+  KernelHandle kernel_by_policy(const PlannedCall& call);
+  // Builds or loads, beside the cache.
+  std::shared_ptr<KernelEntry> build(const PlannedCall& call);
+  // Notes what answered a call, for last_report.
+  void answered(const PlannedCall& call, const KernelHandle& entry) { done(call, entry, false); }
+  std::vector<CallKey> used_calls() const;
   // A user's kernel: verified, lowered and compiled, or kept for the interpreter.
   std::shared_ptr<KernelEntry> build_own(const ir::Kernel& kernel);
 
   // Runs the kernel on this thread and the pool. Gives the smallest bad position, INT64_MAX when no Check failed. Throws Error. Requires the library's
   // floating-point mode.
-  int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options = {}) const;
+  int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options = {}) const {
+    return launch(entry, buffers, scalars, options, threads_, *recycler_);
+  }
+  int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options, const Threads& threads,
+                 Recycler& recycler) const;
+
+  const Specialiser& specialiser() const { return specialiser_; }
 
   const KernelReport& last_report() const;
 
  private:
-  std::shared_ptr<KernelEntry> build(const Op& op, const Plan& plan, const std::string& strategy, const RunOptions& options, int64_t output_alignment);
-  void finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered, bool interpreted);
+  // Fills in the code of a lowered kernel, from the disk if its content is there. Gives the kernel's content, for the index.
+  std::optional<ContentId> finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered, bool interpreted);
+  std::shared_ptr<KernelEntry> load(const OpKey& key, bool any_shape);
+  bool load_code(KernelEntry& entry, const KernelRecord& record);
+  void done(const PlannedCall& call, const KernelHandle& entry, bool built);
   // Writes the kernel's texts, where a dump is asked for; never throws.
   void dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept;
 
@@ -63,12 +80,16 @@ class Core {
   ir::Target target_;
   std::shared_ptr<Recycler> recycler_;
   KernelCache cache_;
-  const std::string dump_folder_;  // empty: no dump
+  const std::string dump_folder_;       // empty: no dump
+  std::unique_ptr<KernelStore> store_;  // none without code to keep, or when it is off
+  const Policy policy_;
   mutable Counter launches_;
   mutable std::mutex mutex_;
   int64_t compiles_ = 0;
-  double compile_ms_ = 0;
+  double build_ms_ = 0, compile_ms_ = 0, load_ms_ = 0;
   CompileStages stages_;
+  std::map<uint64_t, CallKey> used_calls_;  // by their kernel keys' hashes
+  Specialiser specialiser_;                 // last: its threads use the rest
 };
 
 }  // namespace gradloom

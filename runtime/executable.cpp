@@ -50,7 +50,9 @@ Executable::State::State(std::shared_ptr<Core> core_in, const Op& op_in, std::sp
   check_devices(op.schema(), core->device_for(op.schema()), inputs, {});
   first = check(inputs);
   options.strategy = choose_strategy(op, first->plan, options.strategy, core->target());
-  aligned_kernel = core->kernel_for(op, first->plan, options.strategy, options, outputs_wanted, aligned_outputs);
+  const Operands operands(op.schema(), inputs);
+  const Request request = operands.request(attributes, outputs_wanted, options.accumulate);
+  aligned_kernel = core->kernel_for({op, first->plan, options.strategy, options, outputs_wanted, aligned_outputs, &request});
   report = core->last_report();
 }
 
@@ -101,7 +103,7 @@ std::string Executable::State::difference(std::span<const Tensor> inputs) const 
 
 const KernelEntry& Executable::State::unaligned(const Plan& plan) {
   if (const KernelEntry* ready = unaligned_ready.load(std::memory_order_acquire)) return *ready;
-  KernelHandle entry = core->kernel_for(op, plan, options.strategy, options, outputs_wanted, any_outputs);
+  KernelHandle entry = core->kernel_for({op, plan, options.strategy, options, outputs_wanted, any_outputs});
   std::lock_guard lock(mutex);
   if (!unaligned_kernel) unaligned_kernel = std::move(entry);
   unaligned_ready.store(unaligned_kernel.get(), std::memory_order_release);

@@ -34,7 +34,7 @@ uint64_t next_id() {
 KernelCache::KernelCache(int64_t budget_bytes) : budget_(budget_bytes), id_(next_id()) {}
 
 // Requires the lock.
-KernelHandle KernelCache::find(const KernelKey& key) const {
+KernelHandle KernelCache::find_locked(const KernelKey& key) const {
   const auto [begin, end] = kernels_.equal_range(key.hash());
   for (auto it = begin; it != end; ++it) {
     if (same_key(it->second->key, key.words())) return it->second;
@@ -42,26 +42,63 @@ KernelHandle KernelCache::find(const KernelKey& key) const {
   return nullptr;
 }
 
+KernelHandle KernelCache::hit(KernelHandle entry) {
+  const uint64_t now = clock_.load(std::memory_order_relaxed);
+  if (entry->used.load(std::memory_order_relaxed) != now) entry->used.store(now, std::memory_order_relaxed);
+  hits_.add();
+  return entry;
+}
+
+KernelHandle KernelCache::find_in_front(const KernelKey& key) {
+  const FrontSlot& slot = front_slot(id_, key.hash());
+  if (slot.cache != id_ || slot.generation != generation_.load(std::memory_order_acquire) || slot.hash != key.hash()) return nullptr;
+  KernelHandle entry = slot.entry.lock();
+  return entry && same_key(entry->key, key.words()) ? hit(std::move(entry)) : nullptr;
+}
+
+KernelHandle KernelCache::find(const KernelKey& key) {
+  if (KernelHandle entry = find_in_front(key)) return entry;
+  const uint64_t generation = generation_.load(std::memory_order_acquire);
+  std::lock_guard lock(mutex_);
+  KernelHandle entry = find_locked(key);
+  if (!entry) return nullptr;
+  front_slot(id_, key.hash()) = {id_, generation, key.hash(), entry};
+  return hit(std::move(entry));
+}
+
+void KernelCache::put(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry) {
+  entry->key.assign(key.words().begin(), key.words().end());
+  std::vector<KernelHandle> evicted;  // their code is freed without the lock
+  std::lock_guard lock(mutex_);
+  if (!find_locked(key)) insert(key, entry, evicted);
+}
+
+void KernelCache::remove(const KernelKey& key) {
+  KernelHandle dropped;  // its code is freed without the lock
+  std::lock_guard lock(mutex_);
+  const auto [begin, end] = kernels_.equal_range(key.hash());
+  for (auto it = begin; it != end; ++it) {
+    if (!same_key(it->second->key, key.words())) continue;
+    bytes_ -= bytes_of(*it->second);
+    code_bytes_ -= it->second->code_bytes;
+    dropped = std::move(it->second);
+    kernels_.erase(it);
+    ++evictions_;
+    return;
+  }
+}
+
 KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::shared_ptr<KernelEntry>()>& build, bool& built) {
   built = false;
+  if (KernelHandle entry = find_in_front(key)) return entry;
   const uint64_t generation = generation_.load(std::memory_order_acquire);
   FrontSlot& slot = front_slot(id_, key.hash());
-  const auto hit = [&](KernelHandle entry) {
-    const uint64_t now = clock_.load(std::memory_order_relaxed);
-    if (entry->used.load(std::memory_order_relaxed) != now) entry->used.store(now, std::memory_order_relaxed);
-    hits_.add();
-    return entry;
-  };
-  if (slot.cache == id_ && slot.generation == generation && slot.hash == key.hash()) {
-    KernelHandle entry = slot.entry.lock();
-    if (entry && same_key(entry->key, key.words())) return hit(std::move(entry));
-  }
 
   std::promise<Built> promise;
   Slot other;
   {
     std::lock_guard lock(mutex_);
-    if (KernelHandle entry = find(key)) {
+    if (KernelHandle entry = find_locked(key)) {
       slot = {id_, generation, key.hash(), entry};
       return hit(std::move(entry));
     }

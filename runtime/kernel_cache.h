@@ -27,9 +27,11 @@ struct KernelEntry {
   std::shared_ptr<const KernelReport> report;
   int64_t code_bytes = 0;
   std::shared_ptr<void> code;
+  bool from_disk = false;
   // For the cache.
   std::vector<uint64_t> key;
   mutable std::atomic<uint64_t> used{0};  // the cache's clock at about the last hit
+  mutable std::atomic<uint32_t> calls{0};  // of a specialisation, lately: for the specialiser
 };
 using KernelHandle = std::shared_ptr<const KernelEntry>;
 
@@ -40,6 +42,13 @@ class KernelCache {
   // The kernel of this key, built by `build` when there is none. Threads that ask for one key at a time share one build, and its error, which is not kept.
   // `built`: whether this very call built it.
   KernelHandle get(const KernelKey& key, const std::function<std::shared_ptr<KernelEntry>()>& build, bool& built);
+  // Only what is there.
+  KernelHandle find(const KernelKey& key);
+  // Only what this thread had lately; takes no lock.
+  KernelHandle find_in_front(const KernelKey& key);
+  // Puts a kernel that was built elsewhere.
+  void put(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry);
+  void remove(const KernelKey& key);
   void clear();
   void add_to(Stats& stats) const;
 
@@ -61,7 +70,8 @@ class KernelCache {
     Slot slot;
   };
 
-  KernelHandle find(const KernelKey& key) const;
+  KernelHandle find_locked(const KernelKey& key) const;
+  KernelHandle hit(KernelHandle entry);
   void insert(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry, std::vector<KernelHandle>& evicted);
   void evict(std::vector<KernelHandle>& evicted);
 

@@ -8,6 +8,7 @@
 #include "runtime/executable.h"
 #include "runtime/float_mode.h"
 #include "runtime/outputs.h"
+#include "runtime/prewarm.h"
 
 namespace gradloom {
 namespace {
@@ -22,7 +23,7 @@ const Op& op_named(std::string_view name) {
 void run_checked(Core& core, const Op& op, const Request& request, Plan& plan, std::span<const Tensor> inputs, std::span<Tensor> outputs, const RunOptions& options) {
   const CallBuffers buffers(core, core.device_for(op.schema()), plan, inputs, outputs, options.launch);
   const std::string strategy = choose_strategy(op, plan, options.strategy, core.target());
-  const KernelHandle entry = core.kernel_for(op, plan, strategy, options, request.outputs_wanted, buffers.alignment);
+  const KernelHandle entry = core.kernel_by_policy({op, plan, strategy, options, request.outputs_wanted, buffers.alignment, &request});
   const int64_t bad_position = launch_plan(core, *entry, plan, buffers.views, options.launch);
   if (bad_position != no_bad_position) throw explain(core, op, request, plan, bad_position, inputs);
   trim_outputs(op, plan, buffers.outputs, outputs);
@@ -109,6 +110,14 @@ Result<KernelExecutable> Runtime::compile(const ir::Kernel& kernel) {
 
 const KernelReport& Runtime::last_report() const { return core_->last_report(); }
 Stats Runtime::stats() const { return core_->stats(); }
+std::vector<CallKey> Runtime::used_calls() const { return core_->used_calls(); }
+Result<PrewarmReport> Runtime::prewarm(std::span<const CallKey> calls) {
+  return capture([&] {
+    FloatMode mode;
+    return gradloom::prewarm(*core_, calls);
+  });
+}
+void Runtime::wait_for_background() const { core_->specialiser().wait(); }
 void Runtime::clear_cache() { core_->cache().clear(); }
 int Runtime::device() const { return core_->device(); }
 

@@ -2,7 +2,9 @@
 // The public interface: run an op by name, or compile it once and call the handle. Every function may be called from any thread; none throws
 // (constructors do) and none aborts: errors come back as Result.
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +37,12 @@ struct LaunchOptions {
   CheckMode check = CheckMode::deferred;
 };
 
+// What a call does whose kernel is not there yet (run, run_into; compile always specialises).
+enum class Policy : uint8_t {
+  specialise,     // compiles the kernel for its shapes at once
+  generic_first,  // the kernel that serves every shape of the rank answers; a shape that comes often gets its own in the background. The same bits.
+};
+
 // Runs fn(begin, end) over a partition of [0, n), on any threads; returns, or throws, only when every call of fn has returned. fn does not throw.
 using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t begin, int64_t end)>& fn)>;
 
@@ -47,6 +55,18 @@ struct RuntimeOptions {
   int64_t recycle_bytes = int64_t{1} << 30;    // output and scratch memory kept for reuse
   std::string dump_folder;    // every kernel that is built is written there as text; empty: GRADLOOM_DUMP's, if that is set
   int device = 0;                              // of target cuda
+
+  // Finished kernels on disk, so that another process compiles nothing. A folder of this user's own; empty: GRADLOOM_CACHE_DIR, else gradloom in
+  // XDG_CACHE_HOME, else ~/.cache/gradloom; "off": none.
+  std::string disk_cache;
+  std::vector<std::string> disk_cache_read_only;       // folders that are looked into besides; empty: those of GRADLOOM_CACHE_READONLY
+  int64_t disk_cache_bytes = int64_t{1} << 30;
+
+  Policy policy = Policy::specialise;
+  // generic_first:
+  int specialise_after = 32;  // calls of a shape before it gets a kernel of its own
+  int specialisations = 4;    // at most so many live ones for one any-shape kernel
+  int compile_threads = 1;    // in the background
 };
 
 struct RunOptions {
@@ -56,6 +76,7 @@ struct RunOptions {
   Determinism determinism = Determinism::sequential;
   uint32_t outputs_wanted = ~0u;  // run, compile: bit o asks for output o (run_into: those whose tensors are present)
   LaunchOptions launch;           // of run and run_into; a handle is given them with each call
+  std::optional<Policy> policy;   // instead of the runtime's
 };
 
 // Where a compilation's time went, in milliseconds.
@@ -72,6 +93,8 @@ struct KernelReport {
   std::string op, strategy, target;
   Determinism determinism = Determinism::sequential;
   bool compiled = false;    // by this very call
+  bool from_disk = false;   // its code was loaded, not compiled
+  bool any_shape = false;   // it serves every shape of the rank
   double build_ms = 0;      // author, schedule, passes
   double compile_ms = 0;    // LLVM
   CompileStages stages;     // of compile_ms
@@ -82,6 +105,42 @@ struct Stats {
   int64_t hits = 0, misses = 0, compiles = 0, launches = 0, evictions = 0, entries = 0, code_bytes = 0;
   double compile_ms = 0;
   CompileStages stages;  // of compile_ms
+  double build_ms = 0;   // author, schedule, passes
+  double load_ms = 0;    // of code from the disk
+
+  // The disk. A miss in memory is a hit or a miss there; rejected: files that were torn, foreign or unreadable.
+  int64_t disk_hits = 0, disk_misses = 0, disk_rejected = 0, disk_write_failures = 0, disk_evictions = 0, disk_bytes_read = 0, disk_bytes_written = 0;
+  std::map<std::string, int64_t> disk_miss_parts;  // how often each part of the key differed from that of the nearest entry known
+  std::vector<std::string> disk_recent_misses;     // the last of them, a line each
+
+  // generic_first.
+  int64_t generic_calls = 0;         // answered by an any-shape kernel
+  int64_t specialised = 0;           // kernels that were swapped in
+  int64_t specialise_refused = 0;    // those that could not be compiled or checked, or differed: the any-shape kernel goes on
+  int64_t live_specialisations = 0;
+};
+
+// A call's kernel without its data: saved by a job, given to `prewarm` by the next.
+struct CallKey {
+  struct Input {
+    bool present = false;
+    DType dtype = DType::f32;
+    Dims dims, strides;
+    std::string values;  // of a shape-like input, dense
+  };
+  std::string op;
+  std::vector<Input> inputs;
+  Attributes attributes;
+  RunOptions options;          // with the strategy that was chosen
+  uint32_t outputs_wanted = ~0u;
+  int64_t output_alignment = 1;
+};
+std::string save_calls(std::span<const CallKey> calls);         // for a file
+Result<std::vector<CallKey>> load_calls(std::string_view file);  // of what save_calls gave
+
+struct PrewarmReport {
+  int64_t ready = 0, compiled = 0, failed = 0;  // ready: in memory now
+  std::string first_failure;
 };
 
 class Core;
@@ -154,6 +213,10 @@ class Runtime {
   const KernelReport& last_report() const;
   Stats stats() const;
   void clear_cache();
+  // The library ops' kernels that calls needed so far, and getting such kernels ready ahead of the calls.
+  std::vector<CallKey> used_calls() const;
+  Result<PrewarmReport> prewarm(std::span<const CallKey> calls);
+  void wait_for_background() const;  // until no specialisation is under way
   int threads() const;
   std::string target_name() const;  // "llvm x86-64-v3", "interpreter", "cuda-host sm_90"
   const ir::Target& target() const;

@@ -2,6 +2,7 @@
 // Lowered kernels -> LLVM IR -> machine code in this process. No LLVM type appears here.
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "codegen/abi.h"
 #include "ir/stmt.h"
@@ -19,6 +20,8 @@ struct Isa {
 Isa host_isa();
 // A level that the host may or may not have (to emit text) or a masked host ("x86-64-v3" on an AVX-512 machine). Throws Error(invalid_argument).
 Isa isa_named(const std::string& name);
+// That of a cached object: a CPU's name for tuning and the exact features.
+Isa isa_of(const std::string& cpu, const std::string& features);
 bool runs_here(const Isa& isa);
 
 struct CompileTimes {
@@ -34,11 +37,20 @@ struct CompiledKernel {
   std::shared_ptr<void> code;
 };
 
-// Throws Error(compile_failed) with LLVM's message. Thread-safe.
-CompiledKernel compile(const ir::Kernel& lowered, const Isa& isa);
+// A relocatable object: what a cache keeps. The same kernel and ISA give the same bytes.
+struct ObjectCode {
+  std::string bytes;
+  CompileTimes times;
+};
+
+// All throw Error(compile_failed) with LLVM's message. Thread-safe.
+ObjectCode compile_object(const ir::Kernel& lowered, const Isa& isa);  // the ISA need not be this machine's
+CompiledKernel load(std::string_view object, const std::string& kernel_name);  // compiles nothing; the bytes must be of compile_object, for an ISA of this machine
+CompiledKernel compile(const ir::Kernel& lowered, const Isa& isa);             // both
 std::string emit_llvm(const ir::Kernel& lowered, const Isa& isa, bool optimized);  // textual LLVM IR
 std::string emit_assembly(const ir::Kernel& lowered, const Isa& isa);
 std::string llvm_version();
-int64_t compile_count();  // compilations by this process so far
+std::string toolchain_text();  // for keys: the compiler's version and what it compiles for
+int64_t compile_count();  // of objects, by this process so far; loads do not count
 
 }  // namespace gradloom::codegen

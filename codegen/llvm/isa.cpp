@@ -101,6 +101,12 @@ Isa isa_named(const std::string& name) {
   throw Error(ErrorCode::invalid_argument, "isa: got '" + name + "', allowed are host, x86-64-v2, x86-64-v3 and x86-64-v4");
 }
 
+Isa isa_of(const std::string& cpu, const std::string& features) {
+  Isa isa{"features", cpu, features, {}};
+  isa.target = target_of(isa);
+  return isa;
+}
+
 bool runs_here(const Isa& isa) {
   static const llvm::StringMap<bool> here = llvm::sys::getHostCPUFeatures();
   for (llvm::StringRef rest = isa.features; !rest.empty();) {

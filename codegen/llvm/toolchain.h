@@ -6,6 +6,8 @@
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
 
+#include <chrono>
+
 #include "codegen/llvm/compiler.h"
 
 namespace gradloom::codegen {
@@ -41,5 +43,21 @@ void add_code_generator(llvm::legacy::PassManager& manager, llvm::TargetMachine&
 
 // Runs `body`, turning LLVM's fatal errors and bad_alloc within it into Error(compile_failed).
 void guarded(const std::function<void()>& body);
+
+// The function's symbol in a kernel's object.
+std::string symbol_of(const std::string& name);
+
+class Stopwatch {
+ public:
+  double lap_ms() {
+    const auto now = std::chrono::steady_clock::now();
+    const double ms = std::chrono::duration<double, std::milli>(now - last_).count();
+    last_ = now;
+    return ms;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
 
 }  // namespace gradloom::codegen

@@ -1,0 +1,187 @@
+#include "cli/bench_cache.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli/bench_measure.h"
+#include "cli/text.h"
+
+namespace gradloom::cli {
+namespace {
+
+std::vector<Tensor> rows_of(int64_t rows, int64_t count, int64_t width) {
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < count; ++i) indices.push_back(i * 7 % rows);
+  return {Tensor::of(DType::i64, {2}, std::vector<int64_t>{rows, width}), Tensor::of(DType::i64, {count}, indices),
+          Tensor::of(DType::f32, {count, width}, std::vector<float>(static_cast<size_t>(count * width), 0.5f))};
+}
+
+void call(Runtime& runtime, const std::vector<Tensor>& inputs) { runtime.run("GatherGrad", inputs).value(); }
+
+double resident_mib() {
+  int64_t total = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return static_cast<double>(resident * sysconf(_SC_PAGESIZE)) / (1 << 20);
+}
+
+void pin(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  sched_setaffinity(0, sizeof set, &set);
+}
+
+// Calls of one cached kernel until `stop`, on inputs of this thread's own.
+int64_t calls_until(Runtime& runtime, const std::atomic<bool>& stop) {
+  const std::vector<Tensor> inputs = rows_of(4, 4, 1);
+  int64_t calls = 0;
+  for (; !stop.load(std::memory_order_relaxed); ++calls) call(runtime, inputs);
+  return calls;
+}
+
+double thread_rate(int threads, double seconds) {
+  Runtime runtime({.threads = 1, .disk_cache = "off"});
+  call(runtime, rows_of(4, 4, 1));
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> total{0};
+  std::vector<std::thread> team;
+  const double begin = elapsed_ms();
+  for (int t = 0; t < threads; ++t) {
+    team.emplace_back([&, t] {
+      pin(t);
+      total += calls_until(runtime, stop);
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  stop = true;
+  for (std::thread& t : team) t.join();
+  return static_cast<double>(total) / (elapsed_ms() - begin) * 1e3;
+}
+
+double process_rate(int processes, double seconds) {
+  std::vector<std::pair<pid_t, int>> children;
+  for (int p = 0; p < processes; ++p) {
+    int ends[2];
+    if (pipe(ends) != 0) throw Error(ErrorCode::resource_exhausted, "bench: no pipe");
+    const pid_t child = fork();
+    if (child == 0) {
+      pin(p);
+      const double rate = thread_rate(1, seconds);
+      if (write(ends[1], &rate, sizeof rate) != sizeof rate) _exit(1);
+      _exit(0);
+    }
+    close(ends[1]);
+    children.emplace_back(child, ends[0]);
+  }
+  double total = 0;
+  for (const auto& [child, end] : children) {
+    double rate = 0;
+    if (read(end, &rate, sizeof rate) == sizeof rate) total += rate;
+    close(end);
+    waitpid(child, nullptr, 0);
+  }
+  return total;
+}
+
+}  // namespace
+
+int bench_churn(double seconds, bool json) {
+  Runtime runtime({.threads = 1, .cache_bytes = 64 << 10, .disk_cache = "off"});
+  Table table({">cycles", ">resident MiB", ">cached kernels"});
+  const double begin = elapsed_ms();
+  int64_t cycles = 0;
+  for (int tenth = 0; tenth <= 10; ++tenth) {
+    for (; elapsed_ms() - begin < seconds * 100 * tenth; ++cycles) call(runtime, rows_of(1 + cycles % 100003, 4, 1 + cycles % 3));
+    const Stats stats = runtime.stats();
+    if (json) {
+      fmt::print("{}\n", nlohmann::ordered_json{{"cycles", stats.compiles}, {"resident_mib", resident_mib()}, {"entries", stats.entries}}.dump());
+    } else {
+      table.row({std::to_string(stats.compiles), fmt::format("{:.1f}", resident_mib()), std::to_string(stats.entries)});
+    }
+  }
+  if (!json) fmt::print("{}", table.text());
+  return 0;
+}
+
+int bench_stall(bool json) {
+  constexpr int shapes = 500, rounds = 6;
+  Runtime runtime({.threads = 1, .disk_cache = "off", .policy = Policy::generic_first});
+  std::vector<std::vector<Tensor>> inputs;
+  for (int s = 0; s < shapes; ++s) inputs.push_back(rows_of(10 + s * 3, 20 + s * 2, 16));
+  std::vector<std::vector<double>> ms(shapes);
+  std::vector<double> waits;
+  const double first_begin = elapsed_ms();
+  call(runtime, inputs[0]);
+  const double first = elapsed_ms() - first_begin;
+  for (int round = 0; round < rounds; ++round) {
+    for (int s = 0; s < shapes; ++s) {
+      const double begin = elapsed_ms();
+      call(runtime, inputs[s]);
+      ms[s].push_back(elapsed_ms() - begin);
+    }
+  }
+  const double hot_begin = elapsed_ms();
+  double slowest_hot = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const double begin = elapsed_ms();
+    call(runtime, inputs[250]);
+    slowest_hot = std::max(slowest_hot, elapsed_ms() - begin);
+  }
+  const double hot_ms = elapsed_ms() - hot_begin;
+  runtime.wait_for_background();
+  call(runtime, inputs[250]);
+  const bool hot = !runtime.last_report().any_shape;
+  for (const std::vector<double>& one : ms) {
+    const double warm = *std::min_element(one.begin(), one.end());
+    for (const double each : one) waits.push_back(each - warm);
+  }
+  std::sort(waits.begin(), waits.end());
+  const Stats stats = runtime.stats();
+  const nlohmann::ordered_json line{{"shapes", shapes},
+                                    {"calls", waits.size() + 1001},
+                                    {"first_ms", first},
+                                    {"wait_median_ms", waits[waits.size() / 2]},
+                                    {"wait_99_ms", waits[waits.size() * 99 / 100]},
+                                    {"wait_max_ms", waits.back()},
+                                    {"hot_max_ms", slowest_hot},
+                                    {"hot_mean_ms", hot_ms / 1000},
+                                    {"hot_is_specialised", hot},
+                                    {"compiles", stats.compiles},
+                                    {"specialised", stats.specialised},
+                                    {"live_specialisations", stats.live_specialisations}};
+  if (json) {
+    fmt::print("{}\n", line.dump());
+  } else {
+    Table table({"what", ">value"});
+    for (const auto& [name, value] : line.items()) table.row({name, value.is_number_float() ? fmt::format("{:.4f}", value.get<double>()) : value.dump()});
+    fmt::print("{}", table.text());
+  }
+  return hot ? 0 : 1;
+}
+
+int bench_throughput(double seconds, bool json) {
+  const double processes = process_rate(2, seconds), process = process_rate(1, seconds);  // before this process has threads
+  const double one = thread_rate(1, seconds), two = thread_rate(2, seconds);
+  if (json) {
+    fmt::print("{}\n", nlohmann::ordered_json{{"one_thread", one}, {"two_threads", two}, {"one_process", process}, {"two_processes", processes}}.dump());
+    return 0;
+  }
+  Table table({"callers", ">calls/s", ">of one"});
+  table.row({"1 thread", fmt::format("{:.0f}", one), "1"});
+  table.row({"2 threads", fmt::format("{:.0f}", two), fmt::format("{:.2f}", two / one)});
+  table.row({"1 process", fmt::format("{:.0f}", process), "1"});
+  table.row({"2 processes", fmt::format("{:.0f}", processes), fmt::format("{:.2f}", processes / process)});
+  fmt::print("{}\nTwo processes share nothing: what they reach is what the machine has to give.\n", table.text());
+  return 0;
+}
+
+}  // namespace gradloom::cli

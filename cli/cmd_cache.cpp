@@ -1,0 +1,204 @@
+// `gradloom cache`: what a disk cache holds, whether it is whole, and why a call misses it.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+
+#include "cli/cases.h"
+#include "cli/command.h"
+#include "cli/text.h"
+#include "ir/print.h"
+#include "runtime/build.h"
+#include "runtime/kernel_store.h"
+#include "runtime/outputs.h"
+#ifdef GRADLOOM_WITH_LLVM
+#include "codegen/llvm/compiler.h"
+#endif
+
+namespace gradloom::cli {
+namespace {
+
+struct CacheOptions {
+  std::string folder, case_file;
+  int64_t megabytes = -1;
+  ServeOptions serve;
+};
+
+DiskCache open(const CacheOptions& options) {
+  const std::string folder = options.folder.empty() ? default_cache_folder() : options.folder;
+  if (folder.empty()) throw UsageError("cache: there is no folder, expected --dir, GRADLOOM_CACHE_DIR or a home");
+  return DiskCache({folder, {}, std::numeric_limits<int64_t>::max()});
+}
+
+std::string readable(std::string name) { return cases::printable(std::move(name)); }
+
+bool is_kernel(const DiskFile& file) { return file.name.starts_with("k-"); }
+bool is_index(const DiskFile& file) { return file.name.starts_with("i-"); }
+
+int stat(const CacheOptions& options) {
+  const DiskCache cache = open(options);
+  if (!cache.usable()) return exit_failure;
+  int64_t counts[3] = {}, bytes[3] = {};
+  int64_t oldest = std::time(nullptr);
+  for (const DiskFile& file : cache.list()) {
+    const int kind = is_kernel(file) ? 0 : is_index(file) ? 1 : 2;
+    ++counts[kind];
+    bytes[kind] += file.bytes;
+    oldest = std::min(oldest, file.used_seconds);
+  }
+  Table table({"what", ">files", ">bytes"});
+  const char* const names[] = {"kernels", "index", "unfinished or foreign"};
+  for (int kind = 0; kind < 3; ++kind) table.row({names[kind], std::to_string(counts[kind]), std::to_string(bytes[kind])});
+  fmt::print("{}longest unused: {} s\n", table.text(), std::time(nullptr) - oldest);
+  return 0;
+}
+
+int list(const CacheOptions& options) {
+  DiskCache cache = open(options);
+  if (!cache.usable()) return exit_failure;
+  Table table({"op", "strategy", "dtypes", "dims", "target", ">bytes", ">unused s"});
+  std::vector<DiskFile> files = cache.list();
+  std::sort(files.begin(), files.end(), [](const DiskFile& a, const DiskFile& b) { return a.used_seconds > b.used_seconds; });
+  for (const DiskFile& file : files) {
+    if (!is_index(file)) continue;
+    const auto bytes = cache.read(CacheFile::index, file.name);
+    if (!bytes) continue;
+    try {
+      const IndexRecord index = decode_index(*bytes);
+      const OpKey key(index.key);
+      const std::string kernel = kernel_file_name(index.content);
+      const auto at = std::find_if(files.begin(), files.end(), [&](const DiskFile& f) { return f.name == kernel; });
+      const std::string& target = key.part(KeyPart::target);
+      table.row({readable(index.op), readable(index.strategy), key.part(KeyPart::dtypes), key.part(KeyPart::dims), target.substr(0, target.find(' ')),
+                 at == files.end() ? "gone" : std::to_string(at->bytes), std::to_string(std::time(nullptr) - file.used_seconds)});
+    } catch (const Error& error) {
+      fmt::print(stderr, "{}: {}\n", readable(file.name), error.what());
+    }
+  }
+  fmt::print("{}", table.text());
+  return 0;
+}
+
+int prune(const CacheOptions& options) {
+  DiskCache cache = open(options);
+  if (!cache.usable()) return exit_failure;
+  cache.prune(options.megabytes << 20);
+  fmt::print("{} files removed\n", cache.stats().evictions);
+  return 0;
+}
+
+// What is wrong with a kernel file's content; nothing when all is well, and in `foreign` whether another build of the library made it.
+std::string wrong_kernel(const std::string& name, std::string_view bytes, bool& foreign) {
+  const KernelRecord record = decode_kernel(bytes);
+  if (kernel_file_name(content_id(record.key)) != name) return "its name is not that of its key";
+#ifdef GRADLOOM_WITH_LLVM
+  const std::string_view text = ir_of_content_key(record.key), features = features_of_content_key(record.key);
+  foreign = record.key != content_key(toolchain_text(codegen::toolchain_text()), features, text);
+  if (foreign) return {};
+  const codegen::ObjectCode object = codegen::compile_object(ir::parse(text), codegen::isa_of(record.tuned_for, std::string(features)));
+  if (object.bytes != record.code) return "compiled again it gives other code";
+#else
+  foreign = true;
+#endif
+  return {};
+}
+
+int verify(const CacheOptions& options) {
+  DiskCache cache = open(options);
+  if (!cache.usable()) return exit_failure;
+  int64_t same = 0, foreign = 0, wrong = 0;
+  const std::vector<DiskFile> files = cache.list();
+  for (const DiskFile& file : files) {
+    if (!is_kernel(file) && !is_index(file)) continue;
+    std::string why;
+    bool other_build = false;
+    try {
+      const auto bytes = cache.read(is_kernel(file) ? CacheFile::kernel : CacheFile::index, file.name);
+      if (!bytes) {
+        why = "it is torn, foreign or gone";
+      } else if (is_kernel(file)) {
+        why = wrong_kernel(file.name, *bytes, other_build);
+      } else if (OpKey(decode_index(*bytes).key).file_name() != file.name) {
+        why = "its name is not that of its key";
+      }
+    } catch (const Error& error) {
+      why = error.what();
+    }
+    if (!why.empty()) fmt::print("WRONG {}: {}\n", readable(file.name), readable(why));
+    ++(!why.empty() ? wrong : other_build ? foreign : same);
+  }
+  fmt::print("{} as compiled now, {} of other builds, {} wrong\n", same, foreign, wrong);
+  return wrong == 0 ? 0 : exit_failure;
+}
+
+int explain(const CacheOptions& options) {
+#ifdef GRADLOOM_WITH_LLVM
+  DiskCache cache = open(options);
+  if (!cache.usable()) return exit_failure;
+  const cases::Case c = cases::read_case(options.case_file);
+  const Op* op = find_op(c.op);
+  if (!op) throw UsageError(fmt::format("cache: there is no op \"{}\" (see `gradloom ops`)", readable(c.op)));
+  RuntimeOptions runtime_options = options.serve.runtime();
+  runtime_options.disk_cache = "off";
+  const Runtime runtime(runtime_options);
+  const Plan plan = cases::plan_of(c);
+  RunOptions run = options.serve.run();
+  const std::string strategy = choose_strategy(*op, plan, run.strategy, runtime.target());
+  uint32_t wanted = 0;
+  for (size_t o = 0; o < op->schema().outputs.size(); ++o) wanted |= static_cast<uint32_t>(o >= c.outputs.size() || c.outputs[o].present()) << o;
+  const OpKey key(*op, plan, strategy, run, wanted, aligned_outputs, target_text(runtime.target(), codegen::host_isa().features),
+                  toolchain_text(codegen::toolchain_text()));
+  std::vector<std::string> names;
+  for (const DiskFile& file : cache.list()) names.push_back(file.name);
+  if (std::find(names.begin(), names.end(), key.file_name()) != names.end()) {
+    fmt::print("hit: {}\n", key.file_name());
+    return 0;
+  }
+  const auto nearest = nearest_key(key.file_name(), names);
+  if (!nearest) {
+    fmt::print("miss: no entry is of {}\n", readable(c.op));
+    return exit_failure;
+  }
+  fmt::print("miss: nearest is {}\n", nearest->file_name);
+  const auto bytes = cache.read(CacheFile::index, nearest->file_name);
+  std::optional<OpKey> other;
+  if (bytes) other.emplace(decode_index(*bytes).key);
+  for (const KeyPart part : nearest->differing) {
+    fmt::print("  {}: wanted{}{}, there is{}{}\n", to_string(part), key.part(part).starts_with(' ') ? "" : " ", key.part(part),
+               other && other->part(part).starts_with(' ') ? "" : " ", other ? readable(other->part(part)) : "(gone)");
+  }
+  return exit_failure;
+#else
+  (void)options;
+  throw UsageError("cache: this build has no LLVM, so it keeps no kernels");
+#endif
+}
+
+}  // namespace
+
+void add_cache(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand("cache", "Look into the disk cache of kernels");
+  command->require_subcommand(1);
+  const auto add = [&](const char* name, const char* what, int (*run)(const CacheOptions&)) {
+    auto options = std::make_shared<CacheOptions>();
+    CLI::App* sub = command->add_subcommand(name, what);
+    sub->add_option("--dir", options->folder, "the folder; by default the one that a Runtime would use");
+    sub->callback([options, run, &status] { status = run(*options); });
+    return std::pair{sub, options};
+  };
+  add("stat", "count files and bytes", stat);
+  add("list", "one line an op's kernel, the last used first", list);
+  const auto [prune_command, prune_options] = add("prune", "remove the longest unused entries, and what killed processes left", prune);
+  prune_command->add_option("--mib", prune_options->megabytes, "how much may stay, in MiB; 0 removes all")->required()->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  add("verify", "compile every entry again and compare", verify);
+  const auto [explain_command, explain_options] = add("explain", "say whether a case's kernel is there, else what differs from the nearest entry", explain);
+  explain_command->add_option("case", explain_options->case_file, "a case file")->required();
+  explain_options->serve.add_to(*explain_command);
+  command->footer(
+      "Exit codes: verify 1 when an entry is wrong, explain 1 for a miss.\n"
+      "Examples:\n  gradloom cache list\n  gradloom cache prune --mib 100\n  gradloom cache explain tests/golden/gather_grad__embedding.json");
+}
+
+}  // namespace gradloom::cli

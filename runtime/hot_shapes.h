@@ -1,0 +1,43 @@
+#pragma once
+// How often shapes came lately: a table of fixed size that threads read and raise without a lock. Counts are approximate; losing one only delays a compile.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+namespace gradloom {
+
+class HotShapes {
+ public:
+  enum State : uint8_t { counting, ready, refused };
+
+  // Counts a call of the shape and gives its calls so far; the rarest of its set makes room for a new one.
+  uint32_t count(uint64_t hash);
+  uint32_t calls(uint64_t hash) const;
+  State state(uint64_t hash) const;
+  void set_state(uint64_t hash, State state);
+  void halve();
+
+  static constexpr uint32_t window = 1 << 16;  // calls between two halvings
+  bool window_ends() { return (total_.fetch_add(1, std::memory_order_relaxed) + 1) % window == 0; }
+
+ private:
+  static constexpr size_t sets = 1024, ways = 4;
+  struct Way {
+    std::atomic<uint64_t> hash{0};
+    std::atomic<uint32_t> calls{0};
+    std::atomic<uint8_t> state{counting};
+  };
+  struct Table {
+    Way way[sets][ways];
+  };
+
+  Way* find(uint64_t hash) const;
+
+  std::once_flag made_;
+  std::unique_ptr<Table> table_;
+  std::atomic<Table*> ready_{nullptr};  // made at the first count
+  std::atomic<uint32_t> total_{0};
+};
+
+}  // namespace gradloom
