@@ -74,31 +74,29 @@ struct Packer {
   const Panel& p;
   const std::string& name;
 
-  std::vector<Expr> place(const Expr& k, const Expr& lane) const {
-    std::vector<Expr> index = p.prefix;
-    index.push_back(k);
-    index.push_back(lane);
-    return index;
-  }
+  std::vector<Expr> place(int panel, const Expr& k, const Expr& lane) const { return {index_add(p.first, panel), k, lane}; }
   Expr operand_k(const Expr& k) const { return index_add(p.first_k, k); }
+  Expr operand_lane(int panel, const Expr& lane) const { return index_add(p.first_lane, index_add(panel * p.step, lane)); }
   // Beyond the operand's end its last lane is read again: what comes of it is never used.
   Expr clamped(const Expr& lane) const {
-    const Expr place = index_add(p.first_lane, lane);
+    const Expr place = operand_lane(0, lane);
     return p.whole ? place : min(place, index_sub(p.end_lane, 1));
   }
-
   Stmt copy() const {
     return product_loop(name + "_k", p.k_count, ForKind::serial, [&](Expr k) {
-      return product_loop(name + "_v", p.width / p.group, ForKind::unroll, [&](Expr v) {
-        return product_loop(name + "_l", p.group, ForKind::vector, [&](Expr l) {
-          const Expr lane = index_add(index_mul(v, p.group), l);
-          const Expr from = index_add(p.first_lane, lane);
-          if (p.whole) return store(p.buffer, place(k, lane), p.element(from, operand_k(k)));
-          const Var any = make_var("lane");
-          const Expr guarded = guard_loads(p.element(var(any), operand_k(k)), {{any, p.end_lane}});
-          return store(p.buffer, place(k, lane), substitute(guarded, {{any.id, from}}));
-        });
-      });
+      std::vector<Stmt> panels;
+      for (int panel = 0; panel < p.count; ++panel)
+        panels.push_back(product_loop(name + "_v", p.width / p.group, ForKind::unroll, [&](Expr v) {
+          return product_loop(name + "_l", p.group, ForKind::vector, [&](Expr l) {
+            const Expr lane = index_add(index_mul(v, p.group), l);
+            const Expr from = operand_lane(panel, lane);
+            if (p.whole) return store(p.buffer, place(panel, k, lane), p.element(from, operand_k(k)));
+            const Var any = make_var("lane");
+            const Expr guarded = guard_loads(p.element(var(any), operand_k(k)), {{any, p.end_lane}});
+            return store(p.buffer, place(panel, k, lane), substitute(guarded, {{any.id, from}}));
+          });
+        }));
+      return block(std::move(panels));
     });
   }
 
@@ -110,10 +108,11 @@ struct Packer {
         Transposer t{.name = name + "_x"};
         const Expr first = index_mul(square, side), lane = index_mul(v, side);
         std::vector<Expr> rows;
-        for (int i = 0; i < side; ++i) rows.push_back(t.named(broadcast(p.element(clamped(index_add(lane, i)), ramp(operand_k(first), 1, side)), side)));
+        for (int i = 0; i < side; ++i)
+          rows.push_back(t.named(broadcast(p.element(clamped(index_add(lane, i)), ramp(operand_k(first), 1, side)), side)));
         rows = t.transpose(std::move(rows));
         std::vector<Stmt> stores;
-        for (int i = 0; i < side; ++i) stores.push_back(store(p.buffer, place(index_add(first, i), ramp(lane, 1, side)), rows[i]));
+        for (int i = 0; i < side; ++i) stores.push_back(store(p.buffer, place(0, index_add(first, i), ramp(lane, 1, side)), rows[i]));
         return t.wrap(block(std::move(stores)));
       });
     });
@@ -121,7 +120,7 @@ struct Packer {
     Stmt last = product_loop(name + "_kt", rest, ForKind::serial, [&](Expr k) {
       const Expr at = index_add(index_mul(whole, side), k);
       return product_loop(name + "_l", p.width, ForKind::serial,
-                  [&](Expr lane) { return store(p.buffer, place(at, lane), p.element(clamped(lane), operand_k(at))); });
+                          [&](Expr lane) { return store(p.buffer, place(0, at, lane), p.element(clamped(lane), operand_k(at))); });
     });
     return block({is_const(whole, 0) ? Stmt() : main, last});
   }

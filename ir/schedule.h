@@ -11,14 +11,17 @@ namespace gradloom::ir {
 
 struct Site;
 
-// How tile_product cuts a product. Blocks are whole tiles; a block of 0 is all there is.
+// How tile_product cuts a product. Blocks are whole tiles; a block of 0 is all there is. From the outside: outer blocks of columns, blocks along k, blocks of
+// rows, blocks of columns, tiles.
 struct ProductTiles {
   int rows = 1, vectors = 1, lanes = 8;           // the register tile: rows x (vectors * lanes)
   int unroll_k = 1;                               // steps along k side by side
   int64_t block_m = 0, block_n = 0, block_k = 0;  // what stays in a near cache
-  int64_t outer_n = 0;                            // columns that B is packed for at a time; whole blocks of columns
-  // Panels of an operand: for the whole depth, of an outer block of columns (B) or a block of rows (A); or for one block along k at a time.
-  enum Pack : uint8_t { none, all_k, block } pack_a = none, pack_b = none;
+  int64_t outer_n = 0;                            // whole blocks of columns that go through all of k before the next
+  // An operand is brought into panels, for one block along k at a time: A for a block of rows, B for a block of columns; B for all of an outer block of columns
+  // where that is one block, or where blocks of rows are shared out.
+  bool pack_a = false, pack_b = false;
+  bool along_rows = false;  // tiles follow one another along rows of C, and A stays in the nearest cache; else down columns, and a panel of B does
   enum Share : uint8_t { serial, rows_parallel, columns_parallel } share = serial;  // blocks of rows, or outer blocks of columns, to threads
 
   int64_t columns() const { return int64_t{vectors} * lanes; }

@@ -1,6 +1,6 @@
 // tile_product: a matrix product -> blocks that fit the caches, panels that lie as they are read, tiles of sums in registers.
 //
-//   for no { [panels of B] for mb { [panels of A] for nb { for kb { [panels of A, of B] for np { for mt {
+//   for no { for kb { [panels of B] for mb { [panels of A] for nb { [panels of B] for mt { for np {
 //     acc = first or partial; for k { acc fma= (A, B) } rest or partial = acc } } } } } }
 //
 // Each sum is its first value, then Fma along k in order: blocks along k follow one another, and a tile takes a partial sum up where it was left. A tile
@@ -49,7 +49,9 @@ class ProductNest {
 
   // Panels of the whole of B, to stand around the loop that they are packed before.
   Stmt around(const Stmt& body, ForKind kind) const {
-    const Stmt pack = loop("_bp", panels_of(n_.extent), kind, [&](Expr np) { return pack_b(np, scaled(np, t_.columns()), 0, k_.extent); });
+    const Stmt pack = pack_panels(panels_of(n_.extent), b_side_by_side(), kind, "_bp", [&](Expr np, int count) {
+      return pack_b(np, count, scaled(np, t_.columns()), 0, k_.extent);
+    });
     return alloc(panels_b_, block({pack, body}));
   }
   void declare_panels_before() { panels_b_ = panels("b", {panels_of(n_.extent), k_.extent, t_.columns()}); }
@@ -91,20 +93,33 @@ class ProductNest {
   Expr most_depth() const { return t_.block_k ? Expr(t_.block_k) : k_.extent; }
 
 
-  // Fills panel `to` from the operand `e`, whose lanes are `lane`'s values, from number `first` of them on; rows [k0, k0 + count) of k.
-  Stmt pack(Panel panel, const Expr& e, const Var& lane, const Bounds& lanes, const Expr& to, const Expr& first, const Expr& k0, const Expr& count,
+  // Neighbours along k are neighbours in memory.
+  bool transposed(const Expr& e, const Var& lane) const { return step_of(e, lane.id) != 1 && step_of(e, p_.k->var.id) == 1; }
+  // Panels whose lanes lie side by side in memory are filled together: whole lines are read, and several of a row.
+  Stmt pack_panels(const Expr& count, bool side_by_side, ForKind kind, const std::string& suffix, const std::function<Stmt(Expr, int)>& body) const {
+    const int together = side_by_side ? 4 : 1;
+    const Expr whole = index_div(count, together), rest = index_mod(count, together);
+    const Stmt main = loop(suffix, whole, kind, [&](Expr p) { return body(scaled(p, together), together); });
+    const Stmt last = loop(suffix, rest, kind, [&](Expr p) { return body(index_add(scaled(whole, together), p), 1); });
+    return block({is_const(whole, 0) ? Stmt() : main, is_const(rest, 0) ? Stmt() : last});
+  }
+  // Fills panels [to, to + count) from the operand `e`, whose lanes are `lane`'s values, from number `first` of them on; rows [k0, k0 + depth) of k.
+  Stmt pack(Panel panel, int64_t step_of_lanes, const Expr& e, const Var& lane, const Bounds& lanes, const Expr& to, int count, const Expr& first, const Expr& k0, const Expr& depth,
             const std::string& name) const {
-    panel.prefix = {to};
+    panel.first = to;
+    panel.count = count;
+    panel.step = step_of_lanes;
     panel.element = [&](const Expr& at, const Expr& k) { return substitute(e, {{lane.id, at}, {p_.k->var.id, k}}); };
     panel.first_lane = index_add(lanes.begin, first);
     panel.end_lane = index_add(lanes.begin, lanes.extent);
     panel.first_k = index_add(k_.begin, k0);
-    panel.k_count = count;
-    panel.transpose = step_of(e, lane.id) != 1 && step_of(e, p_.k->var.id) == 1;
+    panel.k_count = depth;
+    panel.transpose = transposed(e, lane);
     return pack_panel(panel, name_ + name);
   }
-  Stmt pack_b(const Expr& to, const Expr& first, const Expr& k0, const Expr& count) const {
-    return pack({.buffer = panels_b_, .width = t_.columns(), .group = t_.lanes, .whole = whole_n_}, p_.b, p_.n->var, n_, to, first, k0, count, "_b");
+  bool b_side_by_side() const { return !transposed(p_.b, p_.n->var); }
+  Stmt pack_b(const Expr& to, int count, const Expr& first, const Expr& k0, const Expr& depth) const {
+    return pack({.buffer = panels_b_, .width = t_.columns(), .group = t_.lanes, .whole = whole_n_}, t_.columns(), p_.b, p_.n->var, n_, to, count, first, k0, depth, "_b");
   }
   int group_a() const {
     int group = 2;
@@ -112,82 +127,75 @@ class ProductNest {
     return group;
   }
   int64_t width_a() const { return (t_.rows + group_a() - 1) / group_a() * group_a(); }
-  Stmt pack_a(const Expr& to, const Expr& first, const Expr& k0, const Expr& count) const {
+  Stmt pack_a(const Expr& to, int count, const Expr& first, const Expr& k0, const Expr& depth) const {
     const bool whole = whole_m_ && width_a() == t_.rows;
-    return pack({.buffer = panels_a_, .width = width_a(), .group = group_a(), .whole = whole}, p_.a, p_.m->var, m_, to, first, k0, count, "_a");
+    return pack({.buffer = panels_a_, .width = width_a(), .group = group_a(), .whole = whole}, t_.rows, p_.a, p_.m->var, m_, to, count, first, k0, depth, "_a");
   }
 
   int64_t panels_before(int64_t block) const { return block / t_.columns(); }
 
   Expr outer_extent(const Expr& no) const { return length(n_.extent, t_.outer_n, no); }
 
+  ForKind rows_kind() const { return t_.share == ProductTiles::rows_parallel ? ForKind::parallel : ForKind::serial; }
+
   Stmt outer_columns(const Expr& no) {
-    const auto rows = [&] {
-      const ForKind kind = t_.share == ProductTiles::rows_parallel ? ForKind::parallel : ForKind::serial;
-      return loop("_mb", t_.block_m ? ceil_div(m_.extent, t_.block_m) : Expr(1), kind, [&](Expr mb) { return row_block(no, mb); });
-    };
-    if (b_before_ || t_.pack_b != ProductTiles::all_k) return rows();
-    panels_b_ = panels("b", {t_.outer_n ? Expr(panels_before(t_.outer_n)) : panels_of(n_.extent), k_.extent, t_.columns()});
-    const ForKind kind = t_.share == ProductTiles::rows_parallel ? ForKind::parallel : ForKind::serial;
-    const Stmt pack = loop("_bp", panels_of(outer_extent(no)), kind,
-                           [&](Expr np) { return pack_b(np, index_add(scaled(no, t_.outer_n), scaled(np, t_.columns())), 0, k_.extent); });
-    return alloc(panels_b_, block({pack, rows()}));
-  }
-
-  Expr tiles_of_a(const Expr& mb) const { return t_.block_m ? Expr(t_.block_m / t_.rows) : block_tiles(mb); }
-  Stmt packed_rows(const Expr& mb, const Expr& k0, const Expr& depth) const {
-    return loop("_at", block_tiles(mb), ForKind::serial,
-                [&](Expr mt) { return pack_a(mt, index_add(scaled(mb, t_.block_m), scaled(mt, t_.rows)), k0, depth); });
-  }
-
-  Stmt row_block(const Expr& no, const Expr& mb) {
-    const auto column_blocks = [&] {
-      const Expr blocks = t_.block_n ? ceil_div(outer_extent(no), t_.block_n) : Expr(1);
-      return loop("_nb", blocks, ForKind::serial, [&](Expr nb) { return column_block(no, mb, nb); });
-    };
-    if (t_.pack_a != ProductTiles::all_k) return column_blocks();
-    panels_a_ = panels("a", {tiles_of_a(mb), k_.extent, width_a()});
-    return alloc(panels_a_, block({packed_rows(mb, 0, k_.extent), column_blocks()}));
-  }
-
-  Stmt column_block(const Expr& no, const Expr& mb, const Expr& nb) {
-    const auto depths = [&] { return loop("_kb", k_blocks(), ForKind::serial, [&](Expr kb) { return k_block(no, mb, nb, kb); }); };
+    const auto depths = [&] { return loop("_kb", k_blocks(), ForKind::serial, [&](Expr kb) { return depth(no, kb); }); };
     if (is_const(k_blocks(), 1) || p_.plain) return depths();
-    const Expr columns = t_.block_n ? Expr(t_.block_n) : t_.outer_n ? Expr(t_.outer_n) : scaled(panels_of(n_.extent), t_.columns());
-    partial_ = panels("p", {scaled(tiles_of_a(mb), t_.rows), columns});
+    const Expr columns = t_.outer_n ? Expr(t_.outer_n) : scaled(panels_of(n_.extent), t_.columns());
+    partial_ = panels("p", {scaled(ceil_div(m_.extent, t_.rows), t_.rows), columns});
     return alloc(partial_, depths());
   }
 
-  Stmt k_block(const Expr& no, const Expr& mb, const Expr& nb, const Expr& kb) {
-    const Expr k0 = scaled(kb, t_.block_k), depth = block_depth(kb), in_block = panels_in(outer_extent(no), nb);
-    const auto tiles = [&] {
-      return loop("_np", in_block, ForKind::serial,
-                  [&](Expr np) { return loop("_mt", block_tiles(mb), ForKind::serial, [&](Expr mt) { return tile(no, mb, nb, kb, np, mt); }); });
+  // One block along k.
+  Stmt depth(const Expr& no, const Expr& kb) {
+    const auto rows = [&] {
+      return loop("_mb", t_.block_m ? ceil_div(m_.extent, t_.block_m) : Expr(1), rows_kind(), [&](Expr mb) { return row_block(no, kb, mb); });
     };
-    Stmt packed_a, packed_b;
-    if (t_.pack_a == ProductTiles::block) {
-      panels_a_ = panels("a", {tiles_of_a(mb), most_depth(), width_a()});
-      packed_a = packed_rows(mb, k0, depth);
-    }
-    if (t_.pack_b == ProductTiles::block && !b_before_) {
-      panels_b_ = panels("b", {t_.block_n   ? Expr(panels_before(t_.block_n))
-                               : t_.outer_n ? Expr(panels_before(t_.outer_n))
-                                            : panels_of(n_.extent),
-                               most_depth(), t_.columns()});
-      packed_b =
-          loop("_bp", in_block, ForKind::serial, [&](Expr np) { return pack_b(np, index_add(first_column(no, nb), scaled(np, t_.columns())), k0, depth); });
-    }
-    Stmt result = block({packed_a, packed_b, tiles()});
-    if (packed_b) result = alloc(panels_b_, result);
-    if (packed_a) result = alloc(panels_a_, result);
-    return result;
+    return b_by_block() ? rows() : with_panels_b(no, kb, 0, rows_kind(), rows);
+  }
+
+  Stmt row_block(const Expr& no, const Expr& kb, const Expr& mb) {
+    const auto columns = [&] {
+      const Expr blocks = t_.block_n ? ceil_div(outer_extent(no), t_.block_n) : Expr(1);
+      return loop("_nb", blocks, ForKind::serial, [&](Expr nb) {
+        const auto all = [&] { return tiles(no, kb, mb, nb); };
+        return b_by_block() ? with_panels_b(no, kb, nb, ForKind::serial, all) : all();
+      });
+    };
+    if (!t_.pack_a) return columns();
+    panels_a_ = panels("a", {t_.block_m ? Expr(t_.block_m / t_.rows) : block_tiles(mb), most_depth(), width_a()});
+    const Stmt pack = pack_panels(block_tiles(mb), !transposed(p_.a, p_.m->var), ForKind::serial, "_at", [&](Expr mt, int count) {
+      return pack_a(mt, count, index_add(scaled(mb, t_.block_m), scaled(mt, t_.rows)), scaled(kb, t_.block_k), block_depth(kb));
+    });
+    return alloc(panels_a_, block({pack, columns()}));
+  }
+
+  // Panels of B are for one block of columns, not for all that are in the outer block.
+  bool b_by_block() const { return t_.block_n && t_.share != ProductTiles::rows_parallel; }
+  // `body` with panels of B for it, if they are for one block along k.
+  Stmt with_panels_b(const Expr& no, const Expr& kb, const Expr& nb, ForKind kind, const std::function<Stmt()>& body) {
+    if (b_before_ || !t_.pack_b) return body();
+    const int64_t most = b_by_block() ? t_.block_n : t_.outer_n;
+    panels_b_ = panels("b", {most ? Expr(panels_before(most)) : panels_of(n_.extent), most_depth(), t_.columns()});
+    const Expr count = b_by_block() ? panels_in(outer_extent(no), nb) : panels_of(outer_extent(no));
+    const Stmt pack = pack_panels(count, b_side_by_side(), kind, "_bp", [&](Expr np, int together) {
+      return pack_b(np, together, index_add(first_column(no, nb), scaled(np, t_.columns())), scaled(kb, t_.block_k), block_depth(kb));
+    });
+    return alloc(panels_b_, block({pack, body()}));
+  }
+
+  Stmt tiles(const Expr& no, const Expr& kb, const Expr& mb, const Expr& nb) {
+    const auto down = [&](const std::function<Stmt(Expr)>& body) { return loop("_mt", block_tiles(mb), ForKind::serial, body); };
+    const auto along = [&](const std::function<Stmt(Expr)>& body) { return loop("_np", panels_in(outer_extent(no), nb), ForKind::serial, body); };
+    if (t_.along_rows) return down([&](Expr mt) { return along([&](Expr np) { return tile(no, mb, nb, kb, np, mt); }); });
+    return along([&](Expr np) { return down([&](Expr mt) { return tile(no, mb, nb, kb, np, mt); }); });
   }
   Expr first_column(const Expr& no, const Expr& nb) const { return index_add(scaled(no, t_.outer_n), scaled(nb, t_.block_n)); }
 
   // One register tile over one block along k.
   Stmt tile(const Expr& no, const Expr& mb, const Expr& nb, const Expr& kb, const Expr& np, const Expr& mt) {
     const Var m0 = make_var(name_ + "0"), n0 = make_var(p_.n->var.name + "0");
-    const Expr in_block_m = scaled(mt, t_.rows), in_block_n = scaled(np, t_.columns());
+    const Expr in_m = index_add(scaled(mb, t_.block_m), scaled(mt, t_.rows)), in_outer_n = index_add(scaled(nb, t_.block_n), scaled(np, t_.columns()));
     const Buffer acc = make_buffer(
         {.name = p_.sum->name, .dtype = p_.sum->dtype, .dims = {t_.rows, t_.columns()}, .role = Role::temp, .space = Space::registers, .alignment = 64});
     const Expr end_m = index_add(m_.begin, m_.extent), end_n = index_add(n_.begin, n_.extent);
@@ -227,39 +235,38 @@ class ProductNest {
     Stmt begin = set(p_.first), end = write(p_.rest);
     if (const Expr blocks = k_blocks(); !is_const(blocks, 1)) {
       const Stmt resumed = p_.plain ? set(load(p_.plain->buffer, p_.plain->index)) : each([&](Expr i, Expr c) {
-        return store(acc, {i, c}, load(partial_, {index_add(in_block_m, i), index_add(in_block_n, c)}));
+        return store(acc, {i, c}, load(partial_, {index_add(in_m, i), index_add(in_outer_n, c)}));
       });
       begin = if_then(kb == 0, begin, resumed);
       if (!p_.plain)
         end = if_then(kb == index_sub(blocks, 1), end, each([&](Expr i, Expr c) {
-                        return store(partial_, {index_add(in_block_m, i), index_add(in_block_n, c)}, load(acc, {i, c}));
+                        return store(partial_, {index_add(in_m, i), index_add(in_outer_n, c)}, load(acc, {i, c}));
                       }));
     }
 
     const Expr k0 = scaled(kb, t_.block_k);
-    const Expr first_panel = index_add(scaled(nb, panels_before(t_.block_n)), b_before_ ? scaled(no, panels_before(t_.outer_n)) : Expr(0));
+    const Expr panel = index_add(scaled(nb, panels_before(t_.block_n)), np);
     const auto products = [&](bool at_edge) {
       return along_k(block_depth(kb), [&](Expr k) {
         const Expr from = index_add(k_.begin, index_add(k0, k));
         return each([&](Expr i, Expr c) {
           const Expr place = whole_m_ ? row(i) : min(row(i), index_sub(end_m, 1));
           Expr a = substitute(p_.a, {{p_.m->var.id, place}, {p_.k->var.id, from}}), b;
-          if (t_.pack_a != ProductTiles::none) a = load(panels_a_, {mt, t_.pack_a == ProductTiles::all_k ? index_add(k0, k) : k, i});
-          if (b_before_ || t_.pack_b == ProductTiles::all_k)
-            b = load(panels_b_, {index_add(first_panel, np), index_add(k0, k), c});
-          else if (t_.pack_b == ProductTiles::block)
-            b = load(panels_b_, {np, k, c});
+          if (t_.pack_a) a = load(panels_a_, {mt, k, i});
+          if (b_before_)
+            b = load(panels_b_, {index_add(scaled(no, panels_before(t_.outer_n)), panel), index_add(k0, k), c});
+          else if (t_.pack_b)
+            b = load(panels_b_, {b_by_block() ? np : panel, k, c});
           else
             b = substitute(at_edge ? guard_loads(p_.b, {{p_.n->var, end_n}}) : p_.b, {{p_.k->var.id, from}, {p_.n->var.id, column(c)}});
           return accumulate(acc, {i, c}, AccumulateOp::fma, p_.a_first ? a : b, p_.a_first ? b : a);
         });
       });
     };
-    const bool edge_loads = !whole_n_ && !b_before_ && t_.pack_b == ProductTiles::none;
+    const bool edge_loads = !whole_n_ && !b_before_ && !t_.pack_b;
     const Stmt middle = edge_loads ? if_then(column(t_.columns()) <= end_n, products(false), products(true)) : products(false);
     const Stmt body = alloc(acc, block({begin, fetch_next(m0, n0), middle, end}));
-    return let(m0, index_add(m_.begin, index_add(scaled(mb, t_.block_m), in_block_m)),
-               let(n0, index_add(n_.begin, index_add(first_column(no, nb), in_block_n)), body));
+    return let(m0, index_add(m_.begin, in_m), let(n0, index_add(n_.begin, index_add(scaled(no, t_.outer_n), in_outer_n)), body));
   }
   Stmt along_k(const Expr& depth, const std::function<Stmt(Expr)>& body) const {
     const auto steps = [&](const Expr& begin, const Expr& extent, int unrolled) {
@@ -273,16 +280,17 @@ class ProductNest {
     return block({is_const(whole, 0) ? Stmt() : steps(0, whole, t_.unroll_k), is_const(rest, 0) ? Stmt() : steps(scaled(whole, t_.unroll_k), rest, 1)});
   }
 
-  // Sums that live in C between blocks along k come from a far cache, a row here and a row there: those of the tile below are asked for early.
+  // Sums that live in C between blocks along k come from a far cache, a row here and a row there: those of the next tile are asked for early.
   Stmt fetch_next(const Var& m0, const Var& n0) const {
     if (!p_.plain || is_const(k_blocks(), 1)) return {};
     std::vector<Stmt> all;
     const int64_t line = 64 / size_of(p_.sum->dtype), last = t_.columns() - 1;
+    const int64_t down = t_.along_rows ? 0 : t_.rows, along = t_.along_rows ? t_.columns() : 0;
     for (int i = 0; i < t_.rows; ++i)
       for (int64_t c = 0; c - line < last; c += line) {
         std::vector<Expr> index;
         for (const Expr& e : p_.plain->index)
-          index.push_back(substitute(e, {{p_.m->var.id, index_add(var(m0), t_.rows + i)}, {p_.n->var.id, index_add(var(n0), std::min(c, last))}}));
+          index.push_back(substitute(e, {{p_.m->var.id, index_add(var(m0), down + i)}, {p_.n->var.id, index_add(var(n0), along + std::min(c, last))}}));
         all.push_back(evaluate(prefetch(p_.plain->buffer, std::move(index), 1)));
       }
     return block(std::move(all));
@@ -356,7 +364,7 @@ void Schedule::tile_product(Loop m, const ProductTiles& tiles, Loop pack_before)
   if (inside_parallel && tiles.share != ProductTiles::serial) refuse(step, site.loop->var.name, "it is inside a parallel loop already");
   std::string line = fmt::format("{} {}", step, handle_name(kernel_, m));
   for (const int64_t n : {int64_t{tiles.rows}, int64_t{tiles.vectors}, int64_t{tiles.lanes}, int64_t{tiles.unroll_k}, tiles.block_m, tiles.block_n,
-                          tiles.block_k, tiles.outer_n, int64_t{tiles.pack_a}, int64_t{tiles.pack_b}, int64_t{tiles.share}})
+                          tiles.block_k, tiles.outer_n, int64_t{tiles.pack_a}, int64_t{tiles.pack_b}, int64_t{tiles.along_rows}, int64_t{tiles.share}})
     line += fmt::format(" {}", n);
   if (!pack_before) {
     ProductNest nest(product, tiles, site.scope, false);

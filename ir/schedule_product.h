@@ -36,14 +36,16 @@ Expr guard_loads(const Expr& e, const std::vector<EdgeGuard>& edges);
 // it, 0 when none depends on it, -1 otherwise.
 int64_t step_of(const Expr& e, int64_t var_id);
 
-// A panel holds `width` lanes of an operand for every k, side by side: panel[prefix..., k, lane].
+// A panel holds `width` lanes of an operand for every k, side by side: buffer[panel, k, lane]. Panels [first, first + count) are filled together.
 struct Panel {
   Buffer buffer;
-  std::vector<Expr> prefix;
+  Expr first;
+  int count = 1;
+  int64_t step = 0;     // lanes of the operand from one panel to the next
   int64_t width = 0;
   int group = 0;  // lanes that are moved together; divides the width
   std::function<Expr(Expr lane, Expr k)> element;
-  Expr first_lane, end_lane;       // of the operand: the panel's first lane, and the end of all
+  Expr first_lane, end_lane;       // of the operand: the first panel's first lane, and the end of all
   bool whole = false;              // every lane is before the end
   Expr first_k, k_count;           // of the operand: [first_k, first_k + k_count) goes to places 0, 1, ...
   bool transpose = false;          // neighbours along k are neighbours in memory: read by vectors along k

@@ -153,7 +153,7 @@ void Schedule::replay(const std::vector<std::string>& trace) {
     } else if (step == "privatise") {
       arguments(2, 2), work.privatise(loop_at(1), buffer_at(2));
     } else if (step == "tile_product") {
-      arguments(12, 13);
+      arguments(13, 14);
       ProductTiles tiles{.rows = small_number(line, words[2]), .vectors = small_number(line, words[3]), .lanes = small_number(line, words[4])};
       tiles.unroll_k = small_number(line, words[5]);
       tiles.block_m = number(line, words[6]), tiles.block_n = number(line, words[7]), tiles.block_k = number(line, words[8]), tiles.outer_n = number(line, words[9]);
@@ -162,10 +162,11 @@ void Schedule::replay(const std::vector<std::string>& trace) {
         if (chosen < 0 || chosen > most) bad(line, "a choice out of range: " + word);
         return chosen;
       };
-      tiles.pack_a = static_cast<ProductTiles::Pack>(choice(words[10], ProductTiles::block));
-      tiles.pack_b = static_cast<ProductTiles::Pack>(choice(words[11], ProductTiles::block));
-      tiles.share = static_cast<ProductTiles::Share>(choice(words[12], ProductTiles::columns_parallel));
-      work.tile_product(loop_at(1), tiles, words.size() > 13 ? loop_at(13) : 0);
+      tiles.pack_a = choice(words[10], 1) != 0;
+      tiles.pack_b = choice(words[11], 1) != 0;
+      tiles.along_rows = choice(words[12], 1) != 0;
+      tiles.share = static_cast<ProductTiles::Share>(choice(words[13], ProductTiles::columns_parallel));
+      work.tile_product(loop_at(1), tiles, words.size() > 14 ? loop_at(14) : 0);
     } else if (step == "streaming") {
       arguments(1, 1), work.streaming(buffer_at(1));
     } else if (step == "prefetch") {

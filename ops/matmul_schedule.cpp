@@ -51,10 +51,11 @@ Shape shape_of(const Product& p, const MatmulHints& hints) {
 }
 
 // Cycles for all tiles of this form, a step along k: two multiply-adds and two loads a cycle, a multiply-add's latency of four cycles (five, so that sums
-// beyond eight are preferred), and a little for each load: of two forms that multiply as fast, the one with fewer loads.
+// beyond eight are preferred), and a little for each load, more for those of B, which come from farther away: of two forms that multiply as fast, the one
+// with fewer loads.
 double cycles(const Shape& s, int rows, int vectors, int lanes) {
   const double tiles = static_cast<double>(ceil_div(s.m, rows)) * static_cast<double>(ceil_div(s.n, int64_t{vectors} * lanes));
-  return tiles * (std::max({rows * vectors / 2.0, (rows + vectors) / 2.0, 5.0}) + 0.05 * (rows + vectors));
+  return tiles * (std::max({rows * vectors / 2.0, (rows + vectors) / 2.0, 5.0}) + 0.05 * rows + 0.15 * vectors);
 }
 
 // The sums, a vector of B each and one of A must fit the registers. A single row reads B from memory as it multiplies.
@@ -70,38 +71,41 @@ void choose_tile(ProductTiles& t, const Shape& s, const Target& target) {
 }
 
 constexpr int64_t few_rows = 8;       // B passes once or twice: panels of it would cost as much as the product
-constexpr int64_t most_depth = 1024;  // of a block along k: longer ones leave no room for rows
 constexpr int64_t page_bytes = 4096;  // rows this far apart meet in the same sets of a cache
 constexpr int64_t parallel_flops = 1 << 20;
-
 void choose_panels(ProductTiles& t, const Shape& s, const Target& target, bool before) {
   const int64_t panels = ceil_div(s.n, t.columns());
   const bool b_near = s.k * s.n * s.bytes <= target.l2_bytes / 4 && s.m <= 64 && (s.n * s.bytes) % page_bytes != 0;
   const bool b_as_it_is = s.b_plain && s.b_step_n == 1 && (s.m <= few_rows || b_near);
-  t.pack_b = before || b_as_it_is ? ProductTiles::none : s.m <= few_rows ? ProductTiles::block : ProductTiles::all_k;
+  t.pack_b = !before && !b_as_it_is;
   // Broadcasts of A come from its rows where they lie along k and do not meet in the caches.
   const bool rows_meet = s.a_row_bytes % page_bytes == 0 && s.m > few_rows && panels > few_rows;
   const bool a_as_it_is = s.a_plain && (s.a_step_k == 1 ? !rows_meet : panels <= 2);
-  t.pack_a = a_as_it_is || (panels == 1 && s.a_plain) ? ProductTiles::none : ProductTiles::block;
+  t.pack_a = !a_as_it_is && !(panels == 1 && s.a_plain);
 }
 
-void choose_blocks(ProductTiles& t, const Shape& s, const Target& target) {
-  const int64_t near = target.l2_bytes / 4 / s.bytes;  // elements of a block of A, and of a block of C
-  // A product deeper than that goes in shorter blocks with more rows: the sums between them stay near, in a narrow block of columns.
-  const bool deep = s.k > most_depth;
-  const int64_t parts = std::max<int64_t>(1, ceil_div(s.k, deep ? most_depth / 2 : most_depth));
-  t.block_k = parts > 1 ? round_up(ceil_div(s.k, parts), 8) : 0;
-  const int64_t depth = t.block_k ? t.block_k : std::max<int64_t>(s.k, 1);
-  t.block_m = std::max<int64_t>(1, (deep ? 2 : 1) * near / depth / t.rows) * t.rows;
-  if (t.pack_b == ProductTiles::block) {  // a panel at a time, in the nearest cache
+void choose_blocks(ProductTiles& t, const Shape& s, const Target& target, bool before) {
+  if (before) return;  // few rows a time: all of them pass a panel of B while it is near, and C stays near anyway
+  if (t.pack_b && s.m <= few_rows) {  // a panel at a time, in the nearest cache
     t.block_n = t.columns();
     t.block_k = std::max<int64_t>(8, target.l1_bytes / 2 / s.bytes / t.columns() / 8 * 8);
-    t.block_m = 0;
     return;
   }
-  const int64_t far = target.l3_bytes / 4 / s.bytes / std::max<int64_t>(s.k, 1);
-  t.outer_n = deep ? near / t.block_m : t.pack_b == ProductTiles::all_k ? far : 0;
-  t.outer_n = t.outer_n ? round_up(t.outer_n, t.columns()) : 0;
+  // A block along k costs a pass over C, so all of k goes in one while a tile's rows fit the nearest cache; longer rows go in blocks that leave room for B to
+  // stream by.
+  const int64_t row_bytes = s.k * s.bytes, most_row_bytes = target.l1_bytes * 3 / 32, block_row_bytes = most_row_bytes / 2;
+  if (row_bytes > most_row_bytes) t.block_k = round_up(ceil_div(s.k, (row_bytes + block_row_bytes / 2) / block_row_bytes), 8);
+  const int64_t depth = std::max<int64_t>(1, t.block_k ? t.block_k : s.k);
+  const auto rows_in = [&](int64_t bytes) { return std::max<int64_t>(1, bytes / s.bytes / depth / t.rows) * t.rows; };
+  t.along_rows = s.m > few_rows;
+  // B streams from the second cache for each row of tiles. Where all of it fits there, A passes once; else blocks of A pass once for each block of columns.
+  const int64_t near = target.l2_bytes * 3 / 8 / s.bytes / depth / t.columns() * t.columns();
+  if (t.pack_b && s.n > 2 * near) {
+    t.block_n = std::max(near, t.columns());
+    t.block_m = rows_in(4 * target.l2_bytes);
+  } else {
+    t.block_m = t.pack_a ? rows_in(target.l2_bytes / 4) : 0;
+  }
 }
 
 // Row blocks where there are enough, else blocks of columns, each with panels of its own.
@@ -110,12 +114,16 @@ void choose_sharing(ProductTiles& t, const Shape& s, const Target& target) {
   if (ceil_div(s.m, t.rows) >= tasks) {
     t.block_m = std::max<int64_t>(t.rows, std::min(t.block_m ? t.block_m : s.m, ceil_div(s.m, tasks) / t.rows * t.rows));
     t.share = ProductTiles::rows_parallel;
+    // Panels of B are for all threads, in a cache that they share.
+    const int64_t far = 8 * target.l2_bytes / s.bytes / std::max<int64_t>(1, t.block_k ? t.block_k : s.k), unit = t.block_n ? t.block_n : t.columns();
+    if (t.pack_b) t.outer_n = std::max(unit, far / unit * unit);
     return;
   }
   const int64_t panels = ceil_div(s.n, t.columns());
   if (panels < 2) return;
-  const int64_t unit = t.pack_b == ProductTiles::block ? t.columns() : t.columns() * std::max<int64_t>(1, panels / tasks);
-  t.block_n = t.pack_b == ProductTiles::block ? t.block_n : 0;
+  const bool panel_by_panel = t.block_n == t.columns();
+  const int64_t unit = panel_by_panel ? t.columns() : t.columns() * std::max<int64_t>(1, panels / tasks);
+  if (!panel_by_panel) t.block_n = 0;
   t.outer_n = unit;
   t.share = ProductTiles::columns_parallel;
 }
@@ -129,7 +137,7 @@ void schedule_matmul(Schedule& schedule, const std::string& prefix, const Target
   ProductTiles t;
   choose_tile(t, s, target);
   choose_panels(t, s, target, hints.pack_b_before != 0);
-  choose_blocks(t, s, target);
+  choose_blocks(t, s, target, hints.pack_b_before != 0);
   const bool inside = std::any_of(site.path.begin(), site.path.end(), [](const Stmt& p) { return p.as<For>() && p.as<For>()->kind == ForKind::parallel; });
   const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   if (hints.parallel && target.threads > 1 && !inside && flops >= parallel_flops) choose_sharing(t, s, target);

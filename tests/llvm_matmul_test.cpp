@@ -146,8 +146,8 @@ TEST(Matmul, AnyShape) {
 TEST(Matmul, AllTiles) {
   using P = ProductTiles;
   const Case p{23, 70, 37};
-  for (const auto pack_a : {P::none, P::all_k, P::block})
-    for (const auto pack_b : {P::none, P::all_k, P::block})
+  for (const bool pack_a : {false, true})
+    for (const bool pack_b : {false, true})
       for (const int64_t block_k : {0, 12})
         for (const auto share : {P::serial, P::rows_parallel, P::columns_parallel})
           for (const int layout : {0, 3}) {
@@ -164,7 +164,10 @@ TEST(Matmul, AllTiles) {
                 .block_k = block_k,
                 .outer_n = block_n ? 32 : 0};
             t.pack_a = pack_a, t.pack_b = pack_b, t.share = share;
-            expect_equal(c, [&](Schedule& s) { s.tile_product(s.loop("p_m"), t); });
+            for (const bool along_rows : {false, true}) {
+              t.along_rows = along_rows;
+              expect_equal(c, [&](Schedule& s) { s.tile_product(s.loop("p_m"), t); });
+            }
           }
 }
 

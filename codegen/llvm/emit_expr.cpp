@@ -40,7 +40,12 @@ Value* Emitter::add(Value* a, Value* b) {
   return builder_.CreateAdd(a, b);
 }
 
-Value* Emitter::scale(Value* a, Value* factor) { return a ? builder_.CreateMul(a, factor) : nullptr; }
+Value* Emitter::scale(Value* a, Value* factor) {
+  if (!a) return nullptr;
+  const auto* constant = llvm::dyn_cast<llvm::ConstantInt>(factor);
+  Value* known = constant ? stepped(a, constant->getSExtValue()) : nullptr;
+  return known ? known : builder_.CreateMul(a, factor);
+}
 
 Value* Emitter::value(const ir::Expr& e) {
   if (const auto found = memo_.find(e.get()); found != memo_.end()) return found->second;

@@ -1,10 +1,12 @@
 // Statements: loops, conditions, lets, allocations and checks.
 #include <cstddef>
+#include <utility>
 
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/MDBuilder.h>
 
 #include "codegen/llvm/emitter.h"
+#include "ir/rewrite.h"
 
 namespace gradloom::codegen {
 
@@ -20,7 +22,7 @@ void Emitter::statement(const ir::Stmt& s) {
 }
 
 // for i in [begin, end): a loop entered only when it runs, with its test at the end.
-void Emitter::counted_loop(Value* begin, Value* end, bool known_nonempty, const llvm::Twine& name, const std::function<void(Value*)>& body) {
+void Emitter::counted_loop(Value* begin, Value* end, bool known_nonempty, bool innermost, const llvm::Twine& name, const std::function<void(Value*)>& body) {
   llvm::BasicBlock* before = builder_.GetInsertBlock();
   llvm::BasicBlock* loop = llvm::BasicBlock::Create(context_, name, frame_->function);
   llvm::BasicBlock* after = llvm::BasicBlock::Create(context_, name + ".done");
@@ -29,14 +31,49 @@ void Emitter::counted_loop(Value* begin, Value* end, bool known_nonempty, const 
   else
     builder_.CreateCondBr(builder_.CreateICmpSLT(begin, end), loop, after);
   builder_.SetInsertPoint(loop);
-  llvm::PHINode* i = builder_.CreatePHI(builder_.getInt64Ty(), 2, name);
-  i->addIncoming(begin, before);
-  body(i);
-  Value* next = builder_.CreateNSWAdd(i, i64(1));
-  i->addIncoming(next, builder_.GetInsertBlock());
+  Stepping steps;
+  steps.multiples.push_back({1, builder_.CreatePHI(builder_.getInt64Ty(), 2, name)});
+  Stepping* const around = std::exchange(stepping_, innermost ? &steps : nullptr);
+  body(steps.multiples[0].second);
+  stepping_ = around;
+  // Where only multiples are used, one of them counts.
+  const llvm::PHINode* counter = (steps.multiples[0].second->use_empty() ? steps.multiples.back() : steps.multiples[0]).second;
+  Value* more = nullptr;
   after->insertInto(frame_->function);
-  builder_.CreateCondBr(builder_.CreateICmpSLT(next, end), loop, after);
+  for (const auto& [factor, i] : steps.multiples) {
+    llvm::IRBuilder<> outside(before->getTerminator());
+    i->addIncoming(outside.CreateMul(begin, i64(factor)), before);
+    Value* next = builder_.CreateAdd(i, i64(factor));
+    i->addIncoming(next, builder_.GetInsertBlock());
+    if (i == counter) more = builder_.CreateICmpNE(next, outside.CreateMul(end, i64(factor)));
+  }
+  builder_.CreateCondBr(more, loop, after);
   builder_.SetInsertPoint(after);
+}
+
+// The loop variable of an innermost loop, or a sum with it, times a constant is not multiplied each time: it is a variable of its own that steps by the
+// constant. Null for anything else.
+Value* Emitter::stepped(Value* v, int64_t factor) {
+  constexpr int64_t addressed = 2;              // by the scale in an address
+  constexpr int64_t largest = int64_t{1} << 20;  // no loop runs so long that these come round
+  if (!stepping_) return nullptr;
+  for (const auto& [own, i] : stepping_->multiples) {
+    if (v != i) continue;
+    const int64_t wanted = own * factor;
+    if (factor == 0 || std::abs(factor) > largest || std::abs(wanted) > largest || (own == 1 && std::abs(factor) <= addressed)) return nullptr;
+    for (const auto& [f, other] : stepping_->multiples)
+      if (f == wanted) return other;
+    for (const auto& [f, other] : stepping_->multiples)
+      if (f != 1 && f * addressed == wanted) return builder_.CreateMul(other, i64(addressed));
+    llvm::PHINode* phi = llvm::PHINode::Create(builder_.getInt64Ty(), 2, i->getName(), i->getParent()->begin());
+    stepping_->multiples.push_back({wanted, phi});
+    return phi;
+  }
+  const auto* sum = llvm::dyn_cast<llvm::BinaryOperator>(v);
+  if (!sum || sum->getOpcode() != llvm::Instruction::Add) return nullptr;
+  for (const int side : {0, 1})
+    if (Value* part = stepped(sum->getOperand(side), factor)) return builder_.CreateAdd(part, builder_.CreateMul(sum->getOperand(1 - side), i64(factor)));
+  return nullptr;
 }
 
 void Emitter::when(Value* condition, const std::function<void()>& then_case, const std::function<void()>& else_case, bool likely) {
@@ -76,7 +113,9 @@ void Emitter::emit(const ir::For& n) {
   Value* end = builder_.CreateAdd(begin, value(n.extent));
   const Scope scope(ranges_);
   ranges_.enter(n);
-  counted_loop(begin, end, extent.has_value(), n.var.name, [&](Value* i) {
+  bool innermost = true;
+  ir::walk(n.body, [&](const ir::Stmt& inner) { innermost = innermost && !inner.as<ir::For>(); });
+  counted_loop(begin, end, extent.has_value(), innermost, n.var.name, [&](Value* i) {
     bind(n.var, i);
     statement(n.body);
   });

@@ -79,6 +79,10 @@ class Emitter {
     bool streamed = false;  // used a streaming store: fence before returning
   };
   struct Captures;
+  // An innermost loop being written: its variable, and multiples of it that step along, by factor.
+  struct Stepping {
+    std::vector<std::pair<int64_t, llvm::PHINode*>> multiples;
+  };
 
   // emit_kernel.cpp: functions, parameters, outlining
   void declare_scopes(const ir::Kernel& kernel);
@@ -103,7 +107,7 @@ class Emitter {
   void emit(const ir::Alloc& n);
   void emit(const ir::Check& n);
   void emit(const ir::Evaluate& n);
-  void counted_loop(llvm::Value* begin, llvm::Value* end, bool known_nonempty, const llvm::Twine& name, const std::function<void(llvm::Value*)>& body);
+  void counted_loop(llvm::Value* begin, llvm::Value* end, bool known_nonempty, bool innermost, const llvm::Twine& name, const std::function<void(llvm::Value*)>& body);
   void when(llvm::Value* condition, const std::function<void()>& then_case, const std::function<void()>& else_case = {}, bool likely = false);
   void failed_check(const ir::Check& n, llvm::Value* condition);
 
@@ -176,6 +180,7 @@ class Emitter {
   llvm::ConstantInt* i64(int64_t v);
   llvm::Value* add(llvm::Value* a, llvm::Value* b);  // null is zero
   llvm::Value* scale(llvm::Value* a, llvm::Value* factor);
+  llvm::Value* stepped(llvm::Value* v, int64_t factor);
 
   llvm::Module& module_;
   llvm::LLVMContext& context_;
@@ -202,6 +207,7 @@ class Emitter {
     llvm::MDNode* others = nullptr;
   };
   std::unordered_map<int64_t, Scopes> scopes_;  // by buffer id: no two buffers overlap, but inputs, which nothing writes
+  Stepping* stepping_ = nullptr;  // of the innermost loop around, while it is being written
   int outlined_ = 0;
 };
 
