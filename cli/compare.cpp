@@ -126,7 +126,7 @@ std::vector<Tensor> copied(Runtime& runtime, std::vector<Tensor> tensors, bool b
 
 Result<std::vector<Tensor>> call_on_device(Runtime& runtime, const Case& c, RunOptions options) {
   const Op* op = find_op(c.op);
-  if (!op || std::all_of(op->schema().inputs.begin(), op->schema().inputs.end(), [](const auto& input) { return input.shape_like; })) return call_there(runtime, c, options);
+  if (!op || op->schema().on_host) return call_there(runtime, c, options);
   options.launch.check = CheckMode::sync;
   return capture([&] {
     Case there = c;

@@ -14,6 +14,7 @@ constexpr int out_counts = 2;  // internal: how many axes a and b have
 OpSchema make_schema() {
   OpSchema s;
   s.name = "BroadcastGradientArgs";
+  s.on_host = true;
   s.doc = "The axes over which the gradients of two broadcast operands are summed, last axis first; none: no sum.";
   s.inputs = {{.name = "a_shape", .dtypes = {DType::i64}, .doc = "rank 1: the shape of operand a"},
               {.name = "b_shape", .dtypes = {DType::i64}, .doc = "rank 1: the shape of operand b"}};

@@ -110,6 +110,7 @@ struct OpSchema {
   std::string doc;   // one line
   std::vector<ArgumentSchema> inputs, outputs;
   std::vector<AttributeSchema> attributes;
+  bool on_host = false;  // of shapes: all its tensors are host memory on every target
 };
 
 class Op {

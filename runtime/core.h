@@ -30,7 +30,7 @@ class Core {
   KernelCache& cache() { return cache_; }
   Stats stats() const;
 
-  // Whose memory this op's tensors are: -1 for the host, always so for an op whose inputs are all shape-like.
+  // Whose memory this op's tensors are: -1 for the host, always so for an op of shapes.
   int device_for(const OpSchema& schema) const;
   int device() const { return gpu_ ? gpu_->device() : -1; }
   // Dense, contents unspecified. Throws Error(resource_exhausted).

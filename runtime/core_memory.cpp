@@ -1,16 +1,10 @@
 // Whose memory tensors are, and copies between the host's and a device's.
-#include <algorithm>
-
 #include "runtime/allocate.h"
 #include "runtime/core.h"
 
 namespace gradloom {
 
-int Core::device_for(const OpSchema& schema) const {
-  if (device() < 0) return -1;
-  const bool host = std::all_of(schema.inputs.begin(), schema.inputs.end(), [](const auto& input) { return input.shape_like; });
-  return host ? -1 : device();
-}
+int Core::device_for(const OpSchema& schema) const { return schema.on_host ? -1 : device(); }
 
 Tensor Core::allocate(int device, DType dtype, const Dims& dims, const LaunchOptions& launch) const {
   if (device < 0) return allocate_tensor(recycler_, dtype, dims);

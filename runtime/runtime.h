@@ -200,7 +200,7 @@ class Runtime {
   // An own loop nest: authored or scheduled; it is verified, lowered and compiled.
   Result<KernelExecutable> compile(const ir::Kernel& kernel);
 
-  // A target cuda takes and gives tensors in its device's memory; shape-like inputs, and ops that have no others, are the host's. On a CPU these three do
+  // A target cuda takes and gives tensors in its device's memory; shape-like inputs, and all of BroadcastGradientArgs, are the host's. On a CPU these three do
   // nothing: there is no device, a tensor is its own copy.
   int device() const;  // -1: host memory
   // Waits for the stream, then reports the first bad index that launches since the last call found (by any stream: one that is still busy may be early).
