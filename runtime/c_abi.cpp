@@ -362,7 +362,7 @@ gradloom_status gradloom_target_name(const gradloom_runtime* runtime, char** tar
 
 void gradloom_string_free(char* string) { std::free(string); }
 
-gradloom_status gradloom_set_log_level(gradloom_log_level level) {
+gradloom_status gradloom_set_log_level(int32_t level) {
   const char* const name = __func__;
   return entry([&] { set_log_level(checked<LogLevel>(level, GRADLOOM_LOG_DEBUG, name, "level")); });
 }

@@ -59,7 +59,7 @@ GRADLOOM_API const char* gradloom_last_error(void);
 /* Options start at their defaults: gradloom_runtime_options_init(&options), then set what differs. The size lets a later library take an older program's. */
 typedef struct gradloom_runtime_options {
   uint64_t size; /* sizeof this struct, as the caller was compiled; set by gradloom_runtime_options_init */
-  gradloom_target target;
+  int32_t target;          /* a gradloom_target */
   int32_t threads;         /* 0: as many as this process may use */
   const char* isa;         /* null: this machine's; or a level such as "x86-64-v3" */
   int64_t cache_bytes;     /* compiled code kept in memory */
@@ -71,7 +71,7 @@ GRADLOOM_API gradloom_status gradloom_runtime_options_init_sized(gradloom_runtim
 
 typedef struct gradloom_run_options {
   uint64_t size;
-  gradloom_determinism determinism;
+  int32_t determinism;     /* a gradloom_determinism */
   int32_t accumulate;      /* nonzero: add into the outputs given (run_into, compile) */
   int32_t any_shape;       /* nonzero: the kernel that serves every shape of this rank */
   const char* strategy;    /* null: chosen by shape */
@@ -133,7 +133,7 @@ typedef enum gradloom_log_level {
   GRADLOOM_LOG_DEBUG = 4
 } gradloom_log_level;
 typedef void (*gradloom_log_sink)(void* context, gradloom_log_level level, const char* message);
-GRADLOOM_API gradloom_status gradloom_set_log_level(gradloom_log_level level);
+GRADLOOM_API gradloom_status gradloom_set_log_level(int32_t level); /* a gradloom_log_level */
 GRADLOOM_API gradloom_status gradloom_set_log_sink(gradloom_log_sink sink, void* context);
 
 #ifdef __cplusplus
