@@ -249,15 +249,11 @@ struct Launches : Rewriter {
   using Rewriter::rewrite;
   Stmt rewrite(const For& n, const Stmt& self) override {
     if (n.kind == ForKind::grid) return Launch(around, scope, shared_bytes).place(n, self);
-    const Ranges::Mark mark = scope.mark();
-    scope.enter(n);
-    around.push_back(n.var);
-    const Stmt result = Rewriter::rewrite(n, self);
-    around.pop_back();
-    scope.restore(mark);
-    return result;
+    return inside(n, self);
   }
-  Stmt rewrite(const Let& n, const Stmt& self) override {
+  Stmt rewrite(const Let& n, const Stmt& self) override { return inside(n, self); }
+  template <class Binding>
+  Stmt inside(const Binding& n, const Stmt& self) {
     const Ranges::Mark mark = scope.mark();
     scope.enter(n);
     around.push_back(n.var);
