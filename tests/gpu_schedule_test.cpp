@@ -26,13 +26,7 @@ TEST_P(GpuSchedule, EveryStrategyGivesTheDefinitionsBits) {
   ASSERT_NE(op, nullptr);
   const Operands operands(op->schema(), call.inputs);
   const Plan plan = op->check(operands.request(call.attributes, ~0u, call.accumulate));
-  Bits want;
-  {
-    const BuiltKernel direct = author_kernel(*op, plan, "direct", {}, false, 1, call.accumulate);
-    std::vector<int64_t> scalars(direct.sources.size());
-    fill_scalars(plan, direct.sources, scalars.data());
-    want = interpreted(direct.authored, call, plan, scalars, false);
-  }
+  const Bits want = defined(*op, call, plan);
   for (const std::string& strategy : op->strategies(plan, gpu))
     for (const bool any_shape : {false, true}) {
       SCOPED_TRACE(strategy + (any_shape ? " any shape" : ""));

@@ -280,4 +280,12 @@ inline Bits interpreted(const ir::Kernel& kernel, const Call& call, const Plan& 
   return buffers.bits();
 }
 
+// What the call means: its definition, interpreted.
+inline Bits defined(const Op& op, const Call& call, const Plan& plan) {
+  const BuiltKernel direct = author_kernel(op, plan, "direct", {}, false, 1, call.accumulate);
+  std::vector<int64_t> scalars(direct.sources.size());
+  fill_scalars(plan, direct.sources, scalars.data());
+  return interpreted(direct.authored, call, plan, scalars, false);
+}
+
 }  // namespace gradloom::testing_ops
