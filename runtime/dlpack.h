@@ -4,7 +4,12 @@
 // https://dmlc.github.io/dlpack/latest/c_api.html. The guard is that of the official header, so that an embedder may include either one first.
 #include <stdint.h>
 
+// Of a fixed width in C++, so that a producer's device that is not named here may be read, and refused.
+#ifdef __cplusplus
+typedef enum : int32_t { kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3 } DLDeviceType;
+#else
 typedef enum { kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3 } DLDeviceType;
+#endif
 
 typedef struct {
   DLDeviceType device_type;

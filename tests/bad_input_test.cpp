@@ -11,7 +11,7 @@ namespace {
 Tensor ints(const std::vector<int64_t>& values) { return Tensor::of(DType::i64, {static_cast<int64_t>(values.size())}, values); }
 Tensor zeros(const Dims& dims, DType dtype = DType::f32) {
   Tensor t = Tensor::empty(dtype, dims);
-  std::memset(t.data(), 0, element_count(dims) * size_of(dtype));
+  if (t.data()) std::memset(t.data(), 0, element_count(dims) * size_of(dtype));  // an empty tensor has no memory
   return t;
 }
 // Claims dims that its memory does not have: reading any of it would be a fault.

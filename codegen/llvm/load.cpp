@@ -85,7 +85,9 @@ CompiledKernel load(std::string_view object, const std::string& kernel_name) {
     Stopwatch watch;
     const std::string symbol = symbol_of(kernel_name);
     const auto failed = [&](const std::string& what) { throw Error(ErrorCode::compile_failed, "llvm: " + what); };
-    auto graph = llvm::jitlink::createLinkGraphFromObject({llvm::StringRef(object.data(), object.size()), symbol}, std::make_shared<llvm::orc::SymbolStringPool>());
+    // The linker's list of symbols to look up outlives its graph: the names are held here.
+    const auto names = std::make_shared<llvm::orc::SymbolStringPool>();
+    auto graph = llvm::jitlink::createLinkGraphFromObject({llvm::StringRef(object.data(), object.size()), symbol}, names);
     if (!graph) failed(llvm::toString(graph.takeError()));
     const std::shared_ptr<JITLinkMemoryManager> manager = memory_manager();
     Linked linked;
