@@ -27,7 +27,8 @@ PeakTimes measure_beside_peak(const std::function<void()>& call, ProbeTeam& team
     call_ms.push_back((elapsed_ms() - begin) / batch);
   }
   const double flops = static_cast<double>(team.threads()) * static_cast<double>(peak.flops) * static_cast<double>(peak_rounds);
-  return {median(call_ms), *std::min_element(call_ms.begin(), call_ms.end()), flops / median(peak_ms) * 1e-6, samples()};
+  const auto least = [](const std::vector<double>& ms) { return *std::min_element(ms.begin(), ms.end()); };
+  return {median(call_ms), least(call_ms), flops / median(peak_ms) * 1e-6, flops / least(peak_ms) * 1e-6, samples()};
 }
 
 }  // namespace gradloom::cli

@@ -9,7 +9,8 @@
 namespace gradloom::cli {
 
 struct PeakTimes {
-  double median_ms = 0, min_ms = 0, peak_gflops = 0;  // the peak of all the team's threads together
+  double median_ms = 0, min_ms = 0;
+  double peak_gflops = 0, best_peak_gflops = 0;  // of all the team's threads together: the median, and the best
   int samples = 0;
 };
 // `probe`, when given, is run before each sample as well; what it displaces is brought back before the call is timed.
