@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "codegen/cuda/module.h"
+#include "ir/builder.h"
+#include "ir/passes/passes.h"
 #include "ir/print.h"
+#include "ir/schedule.h"
 #include "ir/verify.h"
 
 namespace gradloom::codegen {
@@ -166,6 +169,80 @@ TEST(CudaEmit, TheHostPartIsAProgram) {
   seen.clear(), n = 0;
   launch_all(m, buffers, {&n, 1}, nullptr, sink);
   EXPECT_EQ(seen, (std::vector<std::string>{"acquire 1", "release"}));  // no empty grid
+}
+
+TEST(CudaEmit, ScratchOfMoreBytesThanThereAreIsNotASmallOne) {
+  // 2^61 times 8 bytes is 0 in 64 bits.
+  const CudaModule m = emit(R"(kernel far(n: i64 in [0, 4611686018427387904]) {
+  inout y: i64[1000]
+  alloc scratch: i64[n]
+  for b in 0 .. 1 grid {
+    for i in 0 .. 32 thread {
+      scratch[i] = y[i]
+    }
+  }
+})");
+  const int64_t n = int64_t{1} << 61;
+  int64_t asked = 0;
+  void* buffers[] = {nullptr};
+  const LaunchSink sink{.acquire = [&](int64_t bytes) { return asked = bytes, static_cast<void*>(nullptr); }, .release = [](void*, int64_t) {}, .launch = {}};
+  EXPECT_THROW(launch_all(m, buffers, {&n, 1}, nullptr, sink), Error);
+  EXPECT_EQ(asked, INT64_MAX);
+}
+
+TEST(CudaEmit, AShiftOfAnIntByAWideCountIsWide) {
+  const CudaModule m = emit(R"(kernel shift() {
+  in x: i64[64]
+  out y: i64[64]
+  for b in 0 .. 1 grid {
+    for i in 0 .. 64 thread {
+      y[i] = i >> floor_mod(x[i], 64)
+    }
+  }
+})");
+  EXPECT_NE(m.text.find("(long long)i >> gl_floor_mod"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, NamesAreNoneOfTheLanguages) {
+  ir::KernelBuilder b("odd name \\");
+  const ir::Buffer x = b.input("nullptr", DType::f32, {32}), y = b.output("gl_thread", DType::f32, {32});
+  b.loop("typeid", 0, 32, [&](ir::Expr i) { b.store(y, {i}, ir::load(x, {i})); });
+  ir::Schedule s(b.build());
+  s.bind(s.split(s.loop("typeid"), 32).outer, ir::ForKind::grid);
+  s.bind(s.loops()[1], ir::ForKind::thread);
+  const CudaModule m = emit_cuda(ir::lower(s.kernel()));
+  EXPECT_EQ(m.text.substr(0, m.text.find('\n')), "// kernel odd_name__");
+  EXPECT_EQ(m.functions[0].name, "odd_name___0");
+  EXPECT_NE(m.text.find("__restrict__ nullptr_"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("__restrict__ xgl_thread"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, ABufferOfTooManyBytesForABlockIsRefused) {
+  const ir::Kernel kernel = ir::parse(R"(kernel wide() {
+  out y: f32[32]
+  for b in 0 .. 1 grid {
+    alloc tile: f32[4611686018427387904, 8] shared
+    for i in 0 .. 32 thread {
+      tile[i, 0] = 0.0f32
+    }
+  }
+})");
+  EXPECT_THROW(emit_cuda(kernel), Error);
+  EXPECT_THROW(ir::lower(kernel), Error);
+}
+
+TEST(CudaEmit, ALoopOfManyThreadsIsABlockOfAThousand) {
+  const CudaModule m = emit(R"(kernel many() {
+  out y: f32[4611686018427387904]
+  for b in 0 .. 1 grid {
+    for w in 0 .. 288230376151711744 warp {
+      for l in 0 .. 16 lane {
+        y[w * 16 + l] = 0.0f32
+      }
+    }
+  }
+})");
+  EXPECT_EQ(m.functions[0].threads, 1024);
 }
 
 TEST(CudaEmit, WhatHasNoCudaFormIsRefused) {

@@ -146,6 +146,25 @@ TEST(CudaLaunch, ArithmeticWrapsAndDividesDown) {
   }
 }
 
+TEST(CudaLaunch, SizesThatDoNotFitAreNoMemory) {
+  constexpr int64_t most = std::numeric_limits<int64_t>::max(), half = int64_t{1} << 61;
+  const struct {
+    int64_t a, b, want;
+  } cases[] = {{3, 4, 12}, {0, most, 0}, {-1, most, 0}, {half, 8, most}, {half, half, most}, {half, 3, 3 * half}, {most, 1, most}};
+  for (const auto& c : cases) {
+    HostStep let{.kind = HostStep::let, .index = 0, .value = apply(HostCode::size, constant(c.a), constant(c.b)), .body = {launch(constant(1))}};
+    Recorder r;
+    r.walk(module_of({let}, {{CudaArgument::slot, 0}}, 1));
+    EXPECT_EQ(r.text, fmt::format("f 1 {}\n", c.want)) << c.a << " times " << c.b;
+  }
+}
+
+TEST(CudaLaunch, ADivisionByZeroIsAnError) {
+  Recorder r;
+  EXPECT_THROW(r.walk(module_of({launch(apply(HostCode::floor_div, constant(4), constant(0)))})), Error);
+  EXPECT_THROW(r.walk(module_of({launch(apply(HostCode::floor_mod, constant(4), constant(0)))})), Error);
+}
+
 TEST(CudaLaunch, Selects) {
   for (int64_t condition : {0, 1}) {
     const HostValue chosen = {{HostCode::constant, condition}, {HostCode::logical_not, 0}, {HostCode::constant, 5}, {HostCode::constant, 9}, {HostCode::select, 0}};

@@ -1,48 +1,12 @@
 // Expressions, each the C++ of its definition in ir/expr.h; lane by lane. i64 arithmetic goes into int where its range is proved to fit.
 #include <fmt/format.h>
 
-#include <bit>
-#include <charconv>
-#include <cmath>
+#include <cstdlib>
 
 #include "codegen/cuda/emitter.h"
-#include "ir/rewrite.h"
-#include "ir/scalar_math.h"
 
 namespace gradloom::codegen {
 namespace {
-
-// The shortest decimal that reads back as the same value.
-template <class T>
-std::string decimal(T value) {
-  char buffer[64];
-  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
-  std::string text(buffer, end);
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
-}
-
-// The place after the bracket that closes the one at `i`.
-size_t after_brackets(const std::string& text, size_t i) {
-  int depth = 0;
-  do {
-    depth += text[i] == '(' || text[i] == '[';
-    depth -= text[i] == ')' || text[i] == ']';
-  } while (++i < text.size() && depth > 0);
-  return i;
-}
-
-// A name, a call, a subscript or what is in parentheses binds tighter than any operator.
-bool primary(const std::string& text) {
-  if (!text.empty() && text[0] == '(') return after_brackets(text, 0) == text.size();
-  size_t i = 0;
-  const auto word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
-  while (i < text.size() && word(text[i])) ++i;
-  if (i == 0) return false;
-  if (i < text.size() && text[i] == '<') i = text.find('>', i) == std::string::npos ? i : text.find('>', i) + 1;
-  while (i < text.size() && (text[i] == '(' || text[i] == '[')) i = after_brackets(text, i);
-  return i == text.size();
-}
-
 
 const char* symbol(ir::BinaryOp op) {
   switch (op) {
@@ -94,79 +58,9 @@ const char* helper(ir::BinaryOp op) {
   return nullptr;
 }
 
-std::string integer_limits(DType to, DType from) {
-  const int bits = size_of(to) * 8;
-  const bool is_signed = is_signed_int(to);
-  const std::string above = fmt::format("{}{}", decimal(std::ldexp(1.0, is_signed ? bits - 1 : bits)), from == DType::f32 ? "f" : "");
-  const std::string low = is_signed ? "-" + above : std::string(from == DType::f32 ? "0.0f" : "0.0");
-  const uint64_t most = is_signed ? ~uint64_t{0} >> (65 - bits) : ~uint64_t{0} >> (64 - bits), least = is_signed ? uint64_t{1} << (bits - 1) : 0;
-  return fmt::format("{}, {}, {}, {}", low, above, c_constant(to, least), c_constant(to, most));
-}
-
 enum Precedence { sums = 1, products = 2, casts = 3 };
 
-bool literal(const std::string& text) { return !text.empty() && (std::isdigit(static_cast<unsigned char>(text[0])) || text[0] == '-'); }
-
 }  // namespace
-
-const char* c_type(DType dtype) {
-  switch (dtype) {
-    case DType::boolean: return "bool";
-    case DType::i8: return "signed char";
-    case DType::u8: return "unsigned char";
-    case DType::i16: return "short";
-    case DType::u16:
-    case DType::f16:
-    case DType::bf16: return "unsigned short";
-    case DType::i32: return "int";
-    case DType::u32: return "unsigned";
-    case DType::i64: return "long long";
-    case DType::u64: return "unsigned long long";
-    case DType::f32: return "float";
-    case DType::f64: return "double";
-  }
-  return "?";
-}
-
-std::string parenthesised(const std::string& text) { return primary(text) ? text : "(" + text + ")"; }
-
-bool simple_name(const std::string& text) {
-  for (const char c : text)
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.') return false;
-  return true;
-}
-
-std::string c_constant(DType dtype, uint64_t bits) {
-  switch (dtype) {
-    case DType::boolean: return bits ? "true" : "false";
-    case DType::i8:
-    case DType::i16: return fmt::format("({}){}", c_type(dtype), ir::int_from_bits(dtype, bits));
-    case DType::i32: {
-      const int64_t v = ir::int_from_bits(dtype, bits);
-      return v == -2147483648LL ? "(-2147483647 - 1)" : std::to_string(v);
-    }
-    case DType::u8:
-    case DType::u16:
-    case DType::f16:
-    case DType::bf16: return fmt::format("({}){}", c_type(dtype), bits);
-    case DType::u32: return fmt::format("{}u", bits);
-    case DType::u64: return fmt::format("{}ull", bits);
-    case DType::i64: {
-      const auto v = static_cast<int64_t>(bits);
-      if (v == INT64_MIN) return "(-9223372036854775807ll - 1)";
-      return v >= -2147483647 && v <= 2147483647 ? std::to_string(v) : fmt::format("{}ll", v);
-    }
-    case DType::f32: {
-      const float v = std::bit_cast<float>(static_cast<uint32_t>(bits));
-      return std::isfinite(v) ? decimal(v) + "f" : fmt::format("gl_float(0x{:x}u)", bits);
-    }
-    case DType::f64: {
-      const auto v = std::bit_cast<double>(bits);
-      return std::isfinite(v) ? decimal(v) : fmt::format("gl_double(0x{:x}ull)", bits);
-    }
-  }
-  throw Error(ErrorCode::internal, "emit_cuda: a constant of an unknown dtype");
-}
 
 bool FunctionEmitter::fits_int(const ir::Expr& e) const {
   const ir::Range r = ranges_.of(e);
@@ -283,10 +177,11 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
   if (n.op == ir::BinaryOp::shr) plain = true;
   if (minmax || n.op == ir::BinaryOp::shl) plain = false;
   const int precedence = n.op == ir::BinaryOp::add || n.op == ir::BinaryOp::sub ? sums : n.op == ir::BinaryOp::mul ? products : 0;
-  // Sums and products read as in a book; others get parentheses. The arithmetic of two ints would be int, so one is widened.
+  // Sums and products read as in a book; others get parentheses. The arithmetic of two ints would be int, so one is widened; a shift has its left operand's type.
+  const bool widened = is_i64 && !narrow && !comparison && a.narrow && (b.narrow || n.op == ir::BinaryOp::shr);
   const auto operand = [&](const Text& t, size_t lane, bool right) {
     const std::string& x = t.lanes[lane];
-    if (is_i64 && !narrow && !comparison && a.narrow && b.narrow && !right) return "(long long)" + parenthesised(x);
+    if (widened && !right) return "(long long)" + parenthesised(x);
     if (!plain) return x;
     const bool binds = precedence && t.precedence && (right ? t.precedence > precedence : t.precedence >= precedence);
     return binds || (comparison && t.precedence) ? x : parenthesised(x);
@@ -319,53 +214,6 @@ Text FunctionEmitter::node(const ir::Select& n, Type type, const ir::Expr&) {
   Text out{.narrow = type.dtype == DType::i64 && a.narrow && b.narrow};
   for (size_t i = 0; i < a.lanes.size(); ++i)
     out.lanes.push_back(fmt::format("({} ? {} : {})", condition.lanes[condition.lanes.size() == 1 ? 0 : i], parenthesised(a.lanes[i]), parenthesised(b.lanes[i])));
-  return out;
-}
-
-Text FunctionEmitter::node(const ir::Cast& n, Type type, const ir::Expr&) {
-  const Text a = value(n.value);
-  const DType from = n.value.dtype(), to = type.dtype;
-  if (to == DType::i64 && (from == DType::i32 || from == DType::i16 || from == DType::i8 || from == DType::u8 || from == DType::u16 || from == DType::boolean))
-    return {a.lanes, true, a.atom};
-  Text out;
-  for (const std::string& x : a.lanes) {
-    std::string v = x;
-    if (from == DType::f16 || from == DType::bf16) {
-      if (to == DType::boolean) {
-        out.lanes.push_back(fmt::format("(({} & 0x7fff) != 0)", parenthesised(x)));
-        continue;
-      }
-      v = fmt::format("gl_from_{}({})", to_string(from), x);
-    }
-    const DType middle = is_storage_float(from) ? DType::f32 : from;
-    if (is_storage_float(to)) {
-      const bool exact = middle == DType::f32 || size_of(middle) <= 2;
-      const char* widest = is_float(middle) ? "double" : size_of(middle) == 8 ? c_type(middle) : "double";
-      out.lanes.push_back(fmt::format("gl_to_{}({})", to_string(to), exact ? fmt::format("(float){}", parenthesised(v)) : fmt::format("gl_odd(({}){})", widest, parenthesised(v))));
-    } else if (to == DType::boolean) {
-      out.lanes.push_back(fmt::format("({} != 0)", parenthesised(v)));
-    } else if (is_float(middle) && !is_float(to)) {
-      out.lanes.push_back(fmt::format("gl_to_int<{}>({}, {})", c_type(to), v, integer_limits(to, middle)));
-    } else {
-      out.lanes.push_back(middle == to ? v : fmt::format("({}){}", c_type(to), parenthesised(v)));
-    }
-  }
-  return out;
-}
-
-Text FunctionEmitter::node(const ir::Bitcast& n, Type type, const ir::Expr&) {
-  const Text a = value(n.value);
-  const DType from = n.value.dtype(), to = type.dtype;
-  Text out;
-  for (const std::string& x : a.lanes) {
-    const std::string integer = from == DType::f32 || from == DType::f64 ? fmt::format("gl_bits({})", x) : x;
-    if (to == DType::f32)
-      out.lanes.push_back(from == DType::f32 ? x : fmt::format("gl_float((unsigned){})", parenthesised(integer)));
-    else if (to == DType::f64)
-      out.lanes.push_back(from == DType::f64 ? x : fmt::format("gl_double((unsigned long long){})", parenthesised(integer)));
-    else
-      out.lanes.push_back(to == DType::boolean ? fmt::format("({} != 0)", parenthesised(integer)) : fmt::format("({}){}", c_type(to), parenthesised(integer)));
-  }
   return out;
 }
 

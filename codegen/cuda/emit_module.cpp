@@ -3,15 +3,14 @@
 
 #include "codegen/cuda/emitter.h"
 #include "ir/gpu_form.h"
-#include "ir/index_math.h"
 
 namespace gradloom::codegen {
 namespace {
 
-std::string function_name(const std::string& kernel, size_t number) {
+std::string plain_name(const std::string& kernel) {
   std::string name;
   for (const char c : kernel) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  return fmt::format("{}_{}", name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) ? "k" + name : name, number);
+  return name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) ? "k" + name : name;
 }
 
 class ModuleEmitter {
@@ -23,7 +22,7 @@ class ModuleEmitter {
     module_.scalars = static_cast<int>(kernel_.scalars.size());
     for (size_t i = 0; i < kernel_.buffers.size(); ++i) host_.buffers[kernel_.buffers[i]->id] = static_cast<int>(i);
     for (const ir::Scalar& s : kernel_.scalars) host_.slots[s.var.id] = module_.slots++;
-    module_.text = "// kernel " + kernel_.name + "\n";
+    module_.text = "// kernel " + plain_name(kernel_.name) + "\n";
     module_.steps = steps(kernel_.body);
     return std::move(module_);
   }
@@ -38,7 +37,7 @@ class ModuleEmitter {
   void step(const ir::For& n, std::vector<HostStep>& list) {
     if (n.kind == ir::ForKind::grid) {
       const int index = static_cast<int>(module_.functions.size());
-      FunctionEmitter function(host_, ranges_, function_name(kernel_.name, module_.functions.size()));
+      FunctionEmitter function(host_, ranges_, fmt::format("{}_{}", plain_name(kernel_.name), index));
       module_.functions.push_back(function.emit(n, module_.text));
       list.push_back({.kind = HostStep::launch, .index = index, .value = value(n.extent)});
       return;
@@ -76,9 +75,8 @@ class ModuleEmitter {
     list.push_back(std::move(branch));
   }
   void step(const ir::Alloc& n, std::vector<HostStep>& list) {
-    ir::Expr bytes = size_of(n.buffer->dtype);
-    for (const ir::Expr& dim : n.buffer->dims) bytes = ir::index_mul(bytes, dim);
-    HostStep scratch{.kind = HostStep::scratch, .index = module_.scratch_blocks++, .value = value(bytes)};
+    HostStep scratch{.kind = HostStep::scratch, .index = module_.scratch_blocks++, .value = {{HostCode::constant, size_of(n.buffer->dtype)}}};
+    for (const ir::Expr& dim : n.buffer->dims) append(dim, scratch.value), scratch.value.push_back({HostCode::size, 0});
     host_.scratch[n.buffer->id] = scratch.index;
     scratch.body = steps(n.body);
     list.push_back(std::move(scratch));

@@ -57,44 +57,45 @@ class FunctionEmitter {
 
   // emit_function.cpp
   void statement(const ir::Stmt& s);
-  void emit(const ir::For& n);
-  void emit(const ir::Block& n);
-  void emit(const ir::Let& n);
-  void emit(const ir::Store& n, const ir::StmtNode* self);
-  void emit(const ir::Accumulate& n, const ir::StmtNode* self);
   template <class Node>
   void emit(const Node& n, const ir::StmtNode*) {
     emit(n);
   }
-  void begin(std::initializer_list<ir::Expr> used);  // of a statement: forgets what was computed for the last one
-  // What stands around a write that is done once for a block or warp.
-  void once(const ir::Buffer& b, const std::function<void()>& write);
-  bool note(const ir::StmtNode* self, const std::string& guard, const std::string& place, const std::string& value, const std::string& factor);
-  std::vector<Deferred> defer(const ir::For& lanes);
-  int threads_of(const ir::Stmt& body) const;
+  void emit(const ir::Block& n);
+  void emit(const ir::Let& n);
   void emit(const ir::If& n);
   void emit(const ir::Alloc& n);
   void emit(const ir::Check& n);
   void emit(const ir::Evaluate& n);
-  void serial_loop(const ir::For& n);
-  void thread_loop(const ir::For& n);
-  void warp_loop(const ir::For& n);
-  void lane_loop(const ir::For& n);
-  // Runs body with the loop's variable known, in a scope of its own.
-  template <class Body>
-  void with_variable(const ir::For& n, Body&& body);
-  std::string loop_variable(const ir::For& n, bool& narrow);
+  int threads_of(const ir::Stmt& body) const;
+  void begin(std::initializer_list<ir::Expr> used);  // of a statement: forgets what was computed for the last one
+  // What stands around a write that is done once for a block or warp.
+  void once(const ir::Buffer& b, const std::function<void()>& write);
   // A barrier where what follows clashes with what threads have done since the last one.
   void before(const Touched& next);
   void before_write(const ir::Buffer& b, const std::vector<ir::Expr>& index, std::initializer_list<ir::Expr> values);
   Touched touched(const ir::Stmt& s) const;
   Touched touched(const ir::Expr& e) const;
 
+  // emit_loops.cpp
+  void emit(const ir::For& n);
+  void serial_loop(const ir::For& n);
+  void thread_loop(const ir::For& n);
+  void warp_loop(const ir::For& n);
+  void lane_loop(const ir::For& n);
+  std::vector<Deferred> defer(const ir::For& lanes);
+  // Runs body with the loop's variable known, in a scope of its own.
+  template <class Body>
+  void with_variable(const ir::For& n, Body&& body);
+  std::string loop_variable(const ir::For& n, bool& narrow);
+
   // emit_expr.cpp
   Text value(const ir::Expr& e);
   std::string scalar(const ir::Expr& e) { return value(e).lanes[0]; }
   std::string wide(const ir::Expr& e);  // of an i64 scalar, as long long
   Text bound(Text text, DType dtype, const char* hint);  // the same value under a name
+  bool fits_int(const ir::Expr& e) const;
+  void count_uses(const ir::Expr& e);
   Text node(const ir::Const& n, Type type, const ir::Expr& self);
   Text node(const ir::Var& n, Type type, const ir::Expr& self);
   Text node(const ir::Load& n, Type type, const ir::Expr& self);
@@ -102,16 +103,20 @@ class FunctionEmitter {
   Text node(const ir::Binary& n, Type type, const ir::Expr& self);
   Text node(const ir::Fma& n, Type type, const ir::Expr& self);
   Text node(const ir::Select& n, Type type, const ir::Expr& self);
-  Text node(const ir::Cast& n, Type type, const ir::Expr& self);
-  Text node(const ir::Bitcast& n, Type type, const ir::Expr& self);
   Text node(const ir::Ramp& n, Type type, const ir::Expr& self);
   Text node(const ir::Broadcast& n, Type type, const ir::Expr& self);
   Text node(const ir::Shuffle& n, Type type, const ir::Expr& self);
   Text node(const ir::Intrinsic& n, Type type, const ir::Expr& self);
-  bool fits_int(const ir::Expr& e) const;
-  void count_uses(const ir::Expr& e);
+
+  // emit_convert.cpp
+  Text node(const ir::Cast& n, Type type, const ir::Expr& self);
+  Text node(const ir::Bitcast& n, Type type, const ir::Expr& self);
 
   // emit_memory.cpp
+  void emit(const ir::Store& n, const ir::StmtNode* self);
+  void emit(const ir::Accumulate& n, const ir::StmtNode* self);
+  // A write of a lane loop that is done after its body: what is to be done is noted. False: an ordinary write.
+  bool note(const ir::StmtNode* self, const std::string& guard, const std::string& place, const std::string& value, const std::string& factor);
   const Place& place(const ir::Buffer& b);
   ir::Expr offset(const ir::Buffer& b, const std::vector<ir::Expr>& index) const;
   std::vector<std::string> elements(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes);  // "p[i]" a lane
@@ -145,10 +150,14 @@ class FunctionEmitter {
   std::unordered_map<const ir::ExprNode*, int> uses_;
 };
 
+constexpr int64_t int_max = 2147483647;
+
+// emit_text.cpp
 const char* c_type(DType dtype);                     // of a value in registers
 inline const char* memory_type(DType dtype) { return dtype == DType::boolean ? "unsigned char" : c_type(dtype); }
 std::string c_constant(DType dtype, uint64_t bits);
 bool simple_name(const std::string& text);
+bool literal(const std::string& text);               // a number
 std::string parenthesised(const std::string& text);  // unless it binds tighter than any operator
 
 }  // namespace gradloom::codegen

@@ -1,6 +1,7 @@
 // The host part of a GPU kernel, walked. Pure but for the sink.
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "codegen/cuda/module.h"
 #include "ir/error.h"
@@ -14,9 +15,16 @@ constexpr size_t most_depth = 64;
 // Integers wrap; a divisor is proved nonzero before this is emitted.
 int64_t wrap(uint64_t v) { return static_cast<int64_t>(v); }
 int64_t floor_divide(int64_t a, int64_t b) {
+  if (b == 0) throw Error(ErrorCode::internal, "launch: a host program divides by 0");
   if (b == -1) return wrap(0 - static_cast<uint64_t>(a));
   const int64_t quotient = a / b;
   return quotient - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+int64_t multiply_sizes(int64_t a, int64_t b) {
+  constexpr int64_t most = std::numeric_limits<int64_t>::max();
+  if (a <= 0 || b <= 0) return 0;
+  return a > most / b ? most : a * b;
 }
 
 int64_t binary(HostCode::Op op, int64_t a, int64_t b) {
@@ -38,6 +46,7 @@ int64_t binary(HostCode::Op op, int64_t a, int64_t b) {
     case HostCode::bit_and: return a & b;
     case HostCode::bit_or: return a | b;
     case HostCode::bit_xor: return a ^ b;
+    case HostCode::size: return multiply_sizes(a, b);
     case HostCode::constant:
     case HostCode::slot:
     case HostCode::select:

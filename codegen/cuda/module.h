@@ -32,7 +32,10 @@ struct CudaFunction {
 
 // One instruction of a postfix program on a stack of int64_t. Booleans are 0 and 1.
 struct HostCode {
-  enum Op : uint8_t { constant, slot, add, sub, mul, floor_div, floor_mod, min, max, eq, ne, lt, le, gt, ge, bit_and, bit_or, bit_xor, select, logical_not } op = constant;
+  enum Op : uint8_t {
+    constant, slot, add, sub, mul, floor_div, floor_mod, min, max, eq, ne, lt, le, gt, ge, bit_and, bit_or, bit_xor, select, logical_not,
+    size  // a product of sizes: nothing where one is negative, INT64_MAX where it is larger
+  } op = constant;
   int64_t value = 0;  // constant: the value; slot: its number
 };
 using HostValue = std::vector<HostCode>;

@@ -98,7 +98,9 @@ class Launch {
 
   Stmt place(const For& grid, const Stmt& self) {
     walk(grid.body, [&](const Stmt& s) {
-      if (const Alloc* a = s.as<Alloc>(); a && a->buffer->space == Space::shared) reserve(a->buffer, 1);
+      const Alloc* a = s.as<Alloc>();
+      if (a && a->buffer->space == Space::shared && !reserve(a->buffer, 1))
+        throw Error(ErrorCode::unsupported, "place_buffers: the shared buffer " + a->buffer->name + " does not fit into the shared memory that a block has");
     });
     levels_.push_back(&grid);
     scope_.enter(grid);

@@ -1,0 +1,175 @@
+// Loops inside a grid loop: who runs an iteration (ir/gpu_form.h), and what lanes do together where they may meet.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "codegen/cuda/emitter.h"
+#include "ir/races.h"
+#include "ir/rewrite.h"
+
+namespace gradloom::codegen {
+
+void FunctionEmitter::emit(const ir::For& n) {
+  if (part_ == Part::block && (n.kind == ir::ForKind::thread || n.kind == ir::ForKind::warp)) {
+    Touched all = touched(n.body);
+    all.add(touched(n.begin)), all.add(touched(n.extent));
+    before(all);
+  }
+  switch (n.kind) {
+    case ir::ForKind::serial: return serial_loop(n);
+    case ir::ForKind::thread: return thread_loop(n);
+    case ir::ForKind::warp: return warp_loop(n);
+    case ir::ForKind::lane: return lane_loop(n);
+    case ir::ForKind::parallel:
+    case ir::ForKind::vector:
+    case ir::ForKind::unroll:
+    case ir::ForKind::grid: throw Error(ErrorCode::internal, std::string("emit_cuda: a ") + to_string(n.kind) + " loop inside a grid loop");
+  }
+}
+
+template <class Body>
+void FunctionEmitter::with_variable(const ir::For& n, Body&& body) {
+  const ir::Ranges::Mark mark = ranges_.mark();
+  ranges_.enter(n);
+  body();
+  ranges_.restore(mark);
+}
+
+// Declares nothing: the name, and whether int holds all that the loop's variable and end can be.
+std::string FunctionEmitter::loop_variable(const ir::For& n, bool& narrow) {
+  const ir::Range end = ranges_.of(n.begin + n.extent), begin = ranges_.of(n.begin);
+  narrow = end.max && *end.max <= int_max && begin.min && begin.max && *begin.min >= -int_max && *begin.max <= int_max && end.min && *end.min >= -int_max;
+  const std::string name = fresh(n.var.name);
+  vars_[n.var.id] = {{name}, narrow, true};
+  return name;
+}
+
+void FunctionEmitter::serial_loop(const ir::For& n) {
+  const Touched entry = since_barrier_;
+  Touched all = touched(n.body);
+  Touched bounds = touched(n.begin);
+  bounds.add(touched(n.extent));
+  before(bounds);
+  begin({n.begin, n.extent});
+  bool narrow = false;
+  const std::string name = loop_variable(n, narrow);
+  const std::string from = narrow ? scalar(n.begin) : wide(n.begin);
+  std::string end = ir::is_const(n.begin, 0) ? (narrow ? scalar(n.extent) : wide(n.extent))
+                    : narrow                 ? fmt::format("{} + {}", parenthesised(scalar(n.begin)), parenthesised(scalar(n.extent)))
+                                             : fmt::format("gl_add<long long>({}, {})", wide(n.begin), wide(n.extent));
+  if (narrow && !(value(n.begin).narrow && value(n.extent).narrow)) end = fmt::format("(int)({})", end);
+  if (!simple_name(end)) {
+    const std::string held = fresh(n.var.name + "_end");
+    line(fmt::format("const {} {} = {};", narrow ? "int" : "long long", held, end));
+    end = held;
+  }
+  open(fmt::format("for ({0} {1} = {2}; {1} < {3}; ++{1}) ", narrow ? "int" : "long long", name, narrow && !value(n.begin).narrow ? "(int)" + parenthesised(from) : from, end));
+  if (part_ == Part::block && (all.clashes(all) || all.clashes(since_barrier_))) {
+    line("gl_sync_block();");
+    since_barrier_ = {};
+  }
+  with_variable(n, [&] { statement(n.body); });
+  close();
+  since_barrier_.add(entry);  // the body may not have run
+  since_barrier_.add(bounds);
+}
+
+void FunctionEmitter::thread_loop(const ir::For& n) {
+  begin({n.begin, n.extent});
+  bool narrow = false;
+  const std::string name = loop_variable(n, narrow);
+  const char* type = narrow ? "int" : "long long";
+  const std::optional<int64_t> extent = ir::as_int(n.extent);
+  const std::string offset = ir::is_const(n.begin, 0) ? "" : fmt::format("{} + ", parenthesised(wide(n.begin)));
+  const std::string count = extent ? std::to_string(*extent) : wide(n.extent);
+  if (extent && *extent <= function_.threads) {
+    open(*extent < function_.threads ? fmt::format("if (gl_thread() < {}) ", count) : "");
+    line(fmt::format("const {0} {1} = {3}{2}gl_thread();", type, name, offset, narrow && !offset.empty() ? "(int)" : ""));
+  } else {
+    const std::string k = fresh(n.var.name + "_k");
+    open(fmt::format("for (long long {0} = gl_thread(); {0} < {1}; {0} += {2}) ", k, count, function_.threads));
+    line(fmt::format("const {0} {1} = ({0})({2}{3});", type, name, offset, k));
+  }
+  part_ = Part::thread;
+  with_variable(n, [&] { statement(n.body); });
+  part_ = Part::block;
+  close();
+}
+
+void FunctionEmitter::warp_loop(const ir::For& n) {
+  begin({n.begin, n.extent});
+  bool narrow = false;
+  const std::string name = loop_variable(n, narrow);
+  const int warps = function_.threads / ir::warp_lanes;
+  const std::string offset = ir::is_const(n.begin, 0) ? "" : fmt::format("{} + ", parenthesised(wide(n.begin)));
+  const std::string k = fresh(n.var.name + "_k");
+  open(fmt::format("for (long long {0} = gl_thread() / 32; {0} < {1}; {0} += {2}) ", k, wide(n.extent), warps));
+  line(fmt::format("const {0} {1} = ({0})({2}{3});", narrow ? "int" : "long long", name, offset, k));
+  part_ = Part::warp;
+  with_variable(n, [&] { statement(n.body); });
+  part_ = Part::block;
+  close();
+}
+
+// The writes that lanes may do to one place. What stands in an inner loop is proved to be apart (vector_clash).
+std::vector<FunctionEmitter::Deferred> FunctionEmitter::defer(const ir::For& lanes) {
+  if (ir::parallel_clash(lanes, ranges_).empty()) return {};
+  std::vector<Deferred> list;
+  std::unordered_set<int64_t> own;
+  std::unordered_set<const ir::StmtNode*> inner;
+  std::unordered_map<int64_t, int> written;
+  ir::walk(lanes.body, [&](const ir::Stmt& s) {
+    if (const auto* n = s.as<ir::Alloc>()) own.insert(n->buffer->id);
+    if (const auto* n = s.as<ir::For>())
+      ir::walk(n->body, [&](const ir::Stmt& below) { inner.insert(below.get()); });
+    const auto* store = s.as<ir::Store>();
+    const auto* accumulate = s.as<ir::Accumulate>();
+    if ((!store && !accumulate) || inner.contains(s.get()) || (accumulate && accumulate->atomic)) return;
+    const ir::Buffer& b = store ? store->buffer : accumulate->buffer;
+    const ir::Expr& v = store ? store->value : accumulate->value;
+    if (own.contains(b->id) || place(b).own) return;
+    if (v.lanes() != 1) throw Error(ErrorCode::unsupported, "CUDA: a vector is written to " + b->name + " where the lanes of a warp may meet");
+    if (++written[b->id] > 1) throw Error(ErrorCode::unsupported, "CUDA: " + b->name + " is written twice in a lane loop where lanes may meet");
+    const std::string type = memory_type(b->dtype);
+    Deferred d{fresh("on"), fresh("at"), fresh("what"), "", s.get()};
+    line(fmt::format("bool {} = false;", d.on));
+    line(fmt::format("{}* {} = 0;", type, d.place));
+    line(fmt::format("{} {} = 0;", type, d.value));
+    if (accumulate && accumulate->factor) d.factor = fresh("factor"), line(fmt::format("{} {} = 0;", type, d.factor));
+    list.push_back(std::move(d));
+  });
+  ir::walk(
+      lanes.body, [](const ir::Stmt&) {},
+      [&](const ir::Expr& e) {
+        if (const auto* n = e.as<ir::Load>(); n && written.contains(n->buffer->id))
+          throw Error(ErrorCode::unsupported, "CUDA: " + n->buffer->name + " is read in a lane loop whose lanes may meet in writing it");
+      });
+  return list;
+}
+
+void FunctionEmitter::lane_loop(const ir::For& n) {
+  begin({n.begin, n.extent});
+  const int64_t extent = *ir::as_int(n.extent);
+  open("");
+  bool narrow = false;
+  const std::string name = loop_variable(n, narrow);
+  const std::string offset = ir::is_const(n.begin, 0) ? "" : fmt::format("{} + ", parenthesised(narrow ? scalar(n.begin) : wide(n.begin)));
+  line(fmt::format("const {} {} = {}gl_thread() % 32;", narrow ? "int" : "long long", name, offset));
+  deferred_ = defer(n);
+  if (extent < ir::warp_lanes) open(fmt::format("if (gl_thread() % 32 < {}) ", extent));
+  part_ = Part::thread;
+  with_variable(n, [&] { statement(n.body); });
+  part_ = Part::warp;
+  if (extent < ir::warp_lanes) close();
+  for (const Deferred& d : deferred_) {
+    const std::string element = "*" + d.place;
+    const auto* accumulate = std::get_if<ir::Accumulate>(&d.node->value);
+    line(fmt::format("gl_ordered({}, {}, [&] {{ {} }});", d.on, d.place,
+                     accumulate ? updated(*accumulate, element, d.value, d.factor) : fmt::format("{} = {};", element, d.value)));
+  }
+  deferred_.clear();
+  line("gl_sync_warp();");
+  close();
+}
+
+}  // namespace gradloom::codegen
