@@ -55,13 +55,13 @@ ColdCompile cold_compile(Runtime& runtime, const BenchCase& c, const RunOptions&
     compile.push_back(handle.report().compile_ms);
     strategy = handle.report().strategy;
   }
-  return {strategy, median(build), median(compile), median(total)};
+  return {strategy, median(build), median(compile), median(total), *std::min_element(total.begin(), total.end())};
 }
 
 int bench_compile(Runtime& runtime, bool json) {
-  constexpr int repeats = 7;
+  constexpr int repeats = 15;
   const ColdCompile first = cold_compile(runtime, bench_cases().back(), {}, 1);
-  Table table({"case", "strategy", ">build ms", ">compile ms", ">total ms"});
+  Table table({"case", "strategy", ">build ms", ">compile ms", ">total ms", ">least ms"});
   for (const BenchCase& c : bench_cases()) {
     const ColdCompile cold = cold_compile(runtime, c, {}, repeats);
     if (json)
@@ -70,13 +70,15 @@ int bench_compile(Runtime& runtime, bool json) {
                                                 {"build_ms", cold.build_ms},
                                                 {"compile_ms", cold.compile_ms},
                                                 {"total_ms", cold.total_ms},
+                                                {"least_ms", cold.least_ms},
                                                 {"n", repeats}}
                              .dump());
     else
-      table.row({c.name, cold.strategy, milliseconds_text(cold.build_ms), milliseconds_text(cold.compile_ms), milliseconds_text(cold.total_ms)});
+      table.row({c.name, cold.strategy, milliseconds_text(cold.build_ms), milliseconds_text(cold.compile_ms), milliseconds_text(cold.total_ms),
+                 milliseconds_text(cold.least_ms)});
   }
   if (!json) {
-    fmt::print("{}\nmedians of {}; the process's first compile took {} ms\n", table.text(), repeats, milliseconds_text(first.total_ms));
+    fmt::print("{}\nmedians of {} and the fastest; the process's first compile took {} ms\n", table.text(), repeats, milliseconds_text(first.total_ms));
   }
   return 0;
 }

@@ -12,6 +12,7 @@ int bench_roof(int threads, bool json);           // read and write speeds by si
 struct ColdCompile {
   std::string strategy;
   double build_ms = 0, compile_ms = 0, total_ms = 0;  // medians; total: the whole call
+  double least_ms = 0;                                // the fastest whole call
 };
 struct BenchCase;
 ColdCompile cold_compile(Runtime& runtime, const BenchCase& c, const RunOptions& options, int repeats);

@@ -40,6 +40,12 @@ class Contest {
       if (!samples_[i].empty()) best = std::min(best, median(samples_[i]));
     return best;
   }
+  double least() const {
+    double least = INFINITY;
+    for (const auto& samples : samples_)
+      for (const double ms : samples) least = std::min(least, ms);
+    return least;
+  }
 
  private:
   std::vector<std::vector<double>> samples_;
@@ -69,6 +75,7 @@ class Roof {
   }
   double read_ms() const { return read_.best(); }
   double write_ms() const { return write_.best(); }
+  double least_ms() const { return read_.least() + write_.least(); }
 
  private:
   ProbeTeam& team_;
@@ -163,6 +170,7 @@ Measurement BenchOperands::measure(Runtime& runtime, ProbeTeam& team, OutputMode
   m.min_ms = *std::min_element(kernel.begin(), kernel.end());
   m.read_ms = roof.read_ms();
   m.write_ms = roof.write_ms();
+  m.least_roof_ms = roof.least_ms();
   m.samples = static_cast<int>(kernel.size());
   m.bytes = case_.bytes_read + case_.bytes_written;
   for (const OperandSet& set : sets)

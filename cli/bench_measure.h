@@ -18,6 +18,7 @@ struct Measurement {
   OutputMode output = OutputMode::preallocated;
   double median_ms = 0, min_ms = 0;
   double read_ms = 0, write_ms = 0;  // the best probe's median for the compulsory bytes
+  double least_roof_ms = 0;          // their fastest samples together
   int samples = 0;
   std::optional<std::string> wrong;  // the first difference from the reference
   double largest_error = 0;          // from the reference, relative above 1
