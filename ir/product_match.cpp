@@ -8,15 +8,6 @@
 namespace gradloom::ir {
 namespace {
 
-bool reads(const Expr& e, const Buffer& buffer) {
-  bool found = false;
-  walk(e, [&](const Expr& x) {
-    const Load* l = x.as<Load>();
-    found |= l && l->buffer.same_as(buffer);
-  });
-  return found;
-}
-
 struct GuardLoads : Rewriter {
   explicit GuardLoads(const std::vector<EdgeGuard>& e) : edges(e) {}
   using Rewriter::rewrite;

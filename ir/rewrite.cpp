@@ -306,6 +306,15 @@ bool mentions(const Stmt& s, int64_t var_id) {
   return found;
 }
 
+bool reads(const Expr& e, const Buffer& buffer) {
+  bool found = false;
+  walk(e, [&](const Expr& x) {
+    const Load* l = x.as<Load>();
+    found |= l && l->buffer.same_as(buffer);
+  });
+  return found;
+}
+
 Stmt refresh(const Stmt& s) { return Refresh()(s); }
 
 }  // namespace gradloom::ir

@@ -11,7 +11,7 @@ struct Target {
   int vector_registers = 16;
   bool hardware_scatter = false;  // vector gathers and scatters are instructions (AVX-512)
   bool streaming_stores = true;   // stores that bypass the caches
-  int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 32 << 20;
+  int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;  // a core's own caches
   int threads = 1;                // how many tasks a parallel loop should have at least
 
   // A GPU: schedules bind loops to its grids, threads, warps and lanes (gpu_form.h) instead of making them parallel or vector.

@@ -86,7 +86,7 @@ Target level(const std::string& name, int threads = 1) {
   Target target = codegen::isa_named(name).target;
   target.threads = threads;
   // Small caches, so that small products have several blocks.
-  target.l1_bytes = 2 << 10, target.l2_bytes = 8 << 10, target.l3_bytes = 64 << 10;
+  target.l1_bytes = 2 << 10, target.l2_bytes = 8 << 10;
   return target;
 }
 

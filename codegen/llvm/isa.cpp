@@ -50,7 +50,6 @@ ir::Target target_of(const Isa& isa) {
   target.hardware_scatter = avx512;
   target.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, target.l1_bytes);
   target.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, target.l2_bytes);
-  target.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, target.l3_bytes);
   target.threads = std::max(1u, std::thread::hardware_concurrency());
   return target;
 }

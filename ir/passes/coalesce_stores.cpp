@@ -51,15 +51,6 @@ bool same_rows(const Store& a, const Store& b) {
   return true;
 }
 
-bool reads(const Expr& e, const Buffer& b) {
-  bool found = false;
-  walk(e, [&](const Expr& x) {
-    const Load* l = x.as<Load>();
-    found |= l && l->buffer.same_as(b);
-  });
-  return found;
-}
-
 bool reads(const Store& s, const Buffer& b) {
   bool found = reads(s.value, b) || reads(s.guard, b);
   for (const Expr& i : s.index) found |= reads(i, b);
