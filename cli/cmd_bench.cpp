@@ -23,6 +23,8 @@ struct BenchOptions {
   std::string strategy, output = "preallocated";
   int threads = 1;
   double seconds = 1.5;
+  int64_t cycles = 100000;
+  int processes = 20;
   bool any_shape = false, json = false;
 };
 
@@ -99,16 +101,18 @@ int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
 int bench(const BenchOptions& options) {
   if (std::isnan(options.seconds)) throw UsageError("bench: --seconds is nan, expected 0.01 to 600");  // which is in every range to the parser
   const auto named = [&](const char* name) { return std::find(options.cases.begin(), options.cases.end(), name) != options.cases.end(); };
-  for (const char* mode : {"compile", "dispatch", "roof", "churn", "stall", "throughput"})
+  for (const char* mode : {"compile", "dispatch", "roof", "churn", "stall", "throughput", "warm", "warm_process"})
     if (named(mode) && options.cases.size() > 1) throw UsageError(fmt::format("bench: {} stands alone, expected no other case beside it", mode));
   const std::vector<const GemmCase*> gemm = chosen_gemm_cases(options.cases);
   const std::vector<const GruCase*> gru = chosen_gru_cases(options.cases);
-  const bool alone = named("compile") || named("dispatch") || named("roof") || !gemm.empty() || !gru.empty();
-  if (!alone) chosen_cases(options.cases);  // refused before anything is started
   const int threads = options.threads == 0 ? available_threads() : options.threads;
-  if (named("churn")) return bench_churn(options.seconds, options.json);
+  if (named("churn")) return bench_churn(options.cycles, options.json);
   if (named("stall")) return bench_stall(options.json);
   if (named("throughput")) return bench_throughput(options.seconds, options.json);
+  if (named("warm")) return bench_warm(options.processes, options.json);
+  if (named("warm_process")) return warm_process();  // started by bench_warm
+  const bool alone = named("compile") || named("dispatch") || named("roof") || !gemm.empty() || !gru.empty();
+  if (!alone) chosen_cases(options.cases);  // refused before anything is started
   pin_process(threads);
   if (named("roof")) return bench_roof(threads, options.json);
   RuntimeOptions runtime_options;
@@ -132,7 +136,7 @@ void add_bench(CLI::App& app, int& status) {
   command
       ->add_option("case", options->cases,
                    "cases (ge_ax0 ... bg_col), groups (ge gg sl bg), all; products (gemm, gemm_1024 ...), gru_grad (gru_a, gru_b, gru_c); or one of compile, "
-                   "dispatch, roof, churn, stall, throughput")
+                   "dispatch, roof, churn, stall, throughput, warm")
       ->required();
   command->add_option("--threads", options->threads, "threads, pinned; 0: every CPU of this process")->check(CLI::Range(0, 1024))->capture_default_str();
   command->add_option("--output", options->output, "where outputs go")
@@ -141,6 +145,8 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--strategy", options->strategy, "the op's strategy; chosen by shape when not given");
   command->add_flag("--any-shape", options->any_shape, "time the kernel that serves every shape of the rank");
   command->add_option("--seconds", options->seconds, "time for each measurement")->check(CLI::Range(0.01, 600.0))->capture_default_str();
+  command->add_option("--cycles", options->cycles, "kernels that churn compiles")->check(CLI::Range(int64_t{20}, int64_t{1} << 40))->capture_default_str();
+  command->add_option("--processes", options->processes, "processes that warm starts")->check(CLI::Range(1, 10000))->capture_default_str();
   command->add_flag("--json", options->json, "one JSON object a line");
   command->footer(
       "Cases: ge_* GatherElementsGrad, gg_* GatherGrad, sl_* SliceGrad, bg_* BroadcastGrad; float32, int64 indices; each output is verified.\n"
@@ -150,6 +156,7 @@ void add_bench(CLI::App& app, int& status) {
       "gru_grad: GRUGrad, float32, linear before reset, beside its products at that peak.\n"
       "compile: cold compiles. dispatch: latency on tensors of four elements. roof: this machine's read and write speeds.\n"
       "churn: memory while kernels are compiled and evicted. stall: waits under generic_first. throughput: calls a second by threads and processes.\n"
+      "warm: the first call of a process whose kernel is on disk, by stage. These four say what is wanted and end with 1 when it is missed.\n"
       "Examples:\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  gradloom bench compile");
   command->callback([options, &status] { status = bench(*options); });
 }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <chrono>
+
 namespace gradloom {
 namespace {
 
@@ -14,12 +16,26 @@ std::string described(const std::vector<KeyPart>& parts) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// Adds the time of a scope.
+class Timed {
+ public:
+  explicit Timed(std::atomic<int64_t>& ns) : ns_(ns) {}
+  ~Timed() { ns_.fetch_add(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin_).count(), std::memory_order_relaxed); }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  std::atomic<int64_t>& ns_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 KernelStore::KernelStore(DiskCacheOptions options, std::string toolchain, std::string target, std::string features)
     : files_(std::move(options)), toolchain_(std::move(toolchain)), target_(std::move(target)), features_(std::move(features)) {}
 
 std::optional<KernelStore::Found> KernelStore::find(const OpKey& key) {
+  const Timed timed(read_ns_);
   const std::string name = key.file_name();
   if (const std::optional<std::string> file = files_.read(CacheFile::index, name)) {
     try {
@@ -41,6 +57,7 @@ std::optional<KernelStore::Found> KernelStore::find(const OpKey& key) {
 }
 
 std::optional<KernelRecord> KernelStore::find(const std::string& key) {
+  const Timed timed(read_ns_);
   const std::string name = kernel_file_name(content_id(key));
   if (const std::optional<std::string> file = files_.read(CacheFile::kernel, name)) {
     try {
@@ -87,6 +104,7 @@ void KernelStore::explain_miss(const OpKey& key) {
 
 void KernelStore::add_to(Stats& stats) const {
   const DiskCacheStats disk = files_.stats();
+  stats.read_ms = static_cast<double>(read_ns_) * 1e-6;
   stats.disk_hits = hits_;
   stats.disk_misses = misses_;
   stats.disk_rejected = disk.rejected;

@@ -46,7 +46,7 @@ class KernelStore {
 
   DiskCache files_;
   const std::string toolchain_, target_, features_;
-  std::atomic<int64_t> hits_{0}, misses_{0};
+  std::atomic<int64_t> hits_{0}, misses_{0}, read_ns_{0};
   mutable std::mutex mutex_;
   bool listed_ = false;
   std::vector<std::string> names_;  // of index files, as far as this process knows of them
