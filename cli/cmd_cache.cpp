@@ -16,6 +16,9 @@
 #ifdef GRADLOOM_WITH_LLVM
 #include "codegen/llvm/compiler.h"
 #endif
+#ifdef GRADLOOM_WITH_CUDA
+#include "runtime/cuda_code.h"
+#endif
 
 namespace gradloom::cli {
 namespace {
@@ -89,20 +92,39 @@ int prune(const CacheOptions& options) {
   return 0;
 }
 
-// What is wrong with a kernel file's content; nothing when all is well, and in `foreign` whether another build of the library made it.
+#ifdef GRADLOOM_WITH_CUDA
+// Of code for a GPU: compiled again by the NVRTC that is here, or nothing where it is none or another.
+std::optional<std::string> cuda_code_again(const KernelRecord& record, std::string_view text, std::string_view features) {
+  try {
+    if (record.key != content_key(toolchain_text(cuda_toolchain()), features, text)) return std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  double ms = 0;
+  return encode(compile_cuda(ir::parse(text), std::stoi(std::string(features.substr(3))), ms));
+}
+#endif
+
+// What is wrong with a kernel file's content; nothing when all is well, and in `foreign` whether it cannot be compiled here: another build of the library made it,
+// or another compiler.
 std::string wrong_kernel(const std::string& name, std::string_view bytes, bool& foreign) {
   const KernelRecord record = decode_kernel(bytes);
   if (kernel_file_name(content_id(record.key)) != name) return "its name is not that of its key";
-#ifdef GRADLOOM_WITH_LLVM
   const std::string_view text = ir_of_content_key(record.key), features = features_of_content_key(record.key);
-  foreign = record.key != content_key(toolchain_text(codegen::toolchain_text()), features, text);
-  if (foreign) return {};
-  const codegen::ObjectCode object = codegen::compile_object(ir::parse(text), codegen::isa_of(record.tuned_for, std::string(features)));
-  if (object.bytes != record.code) return "compiled again it gives other code";
-#else
-  foreign = true;
+  std::optional<std::string> again;
+  if (features.starts_with("sm_")) {
+#ifdef GRADLOOM_WITH_CUDA
+    again = cuda_code_again(record, text, features);
 #endif
-  return {};
+  } else {
+#ifdef GRADLOOM_WITH_LLVM
+    if (record.key == content_key(toolchain_text(codegen::toolchain_text()), features, text)) {
+      again = codegen::compile_object(ir::parse(text), codegen::isa_of(record.tuned_for, std::string(features))).bytes;
+    }
+#endif
+  }
+  foreign = !again;
+  return again && *again != record.code ? "compiled again it gives other code" : "";
 }
 
 int verify(const CacheOptions& options) {
@@ -129,7 +151,7 @@ int verify(const CacheOptions& options) {
     if (!why.empty()) fmt::print("WRONG {}: {}\n", readable(file.name), readable(why));
     ++(!why.empty() ? wrong : other_build ? foreign : same);
   }
-  fmt::print("{} as compiled now, {} of other builds, {} wrong\n", same, foreign, wrong);
+  fmt::print("{} as compiled now, {} of other builds or compilers, {} wrong\n", same, foreign, wrong);
   return wrong == 0 ? 0 : exit_failure;
 }
 

@@ -10,11 +10,13 @@
 #include "ir/gpu_form.h"
 #include "ir/interpret.h"
 #include "ir/passes/passes.h"
+#include "ir/per_thread.h"
 #include "ir/print.h"
 #include "ir/schedule_gpu.h"
 #include "ir/verify.h"
 #include "runtime/dump.h"
 #include "runtime/log.h"
+#include "runtime/perf_map.h"
 
 namespace gradloom {
 namespace {
@@ -74,22 +76,32 @@ ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target) {
   return ir::lower(schedule.kernel(), {.gpu = true, .shared_bytes = target.shared_bytes});
 }
 
-std::unique_ptr<KernelStore> open_store([[maybe_unused]] const RuntimeOptions& options, [[maybe_unused]] const codegen::Isa& isa,
-                                        [[maybe_unused]] const ir::Target& target) {
-#ifdef GRADLOOM_WITH_LLVM
+// None where there is no finished code to keep, and where it is off.
+std::unique_ptr<KernelStore> open_store(const RuntimeOptions& options, const Gpu* gpu, [[maybe_unused]] const codegen::Isa& isa, const ir::Target& target) {
   if (options.disk_cache == "off") return nullptr;
   const std::string folder = options.disk_cache.empty() ? default_cache_folder() : options.disk_cache;
   const std::vector<std::string> read_only = options.disk_cache_read_only.empty() ? default_read_only_folders() : options.disk_cache_read_only;
   if (folder.empty() && read_only.empty()) return nullptr;
-  auto store = std::make_unique<KernelStore>(DiskCacheOptions{folder, read_only, options.disk_cache_bytes}, toolchain_text(codegen::toolchain_text()),
-                                             target_text(target, isa.features), isa.features);
-  return store->usable() ? std::move(store) : nullptr;
-#else
-  return nullptr;
+  std::string compiler, features;
+  if (gpu) {
+    compiler = gpu->toolchain();
+    features = target.name;
+  } else {
+#ifdef GRADLOOM_WITH_LLVM
+    compiler = codegen::toolchain_text();
+    features = isa.features;
 #endif
+  }
+  if (compiler.empty()) return nullptr;
+  auto store = std::make_unique<KernelStore>(DiskCacheOptions{folder, read_only, options.disk_cache_bytes}, toolchain_text(compiler), target_text(target, features), features);
+  return store->usable() ? std::move(store) : nullptr;
 }
 
 constexpr size_t most_used_calls = 10000;
+
+double milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
 
 uint64_t next_id() {
   static std::atomic<uint64_t> next{1};
@@ -101,8 +113,8 @@ struct LastCall {
   uint64_t core = 0;
   std::shared_ptr<const KernelReport> report;
   bool compiled = false;
+  KernelReport told;  // what last_report gave
 };
-thread_local LastCall last_call;
 
 }  // namespace
 
@@ -119,7 +131,7 @@ Core::Core(RuntimeOptions options)
       specialiser_(*this, options) {
   if (!interprets_) target_ = gpu_ ? gpu_->target() : isa_.target;
   target_.threads = threads_.count();
-  if (!interprets_ && !gpu_) store_ = open_store(options, isa_, target_);
+  if (!interprets_) store_ = open_store(options, gpu_.get(), isa_, target_);
 }
 
 std::string Core::target_name() const { return interprets_ ? "interpreter" : gpu_ ? gpu_->name() : "llvm " + target_.name; }
@@ -139,23 +151,39 @@ Stats Core::stats() const {
   return stats;
 }
 
-// False, with a line in the log, when the code does not load: a miss.
-bool Core::load_code([[maybe_unused]] KernelEntry& entry, [[maybe_unused]] const KernelRecord& record) {
 #ifdef GRADLOOM_WITH_LLVM
+namespace {
+
+void take(KernelEntry& entry, codegen::CompiledKernel&& loaded) {
+  entry.function = loaded.function;
+  entry.code_bytes = loaded.code_bytes;
+  entry.code = std::move(loaded.code);
+  add_to_perf_map(loaded.symbols);
+}
+
+}  // namespace
+#endif
+
+// False, with a line in the log, when the code does not load: a miss.
+bool Core::load_code(KernelEntry& entry, const KernelRecord& record) {
   try {
-    codegen::CompiledKernel loaded = codegen::load(record.code, record.kernel_name);
-    entry.function = loaded.function;
-    entry.code_bytes = loaded.code_bytes;
-    entry.code = std::move(loaded.code);
+    const auto start = std::chrono::steady_clock::now();
+    if (gpu_) {
+      entry.gpu = gpu_->load_code(record.kernel_name, record.code);
+      entry.code_bytes = entry.gpu->code_bytes();
+    } else {
+#ifdef GRADLOOM_WITH_LLVM
+      take(entry, codegen::load(record.code, record.kernel_name));
+#endif
+    }
     entry.from_disk = true;
     store_->hit();
     std::lock_guard lock(mutex_);
-    load_ms_ += loaded.times.link_ms;
+    load_ms_ += milliseconds_since(start);
     return true;
   } catch (const Error& error) {
     store_->reject(record, error.what());
   }
-#endif
   return false;
 }
 
@@ -170,16 +198,12 @@ std::shared_ptr<KernelEntry> Core::load(const OpKey& key, bool any_shape) {
   return entry;
 }
 
-std::optional<ContentId> Core::finish(KernelEntry& entry, KernelReport report, [[maybe_unused]] const ir::Kernel& lowered, bool interpreted) {
+std::optional<ContentId> Core::finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered, bool interpreted) {
   report.target = target_name();
   std::optional<ContentId> content;
   if (interpreted) {
     entry.kernel = lowered;
-  } else if (gpu_) {
-    entry.gpu = gpu_->load(lowered, report.compile_ms);
-    entry.code_bytes = entry.gpu->code_bytes();
   } else {
-#ifdef GRADLOOM_WITH_LLVM
     std::string key;
     if (store_) {
       key = store_->key_of(ir::print(lowered));
@@ -187,16 +211,9 @@ std::optional<ContentId> Core::finish(KernelEntry& entry, KernelReport report, [
       if (const std::optional<KernelRecord> record = store_->find(key)) report.from_disk = load_code(entry, *record);
     }
     if (!report.from_disk) {
-      codegen::ObjectCode object = codegen::compile_object(lowered, isa_);
-      codegen::CompiledKernel loaded = codegen::load(object.bytes, lowered.name);
-      entry.function = loaded.function;
-      entry.code_bytes = loaded.code_bytes;
-      entry.code = std::move(loaded.code);
-      report.stages = {object.times.emit_ms, object.times.optimize_ms, object.times.codegen_ms, loaded.times.link_ms};
-      report.compile_ms = object.times.total() + loaded.times.link_ms;
-      if (store_) store_->put(KernelRecord{std::move(key), lowered.name, isa_.cpu, std::move(object.bytes), report.compile_ms});
+      std::string code = compile(entry, report, lowered);
+      if (store_) store_->put(KernelRecord{std::move(key), lowered.name, isa_.cpu, std::move(code), report.compile_ms});
     }
-#endif
   }
   report.compiled = !report.from_disk;
   std::lock_guard lock(mutex_);
@@ -206,6 +223,24 @@ std::optional<ContentId> Core::finish(KernelEntry& entry, KernelReport report, [
   stages_ += report.stages;
   entry.report = std::make_shared<const KernelReport>(std::move(report));
   return content;
+}
+
+std::string Core::compile(KernelEntry& entry, KernelReport& report, const ir::Kernel& lowered) {
+  std::string code;
+  if (gpu_) {
+    entry.gpu = gpu_->load(lowered, report.compile_ms, code);
+    entry.code_bytes = entry.gpu->code_bytes();
+  } else {
+#ifdef GRADLOOM_WITH_LLVM
+    codegen::ObjectCode object = codegen::compile_object(lowered, isa_);
+    codegen::CompiledKernel loaded = codegen::load(object.bytes, lowered.name);
+    report.stages = {object.times.emit_ms, object.times.optimize_ms, object.times.codegen_ms, loaded.times.link_ms};
+    report.compile_ms = object.times.total() + loaded.times.link_ms;
+    take(entry, std::move(loaded));
+    code = std::move(object.bytes);
+#endif
+  }
+  return code;
 }
 
 void Core::dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept {
@@ -229,17 +264,17 @@ void Core::dump(std::string_view op, std::string_view strategy, const BuiltKerne
 
 std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
   const auto& [op, plan, strategy, options, outputs_wanted, output_alignment, request] = call;
+  // The interpreter runs the definition itself; so does a device's host, for the small tensors that are the host's.
+  const bool interpreted = interprets_ || (gpu_ && device_for(op.schema()) != gpu_->device());
   std::optional<OpKey> key;
   // An embedder's op is found by content alone: nothing tells its builds apart.
-  if (store_ && find_op(op.schema().name) == &op) {
+  if (store_ && !interpreted && find_op(op.schema().name) == &op) {
     key.emplace(op, plan, strategy, options, outputs_wanted, output_alignment, store_->target(), store_->toolchain());
     // A dump needs the IR.
     if (dump_folder_.empty()) {
       if (std::shared_ptr<KernelEntry> entry = load(*key, options.any_shape)) return entry;
     }
   }
-  // The interpreter runs the definition itself; so does a device's host, for the small tensors that are the host's.
-  const bool interpreted = interprets_ || (gpu_ && device_for(op.schema()) != gpu_->device());
   BuiltKernel built = interpreted ? author_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate)
                                   : build_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate);
   auto entry = std::make_shared<KernelEntry>();
@@ -264,12 +299,12 @@ std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel) {
   const ir::Kernel lowered = interprets_ ? kernel : lower_own(kernel, target_);
   dump(kernel.name, "own", {.authored = kernel, .scheduled = kernel, .lowered = lowered, .sources = {}, .trace = {}});
   auto entry = std::make_shared<KernelEntry>();
-  const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = ms}, lowered, interprets_);
+  finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = milliseconds_since(start)}, lowered, interprets_);
   return entry;
 }
 
 void Core::done(const PlannedCall& call, const KernelHandle& entry, bool built) {
+  LastCall& last_call = per_thread<LastCall>();
   last_call.core = id_;
   last_call.compiled = built && entry->report->compiled;
   if (last_call.report != entry->report) last_call.report = entry->report;
@@ -299,10 +334,10 @@ std::vector<CallKey> Core::used_calls() const {
 }
 
 const KernelReport& Core::last_report() const {
-  thread_local KernelReport report;
-  report = last_call.core == id_ && last_call.report ? *last_call.report : KernelReport{};
-  report.compiled = last_call.core == id_ && last_call.compiled;
-  return report;
+  LastCall& last_call = per_thread<LastCall>();
+  last_call.told = last_call.core == id_ && last_call.report ? *last_call.report : KernelReport{};
+  last_call.told.compiled = last_call.core == id_ && last_call.compiled;
+  return last_call.told;
 }
 
 int64_t Core::launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options, const Threads& threads,

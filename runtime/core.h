@@ -66,6 +66,8 @@ class Core {
  private:
   // Fills in the code of a lowered kernel, from the disk if its content is there. Gives the kernel's content, for the index.
   std::optional<ContentId> finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered, bool interpreted);
+  // Gives the code for the disk, where the target keeps any.
+  std::string compile(KernelEntry& entry, KernelReport& report, const ir::Kernel& lowered);
   std::shared_ptr<KernelEntry> load(const OpKey& key, bool any_shape);
   bool load_code(KernelEntry& entry, const KernelRecord& record);
   void done(const PlannedCall& call, const KernelHandle& entry, bool built);

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "codegen/cuda/nvrtc.h"
 #include "runtime/call.h"
+#include "runtime/cuda_code.h"
 #include "runtime/cuda_device.h"
 #include "runtime/gpu.h"
 
@@ -24,14 +24,18 @@ struct Launched {
 
 class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKernel> {
  public:
-  CudaKernel(std::shared_ptr<CudaDevice> device, std::shared_ptr<Launched> launched, std::string name, codegen::CudaModule module, const codegen::CudaBinary& binary)
-      : device_(std::move(device)), launched_(std::move(launched)), name_(std::move(name)), module_(std::move(module)), bytes_(static_cast<int64_t>(binary.image.size())) {
+  CudaKernel(std::shared_ptr<CudaDevice> device, std::shared_ptr<Launched> launched, std::string name, CudaCode code)
+      : device_(std::move(device)),
+        launched_(std::move(launched)),
+        name_(std::move(name)),
+        module_(std::move(code.module)),
+        bytes_(static_cast<int64_t>(code.image.size())) {
     const CudaDriver& driver = device_->driver();
     const CudaDevice::Scope scope(*device_);
     char log[4096] = {};
     int names[] = {cu::jit_error_log, cu::jit_error_log_bytes};
     void* values[] = {log, reinterpret_cast<void*>(sizeof log - 1)};
-    if (const int failed = driver.module_load(&loaded_, binary.image.c_str(), 2, names, values)) {
+    if (const int failed = driver.module_load(&loaded_, code.image.c_str(), 2, names, values)) {
       driver.check(failed, fmt::format("loading {}{}{}", name_, *log ? ": " : "", log).c_str());
     }
     try {
@@ -133,11 +137,20 @@ class CudaGpu : public Gpu {
   const ir::Target& target() const override { return device_->target(); }
   int device() const override { return device_->ordinal(); }
 
-  std::shared_ptr<const GpuKernel> load(const ir::Kernel& lowered, double& ms) const override {
-    codegen::CudaModule module = codegen::emit_cuda(lowered);
-    const codegen::CudaBinary binary = codegen::Nvrtc::get().compile(module, device_->architecture());
-    ms = binary.ms;
-    return std::make_shared<CudaKernel>(device_, launched_, lowered.name, std::move(module), binary);
+  std::shared_ptr<const GpuKernel> load(const ir::Kernel& lowered, double& ms, std::string& code) const override {
+    CudaCode compiled = compile_cuda(lowered, device_->architecture(), ms);
+    code = encode(compiled);
+    return std::make_shared<CudaKernel>(device_, launched_, lowered.name, std::move(compiled));
+  }
+  std::string toolchain() const override {
+    try {
+      return cuda_toolchain();
+    } catch (const Error&) {
+      return {};  // the first compile tells it
+    }
+  }
+  std::shared_ptr<const GpuKernel> load_code(const std::string& name, std::string_view code) const override {
+    return std::make_shared<CudaKernel>(device_, launched_, name, decode_cuda_code(code));
   }
 
   std::shared_ptr<void> allocate(int64_t bytes, void* stream) const override {

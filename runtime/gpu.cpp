@@ -15,6 +15,9 @@ ir::Target host_gpu_target() { return {.name = "sm_90", .vector_bytes = 16, .gpu
 
 bool is_gpu(TargetKind kind) { return kind == TargetKind::cuda_host || kind == TargetKind::cuda; }
 
+std::shared_ptr<const GpuKernel> Gpu::load_code(const std::string&, std::string_view) const {
+  throw Error(ErrorCode::internal, "finished code was given to a target that keeps none");
+}
 std::shared_ptr<void> Gpu::allocate(int64_t, void*) const { throw Error(ErrorCode::internal, "device memory was asked of a target that has none"); }
 void Gpu::copy(void*, const void*, int64_t, void*) const { throw Error(ErrorCode::internal, "a copy was asked of a target that has no memory of its own"); }
 
@@ -58,7 +61,7 @@ class HostGpu : public Gpu {
   HostGpu() : target_(host_gpu_target()), turns_(turns_from_environment()) {}
   std::string name() const override { return "cuda-host " + target_.name; }
   const ir::Target& target() const override { return target_; }
-  std::shared_ptr<const GpuKernel> load(const ir::Kernel& lowered, double& ms) const override {
+  std::shared_ptr<const GpuKernel> load(const ir::Kernel& lowered, double& ms, std::string&) const override {
     codegen::CudaModule module = codegen::emit_cuda(lowered);
     const auto start = std::chrono::steady_clock::now();
     auto loaded = codegen::HostModule::compile(module);

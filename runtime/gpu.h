@@ -2,6 +2,7 @@
 // What runs GPU kernels for a Runtime: a device through the CUDA driver, or this machine's CPU through the host executor.
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "ir/stmt.h"
 #include "ir/target.h"
@@ -24,8 +25,11 @@ class Gpu {
   virtual std::string name() const = 0;  // "cuda-host sm_90"
   virtual const ir::Target& target() const = 0;
   std::string text(const ir::Kernel& lowered) const;  // the kernel's CUDA text
-  // Emits and compiles; `ms`: how long the compiler took.
-  virtual std::shared_ptr<const GpuKernel> load(const ir::Kernel& lowered, double& ms) const = 0;
+  // Emits, compiles and loads; `ms`: how long the compiler took. `code`: what load_code takes, where kernels are kept on disk.
+  virtual std::shared_ptr<const GpuKernel> load(const ir::Kernel& lowered, double& ms, std::string& code) const = 0;
+  // The compiler, for keys of the disk cache; empty where kernels are not kept there.
+  virtual std::string toolchain() const { return {}; }
+  virtual std::shared_ptr<const GpuKernel> load_code(const std::string& name, std::string_view code) const;
 
   // A device with memory of its own.
   virtual int device() const { return -1; }

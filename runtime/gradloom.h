@@ -8,6 +8,9 @@
  *
  * Tensors are dense or strided, in host memory (device types 1 and 3), of rank 0 to 16. Inputs are borrowed for the call. A null entry of an array of
  * tensors is an optional input that is not given, or an output that is not asked for.
+ *
+ * The library may be unloaded (dlclose) once every object is destroyed, every output's deleter was called and no thread is in a call. Nothing of it stays: neither
+ * memory nor threads. The libraries it uses may stay loaded: LLVM's always does.
  */
 #include <stdint.h>
 

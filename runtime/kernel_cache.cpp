@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ir/per_thread.h"
+
 namespace gradloom {
 namespace {
 
@@ -20,9 +22,11 @@ struct FrontSlot {
   std::weak_ptr<const KernelEntry> entry;
 };
 constexpr size_t front_slots = 64;
-thread_local FrontSlot front[front_slots];
+struct Front {
+  FrontSlot slots[front_slots];
+};
 
-FrontSlot& front_slot(uint64_t cache, uint64_t hash) { return front[(hash ^ cache * 0x9e37) % front_slots]; }
+FrontSlot& front_slot(uint64_t cache, uint64_t hash) { return per_thread<Front>().slots[(hash ^ cache * 0x9e37) % front_slots]; }
 
 uint64_t next_id() {
   static std::atomic<uint64_t> next{1};

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 
+#include "ir/per_thread.h"
+
 namespace gradloom {
 namespace {
 
@@ -42,15 +44,16 @@ void to_stderr(LogLevel level, std::string_view message) {
   std::fwrite(line.data(), 1, line.size(), stderr);  // one call: lines of several threads do not mix
 }
 
-// Never destroyed: other objects of static storage may log while they go.
+// Other objects of static storage may log while they go.
 struct Sink {
   std::mutex mutex;
   LogSink function;
 };
 Sink& sink() {
-  static Sink& instance = *new Sink;
-  return instance;
+  static Lasting<Sink> instance;
+  return *instance;
 }
+const AtUnload free_sink([]() noexcept { sink().function = nullptr; });
 
 thread_local bool in_sink = false;
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "ir/error.h"
+#include "ir/per_thread.h"
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -55,47 +56,59 @@ void system_free(void* data, int64_t bytes) noexcept {
 struct SmallCache {
   void* first[small_classes] = {};
   int64_t bytes[small_classes] = {};
-  ~SmallCache();
-};
-// A thread may give back its last tensors after its cache is gone.
-thread_local bool small_cache_gone = false;
-thread_local SmallCache small_cache;
-
-SmallCache::~SmallCache() {
-  small_cache_gone = true;
-  for (void*& head : first) {
-    while (head) {
-      void* next = *static_cast<void**>(head);
-      std::free(head);
-      head = next;
+  SmallCache() = default;
+  SmallCache(const SmallCache&) = delete;
+  SmallCache& operator=(const SmallCache&) = delete;
+  ~SmallCache() {
+    for (void*& head : first) {
+      while (head) {
+        void* next = *static_cast<void**>(head);
+        std::free(head);
+        head = next;
+      }
     }
+  }
+};
+
+// Null when there is no memory for one.
+SmallCache* small_cache() noexcept {
+  try {
+    return &per_thread<SmallCache>();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
   }
 }
 
 void* allocate_small(int64_t bytes) noexcept {
   const int c = small_class(bytes);
-  if (!small_cache_gone) {
-    SmallCache& cache = small_cache;
-    if (void* data = cache.first[c]) {
-      cache.first[c] = *static_cast<void**>(data);
-      cache.bytes[c] -= alignment << c;
-      return data;
-    }
+  SmallCache* const cache = small_cache();
+  if (void* data = cache ? cache->first[c] : nullptr) {
+    cache->first[c] = *static_cast<void**>(data);
+    cache->bytes[c] -= alignment << c;
+    return data;
   }
   return std::aligned_alloc(alignment, alignment << c);
 }
 
 void release_small(void* data, int64_t bytes) noexcept {
   const int c = small_class(bytes);
-  if (small_cache_gone || small_cache.bytes[c] + (alignment << c) > small_kept_bytes) {
+  SmallCache* const cache = small_cache();
+  if (!cache || cache->bytes[c] + (alignment << c) > small_kept_bytes) {
     std::free(data);
     return;
   }
-  SmallCache& cache = small_cache;
-  *static_cast<void**>(data) = cache.first[c];
-  cache.first[c] = data;
-  cache.bytes[c] += alignment << c;
+  *static_cast<void**>(data) = cache->first[c];
+  cache->first[c] = data;
+  cache->bytes[c] += alignment << c;
 }
+
+Lasting<std::shared_ptr<Recycler>>& process_wide_recycler() {
+  static Lasting<std::shared_ptr<Recycler>> instance;
+  static const bool filled = (*instance = std::make_shared<Recycler>(int64_t{1} << 30), true);
+  (void)filled;
+  return instance;
+}
+const AtUnload empty_recycler([]() noexcept { process_wide_recycler()->reset(); });
 
 }  // namespace
 
@@ -107,10 +120,7 @@ int64_t recycler_block_bytes(int64_t bytes) {
   return rounded >= Recycler::huge_page_bytes ? round_up(rounded, Recycler::huge_page_bytes) : rounded;
 }
 
-const std::shared_ptr<Recycler>& Recycler::process_wide() {
-  static const auto& instance = *new std::shared_ptr<Recycler>(std::make_shared<Recycler>(int64_t{1} << 30));
-  return instance;
-}
+const std::shared_ptr<Recycler>& Recycler::process_wide() { return *process_wide_recycler(); }
 
 Recycler::~Recycler() { free_all(blocks_); }
 

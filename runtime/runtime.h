@@ -62,7 +62,7 @@ struct RuntimeOptions {
   std::vector<std::string> disk_cache_read_only;       // folders that are looked into besides; empty: those of GRADLOOM_CACHE_READONLY
   int64_t disk_cache_bytes = int64_t{1} << 30;
 
-  Policy policy = Policy::specialise;
+  Policy policy = Policy::specialise;  // of the CPU: a GPU's kernels are always compiled for their shapes at once
   // generic_first:
   int specialise_after = 32;  // calls of a shape before it gets a kernel of its own
   int specialisations = 4;    // at most so many live ones for one any-shape kernel
@@ -76,7 +76,7 @@ struct RunOptions {
   Determinism determinism = Determinism::sequential;
   uint32_t outputs_wanted = ~0u;  // run, compile: bit o asks for output o (run_into: those whose tensors are present)
   LaunchOptions launch;           // of run and run_into; a handle is given them with each call
-  std::optional<Policy> policy;   // instead of the runtime's
+  std::optional<Policy> policy;   // instead of the runtime's; a GPU ignores both
 };
 
 // Where a compilation's time went, in milliseconds.

@@ -12,6 +12,7 @@
 #include "codegen/cuda/fiber.h"
 #include "codegen/cuda/host_state.h"
 #include "ir/error.h"
+#include "ir/per_thread.h"
 
 namespace gradloom::codegen {
 namespace {
@@ -44,10 +45,7 @@ class Fibers {
     return fiber;
   }
   void give(Fiber& fiber) { free_.push_back(&fiber); }
-  static Fibers& mine() {
-    thread_local Fibers fibers;
-    return fibers;
-  }
+  static Fibers& mine() { return per_thread<Fibers>(); }
 
  private:
   std::vector<std::unique_ptr<Fiber>> all_;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "codegen/abi.h"
 #include "ir/stmt.h"
@@ -29,12 +30,19 @@ struct CompileTimes {
   double total() const { return emit_ms + optimize_ms + codegen_ms + link_ms; }
 };
 
+// A function of loaded code, for profilers.
+struct CodeSymbol {
+  std::string name;
+  uint64_t address = 0, bytes = 0;
+};
+
 // Loaded code; the function is valid as long as the object lives.
 struct CompiledKernel {
   KernelFunction function = nullptr;
   int64_t code_bytes = 0;
   CompileTimes times;
   std::shared_ptr<void> code;
+  std::vector<CodeSymbol> symbols;
 };
 
 // A relocatable object: what a cache keeps. The same kernel and ISA give the same bytes.

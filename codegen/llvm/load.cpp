@@ -39,6 +39,7 @@ class Code {
 struct Linked {
   std::string error;
   llvm::orc::ExecutorAddr function;
+  std::vector<CodeSymbol> symbols;
   JITLinkMemoryManager::FinalizedAlloc memory;
 };
 
@@ -64,7 +65,9 @@ class Context final : public llvm::jitlink::JITLinkContext {
 
   llvm::Error notifyResolved(llvm::jitlink::LinkGraph& graph) override {
     for (const llvm::jitlink::Symbol* symbol : graph.defined_symbols()) {
-      if (symbol->hasName() && *symbol->getName() == symbol_ && symbol->isCallable()) linked_.function = symbol->getAddress();
+      if (!symbol->hasName() || !symbol->isCallable()) continue;
+      if (*symbol->getName() == symbol_) linked_.function = symbol->getAddress();
+      linked_.symbols.push_back({(*symbol->getName()).str(), symbol->getAddress().getValue(), symbol->getSize()});
     }
     if (linked_.function) return llvm::Error::success();
     return llvm::make_error<llvm::StringError>("the object has no function " + symbol_, llvm::inconvertibleErrorCode());
@@ -96,6 +99,7 @@ CompiledKernel load(std::string_view object, const std::string& kernel_name) {
     if (!linked.error.empty()) failed(linked.error);
     if (!result.code) failed("the object was not linked");
     result.function = linked.function.toPtr<KernelFunction>();
+    result.symbols = std::move(linked.symbols);
     result.code_bytes = static_cast<int64_t>(object.size());
     result.times.link_ms = watch.lap_ms();
   });

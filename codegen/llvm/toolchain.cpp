@@ -13,7 +13,8 @@
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 
 #include <map>
-#include <mutex>
+
+#include "ir/per_thread.h"
 
 namespace gradloom::codegen {
 namespace {
@@ -25,16 +26,21 @@ void on_fatal_error(void*, const char* reason, bool) {
   if (guard_depth > 0) throw Error(ErrorCode::compile_failed, std::string("llvm: ") + reason);
 }
 
-void initialize() {
-  static std::once_flag once;
-  std::call_once(once, [] {
+// LLVM may stay when this library is unloaded.
+struct Llvm {
+  Llvm() {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
     llvm::install_fatal_error_handler(on_fatal_error);
-  });
-}
+  }
+  ~Llvm() { llvm::remove_fatal_error_handler(); }
+};
 
-thread_local std::map<std::string, std::unique_ptr<Toolchain>> toolchains;
+void initialize() { static const Llvm llvm; }
+
+struct Toolchains {
+  std::map<std::string, std::unique_ptr<Toolchain>> by_isa;
+};
 
 }  // namespace
 
@@ -52,12 +58,12 @@ void guarded(const std::function<void()>& body) {
 }
 
 Toolchain& Toolchain::of(const Isa& isa) {
-  std::unique_ptr<Toolchain>& found = toolchains[isa.cpu + isa.features];
+  std::unique_ptr<Toolchain>& found = per_thread<Toolchains>().by_isa[isa.cpu + isa.features];
   if (!found) found = std::make_unique<Toolchain>(isa);
   return *found;
 }
 
-void Toolchain::discard() { toolchains.clear(); }
+void Toolchain::discard() { per_thread<Toolchains>().by_isa.clear(); }
 
 Toolchain::Toolchain(const Isa& isa) {
   initialize();

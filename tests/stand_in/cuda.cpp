@@ -82,7 +82,8 @@ int cuDeviceGetCount(int* count) { return *count = 1, 0; }
 int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, 0; }
 int cuDeviceGetName(char* name, int bytes, int) { return std::strncpy(name, "Stand-in", static_cast<size_t>(bytes)), 0; }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
-  *value = attribute == 16 ? 132 : attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 97 ? 227 << 10 : 1;
+  const char* const other = std::getenv("STAND_IN_MAJOR");
+  *value = attribute == 16 ? 132 : attribute == 75 ? (other ? std::atoi(other) : 9) : attribute == 76 ? 0 : attribute == 97 ? 227 << 10 : 1;
   return 0;
 }
 int cuDevicePrimaryCtxRetain(void** context, int) { return *context = &mutex, 0; }

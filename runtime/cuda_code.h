@@ -1,0 +1,22 @@
+#pragma once
+// Finished CUDA kernels as bytes: what the disk cache keeps of one. NVRTC's image, and the host part that says what to launch.
+#include <string>
+#include <string_view>
+
+#include "codegen/cuda/module.h"
+
+namespace gradloom {
+
+struct CudaCode {
+  codegen::CudaModule module;  // without its text
+  std::string image;           // a cubin, or PTX
+};
+std::string encode(const CudaCode& code);
+CudaCode decode_cuda_code(std::string_view bytes);  // throws Error(invalid_argument)
+
+// For a device of compute capability `architecture` (90 for 9.0); `ms`: how long NVRTC took. Throws what emit_cuda and Nvrtc throw.
+CudaCode compile_cuda(const ir::Kernel& lowered, int architecture, double& ms);
+// What compiles, for keys. Throws Error(device_error) where there is no NVRTC.
+std::string cuda_toolchain();
+
+}  // namespace gradloom
