@@ -48,6 +48,18 @@ class Progress {
   bool shown_;
 };
 
+// What ran where: a line an executor, so that one which ran nothing shows.
+void print_executors(const Runtime& runtime) {
+  const Stats stats = runtime.stats();
+  const std::string name = runtime.target_name(), target = name.substr(0, name.find(' '));
+  for (const std::string executor : {"interpreter", "llvm", "cuda-host", "cuda"}) {
+    const bool interprets = executor == "interpreter", serves = executor == target && !interprets;
+    const int64_t compiled = interprets ? stats.interpreted : serves ? stats.compiles - stats.interpreted : 0;
+    const int64_t launched = interprets ? stats.interpreter_launches : serves ? stats.launches - stats.interpreter_launches : 0;
+    fmt::print("{}: {} kernels compiled, {} launched\n", serves ? name : executor, compiled, launched);
+  }
+}
+
 int check(const CheckOptions& options) {
   std::vector<std::filesystem::path> files;
   try {
@@ -92,10 +104,9 @@ int check(const CheckOptions& options) {
   }
   progress.clear();
   if (skipped > 0) fmt::print("{} skipped\n", skipped);
-  const Stats stats = runtime.stats();
   if (lacking && !served)
     throw UsageError(fmt::format("check: got strategy \"{}\", expected one that serves a case (see `gradloom ops`)", run.strategy));
-  fmt::print("{}: {} kernels compiled, {} launched\n", runtime.target_name(), stats.compiles, stats.launches);
+  print_executors(runtime);
   fmt::print("{} passed, {} failed\n", passed, failed);
   return failed == 0 ? 0 : exit_failure;
 }

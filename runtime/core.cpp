@@ -142,8 +142,10 @@ Stats Core::stats() const {
   specialiser_.add_to(stats);
   if (store_) store_->add_to(stats);
   stats.launches = launches_.total();
+  stats.interpreter_launches = interpreter_launches_.total();
   std::lock_guard lock(mutex_);
   stats.compiles = compiles_;
+  stats.interpreted = interpreted_;
   stats.compile_ms = compile_ms_;
   stats.build_ms = build_ms_;
   stats.stages = stages_;
@@ -218,6 +220,7 @@ std::optional<ContentId> Core::finish(KernelEntry& entry, KernelReport report, c
   report.compiled = !report.from_disk;
   std::lock_guard lock(mutex_);
   compiles_ += report.compiled;
+  interpreted_ += interpreted;
   build_ms_ += report.build_ms;
   compile_ms_ += report.compile_ms;
   stages_ += report.stages;
@@ -345,6 +348,7 @@ int64_t Core::launch(const KernelEntry& entry, void* const* buffers, const int64
   launches_.add();
   if (entry.gpu) return entry.gpu->launch(buffers, scalars, options);
   if (!entry.function) {
+    interpreter_launches_.add();
     return ir::interpret(entry.kernel, {buffers, entry.kernel.buffers.size()}, {scalars, entry.kernel.scalars.size()}).bad_position;
   }
   Launch launch{.context = {.parallel_for = parallel_for, .acquire_scratch = acquire_scratch, .release_scratch = release_scratch},

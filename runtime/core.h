@@ -85,9 +85,9 @@ class Core {
   const std::string dump_folder_;       // empty: no dump
   std::unique_ptr<KernelStore> store_;  // none without code to keep, or when it is off
   const Policy policy_;
-  mutable Counter launches_;
+  mutable Counter launches_, interpreter_launches_;
   mutable std::mutex mutex_;
-  int64_t compiles_ = 0;
+  int64_t compiles_ = 0, interpreted_ = 0;
   double build_ms_ = 0, compile_ms_ = 0, load_ms_ = 0;
   CompileStages stages_;
   std::map<uint64_t, CallKey> used_calls_;  // by their kernel keys' hashes

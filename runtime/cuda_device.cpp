@@ -35,6 +35,7 @@ CudaDevice::CudaDevice(const CudaDriver& driver, int ordinal, int64_t keep_bytes
   uint64_t keep = keep_bytes;
   if (!failed) failed = driver.pool_set(pool_, cu::release_threshold, &keep);
   if (failed) {
+    if (pool_) driver.pool_destroy(pool_);
     driver.context_release(device_);
     driver.check(failed, "cuMemPoolCreate");
   }

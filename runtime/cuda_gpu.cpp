@@ -76,12 +76,19 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
       return no_bad_position;
     }
     struct Cell {
-      CudaDevice& device;
-      int64_t* const position = device.take_cell();
-      ~Cell() { device.give_cell(position); }
-    } cell{*device_};
+      const CudaKernel& kernel;
+      CudaStream stream;
+      int64_t* const position = kernel.device_->take_cell();
+      bool done = false;
+      // What was launched before something failed may still write it.
+      ~Cell() {
+        if (!done) kernel.device_->driver().synchronize(stream);
+        kernel.device_->give_cell(position);
+      }
+    } cell{*this, options.stream};
     run(buffers, scalars, cell.position, options.stream);
     device_->driver().check(device_->driver().synchronize(options.stream), name_.c_str());
+    cell.done = true;
     return std::atomic_ref(*cell.position).load();
   }
   int64_t code_bytes() const override { return bytes_; }

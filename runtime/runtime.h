@@ -108,6 +108,8 @@ struct Stats {
   double build_ms = 0;   // author, schedule, passes
   double read_ms = 0;    // of files from the disk, with all checks
   double load_ms = 0;    // of code from the disk: linking it
+  // Of the compiles and launches, those of the interpreter: all of them on target interpreter, those of ops of shapes on a GPU.
+  int64_t interpreted = 0, interpreter_launches = 0;
 
   // The disk. A miss in memory is a hit or a miss there; rejected: files that were torn, foreign or unreadable.
   int64_t disk_hits = 0, disk_misses = 0, disk_rejected = 0, disk_write_failures = 0, disk_evictions = 0, disk_bytes_read = 0, disk_bytes_written = 0;

@@ -148,6 +148,46 @@ TEST(CudaRuntime, MemoryOfTheWrongSideIsRefused) {
   EXPECT_FALSE(runtime.run("GatherGrad", shape_there));
 }
 
+TEST(CudaRuntime, TensorsOfAnotherDeviceAreRefused) {
+  Runtime runtime = cuda(), cpu({.target = TargetKind::interpreter}), host({.target = TargetKind::cuda_host});
+  const auto elsewhere = [](const Tensor& t) { return Tensor::share_device(nullptr, t.data(), 1, t.dtype(), t.dims()); };
+  const std::vector<Tensor> inputs = to_device(runtime, host_inputs({1, 2, 3}));
+  const Executable handle = runtime.compile("GatherGrad", inputs).value();
+  const Tensor output = runtime.to_device(Tensor::of(DType::f32, {5, 4}, std::vector<float>(20, 7))).value(), far_output = elsewhere(output);
+  take_log();
+  for (const size_t which : {1, 2}) {
+    std::vector<Tensor> mixed = inputs;
+    mixed[which] = elsewhere(mixed[which]);
+    EXPECT_FALSE(handle(mixed, std::span(&output, 1)));
+    const auto refused = runtime.run("GatherGrad", mixed);
+    EXPECT_EQ(refused.error().code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(refused.error().what()).find("is in memory of cuda device 1; it must be in memory of cuda device 0"), std::string::npos) << refused.error().what();
+  }
+  EXPECT_FALSE(handle(inputs, std::span(&far_output, 1)));
+  EXPECT_EQ(count(take_log(), "launch"), 0);
+  // A runtime without a device copies nothing from one.
+  for (Runtime* other : {&cpu, &host}) {
+    const auto copied = other->to_host(inputs[2]);
+    ASSERT_FALSE(copied);
+    EXPECT_EQ(copied.error().code(), ErrorCode::invalid_argument);
+  }
+  EXPECT_TRUE(runtime.run("GatherGrad", inputs));
+}
+
+TEST(CudaRuntime, EmptyTensorsHaveNoMemory) {
+  Runtime runtime = cuda();
+  const auto empty = [&](DType dtype, const Dims& dims) { return runtime.to_device(Tensor::empty(dtype, dims)).value(); };
+  const std::vector<Tensor> inputs{Tensor::of(DType::i64, {2}, std::vector<int64_t>{5, 0}), empty(DType::i64, {0}), empty(DType::f32, {0, 0})};
+  take_log();
+  const auto outputs = runtime.run("GatherGrad", inputs);
+  ASSERT_TRUE(outputs) << outputs.error().what();
+  EXPECT_EQ(outputs.value()[0].device(), 0);
+  EXPECT_EQ(outputs.value()[0].dims(), (Dims{5, 0}));
+  EXPECT_EQ(outputs.value()[0].data(), nullptr);
+  EXPECT_EQ(count(take_log(), "allocate"), 0);
+  EXPECT_EQ(runtime.to_host(outputs.value()[0]).value().dims(), (Dims{5, 0}));
+}
+
 TEST(CudaRuntime, AnOpOfShapesStaysOnTheHost) {
   Runtime runtime = cuda();
   const Tensor a = Tensor::of(DType::i64, {2}, std::vector<int64_t>{3, 1}), b = Tensor::of(DType::i64, {2}, std::vector<int64_t>{1, 4});

@@ -1,4 +1,5 @@
-// Random kernels under random schedules: authored == scheduled == lowered == machine code, bit for bit (all NaNs are equal).
+// Random kernels under random schedules: authored == scheduled == lowered == machine code, and for a GPU == lowered == the text compiled with the host's
+// compiler, bit for bit (all NaNs are equal).
 // GRADLOOM_FUZZ_RUNS: how many seeds; GRADLOOM_FUZZ_SEED: the first one.
 #include <gtest/gtest.h>
 
@@ -16,6 +17,9 @@
 #include "tests/support/random_ir.h"
 #if GRADLOOM_WITH_LLVM
 #include "codegen/llvm/compiler.h"
+#endif
+#if GRADLOOM_WITH_CUDA
+#include "tests/support/host_batch.h"
 #endif
 
 namespace gradloom::ir::testing {
@@ -164,8 +168,102 @@ class RandomSchedule {
 
 const Target gpu_target{.gpu = true, .multiprocessors = 4, .block_threads = 32, .shared_bytes = 256};
 
+// Binds loops at random, some before the general schedule takes what is left.
+class RandomGpuSchedule {
+ public:
+  RandomGpuSchedule(const Kernel& kernel, uint64_t seed) : schedule(kernel), random_(seed * 2 + 1) {}
+
+  void step() {
+    std::vector<Schedule::Loop> loops = schedule.loops();
+    std::erase_if(loops, [&](Schedule::Loop loop) { return schedule.get(loop).kind != ForKind::serial; });
+    if (loops.empty()) return;
+    Schedule trial = schedule;
+    try {
+      apply(trial, loops[pick(static_cast<int>(loops.size()))]);
+      schedule = std::move(trial);
+      ++accepted;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::invalid_argument) throw;
+      ++refused;
+    }
+  }
+
+  Schedule schedule;
+  int accepted = 0, refused = 0;
+
+ private:
+  int pick(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+
+  void apply(Schedule& s, Schedule::Loop loop) {
+    const For* inner = s.get(loop).body.as<For>();
+    switch (pick(10)) {
+      case 0:
+      case 1: {
+        const Schedule::Split cut = s.split_guarded(loop, 1 << (1 + pick(5)));
+        s.bind(cut.outer, ForKind::grid);
+        return s.bind(cut.inner, ForKind::thread);
+      }
+      case 2:
+        if (inner) {
+          s.bind(inner->var.id, pick(2) ? ForKind::thread : ForKind::warp);
+          return s.bind(loop, ForKind::grid);
+        }
+        return s.bind(loop, pick(2) ? ForKind::grid : ForKind::thread);
+      case 3: {
+        const Schedule::Split cut = s.split_guarded(loop, 4 << pick(4));
+        s.bind(cut.inner, ForKind::lane);
+        return s.bind(cut.outer, ForKind::warp);
+      }
+      case 4: return s.bind(s.split_guarded(loop, 4).outer, ForKind::grid);
+      case 5: return s.vectorize(s.split(loop, 2 << pick(2)).inner);
+      case 6:
+        if (inner) return void(s.fuse(loop, inner->var.id));
+        return void(s.split(loop, 2 + pick(4)));
+      case 7:
+        if (inner) return s.reorder(loop, inner->var.id);
+        return void(s.split_guarded(loop, 2 + pick(4)));
+      case 8: return void(s.privatise(loop, s.kernel().buffers[static_cast<size_t>(pick(static_cast<int>(s.kernel().buffers.size())))]));
+      default: return void(s.distribute(loop));
+    }
+  }
+
+  std::mt19937_64 random_;
+};
+
+struct Counts {
+  int accepted = 0, refused = 0;          // steps
+  int gpu_accepted = 0, gpu_refused = 0;  // steps of random GPU schedules
+  int gpu_kernels = 0, gpu_unsupported = 0;
+  int launches = 0;  // of the general GPU schedule
+};
+
+#if GRADLOOM_WITH_CUDA
+HostBatch batch;
+#endif
+
+// Both executors run what a GPU schedule is lowered to.
+std::string run_for_gpu(const std::string& name, const RandomCase& c, const Kernel& scheduled, const Result& expected) {
+  const Kernel launched = lower(scheduled, {.gpu = true, .shared_bytes = gpu_target.shared_bytes});
+  verify(launched, Stage::lowered);
+  if (std::string d = difference(c.kernel, expected, interpreted(c, launched, {.reverse_parallel = true})); !d.empty())
+    return d + "\nlowered kernel:\n" + print(launched);
+#if GRADLOOM_WITH_CUDA
+  batch.add(name, codegen::emit_cuda(launched), [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
+    using codegen::HostOrder;
+    for (const HostOrder order : {HostOrder::forward, HostOrder::reverse, HostOrder::shuffled}) {
+      Result result{c.buffers};
+      result.bad_position = codegen::run_on_host(module, loaded, pointers(result.memory), c.scalars, order, 7);
+      const std::string d = difference(c.kernel, expected, result);
+      EXPECT_EQ(d, "") << name << ", compiled for the host, order " << static_cast<int>(order) << "\n" << module.text << print(launched);
+      if (!d.empty()) return;
+    }
+  });
+#endif
+  return {};
+}
+
 // What went wrong with a seed, or an empty string.
-std::string fuzz(uint64_t seed, int& accepted, int& refused, int& launches) {
+std::string fuzz(uint64_t seed, Counts& counts) {
   std::string stage = "generate", steps;
   Kernel kernel;
   const auto report = [&](const std::string& what) {
@@ -189,8 +287,8 @@ std::string fuzz(uint64_t seed, int& accepted, int& refused, int& launches) {
       steps.clear();
       for (const std::string& line : random.schedule.trace()) steps += "  " + line + "\n";
     }
-    accepted += random.accepted;
-    refused += random.refused;
+    counts.accepted += random.accepted;
+    counts.refused += random.refused;
     const Kernel& scheduled = random.schedule.kernel();
     verify(scheduled, Stage::scheduled);
     stage = "scheduled";
@@ -215,11 +313,26 @@ std::string fuzz(uint64_t seed, int& accepted, int& refused, int& launches) {
     Schedule blocks(kernel);
     schedule_gpu(blocks, gpu_target);
     verify(blocks.kernel(), Stage::scheduled);
-    launches += is_gpu(blocks.kernel());
-    const Kernel launched = lower(blocks.kernel(), {.gpu = true, .shared_bytes = gpu_target.shared_bytes});
-    verify(launched, Stage::lowered);
-    if (std::string d = difference(kernel, expected, interpreted(c, launched, {.reverse_parallel = true})); !d.empty())
-      return report(d + "\nlowered kernel:\n" + print(launched));
+    counts.launches += is_gpu(blocks.kernel());
+    if (std::string d = run_for_gpu("seed " + std::to_string(seed) + ", general schedule", c, blocks.kernel(), expected); !d.empty()) return report(d);
+
+    stage = "random GPU schedule";
+    RandomGpuSchedule bound(kernel, seed);
+    for (int k = 0; k < 8; ++k) bound.step();
+    counts.gpu_accepted += bound.accepted;
+    counts.gpu_refused += bound.refused;
+    schedule_gpu(bound.schedule, gpu_target);
+    steps.clear();
+    for (const std::string& line : bound.schedule.trace()) steps += "  " + line + "\n";
+    verify(bound.schedule.kernel(), Stage::scheduled);
+    try {
+      if (std::string d = run_for_gpu("seed " + std::to_string(seed) + ", random schedule\n" + steps, c, bound.schedule.kernel(), expected); !d.empty()) return report(d);
+      ++counts.gpu_kernels;
+    } catch (const Error& error) {
+      // Loops may be bound where a GPU cannot have them.
+      if (error.code() != ErrorCode::unsupported && !(error.code() == ErrorCode::invalid_argument && std::string(error.what()).find("(lowered): body") != std::string::npos)) throw;
+      ++counts.gpu_unsupported;
+    }
     return {};
   } catch (const std::exception& error) {
     return report(error.what());
@@ -228,15 +341,24 @@ std::string fuzz(uint64_t seed, int& accepted, int& refused, int& launches) {
 
 TEST(Fuzz, EveryExecutorAgreesOnRandomKernels) {
   const int64_t runs = environment("GRADLOOM_FUZZ_RUNS", 30), first = environment("GRADLOOM_FUZZ_SEED", 1);
-  int accepted = 0, refused = 0, launches = 0, failures = 0;
+  int failures = 0;
+  Counts n;
   for (int64_t seed = first; seed < first + runs && failures < 3; ++seed) {
-    const std::string problem = fuzz(static_cast<uint64_t>(seed), accepted, refused, launches);
+    const std::string problem = fuzz(static_cast<uint64_t>(seed), n);
     EXPECT_EQ(problem, "");
     failures += !problem.empty();
   }
-  std::cout << runs << " kernels, schedule steps: " << accepted << " accepted, " << refused << " refused; " << launches << " with loops bound to a GPU\n";
-  EXPECT_GE(accepted, refused);
-  EXPECT_GE(2 * launches, runs);
+  std::cout << runs << " kernels, schedule steps: " << n.accepted << " accepted, " << n.refused << " refused; " << n.launches << " with loops bound to a GPU\n"
+            << "random GPU schedules: " << n.gpu_kernels << " run, " << n.gpu_unsupported << " of no form for a GPU; steps: " << n.gpu_accepted << " accepted, "
+            << n.gpu_refused << " refused\n";
+#if GRADLOOM_WITH_CUDA
+  batch.flush();
+  std::cout << "cuda-host: " << batch.kernels() << " kernels\n";
+#endif
+  EXPECT_GE(n.accepted, n.refused);
+  EXPECT_GE(2 * n.launches, runs);
+  EXPECT_GE(n.gpu_kernels, n.gpu_unsupported);
+  EXPECT_GE(2 * n.gpu_accepted, n.gpu_refused);
 }
 
 }  // namespace

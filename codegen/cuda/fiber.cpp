@@ -4,22 +4,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "codegen/cuda/sanitizers.h"
 #include "ir/error.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define GRADLOOM_ASAN 1
-#endif
-#if __has_feature(thread_sanitizer)
-#define GRADLOOM_TSAN 1
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
-#define GRADLOOM_ASAN 1
-#endif
-#ifdef __SANITIZE_THREAD__
-#define GRADLOOM_TSAN 1
-#endif
 #ifdef GRADLOOM_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>

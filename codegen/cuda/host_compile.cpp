@@ -14,6 +14,7 @@
 
 #include "codegen/cuda/host_executor.h"
 #include "codegen/cuda/prelude.h"
+#include "codegen/cuda/sanitizers.h"
 #include "ir/error.h"
 
 extern char** environ;
@@ -110,6 +111,9 @@ std::vector<std::shared_ptr<const HostModule>> HostModule::compile(std::span<con
                              "-nostdlib", "-o"})
     words.emplace_back(option);
   words.push_back(binary.string());
+#ifdef GRADLOOM_ASAN
+  words.emplace_back("-fsanitize=address");  // kernels' accesses are checked like the library's own; the runtime is this process's
+#endif
   words.push_back(source.string());
   if (run_program(words, log) != 0) throw Error(ErrorCode::compile_failed, fmt::format("cuda-host: {}: {}", words[0], first_error(log)));
 
