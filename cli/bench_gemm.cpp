@@ -11,7 +11,8 @@
 #include "cli/bench_peak.h"
 #include "cli/command.h"
 #include "cli/text.h"
-#include "ops/matmul.h"
+#include "ir/passes/passes.h"
+#include "ops/matmul_blocks.h"
 
 namespace gradloom::cli {
 namespace {
@@ -37,7 +38,8 @@ std::vector<GemmCase> make_cases() {
   return cases;
 }
 
-ir::Kernel scheduled_kernel(const GemmCase& c, const ir::Target& target) {
+// The product by `author`.
+ir::Kernel authored_kernel(const GemmCase& c, const std::function<void(ir::KernelBuilder&, const Matmul&)>& author) {
   ir::KernelBuilder builder(c.name);
   const ir::Buffer a = builder.input("a", DType::f32, c.a_transposed ? std::vector<Expr>{c.steps, c.k, c.m} : std::vector<Expr>{c.steps, c.m, c.k});
   const ir::Buffer b = builder.input("b", DType::f32, c.b_transposed ? std::vector<Expr>{c.n, c.k} : std::vector<Expr>{c.k, c.n});
@@ -47,9 +49,13 @@ ir::Kernel scheduled_kernel(const GemmCase& c, const ir::Target& target) {
     product.a = [&](Expr m, Expr k) { return c.a_transposed ? load(a, {t, k, m}) : load(a, {t, m, k}); };
     product.b = [&](Expr k, Expr n) { return c.b_transposed ? load(b, {n, k}) : load(b, {k, n}); };
     product.store = [&](Expr m, Expr n, Expr sum) { builder.store(out, {t, m, n}, sum); };
-    author_matmul(builder, product);
+    author(builder, product);
   });
-  ir::Schedule schedule(builder.build());
+  return builder.build();
+}
+
+ir::Kernel scheduled_kernel(const GemmCase& c, const ir::Target& target) {
+  ir::Schedule schedule(authored_kernel(c, author_matmul));
   MatmulHints hints;
   if (c.steps > 1) hints.pack_b_before = schedule.loop("t");
   schedule_matmul(schedule, "p", target, hints);
@@ -114,6 +120,12 @@ GemmTimes measure(const GemmCase& c, Runtime& runtime, ProbeTeam& team, double s
 const std::vector<GemmCase>& gemm_cases() {
   static const std::vector<GemmCase> cases = make_cases();
   return cases;
+}
+
+ir::Kernel gpu_gemm_kernel(const GemmCase& c, const ir::Target& target) {
+  ir::Schedule schedule(authored_kernel(c, [&](ir::KernelBuilder& builder, const Matmul& product) { author_matmul_blocks(builder, product, target); }));
+  schedule_matmul_blocks(schedule, "p");
+  return ir::lower(schedule.kernel(), {.gpu = true, .shared_bytes = target.shared_bytes});
 }
 
 std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names) { return chosen_of(gemm_cases(), "gemm", names); }

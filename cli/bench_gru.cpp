@@ -93,31 +93,6 @@ struct GruTimes {
   std::string wrong;
 };
 
-// A call's operands: the forward pass gives what is saved.
-struct GruOperands {
-  GruOperands(const GruCase& c, Runtime& runtime) {
-    const int64_t s = c.steps, n = c.batch, i = c.inputs, h = c.hidden;
-    BenchCase values;
-    values.name = c.name;
-    for (const Dims& dims : {Dims{s, n, i}, Dims{1, 3 * h, i}, Dims{1, 3 * h, h}, Dims{1, 6 * h}, Dims{1, n, h}, Dims{s, 1, n, h}})
-      values.inputs.push_back({BenchInput::values, dims});
-    const std::vector<Tensor> made = bench_inputs(values);
-    for (const int weight : {1, 2, 3}) {
-      auto* data = static_cast<float*>(made[weight].data());
-      for (int64_t k = 0; k < made[weight].elements(); ++k) data[k] /= std::sqrt(static_cast<float>(h));
-    }
-    inputs = {made[0], made[1], made[2], made[3], Tensor(), made[4]};
-    const std::vector<Tensor> saved = runtime.run("GRUTraining", inputs, attributes).value();
-    inputs.insert(inputs.end(), {saved[0], saved[2], made[5]});
-    for (const int like : {0, 1, 2, 3, 5}) {
-      outputs.push_back(Tensor::empty(DType::f32, inputs[like].dims()));
-      std::memset(outputs.back().data(), 0xff, outputs.back().elements() * 4);  // NaN: what is not written shows
-    }
-  }
-  const Attributes attributes{{"linear_before_reset", int64_t{1}}};
-  std::vector<Tensor> inputs, outputs;
-};
-
 GruTimes measure(const GruCase& c, Runtime& runtime, ProbeTeam& team, double seconds) {
   GruOperands operands(c, runtime);
   GruTimes times;
@@ -125,14 +100,43 @@ GruTimes measure(const GruCase& c, Runtime& runtime, ProbeTeam& team, double sec
   const Executable handle = runtime.compile("GRUGrad", operands.inputs, operands.attributes).value();
   times.cold_ms = elapsed_ms() - begin;
   times.call = measure_beside_peak([&] { handle(operands.inputs, operands.outputs).value(); }, team, seconds);
-  const PlainGradients want(c, operands.inputs);
-  const char* names[] = {"dX", "dW", "dR", "dB", "dH0"};
-  const Rows* wanted[] = {&want.x, &want.w, &want.r, &want.b, &want.h0};
-  for (int o = 0; o < 5 && times.wrong.empty(); ++o) times.wrong = difference(names[o], operands.outputs[o], *wanted[o]);
+  times.wrong = gru_difference(c, operands.inputs, operands.outputs);
   return times;
 }
 
 }  // namespace
+
+GruOperands::GruOperands(const GruCase& c, Runtime& runtime) {
+  const int64_t s = c.steps, n = c.batch, i = c.inputs, h = c.hidden;
+  BenchCase values;
+  values.name = c.name;
+  for (const Dims& dims : {Dims{s, n, i}, Dims{1, 3 * h, i}, Dims{1, 3 * h, h}, Dims{1, 6 * h}, Dims{1, n, h}, Dims{s, 1, n, h}})
+    values.inputs.push_back({BenchInput::values, dims});
+  const std::vector<Tensor> made = bench_inputs(values);
+  for (const int weight : {1, 2, 3}) {
+    auto* data = static_cast<float*>(made[weight].data());
+    for (int64_t k = 0; k < made[weight].elements(); ++k) data[k] /= std::sqrt(static_cast<float>(h));
+  }
+  inputs = {made[0], made[1], made[2], made[3], Tensor(), made[4]};
+  std::vector<Tensor> there = inputs;
+  for (Tensor& t : there)
+    if (t.present()) t = runtime.to_device(t).value();
+  const std::vector<Tensor> saved = runtime.run("GRUTraining", there, attributes).value();
+  inputs.insert(inputs.end(), {runtime.to_host(saved[0]).value(), runtime.to_host(saved[2]).value(), made[5]});
+  for (const int like : {0, 1, 2, 3, 5}) {
+    outputs.push_back(Tensor::empty(DType::f32, inputs[like].dims()));
+    std::memset(outputs.back().data(), 0xff, outputs.back().elements() * 4);
+  }
+}
+
+std::string gru_difference(const GruCase& c, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
+  const PlainGradients want(c, inputs);
+  const char* names[] = {"dX", "dW", "dR", "dB", "dH0"};
+  const Rows* wanted[] = {&want.x, &want.w, &want.r, &want.b, &want.h0};
+  for (int o = 0; o < 5; ++o)
+    if (std::string wrong = difference(names[o], outputs[o], *wanted[o]); !wrong.empty()) return wrong;
+  return {};
+}
 
 const std::vector<GruCase>& gru_cases() {
   static const std::vector<GruCase> cases{{"gru_a", 50, 32, 128, 256}, {"gru_b", 128, 64, 512, 512}, {"gru_c", 20, 1, 64, 128}};

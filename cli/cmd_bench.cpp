@@ -9,10 +9,13 @@
 
 #include "cli/bench_cache.h"
 #include "cli/bench_gemm.h"
+#include "cli/bench_gpu.h"
+#include "cli/bench_gpu_time.h"
 #include "cli/bench_gru.h"
 #include "cli/bench_latency.h"
 #include "cli/bench_measure.h"
 #include "cli/command.h"
+#include "cli/emit_gpu.h"
 #include "cli/text.h"
 
 namespace gradloom::cli {
@@ -25,7 +28,10 @@ struct BenchOptions {
   double seconds = 1.5;
   int64_t cycles = 100000;
   int processes = 20;
-  bool any_shape = false, json = false;
+  bool any_shape = false, json = false, markdown = false;
+  std::vector<std::string> architectures{"sm_80", "sm_90", "sm_100"};  // gpu-report
+  int repeats = 3;
+  std::string determinism = "sequential", beside;  // gpu-time
 };
 
 void print_json(const Measurement& m) {
@@ -103,6 +109,17 @@ int bench(const BenchOptions& options) {
   const auto named = [&](const char* name) { return std::find(options.cases.begin(), options.cases.end(), name) != options.cases.end(); };
   for (const char* mode : {"compile", "dispatch", "roof", "churn", "stall", "throughput", "warm", "warm_process"})
     if (named(mode) && options.cases.size() > 1) throw UsageError(fmt::format("bench: {} stands alone, expected no other case beside it", mode));
+  if (options.cases[0] == "gpu-report") {
+    std::vector<int> architectures;
+    for (const std::string& text : options.architectures) architectures.push_back(architecture_of(text));
+    return bench_gpu_report({options.cases.begin() + 1, options.cases.end()}, architectures, options.repeats,
+                            options.json ? ReportForm::json : options.markdown ? ReportForm::markdown : ReportForm::table);
+  }
+  if (options.cases[0] == "gpu-time") {
+    const auto level = options.determinism == "relaxed" ? Determinism::relaxed : options.determinism == "run-to-run" ? Determinism::run_to_run : Determinism::sequential;
+    return bench_gpu_time({.cases = {options.cases.begin() + 1, options.cases.end()}, .seconds = options.seconds, .determinism = level, .beside = options.beside,
+                           .json = options.json, .markdown = options.markdown});
+  }
   const std::vector<const GemmCase*> gemm = chosen_gemm_cases(options.cases);
   const std::vector<const GruCase*> gru = chosen_gru_cases(options.cases);
   const int threads = options.threads == 0 ? available_threads() : options.threads;
@@ -136,7 +153,7 @@ void add_bench(CLI::App& app, int& status) {
   command
       ->add_option("case", options->cases,
                    "cases (ge_ax0 ... bg_col), groups (ge gg sl bg), all; products (gemm, gemm_1024 ...), gru_grad (gru_a, gru_b, gru_c); or one of compile, "
-                   "dispatch, roof, churn, stall, throughput, warm")
+                   "dispatch, roof, churn, stall, throughput, warm; or gpu-report or gpu-time, then cases")
       ->required();
   command->add_option("--threads", options->threads, "threads, pinned; 0: every CPU of this process")->check(CLI::Range(0, 1024))->capture_default_str();
   command->add_option("--output", options->output, "where outputs go")
@@ -148,6 +165,11 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--cycles", options->cycles, "kernels that churn compiles")->check(CLI::Range(int64_t{20}, int64_t{1} << 40))->capture_default_str();
   command->add_option("--processes", options->processes, "processes that warm starts")->check(CLI::Range(1, 10000))->capture_default_str();
   command->add_flag("--json", options->json, "one JSON object a line");
+  command->add_option("--arch", options->architectures, "gpu-report: the GPUs to compile for")->delimiter(',')->capture_default_str();
+  command->add_option("--repeats", options->repeats, "gpu-report: compiles a case, of which the median counts")->check(CLI::Range(1, 100))->capture_default_str();
+  command->add_flag("--markdown", options->markdown, "gpu-report, gpu-time: as a table of Markdown");
+  command->add_option("--determinism", options->determinism, "gpu-time: the weakest level allowed")->check(CLI::IsMember({"sequential", "run-to-run", "relaxed"}))->capture_default_str();
+  command->add_option("--beside", options->beside, "gpu-time: another library's times, JSON lines of case, name, us");
   command->footer(
       "Cases: ge_* GatherElementsGrad, gg_* GatherGrad, sl_* SliceGrad, bg_* BroadcastGrad; float32, int64 indices; each output is verified.\n"
       "--output: preallocated (a handle, the same operands), fresh (Runtime::run, a new output each call), rotated (operands cycled through more\n"
@@ -157,7 +179,9 @@ void add_bench(CLI::App& app, int& status) {
       "compile: cold compiles. dispatch: latency on tensors of four elements. roof: this machine's read and write speeds.\n"
       "churn: memory while kernels are compiled and evicted. stall: waits under generic_first. throughput: calls a second by threads and processes.\n"
       "warm: the first call of a process whose kernel is on disk, by stage. These four say what is wanted and end with 1 when it is missed.\n"
-      "Examples:\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  gradloom bench compile");
+      "gpu-report: what the cases' GPU kernels take, without a GPU: NVRTC's time, registers, spills, launches, bytes and steps as predicted.\n"
+      "gpu-time: calls on target cuda, back to back, beside another library's times (bench/gpu_check).\n"
+      "Examples:\n  gradloom bench gpu-report sl ge_ax0 gru_a --arch sm_90\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  gradloom bench compile");
   command->callback([options, &status] { status = bench(*options); });
 }
 

@@ -67,8 +67,8 @@ void KernelBuilder::store(const Buffer& buffer, std::vector<Expr> index, Expr va
   append(ir::store(buffer, std::move(index), std::move(value), std::move(guard), streaming));
 }
 
-void KernelBuilder::accumulate(const Buffer& buffer, std::vector<Expr> index, Expr value, AccumulateOp op, Expr factor) {
-  append(ir::accumulate(buffer, std::move(index), op, std::move(value), std::move(factor)));
+void KernelBuilder::accumulate(const Buffer& buffer, std::vector<Expr> index, Expr value, AccumulateOp op, Expr factor, bool atomic) {
+  append(ir::accumulate(buffer, std::move(index), op, std::move(value), std::move(factor), {}, atomic));
 }
 
 void KernelBuilder::if_then(Expr condition, const std::function<void()>& then_case, const std::function<void()>& else_case) {

@@ -28,7 +28,7 @@ class KernelBuilder {
   Expr let(std::string name, Expr value);
   Buffer alloc(std::string name, DType dtype, std::vector<Expr> dims, Facts facts = {}, Space space = Space::global);
   void store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard = {}, bool streaming = false);
-  void accumulate(const Buffer& buffer, std::vector<Expr> index, Expr value, AccumulateOp op = AccumulateOp::add, Expr factor = {});
+  void accumulate(const Buffer& buffer, std::vector<Expr> index, Expr value, AccumulateOp op = AccumulateOp::add, Expr factor = {}, bool atomic = false);
   void if_then(Expr condition, const std::function<void()>& then_case, const std::function<void()>& else_case = {});
   void check(Expr condition, Expr position, std::string argument, const std::function<void()>& body);
   void prefetch(const Buffer& buffer, std::vector<Expr> index, int level);

@@ -324,6 +324,7 @@ const char* to_string(Space space) {
     case Space::global: return "global";
     case Space::registers: return "registers";
     case Space::shared: return "shared";
+    case Space::per_thread: return "per_thread";
   }
   return "?";
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "ir/index_math.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
@@ -58,40 +59,70 @@ class Form {
     if (!inside) return fail(std::string("the ") + to_string(n.kind) + " loop " + n.var.name + " stands " + where(part));
     if (part == Part::host)
       for (const Expr& e : {n.begin, n.extent}) host_value(e, "a bound of loop " + n.var.name);
+    for (const Expr& e : {n.begin, n.extent}) reads(e);
+    if (n.kind == ForKind::thread) thread_ = &n;
     stmt(n.body, *inside);
+    if (n.kind == ForKind::thread) thread_ = nullptr;
   }
   void node(const Block& n, Part part) {
     for (const Stmt& s : n.stmts) stmt(s, part);
   }
   void node(const Let& n, Part part) {
     if (part == Part::host) host_value(n.value, "let " + n.var.name);
+    reads(n.value);
     stmt(n.body, part);
   }
-  void node(const Store& n, Part part) { write(n.buffer, part); }
-  void node(const Accumulate& n, Part part) { write(n.buffer, part); }
+  void node(const Store& n, Part part) {
+    write(n.buffer, part);
+    own_part(n.buffer, n.index);
+    for (const Expr& e : {n.value, n.guard}) reads(e);
+    for (const Expr& e : n.index) reads(e);
+  }
+  void node(const Accumulate& n, Part part) {
+    write(n.buffer, part);
+    own_part(n.buffer, n.index);
+    for (const Expr& e : {n.value, n.factor, n.guard}) reads(e);
+    for (const Expr& e : n.index) reads(e);
+  }
+  void reads(const Expr& e) {
+    if (e)
+      walk(e, [&](const Expr& x) {
+        if (const Load* n = x.as<Load>()) own_part(n->buffer, n->index);
+      });
+  }
+  void own_part(const Buffer& b, const std::vector<Expr>& index) {
+    if (b->space != Space::per_thread) return;
+    const Var* first = thread_ && !index.empty() ? first_lane(index[0]).as<Var>() : nullptr;
+    if (!first || first->id != thread_->var.id || !is_const(thread_->begin, 0) || !as_int(thread_->extent) || as_int(thread_->extent) != as_int(b->dims[0]))
+      fail("the buffer " + b->name + ", a part a thread, is used otherwise than by iterations of a thread loop over its first dim");
+  }
   void write(const Buffer& b, Part part) {
     if (part == Part::host) return fail("a store to " + b->name + " stands " + where(part));
     if (part != Part::block && uniform_.contains(b->id)) fail("the buffer " + b->name + ", allocated for the whole block in registers, is written " + where(part));
   }
   void node(const If& n, Part part) {
     if (part == Part::host) host_value(n.condition, "a condition");
+    reads(n.condition);
     stmt(n.then_case, part);
     stmt(n.else_case, part);
   }
   void node(const Alloc& n, Part part) {
     const bool constant = std::all_of(n.buffer->dims.begin(), n.buffer->dims.end(), [](const Expr& d) { return as_int(d).has_value(); });
-    if (n.buffer->space == Space::shared && part != Part::block) return fail("the shared buffer " + n.buffer->name + " is allocated " + where(part));
+    const bool of_block = n.buffer->space == Space::shared || n.buffer->space == Space::per_thread;
+    if (of_block && part != Part::block) return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " + where(part));
     if (part != Part::host && !constant) return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
     if (part == Part::host && n.buffer->space != Space::global) return fail("the buffer " + n.buffer->name + " is allocated in registers " + where(part));
-    if (part == Part::block && n.buffer->space != Space::shared) uniform_.insert(n.buffer->id);
+    if (part == Part::block && !of_block) uniform_.insert(n.buffer->id);
     stmt(n.body, part);
   }
   void node(const Check& n, Part part) {
     if (part == Part::host) return fail("a check stands " + std::string(where(part)));
+    for (const Expr& e : {n.condition, n.position}) reads(e);
     stmt(n.body, part);
   }
   void node(const Evaluate&, Part) {}
 
+  const For* thread_ = nullptr;          // the thread loop around
   std::unordered_set<int64_t> uniform_;  // allocated in the block part, not shared
 };
 
@@ -120,8 +151,15 @@ std::string gpu_nesting_misfit(const std::vector<Stmt>& path, const For& loop, F
     if (!inside) return std::string("it is inside the ") + to_string(around->kind) + " loop " + around->var.name;
     part = *inside;
   }
-  if (!enter(part, kind)) return std::string("a ") + to_string(kind) + " loop may not stand " + where(part);
-  return {};
+  const std::optional<Part> inside = enter(part, kind);
+  if (!inside) return std::string("a ") + to_string(kind) + " loop may not stand " + where(part);
+  std::string misfit;
+  walk(loop.body, [&](const Stmt& s) {
+    const For* below = s.as<For>();
+    if (below && on_gpu(below->kind) && (below->kind == kind || !enter(below->kind == ForKind::lane ? Part::warp : *inside, below->kind)))
+      misfit = std::string("it holds the ") + to_string(below->kind) + " loop " + below->var.name;
+  });
+  return misfit;
 }
 
 }  // namespace gradloom::ir

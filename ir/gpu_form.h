@@ -8,7 +8,8 @@
 // The block part (inside a grid loop, outside thread and warp loops) is done by all threads of the block alike: the same values, the same way. Its stores
 // and accumulates into shared and global buffers happen once a block. Thread and warp loops stand here, one after the other, possibly in serial loops and
 // ifs: each begins when all threads have finished what came before. An iteration of a thread loop is a thread's; of a warp loop, a warp's. An allocated
-// buffer is shared, or in registers: then each thread has the same copy, and thread and warp loops only read it.
+// buffer is shared; or in registers: then each thread has the same copy, and thread and warp loops only read it; or per_thread: then thread loops from 0 use
+// it, each iteration the part that its number is the first index of.
 //
 // The warp part (inside a warp loop, outside lane loops) is to the lanes of a warp what the block part is to its threads. Lane loops stand here: vector
 // loops whose iterations are lanes, each statement done for all lanes before the next. An accumulate goes lane after lane where lanes meet.

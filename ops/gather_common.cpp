@@ -39,11 +39,12 @@ GatherRoles gather_roles(const Plan& plan) {
           .index_input = static_cast<int>(k[7])};
 }
 
-Plan gather_plan(const GatherOperands& o, bool varying, bool accumulate, int index_input) {
+Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, int index_input) {
+  const bool accumulate = request.accumulate;
   const DType dtype = o.dy.dtype;
   const int64_t size = size_of(dtype), written = element_count(o.shape), read = element_count(o.dy.dims), indices = element_count(o.indices.dims);
   const int64_t extent = o.shape[o.axis];
-  Plan plan;
+  Plan plan{.determinism = request.determinism};
   plan.outputs.push_back({.dtype = dtype, .dims = o.shape});
   plan.bytes_written = written * size;
   if (read == 0 || written == 0) {
@@ -103,12 +104,12 @@ Plan gather_plan(const GatherOperands& o, bool varying, bool accumulate, int ind
   return plan;
 }
 
-GatherFrame::GatherFrame(KernelFrame& frame, const GatherRoles& r) : roles(r), b(frame.builder) {
+GatherFrame::GatherFrame(KernelFrame& frame, const GatherRoles& r, bool adds) : roles(r), b(frame.builder) {
   if (!r.empty) {
     indices = frame.view(0, "indices");
     dy = frame.view(1, "dY");
   }
-  dx = frame.view(r.empty ? 0 : 2, "dX", r.accumulate);
+  dx = frame.view(r.empty ? 0 : 2, "dX", r.accumulate || adds);
   if (r.only_checks) indices = frame.view(1, "indices");
   sum = accumulator_of(dx->dtype);
 }

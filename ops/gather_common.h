@@ -34,11 +34,12 @@ struct GatherOperands {
   int axis;
 };
 // Outputs, views, key and traffic of a checked call.
-Plan gather_plan(const GatherOperands& operands, bool varying, bool accumulate, int index_input);
+Plan gather_plan(const GatherOperands& operands, bool varying, const Request& request, int index_input);
 
 // The parts that every strategy's nest shares.
 struct GatherFrame {
-  GatherFrame(KernelFrame& frame, const GatherRoles& roles);
+  // `adds`: dX is added to in memory, not written from sums.
+  GatherFrame(KernelFrame& frame, const GatherRoles& roles, bool adds = false);
   const GatherRoles roles;
   ir::KernelBuilder& b;
   ir::Buffer indices, dy, dx;
@@ -64,12 +65,18 @@ struct GatherFrame {
 void author_gather_direct(KernelFrame& frame);
 void schedule_gather_direct(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
 
+// Strategy "atomic", of the level relaxed, on a GPU: zeros, then every element is added where it goes, in any order. A GPU's atomic adds of f32 take denormals
+// for zeros. dX is of a dtype that has them.
+void author_gather_atomic(KernelFrame& frame);
+bool has_atomic_adds(DType dtype);
+
 // Strategies "grouped" and "partition": nests of their own, the same sums in the same order.
 void author_gather_grouped(KernelFrame& frame);
 void author_gather_partition(KernelFrame& frame, const ir::Target& target);
 
 // All strategies (gather_strategies.cpp says what each is for).
 std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& target);
+Determinism gather_determinism(std::string_view strategy);
 void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
 void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target);
 
@@ -78,6 +85,7 @@ class GatherOp : public Op {
  public:
   std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const final { return gather_strategies(plan, target); }
   void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const final { author_gather(frame, strategy, target); }
+  Determinism determinism(std::string_view strategy) const final { return gather_determinism(strategy); }
   void schedule(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target) const final {
     schedule_gather(schedule, plan, strategy, target);
   }

@@ -1,4 +1,5 @@
-// The strategy "direct" of both gather gradients: the definition. One column of dX at a time, summed in index order.
+// The strategies of both gather gradients without a plan of their own. "direct", the definition: one column of dX at a time, summed in index order.
+// "atomic": element by element.
 #include "ops/gather_common.h"
 #include "ops/schedule_common.h"
 
@@ -41,6 +42,23 @@ void author_gather_direct(KernelFrame& frame) {
   } else if (!f.roles.accumulate) {
     f.b.loop("z", 0, f.dx->dims[0], [&](ir::Expr i) { f.b.store(f.dx, {i}, ir::zero({f.dx->dtype, 1})); });
   }
+}
+
+bool has_atomic_adds(DType dtype) { return dtype == DType::f32 || dtype == DType::f64; }
+
+void author_gather_atomic(KernelFrame& frame) {
+  const GatherFrame f(frame, gather_roles(frame.plan()), true);
+  ir::KernelBuilder& b = f.b;
+  if (!f.roles.accumulate) b.loops("z", f.dx->dims, [&](const Index& i) { b.store(f.dx, i, ir::zero({f.dx->dtype, 1})); });
+  b.loops("p", f.outer_dims(f.dy), [&](const Index& p) {
+    b.loops("k", f.middle_dims(), [&](const Index& k) {
+      b.loops("q", f.inner_dims(f.dy), [&](const Index& q) {
+        f.checked_index(f.index_at(p, k, q), [&](const ir::Expr& j) {
+          b.accumulate(f.dx, joined(p, {j}, q), ir::load(f.dy, joined(p, k, q)), ir::AccumulateOp::add, {}, true);
+        });
+      });
+    });
+  });
 }
 
 void schedule_gather_direct(ir::Schedule& schedule, const Plan& plan, const ir::Target& target) {

@@ -47,7 +47,7 @@ class GatherElementsGrad final : public GatherOp {
                fmt::format("{} has {} in dim {}; off axis {} it must be at most {}, as shape {} says", describe_input(schema(), in_indices), indices.dims[d], d,
                            axis, shape[d], to_string(shape)));
     require_indexable(request, in_indices, shape, axis);
-    return gather_plan({indices, dy, shape, axis}, true, request.accumulate, in_indices);
+    return gather_plan({indices, dy, shape, axis}, true, request, in_indices);
   }
 };
 

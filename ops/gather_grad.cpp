@@ -45,7 +45,7 @@ class GatherGrad final : public GatherOp {
              fmt::format("{} has shape {}; for shape {}, indices of shape {} and axis {} it must be {}", describe_input(schema(), in_dy), to_string(dy.dims),
                          to_string(shape), to_string(indices.dims), axis, to_string(wanted)));
     require_indexable(request, in_indices, shape, axis);
-    return gather_plan({indices, dy, shape, axis}, false, request.accumulate, in_indices);
+    return gather_plan({indices, dy, shape, axis}, false, request, in_indices);
   }
 };
 

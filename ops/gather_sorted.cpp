@@ -1,10 +1,11 @@
-// The strategy "grouped" on a GPU, of GatherGrad and of a flat GatherElementsGrad: row and position of every index as one number, sorted by blocks in shared memory and merged pairwise; then
+// The strategies "grouped" and "chunked" on a GPU, of GatherGrad and of a flat GatherElementsGrad: row and position of every index as one number, sorted by blocks in shared memory and merged pairwise; then
 // every row of dX is summed, in index order, and written once, whatever the duplicates.
 #include <algorithm>
 #include <bit>
 #include <limits>
 
 #include "ir/schedule_gpu.h"
+#include "ops/block_sort.h"
 #include "ops/gather_sorted.h"
 
 namespace gradloom {
@@ -18,6 +19,7 @@ using Loop = ir::Schedule::Loop;
 constexpr int64_t longest_run = 4096, shortest_run = 64;  // that a block sorts
 constexpr int64_t position_bits = 32, none = std::numeric_limits<int64_t>::max();
 constexpr int64_t rows_in_flight = 8, vector_bytes = 16;
+constexpr int64_t chunks = 32, chunk_columns = 32, shortest_long_group = 64, longest_short_group = 1024;
 
 Expr shifted(ir::BinaryOp op, Expr a, Expr count) { return ir::binary(op, std::move(a), std::move(count)); }
 Expr shl(Expr a, Expr count) { return shifted(ir::BinaryOp::shl, std::move(a), std::move(count)); }
@@ -25,8 +27,8 @@ Expr shr(Expr a, Expr count) { return shifted(ir::BinaryOp::shr, std::move(a), s
 
 class SortedNest {
  public:
-  explicit SortedNest(KernelFrame& frame)
-      : f_(frame, gather_roles(frame.plan())), b_(f_.b), rows_(f_.axis_extent()), count_(*ir::as_int(f_.dy->dims[f_.roles.outer])),
+  SortedNest(KernelFrame& frame, bool chunked)
+      : chunked_(chunked), f_(frame, gather_roles(frame.plan())), b_(f_.b), rows_(f_.axis_extent()), count_(*ir::as_int(f_.dy->dims[f_.roles.outer])),
         run_(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::clamp(count_, shortest_run, longest_run))))),
         padded_(run_ * static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((count_ + run_ - 1) / run_)))) {}
 
@@ -38,13 +40,13 @@ class SortedNest {
     int from = 0;
     for (int64_t length = run_; length < padded_; length *= 2, from = 1 - from) merge(length, from);
     mark(from);
+    if (chunked_) find_long_groups();
     sum(from);
+    if (chunked_) sum_long_groups(from);
   }
 
  private:
-  // Bitonic: for every stage, pairs a power of two apart are put in order.
   void sort_runs() {
-    const int bits = std::countr_zero(static_cast<uint64_t>(run_));
     b_.loop("run", 0, padded_ / run_, [&](Expr run) {
       const Buffer own = b_.alloc("own", DType::i64, {run_}, {.min = 0, .exclusive = true});
       b_.loop("fill", 0, run_, [&](Expr i) {
@@ -52,21 +54,7 @@ class SortedNest {
         b_.store(own, {i}, none);
         b_.if_then(k < count_, [&] { f_.checked_index({k}, [&](Expr j) { b_.store(own, {i}, shl(j, Expr(position_bits)) + k); }); });
       });
-      b_.loop("stage", 0, bits, [&](Expr stage) {
-        b_.loop("step", 0, bits, [&](Expr step) {
-          const Expr bit = b_.let("bit", Expr(bits - 1) - step);
-          b_.if_then(bit <= stage, [&] {
-            b_.loop("pair", 0, run_ / 2, [&](Expr i) {
-              const Expr apart = b_.let("apart", shl(1, bit));
-              const Expr low = b_.let("low", shl(shr(i, bit), bit + 1) + (i & (apart - 1)));
-              const Expr x = b_.let("x", ir::load(own, {low})), y = b_.let("y", ir::load(own, {low + apart}));
-              const Expr down = b_.let("down", (shr(low, stage + 1) & Expr(1)) == 1);
-              b_.store(own, {low}, ir::select(down, ir::max(x, y), ir::min(x, y)));
-              b_.store(own, {low + apart}, ir::select(down, ir::min(x, y), ir::max(x, y)));
-            });
-          });
-        });
-      });
+      author_block_sort(b_, own, run_);
       b_.loop("keep", 0, run_, [&](Expr i) { b_.store(keys_, {0, run * run_ + i}, ir::load(own, {i})); });
     });
   }
@@ -112,6 +100,54 @@ class SortedNest {
     });
   }
 
+  // A group of more than `long_` positions begins in a stretch of as many that no other such group begins in.
+  void find_long_groups() {
+    const int64_t slots = (count_ + long_ - 1) / long_;
+    long_rows_ = b_.alloc("long_rows", DType::i64, {slots}, {.min = -slots, .max = rows_ - 1, .injective = true, .exclusive = true});
+    b_.loop("none", 0, slots, [&](Expr i) { b_.store(long_rows_, {i}, Expr(-1) - i); });
+    b_.loop("find", 0, rows_, [&](Expr r) {
+      const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {r}))), end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {r})));
+      b_.if_then(end - begin > long_, [&] { b_.store(long_rows_, {ir::min(ir::floor_div(begin, Expr(long_)), Expr(slots - 1))}, r); });
+    });
+  }
+
+  void sum_long_groups(int from) {
+    const int64_t width = f_.roles.inner == 1 ? *ir::as_int(f_.dx->dims.back()) : 1, tile = std::min(chunk_columns, width), tiles = (width + tile - 1) / tile;
+    b_.loops("lp", f_.outer_dims(f_.dx), [&](const Index& p) {
+      b_.loop("slot", 0, long_rows_->dims[0], [&](Expr slot) {
+        const auto in_tile = [&](const Expr& t) {
+          const Expr row = b_.let("row", ir::load(long_rows_, {slot}));
+          b_.if_then(row >= 0, [&] {
+            const Buffer sums = b_.alloc("chunk_sums", f_.sum, {chunks, tile});
+            const auto column = [&](const Expr& c, const std::function<void(const Expr&)>& body) {
+              const Expr q = b_.let("q", t * tile + c);
+              width % tile == 0 ? body(q) : b_.if_then(q < width, [&] { body(q); });
+            };
+            b_.loop("lc", 0, chunks, [&](Expr chunk) {
+              b_.loop("lq", 0, tile, [&](Expr c) {
+                column(c, [&](const Expr& q) {
+                  const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {row}))), end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {row})));
+                  const Expr length = b_.let("length", ir::floor_div(end - begin + (chunks - 1), Expr(chunks)));
+                  const Expr start = b_.let("start", ir::min(begin + chunk * length, end));
+                  b_.store(sums, {chunk, c}, in_flight(p, q, start, ir::min(length, end - start), from));
+                });
+              });
+            });
+            b_.loop("ls", 0, tile, [&](Expr c) {
+              column(c, [&](const Expr& q) {
+                const Buffer acc = b_.alloc("acc", f_.sum, {1}, {}, ir::Space::registers);
+                b_.store(acc, {0}, ir::zero({f_.sum, 1}));
+                b_.loop("chunk", 0, chunks, [&](Expr chunk) { b_.accumulate(acc, {0}, ir::load(sums, {chunk, c})); });
+                f_.store_total(place(p, row, q), ir::load(acc, {0}));
+              });
+            });
+          });
+        };
+        tiles == 1 ? in_tile(0) : b_.loop("lt", 0, tiles, in_tile);
+      });
+    });
+  }
+
   // Without an inner dim, a row is one element.
   Index place(const Index& p, const Expr& row, const Expr& q) const {
     Index index = p;
@@ -120,42 +156,60 @@ class SortedNest {
     return index;
   }
 
-  void sum(int from) {
-    const auto value = [&](const Index& p, const Expr& q, const Expr& g) {
+  // The sum, in order, of what the keys from `begin` on say, several on their way at once.
+  Expr in_flight(const Index& p, const Expr& q, const Expr& begin, const Expr& count, int from) {
+    const auto value = [&](const Expr& g) {
       const Expr position = b_.let("position", ir::load(keys_, {from, g}) & Expr((int64_t{1} << position_bits) - 1));
-      const Index index = place(p, position, q);
-      return b_.let("value", ir::cast(f_.sum, ir::load(f_.dy, index)));
+      return b_.let("value", ir::cast(f_.sum, ir::load(f_.dy, place(p, position, q))));
     };
+    const Buffer acc = b_.alloc("acc", f_.sum, {1}, {}, ir::Space::registers);
+    b_.store(acc, {0}, ir::zero({f_.sum, 1}));
+    const Expr whole = b_.let("whole", ir::floor_div(count, Expr(rows_in_flight)));
+    b_.loop("g", 0, whole, [&](Expr g) {
+      std::vector<Expr> values;
+      for (int64_t k = 0; k < rows_in_flight; ++k) values.push_back(value(begin + g * rows_in_flight + k));
+      for (const Expr& v : values) b_.accumulate(acc, {0}, v);
+    });
+    b_.loop("g", begin + whole * rows_in_flight, count - whole * rows_in_flight, [&](Expr g) { b_.accumulate(acc, {0}, value(g)); });
+    return ir::load(acc, {0});
+  }
+
+  // Of a long group, nothing yet.
+  void sum(int from) {
     b_.loops("p", f_.outer_dims(f_.dx), [&](const Index& p) {
       b_.loop("r", 0, rows_, [&](Expr r) {
         b_.loop("q", 0, f_.roles.inner == 1 ? f_.dx->dims.back() : Expr(1), [&](Expr q) {
           const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {r}))), end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {r})));
-          const Buffer acc = b_.alloc("acc", f_.sum, {1}, {}, ir::Space::registers);
-          b_.store(acc, {0}, ir::zero({f_.sum, 1}));
-          const Expr whole = b_.let("whole", ir::floor_div(end - begin, Expr(rows_in_flight)));
-          b_.loop("g", 0, whole, [&](Expr g) {
-            std::vector<Expr> values;
-            for (int64_t k = 0; k < rows_in_flight; ++k) values.push_back(value(p, q, begin + g * rows_in_flight + k));
-            for (const Expr& v : values) b_.accumulate(acc, {0}, v);
-          });
-          b_.loop("g", begin + whole * rows_in_flight, end - begin - whole * rows_in_flight, [&](Expr g) { b_.accumulate(acc, {0}, value(p, q, g)); });
-          f_.store_total(place(p, r, q), ir::load(acc, {0}));
+          const Expr count = chunked_ ? b_.let("count", ir::select(end - begin > long_, Expr(0), end - begin)) : end - begin;
+          f_.store_total(place(p, r, q), in_flight(p, q, begin, count, from));
         });
       });
     });
   }
 
+  const bool chunked_;
   const GatherFrame f_;
   ir::KernelBuilder& b_;
   const Expr rows_;
   const int64_t count_, run_, padded_;
+  const int64_t long_ = std::clamp(count_ / 4096, shortest_long_group, longest_short_group);  // longer groups are in chunks
   Buffer keys_;          // [which, i]: row and position
   Buffer first_, last_;  // by row
+  Buffer long_rows_;     // by stretch of positions; negative: none
 };
+
+void schedule_long_groups(ir::Schedule& s, int outer, const ir::Target& target) {
+  for (const char* name : {"none", "find"}) ir::schedule_gpu(s, s.loop(name), target);
+  Loop one = s.loops("lt").empty() ? s.loop("slot") : s.fuse(s.loop("slot"), s.loop("lt"));
+  for (int p = outer; p-- > 0;) one = s.fuse(s.loop("lp" + std::to_string(p)), one);
+  s.bind(one, ir::ForKind::grid);
+  s.bind(s.fuse(s.loop("lc"), s.loop("lq")), ir::ForKind::thread);
+  s.bind(s.loop("ls"), ir::ForKind::thread);
+}
 
 }  // namespace
 
-void author_gather_sorted(KernelFrame& frame) { SortedNest(frame).write(); }
+void author_gather_sorted(KernelFrame& frame, bool chunked) { SortedNest(frame, chunked).write(); }
 
 bool schedule_gather_sorted(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
   if (s.loops("run").empty()) return false;
@@ -164,6 +218,7 @@ bool schedule_gather_sorted(ir::Schedule& s, const Plan& plan, const ir::Target&
   std::vector<Loop> flat = s.loops("merge");
   flat.insert(flat.end(), {s.loop("clear"), s.loop("mark")});
   for (const Loop loop : flat) ir::schedule_gpu(s, loop, target);
+  if (!s.loops("slot").empty()) schedule_long_groups(s, gather_roles(plan).outer, target);
   // 16 bytes of a row a thread.
   Loop one = s.loop("r"), columns = s.loop("q");
   const int64_t lanes = vector_bytes / size_of(plan.views[2].dtype);

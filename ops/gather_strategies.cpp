@@ -4,8 +4,11 @@
 //   row        no inner dim: one row of sums in cache, scattered to by scalar adds, streamed out
 //   strip      an inner dim: a strip of neighbouring columns in cache, vectors of indices and values a row
 //   grouped    GatherGrad with an inner dim: positions sorted by row, each row summed in registers and written once
+//   chunked    as grouped, but long groups are summed in chunks, in a fixed order (run_to_run)
+//   atomic     every element is added to memory where it goes (relaxed)
 //   partition  flat, larger than the cache: sorted into bins of neighbouring destinations first
 #include "ir/schedule_gpu.h"
+#include "ops/gather_bins.h"
 #include "ops/gather_block.h"
 #include "ops/gather_common.h"
 #include "ops/gather_sorted.h"
@@ -16,6 +19,7 @@ namespace {
 
 using Loop = ir::Schedule::Loop;
 
+constexpr int64_t shortest_partition = 1 << 16;  // indices of a flat call on a GPU
 constexpr int64_t rows_ahead = 8;  // of a strip: more would meet in the same sets of the L1 cache
 constexpr int64_t vectors_ahead = 16;  // of a row
 
@@ -134,8 +138,15 @@ std::vector<std::string> gpu_strategies(const Plan& plan, const Sizes& s, const 
   std::vector<std::string> fast, slow;
   const auto offer = [&](bool good, const char* name) { (good ? fast : slow).push_back(name); };
   const bool flat = s.roles.inner == 0 && s.roles.middle == 1, columns = s.roles.inner == 1 && s.roles.middle == 1;
-  if ((columns && !s.roles.varying) || (flat && s.roles.outer == 0)) offer(true, "grouped");
-  if (flat && s.roles.outer == 0) offer(false, "partition");
+  const bool one_row = flat && s.roles.outer == 0, sorted = (columns && !s.roles.varying) || one_row;
+  // Bins pass the indices once, which is faster than atomic adds; a few indices are sorted as fast.
+  const bool bins = one_row && gather_bins_serve(plan, target) && plan.views[1].dims[0] >= shortest_partition;
+  if (bins) offer(true, "partition");
+  // Where sums fit in shared memory, adding in order there is faster than atomic adds to memory.
+  if (plan.determinism == Determinism::relaxed && has_atomic_adds(plan.views[2].dtype)) offer(sorted, "atomic");
+  if (plan.determinism != Determinism::sequential && sorted) offer(true, "chunked");
+  if (sorted) offer(true, "grouped");
+  if (one_row && !bins) offer(false, "partition");
   if (flat && s.roles.outer > 0) offer(gather_block(plan, target).columns > 0, "row");
   if (columns) offer(gather_block(plan, target).columns > 0, "strip");
   fast.insert(fast.end(), slow.begin(), slow.end());
@@ -162,10 +173,16 @@ std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& t
   return fast;
 }
 
+Determinism gather_determinism(std::string_view strategy) {
+  return strategy == "atomic" ? Determinism::relaxed : strategy == "chunked" ? Determinism::run_to_run : Determinism::sequential;
+}
+
 void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
   if (target.gpu && (strategy == "row" || strategy == "strip")) return author_gather_block(frame, target);
-  if (target.gpu && strategy == "grouped" && !frame.any_shape()) return author_gather_sorted(frame);
-  if (strategy == "grouped") return author_gather_grouped(frame);
+  if (strategy == "atomic") return author_gather_atomic(frame);
+  if (target.gpu && (strategy == "grouped" || strategy == "chunked") && !frame.any_shape()) return author_gather_sorted(frame, strategy == "chunked");
+  if (strategy == "grouped" || strategy == "chunked") return author_gather_grouped(frame);
+  if (strategy == "partition" && target.gpu && !frame.any_shape() && gather_bins_serve(frame.plan(), target)) return author_gather_bins(frame, target);
   if (strategy == "partition") return author_gather_partition(frame, target);
   author_gather_direct(frame);
 }
@@ -173,7 +190,8 @@ void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Ta
 void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target) {
   if (target.gpu) {
     if (strategy == "row" || strategy == "strip") return schedule_gather_block(schedule, target);
-    if (strategy == "grouped" && schedule_gather_sorted(schedule, plan, target)) return;
+    if ((strategy == "grouped" || strategy == "chunked") && schedule_gather_sorted(schedule, plan, target)) return;
+    if (strategy == "partition" && schedule_gather_bins(schedule)) return;
     return ir::schedule_gpu(schedule, target);
   }
   const Sizes s(plan);

@@ -9,7 +9,8 @@ using namespace ir;
 
 namespace {
 
-constexpr int64_t side = 16;  // threads of a block along m, and along n
+constexpr int64_t side = 16;   // threads of a block along m, and along n
+constexpr int64_t vector = 4;  // neighbours that are read at once
 
 // Whether neighbours along `v` are neighbours in memory.
 bool runs_along(const Expr& value, const Var& v) {
@@ -27,8 +28,10 @@ class Tiles {
     const std::optional<int64_t> m = as_int(p_.m), n = as_int(p_.n);
     const auto tiles = [&](int64_t each) { return (*m + each * side - 1) / (each * side) * ((*n + each * side - 1) / (each * side)); };
     while (m && n && each_ > 1 && 2 * tiles(each_) < target.multiprocessors) each_ /= 2;
+    if (!m || !n) each_ = 4;
+    group_ = std::min(each_, vector);
     tile_ = each_ * side;
-    depth_ = each_ == 4 ? 32 : 64;
+    depth_ = each_ == 8 ? 16 : each_ == 4 ? 32 : 64;
   }
 
   void write() {
@@ -41,16 +44,21 @@ class Tiles {
   }
 
  private:
-  Buffer shared(const char* name, std::vector<Expr> dims) { return b_.alloc(p_.prefix + name, p_.sum, std::move(dims)); }
+  Buffer alloc(const char* name, std::vector<Expr> dims, Space space) { return b_.alloc(p_.prefix + name, p_.sum, std::move(dims), {}, space); }
 
-  void threads(const char* name, const std::function<void(const Expr& y, const Expr& x)>& body) {
-    b_.loop(p_.prefix + name + "0", 0, side, [&](Expr y) { b_.loop(p_.prefix + name + "1", 0, side, [&](Expr x) { body(y, x); }); });
+  void threads(const char* name, const std::function<void(const Expr& t, const Expr& y, const Expr& x)>& body) {
+    b_.loop(p_.prefix + name, 0, side * side, [&](Expr t) { body(t, floor_div(t, Expr(side)), floor_mod(t, Expr(side))); });
   }
 
-  // Each element of the thread's register tile; rows and columns lie `side` apart, so that neighbouring threads read neighbouring places.
-  void each(const std::function<void(int64_t i, int64_t j)>& body) const {
-    for (int64_t i = 0; i < each_; ++i)
-      for (int64_t j = 0; j < each_; ++j) body(i, j);
+  // A thread's rows (or columns): groups of neighbours, so that a group is one access to shared memory, and groups of neighbouring threads side by side.
+  // `at`: the place in the tile; `i`: in the register tile.
+  void own(const std::string& name, const Expr& thread, const std::function<void(const Expr& i, const Expr& at)>& body) {
+    b_.loop(p_.prefix + name + "0", 0, each_ / group_, [&](Expr outer) {
+      b_.loop(p_.prefix + name + "1", 0, group_, [&](Expr inner) { body(outer * group_ + inner, outer * (group_ * side) + thread * group_ + inner); });
+    });
+  }
+  void each(const std::string& name, const Expr& y, const Expr& x, const std::function<void(const Expr& i, const Expr& j, const Expr& m, const Expr& n)>& body) {
+    own(name + "i", y, [&](const Expr& i, const Expr& m) { own(name + "j", x, [&](const Expr& j, const Expr& n) { body(i, j, first_m_ + m, first_n_ + n); }); });
   }
 
   void guarded(const Expr& m, const Expr& n, const std::function<void()>& body) {
@@ -61,15 +69,12 @@ class Tiles {
   }
 
   void one_tile() {
-    const Buffer sums = shared("_sums", {each_, each_, side, side});
-    // One place more a row: a column's elements lie in different banks.
-    const Buffer a = shared("_as", {depth_, tile_ + 1}), c = shared("_bs", {depth_, tile_ + 1});
-    const auto row = [&](const Expr& y, int64_t i) { return first_m_ + (y + i * side); };
-    const auto column = [&](const Expr& x, int64_t j) { return first_n_ + (x + j * side); };
-    threads("_f", [&](const Expr& y, const Expr& x) {
-      each([&](int64_t i, int64_t j) {
-        b_.store(sums, {i, j, y, x}, zero({p_.sum, 1}));
-        if (p_.first) guarded(row(y, i), column(x, j), [&] { b_.store(sums, {i, j, y, x}, cast(p_.sum, p_.first(row(y, i), column(x, j)))); });
+    const Buffer sums = alloc("_sums", {side * side, each_, each_}, Space::per_thread);
+    const Buffer a = alloc("_as", {depth_, tile_ + vector}, Space::global), c = alloc("_bs", {depth_, tile_ + vector}, Space::global);
+    threads("_f", [&](const Expr& t, const Expr& y, const Expr& x) {
+      each("_f", y, x, [&](const Expr& i, const Expr& j, const Expr& m, const Expr& n) {
+        b_.store(sums, {t, i, j}, zero({p_.sum, 1}));
+        if (p_.first) guarded(m, n, [&] { b_.store(sums, {t, i, j}, cast(p_.sum, p_.first(m, n))); });
       });
     });
     const std::optional<int64_t> k = as_int(p_.k);
@@ -78,23 +83,19 @@ class Tiles {
       const Expr count = k && *k % depth_ == 0 ? Expr(depth_) : min(Expr(depth_), p_.k - first_k);
       stage("_a", a, first_m_, p_.m, first_k, [&](const Expr& m, const Expr& kk) { return p_.a(m, kk); });
       stage("_b", c, first_n_, p_.n, first_k, [&](const Expr& n, const Expr& kk) { return p_.b(kk, n); });
-      threads("_c", [&](const Expr& y, const Expr& x) {
-        const Buffer tile = b_.alloc(p_.prefix + "_tile", p_.sum, {each_, each_}, {}, Space::registers);
-        each([&](int64_t i, int64_t j) { b_.store(tile, {i, j}, load(sums, {i, j, y, x})); });
+      threads("_c", [&](const Expr& t, const Expr& y, const Expr& x) {
         b_.loop(p_.prefix + "_k", 0, count, [&](Expr kk) {
-          std::vector<Expr> rows, columns;
-          for (int64_t i = 0; i < each_; ++i) rows.push_back(b_.let("a" + std::to_string(i), load(a, {kk, y + i * side})));
-          for (int64_t j = 0; j < each_; ++j) columns.push_back(b_.let("b" + std::to_string(j), load(c, {kk, x + j * side})));
-          each([&](int64_t i, int64_t j) { b_.accumulate(tile, {i, j}, rows[i], AccumulateOp::fma, columns[j]); });
+          const Buffer rows = alloc("_row", {each_}, Space::registers), columns = alloc("_column", {each_}, Space::registers);
+          own("_r", y, [&](const Expr& i, const Expr& at) { b_.store(rows, {i}, load(a, {kk, at})); });
+          own("_q", x, [&](const Expr& j, const Expr& at) { b_.store(columns, {j}, load(c, {kk, at})); });
+          each("_c", y, x, [&](const Expr& i, const Expr& j, const Expr&, const Expr&) {
+            b_.accumulate(sums, {t, i, j}, load(rows, {i}), AccumulateOp::fma, load(columns, {j}));
+          });
         });
-        each([&](int64_t i, int64_t j) { b_.store(sums, {i, j, y, x}, load(tile, {i, j})); });
       });
     });
-    threads("_s", [&](const Expr& y, const Expr& x) {
-      each([&](int64_t i, int64_t j) {
-        const Expr m = row(y, i), n = column(x, j);
-        guarded(m, n, [&] { p_.store(m, n, load(sums, {i, j, y, x})); });
-      });
+    threads("_s", [&](const Expr& t, const Expr& y, const Expr& x) {
+      each("_s", y, x, [&](const Expr& i, const Expr& j, const Expr& m, const Expr& n) { guarded(m, n, [&] { p_.store(m, n, load(sums, {t, i, j})); }); });
     });
   }
 
@@ -122,8 +123,8 @@ class Tiles {
 
   KernelBuilder& b_;
   const Matmul& p_;
-  int64_t each_ = 4;  // rows, and columns, of a thread
-  int64_t tile_ = 0, depth_ = 0;
+  int64_t each_ = 8;  // rows, and columns, of a thread
+  int64_t group_ = 0, tile_ = 0, depth_ = 0;
   Expr first_m_, first_n_;
 };
 
@@ -131,19 +132,44 @@ class Tiles {
 
 void author_matmul_blocks(KernelBuilder& builder, const Matmul& product, const Target& target) { Tiles(builder, product, target).write(); }
 
+namespace {
+
+bool attempt(Schedule& s, const std::function<void(Schedule&)>& step) {
+  Schedule trial = s;
+  try {
+    step(trial);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    return false;
+  }
+  s = std::move(trial);
+  return true;
+}
+
+}  // namespace
+
 void schedule_matmul_blocks(Schedule& s, const std::string& prefix) {
+  // The first that no product before this one has used up.
+  const auto first = [&](const std::string& name) {
+    for (const Schedule::Loop loop : s.loops(prefix + name))
+      if (s.get(loop).kind == ForKind::serial) return loop;
+    throw Error(ErrorCode::internal, "schedule_matmul_blocks: there is no loop " + prefix + name);
+  };
   while (!s.loops(prefix + "_bm").empty()) {
-    const Schedule::Loop grid = s.fuse(s.loops(prefix + "_bm")[0], s.loops(prefix + "_bn")[0]);
+    const Schedule::Loop grid = s.fuse(first("_bm"), first("_bn"));
     s.bind(grid, ForKind::grid);
-    for (const char* part : {"_f", "_a", "_b", "_c", "_s"}) {
-      Schedule::Loop threads = s.fuse(s.loops(prefix + part + "0")[0], s.loops(prefix + part + "1")[0]);
-      if (*as_int(s.get(threads).extent) > side * side) {  // operands: several elements a thread
-        const Schedule::Split cut = s.split(threads, side * side);
-        s.reorder(cut.outer, cut.inner);
-        threads = cut.inner;
-      }
-      s.bind(threads, ForKind::thread);
+    const bool known = as_int(s.get(grid).extent).has_value();  // else vectors of C could not be proved apart
+    for (const char* part : {"_a", "_b"}) {  // operands: several elements a thread
+      const Schedule::Split cut = s.split(s.fuse(first(part + std::string("0")), first(part + std::string("1"))), side * side);
+      s.reorder(cut.outer, cut.inner);
+      s.bind(cut.inner, ForKind::thread);
     }
+    for (const std::string part : {"_r0", "_r1", "_q0", "_q1", "_fi0", "_fi1", "_fj0", "_fj1", "_ci0", "_ci1", "_cj0", "_cj1", "_si0", "_si1", "_sj0", "_sj1"}) {
+      const Schedule::Loop loop = first(part);
+      const bool neighbours = (part == "_r1" || part == "_q1" || (part == "_sj1" && known)) && *as_int(s.get(loop).extent) > 1;
+      if (!neighbours || !attempt(s, [&](Schedule& trial) { trial.vectorize(loop); })) s.unroll(loop);
+    }
+    for (const char* part : {"_f", "_c", "_s"}) s.bind(first(part), ForKind::thread);
   }
 }
 

@@ -76,8 +76,8 @@ int64_t stride_class(const View& view) {
   return code;
 }
 
-KernelFrame::KernelFrame(std::string name, const Plan& plan, bool any_shape, int64_t output_alignment)
-    : builder(std::move(name)), plan_(plan), any_shape_(any_shape), output_alignment_(output_alignment) {}
+KernelFrame::KernelFrame(std::string name, const Plan& plan, bool any_shape, int64_t output_alignment, int64_t input_alignment)
+    : builder(std::move(name)), plan_(plan), any_shape_(any_shape), output_alignment_(output_alignment), input_alignment_(input_alignment) {}
 
 ir::Buffer KernelFrame::view(int v, std::string name, bool inout) {
   const View& view = plan_.views[v];
@@ -101,7 +101,7 @@ ir::Buffer KernelFrame::view(int v, std::string name, bool inout) {
     sources_.push_back({ScalarSource::stride, v, d});
   }
   node.role = !view.output ? ir::Role::in : inout ? ir::Role::inout : ir::Role::out;
-  if (view.output) node.alignment = output_alignment_;
+  node.alignment = view.output ? output_alignment_ : input_alignment_;
   return builder.parameter(ir::make_buffer(std::move(node)));
 }
 

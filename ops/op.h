@@ -28,11 +28,16 @@ struct Operand {
   const void* host = nullptr;  // the values of a shape-like input (shape, starts, ...; dense); other inputs may not be read
 };
 
+// How much of the order of sums is fixed, the strongest first. sequential: the authored order, the same bits everywhere. run_to_run: the same bits for any run,
+// launch and number of threads. relaxed: any order.
+enum class Determinism : uint8_t { sequential, run_to_run, relaxed };
+
 struct Request {
   std::span<const Operand> inputs;   // in the schema's order; trailing optional ones may be missing
   const Attributes& attributes;
   uint32_t outputs_wanted = ~0u;     // bit o: output o is asked for
   bool accumulate = false;           // add the gradient to what the outputs hold
+  Determinism determinism = Determinism::sequential;  // the weakest that the caller takes
   const Operand& input(int i) const;  // an absent operand beyond the end
 };
 
@@ -66,6 +71,7 @@ struct Plan {
   InlineVector<int64_t, 2 * max_rank> params;  // values for the kernel's own scalars (starts, ...): these do not change the code
   InlineVector<int64_t, 4 * max_rank> key;     // what changes the code beyond dtypes, views and strategy (axis, steps, accumulate, ...)
   int64_t bytes_read = 0, bytes_written = 0;   // compulsory traffic
+  Determinism determinism = Determinism::sequential;  // the weakest level of a strategy that may serve the call
 };
 
 // Where a kernel's scalar comes from at launch.
@@ -78,7 +84,8 @@ struct ScalarSource {
 // Makes a kernel's buffers from a plan's views: dims are constants, or scalars "<buffer>_d0" in the any-shape kernel.
 class KernelFrame {
  public:
-  KernelFrame(std::string name, const Plan& plan, bool any_shape, int64_t output_alignment);
+  // Alignments are in bytes, of the first element.
+  KernelFrame(std::string name, const Plan& plan, bool any_shape, int64_t output_alignment, int64_t input_alignment = 1);
   ir::KernelBuilder builder;
   // Views must be taken in order, each once, before the nest is written. A view of role out becomes inout when `inout`.
   ir::Buffer view(int v, std::string name, bool inout = false);
@@ -91,7 +98,7 @@ class KernelFrame {
  private:
   const Plan& plan_;
   bool any_shape_;
-  int64_t output_alignment_;
+  int64_t output_alignment_, input_alignment_;
   std::vector<ScalarSource> sources_;
 };
 
@@ -121,9 +128,12 @@ class Op {
   // Checks everything that can be told without reading device data. Throws Error naming op, argument, position, value and what was allowed.
   virtual Plan check(const Request& request) const = 0;
 
-  // The strategies that serve this call, the one to use first. Every one computes the same bits. Strategy "direct" is the definition: the nest that
+  // The strategies that serve this call, the one to use first. Every sequential one computes the same bits. Strategy "direct" is the definition: the nest that
   // the interpreter's result is measured by.
   virtual std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const = 0;
+
+  // The level that a strategy keeps.
+  virtual Determinism determinism(std::string_view) const { return Determinism::sequential; }
 
   // Writes the authored nest of a strategy (serial, scalar) into frame.builder.
   virtual void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const = 0;

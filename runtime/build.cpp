@@ -63,10 +63,15 @@ Operands::Operands(const OpSchema& schema, std::span<const Tensor> inputs) {
   }
 }
 
+int64_t input_alignment(const ir::Target& target, int64_t output_alignment) {
+  constexpr int64_t vector_bytes = 16;  // the most that a thread loads at once
+  return target.gpu && output_alignment >= vector_bytes ? vector_bytes : 1;
+}
+
 BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape, int64_t output_alignment,
                           [[maybe_unused]] bool accumulate) {
   const auto start = std::chrono::steady_clock::now();
-  KernelFrame frame(op.schema().name + "_" + strategy, plan, any_shape, output_alignment);
+  KernelFrame frame(op.schema().name + "_" + strategy, plan, any_shape, output_alignment, input_alignment(target, output_alignment));
   op.author(frame, strategy, target);
   BuiltKernel built;
   built.authored = frame.builder.build();

@@ -23,8 +23,8 @@ class Operands {
   Operands& operator=(const Operands&) = delete;
   std::span<const Operand> span() const { return {operands_.data(), static_cast<size_t>(operands_.size())}; }
   // Valid as long as this and the attributes are.
-  Request request(const Attributes& attributes, uint32_t outputs_wanted = ~0u, bool accumulate = false) const {
-    return {.inputs = span(), .attributes = attributes, .outputs_wanted = outputs_wanted, .accumulate = accumulate};
+  Request request(const Attributes& attributes, uint32_t outputs_wanted = ~0u, bool accumulate = false, Determinism determinism = Determinism::sequential) const {
+    return {.inputs = span(), .attributes = attributes, .outputs_wanted = outputs_wanted, .accumulate = accumulate, .determinism = determinism};
   }
 
  private:
@@ -39,9 +39,12 @@ struct BuiltKernel {
   double ms = 0;
 };
 
-// Throws whatever the op, the schedule and the passes throw. `output_alignment`: bytes, of every output's first element.
+// Throws whatever the op, the schedule and the passes throw. `output_alignment`: bytes, of every output's first element; on a GPU,
+// where those are aligned, inputs are as well (input_alignment).
 BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape, int64_t output_alignment,
                          bool accumulate);
+// Of every input's first element, in bytes.
+int64_t input_alignment(const ir::Target& target, int64_t output_alignment);
 // Only the authored nest and its sources.
 BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape, int64_t output_alignment,
                           bool accumulate);

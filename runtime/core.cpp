@@ -284,7 +284,7 @@ std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
   dump(op.schema().name, strategy, built);
   entry->sources = std::move(built.sources);
   const std::optional<ContentId> content =
-      finish(*entry, {.op = op.schema().name, .strategy = strategy, .any_shape = options.any_shape, .build_ms = built.ms, .schedule_trace = std::move(built.trace)},
+      finish(*entry, {.op = op.schema().name, .strategy = strategy, .determinism = op.determinism(strategy), .any_shape = options.any_shape, .build_ms = built.ms, .schedule_trace = std::move(built.trace)},
              interpreted ? built.authored : built.lowered, interpreted);
   if (key && content) {
     store_->put(IndexRecord{key->text(), *content, entry->sources, entry->report->op, strategy, built.ms, entry->report->schedule_trace});

@@ -27,7 +27,7 @@ class KernelKey {
   uint64_t hash_ = 0;
 };
 
-// The alignment classes of outputs: cache-line stores, or any address.
+// The alignment classes of operands: outputs at cache lines (and on a GPU inputs at vectors of 16 bytes), or any address.
 inline constexpr int64_t aligned_outputs = 64, any_outputs = 1;
 
 }  // namespace gradloom

@@ -79,7 +79,10 @@ CallBuffers::CallBuffers(const Core& core, int device, const Plan& plan, std::sp
     if (!there) hidden_.push_back(core.allocate(device, plan.outputs[view.index].dtype, plan.outputs[view.index].dims, launch));
     const Tensor& tensor = there ? tensors[view.index] : hidden_.back();
     views[v] = tensor.data();
-    if (!view.output) continue;
+    if (!view.output) {
+      if (!aligned(tensor, input_alignment(core.target(), aligned_outputs))) alignment = any_outputs;
+      continue;
+    }
     outputs[view.index] = tensor.data();
     if (!aligned(tensor, aligned_outputs)) alignment = any_outputs;
   }

@@ -31,7 +31,7 @@ struct CallBuffers {
   CallBuffers(const Core& core, int device, const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> outputs, const LaunchOptions& launch);
   void* views[max_views];
   void* outputs[max_outputs] = {};
-  int64_t alignment;  // the class of all outputs
+  int64_t alignment;  // the class of all operands
 
  private:
   std::vector<Tensor> hidden_;

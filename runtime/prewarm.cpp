@@ -39,7 +39,8 @@ void make_ready(Core& core, const CallKey& key) {
   const Request request{.inputs = {operands.data(), static_cast<size_t>(operands.size())},
                         .attributes = key.attributes,
                         .outputs_wanted = key.outputs_wanted,
-                        .accumulate = key.options.accumulate};
+                        .accumulate = key.options.accumulate,
+                        .determinism = key.options.determinism};
   const Plan plan = op->check(request);
   const std::string strategy = choose_strategy(*op, plan, key.options.strategy, core.target());
   core.kernel_for({*op, plan, strategy, key.options, key.outputs_wanted, key.output_alignment, &request});

@@ -24,9 +24,6 @@ enum class TargetKind : uint8_t {
   cuda_host,    // the text of GPU kernels, compiled with the host's C++ compiler and run by the CPU: for tests
 };
 
-// How far the order of summation may differ from the authored one. A kernel reports its level, never weaker than asked.
-enum class Determinism : uint8_t { sequential, run_to_run, relaxed };
-
 // When a bad index that a GPU finds is reported: at the next Runtime::synchronize, so that no call waits, or by the call itself, which then waits for its
 // stream. On the CPU always by the call.
 enum class CheckMode : uint8_t { deferred, sync };
@@ -73,7 +70,7 @@ struct RunOptions {
   bool accumulate = false;        // add into the outputs given
   std::string strategy;           // empty: chosen by shape
   bool any_shape = false;         // the kernel that serves every shape of this rank
-  Determinism determinism = Determinism::sequential;
+  Determinism determinism = Determinism::sequential;  // the weakest that will do
   uint32_t outputs_wanted = ~0u;  // run, compile: bit o asks for output o (run_into: those whose tensors are present)
   LaunchOptions launch;           // of run and run_into; a handle is given them with each call
   std::optional<Policy> policy;   // instead of the runtime's; a GPU ignores both
@@ -91,7 +88,7 @@ struct CompileStages {
 // What was done for a call: for tables and tests.
 struct KernelReport {
   std::string op, strategy, target;
-  Determinism determinism = Determinism::sequential;
+  Determinism determinism = Determinism::sequential;  // that the kernel keeps, never weaker than asked
   bool compiled = false;    // by this very call
   bool from_disk = false;   // its code was loaded, not compiled
   bool any_shape = false;   // it serves every shape of the rank

@@ -256,8 +256,8 @@ TEST(CudaEmit, WhatHasNoCudaFormIsRefused) {
   };
   EXPECT_EQ(refusal("kernel host() {\n  out y: f32[4]\n  for i in 0 .. 4 {\n    y[i] = 0.0f32\n  }\n}"),
             "CUDA: kernel host: a store to y stands outside every grid loop");
-  EXPECT_EQ(refusal("kernel adds() {\n  inout y: f32[4]\n  for b in 0 .. 4 grid {\n    for i in 0 .. 32 thread {\n      y[0] += 1.0f32 atomic\n    }\n  }\n}"),
-            "CUDA: an atomic accumulate adds to a 32- or 64-bit integer, got add to f32 y");
+  EXPECT_EQ(refusal("kernel adds() {\n  inout y: f32[4]\n  for b in 0 .. 4 grid {\n    for i in 0 .. 32 thread {\n      y[0] max= 1.0f32 atomic\n    }\n  }\n}"),
+            "CUDA: an atomic accumulate adds to a number of 32 or 64 bits, got max to f32 y");
 }
 
 }  // namespace

@@ -8,6 +8,24 @@
 #include "ir/rewrite.h"
 
 namespace gradloom::codegen {
+namespace {
+
+// How many iterations are to stand side by side; 0: as the compiler likes, which unrolls all loops of a few iterations it sees. Around barriers and warps that
+// costs time and registers and gains nothing; nor does it where an iteration is much work already.
+int unrolled(const ir::For& n, bool in_thread) {
+  constexpr int enough = 8;  // updates side by side
+  if (!in_thread) return 1;
+  int updates = 0;
+  ir::walk(n.body, [&](const ir::Stmt& s) {
+    const auto* accumulate = s.as<ir::Accumulate>();
+    const auto* store = s.as<ir::Store>();
+    if (store && store->buffer->space == ir::Space::registers) return;
+    updates += accumulate ? accumulate->value.lanes() : store ? store->value.lanes() : 0;
+  });
+  return updates > 0 ? std::max(1, enough / updates) : 0;
+}
+
+}  // namespace
 
 void FunctionEmitter::emit(const ir::For& n) {
   if (part_ == Part::block && (n.kind == ir::ForKind::thread || n.kind == ir::ForKind::warp)) {
@@ -63,6 +81,7 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
     line(fmt::format("const {} {} = {};", narrow ? "int" : "long long", held, end));
     end = held;
   }
+  if (const int copies = unrolled(n, part_ == Part::thread)) line(fmt::format("#pragma unroll {}", copies));
   open(fmt::format("for ({0} {1} = {2}; {1} < {3}; ++{1}) ", narrow ? "int" : "long long", name, narrow && !value(n.begin).narrow ? "(int)" + parenthesised(from) : from, end));
   if (part_ == Part::block && (all.clashes(all) || all.clashes(since_barrier_))) {
     line("gl_sync_block();");

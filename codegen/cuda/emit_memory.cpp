@@ -3,6 +3,7 @@
 
 #include "codegen/cuda/emitter.h"
 #include "ir/index_math.h"
+#include "ir/rewrite.h"
 
 namespace gradloom::codegen {
 namespace {
@@ -17,6 +18,14 @@ std::vector<ir::Expr> strides_of(const ir::Buffer& b) {
 }
 
 constexpr int most_bytes = 16;  // of one access
+
+// All lanes or none, and an address that reads nothing itself.
+bool may_guard_together(const ir::Load& n) {
+  if (!n.guard.as<ir::Broadcast>()) return false;
+  bool reads = false;
+  for (const ir::Expr& i : n.index) ir::walk(i, [&](const ir::Expr& e) { reads |= e.as<ir::Load>() != nullptr; });
+  return !reads;
+}
 
 }  // namespace
 
@@ -34,10 +43,8 @@ const FunctionEmitter::Place& FunctionEmitter::place(const ir::Buffer& b) {
 ir::Expr FunctionEmitter::offset(const ir::Buffer& b, const std::vector<ir::Expr>& index) const {
   const std::vector<ir::Expr> strides = strides_of(b);
   ir::Expr sum = 0;
-  for (size_t d = 0; d < index.size(); ++d) {
-    // A vector index beside scalar ones: index_math broadcasts.
-    sum = ir::index_add(sum, ir::index_mul(index[d], strides[d]));
-  }
+  // A thread holds its part only. Vector indices beside scalar ones: index_math broadcasts.
+  for (size_t d = b->space == ir::Space::per_thread ? 1 : 0; d < index.size(); ++d) sum = ir::index_add(sum, ir::index_mul(index[d], strides[d]));
   return sum;
 }
 
@@ -63,10 +70,22 @@ std::optional<std::string> FunctionEmitter::neighbours(const ir::Buffer& b, cons
 Text FunctionEmitter::node(const ir::Load& n, Type type, const ir::Expr&) {
   Text out;
   const bool boolean = type.dtype == DType::boolean;
-  if (!n.guard)
+  if (!n.guard || may_guard_together(n))
     if (const auto at = neighbours(n.buffer, n.index, type.lanes)) {
       const std::string name = fresh(n.buffer->name + "_v"), vector = fmt::format("gl_vector<{}, {}>", memory_type(type.dtype), type.lanes);
-      line(fmt::format("const {} {} = *({}const {}*)({});", vector, name, "", vector, *at));
+      if (n.guard) {
+        const std::string on = value(n.guard).lanes[0];
+        const Text otherwise = n.otherwise ? value(n.otherwise) : Text{};
+        std::string list;
+        for (int i = 0; i < type.lanes; ++i) {
+          const std::string other = n.otherwise ? otherwise.lanes[otherwise.lanes.size() == 1 ? 0 : static_cast<size_t>(i)] : "0";
+          list += fmt::format("{}({}){}", i ? ", " : "", memory_type(type.dtype), parenthesised(other));
+        }
+        line(fmt::format("{} {} = {{{{{}}}}};", vector, name, list));
+        line(fmt::format("if ({}) {} = *(const {}*)({});", on, name, vector, *at));
+      } else {
+        line(fmt::format("const {0} {1} = *(const {0}*)({2});", vector, name, *at));
+      }
       for (int i = 0; i < type.lanes; ++i) out.lanes.push_back(fmt::format("{}.lane[{}]{}", name, i, boolean ? " != 0" : ""));
       return out;
     }
@@ -146,8 +165,8 @@ void FunctionEmitter::emit(const ir::Accumulate& n, const ir::StmtNode* self) {
   const auto guard_of = [&](size_t i) { return n.guard ? guard.lanes[guard.lanes.size() == 1 ? 0 : i] : std::string(); };
   const std::vector<std::string> places = elements(n.buffer, n.index, n.value.lanes());
   if (note(self, guard_of(0), places[0], v.lanes[0], n.factor ? f.lanes[0] : "")) return;
-  if (n.atomic && (n.op != ir::AccumulateOp::add || !is_int(dtype) || size_of(dtype) < 4))
-    throw Error(ErrorCode::unsupported, fmt::format("CUDA: an atomic accumulate adds to a 32- or 64-bit integer, got {} to {} {}", to_string(n.op), to_string(dtype), n.buffer->name));
+  if (n.atomic && (n.op != ir::AccumulateOp::add || dtype == DType::boolean || size_of(dtype) < 4))
+    throw Error(ErrorCode::unsupported, fmt::format("CUDA: an atomic accumulate adds to a number of 32 or 64 bits, got {} to {} {}", to_string(n.op), to_string(dtype), n.buffer->name));
   once(n.buffer, [&] {
     for (size_t i = 0; i < places.size(); ++i) {
       const std::string text = n.atomic ? fmt::format("gl_atomic_add(&{}, ({}){});", places[i], c_type(dtype), parenthesised(v.lanes[i]))

@@ -42,6 +42,8 @@ static inline unsigned long long gl_shuffle(unsigned long long v, int lane, int 
 static inline void gl_atomic_min(long long* place, long long v) { if (v < *place) *place = v; }
 static inline void gl_atomic_add(int* place, int v) { *place = (int)((unsigned)*place + (unsigned)v); }
 static inline void gl_atomic_add(unsigned* place, unsigned v) { *place += v; }
+static inline void gl_atomic_add(float* place, float v) { *place += v; }
+static inline void gl_atomic_add(double* place, double v) { *place += v; }
 static inline void gl_atomic_add(long long* place, long long v) { *place = (long long)((unsigned long long)*place + (unsigned long long)v); }
 static inline void gl_atomic_add(unsigned long long* place, unsigned long long v) { *place += v; }
 

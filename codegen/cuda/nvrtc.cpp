@@ -163,7 +163,6 @@ CudaBinary Nvrtc::compile_to_ptx(const CudaModule& module, int architecture) con
 
 CudaBinary Nvrtc::compile(const CudaModule& module, const std::string& architecture, bool ptx, bool report) const {
   const Functions& f = *functions_;
-  const auto start = std::chrono::steady_clock::now();
   const std::string text = cuda_prelude(module.text) + module.text;
   const std::string target = "--gpu-architecture=" + architecture;
   std::vector<const char*> options = {target.c_str(), "--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--no-source-include"};
@@ -176,7 +175,9 @@ CudaBinary Nvrtc::compile(const CudaModule& module, const std::string& architect
     }
   } hold{f};
   if (const int code = f.create(&hold.program, text.c_str(), "kernel.cu", 0, nullptr, nullptr)) fail("a program", code);
+  const auto start = std::chrono::steady_clock::now();
   const int compiled = f.compile(hold.program, static_cast<int>(options.size()), options.data());
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   const auto get = [&](const char* what, auto size, auto content) {
     size_t bytes = 0;
     std::string result;
@@ -191,7 +192,7 @@ CudaBinary Nvrtc::compile(const CudaModule& module, const std::string& architect
   while (!binary.log.empty() && binary.log.back() == '\n') binary.log.pop_back();
   if (compiled) throw Error(ErrorCode::compile_failed, fmt::format("NVRTC for {}: {}{}{}", architecture, f.error(compiled), binary.log.empty() ? "" : "\n", binary.log));
   binary.image = ptx ? get("the PTX", f.ptx_size, f.ptx) : get("the cubin", f.cubin_size, f.cubin);
-  binary.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  binary.ms = took.count();
   if (ptx) return binary;
 
   const std::vector<CudaResources> found = cubin_resources(binary.image);

@@ -23,7 +23,7 @@ struct CudaBinary {
   std::string image;  // a cubin, or PTX
   bool ptx = false;
   std::string log;    // NVRTC's; empty when it had nothing to say
-  double ms = 0;
+  double ms = 0;      // of nvrtcCompileProgram
   std::vector<CudaResources> resources;  // of a cubin, in the module's order
 };
 

@@ -34,6 +34,8 @@ GL_INLINE void gl_atomic_min(long long* place, long long v) { atomicMin(place, v
 
 GL_INLINE void gl_atomic_add(int* place, int v) { atomicAdd(place, v); }
 GL_INLINE void gl_atomic_add(unsigned* place, unsigned v) { atomicAdd(place, v); }
+GL_INLINE void gl_atomic_add(float* place, float v) { atomicAdd(place, v); }
+GL_INLINE void gl_atomic_add(double* place, double v) { atomicAdd(place, v); }
 GL_INLINE void gl_atomic_add(unsigned long long* place, unsigned long long v) { atomicAdd(place, v); }
 GL_INLINE void gl_atomic_add(long long* place, long long v) { atomicAdd((unsigned long long*)place, (unsigned long long)v); }
 

@@ -159,7 +159,7 @@ class Launch {
 
   void choose(const Alloc& n) {
     const Buffer& b = n.buffer;
-    if (b->space == Space::shared) return;
+    if (b->space == Space::shared || b->space == Space::per_thread) return;
     const ForKind part = levels_.back()->kind;
     const std::optional<int64_t> bytes = constant_bytes(b);
     if (part == ForKind::thread || part == ForKind::lane) {

@@ -95,7 +95,8 @@ class Simplifier : public Rewriter {
     const Expr begin = (*this)(n.begin), extent = (*this)(n.extent);
     const Range trips = scope_.of(extent);
     if (trips.max && *trips.max <= 0) return block({});
-    if (trips.single() && *trips.min == 1) return bind(n.var, begin, n.body, false);
+    // A loop of warps says who runs its lanes, however often.
+    if (trips.single() && *trips.min == 1 && n.kind != ForKind::warp) return bind(n.var, begin, n.body, false);
     Stmt body;
     within([&] { scope_.enter(For{n.var, begin, extent, n.kind, n.body}); }, [&] { body = (*this)(n.body); });
     if (is_empty(body)) return block({});

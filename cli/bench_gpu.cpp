@@ -1,0 +1,322 @@
+#include "cli/bench_gpu.h"
+
+#include "cli/command.h"
+#include "ir/error.h"
+#ifdef GRADLOOM_WITH_CUDA
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench_cases.h"
+#include "cli/bench_gemm.h"
+#include "cli/bench_gru.h"
+#include "cli/bench_measure.h"
+#include "cli/emit_gpu.h"
+#include "cli/gpu_predict.h"
+#include "cli/text.h"
+#include "codegen/cuda/nvrtc.h"
+#include "ops/gru.h"
+#include "runtime/build.h"
+#endif
+
+namespace gradloom::cli {
+
+#ifdef GRADLOOM_WITH_CUDA
+namespace {
+
+constexpr double copy_gbs = 4153;  // of the H200 that the prototypes ran on
+
+// What hand-written kernels reached there, deterministic ones; the times of NVRTC are those of their kind.
+struct Prototype {
+  const char* strategy;
+  double us, nvrtc_ms;
+};
+const std::map<std::string, Prototype> prototypes{
+    {"ge_ax0", {"8-column strip, ordered warps", 134, 178}},
+    {"ge_ax1", {"row, ordered warps", 77, 178}},
+    {"ge_3d", {"16-column strip, ordered warps", 34, 178}},
+    {"ge_1d", {"partition to bins, fixed point", 102, 0}},
+    {"gg_uni", {"grouped, 3 launches", 51, 395}},
+    {"gg_zipf", {"grouped, 3 launches", 58, 395}},
+    {"gg_1m", {"grouped, 3 launches", 92, 395}},
+    {"sl_mid", {"one 16-byte store a thread", 50, 36}},
+    {"sl_inner", {"one 16-byte store a thread", 31, 36}},
+    {"sl_step2", {"8-byte loads, 16-byte stores", 100, 36}},
+    {"bg_768", {"split sums, ticket", 28, 125}},
+    {"bg_row", {"one launch", 25, 125}},
+    {"bg_col", {"one launch", 25, 125}},
+    {"gru_a", {"8-block cluster", 153, 410}},
+    {"gru_b", {"cluster; cuBLAS products", 1617, 410}},
+};
+
+struct Lowered {
+  ir::Kernel kernel;
+  std::string strategy;
+  std::vector<int64_t> scalars;
+  int64_t compulsory_bytes = 0;
+};
+
+Lowered lowered_call(const std::string& name, const std::vector<Operand>& operands, const Attributes& attributes, const ir::Target& target) {
+  constexpr int64_t output_alignment = 64;  // of every output that the runtime makes
+  const Op& op = *find_op(name);
+  const Plan plan = op.check({.inputs = operands, .attributes = attributes});
+  Lowered l;
+  l.strategy = choose_strategy(op, plan, "", target);
+  BuiltKernel built = build_kernel(op, plan, l.strategy, target, false, output_alignment, false);
+  l.kernel = std::move(built.lowered);
+  l.scalars.resize(built.sources.size());
+  fill_scalars(plan, built.sources, l.scalars.data());
+  l.compulsory_bytes = plan.bytes_read + plan.bytes_written;
+  return l;
+}
+
+Lowered lowered_case(const BenchCase& c, const ir::Target& target) {
+  std::vector<std::vector<int64_t>> storage;
+  return lowered_call(c.op, bench_operands(c, storage), c.attributes, target);
+}
+
+// Inputs X, W, R, B, initial_h, HAll, ZRH, dHAll and all five gradients.
+Lowered lowered_gru(const GruCase& c, const ir::Target& target) {
+  const int64_t s = c.steps, n = c.batch, i = c.inputs, h = c.hidden;
+  const std::vector<Dims> inputs{{s, n, i}, {1, 3 * h, i}, {1, 3 * h, h}, {1, 6 * h}, {}, {1, n, h}, {s, 1, n, h}, {s, 1, n, 3 * h}, {s, 1, n, h}};
+  std::vector<Operand> operands;
+  int64_t elements = 0;
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    operands.push_back({.present = k != gru_lens, .dtype = DType::f32, .dims = inputs[k], .strides = dense_strides(inputs[k])});
+    if (k != gru_lens) elements += element_count(inputs[k], 4) * (k < 4 || k == 5 ? 2 : 1);  // its gradient has its shape
+  }
+  Lowered l = lowered_call("GRUGrad", operands, {{"linear_before_reset", int64_t{1}}}, target);
+  l.compulsory_bytes = elements * 4;
+  return l;
+}
+
+Lowered lowered_gemm(const GemmCase& c, const ir::Target& target) {
+  return {.kernel = gpu_gemm_kernel(c, target), .strategy = "blocks", .compulsory_bytes = (c.steps * (c.m * c.k + c.m * c.n) + c.k * c.n) * 4};
+}
+
+struct ReportCase {
+  std::string name;
+  std::function<Lowered(const ir::Target&)> lower;
+};
+
+std::vector<ReportCase> report_cases(const std::vector<std::string>& names) {
+  std::vector<ReportCase> list;
+  for (const std::string& name : names.empty() ? std::vector<std::string>{"all"} : names) {
+    const bool all = name == "all";
+    const auto gemm = chosen_gemm_cases({all ? "gemm" : name});
+    const auto gru = chosen_gru_cases({all || name == "gru" ? "gru_grad" : name});
+    if (all || (gemm.empty() && gru.empty()))
+      for (const BenchCase* c : chosen_cases({name})) list.push_back({c->name, [c](const ir::Target& t) { return lowered_case(*c, t); }});
+    for (const GruCase* c : gru) list.push_back({c->name, [c](const ir::Target& t) { return lowered_gru(*c, t); }});
+    for (const GemmCase* c : gemm)
+      if (!all || !c->name.starts_with("gemm_c")) list.push_back({c->name, [c](const ir::Target& t) { return lowered_gemm(*c, t); }});
+  }
+  return list;
+}
+
+struct FunctionReport {
+  codegen::CudaResources resources;
+  int threads = 0;
+  int64_t launches = 0, blocks = 0;  // of the largest launch
+  GpuPrediction predicted;
+};
+
+struct CaseReport {
+  std::string name, strategy;
+  int architecture = 0;
+  double nvrtc_ms = 0, cpu_ms = 0;  // medians
+  int64_t compulsory_bytes = 0, scratch_bytes = 0, launches = 0;
+  std::vector<FunctionReport> functions;
+
+  double moved() const { return sum(&GpuPrediction::moved_bytes); }
+  double accessed() const { return sum(&GpuPrediction::accessed_bytes); }
+  double steps() const { return sum(&GpuPrediction::steps); }
+  double copy_us() const { return moved() / copy_gbs * 1e-3; }
+  int64_t spills() const {
+    int64_t bytes = 0;
+    for (const FunctionReport& f : functions) bytes += f.resources.spill_bytes;
+    return bytes;
+  }
+
+ private:
+  double sum(double GpuPrediction::*what) const {
+    double total = 0;
+    for (const FunctionReport& f : functions) total += f.predicted.*what;
+    return total;
+  }
+};
+
+double process_ms() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) * 1e-6;
+}
+
+// The host part walked with addresses that nothing reads.
+void count_launches(const codegen::CudaModule& module, const std::vector<int64_t>& scalars, CaseReport& report) {
+  alignas(16) static char nowhere[16];
+  const std::vector<void*> buffers(static_cast<size_t>(module.buffers), nowhere);
+  int64_t live = 0;
+  const codegen::LaunchSink sink{.acquire =
+                                     [&](int64_t bytes) {
+                                       live += bytes;
+                                       report.scratch_bytes = std::max(report.scratch_bytes, live);
+                                       return static_cast<void*>(nowhere);
+                                     },
+                                 .release = [&](void*, int64_t bytes) { live -= bytes; },
+                                 .launch =
+                                     [&](const codegen::CudaFunction& function, int64_t blocks, std::span<void*>) {
+                                       FunctionReport& f = report.functions[static_cast<size_t>(&function - module.functions.data())];
+                                       ++f.launches, ++report.launches;
+                                       f.blocks = std::max(f.blocks, blocks);
+                                     }};
+  codegen::launch_all(module, buffers, scalars, nowhere, sink);
+}
+
+CaseReport report_on(const ReportCase& c, int architecture, int repeats) {
+  const codegen::Nvrtc& nvrtc = codegen::Nvrtc::get();
+  const Lowered lowered = c.lower(gpu_target(architecture));
+  const codegen::CudaModule module = codegen::emit_cuda(lowered.kernel);
+  CaseReport report{.name = c.name, .strategy = lowered.strategy, .architecture = architecture, .compulsory_bytes = lowered.compulsory_bytes};
+  std::vector<double> wall, cpu;
+  for (int i = 0; i < repeats; ++i) {
+    const double begin = process_ms();
+    wall.push_back(nvrtc.compile(module, architecture).ms);
+    cpu.push_back(process_ms() - begin);
+  }
+  report.nvrtc_ms = median(wall), report.cpu_ms = median(cpu);
+  const codegen::CudaBinary binary = nvrtc.compile(module, architecture, true);
+  if (binary.ptx) throw Error(ErrorCode::unsupported, fmt::format("NVRTC {} makes no machine code for sm_{}", nvrtc.version(), architecture));
+  const std::vector<GpuPrediction> predicted = predict_gpu(lowered.kernel);
+  if (predicted.size() != module.functions.size()) throw Error(ErrorCode::internal, "gpu-report: launches were not told apart as emit_cuda does");
+  for (size_t i = 0; i < module.functions.size(); ++i)
+    report.functions.push_back({.resources = binary.resources[i], .threads = module.functions[i].threads, .predicted = predicted[i]});
+  count_launches(module, lowered.scalars, report);
+  return report;
+}
+
+std::string mb(double bytes) { return bytes < 1e7 ? fmt::format("{:.2f}", bytes * 1e-6) : fmt::format("{:.0f}", bytes * 1e-6); }
+
+void print_json(const CaseReport& r) {
+  nlohmann::ordered_json line{{"case", r.name},         {"strategy", r.strategy},        {"arch", fmt::format("sm_{}", r.architecture)}, {"nvrtc_ms", r.nvrtc_ms},
+                              {"cpu_ms", r.cpu_ms},     {"launches", r.launches},        {"scratch_bytes", r.scratch_bytes},             {"compulsory_bytes", r.compulsory_bytes},
+                              {"moved_bytes", r.moved()}, {"accessed_bytes", r.accessed()}, {"steps", r.steps()},                           {"functions", nlohmann::ordered_json::array()}};
+  for (const FunctionReport& f : r.functions)
+    line["functions"].push_back({{"name", f.resources.function},
+                                 {"launches", f.launches},
+                                 {"blocks", f.blocks},
+                                 {"threads", f.threads},
+                                 {"registers", f.resources.registers},
+                                 {"shared_bytes", f.resources.shared_bytes},
+                                 {"spill_bytes", f.resources.spill_bytes},
+                                 {"local_bytes", f.resources.local_bytes},
+                                 {"code_bytes", f.resources.code_bytes},
+                                 {"moved_bytes", f.predicted.moved_bytes},
+                                 {"accessed_bytes", f.predicted.accessed_bytes},
+                                 {"steps", f.predicted.steps}});
+  fmt::print("{}\n", line.dump());
+  std::fflush(stdout);
+}
+
+std::string joined(const std::vector<const CaseReport*>& list, const std::function<std::string(const CaseReport&)>& value) {
+  std::string text;
+  for (const CaseReport* r : list) text += (text.empty() ? "" : " / ") + value(*r);
+  return text;
+}
+
+using Rows = std::vector<std::vector<std::string>>;
+
+void print_rows(const std::vector<std::string>& headers, const Rows& rows, ReportForm form) {
+  if (form == ReportForm::table) {
+    Table table(headers);
+    for (const auto& row : rows) table.row(row);
+    fmt::print("{}\n", table.text());
+    return;
+  }
+  std::string head, rule;
+  for (const std::string& h : headers) {
+    head += "|" + (h.starts_with('>') ? h.substr(1) : h);
+    rule += h.starts_with('>') ? "|-:" : "|-";
+  }
+  fmt::print("{}|\n{}|\n", head, rule);
+  for (const auto& row : rows) fmt::print("|{}|\n", fmt::join(row, "|"));
+  fmt::print("\n");
+}
+
+// Per case, the architectures side by side; what does not depend on them is the last one's.
+void print_tables(const std::vector<std::vector<CaseReport>>& cases, ReportForm form) {
+  Rows summary, functions;
+  for (const std::vector<CaseReport>& reports : cases) {
+    std::vector<const CaseReport*> all;
+    for (const CaseReport& r : reports) all.push_back(&r);
+    const CaseReport& r = reports[reports.size() / 2];
+    const auto found = prototypes.find(r.name);
+    const Prototype* p = found == prototypes.end() ? nullptr : &found->second;
+    summary.push_back({r.name, r.strategy, joined(all, [](const CaseReport& c) { return fmt::format("{:.0f}", c.nvrtc_ms); }),
+                       joined(all, [](const CaseReport& c) { return fmt::format("{:.0f}", c.cpu_ms); }), joined(all, [](const CaseReport& c) { return fmt::format("{}", c.spills()); }),
+                       fmt::format("{}", r.functions.size()), fmt::format("{}", r.launches), fmt::format("{:.0f}", r.steps()), mb(static_cast<double>(r.scratch_bytes)),
+                       mb(static_cast<double>(r.compulsory_bytes)), mb(r.moved()), mb(r.accessed()), fmt::format("{:.0f}", r.copy_us()), p ? fmt::format("{:.0f}", p->us) : "",
+                       p && p->nvrtc_ms > 0 ? fmt::format("{:.0f}", p->nvrtc_ms) : "", p ? p->strategy : ""});
+    for (size_t i = 0; i < r.functions.size(); ++i) {
+      const FunctionReport& f = r.functions[i];
+      const auto same = [&](auto&& value) {
+        return joined(all, [&](const CaseReport& c) { return i < c.functions.size() ? fmt::format("{}", value(c.functions[i].resources)) : std::string("-"); });
+      };
+      functions.push_back({r.name, f.resources.function, fmt::format("{}", f.launches), fmt::format("{}", f.blocks), fmt::format("{}", f.threads),
+                           same([](const codegen::CudaResources& x) { return x.registers; }), same([](const codegen::CudaResources& x) { return x.spill_bytes; }),
+                           fmt::format("{}", f.resources.shared_bytes), fmt::format("{}", f.resources.code_bytes), fmt::format("{:.0f}", f.predicted.steps), mb(f.predicted.moved_bytes),
+                           mb(f.predicted.accessed_bytes)});
+    }
+  }
+  const std::string archs = joined([&] {
+    std::vector<const CaseReport*> all;
+    for (const CaseReport& r : cases[0]) all.push_back(&r);
+    return all;
+  }(), [](const CaseReport& c) { return fmt::format("sm_{}", c.architecture); });
+  fmt::print("NVRTC {}, {}; the median of a few compiles, nvrtcCompileProgram alone: wall ms, and CPU ms, which other work on the machine changes less.\n\n",
+             codegen::Nvrtc::get().version(), archs);
+  print_rows({"case", "strategy", ">NVRTC ms", ">CPU ms", ">spill bytes", ">functions", ">launches", ">steps", ">scratch MB", ">compulsory MB", ">moved MB", ">accessed MB",
+              ">moved at 4153 GB/s, us", ">prototype us", ">its NVRTC ms", "prototype"},
+             summary, form);
+  print_rows({"case", "function", ">launches", ">blocks", ">threads", ">registers", ">spill bytes", ">shared bytes", ">code bytes", ">steps", ">moved MB", ">accessed MB"}, functions, form);
+  fmt::print("{}",
+             "compulsory: every value and index once. accessed: all accesses to global memory. moved: of them, in each launch, no more of a buffer than it holds, for\n"
+             "reading and for writing. steps: dependent ones, of one thread, over all launches. Both are read off the lowered nest; loops whose length is data count\n"
+             "at their mean. Launches, bytes, steps and code are of the architecture in the middle. Prototypes: hand-written kernels, measured on an H200.\n");
+}
+
+}  // namespace
+
+int bench_gpu_report(const std::vector<std::string>& names, const std::vector<int>& architectures, int repeats, ReportForm form) {
+  const std::vector<ReportCase> cases = report_cases(names);
+  codegen::CudaModule warm{.text = "GL_KERNEL(32) warm(float* x) {\n  x[gl_thread()] = 0;\n}\n", .functions = {{.name = "warm", .threads = 32}}};
+  codegen::Nvrtc::get().compile(warm, architectures[0]);  // a process's first compile sets the compiler up
+  std::vector<std::vector<CaseReport>> reports;
+  int status = 0;
+  for (const ReportCase& c : cases) {
+    std::vector<CaseReport> own;
+    try {
+      for (const int architecture : architectures) own.push_back(report_on(c, architecture, repeats));
+    } catch (const Error& error) {
+      fmt::print(stderr, "{}: {}\n", c.name, error.what());
+      status = exit_failure;
+      continue;
+    }
+    if (form == ReportForm::json)
+      for (const CaseReport& r : own) print_json(r);
+    reports.push_back(std::move(own));
+  }
+  if (form != ReportForm::json && !reports.empty()) print_tables(reports, form);
+  return status;
+}
+#else
+int bench_gpu_report(const std::vector<std::string>&, const std::vector<int>&, int, ReportForm) {
+  throw Error(ErrorCode::unsupported, "bench: gpu-report: this build has no CUDA");
+}
+#endif
+
+}  // namespace gradloom::cli

@@ -1,0 +1,158 @@
+#include "cli/bench_gpu_time.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench_cases.h"
+#include "cli/bench_gru.h"
+#include "cli/bench_measure.h"
+#include "cli/command.h"
+#include "cli/text.h"
+
+namespace gradloom::cli {
+namespace {
+
+constexpr int rounds = 5;
+
+struct GpuTime {
+  std::string name, strategy;
+  double us = 0, lowest_us = 0, cold_ms = 0;
+  int64_t bytes = 0;
+  std::string wrong;
+};
+
+// Microseconds a call, back to back: the host waits once a round.
+GpuTime time_calls(Runtime& runtime, const std::string& op, const std::vector<Tensor>& host_inputs, const std::vector<Tensor>& host_outputs, const Attributes& attributes,
+                   const GpuTimeOptions& options, const std::function<std::string(const std::vector<Tensor>&)>& difference) {
+  const OpSchema& schema = find_op(op)->schema();
+  GpuTime time;
+  std::vector<Tensor> inputs = host_inputs, outputs;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].present() && !schema.inputs[i].shape_like) inputs[i] = runtime.to_device(inputs[i]).value();
+  for (const Tensor& t : host_outputs) outputs.push_back(runtime.to_device(t).value());
+  RunOptions run;
+  run.determinism = options.determinism;
+  const double begin = elapsed_ms();
+  const Executable handle = runtime.compile(op, inputs, attributes, run).value();
+  time.cold_ms = elapsed_ms() - begin;
+  time.strategy = handle.report().strategy;
+  const auto calls = [&](int64_t count) {
+    const double start = elapsed_ms();
+    for (int64_t i = 0; i < count; ++i) handle(inputs, outputs).value();
+    runtime.synchronize().value();
+    return (elapsed_ms() - start) * 1e3 / static_cast<double>(count);
+  };
+  const double first = std::min(calls(1), calls(3));
+  const auto count = static_cast<int64_t>(std::clamp(options.seconds * 1e6 / rounds / first, 3.0, 20000.0));
+  std::vector<double> us;
+  for (int r = 0; r < rounds; ++r) us.push_back(calls(count));
+  time.us = median(us), time.lowest_us = *std::min_element(us.begin(), us.end());
+  std::vector<Tensor> back;
+  for (const Tensor& t : outputs) back.push_back(runtime.to_host(t).value());
+  time.wrong = difference(back);
+  return time;
+}
+
+Tensor nans(const Dims& dims) {
+  Tensor t = Tensor::empty(DType::f32, dims);
+  std::fill_n(static_cast<uint32_t*>(t.data()), t.elements(), ~0u);  // what is not written shows
+  return t;
+}
+
+GpuTime time_case(Runtime& runtime, const BenchCase& c, const GpuTimeOptions& options) {
+  const std::vector<Tensor> inputs = bench_inputs(c);
+  GpuTime time = time_calls(runtime, c.op, inputs, {nans(c.output)}, c.attributes, options, [&](const std::vector<Tensor>& outputs) {
+    const Reference reference(c, inputs);
+    if (options.determinism == Determinism::sequential) return reference.difference(outputs[0]).value_or("");
+    constexpr double tolerance = 1e-4;  // of another order of sums
+    const double error = reference.largest_error(outputs[0]);
+    return error <= tolerance ? std::string() : fmt::format("an element differs by {}, expected at most {}", error, tolerance);
+  });
+  time.bytes = c.bytes_read + c.bytes_written;
+  return time;
+}
+
+// What another library took, by case: its name and microseconds.
+std::map<std::string, std::pair<std::string, double>> times_beside(const std::string& file) {
+  std::map<std::string, std::pair<std::string, double>> times;
+  if (file.empty()) return times;
+  std::ifstream in(file);
+  if (!in) throw UsageError(fmt::format("bench: --beside is {}, which cannot be read", file));
+  for (std::string line; std::getline(in, line);) {
+    const auto parsed = nlohmann::json::parse(line, nullptr, false);
+    if (!parsed.is_object() || !parsed.contains("case") || !parsed.contains("us")) continue;
+    const double us = parsed["us"].get<double>();
+    auto& best = times[parsed["case"].get<std::string>()];
+    if (best.second == 0 || us < best.second) best = {parsed.value("name", "other"), us};
+  }
+  return times;
+}
+
+}  // namespace
+
+int bench_gpu_time(const GpuTimeOptions& options) {
+  std::vector<const BenchCase*> cases;
+  std::vector<const GruCase*> gru;
+  for (const std::string& name : options.cases.empty() ? std::vector<std::string>{"all"} : options.cases) {
+    const auto recurrent = chosen_gru_cases({name == "all" ? "gru_grad" : name});
+    gru.insert(gru.end(), recurrent.begin(), recurrent.end());
+    if (name != "all" && !recurrent.empty()) continue;
+    const auto chosen = chosen_cases({name});
+    cases.insert(cases.end(), chosen.begin(), chosen.end());
+  }
+  const auto beside = times_beside(options.beside);
+  RuntimeOptions runtime_options;
+  runtime_options.target = TargetKind::cuda;
+  Runtime runtime(runtime_options);
+  std::vector<GpuTime> times;
+  int status = 0;
+  const auto one = [&](const std::string& name, const std::function<GpuTime()>& time) {
+    try {
+      times.push_back(time());
+      times.back().name = name;
+      if (times.back().wrong.empty()) return;
+      fmt::print(stderr, "{}: {}\n", name, times.back().wrong);
+    } catch (const Error& error) {
+      fmt::print(stderr, "{}: {}\n", name, error.what());
+    }
+    status = exit_failure;
+  };
+  for (const BenchCase* c : cases) one(c->name, [&] { return time_case(runtime, *c, options); });
+  for (const GruCase* c : gru) {
+    one(c->name, [&] {
+      const GruOperands call(*c, runtime);
+      return time_calls(runtime, "GRUGrad", call.inputs, call.outputs, call.attributes, options,
+                        [&](const std::vector<Tensor>& got) { return gru_difference(*c, call.inputs, got); });
+    });
+  }
+  Table table({"case", "strategy", ">us", ">lowest us", ">GB/s", ">cold ms", ">other us", "other", ">times as fast", "verified"});
+  if (options.markdown)
+    fmt::print("{}\n\n|case|strategy|us|lowest us|GB/s|cold ms|other us|other|times as fast|verified|\n|-|-|-:|-:|-:|-:|-:|-|-:|-|\n", runtime.target_name());
+  for (const GpuTime& t : times) {
+    const auto other = beside.find(t.name);
+    const bool has = other != beside.end();
+    if (options.json) {
+      nlohmann::ordered_json line{{"case", t.name}, {"strategy", t.strategy}, {"us", t.us}, {"lowest_us", t.lowest_us}, {"cold_ms", t.cold_ms}, {"verified", t.wrong.empty()}};
+      if (has) line["other"] = other->second.first, line["other_us"] = other->second.second;
+      fmt::print("{}\n", line.dump());
+      continue;
+    }
+    const std::vector<std::string> cells{t.name, t.strategy, fmt::format("{:.1f}", t.us), fmt::format("{:.1f}", t.lowest_us),
+                                         t.bytes ? fmt::format("{:.0f}", static_cast<double>(t.bytes) / t.us * 1e-3) : "", fmt::format("{:.0f}", t.cold_ms),
+                                         has ? fmt::format("{:.1f}", other->second.second) : "", has ? other->second.first : "",
+                                         has ? fmt::format("{:.2f}", other->second.second / t.us) : "", t.wrong.empty() ? "yes" : "WRONG"};
+    if (options.markdown)
+      fmt::print("|{}|\n", fmt::join(cells, "|"));
+    else
+      table.row(cells);
+  }
+  if (!options.json && !options.markdown) fmt::print("{}\n\n{}", runtime.target_name(), table.text());
+  return status;
+}
+
+}  // namespace gradloom::cli

@@ -1,0 +1,22 @@
+#pragma once
+// `gradloom bench gpu-time`: calls on target cuda, as handles launch them, back to back on one stream, each case's output verified; beside PyTorch's times
+// where a file gives them. bench/gpu_check makes both and the table of docs/gpu-results.md.
+#include <string>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace gradloom::cli {
+
+struct GpuTimeOptions {
+  std::vector<std::string> cases;  // operators' and gru_a to gru_c; empty: all
+  double seconds = 0.3;            // a case
+  Determinism determinism = Determinism::sequential;
+  std::string beside;              // JSON lines {"case", "name", "us"} of another library; empty: none
+  bool json = false, markdown = false;
+};
+
+// Throws UsageError for unknown cases, Error(device_error) where there is no GPU.
+int bench_gpu_time(const GpuTimeOptions& options);
+
+}  // namespace gradloom::cli
