@@ -8,36 +8,13 @@
 #include <mutex>
 #include <string>
 
+#include "ir/error.h"
 #include "ir/per_thread.h"
 
 namespace gradloom {
 namespace {
 
 constexpr std::array<const char*, 5> names{"off", "error", "warn", "info", "debug"};
-
-// Control characters and what is no valid part of UTF-8 as \xNN, so that a message is one line whatever a path or an op's name holds.
-std::string printable(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t i = 0; i < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const size_t length = byte < 0x80 ? 1 : byte >= 0xc2 && byte < 0xe0 ? 2 : byte >= 0xe0 && byte < 0xf0 ? 3 : byte >= 0xf0 && byte < 0xf5 ? 4 : 0;
-    bool whole = length > 0 && i + length <= text.size() && byte >= 0x20 && byte != 0x7f;
-    for (size_t k = 1; whole && k < length; ++k) whole = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
-    if (whole && length == 2 && byte == 0xc2) whole = static_cast<unsigned char>(text[i + 1]) >= 0xa0;  // the control characters of Latin-1
-    if (whole) {
-      out.append(text.substr(i, length));
-      i += length;
-    } else if (byte == '\n' || byte == '\t' || byte == '\r') {
-      out += byte == '\n' ? "\\n" : byte == '\t' ? "\\t" : "\\r";
-      ++i;
-    } else {
-      out += fmt::format("\\x{:02x}", byte);
-      ++i;
-    }
-  }
-  return out;
-}
 
 void to_stderr(LogLevel level, std::string_view message) {
   const std::string line = fmt::format("gradloom {}: {}\n", to_string(level), message);
