@@ -157,9 +157,9 @@ class StagedNest {
       b_.loop("u1", 0, blocks_, [&](Expr k) {
         b_.loop("u2", 0, partials, [&](Expr l) {
           at(c, [&] {
-            const Expr first = b_.let("first", (part * part_blocks + k) * block_elements + l);
+            const Expr first = b_.let("first", (part * part_blocks + k) * block_elements);
             Expr p = zero();
-            for (int64_t s = 0; s < block_elements / partials; ++s) p = p + element_at(first + s * partials);
+            for (int64_t s = 0; s < block_elements / partials; ++s) p = p + element_at(first + (l + s * partials));
             b_.store(kept, {c, k, l}, p);
           });
         });
