@@ -242,7 +242,7 @@ HostBatch batch;
 #endif
 
 // Both executors run what a GPU schedule is lowered to.
-std::string run_for_gpu(const std::string& name, const RandomCase& c, const Kernel& scheduled, const Result& expected) {
+std::string run_for_gpu([[maybe_unused]] const std::string& name, const RandomCase& c, const Kernel& scheduled, const Result& expected) {
   const Kernel launched = lower(scheduled, {.gpu = true, .shared_bytes = gpu_target.shared_bytes});
   verify(launched, Stage::lowered);
   if (std::string d = difference(c.kernel, expected, interpreted(c, launched, {.reverse_parallel = true})); !d.empty())
