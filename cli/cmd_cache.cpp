@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 
 #include "cli/cases.h"
 #include "cli/command.h"
@@ -29,13 +30,14 @@ struct CacheOptions {
   ServeOptions serve;
 };
 
+std::string readable(std::string name) { return cases::printable(std::move(name)); }
+
 DiskCache open(const CacheOptions& options) {
   const std::string folder = options.folder.empty() ? default_cache_folder() : options.folder;
   if (folder.empty()) throw UsageError("cache: there is no folder, expected --dir, GRADLOOM_CACHE_DIR or a home");
+  if (!std::filesystem::is_directory(folder)) throw UsageError(fmt::format("cache: there is no folder {}", readable(folder)));  // opening it would make it
   return DiskCache({folder, {}, std::numeric_limits<int64_t>::max()});
 }
-
-std::string readable(std::string name) { return cases::printable(std::move(name)); }
 
 bool is_kernel(const DiskFile& file) { return file.name.starts_with("k-"); }
 bool is_index(const DiskFile& file) { return file.name.starts_with("i-"); }
@@ -87,9 +89,10 @@ int list(const CacheOptions& options) {
 int prune(const CacheOptions& options) {
   DiskCache cache = open(options);
   if (!cache.usable()) return exit_failure;
-  cache.prune(options.megabytes << 20);
+  const std::string problem = cache.prune(options.megabytes << 20);
   fmt::print("{} files removed\n", cache.stats().evictions);
-  return 0;
+  if (!problem.empty()) fmt::print(stderr, "gradloom: cache: not pruned: {}\n", problem);
+  return problem.empty() ? 0 : exit_failure;
 }
 
 #ifdef GRADLOOM_WITH_CUDA
@@ -105,8 +108,8 @@ std::optional<std::string> cuda_code_again(const KernelRecord& record, std::stri
 }
 #endif
 
-// What is wrong with a kernel file's content; nothing when all is well, and in `foreign` whether it cannot be compiled here: another build of the library made it,
-// or another compiler.
+// What is wrong with a kernel file's content; nothing when all is well, and in `foreign` whether it cannot be compiled here: another build of the library made
+// it, or another compiler.
 std::string wrong_kernel(const std::string& name, std::string_view bytes, bool& foreign) {
   const KernelRecord record = decode_kernel(bytes);
   if (kernel_file_name(content_id(record.key)) != name) return "its name is not that of its key";
@@ -175,8 +178,14 @@ int explain(const CacheOptions& options) {
   std::vector<std::string> names;
   for (const DiskFile& file : cache.list()) names.push_back(file.name);
   if (std::find(names.begin(), names.end(), key.file_name()) != names.end()) {
-    fmt::print("hit: {}\n", key.file_name());
-    return 0;
+    const auto index = cache.read(CacheFile::index, key.file_name());
+    const std::string kernel = index ? kernel_file_name(decode_index(*index).content) : "";
+    if (index && cache.read(CacheFile::kernel, kernel)) {
+      fmt::print("hit: {}\n", key.file_name());
+      return 0;
+    }
+    fmt::print("miss: {} is {}\n", index ? "the kernel " + kernel + " of " + key.file_name() : key.file_name(), "gone or torn");
+    return exit_failure;
   }
   const auto nearest = nearest_key(key.file_name(), names);
   if (!nearest) {
@@ -203,19 +212,23 @@ int explain(const CacheOptions& options) {
 void add_cache(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("cache", "Look into the disk cache of kernels");
   command->require_subcommand(1);
-  const auto add = [&](const char* name, const char* what, int (*run)(const CacheOptions&)) {
+  const auto add = [&](const std::string& name, const char* what, int (*run)(const CacheOptions&), const char* more = "") {
     auto options = std::make_shared<CacheOptions>();
     CLI::App* sub = command->add_subcommand(name, what);
     sub->add_option("--dir", options->folder, "the folder; by default the one that a Runtime would use");
+    sub->footer(fmt::format("Example:\n  gradloom cache {}{}", name, more));
     sub->callback([options, run, &status] { status = run(*options); });
     return std::pair{sub, options};
   };
   add("stat", "count files and bytes", stat);
   add("list", "one line an op's kernel, the last used first", list);
-  const auto [prune_command, prune_options] = add("prune", "remove the longest unused entries, and what killed processes left", prune);
-  prune_command->add_option("--mib", prune_options->megabytes, "how much may stay, in MiB; 0 removes all")->required()->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  const auto [prune_command, prune_options] = add("prune", "remove the longest unused entries, and what killed processes left", prune, " --mib 100");
+  prune_command->add_option("--mib", prune_options->megabytes, "how much may stay, in MiB; 0 removes all")
+      ->required()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   add("verify", "compile every entry again and compare", verify);
-  const auto [explain_command, explain_options] = add("explain", "say whether a case's kernel is there, else what differs from the nearest entry", explain);
+  const auto [explain_command, explain_options] =
+      add("explain", "say whether a case's kernel is there, else what differs from the nearest entry", explain, " tests/golden/gather_grad__embedding.json");
   explain_command->add_option("case", explain_options->case_file, "a case file")->required();
   explain_options->serve.add_to(*explain_command);
   command->footer(

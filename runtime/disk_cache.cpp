@@ -56,12 +56,21 @@ void make_folders(const std::string& path) {
 std::string unfit(const struct stat& s, bool writable) {
   if (writable) {
     if (s.st_uid != geteuid()) return fmt::format("it belongs to user {}, not {}", s.st_uid, geteuid());
-    if (s.st_mode & 077) return fmt::format("its mode is {:o}; others may not enter it: 700", s.st_mode & 07777);
+    if (s.st_mode & 077) return fmt::format("its mode is {:o}; others may have no access", s.st_mode & 07777);
   } else {
     if (s.st_uid != geteuid() && s.st_uid != 0) return fmt::format("it belongs to user {}, neither {} nor root", s.st_uid, geteuid());
     if (s.st_mode & 022) return fmt::format("its mode is {:o}; others may not write to it", s.st_mode & 07777);
   }
   return {};
+}
+
+// Whether a file's name is one that this cache gives: nothing else in a folder is evicted, whoever put it there.
+bool given_here(std::string_view name) {
+  const bool temporary = name.starts_with(unfinished);
+  if (!temporary && !name.starts_with("k-") && !name.starts_with("i-")) return false;
+  name.remove_prefix(temporary ? unfinished.size() : 2);
+  const bool known = name.find_first_not_of(temporary ? "0123456789-" : "0123456789abcdef-") == name.npos;
+  return known && (temporary ? name.find('-') != name.npos : name.size() >= 32);
 }
 
 bool read_all(int fd, std::string& bytes) {
@@ -185,7 +194,7 @@ std::optional<std::string> DiskCache::read(CacheFile kind, const std::string& na
       continue;
     }
     if (s.st_size > largest_file) {
-      refuse(fmt::format("it has {} bytes", s.st_size));
+      refuse(fmt::format("it has {} bytes, at most {} are read", s.st_size, largest_file));
       continue;
     }
     std::string bytes(static_cast<size_t>(s.st_size), '\0');
@@ -275,16 +284,18 @@ void DiskCache::remove(const std::string& name) {
 }
 
 // Processes may do this at once: each file goes once, and whoever has it open keeps what it reads. The lock only saves work.
-void DiskCache::prune(int64_t budget_bytes) {
+std::string DiskCache::prune(int64_t budget_bytes) {
   const std::shared_ptr<Folder> folder = writable();
-  if (!folder) return;
+  if (!folder) return "there is no folder to write to";
   const Descriptor turn(openat(folder->fd(), ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (turn.ok() && flock(turn.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return;  // someone is at it
+  if (turn.ok() && flock(turn.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return "another process is at it";
 
   std::vector<DiskFile> files = folder->list();
   const int64_t now = std::time(nullptr);
   int64_t total = 0;
+  int error = 0;
   std::erase_if(files, [&](const DiskFile& file) {
+    if (!given_here(file.name)) return true;
     if (!file.name.starts_with(unfinished)) {
       total += file.bytes;
       return false;
@@ -292,13 +303,17 @@ void DiskCache::prune(int64_t budget_bytes) {
     if (file.used_seconds + abandoned_seconds < now) unlinkat(folder->fd(), file.name.c_str(), 0);
     return true;
   });
-  if (total <= budget_bytes) return;
+  if (total <= budget_bytes) return {};
   std::sort(files.begin(), files.end(), [](const DiskFile& a, const DiskFile& b) { return a.used_seconds < b.used_seconds; });
   for (const DiskFile& file : files) {
     if (total <= budget_bytes / 8 * 7) break;  // some room, so that a look seldom evicts
-    if (unlinkat(folder->fd(), file.name.c_str(), 0) == 0) ++evictions_;
+    if (unlinkat(folder->fd(), file.name.c_str(), 0) == 0)
+      ++evictions_;
+    else if (errno != ENOENT)
+      error = errno;
     total -= file.bytes;
   }
+  return error ? "a file cannot be removed: " + reason(error) : "";
 }
 
 DiskCacheStats DiskCache::stats() const { return {rejected_, write_failures_, evictions_, bytes_read_, bytes_written_}; }

@@ -54,8 +54,9 @@ class DiskCache {
   // Of the writable folder; all of them with `read_only`. Unfinished files have names that begin with "tmp-".
   std::vector<DiskFile> list(bool read_only = false) const;
   void remove(const std::string& name);
-  // Evicts down to `budget_bytes`, the longest unused first, and sweeps what killed processes left.
-  void prune(int64_t budget_bytes);
+  // Evicts down to `budget_bytes`, the longest unused first, and sweeps what killed processes left. Files of other names are not its own: they stay. Returns
+  // why it could not, or nothing.
+  std::string prune(int64_t budget_bytes);
   DiskCacheStats stats() const;
 
  private:

@@ -2,11 +2,13 @@
 #include "runtime/disk_cache.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <ctime>
 #include <random>
 
+#include "runtime/hash.h"
 #include "tests/support/cache_folder.h"
 
 namespace gradloom {
@@ -14,6 +16,9 @@ namespace {
 
 using namespace testing;
 using DiskCacheTest = CacheFolderTest;
+
+// A name such as the cache gives: no other file is evicted.
+std::string own(const std::string& text) { return "k-" + to_hex(hash128(text)); }
 
 TEST_F(DiskCacheTest, KeepsFilesInAPrivateFolder) {
   DiskCache cache(options());
@@ -68,21 +73,21 @@ TEST_F(DiskCacheTest, AFolderThatCannotBeMadeIsALineInTheLog) {
 TEST_F(DiskCacheTest, ReadsASecondTierAndNeverWritesIt) {
   {
     DiskCache first({folder_ + "/shipped", {}, 1 << 20});
-    first.write("a", file_of("shipped"));
-    first.write("b", file_of("shipped"));
+    first.write(own("a"), file_of("shipped"));
+    first.write(own("b"), file_of("shipped"));
   }
   chmod((folder_ + "/shipped").c_str(), 0755);
   DiskCache cache({folder_ + "/cache", {folder_ + "/missing", folder_ + "/shipped"}, 1 << 20});
-  EXPECT_EQ(read_text(cache, "a"), "shipped");
-  cache.write("a", file_of("own"));
-  EXPECT_EQ(read_text(cache, "a"), "own");
-  EXPECT_EQ(read_text(cache, "b"), "shipped");
-  put_bytes(path("b"), "torn");
-  chmod(path("b").c_str(), 0600);
-  EXPECT_EQ(read_text(cache, "b"), "shipped");
+  EXPECT_EQ(read_text(cache, own("a")), "shipped");
+  cache.write(own("a"), file_of("own"));
+  EXPECT_EQ(read_text(cache, own("a")), "own");
+  EXPECT_EQ(read_text(cache, own("b")), "shipped");
+  put_bytes(path(own("b")), "torn");
+  chmod(path(own("b")).c_str(), 0600);
+  EXPECT_EQ(read_text(cache, own("b")), "shipped");
   EXPECT_EQ(cache.stats().rejected, 1);
   cache.prune(0);
-  EXPECT_EQ(read_text(cache, "a"), "shipped");
+  EXPECT_EQ(read_text(cache, own("a")), "shipped");
   chmod((folder_ + "/shipped").c_str(), 0777);  // anyone may put code there
   EXPECT_FALSE(DiskCache({"", {folder_ + "/shipped"}, 0}).usable());
 }
@@ -95,24 +100,46 @@ TEST_F(DiskCacheTest, EvictsTheLongestUnusedAndSweepsUnfinishedFiles) {
     utimensat(AT_FDCWD, path(name).c_str(), times, 0);
   };
   for (int i = 0; i < 9; ++i) {
-    cache.write(std::to_string(i), file_of(std::string(10000, 'x')));
-    age(std::to_string(i), 10000 - i);
+    cache.write(own(std::to_string(i)), file_of(std::string(10000, 'x')));
+    age(own(std::to_string(i)), 10000 - i);
   }
-  EXPECT_TRUE(read_text(cache, "0"));  // used: young again
+  EXPECT_TRUE(read_text(cache, own("0")));  // used: young again
   put_bytes(path("tmp-1-1"), "left by a process that died");
   put_bytes(path("tmp-1-2"), "being written");
   age("tmp-1-1", 100000);
-  cache.write("10", file_of(std::string(20000, 'x')));
-  EXPECT_TRUE(read_text(cache, "0"));
-  EXPECT_FALSE(read_text(cache, "1"));
-  EXPECT_TRUE(read_text(cache, "8"));
-  EXPECT_TRUE(read_text(cache, "10"));
+  cache.write(own("10"), file_of(std::string(20000, 'x')));
+  EXPECT_TRUE(read_text(cache, own("0")));
+  EXPECT_FALSE(read_text(cache, own("1")));
+  EXPECT_TRUE(read_text(cache, own("8")));
+  EXPECT_TRUE(read_text(cache, own("10")));
   EXPECT_FALSE(fs::exists(path("tmp-1-1")));
   EXPECT_TRUE(fs::exists(path("tmp-1-2")));
   EXPECT_EQ(cache.stats().evictions, 3);
-  cache.write("large", file_of(std::string(200000, 'x')));  // alone over the budget
-  EXPECT_FALSE(read_text(cache, "large"));
-  EXPECT_TRUE(read_text(cache, "10"));
+  cache.write(own("large"), file_of(std::string(200000, 'x')));  // alone over the budget
+  EXPECT_FALSE(read_text(cache, own("large")));
+  EXPECT_TRUE(read_text(cache, own("10")));
+}
+
+TEST_F(DiskCacheTest, EvictsOnlyItsOwnFiles) {
+  DiskCache cache(options());
+  const std::vector<std::string> others{"thesis.tex", "k-pop.mp3", "i-am", "tmp-notes", "k-0123456789abcdef"};
+  for (const std::string& name : others) put_bytes(path(name), "a user's");
+  cache.write(own("a"), file_of("one"));
+  EXPECT_EQ(cache.prune(0), "");
+  EXPECT_FALSE(read_text(cache, own("a")));
+  EXPECT_EQ(cache.stats().evictions, 1);
+  for (const std::string& name : others) EXPECT_TRUE(fs::exists(path(name))) << name;
+}
+
+TEST_F(DiskCacheTest, TellsWhyItWasNotPruned) {
+  DiskCache cache(options());
+  cache.write(own("a"), file_of("one"));
+  const int lock = open(path(".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);
+  EXPECT_EQ(cache.prune(0), "another process is at it");
+  close(lock);
+  EXPECT_EQ(cache.prune(0), "");
+  EXPECT_EQ(DiskCache({"", {}, 0}).prune(0), "there is no folder to write to");
 }
 
 TEST_F(DiskCacheTest, ProcessesThatEvictAtOnceStayWithinTheBudget) {
@@ -127,9 +154,9 @@ TEST_F(DiskCacheTest, ProcessesThatEvictAtOnceStayWithinTheBudget) {
     int wrong = 0;
     for (int i = 0; i < 200; ++i) {
       const std::string name = std::to_string(random() % 100);
-      cache.write(name, file_of(std::string(10000, name[0])));
+      cache.write(own(name), file_of(std::string(10000, name[0])));
       const std::string other = std::to_string(random() % 100);
-      const auto text = read_text(cache, other);
+      const auto text = read_text(cache, own(other));
       wrong += text && *text != std::string(10000, other[0]);
     }
     _exit(wrong + static_cast<int>(cache.stats().rejected + cache.stats().write_failures) > 0);
