@@ -151,7 +151,9 @@ std::string printable(std::string text) {
 bool Case::exact_on(std::string_view target) const { return std::find(exact.begin(), exact.end(), target) != exact.end(); }
 
 Case read_case(const std::filesystem::path& file) {
-  std::ifstream in(file);
+  std::error_code code;
+  const bool readable = std::filesystem::is_regular_file(file, code);  // a pipe would be waited for
+  std::ifstream in(readable ? file : std::filesystem::path());
   if (!in) refuse(fmt::format("{}: cannot be read, expected a case file (.json)", file.string()));
   try {
     return parse_case(Json::parse(in, Strict()));

@@ -1,6 +1,15 @@
 #include "ir/builder.h"
 
+#include "ir/error.h"
+
 namespace gradloom::ir {
+
+// What is written goes into it; after build() there is none.
+template <class Scope>
+static Scope& innermost(std::vector<Scope>& scopes) {
+  if (scopes.empty()) throw Error(ErrorCode::invalid_argument, "KernelBuilder: the kernel was built already, a builder builds one");
+  return scopes.back();
+}
 
 KernelBuilder::KernelBuilder(std::string name) {
   kernel_.name = std::move(name);
@@ -83,17 +92,17 @@ void KernelBuilder::check(Expr condition, Expr position, std::string argument, c
 void KernelBuilder::prefetch(const Buffer& buffer, std::vector<Expr> index, int level) { append(evaluate(ir::prefetch(buffer, std::move(index), level))); }
 
 void KernelBuilder::append(Stmt stmt) {
-  if (stmt) scopes_.back().stmts.push_back(std::move(stmt));
+  if (stmt) innermost(scopes_).stmts.push_back(std::move(stmt));
 }
 
 void KernelBuilder::wrap(std::function<Stmt(Stmt)> wrapper) {
-  Scope& scope = scopes_.back();
+  Scope& scope = innermost(scopes_);
   scope.wrappers.push_back(std::move(wrapper));
   scope.starts.push_back(scope.stmts.size());
 }
 
 Stmt KernelBuilder::close() {
-  Scope scope = std::move(scopes_.back());
+  Scope scope = std::move(innermost(scopes_));
   scopes_.pop_back();
   for (size_t i = scope.wrappers.size(); i-- > 0;) {
     std::vector<Stmt> rest(scope.stmts.begin() + scope.starts[i], scope.stmts.end());

@@ -90,7 +90,9 @@ Options known_part(const Options* given, const Options& defaults, const char* fu
 template <class Options>
 void write_defaults(Options* options, uint64_t size, Options defaults, const char* function) {
   require(options, function, "options");
-  if (size < sizeof(Options)) throw Error(ErrorCode::invalid_argument, fmt::format("{}: size is {}, expected at least {}", function, size, sizeof(Options)));
+  constexpr uint64_t most = 4096;  // of any version to come: a larger size is none
+  if (size < sizeof(Options) || size > most)
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: size is {}, expected {} to {}", function, size, sizeof(Options), most));
   defaults.size = size;
   std::memset(static_cast<void*>(options), 0, size);
   std::memcpy(static_cast<void*>(options), &defaults, sizeof defaults);
@@ -201,11 +203,11 @@ const char* gradloom_status_name(gradloom_status status) {
 const char* gradloom_last_error(void) { return last_message; }
 
 gradloom_status gradloom_runtime_options_init_sized(gradloom_runtime_options* options, uint64_t size) {
-  return entry([&] { write_defaults(options, size, default_runtime_options(), __func__); });
+  return entry([&] { write_defaults(options, size, default_runtime_options(), "gradloom_runtime_options_init"); });
 }
 
 gradloom_status gradloom_run_options_init_sized(gradloom_run_options* options, uint64_t size) {
-  return entry([&] { write_defaults(options, size, default_run_options(), __func__); });
+  return entry([&] { write_defaults(options, size, default_run_options(), "gradloom_run_options_init"); });
 }
 
 gradloom_status gradloom_runtime_create(const gradloom_runtime_options* given, gradloom_runtime** runtime) {

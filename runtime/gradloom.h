@@ -127,7 +127,7 @@ GRADLOOM_API gradloom_status gradloom_target_name(const gradloom_runtime* runtim
 GRADLOOM_API void gradloom_string_free(char* string);
 
 /* The log: what goes wrong without failing a call, one printable line a message; to stderr unless a sink is set. The level is GRADLOOM_LOG's until it is set.
- * Calls of the sink do not overlap; once set_log_sink returns, none of the old sink goes on. A null sink: stderr again. */
+ * Calls of the sink do not overlap; once set_log_sink returns, none of the old sink goes on; a sink must not set one. A null sink: stderr again. */
 typedef enum gradloom_log_level {
   GRADLOOM_LOG_OFF = 0,
   GRADLOOM_LOG_ERROR = 1,

@@ -12,7 +12,14 @@
 namespace gradloom {
 namespace {
 
-// A scalar expression's bits over the kernel's scalars; nullopt for what a dim or bound may not hold (a load, a vector).
+bool wraps(ir::BinaryOp op, int64_t x, int64_t y) {
+  int64_t result = 0;
+  if (op == ir::BinaryOp::add) return __builtin_add_overflow(x, y, &result);
+  if (op == ir::BinaryOp::sub) return __builtin_sub_overflow(x, y, &result);
+  return op == ir::BinaryOp::mul && __builtin_mul_overflow(x, y, &result);
+}
+
+// A scalar expression's bits over the kernel's scalars; nullopt for what a dim or bound may not hold (a load, a vector), and for a size that wraps.
 std::optional<uint64_t> evaluate(const ir::Expr& e, const ir::Kernel& kernel, std::span<const int64_t> scalars) {
   const auto next = [&](const ir::Expr& operand) { return evaluate(operand, kernel, scalars); };
   if (const auto* c = e.as<ir::Const>()) return c->bits;
@@ -40,6 +47,7 @@ std::optional<uint64_t> evaluate(const ir::Expr& e, const ir::Kernel& kernel, st
     const bool divides = b->op == ir::BinaryOp::floor_div || b->op == ir::BinaryOp::floor_mod;
     const bool shifts = b->op == ir::BinaryOp::shl || b->op == ir::BinaryOp::shr;
     if ((divides && *y == 0) || (shifts && *y >= 8u * size_of(b->a.dtype()))) return std::nullopt;
+    if (b->a.dtype() == DType::i64 && wraps(b->op, static_cast<int64_t>(*x), static_cast<int64_t>(*y))) return std::nullopt;
     return ir::eval_binary(b->op, b->a.dtype(), *x, *y);
   }
   return std::nullopt;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "runtime/call.h"
 #include "runtime/executable.h"
@@ -63,9 +64,28 @@ std::monostate run_given(Core& core, const Op& op, std::span<const Tensor> input
   return {};
 }
 
+RuntimeOptions checked(RuntimeOptions options) {
+  const auto in_range = [](const char* name, int64_t value, int64_t least, int64_t most = std::numeric_limits<int64_t>::max()) {
+    if (value >= least && value <= most) return;
+    const std::string range = most == std::numeric_limits<int64_t>::max() ? fmt::format("at least {}", least) : fmt::format("{} to {}", least, most);
+    throw Error(ErrorCode::invalid_argument, fmt::format("RuntimeOptions: {} is {}, expected {}", name, value, range));
+  };
+  in_range("target", static_cast<int>(options.target), 0, static_cast<int>(TargetKind::cuda_host));
+  in_range("policy", static_cast<int>(options.policy), 0, static_cast<int>(Policy::generic_first));
+  in_range("threads", options.threads, 0, 1 << 16);
+  in_range("cache_bytes", options.cache_bytes, 0);
+  in_range("recycle_bytes", options.recycle_bytes, 0);
+  in_range("disk_cache_bytes", options.disk_cache_bytes, 0);
+  in_range("device", options.device, 0);
+  in_range("specialise_after", options.specialise_after, 1);
+  in_range("specialisations", options.specialisations, 0);
+  in_range("compile_threads", options.compile_threads, 1, 1 << 10);
+  return options;
+}
+
 }  // namespace
 
-Runtime::Runtime(RuntimeOptions options) : core_(std::make_shared<Core>(std::move(options))) {}
+Runtime::Runtime(RuntimeOptions options) : core_(std::make_shared<Core>(checked(std::move(options)))) {}
 Runtime::~Runtime() = default;
 
 Result<std::vector<Tensor>> Runtime::run(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options) {

@@ -43,9 +43,9 @@ Specialiser::Job::Job(const PlannedCall& call, bool specialise_in)
 
 Specialiser::Specialiser(Core& core, const RuntimeOptions& options)
     : core_(core),
-      after_(static_cast<uint32_t>(std::max(1, options.specialise_after))),
-      most_live_(static_cast<size_t>(std::max(0, options.specialisations))),
-      most_threads_(static_cast<size_t>(std::max(1, options.compile_threads))) {}
+      after_(static_cast<uint32_t>(options.specialise_after)),
+      most_live_(static_cast<size_t>(options.specialisations)),
+      most_threads_(static_cast<size_t>(options.compile_threads)) {}
 
 // A child of `fork` has none of its parent's threads.
 void Specialiser::forget_threads_of_parent() {

@@ -1,5 +1,6 @@
 // Statements: loops, conditions, lets, allocations and checks.
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 #include <llvm/IR/Intrinsics.h>
@@ -13,7 +14,8 @@ namespace gradloom::codegen {
 using llvm::Value;
 
 namespace {
-constexpr int64_t most_stack_bytes = 16 << 10;
+constexpr int64_t most_stack_bytes = 16 << 10;   // of one buffer
+constexpr int64_t most_frame_bytes = 128 << 10;  // of a function's buffers together: a caller's thread may have a small stack
 }
 
 void Emitter::statement(const ir::Stmt& s) {
@@ -144,19 +146,28 @@ void Emitter::emit(const ir::If& n) {
 
 void Emitter::emit(const ir::Alloc& n) {
   const ir::Buffer& buffer = n.buffer;
-  std::optional<int64_t> elements = 1;
+  std::optional<int64_t> elements = 1;  // unless dims are not constant, or are too many to count
   for (const ir::Expr& dim : buffer->dims) {
     const std::optional<int64_t> d = ir::as_int(dim);
-    elements = elements && d ? std::optional<int64_t>(*elements * std::max<int64_t>(*d, 0)) : std::nullopt;
+    int64_t product = 0;
+    elements = elements && d && !__builtin_mul_overflow(*elements, std::max<int64_t>(*d, 0), &product) ? std::optional(product) : std::nullopt;
   }
   const int64_t size = size_of(buffer->dtype);
-  if (elements && (buffer->space == ir::Space::registers || *elements * size <= most_stack_bytes)) {
+  const bool small = elements && *elements <= most_stack_bytes / size && frame_->stack_bytes + *elements * size <= most_frame_bytes;
+  if (elements && (buffer->space == ir::Space::registers || small)) {
+    frame_->stack_bytes += *elements * size;
     bind(buffer, entry_alloca(memory_type(buffer->dtype), static_cast<uint64_t>(std::max<int64_t>(*elements, 1)), llvm::Align(64), buffer->name.c_str()));
     statement(n.body);
     return;
   }
-  Value* bytes = i64(size);
-  for (const ir::Expr& dim : buffer->dims) bytes = builder_.CreateMul(bytes, value(dim));
+  // A product that wraps is more than there is: the allocator refuses the largest number.
+  Value *bytes = i64(size), *wraps = builder_.getFalse();
+  for (const ir::Expr& dim : buffer->dims) {
+    Value* product = builder_.CreateBinaryIntrinsic(llvm::Intrinsic::smul_with_overflow, bytes, value(dim));
+    bytes = builder_.CreateExtractValue(product, 0);
+    wraps = builder_.CreateOr(wraps, builder_.CreateExtractValue(product, 1));
+  }
+  bytes = builder_.CreateSelect(wraps, i64(std::numeric_limits<int64_t>::max()), bytes);
   llvm::Type* pointer = builder_.getPtrTy();
   auto* acquire_type = llvm::FunctionType::get(pointer, {pointer, builder_.getInt64Ty()}, false);
   auto* release_type = llvm::FunctionType::get(builder_.getVoidTy(), {pointer, pointer, builder_.getInt64Ty()}, false);

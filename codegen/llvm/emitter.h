@@ -75,6 +75,7 @@ class Emitter {
     llvm::Value* context = nullptr;          // the LaunchContext
     std::unordered_map<int64_t, Bound> vars;
     std::unordered_map<int64_t, Memory> memory;
+    int64_t stack_bytes = 0;  // of its buffers
     bool outlined = false;
     bool streamed = false;  // used a streaming store: fence before returning
   };
