@@ -35,7 +35,7 @@ void write(ByteWriter& out, const HostValue& value) {
 HostValue read_value(ByteReader& in) {
   HostValue value;
   for (size_t n = in.count(9); n > 0; --n) {
-    const auto op = read_kind(in, HostCode::logical_not);
+    const auto op = read_kind(in, HostCode::last);
     value.push_back({op, in.value<int64_t>()});
   }
   return value;
@@ -56,7 +56,7 @@ std::vector<HostStep> read_steps(ByteReader& in, int depth = 0) {
   if (depth > deepest) refuse("a kernel's host part is nested too deeply");
   std::vector<HostStep> steps;
   for (size_t n = in.count(37); n > 0; --n) {
-    HostStep step{.kind = read_kind(in, HostStep::scratch), .index = in.value<int>(), .value = {}, .begin = {}, .body = {}, .otherwise = {}};
+    HostStep step{.kind = read_kind(in, HostStep::last), .index = in.value<int>(), .value = {}, .begin = {}, .body = {}, .otherwise = {}};
     step.value = read_value(in);
     step.begin = read_value(in);
     step.body = read_steps(in, depth + 1);

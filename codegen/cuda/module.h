@@ -36,6 +36,7 @@ struct HostCode {
     constant, slot, add, sub, mul, floor_div, floor_mod, min, max, eq, ne, lt, le, gt, ge, bit_and, bit_or, bit_xor, select, logical_not,
     size  // a product of sizes: nothing where one is negative, INT64_MAX where it is larger
   } op = constant;
+  static constexpr Op last = size;  // what a file may hold goes up to it
   int64_t value = 0;  // constant: the value; slot: its number
 };
 using HostValue = std::vector<HostCode>;
@@ -48,6 +49,7 @@ struct HostStep {
     let,     // slot `index` = value, then body
     scratch  // block `index` of `value` bytes lives through body
   } kind = launch;
+  static constexpr Kind last = scratch;
   int index = 0;
   HostValue value, begin;
   std::vector<HostStep> body, otherwise;
