@@ -96,6 +96,15 @@ struct Threads::Arena {
   tbb::task_arena arena;
   std::once_flag started;
   std::optional<Inside> inside;
+
+  // Those of a parent of this process, whose workers are not here: they are not touched, and stay reachable.
+  static void abandon(Arena* arena) {
+    static std::atomic<Arena*> all{nullptr};
+    arena->next = all.load(std::memory_order_relaxed);
+    while (!all.compare_exchange_weak(arena->next, arena)) {
+    }
+  }
+  Arena* next = nullptr;
 };
 
 Threads::Threads(int threads, ParallelFor pool)
@@ -107,7 +116,7 @@ Threads::Threads(int threads, ParallelFor pool)
 }
 
 Threads::~Threads() {
-  if (workers_gone.load(std::memory_order_relaxed)) (void)arena_.release();  // of a parent: not touched
+  if (arena_ && workers_gone.load(std::memory_order_relaxed)) Arena::abandon(arena_.release());
 }
 
 void Threads::parallel_for(int64_t n, Body body, void* env) const {
