@@ -1,12 +1,12 @@
 // Kernel text to a shared library that this process has loaded.
 #include <dlfcn.h>
-#include <atomic>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
