@@ -5,10 +5,8 @@
 
 #ifdef GRADLOOM_STAND_IN
 #include <dlfcn.h>
-#include <sys/wait.h>
 
 #include <cstdlib>
-#include <functional>
 
 #include "ir/builder.h"
 #include "runtime/cache_entry.h"
@@ -43,14 +41,6 @@ class CudaCache : public WarmCacheTest {
     if (!outputs) return false;
     const Tensor got = runtime.to_host(outputs.value()[0]).value();
     return std::memcmp(got.data(), expected.data(), static_cast<size_t>(expected.elements()) * sizeof(float)) == 0;
-  }
-  // In a process of its own, with another environment.
-  static int in_child(const std::function<int()>& body) {
-    const pid_t child = fork();
-    if (child == 0) _exit(body());
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 };
 

@@ -15,24 +15,16 @@
 #include "ir/print.h"
 #include "runtime/log.h"
 #include "runtime/runtime.h"
+#include "tests/support/cache_folder.h"
 
 namespace gradloom {
 namespace {
 
 namespace fs = std::filesystem;
 
-class DumpTest : public testing::Test {
+class DumpTest : public testing::CacheFolderTest {
  protected:
-  DumpTest() {
-    char name[] = "/tmp/gradloom_dump_XXXXXX";
-    folder_ = mkdtemp(name);
-    set_log_sink([this](LogLevel, std::string_view message) { log_ += std::string(message) + "\n"; });
-  }
-  ~DumpTest() override {
-    set_log_sink({});
-    unsetenv("GRADLOOM_DUMP");
-    fs::remove_all(folder_);
-  }
+  ~DumpTest() override { unsetenv("GRADLOOM_DUMP"); }
   static Result<std::vector<Tensor>> run(Runtime& runtime, bool any_shape = false) {
     const std::vector<Tensor> inputs{Tensor::of(DType::i64, {2}, std::vector<int64_t>{4, 3}), Tensor::of(DType::i64, {2}, std::vector<int64_t>{2, 0}),
                                      Tensor::of(DType::f32, {2, 3}, std::vector<float>{1, 2, 3, 4, 5, 6})};
@@ -48,8 +40,6 @@ class DumpTest : public testing::Test {
     text << std::ifstream(folder_ + "/" + name).rdbuf();
     return text.str();
   }
-
-  std::string folder_, log_;
 };
 
 std::set<std::string> extensions(const std::set<std::string>& names) {

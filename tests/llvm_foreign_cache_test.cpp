@@ -92,6 +92,12 @@ Made make_entry(const codegen::Isa& isa, const std::string& toolchain, int k) {
   made.index = {made.key.text(), content_id(made.kernel.key), made.built.sources, "GatherGrad", strategy, 1, {}};
   return made;
 }
+// As a runtime of its making would have left it.
+void put_entry(const std::string& folder, const Made& made) {
+  DiskCache files({folder, {}, 1 << 30});
+  files.write(kernel_file_name(made.index.content), encode(made.kernel));
+  files.write(OpKey(made.index.key).file_name(), encode(made.index));
+}
 
 TEST_F(LlvmForeignCache, EntriesOfAnotherInstructionSetAreMisses) {
   if (!codegen::runs_here(codegen::isa_named("x86-64-v3"))) GTEST_SKIP() << "needs AVX2";
@@ -124,9 +130,7 @@ TEST_F(LlvmForeignCache, EntriesOfAnotherInstructionSetAreMisses) {
 
 TEST_F(LlvmForeignCache, TheKeyIsTheOneThatARuntimeMakes) {
   const Made made = make_entry(codegen::host_isa(), toolchain_text(codegen::toolchain_text()), 0);
-  DiskCache files({cache_, {}, 1 << 30});
-  files.write(kernel_file_name(made.index.content), encode(made.kernel));
-  files.write(made.key.file_name(), encode(made.index));
+  put_entry(cache_, made);
   Runtime runtime(options());
   EXPECT_TRUE(right(runtime, 0));
   EXPECT_EQ(runtime.stats().disk_hits, 1);
@@ -140,11 +144,7 @@ TEST_F(LlvmForeignCache, TwoBuildsShareCodeButNoIndex) {
   ASSERT_NE(other.index.key.substr(build, 4), "0000");
   other.index.key.replace(build, 4, "0000");
   const std::string name = OpKey(other.index.key).file_name(), index = encode(other.index);
-  {
-    DiskCache files({cache_, {}, 1 << 30});
-    files.write(kernel_file_name(other.index.content), encode(other.kernel));
-    files.write(name, index);
-  }
+  put_entry(cache_, other);
   Runtime runtime(options());
   EXPECT_TRUE(right(runtime, 0));
   EXPECT_EQ(runtime.stats().compiles, 0);
@@ -158,11 +158,7 @@ TEST_F(LlvmForeignCache, TwoBuildsShareCodeButNoIndex) {
 
 TEST_F(LlvmForeignCache, TwoVersionsShareAFolder) {
   const Made other = make_entry(codegen::host_isa(), "another compiler", 0);
-  {
-    DiskCache files({cache_, {}, 1 << 30});
-    files.write(kernel_file_name(other.index.content), encode(other.kernel));
-    files.write(other.key.file_name(), encode(other.index));
-  }
+  put_entry(cache_, other);
   Runtime runtime(options());
   EXPECT_TRUE(right(runtime, 0));
   EXPECT_EQ(runtime.stats().compiles, 1);

@@ -1,5 +1,5 @@
 #pragma once
-// A folder for a cache, gone after the test, with what the library logged; files as bytes, bodies in processes of their own.
+// A folder for a test, gone after it, with what the library logged; files as bytes, bodies in processes of their own.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

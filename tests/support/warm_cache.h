@@ -6,16 +6,14 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "runtime/log.h"
 #include "runtime/runtime.h"
+#include "tests/support/cache_folder.h"
 
 namespace gradloom::testing {
-
-namespace fs = std::filesystem;
 
 // Kernel `k`'s call: its shape makes it a kernel of its own. True when the result is right.
 inline std::vector<Tensor> inputs_of(int k) {
@@ -69,11 +67,5 @@ class WarmCacheTest : public ::testing::Test {
 
   std::string folder_, cache_, log_;
 };
-
-inline std::string bytes_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-inline void put_bytes(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
 }  // namespace gradloom::testing
