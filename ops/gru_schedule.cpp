@@ -10,7 +10,7 @@ namespace {
 using Loop = ir::Schedule::Loop;
 
 constexpr const char* recurrent[] = {"step0", "step1", "candidate0", "candidate1"};
-constexpr const char* whole[] = {"xw", "hr", "rhr", "dx0", "dx1", "dw", "dr"};  // over all steps
+constexpr const char* whole[] = {"xw", "hr", "rhr", "dx0", "dx1", "dw", "dr", "dr_candidate"};  // over all steps
 
 // Whether `outer` holds `inner`.
 bool holds(const ir::Schedule& s, Loop outer, Loop inner) {
