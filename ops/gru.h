@@ -115,6 +115,8 @@ class GruNest {
     Expr capacity;      // the largest count
   };
   void each_chunk(const std::function<void(const Chunk&)>& body);  // one a thread, where that is worth it
+  // The name of a loop that passes over all rows of a state: "shared" where its iterations are worth threads.
+  std::string shared(const char* name) const { return threads > 1 && ir::as_int(ir::index_mul(rows, hidden)).value_or(1 << 16) >= 1 << 16 ? "shared" : name; }
   // One batch of a chunk at one step: batch n = first + i, position p, row = p * N + n.
   struct Place {
     Expr i, n, p, row;

@@ -52,10 +52,10 @@ class GradNest : GruNest {
 
   // before_[0, d, row] = h', before_[1, d, row] = r h' (only where the reset comes before the product); 0 beyond a sequence's end.
   void previous_states() {
-    before_ = scratch("before", {linear_ ? 1 : 2, options.directions, rows, hidden});
+    before_ = b.alloc("before", sum, {linear_ ? 1 : 2, options.directions, rows, hidden}, {.exclusive = true});  // a row a step and batch
     const Chunk all{0, batch, batch};
     for (int d = 0; d < options.directions; ++d)
-      b.loop("s", 0, steps, [&](Expr step) {
+      b.loop(shared("s"), 0, steps, [&](Expr step) {
         const auto copy = [&](const Place& at, const std::function<Expr(const Expr&)>& state) {
           each_column([&](Expr j) {
             const Expr h = b.let("h", state(j));
@@ -323,13 +323,15 @@ class GradNest : GruNest {
 
   // The sums of `gates` gates from `gate` on, which are dB's slots from `slot` on.
   void add_rows(int d, const Buffer& from, int gate, int gates, int slot) {
-    constexpr int64_t together = 4, stretch = 2048;  // columns whose sums stay in the nearest cache
-    const Expr columns = column(gates, 0), width = ir::index_min(stretch, columns), whole = ir::index_div(rows, together);
-    const Buffer totals = scratch("totals", {columns});
-    b.loop("stretch", 0, ir::index_div(ir::index_add(columns, stretch - 1), stretch), [&](Expr s) {
+    constexpr int64_t together = 4, most = 2048;  // columns whose sums stay in the nearest cache
+    const Expr columns = column(gates, 0), whole = ir::index_div(rows, together);
+    const auto known = ir::as_int(columns);
+    const int64_t stretch = known ? std::clamp<int64_t>((*known + threads - 1) / threads, 1, most) : std::max<int64_t>(most / threads, 64);
+    const Buffer totals = b.alloc("totals", sum, {columns}, {.exclusive = true});  // each stretch has its own
+    b.loop(shared("stretch"), 0, ir::index_div(ir::index_add(columns, stretch - 1), stretch), [&](Expr s) {
       const auto columns_of = [&](const std::function<void(Expr)>& body) {
         const Expr first = ir::index_mul(s, stretch);
-        b.loop("j", 0, ir::index_min(width, ir::index_sub(columns, first)), [&](Expr j) { body(ir::index_add(first, j)); });
+        b.loop("j", 0, ir::index_min(stretch, ir::index_sub(columns, first)), [&](Expr j) { body(ir::index_add(first, j)); });
       };
       const auto add = [&](const Expr& row, int64_t count) {
         columns_of([&](Expr c) {

@@ -46,7 +46,8 @@ void schedule_gru(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
       const std::vector<Loop> innermost = innermost_loops(s);
       if (std::find(innermost.begin(), innermost.end(), loop) != innermost.end()) vectorize_elements(s, loop, bytes, 1, target);
     }
-  for (const Loop chunk : s.loops("chunk")) s.parallel(chunk);
+  for (const char* shared : {"chunk", "shared"})
+    for (const Loop loop : s.loops(shared)) s.parallel(loop);
   for (const char* prefix : recurrent) schedule_recurrent(s, prefix, target);
   for (const char* prefix : whole)
     if (!s.loops(std::string(prefix) + "_m").empty()) schedule_matmul(s, prefix, target);
