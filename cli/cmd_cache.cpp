@@ -103,7 +103,7 @@ std::optional<std::string> cuda_code_again(const KernelRecord& record, std::stri
     return std::nullopt;
   }
   double ms = 0;
-  return encode(compile_cuda(ir::parse(text), std::stoi(std::string(features.substr(3))), ms));
+  return encode(compile_cuda(ir::parse(text), std::stoi(std::string(features.substr(3))), 1, ms));
 }
 #endif
 

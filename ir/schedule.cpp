@@ -30,6 +30,18 @@ void Schedule::put(const char* step, const Site& site, const Stmt& to, const std
   trace_.push_back(line);
 }
 
+bool Schedule::attempt(const std::function<void(Schedule&)>& steps) {
+  Schedule trial = *this;
+  try {
+    steps(trial);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    return false;
+  }
+  *this = std::move(trial);
+  return true;
+}
+
 std::vector<Schedule::Loop> Schedule::loops() const {
   std::vector<Loop> result;
   for (const For* f : loops_below(kernel_.body)) result.push_back(f->var.id);

@@ -84,7 +84,11 @@ std::string encode(const CudaCode& code) {
     }
   }
   write(out, m.steps);
-  out.text(code.image);
+  out.value(static_cast<uint64_t>(code.images.size()));
+  for (const codegen::CudaImage& image : code.images) {
+    out.text(image.bytes);
+    out.value(image.functions);
+  }
   return out.take();
 }
 
@@ -102,16 +106,23 @@ CudaCode decode_cuda_code(std::string_view bytes) {
     m.functions.push_back(std::move(f));
   }
   m.steps = read_steps(in);
-  code.image = in.text();
+  size_t held = 0;
+  for (size_t n = in.count(12); n > 0; --n) {
+    codegen::CudaImage image{.bytes = std::string(in.text()), .functions = in.value<int>()};
+    if (image.functions < 0) refuse("an image of a kernel holds less than no function");
+    held += static_cast<size_t>(image.functions);
+    code.images.push_back(std::move(image));
+  }
+  if (held != m.functions.size()) refuse("the images of a kernel hold other functions than it has");
   in.end();
   return code;
 }
 
-CudaCode compile_cuda(const ir::Kernel& lowered, int architecture, double& ms) {
+CudaCode compile_cuda(const ir::Kernel& lowered, int architecture, int threads, double& ms) {
   CudaCode code{codegen::emit_cuda(lowered), {}};
-  codegen::CudaBinary binary = codegen::Nvrtc::get().compile(code.module, architecture);
+  codegen::CudaBinary binary = codegen::Nvrtc::get().compile(code.module, architecture, false, threads);
   ms = binary.ms;
-  code.image = std::move(binary.image);
+  code.images = std::move(binary.images);
   code.module.text.clear();
   return code;
 }

@@ -200,7 +200,76 @@ TEST(CudaEmit, AShiftOfAnIntByAWideCountIsWide) {
     }
   }
 })");
-  EXPECT_NE(m.text.find("(long long)i >> gl_floor_mod"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("(long long)i >> (x[i] & 63)"), std::string::npos) << m.text;
+}
+
+// Rounding towards minus infinity, and what is left over: right for numbers below 0 as well.
+TEST(CudaEmit, PowersOfTwoShiftAndMask) {
+  const CudaModule m = emit(R"(kernel halves() {
+  out q: i64[64]
+  out r: i64[64]
+  out t: i64[64]
+  for b in 0 .. 1 grid {
+    for i in 0 .. 64 thread {
+      q[i] = floor_div(i - 40, 8)
+      r[i] = floor_mod(i - 40, 8)
+      t[i] = floor_div(i - 40, 6)
+    }
+  }
+})");
+  EXPECT_NE(m.text.find("q[i] = (i - 40) >> 3;"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("r[i] = (i - 40) & 7;"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("t[i] = gl_floor_div<int>(i - 40, 6);"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, DivisionsUsedTwiceHaveNamesWhereTheirNumbersAreKnown) {
+  const CudaModule m = emit(R"(kernel named() {
+  in x: f32[1200]
+  out y: f32[1200]
+  for b in 0 .. 12 grid {
+    for i in 0 .. 100 thread {
+      y[floor_div(b, 3) * 300 + floor_mod(b, 3) * 100 + i] = x[floor_div(b, 3) * 300 + floor_mod(b, 3) * 100 + floor_div(i, 10) * 10 + (9 - floor_mod(i, 10))]
+    }
+  }
+})");
+  EXPECT_EQ(count(m.text, "b / 3"), 1) << m.text;
+  EXPECT_EQ(count(m.text, "b % 3"), 1) << m.text;
+  EXPECT_LT(m.text.find("b / 3"), m.text.find("gl_thread()")) << m.text;
+  EXPECT_EQ(count(m.text, "const int div"), 1) << "used once, a division stands where it is used\n" << m.text;
+}
+
+TEST(CudaEmit, WholeTurnsOfABlockAreCounted) {
+  const auto turns = [](const std::string& extent, const std::string& body) {
+    return emit("kernel turns() {\n  in x: f32[" + extent + "]\n  out y: f32[" + extent + "]\n  for b in 0 .. 1 grid {\n    for j in 0 .. 256 thread {\n      y[j] = 0.0f32\n    }\n    for i in 0 .. " +
+                extent + " thread {\n      " + body + "\n    }\n  }\n}")
+        .text;
+  };
+  const std::string whole = turns("3072", "y[i] = x[i]");
+  EXPECT_NE(whole.find("#pragma unroll 3\n  for (int i_k = 0; i_k < 3; ++i_k) {"), std::string::npos) << whole;
+  EXPECT_NE(whole.find("const int i = i_k * 1024 + gl_thread();"), std::string::npos) << whole;
+  const std::string rest = turns("3073", "y[i] = x[i]");
+  EXPECT_NE(rest.find("for (int i_k = gl_thread(); i_k < 3073; i_k += 1024) {"), std::string::npos) << rest;
+  const std::string loops = turns("3072", "for k in 0 .. 5 {\n        y[i] = x[k]\n      }");
+  EXPECT_NE(loops.find("#pragma unroll 1\n  for (int i_k = 0; i_k < 3; ++i_k) {"), std::string::npos) << loops;
+}
+
+TEST(CudaEmit, RegistersAreVariables) {
+  const CudaModule m = emit(R"(kernel variables() {
+  in x: f32[64]
+  inout y: f32[64]
+  for b in 0 .. 1 grid {
+    for i in 0 .. 16 thread {
+      alloc own: f32[4] registers
+      own[ramp(0, 1, 4)] = x[ramp(i * 4, 1, 4)]
+      own[ramp(1, 1, 3)] = own[ramp(0, 1, 3)]
+      y[ramp(i * 4, 1, 4)] = own[ramp(0, 1, 4)]
+    }
+  }
+})");
+  EXPECT_NE(m.text.find("float own_0, own_1, own_2, own_3;"), std::string::npos) << m.text;
+  // What is read is held before the first of the three is written.
+  EXPECT_NE(m.text.find("const float v_5 = own_1;"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("own_2 = v_5;"), std::string::npos) << m.text;
 }
 
 TEST(CudaEmit, NamesAreNoneOfTheLanguages) {

@@ -99,13 +99,14 @@ CudaFunction FunctionEmitter::emit(const ir::For& grid, std::string& text) {
                    narrow ? ")" : ""));
   vars_[grid.var.id] = {{name}, narrow, true};
   ranges_.enter(grid);
+  name_divisions(grid);
   statement(grid.body);
   if (strides) close();
 
   function_.shared_bytes = shared_;
   std::string list;
   for (const std::string& p : parameters_) list += (list.empty() ? "" : ", ") + p;
-  text += fmt::format("\nGL_KERNEL({}) {}({}) {{\n", function_.threads, name_, list);
+  text += fmt::format("{}{}) {}({}) {{\n", function_mark, function_.threads, name_, list);
   if (shared_) text += fmt::format("  GL_SHARED({});\n", shared_);
   text += head_ + body_ + "}\n";
   return function_;
@@ -233,13 +234,13 @@ void FunctionEmitter::emit(const ir::Alloc& n) {
   elements = std::max<int64_t>(elements, 1);
   const std::string name = fresh(b->name);
   const char* type = memory_type(b->dtype);
+  Place& place = places_[b->id] = {name, b->space != ir::Space::shared, {}};
   if (b->space == ir::Space::shared) {
     line(fmt::format("{0}* const {1} = ({0}*)(gl_shared + {2});", type, name, shared_));
     shared_ += (elements * size_of(b->dtype) + 15) / 16 * 16;
-  } else {
+  } else if (place.variables = variables_of(b, elements, name, n.body); place.variables.empty()) {
     line(fmt::format("{} {}[{}];", type, name, elements));
   }
-  places_[b->id] = {name, b->space != ir::Space::shared};
   statement(n.body);
 }
 

@@ -48,6 +48,7 @@ class FunctionEmitter {
   struct Place {  // a buffer's name, and whether it is the thread's own
     std::string name;
     bool own = false;
+    std::vector<std::string> variables;  // own, and every index a constant: one for each element
   };
   // A write of a lane loop whose lanes may meet: the body notes what to do, and after it all lanes do it together, in lane order.
   struct Deferred {
@@ -87,13 +88,17 @@ class FunctionEmitter {
   // Runs body with the loop's variable known, in a scope of its own.
   template <class Body>
   void with_variable(const ir::For& n, Body&& body);
+  // Names for the divisions by constants that can be done as soon as this loop's variable is known, where the body has them more than once. The compiler would
+  // find most of them itself, in a good part of its time.
+  void name_divisions(const ir::For& n);
   std::string loop_variable(const ir::For& n, bool& narrow);
 
   // emit_expr.cpp
   Text value(const ir::Expr& e);
   std::string scalar(const ir::Expr& e) { return value(e).lanes[0]; }
   std::string wide(const ir::Expr& e);  // of an i64 scalar, as long long
-  Text bound(Text text, DType dtype, const char* hint);  // the same value under a name
+  // The same value under a name; `copied`: under one that nothing is assigned to.
+  Text bound(Text text, DType dtype, const char* hint, bool copied = false);
   bool fits_int(const ir::Expr& e) const;
   void count_uses(const ir::Expr& e);
   Text node(const ir::Const& n, Type type, const ir::Expr& self);
@@ -119,9 +124,15 @@ class FunctionEmitter {
   bool note(const ir::StmtNode* self, const std::string& guard, const std::string& place, const std::string& value, const std::string& factor);
   const Place& place(const ir::Buffer& b);
   ir::Expr offset(const ir::Buffer& b, const std::vector<ir::Expr>& index) const;
+  // The element that a lane of this access has: a constant; absent: it depends on something.
+  std::optional<int64_t> constant_offset(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lane) const;
+  // A variable for each element of a buffer of a thread, where its accesses in `body` tell them apart.
+  std::vector<std::string> variables_of(const ir::Buffer& b, int64_t elements, const std::string& name, const ir::Stmt& body);
   std::vector<std::string> elements(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes);  // "p[i]" a lane
   // "p + i" when the lanes are neighbours that one access may move.
   std::optional<std::string> neighbours(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes);
+  // The value that a write's lanes get, and whether it need not have a name first.
+  Text written(const ir::Buffer& b, const ir::Expr& value, const char* hint);
   std::string updated(const ir::Accumulate& n, const std::string& element, const std::string& value, const std::string& factor) const;
 
   // Text.
@@ -148,6 +159,7 @@ class FunctionEmitter {
   std::unordered_map<int64_t, Place> places_;
   std::unordered_map<const ir::ExprNode*, std::pair<ir::Expr, Text>> memo_;  // of the statement at hand; holds the nodes
   std::unordered_map<const ir::ExprNode*, int> uses_;
+  std::vector<std::pair<ir::Expr, Text>> divisions_;  // that have names here
 };
 
 constexpr int64_t int_max = 2147483647;

@@ -39,6 +39,7 @@ static inline unsigned long long gl_shuffle(unsigned long long v, int lane, int 
   return gl_state->wait(gl_state, gl_wait_shuffle, site, v, lane);
 }
 
+static inline int gl_count_bits(unsigned v) { return __builtin_popcount(v); }
 static inline void gl_atomic_min(long long* place, long long v) { if (v < *place) *place = v; }
 static inline void gl_atomic_add(int* place, int v) { *place = (int)((unsigned)*place + (unsigned)v); }
 static inline void gl_atomic_add(unsigned* place, unsigned v) { *place += v; }

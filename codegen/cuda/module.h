@@ -55,12 +55,21 @@ struct HostStep {
   std::vector<HostStep> body, otherwise;
 };
 
+// A function of a module's text begins so, on a line of its own.
+inline constexpr const char* function_mark = "\nGL_KERNEL(";
+
 struct CudaModule {
   std::string text;  // the functions, without the prelude (prelude.h)
   std::vector<CudaFunction> functions;
   std::vector<HostStep> steps;
   int buffers = 0, scalars = 0;    // of the kernel; scalars are the first slots
   int slots = 0, scratch_blocks = 0;
+};
+
+// What a module's text was compiled to, or a part of it: its images together hold the functions in the module's order.
+struct CudaImage {
+  std::string bytes;  // a cubin, or PTX
+  int functions = 0;  // so many of the module's
 };
 
 // Throws Error(unsupported) naming what has no CUDA form; the kernel verifies as Stage::lowered and is a GPU's (is_gpu).

@@ -28,6 +28,8 @@ GL_INLINE unsigned gl_ballot(bool on) { return __ballot_sync(0xffffffffu, on); }
 
 GL_INLINE unsigned gl_match(unsigned long long v) { return __match_any_sync(0xffffffffu, v); }
 
+GL_INLINE int gl_count_bits(unsigned v) { return __popc(v); }
+
 GL_INLINE unsigned long long gl_shuffle(unsigned long long v, int lane) { return __shfl_sync(0xffffffffu, v, lane); }
 
 GL_INLINE void gl_atomic_min(long long* place, long long v) { atomicMin(place, v); }
