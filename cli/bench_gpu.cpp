@@ -169,6 +169,7 @@ void count_launches(const codegen::CudaModule& module, const std::vector<int64_t
                                        return static_cast<void*>(nowhere);
                                      },
                                  .release = [&](void*, int64_t bytes) { live -= bytes; },
+                                 .zero = [](void*, int64_t) {},
                                  .launch =
                                      [&](const codegen::CudaFunction& function, int64_t blocks, std::span<void*>) {
                                        FunctionReport& f = report.functions[static_cast<size_t>(&function - module.functions.data())];

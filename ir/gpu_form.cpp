@@ -9,7 +9,9 @@
 namespace gradloom::ir {
 namespace {
 
-enum class Part : uint8_t { host, block, warp, thread };
+enum class Part : uint8_t { host, cooperative, block, warp, thread };
+
+bool outside_grid(Part part) { return part == Part::host || part == Part::cooperative; }
 
 // The part that the body of such a loop is; nullopt: the loop may not stand there.
 std::optional<Part> enter(Part part, ForKind kind) {
@@ -17,11 +19,12 @@ std::optional<Part> enter(Part part, ForKind kind) {
     case ForKind::serial:
     case ForKind::unroll: return part;
     case ForKind::parallel: return std::nullopt;
-    case ForKind::vector: return part == Part::host ? std::nullopt : std::optional(part);
-    case ForKind::grid: return part == Part::host ? std::optional(Part::block) : std::nullopt;
+    case ForKind::vector: return outside_grid(part) ? std::nullopt : std::optional(part);
+    case ForKind::grid: return outside_grid(part) ? std::optional(Part::block) : std::nullopt;
     case ForKind::thread: return part == Part::block ? std::optional(Part::thread) : std::nullopt;
     case ForKind::warp: return part == Part::block ? std::optional(Part::warp) : std::nullopt;
     case ForKind::lane: return part == Part::warp ? std::optional(Part::thread) : std::nullopt;
+    case ForKind::cooperative: return part == Part::host ? std::optional(Part::cooperative) : std::nullopt;
   }
   return std::nullopt;
 }
@@ -29,6 +32,7 @@ std::optional<Part> enter(Part part, ForKind kind) {
 const char* where(Part part) {
   switch (part) {
     case Part::host: return "outside every grid loop";
+    case Part::cooperative: return "in a cooperative loop, outside grid loops";
     case Part::block: return "in a grid loop, outside thread and warp loops";
     case Part::warp: return "in a warp loop, outside lane loops";
     case Part::thread: return "in a thread or lane loop";
@@ -49,26 +53,33 @@ class Form {
   void fail(const std::string& what) {
     if (misfit.empty()) misfit = what;
   }
-  void host_value(const Expr& e, const std::string& what) {
-    walk(e, [&](const Expr& part) {
-      if (part.as<Load>()) fail(what + " " + where(Part::host) + " reads the buffer " + part.as<Load>()->buffer->name);
+  void host_value(const Expr& e, const std::string& what, Part part) {
+    if (!outside_grid(part)) return;
+    walk(e, [&](const Expr& x) {
+      if (x.as<Load>()) fail(what + " " + where(part) + " reads the buffer " + x.as<Load>()->buffer->name);
     });
   }
   void node(const For& n, Part part) {
     const std::optional<Part> inside = enter(part, n.kind);
     if (!inside) return fail(std::string("the ") + to_string(n.kind) + " loop " + n.var.name + " stands " + where(part));
-    if (part == Part::host)
-      for (const Expr& e : {n.begin, n.extent}) host_value(e, "a bound of loop " + n.var.name);
+    for (const Expr& e : {n.begin, n.extent}) host_value(e, "a bound of loop " + n.var.name, part);
     for (const Expr& e : {n.begin, n.extent}) reads(e);
-    if (n.kind == ForKind::thread) thread_ = &n;
+    if (part == Part::cooperative && n.kind == ForKind::grid)
+      walk(n.extent, [&](const Expr& x) {
+        if (const Var* v = x.as<Var>(); v && turning_.contains(v->id)) fail("the extent of the grid loop " + n.var.name + " depends on " + v->name + ", of the cooperative loop around it");
+      });
+    if (*inside == Part::cooperative) turning_.insert(n.var.id);
+    const For*& level = n.kind == ForKind::grid ? grid_ : thread_;
+    if (n.kind == ForKind::grid || n.kind == ForKind::thread) level = &n;
     stmt(n.body, *inside);
-    if (n.kind == ForKind::thread) thread_ = nullptr;
+    if (n.kind == ForKind::grid || n.kind == ForKind::thread) level = nullptr;
   }
   void node(const Block& n, Part part) {
     for (const Stmt& s : n.stmts) stmt(s, part);
   }
   void node(const Let& n, Part part) {
-    if (part == Part::host) host_value(n.value, "let " + n.var.name);
+    host_value(n.value, "let " + n.var.name, part);
+    if (part == Part::cooperative) turning_.insert(n.var.id);
     reads(n.value);
     stmt(n.body, part);
   }
@@ -91,17 +102,24 @@ class Form {
       });
   }
   void own_part(const Buffer& b, const std::vector<Expr>& index) {
-    if (b->space != Space::per_thread) return;
-    const Var* first = thread_ && !index.empty() ? first_lane(index[0]).as<Var>() : nullptr;
-    if (!first || first->id != thread_->var.id || !is_const(thread_->begin, 0) || !as_int(thread_->extent) || as_int(thread_->extent) != as_int(b->dims[0]))
-      fail("the buffer " + b->name + ", a part a thread, is used otherwise than by iterations of a thread loop over its first dim");
+    if (b->space != Space::per_thread && b->space != Space::per_block) return;
+    const bool thread = b->space == Space::per_thread;
+    const For* level = thread ? thread_ : grid_;
+    const auto own = [&] {
+      if (!level || index.empty() || !is_const(level->begin, 0) || !as_int(level->extent) || as_int(level->extent) != as_int(b->dims[0])) return false;
+      const Expr at = first_lane(index[0]);
+      return at.as<Var>() ? at.as<Var>()->id == level->var.id : is_const(at, 0) && is_const(level->extent, 1);
+    };
+    if (own()) return;
+    const char* kind = thread ? "thread" : "grid";
+    fail("the buffer " + b->name + ", a part a " + (thread ? "thread" : "block") + ", is used otherwise than by iterations of a " + kind + " loop over its first dim");
   }
   void write(const Buffer& b, Part part) {
-    if (part == Part::host) return fail("a store to " + b->name + " stands " + where(part));
+    if (outside_grid(part)) return fail("a store to " + b->name + " stands " + where(part));
     if (part != Part::block && uniform_.contains(b->id)) fail("the buffer " + b->name + ", allocated for the whole block in registers, is written " + where(part));
   }
   void node(const If& n, Part part) {
-    if (part == Part::host) host_value(n.condition, "a condition");
+    host_value(n.condition, "a condition", part);
     reads(n.condition);
     stmt(n.then_case, part);
     stmt(n.else_case, part);
@@ -109,6 +127,12 @@ class Form {
   void node(const Alloc& n, Part part) {
     const bool constant = std::all_of(n.buffer->dims.begin(), n.buffer->dims.end(), [](const Expr& d) { return as_int(d).has_value(); });
     const bool of_block = n.buffer->space == Space::shared || n.buffer->space == Space::per_thread;
+    if (n.buffer->space == Space::per_block || part == Part::cooperative) {
+      if (n.buffer->space != Space::per_block || part != Part::cooperative)
+        return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " + where(part));
+      if (!constant) return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
+      return stmt(n.body, part);
+    }
     if (of_block && part != Part::block) return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " + where(part));
     if (part != Part::host && !constant) return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
     if (part == Part::host && n.buffer->space != Space::global) return fail("the buffer " + n.buffer->name + " is allocated in registers " + where(part));
@@ -116,13 +140,15 @@ class Form {
     stmt(n.body, part);
   }
   void node(const Check& n, Part part) {
-    if (part == Part::host) return fail("a check stands " + std::string(where(part)));
+    if (outside_grid(part)) return fail("a check stands " + std::string(where(part)));
     for (const Expr& e : {n.condition, n.position}) reads(e);
     stmt(n.body, part);
   }
   void node(const Evaluate&, Part) {}
 
   const For* thread_ = nullptr;          // the thread loop around
+  const For* grid_ = nullptr;            // the grid loop around
+  std::unordered_set<int64_t> turning_;  // variables of cooperative loops and of what is in them, outside grid loops
   std::unordered_set<int64_t> uniform_;  // allocated in the block part, not shared
 };
 
@@ -156,6 +182,7 @@ std::string gpu_nesting_misfit(const std::vector<Stmt>& path, const For& loop, F
   std::string misfit;
   walk(loop.body, [&](const Stmt& s) {
     const For* below = s.as<For>();
+    if (below && kind == ForKind::cooperative && below->kind != ForKind::cooperative) return;  // what is bound below stands in grid loops
     if (below && on_gpu(below->kind) && (below->kind == kind || !enter(below->kind == ForKind::lane ? Part::warp : *inside, below->kind)))
       misfit = std::string("it holds the ") + to_string(below->kind) + " loop " + below->var.name;
   });

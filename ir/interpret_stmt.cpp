@@ -31,6 +31,7 @@ struct ForCode final : StmtCode {
     switch (kind) {
       case ForKind::serial:
       case ForKind::unroll:
+      case ForKind::cooperative:
         for (int64_t k = 0; k < count; ++k) iteration(frames, first + static_cast<uint64_t>(k));
         return;
       case ForKind::parallel:

@@ -61,8 +61,8 @@ class Schedule {
   // A loop over a block's statements -> one loop for each of them; allocated buffers in between gain a dim. Refused unless proved.
   std::vector<Loop> distribute(Loop loop);
   void parallel(Loop loop);       // refused unless parallel_clash is empty
-  // A grid, thread, warp or lane loop of a GPU: refused like parallel (lane: like vectorize, extent 2 to 32). The kernel need not have the form of
-  // gpu_form.h before it is lowered.
+  // A grid, thread, warp or lane loop of a GPU: refused like parallel (lane: like vectorize, extent 2 to 32); or a cooperative one, which stays in order. The
+  // kernel need not have the form of gpu_form.h before it is lowered.
   void bind(Loop loop, ForKind kind);
   void unroll(Loop loop);         // constant extent, at most 64
   void vectorize(Loop loop);      // constant extent of 2 to 64; refused unless vector_clash is empty

@@ -243,6 +243,7 @@ class Verifier {
     std::string clash;
     switch (n.kind) {
       case ForKind::serial:
+      case ForKind::cooperative:
         break;
       case ForKind::parallel:
       case ForKind::grid:

@@ -124,6 +124,7 @@ class GruNest {
   using Visit = std::function<void(const Place&)>;
   // `padded` where the sequence has ended: p is then the step itself, as padding lies at the end in both directions.
   void each_batch(int d, const Chunk& chunk, const Expr& step, const Visit& live, const Visit& padded);
+  void at_batch(int d, const Expr& i, const Expr& n, const Expr& step, const Visit& live, const Visit& padded);
   void each_batch(const Chunk& chunk, const std::function<void(Expr i, Expr n)>& body);
   void each_column(const std::function<void(Expr j)>& body) { b.loop("j", 0, hidden, body); }
   Expr row_of(const Expr& p, const Expr& n) const { return ir::index_add(ir::index_mul(p, batch), n); }

@@ -8,6 +8,7 @@
 // batch), and everything else is a product or a sum over all rows at once: dX = [dz^ dr^ dc^] W; dW = [dz^ dr^ dc^]' X; dR likewise with h' or r h'; dB sums
 // the rows in order.
 #include "ops/gru_grad.h"
+#include "ops/matmul_recurrent.h"
 #include "ops/registry.h"
 
 namespace gradloom {
@@ -36,7 +37,7 @@ class GradNest : GruNest {
     const auto all_rows = [&](const char* name) { return b.alloc(name, sum, {options.directions, rows, column(3, 0)}, {.exclusive = true}); };
     changes_ = all_rows("changes");
     recurrent_ = linear_ ? all_rows("recurrent") : changes_;
-    for (int d = 0; d < options.directions; ++d) each_chunk([&](const Chunk& chunk) { run(d, chunk); });
+    for (int d = 0; d < options.directions; ++d) target_.gpu ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { run(d, chunk); });
     if (out_[out_dx]) input_gradient();
     if (out_[out_dw]) input_weights();
     if (out_[out_dr]) recurrent_weights();
@@ -132,20 +133,87 @@ class GradNest : GruNest {
       const Expr step = ir::index_sub(ir::index_sub(steps, 1), t);
       const std::string direction = std::to_string(d);
       if (linear_) {
-        each_batch(
-            d, chunk, step, [&](const Place& at) { change_linear(d, at); }, [&](const Place& at) { pad(d, at); });
+        each_change(
+            d, chunk, step, [&](const Place& at, const Expr& j) { change_linear(d, at, j, ir::load(gradient_, {at.i, j})); });
         add_product("step" + direction, d, chunk, step, 0, 3);
       } else {
-        each_batch(
-            d, chunk, step, [&](const Place& at) { change_update_and_candidate(d, at); }, [&](const Place& at) { pad(d, at); });
+        each_change(
+            d, chunk, step, [&](const Place& at, const Expr& j) { change_update_and_candidate(d, at, j, ir::load(gradient_, {at.i, j})); });
         product("candidate" + direction, d, chunk, step, 2, 1, product_, {});
         each_batch(
-            d, chunk, step, [&](const Place& at) { change_reset(d, at); }, [](const Place&) {});
+            d, chunk, step, [&](const Place& at) { each_column([&](Expr j) { change_reset(d, at, j, ir::load(product_, {at.i, j})); }); }, [](const Place&) {});
         add_product("step" + direction, d, chunk, step, 0, 2);
       }
     });
+    first_state_gradient(d, chunk);
+  }
+
+  void first_state_gradient(int d, const Chunk& chunk) {
     if (!out_[out_dh0]) return;
     each_batch(chunk, [&](Expr i, Expr n) { each_column([&](Expr j) { add_to(out_dh0, {d, n, j}, ir::load(gradient_, {i, j})); }); });
+  }
+
+  void each_change(int d, const Chunk& chunk, const Expr& step, const std::function<void(const Place&, const Expr& j)>& change) {
+    each_batch(
+        d, chunk, step, [&](const Place& at) { each_column([&](Expr j) { change(at, j); }); },
+        [&](const Place& at) { each_column([&](Expr j) { pad(d, at, j); }); });
+  }
+
+  // The same on a GPU: what a step makes of a product's sums is done by the threads that have them, and is the next product's operand. While one step's is
+  // read the next one's is written.
+  void run_in_blocks(int d) {
+    gradient_ = scratch("g", {batch, hidden});
+    step_ = b.alloc("step", sum, {2, batch, column(3, 0)}, {.exclusive = true});
+    const Expr last = ir::index_sub(steps, 1);
+    b.loop("i", 0, batch, [&](Expr i) {
+      each_column([&](Expr j) {
+        const Expr g = b.let("g", in[gru_dhfinal] ? value(in[gru_dhfinal], {d, i, j}) : number(0));
+        turn_ = 0;
+        b.if_then(
+            steps > 0, [&] { change_in_blocks(d, i, last, j, g); }, [&] { b.store(gradient_, {i, j}, g); });
+      });
+    });
+    const std::string direction = std::to_string(d);
+    const auto product = [&](const char* prefix, int first_gate, int gates) {
+      Matmul p{.prefix = prefix + direction, .m = batch, .n = hidden, .k = column(gates, 0), .sum = sum};
+      p.b = [this, d, first_gate](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(first_gate, k), n}); };
+      return RecurrentMatmul(b, p, target_, target_.shared_bytes / (linear_ ? 1 : 2));
+    };
+    RecurrentMatmul add = product("step", 0, linear_ ? 3 : 2), candidate = product("candidate", 2, 1);
+    b.loop("launch", 0, 1, [&](Expr) {
+      add.bring();
+      if (!linear_) candidate.bring();
+      b.loop("t", 0, steps, [&](Expr t) {
+        const Expr step = ir::index_sub(last, t), turn = ir::index_mod(t, 2), next = ir::index_sub(1, turn);
+        turn_ = turn;
+        if (!linear_) {
+          const auto operand = [&](Expr m, Expr k) { return ir::load(step_, {turn, m, column(2, k)}); };
+          candidate.multiply(operand, {}, [&](Expr i, Expr j, Expr total) {
+            const Visit reset = [&](const Place& at) { change_reset(d, at, j, total); };
+            at_batch(d, i, i, step, reset, [](const Place&) {});
+          });
+        }
+        add.multiply([&](Expr m, Expr k) { return ir::load(step_, {turn, m, k}); }, [&](Expr i, Expr j) { return ir::load(gradient_, {i, j}); },
+                     [&](Expr i, Expr j, Expr total) {
+                       // Rows whose sequence has ended keep their gradient.
+                       const Expr g = b.let("g", lens_ ? ir::select(step < ir::load(lens_, {i}), total, ir::load(gradient_, {i, j})) : total);
+                       turn_ = next;
+                       b.if_then(
+                           step > 0, [&] { change_in_blocks(d, i, ir::index_sub(step, 1), j, g); }, [&] { b.store(gradient_, {i, j}, g); });
+                     });
+      });
+    });
+    first_state_gradient(d, {0, batch, batch});
+  }
+
+  // The changes of a state's element at a step, from the gradient that reaches it.
+  void change_in_blocks(int d, const Expr& i, const Expr& step, const Expr& j, const Expr& g) {
+    at_batch(
+        d, i, i, step, [&](const Place& at) { linear_ ? change_linear(d, at, j, g) : change_update_and_candidate(d, at, j, g); },
+        [&](const Place& at) {
+          pad(d, at, j);
+          b.store(gradient_, {i, j}, g);
+        });
   }
 
   // to[i] = first + the step's changes of `count` gates times their rows of R.
@@ -176,13 +244,12 @@ class GradNest : GruNest {
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change, const Expr& recurrent) {
     b.store(changes_, {d, at.row, column(g, j)}, change);
     if (linear_) b.store(recurrent_, {d, at.row, column(g, j)}, recurrent);
-    if (lens_) b.store(step_, {at.i, column(g, j)}, recurrent);
+    if (step_) b.store(step_, target_.gpu ? Index{turn_, at.i, column(g, j)} : Index{at.i, column(g, j)}, recurrent);
   }
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change) { keep(at, d, g, j, change, change); }
 
   // The gradient that reaches the state after this step.
-  Expr arriving(int d, const Place& at, const Expr& j) {
-    const Expr g = ir::load(gradient_, {at.i, j});
+  Expr arriving(int d, const Place& at, const Expr& j, const Expr& g) {
     return b.let("arriving", in[gru_dhall] ? g + value(in[gru_dhall], {at.p, d, at.n, j}) : g);
   }
 
@@ -190,9 +257,9 @@ class GradNest : GruNest {
     Expr g, z, r, c, h;  // arriving, the gates, the state before
     Expr dz, dc;
   };
-  Gates changes(int d, const Place& at, const Expr& j) {
+  Gates changes(int d, const Place& at, const Expr& j, const Expr& g) {
     Gates s;
-    s.g = arriving(d, at, j);
+    s.g = arriving(d, at, j, g);
     s.z = b.let("z", gate(at, d, 0, j));
     s.r = b.let("r", gate(at, d, 1, j));
     s.c = b.let("c", gate(at, d, 2, j));
@@ -202,42 +269,36 @@ class GradNest : GruNest {
     return s;
   }
 
-  void change_linear(int d, const Place& at) {
-    each_column([&](Expr j) {
-      const Gates s = changes(d, at, j);
-      const Expr recurrent = state_product(at, d, 2, j);
-      const Expr reset = bias_ ? recurrent + recurrent_bias(d, j) : recurrent;
-      const Expr dr = b.let("dr", through(at, d, 1, s.dc * reset, s.r, s.r, j)), dcr = b.let("dcr", s.dc * s.r);
-      keep(at, d, 0, j, s.dz);
-      keep(at, d, 1, j, dr);
-      keep(at, d, 2, j, s.dc, dcr);
-      b.store(gradient_, {at.i, j}, s.g * s.z);
-    });
+  // Element j of a state's changes; `g`: the gradient of the state, but for dHAll's part.
+  void change_linear(int d, const Place& at, const Expr& j, const Expr& g) {
+    const Gates s = changes(d, at, j, g);
+    const Expr recurrent = state_product(at, d, 2, j);
+    const Expr reset = bias_ ? recurrent + recurrent_bias(d, j) : recurrent;
+    const Expr dr = b.let("dr", through(at, d, 1, s.dc * reset, s.r, s.r, j)), dcr = b.let("dcr", s.dc * s.r);
+    keep(at, d, 0, j, s.dz);
+    keep(at, d, 1, j, dr);
+    keep(at, d, 2, j, s.dc, dcr);
+    b.store(gradient_, {at.i, j}, s.g * s.z);
   }
 
-  void change_update_and_candidate(int d, const Place& at) {
-    each_column([&](Expr j) {
-      const Gates s = changes(d, at, j);
-      keep(at, d, 0, j, s.dz);
-      keep(at, d, 2, j, s.dc);
-      b.store(gradient_, {at.i, j}, s.g * s.z);
-    });
+  void change_update_and_candidate(int d, const Place& at, const Expr& j, const Expr& g) {
+    const Gates s = changes(d, at, j, g);
+    keep(at, d, 0, j, s.dz);
+    keep(at, d, 2, j, s.dc);
+    b.store(gradient_, {at.i, j}, s.g * s.z);
   }
 
-  void change_reset(int d, const Place& at) {
-    each_column([&](Expr j) {
-      const Expr r = b.let("r", gate(at, d, 1, j)), through_candidate = b.let("through", ir::load(product_, {at.i, j}));
-      const Expr h = ir::load(before_, {0, d, at.row, j});
-      const Expr dr = b.let("dr", through(at, d, 1, through_candidate * h, r, r, j));
-      keep(at, d, 1, j, dr);
-      b.store(gradient_, {at.i, j}, ir::fma(through_candidate, r, ir::load(gradient_, {at.i, j})));
-    });
+  // `total`: dc^ Rh.
+  void change_reset(int d, const Place& at, const Expr& j, const Expr& total) {
+    const Expr r = b.let("r", gate(at, d, 1, j)), through_candidate = b.let("through", total);
+    const Expr h = ir::load(before_, {0, d, at.row, j});
+    const Expr dr = b.let("dr", through(at, d, 1, through_candidate * h, r, r, j));
+    keep(at, d, 1, j, dr);
+    b.store(gradient_, {at.i, j}, ir::fma(through_candidate, r, ir::load(gradient_, {at.i, j})));
   }
 
-  void pad(int d, const Place& at) {
-    each_column([&](Expr j) {
-      for (int g = 0; g < 3; ++g) keep(at, d, g, j, number(0));
-    });
+  void pad(int d, const Place& at, const Expr& j) {
+    for (int g = 0; g < 3; ++g) keep(at, d, g, j, number(0));
   }
 
   // dX: the directions one after the other.
@@ -316,9 +377,13 @@ class GradNest : GruNest {
     };
     sums_of(changes_, 0, 3, 0);
     if (linear_) sums_of(recurrent_, 2, 1, 3);
-    for (int d = 0; d < options.directions; ++d)
-      for (int slot = 0; slot < slots(); ++slot)
-        for (const int part : parts_of(slot)) each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {d, slot, j})); });
+    b.loop("d", 0, options.directions, [&](Expr d) {
+      b.loop("part", 0, 6, [&](Expr part) {
+        // parts_of, the other way around.
+        const Expr slot = b.let("slot", part - ir::select(part < 3, Expr(0), linear_ ? 3 - ir::floor_div(part, 5) : Expr(3)));
+        each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {d, slot, j})); });
+      });
+    });
   }
 
   // The sums of `gates` gates from `gate` on, which are dB's slots from `slot` on.
@@ -362,7 +427,8 @@ class GradNest : GruNest {
   Buffer out_[5];
   Buffer x_, before_, products_, state_products_;
   Buffer changes_, recurrent_;        // [D, row, gate * H + j]: the changes as they meet W and as they meet R; one buffer but for linear before reset
-  Buffer gradient_, step_, product_;  // of the current chunk: g; with lengths, a step's part of recurrent_; a product that is not yet part of g
+  Expr turn_;                         // in blocks: which half of step_ is written
+  Buffer gradient_, step_, product_;  // of the current chunk: g; with lengths or in blocks, a step's part of recurrent_; a product that is not yet part of g
 };
 
 }  // namespace

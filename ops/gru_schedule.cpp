@@ -1,7 +1,9 @@
 // The schedule of GRUTraining and GRUGrad: batches to threads, products by schedule_matmul, columns to vectors.
 #include "ir/rewrite.h"
 #include "ir/schedule_gpu.h"
+#include "ir/schedule_site.h"
 #include "ops/gru.h"
+#include "ops/matmul_recurrent.h"
 #include "ops/schedule_common.h"
 
 namespace gradloom {
@@ -32,13 +34,27 @@ void schedule_recurrent(ir::Schedule& s, const std::string& prefix, const ir::Ta
   schedule_matmul(s, prefix, target, hints);
 }
 
+// All steps of a direction are one launch, where the device can do that.
+void persist(ir::Schedule& s, const ir::Target& target) {
+  if (!target.cooperative) return;
+  for (const char* name : {"launch", "t"})
+    for (const Loop steps : s.loops(name)) {
+      const ir::Site site = ir::find_loop(s.kernel(), steps);
+      const auto is = [](ir::ForKind kind) { return [kind](const ir::For* loop) { return loop->kind == kind; }; };
+      const std::vector<const ir::For*> below = ir::loops_below(site.loop->body);
+      const bool launched = std::any_of(site.path.begin(), site.path.end(), [](const ir::Stmt& p) { return p.as<ir::For>() && p.as<ir::For>()->kind == ir::ForKind::cooperative; });
+      if (!launched && std::any_of(below.begin(), below.end(), is(ir::ForKind::grid))) s.bind(steps, ir::ForKind::cooperative);
+    }
+}
+
 }  // namespace
 
 void schedule_gru(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
   if (target.gpu) {
-    for (const char* prefix : recurrent) schedule_matmul_blocks(s, prefix);
+    for (const char* prefix : recurrent) schedule_matmul_recurrent(s, prefix), schedule_matmul_blocks(s, prefix);
     for (const char* prefix : whole) schedule_matmul_blocks(s, prefix);
-    return ir::schedule_gpu(s, target);
+    ir::schedule_gpu(s, target);
+    return persist(s, target);
   }
   const int bytes = size_of(accumulator_of(plan.views[0].dtype));
   for (const char* name : {"j", "i"})

@@ -77,6 +77,7 @@ std::string encode(const CudaCode& code) {
     out.text(f.name);
     out.value(f.threads);
     out.value(f.shared_bytes);
+    out.value(f.cooperative);
     out.value(static_cast<uint64_t>(f.arguments.size()));
     for (const CudaArgument& a : f.arguments) {
       out.value(static_cast<uint8_t>(a.kind));
@@ -97,10 +98,10 @@ CudaCode decode_cuda_code(std::string_view bytes) {
   CudaCode code;
   codegen::CudaModule& m = code.module;
   for (int* count : {&m.buffers, &m.scalars, &m.slots, &m.scratch_blocks}) *count = in.value<int>();
-  for (size_t n = in.count(28); n > 0; --n) {
-    CudaFunction f{.name = std::string(in.text()), .threads = in.value<int>(), .shared_bytes = in.value<int64_t>(), .arguments = {}};
+  for (size_t n = in.count(36); n > 0; --n) {
+    CudaFunction f{.name = std::string(in.text()), .threads = in.value<int>(), .shared_bytes = in.value<int64_t>(), .arguments = {}, .cooperative = in.value<int64_t>()};
     for (size_t arguments = in.count(5); arguments > 0; --arguments) {
-      const auto kind = read_kind(in, CudaArgument::status);
+      const auto kind = read_kind(in, CudaArgument::last);
       f.arguments.push_back({kind, in.value<int>()});
     }
     m.functions.push_back(std::move(f));

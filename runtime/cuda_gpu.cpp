@@ -110,10 +110,22 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
                      fmt::format("{} bytes of shared memory for {}", f.shared_bytes, f.name).c_str());
       }
       functions_.push_back(function);
+      resident_.push_back(f.cooperative ? resident(f, function) : 0);
     }
   }
   void unload() const {
     for (const CudaModuleHandle loaded : loaded_) device_->driver().module_unload(loaded);
+  }
+  // How many blocks the device runs at once.
+  int64_t resident(const codegen::CudaFunction& f, CudaFunctionHandle function) const {
+    if (!device_->target().cooperative)
+      throw Error(ErrorCode::unsupported, fmt::format("{}: {} has no cooperative launches, which {} needs", name_, device_->name(), f.name));
+    int blocks = 0;
+    device_->driver().check(device_->driver().resident_blocks(&blocks, function, f.threads, static_cast<size_t>(f.shared_bytes)), "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    const int64_t all = int64_t{blocks} * device_->target().multiprocessors;
+    if (all < f.cooperative)
+      throw Error(ErrorCode::unsupported, fmt::format("{}: {} of {} needs {} blocks at once; {} runs {}", name_, f.name, f.threads, f.cooperative, device_->name(), all));
+    return all;
   }
 
   void remember() const {
@@ -126,9 +138,16 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
     const codegen::LaunchSink sink{
         .acquire = [&](int64_t bytes) { return device_->acquire(bytes, stream); },
         .release = [&](void* data, int64_t) { device_->release(data, stream); },
+        .zero = [&](void* data, int64_t bytes) { device_->driver().check(device_->driver().set_words(reinterpret_cast<CudaPointer>(data), 0, static_cast<size_t>(bytes) / 4, stream), "cuMemsetD32Async"); },
         .launch =
             [&](const codegen::CudaFunction& function, int64_t blocks, std::span<void*> arguments) {
               const auto index = static_cast<size_t>(&function - module_.functions.data());
+              if (function.cooperative) {
+                const auto fitting = static_cast<unsigned>(std::min(blocks, resident_[index]));
+                return device_->driver().check(device_->driver().launch_cooperative(functions_[index], fitting, 1, 1, static_cast<unsigned>(function.threads), 1, 1,
+                                                                                    static_cast<unsigned>(function.shared_bytes), stream, arguments.data()),
+                                               function.name.c_str());
+              }
               device_->driver().check(device_->driver().launch(functions_[index], static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(function.threads), 1, 1,
                                                                static_cast<unsigned>(function.shared_bytes), stream, arguments.data(), nullptr),
                                       function.name.c_str());
@@ -143,6 +162,7 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
   int64_t bytes_ = 0;
   std::vector<CudaModuleHandle> loaded_;
   std::vector<CudaFunctionHandle> functions_;
+  std::vector<int64_t> resident_;  // of cooperative functions: blocks at once
   int64_t* cell_ = nullptr;
   mutable std::atomic<bool> remembered_{false};
 };

@@ -144,7 +144,7 @@ TEST(CudaCode, IsReadAsWritten) {
   using namespace codegen;
   CudaModule m;
   m.buffers = 2, m.scalars = 1, m.slots = 4, m.scratch_blocks = 1;
-  m.functions = {{"f", 128, 4096, {{CudaArgument::buffer, 1}, {CudaArgument::status, 0}, {CudaArgument::slot, 3}}}, {"g", 32, 0, {}}};
+  m.functions = {{"f", 128, 4096, {{CudaArgument::buffer, 1}, {CudaArgument::status, 0}, {CudaArgument::slot, 3}}}, {"g", 32, 0, {{CudaArgument::barrier, 0}}, 12}};
   const HostStep launch{.kind = HostStep::launch, .index = 1, .value = {{HostCode::constant, 7}, {HostCode::slot, 2}, {HostCode::mul, 0}}, .begin = {}, .body = {}, .otherwise = {}};
   HostStep loop{.kind = HostStep::loop, .index = 2, .value = {{HostCode::constant, -5}}, .begin = {{HostCode::slot, 0}}, .body = {launch, launch}, .otherwise = {}};
   m.steps = {{.kind = HostStep::branch, .index = 0, .value = {{HostCode::slot, 1}}, .begin = {}, .body = {loop}, .otherwise = {launch}}};
@@ -158,6 +158,7 @@ TEST(CudaCode, IsReadAsWritten) {
   EXPECT_EQ(again.module.slots, 4);
   EXPECT_EQ(again.module.functions[0].arguments[2].kind, CudaArgument::slot);
   EXPECT_EQ(again.module.functions[0].shared_bytes, 4096);
+  EXPECT_EQ(again.module.functions[1].cooperative, 12);
   EXPECT_EQ(again.module.steps[0].body[0].body[1].value[2].op, HostCode::mul);
   EXPECT_EQ(again.module.steps[0].body[0].value[0].value, -5);
   EXPECT_EQ(again.module.steps[0].otherwise[0].index, 1);

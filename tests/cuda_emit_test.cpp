@@ -118,6 +118,65 @@ TEST(CudaEmit, TheBlockWritesOnce) {
   EXPECT_EQ(count(m.text, "gl_sync_block"), 2) << m.text;
 }
 
+TEST(CudaEmit, ACooperativeLoopIsOneFunctionWhoseBlocksMeetBetweenPhases) {
+  const CudaModule m = emit(R"(kernel turns() {
+  in x: f32[300]
+  inout y: f32[300]
+  inout z: f32[300]
+  for t in 0 .. 9 cooperative {
+    for b in 0 .. 10 grid {
+      for i in 0 .. 30 thread {
+        y[b * 30 + i] = z[299 - (b * 30 + i)] * x[b * 30 + i]
+      }
+    }
+    for b in 0 .. 3 grid {
+      for i in 0 .. 100 thread {
+        z[b * 100 + i] = y[b * 100 + i]
+      }
+    }
+  }
+})");
+  ASSERT_EQ(m.functions.size(), 1u);
+  EXPECT_EQ(m.functions[0].cooperative, 1);
+  EXPECT_EQ(m.functions[0].threads, 128);
+  ASSERT_EQ(m.steps.size(), 1u);
+  EXPECT_EQ(m.steps[0].kind, HostStep::launch);
+  // One before each phase: the first meets the last turn's second.
+  EXPECT_EQ(count(m.text, "gl_sync_grid(gl_grid);"), 2) << m.text;
+  EXPECT_EQ(count(m.text, "gl_at += gl_blocks()"), 2) << m.text;
+  // What blocks hand to one another is read from memory again.
+  EXPECT_NE(m.text.find("float* y)"), std::string::npos) << m.text;
+  EXPECT_EQ(count(m.text, "__restrict__"), 1) << m.text;
+  EXPECT_NE(m.text.find("const float* __restrict__ x"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, PhasesThatHaveNothingInCommonNeedNoMeeting) {
+  const CudaModule m = emit(R"(kernel apart() {
+  inout y: f32[64]
+  inout z: f32[64]
+  for once in 0 .. 1 cooperative {
+    alloc kept: f32[2, 32] per_block
+    for b in 0 .. 2 grid {
+      for i in 0 .. 32 thread {
+        kept[b, i] = y[b * 32 + i]
+      }
+    }
+    for t in 0 .. 5 {
+      for b in 0 .. 2 grid {
+        for i in 0 .. 32 thread {
+          z[b * 32 + i] += kept[b, 31 - i]
+        }
+      }
+    }
+  }
+})");
+  EXPECT_EQ(m.functions[0].cooperative, 2);  // each block keeps its part: no striding
+  EXPECT_EQ(m.functions[0].shared_bytes, 128);
+  EXPECT_EQ(count(m.text, "gl_at"), 0) << m.text;
+  EXPECT_EQ(count(m.text, "gl_sync_grid(gl_grid);"), 1) << m.text;  // z, from turn to turn
+  EXPECT_GE(count(m.text, "gl_sync_block();"), 1) << m.text;        // kept, of the same block
+}
+
 TEST(CudaEmit, IndicesThatMayLeaveIntAreWide) {
   const CudaModule m = emit(R"(kernel far(n: i64 in [1, 1000000]) {
   in x: f32[n, 65536]

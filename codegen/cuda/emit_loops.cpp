@@ -39,6 +39,7 @@ void FunctionEmitter::emit(const ir::For& n) {
     all.add(touched(n.begin)), all.add(touched(n.extent));
     before(all);
   }
+  if (part_ == Part::cooperative && n.kind == ir::ForKind::grid) return phase(n);
   switch (n.kind) {
     case ir::ForKind::serial: return serial_loop(n);
     case ir::ForKind::thread: return thread_loop(n);
@@ -47,7 +48,8 @@ void FunctionEmitter::emit(const ir::For& n) {
     case ir::ForKind::parallel:
     case ir::ForKind::vector:
     case ir::ForKind::unroll:
-    case ir::ForKind::grid: throw Error(ErrorCode::internal, std::string("emit_cuda: a ") + to_string(n.kind) + " loop inside a grid loop");
+    case ir::ForKind::grid:
+    case ir::ForKind::cooperative: throw Error(ErrorCode::internal, std::string("emit_cuda: a ") + to_string(n.kind) + " loop inside a grid loop");
   }
 }
 
@@ -125,10 +127,8 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
   }
   if (const int copies = unrolled(n, part_ == Part::thread)) line(fmt::format("#pragma unroll {}", copies));
   open(fmt::format("for ({0} {1} = {2}; {1} < {3}; ++{1}) ", narrow ? "int" : "long long", name, narrow && !value(n.begin).narrow ? "(int)" + parenthesised(from) : from, end));
-  if (part_ == Part::block && (all.clashes(all) || all.clashes(since_barrier_))) {
-    line("gl_sync_block();");
-    since_barrier_ = {};
-  }
+  const bool turns = !(ir::as_int(n.extent) == 1);
+  if (part_ <= Part::block && ((turns && all.clashes(all)) || all.clashes(since_barrier_))) barrier();
   with_variable(n, [&] { statement(n.body); });
   close();
   since_barrier_.add(entry);  // the body may not have run

@@ -35,16 +35,18 @@ const FunctionEmitter::Place& FunctionEmitter::place(const ir::Buffer& b) {
   const auto parameter = host_.buffers.find(b->id);
   const bool scratch = parameter == host_.buffers.end();
   const std::string name = fresh(b->name);
-  parameters_.push_back(fmt::format("{}{}* __restrict__ {}", b->role == ir::Role::in ? "const " : "", memory_type(b->dtype), name));
+  // What other blocks write between two barriers is nothing that a compiler may keep.
+  const char* alone = exchanged_.contains(b->id) ? "" : "__restrict__ ";
+  parameters_.push_back(fmt::format("{}{}* {}{}", b->role == ir::Role::in ? "const " : "", memory_type(b->dtype), alone, name));
   function_.arguments.push_back({scratch ? CudaArgument::scratch : CudaArgument::buffer, scratch ? host_.scratch.at(b->id) : parameter->second});
-  return places_[b->id] = {name, false};
+  return places_[b->id] = {.name = name};
 }
 
 ir::Expr FunctionEmitter::offset(const ir::Buffer& b, const std::vector<ir::Expr>& index) const {
   const std::vector<ir::Expr> strides = strides_of(b);
   ir::Expr sum = 0;
-  // A thread holds its part only. Vector indices beside scalar ones: index_math broadcasts.
-  for (size_t d = b->space == ir::Space::per_thread ? 1 : 0; d < index.size(); ++d) sum = ir::index_add(sum, ir::index_mul(index[d], strides[d]));
+  // Vector indices beside scalar ones: index_math broadcasts.
+  for (size_t d = holds_a_part(b) ? 1 : 0; d < index.size(); ++d) sum = ir::index_add(sum, ir::index_mul(index[d], strides[d]));
   return sum;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Inside of emit_cuda: one grid loop becomes one __global__ function. Private to the folder.
+// Inside of emit_cuda: one grid loop, or one cooperative loop, becomes one __global__ function. Private to the folder.
 #include <functional>
 #include <optional>
 #include <set>
@@ -14,7 +14,7 @@
 namespace gradloom::codegen {
 
 // Where a statement stands, as ir/gpu_form.h has it (the host part is emit_module's).
-enum class Part : uint8_t { block, warp, thread };
+enum class Part : uint8_t { cooperative, block, warp, thread };
 
 // The shared and global buffers, by id, that a piece of a kernel touches.
 struct Touched {
@@ -42,13 +42,14 @@ class FunctionEmitter {
  public:
   FunctionEmitter(const HostScope& host, const ir::Ranges& ranges, std::string name) : host_(host), ranges_(ranges), name_(std::move(name)) {}
   // Gives the description; the text is appended to `text`.
-  CudaFunction emit(const ir::For& grid, std::string& text);
+  CudaFunction emit(const ir::For& loop, std::string& text);
 
  private:
-  struct Place {  // a buffer's name, and whether it is the thread's own
+  struct Place {
     std::string name;
-    bool own = false;
-    std::vector<std::string> variables;  // own, and every index a constant: one for each element
+    bool own = false;       // the thread's
+    bool of_block = false;  // the block's: shared memory
+    std::vector<std::string> variables{};  // own, and every index a constant: one for each element
   };
   // A write of a lane loop whose lanes may meet: the body notes what to do, and after it all lanes do it together, in lane order.
   struct Deferred {
@@ -57,6 +58,8 @@ class FunctionEmitter {
   };
 
   // emit_function.cpp
+  void grid_function(const ir::For& grid);
+  void grid_loop(const ir::For& grid, bool strides);  // the iteration of this block's number; `strides`: and those that a grid's size further on
   void statement(const ir::Stmt& s);
   template <class Node>
   void emit(const Node& n, const ir::StmtNode*) {
@@ -72,11 +75,16 @@ class FunctionEmitter {
   void begin(std::initializer_list<ir::Expr> used);  // of a statement: forgets what was computed for the last one
   // What stands around a write that is done once for a block or warp.
   void once(const ir::Buffer& b, const std::function<void()>& write);
-  // A barrier where what follows clashes with what threads have done since the last one.
+  // A barrier where what follows clashes with what threads (in the cooperative part, blocks) have done since the last one.
   void before(const Touched& next);
+  void barrier();
   void before_write(const ir::Buffer& b, const std::vector<ir::Expr>& index, std::initializer_list<ir::Expr> values);
   Touched touched(const ir::Stmt& s) const;
   Touched touched(const ir::Expr& e) const;
+
+  // emit_cooperative.cpp
+  void cooperative_function(const ir::For& loop);
+  void phase(const ir::For& grid);
 
   // emit_loops.cpp
   void emit(const ir::For& n);
@@ -150,8 +158,9 @@ class FunctionEmitter {
   std::vector<std::string> parameters_;
   std::string body_, head_;
   int indent_ = 1;
-  int64_t shared_ = 0;
+  int64_t shared_ = 0, most_shared_ = 0;
   Part part_ = Part::block;
+  std::unordered_set<int64_t> exchanged_;  // written by a cooperative function: blocks see one another's writes
   Touched since_barrier_;
   std::vector<Deferred> deferred_;
   std::set<std::string> names_;
@@ -163,6 +172,9 @@ class FunctionEmitter {
 };
 
 constexpr int64_t int_max = 2147483647;
+
+// Whether a thread, or a block, has a part of the buffer only, of the dims but the first.
+inline bool holds_a_part(const ir::Buffer& b) { return b->space == ir::Space::per_thread || b->space == ir::Space::per_block; }
 
 // emit_text.cpp
 const char* c_type(DType dtype);                     // of a value in registers

@@ -32,6 +32,7 @@ static inline int gl_thread() { return gl_state->thread; }
 static inline long long gl_block() { return gl_state->block; }
 static inline long long gl_blocks() { return gl_state->blocks; }
 static inline void gl_sync_block(int site = __builtin_LINE()) { gl_state->wait(gl_state, gl_wait_block, site, 0, 0); }
+static inline void gl_sync_grid(unsigned*, int site = __builtin_LINE()) { gl_state->wait(gl_state, gl_wait_grid, site, 0, 0); }
 static inline void gl_sync_warp(int site = __builtin_LINE()) { gl_state->wait(gl_state, gl_wait_warp, site, 0, 0); }
 static inline unsigned gl_ballot(bool on, int site = __builtin_LINE()) { return (unsigned)gl_state->wait(gl_state, gl_wait_ballot, site, on, 0); }
 static inline unsigned gl_match(unsigned long long v, int site = __builtin_LINE()) { return (unsigned)gl_state->wait(gl_state, gl_wait_match, site, v, 0); }

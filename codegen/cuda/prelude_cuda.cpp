@@ -22,6 +22,18 @@ GL_INLINE long long gl_blocks() { return gridDim.x; }
 
 GL_INLINE void gl_sync_block() { __syncthreads(); }
 
+// Block 0 adds what the others leave to half of the range, so that all of them together turn the upper bit and leave the rest at 0.
+GL_INLINE void gl_sync_grid(unsigned* place) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    const unsigned old = atomicAdd(place, blockIdx.x == 0 ? 0x80000001u - gridDim.x : 1u);
+    while (((*(volatile unsigned*)place ^ old) & 0x80000000u) == 0) {}
+    __threadfence();
+  }
+  __syncthreads();
+}
+
 GL_INLINE void gl_sync_warp() { __syncwarp(); }
 
 GL_INLINE unsigned gl_ballot(bool on) { return __ballot_sync(0xffffffffu, on); }
