@@ -85,7 +85,9 @@ CudaFunction FunctionEmitter::emit(const ir::For& loop, std::string& text) {
   function_.shared_bytes = std::max(shared_, most_shared_);
   std::string list;
   for (const std::string& p : parameters_) list += (list.empty() ? "" : ", ") + p;
-  text += fmt::format("{}{}) {}({}) {{\n", function_mark, function_.threads, name_, list);
+  // Else ptxas spares registers for more blocks, and orders reads one after the other.
+  const char* blocks = function_.cooperative ? ", 1" : "";
+  text += fmt::format("{}{}{}) {}({}) {{\n", function_mark, function_.threads, blocks, name_, list);
   if (function_.shared_bytes) text += fmt::format("  GL_SHARED({});\n", function_.shared_bytes);
   text += head_ + body_ + "}\n";
   return function_;

@@ -21,7 +21,7 @@ template <unsigned n, class... A> static inline void gl_call(void (*kernel)(A...
   gl_apply(kernel, arguments, typename gl_count<n>::type());
 }
 #define GL_INLINE static inline
-#define GL_KERNEL(threads) static void
+#define GL_KERNEL(...) static void
 #define GL_SHARED(bytes) unsigned char* const gl_shared = gl_shared_memory(bytes)
 static inline unsigned char* gl_shared_memory(long long bytes, int site = __builtin_LINE()) {
   if (bytes > gl_state->shared_bytes) gl_state->wait(gl_state, gl_wait_shared, site, (unsigned long long)bytes, 0);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* device_words = R"cuda(// The helpers of gradloom's kernels, for NVRTC.
 #define GL_INLINE __device__ __forceinline__
-#define GL_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define GL_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define GL_HAS_F16
 #define GL_SHARED(bytes) extern __shared__ __align__(16) unsigned char gl_shared[]
 

@@ -139,7 +139,7 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t)
 int cuLaunchCooperativeKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y, unsigned threads_z, unsigned shared, void* stream,
                               void** arguments) {
   if (x > 132) return invalid_value;
-  note("cooperative");
+  note("cooperative " + std::to_string(x));
   static_cast<Function*>(function)->function.cooperative = 1;
   return cuLaunchKernel(function, x, y, z, threads, threads_y, threads_z, shared, stream, arguments, nullptr);
 }
