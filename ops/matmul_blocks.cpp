@@ -36,7 +36,10 @@ class Tiles {
 
   void write() {
     // A constant where it is one: what is known of the grid lets vectors of C be proved apart.
-    const auto tiles = [&](const Expr& extent) { return as_int(extent) ? Expr((*as_int(extent) + tile_ - 1) / tile_) : floor_div(extent + (tile_ - 1), tile_); };
+    const auto tiles = [&](const Expr& extent) {
+      const int64_t known = as_int(extent).value_or(0);  // of no tiles at all the loops must stand, to be scheduled
+      return known > 0 ? Expr((known + tile_ - 1) / tile_) : floor_div(extent + (tile_ - 1), tile_);
+    };
     b_.loop(p_.prefix + "_bm", 0, tiles(p_.m), [&](Expr bm) {
       b_.loop(p_.prefix + "_bn", 0, tiles(p_.n), [&](Expr bn) {
         first_m_ = bm * tile_, first_n_ = bn * tile_;
