@@ -72,8 +72,8 @@ static void caches(void) {
   REFUSED(gradloom_prewarm(second, bytes, 3, NULL), GRADLOOM_INVALID_ARGUMENT, "saved calls: ");
   REFUSED(gradloom_prewarm(second, NULL, size, NULL), GRADLOOM_INVALID_ARGUMENT, "bytes is null");
   REFUSED(gradloom_prewarm(NULL, bytes, size, NULL), GRADLOOM_INVALID_ARGUMENT, "runtime is null");
-  REFUSED(gradloom_save_calls(NULL, &bytes, &size), GRADLOOM_INVALID_ARGUMENT, "runtime is null");
   gradloom_bytes_free(bytes);
+  REFUSED(gradloom_save_calls(NULL, &bytes, &size), GRADLOOM_INVALID_ARGUMENT, "runtime is null");
   REFUSED(gradloom_save_calls(first, NULL, &size), GRADLOOM_INVALID_ARGUMENT, "bytes is null");
   REFUSED(gradloom_save_calls(first, &bytes, NULL), GRADLOOM_INVALID_ARGUMENT, "size is null");
   REFUSED(gradloom_wait_for_background(NULL), GRADLOOM_INVALID_ARGUMENT, "runtime is null");
