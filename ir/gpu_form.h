@@ -1,9 +1,9 @@
 #pragma once
 // What a kernel for a GPU looks like. There are no barriers in the language: where one is needed follows from the structure, and emitters put it there.
 //
-// The host part is made of block, if, let, alloc, serial loops, cooperative loops and grid loops. Its bounds, conditions and dims mention scalars and its own variables only,
-// so that a launcher evaluates them without the device. Each grid loop is one launch, its iterations are blocks; launches run in order. What is allocated in
-// the host part is global scratch.
+// The host part is made of block, if, let, alloc, serial loops, cooperative loops and grid loops. Its bounds, conditions and dims mention scalars and its own
+// variables only, so that a launcher evaluates them without the device. Each grid loop is one launch, its iterations are blocks; launches run in order. What is
+// allocated in the host part is global scratch.
 //
 // A cooperative loop is a serial loop of the host part that is one launch: at most as many blocks as fit at once go through all its turns, each doing its
 // iterations of each grid loop inside, and wait for one another in between. What is inside it, outside grid loops, is done by all threads alike, and is what the

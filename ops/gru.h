@@ -127,6 +127,8 @@ class GruNest {
   void at_batch(int d, const Expr& i, const Expr& n, const Expr& step, const Visit& live, const Visit& padded);
   void each_batch(const Chunk& chunk, const std::function<void(Expr i, Expr n)>& body);
   void each_column(const std::function<void(Expr j)>& body) { b.loop("j", 0, hidden, body); }
+  // Of all sequences at a step, where they have no lengths of their own.
+  Expr position(int d, const Expr& step) const { return options.reversed(d) ? ir::index_sub(ir::index_sub(steps, 1), step) : step; }
   Expr row_of(const Expr& p, const Expr& n) const { return ir::index_add(ir::index_mul(p, batch), n); }
   // Where column j of a gate lies in a row of gates side by side.
   Expr column(const Expr& gate, const Expr& j) const { return ir::index_add(ir::index_mul(gate, hidden), j); }

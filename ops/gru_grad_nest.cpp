@@ -218,7 +218,7 @@ class GradNest : GruNest {
 
   // to[i] = first + the step's changes of `count` gates times their rows of R.
   void product(const std::string& prefix, int d, const Chunk& chunk, const Expr& step, int gate, int count, const Buffer& to, const Buffer& first) {
-    const Expr p0 = options.reversed(d) ? ir::index_sub(ir::index_sub(steps, 1), step) : step;  // without lengths
+    const Expr p0 = position(d, step);
     Matmul p{.prefix = prefix, .m = chunk.count, .n = hidden, .k = column(count, 0), .sum = sum};
     p.a = [&](Expr m, Expr k) {
       if (lens_) return ir::load(step_, {m, column(gate, k)});

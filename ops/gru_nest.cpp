@@ -114,7 +114,7 @@ void GruNest::at_batch(int d, const Expr& i, const Expr& n, const Expr& step, co
     const Expr p = b.let("p", position);
     f({i, n, p, b.let("row", row_of(p, n))});
   };
-  if (!lens_) return visit(live, options.reversed(d) ? ir::index_sub(ir::index_sub(steps, 1), step) : step);
+  if (!lens_) return visit(live, position(d, step));
   const Expr len = b.let("len", ir::load(lens_, {n}));
   b.if_then(
       step < len, [&] { visit(live, options.reversed(d) ? (len - 1) - step : step); }, [&] { visit(padded, step); });

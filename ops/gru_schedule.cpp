@@ -1,5 +1,4 @@
 // The schedule of GRUTraining and GRUGrad: batches to threads, products by schedule_matmul, columns to vectors.
-#include "ir/rewrite.h"
 #include "ir/schedule_gpu.h"
 #include "ir/schedule_site.h"
 #include "ops/gru.h"
@@ -16,11 +15,8 @@ constexpr const char* whole[] = {"xw", "hr", "rhr", "dx0", "dx1", "dw", "dr", "d
 
 // Whether `outer` holds `inner`.
 bool holds(const ir::Schedule& s, Loop outer, Loop inner) {
-  bool found = false;
-  ir::walk(s.get(outer).body, [&](const ir::Stmt& stmt) {
-    if (const ir::For* loop = stmt.as<ir::For>()) found = found || loop->var.id == inner;
-  });
-  return found;
+  const std::vector<const ir::For*> below = ir::loops_below(s.get(outer).body);
+  return std::any_of(below.begin(), below.end(), [&](const ir::For* loop) { return loop->var.id == inner; });
 }
 
 // The products that run step by step: R is brought into panels once, before the batch is shared out.
@@ -40,10 +36,10 @@ void persist(ir::Schedule& s, const ir::Target& target) {
   for (const char* name : {"launch", "t"})
     for (const Loop steps : s.loops(name)) {
       const ir::Site site = ir::find_loop(s.kernel(), steps);
-      const auto is = [](ir::ForKind kind) { return [kind](const ir::For* loop) { return loop->kind == kind; }; };
       const std::vector<const ir::For*> below = ir::loops_below(site.loop->body);
-      const bool launched = std::any_of(site.path.begin(), site.path.end(), [](const ir::Stmt& p) { return p.as<ir::For>() && p.as<ir::For>()->kind == ir::ForKind::cooperative; });
-      if (!launched && std::any_of(below.begin(), below.end(), is(ir::ForKind::grid))) s.bind(steps, ir::ForKind::cooperative);
+      const auto launched = [](const ir::Stmt& around) { return around.as<ir::For>() && around.as<ir::For>()->kind == ir::ForKind::cooperative; };
+      const auto launches = [](const ir::For* loop) { return loop->kind == ir::ForKind::grid; };
+      if (std::none_of(site.path.begin(), site.path.end(), launched) && std::any_of(below.begin(), below.end(), launches)) s.bind(steps, ir::ForKind::cooperative);
     }
 }
 

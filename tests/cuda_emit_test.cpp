@@ -23,6 +23,14 @@ int count(const std::string& text, const std::string& what) {
   return n;
 }
 
+// The whole kernel is one function, of so many threads a block, launched once.
+void expect_one_launch(const CudaModule& m, int threads) {
+  ASSERT_EQ(m.functions.size(), 1u);
+  EXPECT_EQ(m.functions[0].threads, threads);
+  ASSERT_EQ(m.steps.size(), 1u);
+  EXPECT_EQ(m.steps[0].kind, HostStep::launch);
+}
+
 TEST(CudaEmit, AScatterThroughSharedMemory) {
   const CudaModule m = emit(R"(kernel strip(n: i64 in [1, 4096]) {
   in indices: i64[n, 16]
@@ -50,11 +58,8 @@ TEST(CudaEmit, AScatterThroughSharedMemory) {
     }
   }
 })");
-  ASSERT_EQ(m.functions.size(), 1u);
-  EXPECT_EQ(m.functions[0].threads, 800);
+  ASSERT_NO_FATAL_FAILURE(expect_one_launch(m, 800));
   EXPECT_EQ(m.functions[0].shared_bytes, 3200);
-  ASSERT_EQ(m.steps.size(), 1u);
-  EXPECT_EQ(m.steps[0].kind, HostStep::launch);
   // Between zeroing and adding, and between adding and copying out; none at the end.
   EXPECT_EQ(count(m.text, "gl_sync_block();"), 2) << m.text;
   EXPECT_EQ(count(m.text, "gl_ordered("), 1) << m.text;
@@ -136,11 +141,8 @@ TEST(CudaEmit, ACooperativeLoopIsOneFunctionWhoseBlocksMeetBetweenPhases) {
     }
   }
 })");
-  ASSERT_EQ(m.functions.size(), 1u);
+  ASSERT_NO_FATAL_FAILURE(expect_one_launch(m, 128));
   EXPECT_EQ(m.functions[0].cooperative, 1);
-  EXPECT_EQ(m.functions[0].threads, 128);
-  ASSERT_EQ(m.steps.size(), 1u);
-  EXPECT_EQ(m.steps[0].kind, HostStep::launch);
   // One before each phase: the first meets the last turn's second.
   EXPECT_EQ(count(m.text, "gl_sync_grid(gl_grid);"), 2) << m.text;
   EXPECT_EQ(count(m.text, "gl_at += gl_blocks()"), 2) << m.text;
