@@ -121,12 +121,13 @@ int64_t coefficient(const Expr& e, const Var& v) {
   return 0;
 }
 
-// Whether neighbours in v are neighbours in memory.
-bool contiguous(const Buffer& b, const std::vector<Expr>& index, const Var& v) {
-  if (!b->strides.empty() && !is_const(b->strides.back(), 1)) return false;
+// How many values of v pass by until the next line of memory is reached, 1 where that is not known.
+int64_t values_a_line(const Buffer& b, const std::vector<Expr>& index, const Var& v) {
+  if (!b->strides.empty() && !is_const(b->strides.back(), 1)) return 1;
   for (size_t d = 0; d + 1 < index.size(); ++d)
-    if (mentions(index[d], v.id)) return false;
-  return std::abs(coefficient(index.back(), v)) == 1;
+    if (mentions(index[d], v.id)) return 1;
+  const int64_t apart = std::abs(coefficient(index.back(), v)) * size_of(b->dtype);
+  return apart ? std::max<int64_t>(line_bytes / apart, 1) : 1;
 }
 
 Stmt prefetch_nest(const Buffer& buffer, const Touch& touch, const Substitution& moved, const Expr& guard, const Collect& context, int level) {
@@ -138,8 +139,7 @@ Stmt prefetch_nest(const Buffer& buffer, const Touch& touch, const Substitution&
   };
   std::vector<Level> nest;
   for (const For* f : touch.inner) {
-    const bool lines = f == touch.inner.back() && contiguous(buffer, touch.index, f->var);
-    const int64_t step = lines ? std::max<int64_t>(line_bytes / size_of(buffer->dtype), 1) : 1;
+    const int64_t step = values_a_line(buffer, touch.index, f->var);
     const Expr extent = substitute(move(f->extent), fresh);
     nest.push_back({make_var(f->var.name + "_p"), index_div(index_add(extent, step - 1), step)});
     fresh[f->var.id] = index_add(substitute(move(f->begin), fresh), index_mul(var(nest.back().var), step));

@@ -70,6 +70,7 @@ void choose_tile(ProductTiles& t, const Shape& s, const Target& target) {
     }
 }
 
+constexpr int64_t rows_early = 4;     // of B that is read as it lies: the second cache answers within so many
 constexpr int64_t few_rows = 8;       // B passes once or twice: panels of it would cost as much as the product
 constexpr int64_t page_bytes = 4096;  // rows this far apart meet in the same sets of a cache
 constexpr int64_t parallel_flops = 1 << 20;
@@ -97,7 +98,8 @@ void choose_blocks(ProductTiles& t, const Shape& s, const Target& target, bool b
   if (row_bytes > most_row_bytes) t.block_k = round_up(ceil_div(s.k, (row_bytes + block_row_bytes / 2) / block_row_bytes), 8);
   const int64_t depth = std::max<int64_t>(1, t.block_k ? t.block_k : s.k);
   const auto rows_in = [&](int64_t bytes) { return std::max<int64_t>(1, bytes / s.bytes / depth / t.rows) * t.rows; };
-  t.along_rows = s.m > few_rows;
+  const bool all_rows_near = (s.m + t.columns()) * depth * s.bytes <= target.l1_bytes * 3 / 4;  // beside a panel of B
+  t.along_rows = s.m > few_rows && !all_rows_near;
   // B streams from the second cache for each row of tiles. Where all of it fits there, A passes once; else blocks of A pass once for each block of columns.
   const int64_t near = target.l2_bytes * 3 / 8 / s.bytes / depth / t.columns() * t.columns();
   if (t.pack_b && s.n > 2 * near) {
@@ -133,7 +135,8 @@ void choose_sharing(ProductTiles& t, const Shape& s, const Target& target) {
 void schedule_matmul(Schedule& schedule, const std::string& prefix, const Target& target, const MatmulHints& hints) {
   const Schedule::Loop m = schedule.loop(prefix + "_m");
   const Site site = find_loop(schedule.kernel(), m);
-  const Shape s = shape_of(match_product(site, "schedule_matmul"), hints);
+  const Product p = match_product(site, "schedule_matmul");
+  const Shape s = shape_of(p, hints);
   // Few rows each time read B once each time: not worth a copy where its columns are neighbours already and a row is no longer than a page.
   const bool before = hints.pack_b_before && !(s.m <= few_rows && s.b_plain && s.b_step_n == 1 && s.n * s.bytes < page_bytes);
   ProductTiles t;
@@ -144,6 +147,9 @@ void schedule_matmul(Schedule& schedule, const std::string& prefix, const Target
   const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   if (hints.parallel && target.threads > 1 && !inside && flops >= parallel_flops) choose_sharing(t, s, target);
   schedule.tile_product(m, t, before ? hints.pack_b_before : 0);
+  if (before || t.pack_b) return;
+  // A panel of B that lies among others is read in pieces, which the hardware's own prefetch does not follow.
+  for (const Schedule::Loop k : schedule.loops(prefix + "_k")) schedule.prefetch(k, p.b.as<Load>()->buffer, rows_early, 1);
 }
 
 }  // namespace gradloom

@@ -1,4 +1,5 @@
 // Steps that change where values live or how memory is touched: stage, privatise, hints. As in schedule_test.
+#include "ir/passes/passes.h"
 #include "tests/schedule_kernels.h"
 
 namespace gradloom::ir {
@@ -98,6 +99,19 @@ TEST(Hints, StreamingAndPrefetchChangeNoValue) {
   stream.streaming(stream.kernel().buffers[1]);
   EXPECT_EQ(count(print(stream.kernel()), "streaming"), 1u);
   check(scale, stream, lengths({9}));
+}
+
+TEST(Hints, PrefetchesALineOnceThroughSplitLoops) {
+  const char* text = "kernel k() {\n in x: f32[9, 40]\n inout y: f32[32]\n for k in 0 .. 9 {\n for j in 0 .. 32 {\n y[j] += x[k, j]\n }\n }\n}";
+  Schedule s(parse(text));
+  const Schedule::Split j = s.split(s.loop("j"), 8);  // a vector is half a line
+  s.vectorize(j.inner);
+  s.unroll(j.outer);
+  s.prefetch(s.loop("k"), s.kernel().buffers[0], 2, 1);
+  const std::string lowered = print(lower(s.kernel()));
+  EXPECT_EQ(count(lowered, "evaluate prefetch"), 2u) << lowered;
+  for (const char* line : {"prefetch(x[k + 2, 0], 1)", "prefetch(x[k + 2, 16], 1)"}) EXPECT_NE(lowered.find(line), std::string::npos) << lowered;
+  check(text, s);
 }
 
 TEST(Hints, Refusals) {
