@@ -114,7 +114,7 @@ void schedule_grouped(ir::Schedule& schedule, const Sizes& s, const ir::Target& 
 void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
   for (const char* name : {"z", "i"})
     for (Loop loop : schedule.loops(name)) vectorize(schedule, loop, s.sum_bytes, target);
-  schedule.vectorize(schedule.loop("h"), 8);
+  vectorize(schedule, schedule.loop("h"), 8, target, 1);
   for (const char* name : {"full0", "full1"})
     for (Loop full : schedule.loops(name)) vectorize(schedule, full, 8, target);
   if (large(s, target)) {

@@ -59,7 +59,7 @@ void guarded(const std::function<void()>& body) {
 
 Toolchain& Toolchain::of(const Isa& isa) {
   std::unique_ptr<Toolchain>& found = per_thread<Toolchains>().by_isa[isa.cpu + isa.features];
-  if (!found) found = std::make_unique<Toolchain>(isa);
+  if (!found || found->worn()) found = std::make_unique<Toolchain>(isa);
   return *found;
 }
 
@@ -107,6 +107,7 @@ void Toolchain::object(llvm::Module& module, llvm::SmallVectorImpl<char>& out) {
   object_.clear();
   generator_.run(module);
   out.assign(object_.begin(), object_.end());
+  generated_bytes_ += out.size();
 }
 
 std::string Toolchain::assembly(llvm::Module& module) {

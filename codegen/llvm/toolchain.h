@@ -26,6 +26,10 @@ class Toolchain {
   std::string assembly(llvm::Module& module);
 
  private:
+  // LLVM's instruction selection keeps a few bytes of what it selected for as long as it lives (SelectionDAG::setNodeMemRefs).
+  bool worn() const { return generated_bytes_ > 8 << 20; }
+  size_t generated_bytes_ = 0;
+
   std::unique_ptr<llvm::TargetMachine> machine_;
   llvm::LoopAnalysisManager loops_;
   llvm::FunctionAnalysisManager functions_;
