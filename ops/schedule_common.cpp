@@ -4,14 +4,14 @@
 
 namespace gradloom {
 
-void vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop loop, int element_bytes, int copies, const ir::Target& target) {
+ir::Schedule::Loop vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop loop, int element_bytes, int copies, const ir::Target& target) {
   int64_t lanes = std::min(target.lanes(element_bytes), 64);
   if (const std::optional<int64_t> extent = ir::as_int(schedule.get(loop).extent)) {
     while (lanes > *extent) lanes /= 2;
     while (copies > 1 && lanes * copies > *extent) copies /= 2;
   }
-  if (lanes < 2) return;
-  schedule.vectorize(loop, static_cast<int>(lanes), copies);
+  if (lanes < 2) return loop;
+  return schedule.vectorize(loop, static_cast<int>(lanes), copies);
 }
 
 std::vector<ir::Schedule::Loop> innermost_loops(const ir::Schedule& schedule) {

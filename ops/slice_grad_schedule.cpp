@@ -13,7 +13,14 @@ namespace {
 class SliceSchedule {
  public:
   SliceSchedule(ir::Schedule& schedule, const Plan& plan, const ir::Target& target)
-      : s_(schedule), plan_(plan), key_(plan), target_(target), dx_(plan.views.back()), dy_(plan.views[0]), bytes_(plan.bytes_read + plan.bytes_written) {}
+      : s_(schedule),
+        plan_(plan),
+        key_(plan),
+        target_(target),
+        dx_(plan.views.back()),
+        dy_(plan.views[0]),
+        bytes_(plan.bytes_read + plan.bytes_written),
+        streams_(stream_slice(plan, key_, target)) {}
 
   void run() {
     if (target_.threads > 1 && bytes_ >= parallel_bytes) {
@@ -25,12 +32,21 @@ class SliceSchedule {
       }
     }
     for (const Loop loop : innermost_loops(s_))
-      if (worth_vectors(loop)) vectorize_elements(s_, loop, size_of(dx_.dtype), copies(loop), target_);
-    if (stream_slice(plan_, key_, target_)) s_.streaming(s_.kernel().buffers.back());
+      if (worth_vectors(loop)) vectorize(loop);
+    if (streams_) s_.streaming(s_.kernel().buffers.back());
   }
 
  private:
   using Loop = ir::Schedule::Loop;
+
+  void vectorize(Loop loop) {
+    const bool copied = reads(s_.get(loop).body);
+    const int vectors = copies(loop);
+    const Loop whole = vectorize_elements(s_, loop, size_of(dx_.dtype), vectors, target_);
+    // Where a line of dX takes less than a line of dY, processors do not run far enough ahead of the loads; of plain copies they do.
+    constexpr int64_t bytes_ahead = 1024;
+    if (copied && streams_ && std::abs(key_.steps.back()) > 1) s_.prefetch(whole, s_.kernel().buffers[0], bytes_ahead / (target_.vector_bytes * vectors), 1);
+  }
 
   // The extent that a loop is expected to have; a window's place is not known, so that the zeros around it count as the whole dim.
   int64_t expected(const ir::For& loop) const {
@@ -105,6 +121,7 @@ class SliceSchedule {
   const ir::Target& target_;
   const View &dx_, &dy_;
   const int64_t bytes_;
+  const bool streams_;
   std::vector<Loop> rows_;
   std::vector<std::pair<Loop, int64_t>> chunks_;
 };
