@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "ir/fragment_product.h"
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
 namespace {
 
-enum class Part : uint8_t { host, block, warp, thread };
+enum class Part : uint8_t { host, block, warp, rows, thread };
 
 // The part that the body of such a loop is; nullopt: the loop may not stand there.
 std::optional<Part> enter(Part part, ForKind kind) {
@@ -22,6 +23,8 @@ std::optional<Part> enter(Part part, ForKind kind) {
     case ForKind::thread: return part == Part::block ? std::optional(Part::thread) : std::nullopt;
     case ForKind::warp: return part == Part::block ? std::optional(Part::warp) : std::nullopt;
     case ForKind::lane: return part == Part::warp ? std::optional(Part::thread) : std::nullopt;
+    case ForKind::fragment: return part == Part::warp ? std::optional(Part::rows) : part == Part::rows ? std::optional(Part::thread) : std::nullopt;
+    case ForKind::matrix_unit: return part == Part::thread ? std::optional(Part::thread) : std::nullopt;
   }
   return std::nullopt;
 }
@@ -31,7 +34,8 @@ const char* where(Part part) {
     case Part::host: return "outside every grid loop";
     case Part::block: return "in a grid loop, outside thread and warp loops";
     case Part::warp: return "in a warp loop, outside lane loops";
-    case Part::thread: return "in a thread or lane loop";
+    case Part::rows: return "in a fragment loop over rows, outside the one over columns";
+    case Part::thread: return "in a thread, lane or fragment loop";
   }
   return "?";
 }
@@ -42,6 +46,8 @@ class Form {
   std::string misfit;
 
   void stmt(const Stmt& s, Part part) {
+    if (part == Part::rows && s && misfit.empty() && (!s.as<For>() || s.as<For>()->kind != ForKind::fragment))
+      return fail("something besides a fragment loop stands " + std::string(where(part)));
     if (s && misfit.empty()) std::visit([&](const auto& n) { node(n, part); }, s.node().value);
   }
 
@@ -60,9 +66,21 @@ class Form {
     if (part == Part::host)
       for (const Expr& e : {n.begin, n.extent}) host_value(e, "a bound of loop " + n.var.name);
     for (const Expr& e : {n.begin, n.extent}) reads(e);
+    const For* const before[] = {thread_, warp_, rows_, columns_};
     if (n.kind == ForKind::thread) thread_ = &n;
+    if (n.kind == ForKind::warp) warp_ = &n;
+    if (n.kind == ForKind::fragment) fragment(n, part);
+    if (n.kind == ForKind::matrix_unit && !product_) fail("the matrix_unit loop " + n.var.name + " does not stand directly in a pair of fragment loops");
     stmt(n.body, *inside);
-    if (n.kind == ForKind::thread) thread_ = nullptr;
+    thread_ = before[0], warp_ = before[1], rows_ = before[2], columns_ = before[3];
+    if (n.kind == ForKind::fragment) product_ = false;
+  }
+  void fragment(const For& n, Part part) {
+    const int64_t unit = part == Part::warp ? unit_rows : unit_columns, extent = as_int(n.extent).value_or(0);
+    if (!is_const(n.begin, 0) || extent < unit || extent % unit != 0)
+      fail("the fragment loop " + n.var.name + " does not run from 0 over a multiple of " + std::to_string(unit));
+    (part == Part::warp ? rows_ : columns_) = &n;
+    if (part == Part::warp) product_ = static_cast<bool>(match_fragment_product(n, misfit).sums);
   }
   void node(const Block& n, Part part) {
     for (const Stmt& s : n.stmts) stmt(s, part);
@@ -91,10 +109,19 @@ class Form {
       });
   }
   void own_part(const Buffer& b, const std::vector<Expr>& index) {
+    if (b->space == Space::per_warp) return own_tile(b, index);
     if (b->space != Space::per_thread) return;
     const Var* first = thread_ && !index.empty() ? first_lane(index[0]).as<Var>() : nullptr;
     if (!first || first->id != thread_->var.id || !is_const(thread_->begin, 0) || !as_int(thread_->extent) || as_int(thread_->extent) != as_int(b->dims[0]))
       fail("the buffer " + b->name + ", a part a thread, is used otherwise than by iterations of a thread loop over its first dim");
+  }
+  void own_tile(const Buffer& b, const std::vector<Expr>& index) {
+    const auto over = [](const For* loop, const Expr& dim) { return loop && is_const(loop->begin, 0) && as_int(loop->extent) && as_int(loop->extent) == as_int(dim); };
+    const auto at = [](const Expr& e, const For* loop) { return (e.as<Var>() && e.as<Var>()->id == loop->var.id) || (is_const(loop->extent, 1) && is_const(e, 0)); };
+    const For* const loops[] = {warp_, rows_, columns_};
+    bool own = index.size() == 3;
+    for (size_t d = 0; own && d < 3; ++d) own = over(loops[d], b->dims[d]) && at(index[d], loops[d]);
+    if (!own) fail("the buffer " + b->name + ", a tile a warp, is used otherwise than by iterations of a warp loop and two fragment loops over its dims");
   }
   void write(const Buffer& b, Part part) {
     if (part == Part::host) return fail("a store to " + b->name + " stands " + where(part));
@@ -108,10 +135,12 @@ class Form {
   }
   void node(const Alloc& n, Part part) {
     const bool constant = std::all_of(n.buffer->dims.begin(), n.buffer->dims.end(), [](const Expr& d) { return as_int(d).has_value(); });
-    const bool of_block = n.buffer->space == Space::shared || n.buffer->space == Space::per_thread;
+    const bool of_block = n.buffer->space == Space::shared || n.buffer->space == Space::per_thread || n.buffer->space == Space::per_warp;
     if (of_block && part != Part::block) return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " + where(part));
     if (part != Part::host && !constant) return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
     if (part == Part::host && n.buffer->space != Space::global) return fail("the buffer " + n.buffer->name + " is allocated in registers " + where(part));
+    if (n.buffer->space == Space::per_warp && (n.buffer->dims.size() != 3 || as_int(n.buffer->dims[0]).value_or(0) * warp_lanes > 1024))
+      return fail("the buffer " + n.buffer->name + ", a tile a warp, is not [warps, rows, columns] of at most 32 warps");
     if (part == Part::block && !of_block) uniform_.insert(n.buffer->id);
     stmt(n.body, part);
   }
@@ -122,7 +151,8 @@ class Form {
   }
   void node(const Evaluate&, Part) {}
 
-  const For* thread_ = nullptr;          // the thread loop around
+  const For *thread_ = nullptr, *warp_ = nullptr, *rows_ = nullptr, *columns_ = nullptr;  // the thread loop around, or the warp loop and the fragment loops
+  bool product_ = false;                 // these hold one
   std::unordered_set<int64_t> uniform_;  // allocated in the block part, not shared
 };
 

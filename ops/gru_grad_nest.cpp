@@ -33,7 +33,7 @@ class GradNest : GruNest {
     previous_states();
     if (recompute_) products_ = input_products(x_);
     if (recompute_ || linear_) recurrent_products();
-    changes_ = b.alloc("changes", sum, {options.directions, rows, column(slots_, 0)}, {.exclusive = true});
+    changes_ = b.alloc("changes", factor(), {options.directions, rows, column(slots_, 0)}, {.exclusive = true});
     for (int d = 0; d < options.directions; ++d) each_chunk([&](const Chunk& chunk) { run(d, chunk); });
     if (out_[out_dx]) input_gradient();
     if (out_[out_dw]) input_weights();
@@ -50,15 +50,16 @@ class GradNest : GruNest {
 
   // before_[0, d, row] = h', before_[1, d, row] = r h' (only where the reset comes before the product); 0 beyond a sequence's end.
   void previous_states() {
-    before_ = scratch("before", {linear_ ? 1 : 2, options.directions, rows, hidden});
+    // r h' has more bits than a factor: where it gives an activation's input again, it keeps them.
+    before_ = b.alloc("before", !linear_ && recompute_ ? sum : factor(), {linear_ ? 1 : 2, options.directions, rows, hidden});
     const Chunk all{0, batch, batch};
     for (int d = 0; d < options.directions; ++d)
       b.loop("s", 0, steps, [&](Expr step) {
         const auto copy = [&](const Place& at, const std::function<Expr(const Expr&)>& state) {
           each_column([&](Expr j) {
             const Expr h = b.let("h", state(j));
-            b.store(before_, {0, d, at.row, j}, h);
-            if (!linear_) b.store(before_, {1, d, at.row, j}, gate(at, d, 1, j) * h);
+            keep_before(0, d, at, j, h);
+            if (!linear_) keep_before(1, d, at, j, gate(at, d, 1, j) * h);
           });
         };
         const Visit live = [&](const Place& at) {
@@ -73,12 +74,14 @@ class GradNest : GruNest {
         };
         each_batch(d, all, step, live, [&](const Place& at) {
           each_column([&](Expr j) {
-            b.store(before_, {0, d, at.row, j}, number(0));
-            if (!linear_) b.store(before_, {1, d, at.row, j}, number(0));
+            keep_before(0, d, at, j, number(0));
+            if (!linear_) keep_before(1, d, at, j, number(0));
           });
         });
       });
   }
+
+  void keep_before(int source, int d, const Place& at, const Expr& j, const Expr& h) { b.store(before_, {source, d, at.row, j}, ir::cast(before_->dtype, h)); }
 
   // What the state adds to the gates' inputs, without biases: only the candidate's part unless inputs are computed again.
   void recurrent_products() {
@@ -165,7 +168,7 @@ class GradNest : GruNest {
         [](const Place&) {});
   }
 
-  void keep(const Place& at, int d, int slot, const Expr& j, const Expr& change) { b.store(changes_, {d, at.row, column(slot, j)}, change); }
+  void keep(const Place& at, int d, int slot, const Expr& j, const Expr& change) { b.store(changes_, {d, at.row, column(slot, j)}, ir::cast(changes_->dtype, change)); }
   void use(const Place& at, int slot, const Expr& j, const Expr& change) { b.store(step_, {at.i, column(slot, j)}, change); }
 
   // The gradient that reaches the state after this step.
@@ -184,7 +187,7 @@ class GradNest : GruNest {
     s.z = b.let("z", gate(at, d, 0, j));
     s.r = b.let("r", gate(at, d, 1, j));
     s.c = b.let("c", gate(at, d, 2, j));
-    s.h = b.let("h", ir::load(before_, {0, d, at.row, j}));
+    s.h = b.let("h", value(before_, {0, d, at.row, j}));
     s.dz = b.let("dz", through(at, d, 0, s.g * (s.h - s.c), s.z, s.r, j));
     s.dc = b.let("dc", through(at, d, 2, s.g * (number(1) - s.z), s.c, s.r, j));
     return s;
@@ -219,7 +222,7 @@ class GradNest : GruNest {
   void change_reset(int d, const Place& at) {
     each_column([&](Expr j) {
       const Expr r = b.let("r", gate(at, d, 1, j)), through_candidate = b.let("through", ir::load(product_, {at.i, j}));
-      const Expr h = ir::load(before_, {0, d, at.row, j});
+      const Expr h = value(before_, {0, d, at.row, j});
       const Expr dr = b.let("dr", through(at, d, 1, through_candidate * h, r, r, j));
       keep(at, d, 1, j, dr);
       use(at, 1, j, dr);
@@ -300,7 +303,7 @@ class GradNest : GruNest {
       b.loop("slot", 0, slots_, [&](Expr slot) {
         each_column([&](Expr j) {
           const Buffer total = b.alloc("total", sum, {1}, {}, ir::Space::registers);
-          const auto change = [&](const Expr& row) { return b.let("change", ir::load(changes_, {d, row, column(slot, j)})); };
+          const auto change = [&](const Expr& row) { return b.let("change", value(changes_, {d, row, column(slot, j)})); };
           b.store(total, {0}, number(0));
           const Expr whole = ir::index_div(rows, in_flight);
           b.loop("row", 0, whole, [&](Expr g) {
@@ -323,7 +326,7 @@ class GradNest : GruNest {
     const Buffer total = scratch("total", {capacity});
     b.loop("j", 0, width, [&](Expr j) { b.store(total, {j}, number(0)); });
     b.loop("row", 0, rows, [&](Expr row) {
-      b.loop("j", 0, width, [&](Expr j) { b.accumulate(total, {j}, ir::load(changes_, {d, row, column(slot, at(j))})); });
+      b.loop("j", 0, width, [&](Expr j) { b.accumulate(total, {j}, value(changes_, {d, row, column(slot, at(j))})); });
     });
     for (const int part : parts_of(slot)) b.loop("j", 0, width, [&](Expr j) { add_to(out_db, {d, part, at(j)}, ir::load(total, {j})); });
   }

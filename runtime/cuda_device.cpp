@@ -27,7 +27,8 @@ CudaDevice::CudaDevice(const CudaDriver& driver, int ordinal, int64_t keep_bytes
              .vector_bytes = 16,
              .gpu = true,
              .multiprocessors = attribute(cu::multiprocessors),
-             .shared_bytes = attribute(cu::shared_bytes_opt_in)};
+             .shared_bytes = attribute(cu::shared_bytes_opt_in),
+             .matrix_units = architecture_ >= 80};
   driver.check(driver.context_retain(&context_, device_), "cuDevicePrimaryCtxRetain");
   cu::PoolProperties properties;
   properties.device = ordinal;

@@ -225,12 +225,13 @@ void FunctionEmitter::emit(const ir::If& n) {
 void FunctionEmitter::emit(const ir::Alloc& n) {
   const ir::Buffer& b = n.buffer;
   int64_t elements = 1;
-  for (size_t d = b->space == ir::Space::per_thread ? 1 : 0; d < b->dims.size(); ++d) {  // a thread holds its part only
+  const bool per_warp = b->space == ir::Space::per_warp;
+  for (size_t d = b->space == ir::Space::per_thread || per_warp ? 1 : 0; d < b->dims.size(); ++d) {  // a thread holds its part only
     const int64_t n = std::max<int64_t>(*ir::as_int(b->dims[d]), 0);
     if (n > 0 && elements > int_max / size_of(b->dtype) / n) throw Error(ErrorCode::unsupported, "CUDA: the buffer " + b->name + " of a block or thread takes more than 2 GiB");
     elements *= n;
   }
-  elements = std::max<int64_t>(elements, 1);
+  elements = std::max<int64_t>(per_warp ? elements / ir::warp_lanes : elements, 1);
   const std::string name = fresh(b->name);
   const char* type = memory_type(b->dtype);
   if (b->space == ir::Space::shared) {

@@ -50,6 +50,7 @@ ir::Expr FunctionEmitter::offset(const ir::Buffer& b, const std::vector<ir::Expr
 
 std::vector<std::string> FunctionEmitter::elements(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes) {
   const std::string name = place(b).name;
+  if (b->space == ir::Space::per_warp) return {fmt::format("{}[{}]", name, element_)};
   const Text at = value(offset(b, index));
   std::vector<std::string> out;
   for (int i = 0; i < lanes; ++i) out.push_back(fmt::format("{}[{}]", name, at.lanes[at.lanes.size() == 1 ? 0 : static_cast<size_t>(i)]));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "codegen/cuda/module.h"
+#include "ir/fragment_product.h"
 #include "ir/ranges.h"
 
 namespace gradloom::codegen {
@@ -83,6 +84,8 @@ class FunctionEmitter {
   void thread_loop(const ir::For& n);
   void warp_loop(const ir::For& n);
   void lane_loop(const ir::For& n);
+  void fragment_loops(const ir::For& rows);
+  void fragment_product(const ir::FragmentProduct& p);
   std::vector<Deferred> defer(const ir::For& lanes);
   // Runs body with the loop's variable known, in a scope of its own.
   template <class Body>
@@ -141,6 +144,7 @@ class FunctionEmitter {
   int indent_ = 1;
   int64_t shared_ = 0;
   Part part_ = Part::block;
+  std::string element_;  // inside fragment loops: which of the lane's elements
   Touched since_barrier_;
   std::vector<Deferred> deferred_;
   std::set<std::string> names_;

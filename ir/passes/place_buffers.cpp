@@ -159,10 +159,10 @@ class Launch {
 
   void choose(const Alloc& n) {
     const Buffer& b = n.buffer;
-    if (b->space == Space::shared || b->space == Space::per_thread) return;
+    if (b->space == Space::shared || b->space == Space::per_thread || b->space == Space::per_warp) return;
     const ForKind part = levels_.back()->kind;
     const std::optional<int64_t> bytes = constant_bytes(b);
-    if (part == ForKind::thread || part == ForKind::lane) {
+    if (part == ForKind::thread || part == ForKind::lane || part == ForKind::fragment) {
       if (bytes && *bytes <= thread_bytes) return;
       return to_scratch(b);
     }
