@@ -21,6 +21,7 @@
 #include "codegen/cuda/nvrtc.h"
 #include "ops/gru.h"
 #include "runtime/build.h"
+#include "runtime/usable_threads.h"
 #endif
 
 namespace gradloom::cli {
@@ -168,6 +169,7 @@ void count_launches(const codegen::CudaModule& module, const std::vector<int64_t
                                        return static_cast<void*>(nowhere);
                                      },
                                  .release = [&](void*, int64_t bytes) { live -= bytes; },
+                                 .zero = [](void*, int64_t) {},
                                  .launch =
                                      [&](const codegen::CudaFunction& function, int64_t blocks, std::span<void*>) {
                                        FunctionReport& f = report.functions[static_cast<size_t>(&function - module.functions.data())];
@@ -185,7 +187,7 @@ CaseReport report_on(const ReportCase& c, int architecture, int repeats) {
   std::vector<double> wall, cpu;
   for (int i = 0; i < repeats; ++i) {
     const double begin = process_ms();
-    wall.push_back(nvrtc.compile(module, architecture).ms);
+    wall.push_back(nvrtc.compile(module, architecture, false, usable_threads()).ms);
     cpu.push_back(process_ms() - begin);
   }
   report.nvrtc_ms = median(wall), report.cpu_ms = median(cpu);
@@ -277,8 +279,8 @@ void print_tables(const std::vector<std::vector<CaseReport>>& cases, ReportForm 
     for (const CaseReport& r : cases[0]) all.push_back(&r);
     return all;
   }(), [](const CaseReport& c) { return fmt::format("sm_{}", c.architecture); });
-  fmt::print("NVRTC {}, {}; the median of a few compiles, nvrtcCompileProgram alone: wall ms, and CPU ms, which other work on the machine changes less.\n\n",
-             codegen::Nvrtc::get().version(), archs);
+  fmt::print("NVRTC {}, {}; the median of a few compiles, nvrtcCompileProgram alone, long texts in parts on up to {} threads: wall ms, and the threads' CPU ms together.\n\n",
+             codegen::Nvrtc::get().version(), archs, usable_threads());
   print_rows({"case", "strategy", ">NVRTC ms", ">CPU ms", ">spill bytes", ">functions", ">launches", ">steps", ">scratch MB", ">compulsory MB", ">moved MB", ">accessed MB",
               ">moved at 4153 GB/s, us", ">prototype us", ">its NVRTC ms", "prototype"},
              summary, form);

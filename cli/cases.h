@@ -23,9 +23,6 @@ struct Case {
 // Throws Error(invalid_argument) with the file and what was expected in it.
 Case read_case(const std::filesystem::path& file);
 
-// One line that is safe to show: control characters become spaces.
-std::string printable(std::string text);
-
 // The .json files that are named or lie in the folders named, in order of their paths. Throws Error(invalid_argument) for a path that is not there.
 std::vector<std::filesystem::path> find_cases(const std::vector<std::string>& paths);
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
+#include <set>
 
 #include "cli/cases.h"
 #include "cli/command.h"
@@ -30,12 +31,10 @@ struct CacheOptions {
   ServeOptions serve;
 };
 
-std::string readable(std::string name) { return cases::printable(std::move(name)); }
-
 DiskCache open(const CacheOptions& options) {
   const std::string folder = options.folder.empty() ? default_cache_folder() : options.folder;
   if (folder.empty()) throw UsageError("cache: there is no folder, expected --dir, GRADLOOM_CACHE_DIR or a home");
-  if (!std::filesystem::is_directory(folder)) throw UsageError(fmt::format("cache: there is no folder {}", readable(folder)));  // opening it would make it
+  if (!std::filesystem::is_directory(folder)) throw UsageError(fmt::format("cache: there is no folder {}", printable(folder)));  // opening it would make it
   return DiskCache({folder, {}, std::numeric_limits<int64_t>::max()});
 }
 
@@ -76,10 +75,10 @@ int list(const CacheOptions& options) {
       const std::string kernel = kernel_file_name(index.content);
       const auto at = std::find_if(files.begin(), files.end(), [&](const DiskFile& f) { return f.name == kernel; });
       const std::string& target = key.part(KeyPart::target);
-      table.row({readable(index.op), readable(index.strategy), key.part(KeyPart::dtypes), key.part(KeyPart::dims), target.substr(0, target.find(' ')),
+      table.row({printable(index.op), printable(index.strategy), key.part(KeyPart::dtypes), key.part(KeyPart::dims), target.substr(0, target.find(' ')),
                  at == files.end() ? "gone" : std::to_string(at->bytes), std::to_string(std::time(nullptr) - file.used_seconds)});
     } catch (const Error& error) {
-      fmt::print(stderr, "{}: {}\n", readable(file.name), error.what());
+      fmt::print(stderr, "{}: {}\n", printable(file.name), error.what());
     }
   }
   fmt::print("{}", table.text());
@@ -104,7 +103,7 @@ std::optional<std::string> cuda_code_again(const KernelRecord& record, std::stri
     return std::nullopt;
   }
   double ms = 0;
-  return encode(compile_cuda(ir::parse(text), std::stoi(std::string(features.substr(3))), ms));
+  return encode(compile_cuda(ir::parse(text), std::stoi(std::string(features.substr(3))), 1, ms));
 }
 #endif
 
@@ -133,8 +132,10 @@ std::string wrong_kernel(const std::string& name, std::string_view bytes, bool& 
 int verify(const CacheOptions& options) {
   DiskCache cache = open(options);
   if (!cache.usable()) return exit_failure;
-  int64_t same = 0, foreign = 0, wrong = 0;
+  int64_t same = 0, foreign = 0, wrong = 0, orphans = 0;
   const std::vector<DiskFile> files = cache.list();
+  std::set<std::string> names;
+  for (const DiskFile& file : files) names.insert(file.name);
   for (const DiskFile& file : files) {
     if (!is_kernel(file) && !is_index(file)) continue;
     std::string why;
@@ -145,26 +146,44 @@ int verify(const CacheOptions& options) {
         why = "it is torn, foreign or gone";
       } else if (is_kernel(file)) {
         why = wrong_kernel(file.name, *bytes, other_build);
-      } else if (OpKey(decode_index(*bytes).key).file_name() != file.name) {
-        why = "its name is not that of its key";
+      } else {
+        const IndexRecord index = decode_index(*bytes);
+        if (OpKey(index.key).file_name() != file.name) why = "its name is not that of its key";
+        const std::string kernel = kernel_file_name(index.content);
+        if (why.empty() && !names.contains(kernel)) {  // evicted, or lost: a call misses it and writes it again
+          ++orphans;
+          fmt::print("{}: its kernel {} is gone\n", printable(file.name), kernel);
+          continue;
+        }
       }
     } catch (const Error& error) {
       why = error.what();
     }
-    if (!why.empty()) fmt::print("WRONG {}: {}\n", readable(file.name), readable(why));
+    if (!why.empty()) fmt::print("WRONG {}: {}\n", printable(file.name), printable(why));
     ++(!why.empty() ? wrong : other_build ? foreign : same);
   }
-  fmt::print("{} as compiled now, {} of other builds or compilers, {} wrong\n", same, foreign, wrong);
+  fmt::print("{} as compiled now, {} of other builds or compilers, {} index entries without a kernel, {} wrong\n", same, foreign, orphans, wrong);
   return wrong == 0 ? 0 : exit_failure;
 }
+
+#ifdef GRADLOOM_WITH_LLVM
+// An exit code of 1 says that there is a case, and that it misses.
+cases::Case case_of(const std::string& file) {
+  try {
+    return cases::read_case(file);
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+#endif
 
 int explain(const CacheOptions& options) {
 #ifdef GRADLOOM_WITH_LLVM
   DiskCache cache = open(options);
   if (!cache.usable()) return exit_failure;
-  const cases::Case c = cases::read_case(options.case_file);
+  const cases::Case c = case_of(options.case_file);
   const Op* op = find_op(c.op);
-  if (!op) throw UsageError(fmt::format("cache: there is no op \"{}\" (see `gradloom ops`)", readable(c.op)));
+  if (!op) throw UsageError(fmt::format("cache: there is no op \"{}\" (see `gradloom ops`)", printable(c.op)));
   RuntimeOptions runtime_options = options.serve.runtime();
   runtime_options.disk_cache = "off";
   const Runtime runtime(runtime_options);
@@ -189,7 +208,7 @@ int explain(const CacheOptions& options) {
   }
   const auto nearest = nearest_key(key.file_name(), names);
   if (!nearest) {
-    fmt::print("miss: no entry is of {}\n", readable(c.op));
+    fmt::print("miss: no entry is of {}\n", printable(c.op));
     return exit_failure;
   }
   fmt::print("miss: nearest is {}\n", nearest->file_name);
@@ -198,7 +217,7 @@ int explain(const CacheOptions& options) {
   if (bytes) other.emplace(decode_index(*bytes).key);
   for (const KeyPart part : nearest->differing) {
     fmt::print("  {}: wanted{}{}, there is{}{}\n", to_string(part), key.part(part).starts_with(' ') ? "" : " ", key.part(part),
-               other && other->part(part).starts_with(' ') ? "" : " ", other ? readable(other->part(part)) : "(gone)");
+               other && other->part(part).starts_with(' ') ? "" : " ", other ? printable(other->part(part)) : "(gone)");
   }
   return exit_failure;
 #else
@@ -232,7 +251,7 @@ void add_cache(CLI::App& app, int& status) {
   explain_command->add_option("case", explain_options->case_file, "a case file")->required();
   explain_options->serve.add_to(*explain_command);
   command->footer(
-      "Exit codes: verify 1 when an entry is wrong, explain 1 for a miss.\n"
+      "Exit codes: verify 1 when an entry is wrong, explain 1 for a miss; 2 for a wrong argument, such as a case that cannot be read.\n"
       "Examples:\n  gradloom cache list\n  gradloom cache prune --mib 100\n  gradloom cache explain tests/golden/gather_grad__embedding.json");
 }
 

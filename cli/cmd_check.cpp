@@ -77,7 +77,7 @@ int check(const CheckOptions& options) {
   const Progress progress(files.size());
   const auto fail = [&](const std::string& what) {
     progress.clear();
-    fmt::print("FAIL {}\n", cases::printable(what));
+    fmt::print("FAIL {}\n", printable(what));
     ++failed;
   };
   for (size_t i = 0; i < files.size(); ++i) {

@@ -36,7 +36,7 @@ std::string gpu_text(const ir::Kernel& lowered, const std::string& stage, int ar
   const codegen::CudaModule module = codegen::emit_cuda(lowered);
   if (stage == "cuda") return module.text;
   const codegen::Nvrtc& nvrtc = codegen::Nvrtc::get();
-  if (stage == "ptx") return nvrtc.compile_to_ptx(module, architecture).image;
+  if (stage == "ptx") return nvrtc.compile_to_ptx(module, architecture).images[0].bytes;
   const codegen::CudaBinary binary = nvrtc.compile(module, architecture, true);
   if (binary.ptx) throw Error(ErrorCode::unsupported, fmt::format("NVRTC {} makes no machine code for sm_{}", nvrtc.version(), architecture));
   Table table({"function", ">threads", ">registers", ">spill bytes", ">local bytes", ">shared bytes", ">code bytes"});

@@ -26,6 +26,7 @@ class Predictor {
     if (!s) return;
     if (const auto* n = s.as<ir::For>()) {
       const double extent = enter(*n);
+      if (n->kind == ir::ForKind::cooperative) return cooperative(*n, times, extent);
       if (n->kind != ir::ForKind::grid) return host(n->body, times * extent);
       launch(*n, times, extent);
     } else if (const auto* n = s.as<ir::Block>()) {
@@ -37,8 +38,23 @@ class Predictor {
       host(n->then_case, times);
       host(n->else_case, times);
     } else if (const auto* n = s.as<ir::Alloc>()) {
+      if (n->buffer->space == ir::Space::per_block) own_.insert(n->buffer->id);
       host(n->body, times);
     }
+  }
+
+  // One launch: what its grid loops do, summed.
+  void cooperative(const ir::For& n, double launches_of_it, double turns) {
+    const size_t first = launches.size();
+    host(n.body, launches_of_it * turns);
+    GpuPrediction all;
+    for (size_t i = first; i < launches.size(); ++i) {
+      all.accessed_bytes += launches[i].accessed_bytes;
+      all.moved_bytes += launches[i].moved_bytes;
+      all.steps += launches[i].steps;
+    }
+    launches.resize(first);
+    launches.push_back(all);
   }
 
   void launch(const ir::For& grid, double launches_of_it, double blocks) {
@@ -82,6 +98,7 @@ class Predictor {
       case ir::ForKind::serial:
       case ir::ForKind::unroll:
       case ir::ForKind::parallel:
+      case ir::ForKind::cooperative:
       case ir::ForKind::grid: return extent * body;
     }
     return 0;

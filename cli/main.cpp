@@ -3,14 +3,32 @@
 
 #include <cstdio>
 
-#include "cli/cases.h"
 #include "cli/command.h"
+#include "ir/error.h"
 
 namespace {
 
 int fail(int status, const std::string& message) {
-  fmt::print(stderr, "gradloom: {}\n", gradloom::cases::printable(message.substr(0, message.find_last_not_of('\n') + 1)));
+  fmt::print(stderr, "gradloom: {}\n", gradloom::printable(message.substr(0, message.find_last_not_of('\n') + 1)));
   return status;
+}
+
+// What is wrong with the words before the first option, which all name commands; nothing when all is well.
+std::string unknown_command(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* at = &app;
+  std::string path;
+  for (int i = 1; i < argc && argv[i][0] != '-' && !at->get_subcommands({}).empty(); ++i) {
+    std::vector<std::string> commands;
+    const CLI::App* next = nullptr;
+    for (const CLI::App* command : at->get_subcommands({})) {
+      commands.push_back(command->get_name());
+      if (commands.back() == argv[i]) next = command;
+    }
+    if (!next) return fmt::format("got command \"{}{}\", expected one of {} (see `gradloom {}--help`)", path, argv[i], fmt::join(commands, ", "), path);
+    at = next;
+    path += at->get_name() + " ";
+  }
+  return "";
 }
 
 }  // namespace
@@ -34,13 +52,10 @@ int main(int argc, char** argv) {
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) return fail(cli::exit_failure, "the output cannot be written, expected an open stdout with room");
     return status;
   } catch (const CLI::ParseError& error) {
+    // Before a --help too: the help of another command would hide a misspelt one.
+    if (const std::string unknown = unknown_command(app, argc, argv); !unknown.empty()) return fail(cli::exit_usage, unknown);
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     const auto chosen = app.get_subcommands();
-    if (chosen.empty() && argc > 1 && argv[1][0] != '-') {
-      std::vector<std::string> commands;
-      for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
-      return fail(cli::exit_usage, fmt::format("got command \"{}\", expected one of {} (see `gradloom --help`)", argv[1], fmt::join(commands, ", ")));
-    }
     return fail(cli::exit_usage, fmt::format("{} (see `gradloom {}--help`)", error.what(), chosen.empty() ? "" : chosen[0]->get_name() + " "));
   } catch (const cli::UsageError& error) {
     return fail(cli::exit_usage, error.what());

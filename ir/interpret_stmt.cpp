@@ -1,6 +1,7 @@
 // Statements of the interpreter. With several frames (inside vector loops) each statement runs for all of them before the next one begins.
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 
 #include "ir/interpret_code.h"
@@ -30,6 +31,7 @@ struct ForCode final : StmtCode {
     switch (kind) {
       case ForKind::serial:
       case ForKind::unroll:
+      case ForKind::cooperative:
       case ForKind::matrix_unit:
         for (int64_t k = 0; k < count; ++k) iteration(frames, first + static_cast<uint64_t>(k));
         return;
@@ -193,7 +195,7 @@ struct CheckCode final : StmtCode {
     bool all = true;
     for (int lane = 0; lane < lanes; ++lane) {
       if (ok[lane]) continue;
-      const int64_t p = static_cast<int64_t>(at[lane]);
+      const int64_t p = std::min(static_cast<int64_t>(at[lane]), std::numeric_limits<int64_t>::max() - 1);  // the largest stands for no failure
       run_state.bad_position = run_state.failed ? std::min(run_state.bad_position, p) : p;
       run_state.failed = true;
       all = false;

@@ -9,6 +9,7 @@
 namespace gradloom::ir {
 namespace {
 
+constexpr int line_bytes = 64;
 constexpr int bits_of_a_lane = 128;  // shuffles within 128 bits are single instructions on all that has wider vectors
 
 // Rows of a square -> its columns, by log2(n) rounds of pairwise shuffles. Each round writes lets around `body`.
@@ -100,22 +101,19 @@ struct Packer {
     });
   }
 
+  // Squares of one line of the operand's rows pass together: rows far apart meet in the nearest cache, and a line would be gone before its second half is read.
   Stmt squares() const {
-    const int side = p.group;
+    const int side = p.group, together = std::max(1, line_bytes / (side * size_of(p.buffer->dtype)));
     const Expr whole = index_div(p.k_count, side), rest = index_mod(p.k_count, side);
-    Stmt main = product_loop(name + "_kb", whole, ForKind::serial, [&](Expr square) {
-      return product_loop(name + "_v", p.width / side, ForKind::serial, [&](Expr v) {
-        Transposer t{.name = name + "_x"};
-        const Expr first = index_mul(square, side), lane = index_mul(v, side);
-        std::vector<Expr> rows;
-        for (int i = 0; i < side; ++i)
-          rows.push_back(t.named(broadcast(p.element(clamped(index_add(lane, i)), ramp(operand_k(first), 1, side)), side)));
-        rows = t.transpose(std::move(rows));
-        std::vector<Stmt> stores;
-        for (int i = 0; i < side; ++i) stores.push_back(store(p.buffer, place(0, index_add(first, i), ramp(lane, 1, side)), rows[i]));
-        return t.wrap(block(std::move(stores)));
+    const Expr lines = index_div(whole, together), odd = index_mod(whole, together);
+    const auto each = [&](const Expr& count, const Expr& begin, int n, const char* suffix) {
+      return product_loop(name + suffix, count, ForKind::serial, [&](Expr at) {
+        return product_loop(name + "_v", p.width / side, ForKind::serial, [&](Expr v) {
+          return product_loop(name + "_u", n, ForKind::unroll, [&](Expr u) { return square(index_add(begin, index_add(index_mul(at, n), u)), v); });
+        });
       });
-    });
+    };
+    const Stmt main = block({is_const(lines, 0) ? Stmt() : each(lines, 0, together, "_kb"), is_const(odd, 0) ? Stmt() : each(odd, index_mul(lines, together), 1, "_ko")});
     if (is_const(rest, 0)) return main;
     Stmt last = product_loop(name + "_kt", rest, ForKind::serial, [&](Expr k) {
       const Expr at = index_add(index_mul(whole, side), k);
@@ -123,6 +121,20 @@ struct Packer {
                           [&](Expr lane) { return store(p.buffer, place(0, at, lane), p.element(clamped(lane), operand_k(at))); });
     });
     return block({is_const(whole, 0) ? Stmt() : main, last});
+  }
+
+ private:
+  // Lanes [v * side, (v + 1) * side) of as many steps along k.
+  Stmt square(const Expr& number, const Expr& v) const {
+    const int side = p.group;
+    Transposer t{.name = name + "_x"};
+    const Expr first = index_mul(number, side), lane = index_mul(v, side);
+    std::vector<Expr> rows;
+    for (int i = 0; i < side; ++i) rows.push_back(t.named(broadcast(p.element(clamped(index_add(lane, i)), ramp(operand_k(first), 1, side)), side)));
+    rows = t.transpose(std::move(rows));
+    std::vector<Stmt> stores;
+    for (int i = 0; i < side; ++i) stores.push_back(store(p.buffer, place(0, index_add(first, i), ramp(lane, 1, side)), rows[i]));
+    return t.wrap(block(std::move(stores)));
   }
 };
 

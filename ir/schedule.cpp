@@ -30,6 +30,18 @@ void Schedule::put(const char* step, const Site& site, const Stmt& to, const std
   trace_.push_back(line);
 }
 
+bool Schedule::attempt(const std::function<void(Schedule&)>& steps) {
+  Schedule trial = *this;
+  try {
+    steps(trial);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    return false;
+  }
+  *this = std::move(trial);
+  return true;
+}
+
 std::vector<Schedule::Loop> Schedule::loops() const {
   std::vector<Loop> result;
   for (const For* f : loops_below(kernel_.body)) result.push_back(f->var.id);
@@ -78,7 +90,7 @@ void Schedule::bind(Loop id, ForKind kind) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
   require_serial("bind", loop);
-  if (!on_gpu(kind)) refuse("bind", loop.var.name, std::string("a loop is bound to grid, thread, warp, lane, fragment or matrix_unit, got ") + to_string(kind));
+  if (!on_gpu(kind)) refuse("bind", loop.var.name, std::string("a loop is bound to grid, thread, warp, lane, cooperative, fragment or matrix_unit, got ") + to_string(kind));
   if (const std::string misfit = gpu_nesting_misfit(site.path, loop, kind); !misfit.empty()) refuse("bind", loop.var.name, misfit);
   if (kind == ForKind::lane) {
     const std::optional<int64_t> n = as_int(loop.extent);

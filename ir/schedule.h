@@ -2,6 +2,7 @@
 // Schedules: legality-checked rewrites of a kernel's loops that keep every result bit. Each step is recorded; the trace prints, and replays on the same
 // authored kernel. A refused step throws Error(invalid_argument) that says why and changes nothing; so is a step after which a loop made parallel or vector
 // earlier, or a divisor, would no longer be proved.
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -60,8 +61,8 @@ class Schedule {
   // A loop over a block's statements -> one loop for each of them; allocated buffers in between gain a dim. Refused unless proved.
   std::vector<Loop> distribute(Loop loop);
   void parallel(Loop loop);       // refused unless parallel_clash is empty
-  // A grid, thread, warp or lane loop of a GPU: refused like parallel (lane: like vectorize, extent 2 to 32). The kernel need not have the form of
-  // gpu_form.h before it is lowered.
+  // A grid, thread, warp or lane loop of a GPU: refused like parallel (lane: like vectorize, extent 2 to 32); or a cooperative one, which stays in order. The
+  // kernel need not have the form of gpu_form.h before it is lowered.
   void bind(Loop loop, ForKind kind);
   void unroll(Loop loop);         // constant extent, at most 64
   void vectorize(Loop loop);      // constant extent of 2 to 64; refused unless vector_clash is empty
@@ -80,6 +81,9 @@ class Schedule {
   void streaming(const Buffer& buffer);  // marks every store to it
   // Prefetches the lines that the load of `buffer` in `loop` will touch `distance` iterations later.
   void prefetch(Loop loop, const Buffer& buffer, int64_t distance, int level);
+
+  // All of these steps, or none where one of them is refused: false then. They are done on the copy that they get; handles are the same.
+  bool attempt(const std::function<void(Schedule& trial)>& steps);
 
   void replay(const std::vector<std::string>& trace);
 

@@ -55,7 +55,7 @@ class General {
       if (blocks_of_loops(loops)) return true;
       // As many loops as can be proved once they are one.
       for (; !loops.empty(); loops.pop_back())
-        if (attempt([&](Schedule& s) { threads(s, loops); })) return true;
+        if (s_.attempt([&](Schedule& s) { threads(s, loops); })) return true;
       return false;
     }
     bool any = false;
@@ -64,19 +64,6 @@ class General {
   }
 
  private:
-  template <class Steps>
-  bool attempt(Steps&& steps) {
-    Schedule trial = s_;
-    try {
-      steps(trial);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::invalid_argument) throw;
-      return false;
-    }
-    s_ = std::move(trial);
-    return true;
-  }
-
   // A launcher must know the bounds.
   bool host_bounds(Loop loop) const {
     const Site site = find_loop(s_.kernel(), loop);
@@ -135,7 +122,7 @@ class General {
     while (parallel < loops.size() && is_parallel(s_, loops[parallel])) ++parallel;
     for (size_t i = parallel + 1; i < loops.size(); ++i) {
       if (!is_parallel(s_, loops[i])) continue;
-      const bool moved = attempt([&](Schedule& s) {
+      const bool moved = s_.attempt([&](Schedule& s) {
         for (size_t k = i; k-- > parallel;) s.reorder(loops[k], loops[i]);
       });
       if (!moved) break;
@@ -200,15 +187,11 @@ class General {
     const int64_t lanes = vector_bytes / bytes;
     const std::optional<int64_t> extent = as_int(loop.extent);
     if (!extent || *extent % lanes != 0 || neighbours(s, loops.back()) == 0) return;
-    Schedule trial = s;
-    try {
+    s.attempt([&](Schedule& trial) {
       const Schedule::Split cut = trial.split(loops.back(), lanes);
       trial.vectorize(cut.inner);
       loops.back() = cut.outer;
-      s = std::move(trial);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::invalid_argument) throw;
-    }
+    });
   }
 
   int64_t threads_for(const std::optional<int64_t>& total) const {
@@ -236,7 +219,7 @@ class General {
   bool blocks_of_loops(const std::vector<Loop>& loops) {
     const std::optional<int64_t> total = extent_of(loops);
     if (!total || *total >= few_threads * target_.multiprocessors) return false;
-    return attempt([&](Schedule& s) {
+    return s_.attempt([&](Schedule& s) {
       Loop one = loops[0];
       for (size_t i = 1; i < loops.size(); ++i) one = s.fuse(one, loops[i]);
       s.bind(one, ForKind::grid);

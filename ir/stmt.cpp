@@ -113,6 +113,7 @@ const char* to_string(ForKind kind) {
     case ForKind::thread: return "thread";
     case ForKind::warp: return "warp";
     case ForKind::lane: return "lane";
+    case ForKind::cooperative: return "cooperative";
     case ForKind::fragment: return "fragment";
     case ForKind::matrix_unit: return "matrix_unit";
   }

@@ -243,6 +243,7 @@ class Verifier {
     std::string clash;
     switch (n.kind) {
       case ForKind::serial:
+      case ForKind::cooperative:
       case ForKind::matrix_unit:
         break;
       case ForKind::parallel:

@@ -220,15 +220,11 @@ void neighbours_together(ir::Schedule& s, Loop& loop) {
   constexpr int64_t together = 4;
   const std::optional<int64_t> extent = ir::as_int(s.get(loop).extent);
   if (!extent || *extent % together != 0) return;
-  ir::Schedule trial = s;
-  try {
+  s.attempt([&](ir::Schedule& trial) {
     const ir::Schedule::Split cut = trial.split(loop, together);
     trial.vectorize(cut.inner);
     loop = cut.outer;
-    s = std::move(trial);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::invalid_argument) throw;
-  }
+  });
 }
 
 }  // namespace

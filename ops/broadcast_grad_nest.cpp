@@ -41,9 +41,10 @@ class ReduceNest {
 
  private:
   // How many columns share a row of accumulators: all that stay in the L1 cache with what is read, fewer where there would be no task for every thread.
-  // Long pieces of a row are read at a time, as memory is fast at that only.
+  // Long pieces of a row are read at a time, as memory is fast at that only. On a GPU a column each: neighbours are neighbouring threads', sums are in registers.
   int64_t column_tile(const KernelFrame& frame, const ir::Target& target) const {
     constexpr int64_t any = 256, line_bytes = 64;
+    if (target.gpu) return 1;
     const int64_t most = 4096 / size_of(sum_);
     if (frame.any_shape()) return any;
     const View& x = frame.plan().views[1];
@@ -80,7 +81,7 @@ class ReduceNest {
       one_row(tile_);
     });
     const Expr rest = ir::floor_mod(columns, tile_);
-    if (ir::as_int(columns) && *ir::as_int(columns) % tile_ == 0) return;
+    if (tile_ == 1 || (ir::as_int(columns) && *ir::as_int(columns) % tile_ == 0)) return;
     b_.if_then(rest > 0, [&] {
       first_ = columns - rest;
       one_row(rest);

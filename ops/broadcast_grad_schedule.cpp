@@ -43,7 +43,14 @@ Loop two_streams(ir::Schedule& s, Loop row) {
 }  // namespace
 
 void schedule_broadcast_grad(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
-  if (target.gpu) return ir::schedule_gpu(s, target);
+  if (target.gpu) {
+    ir::schedule_gpu(s, target);
+    // What a thread keeps of its sums has constant places: it is in registers.
+    for (const char* name : {"quad", "lane", "half8", "half4", "half2", "half1"})
+      for (const Loop loop : s.loops(name))
+        if (s.get(loop).kind == ir::ForKind::serial) s.unroll(loop);
+    return;
+  }
   const ReduceRoles roles(plan);
   const View& dy = plan.views[0];
   std::vector<Loop> kept;

@@ -121,6 +121,8 @@ class GruNest {
     Expr capacity;      // the largest count
   };
   void each_chunk(const std::function<void(const Chunk&)>& body);  // one a thread, where that is worth it
+  // The name of a loop that passes over all rows of a state: "shared" where its iterations are worth threads.
+  std::string shared(const char* name) const { return threads > 1 && ir::as_int(ir::index_mul(rows, hidden)).value_or(1 << 16) >= 1 << 16 ? "shared" : name; }
   // One batch of a chunk at one step: batch n = first + i, position p, row = p * N + n.
   struct Place {
     Expr i, n, p, row;
@@ -128,8 +130,11 @@ class GruNest {
   using Visit = std::function<void(const Place&)>;
   // `padded` where the sequence has ended: p is then the step itself, as padding lies at the end in both directions.
   void each_batch(int d, const Chunk& chunk, const Expr& step, const Visit& live, const Visit& padded);
+  void at_batch(int d, const Expr& i, const Expr& n, const Expr& step, const Visit& live, const Visit& padded);
   void each_batch(const Chunk& chunk, const std::function<void(Expr i, Expr n)>& body);
   void each_column(const std::function<void(Expr j)>& body) { b.loop("j", 0, hidden, body); }
+  // Of all sequences at a step, where they have no lengths of their own.
+  Expr position(int d, const Expr& step) const { return options.reversed(d) ? ir::index_sub(ir::index_sub(steps, 1), step) : step; }
   Expr row_of(const Expr& p, const Expr& n) const { return ir::index_add(ir::index_mul(p, batch), n); }
   // Where column j of a gate lies in a row of gates side by side.
   Expr column(const Expr& gate, const Expr& j) const { return ir::index_add(ir::index_mul(gate, hidden), j); }

@@ -4,9 +4,11 @@
 //   dr^ = (dc^ Rh) h' f'(r)     or, linear before reset, dc^ (h' Rh' + Rbh) f'(r)
 //   g of the step before = g z + dz^ Rz + dr^ Rr + (dc^ Rh) r        (linear before reset: (dc^ r) Rh)
 //
-// Only that runs step by step. dz^, dr^, dc^ and, linear before reset, dc^ r are kept for all rows (position and batch), and everything else is a product
-// or a sum over all rows at once: dX = [dz^ dr^ dc^] W; dW = [dz^ dr^ dc^]' X; dR likewise with h' or r h'; dB sums the rows in order.
+// Only that runs step by step. [dz^ dr^ dc^], which meets W, and, linear before reset, [dz^ dr^ dc^ r], which meets R, are kept for all rows (position and
+// batch), and everything else is a product or a sum over all rows at once: dX = [dz^ dr^ dc^] W; dW = [dz^ dr^ dc^]' X; dR likewise with h' or r h'; dB sums
+// the rows in order.
 #include "ops/gru_grad.h"
+#include "ops/matmul_recurrent.h"
 #include "ops/registry.h"
 
 namespace gradloom {
@@ -20,7 +22,6 @@ class GradNest : GruNest {
     for (const Buffer& buffer : in) v += buffer ? 1 : 0;
     for (int o = 0; o < 5; ++o)
       if (options.wants(o)) out_[o] = frame.view(v++, names[o], options.accumulate);
-    slots_ = linear_ ? 4 : 3;
     recompute_ = options.clip != 0;
     for (int d = 0; d < options.directions; ++d)
       recompute_ = recompute_ || derivative_needs_input(options.gate[d]) || derivative_needs_input(options.hidden[d]);
@@ -33,8 +34,10 @@ class GradNest : GruNest {
     previous_states();
     if (recompute_) products_ = input_products(x_);
     if (recompute_ || linear_) recurrent_products();
-    changes_ = b.alloc("changes", factor(), {options.directions, rows, column(slots_, 0)}, {.exclusive = true});
-    for (int d = 0; d < options.directions; ++d) each_chunk([&](const Chunk& chunk) { run(d, chunk); });
+    const auto all_rows = [&](const char* name) { return b.alloc(name, factor(), {options.directions, rows, column(3, 0)}, {.exclusive = true}); };
+    changes_ = all_rows("changes");
+    recurrent_ = linear_ ? all_rows("recurrent") : changes_;
+    for (int d = 0; d < options.directions; ++d) target_.gpu ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { run(d, chunk); });
     if (out_[out_dx]) input_gradient();
     if (out_[out_dw]) input_weights();
     if (out_[out_dr]) recurrent_weights();
@@ -51,10 +54,10 @@ class GradNest : GruNest {
   // before_[0, d, row] = h', before_[1, d, row] = r h' (only where the reset comes before the product); 0 beyond a sequence's end.
   void previous_states() {
     // r h' has more bits than a factor: where it gives an activation's input again, it keeps them.
-    before_ = b.alloc("before", !linear_ && recompute_ ? sum : factor(), {linear_ ? 1 : 2, options.directions, rows, hidden});
+    before_ = b.alloc("before", !linear_ && recompute_ ? sum : factor(), {linear_ ? 1 : 2, options.directions, rows, hidden}, {.exclusive = true});  // a row a step and batch
     const Chunk all{0, batch, batch};
     for (int d = 0; d < options.directions; ++d)
-      b.loop("s", 0, steps, [&](Expr step) {
+      b.loop(shared("s"), 0, steps, [&](Expr step) {
         const auto copy = [&](const Place& at, const std::function<Expr(const Expr&)>& state) {
           each_column([&](Expr j) {
             const Expr h = b.let("h", state(j));
@@ -122,7 +125,8 @@ class GradNest : GruNest {
   // All steps of one direction, last first, for a part of the batch.
   void run(int d, const Chunk& chunk) {
     gradient_ = scratch("g", {chunk.capacity, hidden});
-    step_ = b.alloc("step", sum, {chunk.capacity, column(3, 0)}, {.exclusive = true});
+    // Sequences of their own lengths are at positions of their own.
+    if (lens_) step_ = b.alloc("step", sum, {chunk.capacity, column(3, 0)}, {.exclusive = true});
     // Rows whose sequence has ended keep their gradient, so a product is added apart.
     if (!linear_ || lens_) product_ = scratch("product", {chunk.capacity, hidden});
     each_batch(chunk, [&](Expr i, Expr n) {
@@ -132,26 +136,97 @@ class GradNest : GruNest {
       const Expr step = ir::index_sub(ir::index_sub(steps, 1), t);
       const std::string direction = std::to_string(d);
       if (linear_) {
-        each_batch(
-            d, chunk, step, [&](const Place& at) { change_linear(d, at); }, [&](const Place& at) { pad(d, at); });
+        each_change(
+            d, chunk, step, [&](const Place& at, const Expr& j) { change_linear(d, at, j, ir::load(gradient_, {at.i, j})); });
         add_product("step" + direction, d, chunk, step, 0, 3);
       } else {
+        each_change(
+            d, chunk, step, [&](const Place& at, const Expr& j) { change_update_and_candidate(d, at, j, ir::load(gradient_, {at.i, j})); });
+        product("candidate" + direction, d, chunk, step, 2, 1, product_, {});
         each_batch(
-            d, chunk, step, [&](const Place& at) { change_update_and_candidate(d, at); }, [&](const Place& at) { pad(d, at); });
-        product("candidate" + direction, d, chunk, 2, 1, product_, {});
-        each_batch(
-            d, chunk, step, [&](const Place& at) { change_reset(d, at); }, [](const Place&) {});
+            d, chunk, step, [&](const Place& at) { each_column([&](Expr j) { change_reset(d, at, j, ir::load(product_, {at.i, j})); }); }, [](const Place&) {});
         add_product("step" + direction, d, chunk, step, 0, 2);
       }
     });
+    first_state_gradient(d, chunk);
+  }
+
+  void first_state_gradient(int d, const Chunk& chunk) {
     if (!out_[out_dh0]) return;
     each_batch(chunk, [&](Expr i, Expr n) { each_column([&](Expr j) { add_to(out_dh0, {d, n, j}, ir::load(gradient_, {i, j})); }); });
   }
 
+  void each_change(int d, const Chunk& chunk, const Expr& step, const std::function<void(const Place&, const Expr& j)>& change) {
+    each_batch(
+        d, chunk, step, [&](const Place& at) { each_column([&](Expr j) { change(at, j); }); },
+        [&](const Place& at) { each_column([&](Expr j) { pad(d, at, j); }); });
+  }
+
+  // The same on a GPU: what a step makes of a product's sums is done by the threads that have them, and is the next product's operand. While one step's is
+  // read the next one's is written.
+  void run_in_blocks(int d) {
+    gradient_ = scratch("g", {batch, hidden});
+    step_ = b.alloc("step", sum, {2, batch, column(3, 0)}, {.exclusive = true});
+    const Expr last = ir::index_sub(steps, 1);
+    b.loop("i", 0, batch, [&](Expr i) {
+      each_column([&](Expr j) {
+        const Expr g = b.let("g", in[gru_dhfinal] ? value(in[gru_dhfinal], {d, i, j}) : number(0));
+        turn_ = 0;
+        b.if_then(
+            steps > 0, [&] { change_in_blocks(d, i, last, j, g); }, [&] { b.store(gradient_, {i, j}, g); });
+      });
+    });
+    const std::string direction = std::to_string(d);
+    const auto product = [&](const char* prefix, int first_gate, int gates) {
+      Matmul p{.prefix = prefix + direction, .m = batch, .n = hidden, .k = column(gates, 0), .sum = sum};
+      p.b = [this, d, first_gate](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(first_gate, k), n}); };
+      return RecurrentMatmul(b, p, target_, target_.shared_bytes / (linear_ ? 1 : 2));
+    };
+    RecurrentMatmul add = product("step", 0, linear_ ? 3 : 2), candidate = product("candidate", 2, 1);
+    b.loop("launch", 0, 1, [&](Expr) {
+      add.bring();
+      if (!linear_) candidate.bring();
+      b.loop("t", 0, steps, [&](Expr t) {
+        const Expr step = ir::index_sub(last, t), turn = ir::index_mod(t, 2), next = ir::index_sub(1, turn);
+        turn_ = turn;
+        if (!linear_) {
+          const auto operand = [&](Expr m, Expr k) { return ir::load(step_, {turn, m, column(2, k)}); };
+          candidate.multiply(operand, {}, [&](Expr i, Expr j, Expr total) {
+            const Visit reset = [&](const Place& at) { change_reset(d, at, j, total); };
+            at_batch(d, i, i, step, reset, [](const Place&) {});
+          });
+        }
+        add.multiply([&](Expr m, Expr k) { return ir::load(step_, {turn, m, k}); }, [&](Expr i, Expr j) { return ir::load(gradient_, {i, j}); },
+                     [&](Expr i, Expr j, Expr total) {
+                       // Rows whose sequence has ended keep their gradient.
+                       const Expr g = b.let("g", lens_ ? ir::select(step < ir::load(lens_, {i}), total, ir::load(gradient_, {i, j})) : total);
+                       turn_ = next;
+                       b.if_then(
+                           step > 0, [&] { change_in_blocks(d, i, ir::index_sub(step, 1), j, g); }, [&] { b.store(gradient_, {i, j}, g); });
+                     });
+      });
+    });
+    first_state_gradient(d, {0, batch, batch});
+  }
+
+  // The changes of a state's element at a step, from the gradient that reaches it.
+  void change_in_blocks(int d, const Expr& i, const Expr& step, const Expr& j, const Expr& g) {
+    at_batch(
+        d, i, i, step, [&](const Place& at) { linear_ ? change_linear(d, at, j, g) : change_update_and_candidate(d, at, j, g); },
+        [&](const Place& at) {
+          pad(d, at, j);
+          b.store(gradient_, {i, j}, g);
+        });
+  }
+
   // to[i] = first + the step's changes of `count` gates times their rows of R.
-  void product(const std::string& prefix, int d, const Chunk& chunk, int gate, int count, const Buffer& to, const Buffer& first) {
+  void product(const std::string& prefix, int d, const Chunk& chunk, const Expr& step, int gate, int count, const Buffer& to, const Buffer& first) {
+    const Expr p0 = position(d, step);
     Matmul p{.prefix = prefix, .m = chunk.count, .n = hidden, .k = column(count, 0), .sum = sum};
-    p.a = [&](Expr m, Expr k) { return ir::load(step_, {m, column(gate, k)}); };
+    p.a = [&](Expr m, Expr k) {
+      if (lens_) return ir::load(step_, {m, column(gate, k)});
+      return ir::load(recurrent_, {d, row_of(p0, ir::index_add(chunk.first, m)), column(gate, k)});
+    };
     p.b = [&](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(gate, k), n}); };
     if (first) p.first = [&](Expr m, Expr n) { return ir::load(first, {m, n}); };
     p.store = [&](Expr m, Expr n, Expr total) { b.store(to, {m, n}, total); };
@@ -159,8 +234,8 @@ class GradNest : GruNest {
   }
 
   void add_product(const std::string& prefix, int d, const Chunk& chunk, const Expr& step, int gate, int count) {
-    if (!lens_) return product(prefix, d, chunk, gate, count, gradient_, gradient_);
-    product(prefix, d, chunk, gate, count, product_, gradient_);
+    if (!lens_) return product(prefix, d, chunk, step, gate, count, gradient_, gradient_);
+    product(prefix, d, chunk, step, gate, count, product_, gradient_);
     each_batch(
         d, chunk, step, [&](const Place& at) { each_column([&](Expr j) {
                                                  b.store(gradient_, {at.i, j}, ir::load(product_, {at.i, j}));
@@ -168,12 +243,16 @@ class GradNest : GruNest {
         [](const Place&) {});
   }
 
-  void keep(const Place& at, int d, int slot, const Expr& j, const Expr& change) { b.store(changes_, {d, at.row, column(slot, j)}, ir::cast(changes_->dtype, change)); }
-  void use(const Place& at, int slot, const Expr& j, const Expr& change) { b.store(step_, {at.i, column(slot, j)}, change); }
+  // The change of gate g as it meets W and as it meets R. What runs step by step meets it unrounded.
+  void keep(const Place& at, int d, int g, const Expr& j, const Expr& change, const Expr& recurrent) {
+    b.store(changes_, {d, at.row, column(g, j)}, ir::cast(changes_->dtype, change));
+    if (linear_) b.store(recurrent_, {d, at.row, column(g, j)}, ir::cast(recurrent_->dtype, recurrent));
+    if (step_) b.store(step_, target_.gpu ? Index{turn_, at.i, column(g, j)} : Index{at.i, column(g, j)}, recurrent);
+  }
+  void keep(const Place& at, int d, int g, const Expr& j, const Expr& change) { keep(at, d, g, j, change, change); }
 
   // The gradient that reaches the state after this step.
-  Expr arriving(int d, const Place& at, const Expr& j) {
-    const Expr g = ir::load(gradient_, {at.i, j});
+  Expr arriving(int d, const Place& at, const Expr& j, const Expr& g) {
     return b.let("arriving", in[gru_dhall] ? g + value(in[gru_dhall], {at.p, d, at.n, j}) : g);
   }
 
@@ -181,9 +260,9 @@ class GradNest : GruNest {
     Expr g, z, r, c, h;  // arriving, the gates, the state before
     Expr dz, dc;
   };
-  Gates changes(int d, const Place& at, const Expr& j) {
+  Gates changes(int d, const Place& at, const Expr& j, const Expr& g) {
     Gates s;
-    s.g = arriving(d, at, j);
+    s.g = arriving(d, at, j, g);
     s.z = b.let("z", gate(at, d, 0, j));
     s.r = b.let("r", gate(at, d, 1, j));
     s.c = b.let("c", gate(at, d, 2, j));
@@ -193,48 +272,36 @@ class GradNest : GruNest {
     return s;
   }
 
-  void change_linear(int d, const Place& at) {
-    each_column([&](Expr j) {
-      const Gates s = changes(d, at, j);
-      const Expr recurrent = state_product(at, d, 2, j);
-      const Expr reset = bias_ ? recurrent + recurrent_bias(d, j) : recurrent;
-      const Expr dr = b.let("dr", through(at, d, 1, s.dc * reset, s.r, s.r, j)), dcr = b.let("dcr", s.dc * s.r);
-      const Expr kept[] = {s.dz, dr, s.dc, dcr};
-      for (int slot = 0; slot < 4; ++slot) keep(at, d, slot, j, kept[slot]);
-      use(at, 0, j, s.dz);
-      use(at, 1, j, dr);
-      use(at, 2, j, dcr);
-      b.store(gradient_, {at.i, j}, s.g * s.z);
-    });
+  // Element j of a state's changes; `g`: the gradient of the state, but for dHAll's part.
+  void change_linear(int d, const Place& at, const Expr& j, const Expr& g) {
+    const Gates s = changes(d, at, j, g);
+    const Expr recurrent = state_product(at, d, 2, j);
+    const Expr reset = bias_ ? recurrent + recurrent_bias(d, j) : recurrent;
+    const Expr dr = b.let("dr", through(at, d, 1, s.dc * reset, s.r, s.r, j)), dcr = b.let("dcr", s.dc * s.r);
+    keep(at, d, 0, j, s.dz);
+    keep(at, d, 1, j, dr);
+    keep(at, d, 2, j, s.dc, dcr);
+    b.store(gradient_, {at.i, j}, s.g * s.z);
   }
 
-  void change_update_and_candidate(int d, const Place& at) {
-    each_column([&](Expr j) {
-      const Gates s = changes(d, at, j);
-      keep(at, d, 0, j, s.dz);
-      keep(at, d, 2, j, s.dc);
-      use(at, 0, j, s.dz);
-      use(at, 2, j, s.dc);
-      b.store(gradient_, {at.i, j}, s.g * s.z);
-    });
+  void change_update_and_candidate(int d, const Place& at, const Expr& j, const Expr& g) {
+    const Gates s = changes(d, at, j, g);
+    keep(at, d, 0, j, s.dz);
+    keep(at, d, 2, j, s.dc);
+    b.store(gradient_, {at.i, j}, s.g * s.z);
   }
 
-  void change_reset(int d, const Place& at) {
-    each_column([&](Expr j) {
-      const Expr r = b.let("r", gate(at, d, 1, j)), through_candidate = b.let("through", ir::load(product_, {at.i, j}));
-      const Expr h = value(before_, {0, d, at.row, j});
-      const Expr dr = b.let("dr", through(at, d, 1, through_candidate * h, r, r, j));
-      keep(at, d, 1, j, dr);
-      use(at, 1, j, dr);
-      b.store(gradient_, {at.i, j}, ir::fma(through_candidate, r, ir::load(gradient_, {at.i, j})));
-    });
+  // `total`: dc^ Rh.
+  void change_reset(int d, const Place& at, const Expr& j, const Expr& total) {
+    const Expr r = b.let("r", gate(at, d, 1, j)), through_candidate = b.let("through", total);
+    const Expr h = value(before_, {0, d, at.row, j});
+    const Expr dr = b.let("dr", through(at, d, 1, through_candidate * h, r, r, j));
+    keep(at, d, 1, j, dr);
+    b.store(gradient_, {at.i, j}, ir::fma(through_candidate, r, ir::load(gradient_, {at.i, j})));
   }
 
-  void pad(int d, const Place& at) {
-    each_column([&](Expr j) {
-      for (int slot = 0; slot < slots_; ++slot) keep(at, d, slot, j, number(0));
-      for (int slot = 0; slot < 3; ++slot) use(at, slot, j, number(0));
-    });
+  void pad(int d, const Place& at, const Expr& j) {
+    for (int g = 0; g < 3; ++g) keep(at, d, g, j, number(0));
   }
 
   // dX: the directions one after the other.
@@ -265,72 +332,92 @@ class GradNest : GruNest {
   }
 
   void recurrent_weights() {
-    b.loop("d", 0, options.directions, [&](Expr d) {
-      b.loop("gate", 0, 3, [&](Expr g) {
-        const Expr is_candidate = b.let("is_candidate", ir::floor_div(g, 2));
-        const Expr slot = b.let("slot", linear_ ? g + is_candidate : g), source = linear_ ? Expr(0) : is_candidate;
-        Matmul p{.prefix = "dr", .m = hidden, .n = hidden, .k = rows, .sum = sum};
-        p.a = [&](Expr m, Expr k) { return ir::load(changes_, {d, k, column(slot, m)}); };
+    const auto gates = [&](const std::string& prefix, int first, int count, int source) {
+      b.loop("d", 0, options.directions, [&](Expr d) {
+        Matmul p{.prefix = prefix, .m = column(count, 0), .n = hidden, .k = rows, .sum = sum};
+        p.a = [&](Expr m, Expr k) { return ir::load(recurrent_, {d, k, column(first, m)}); };
         p.b = [&](Expr k, Expr n) { return ir::load(before_, {source, d, k, n}); };
-        p.store = [&](Expr m, Expr n, Expr total) { add_to(out_dr, {d, column(g, m), n}, total); };
+        p.store = [&](Expr m, Expr n, Expr total) { add_to(out_dr, {d, column(first, m), n}, total); };
         multiply(p);
       });
-    });
+    };
+    if (linear_) return gates("dr", 0, 3, 0);
+    gates("dr", 0, 2, 0);
+    gates("dr_candidate", 2, 1, 1);
   }
 
-  // Rows in order, a stretch of columns at a time.
+  // Rows in order: four pass together, a stretch of columns at a time.
   void biases_gradient() {
     if (target_.gpu) return biases_by_column();
-    constexpr int64_t stretch = 512;
-    const auto known = ir::as_int(hidden);
-    for (int d = 0; d < options.directions; ++d)
-      for (int slot = 0; slot < slots_; ++slot) {
-        if (known && *known <= stretch)
-          add_rows(d, slot, 0, hidden, hidden);
-        else
-          b.loop("stretch", 0, ir::index_div(ir::index_add(hidden, stretch - 1), stretch), [&](Expr s) {
-            const Expr first = ir::index_mul(s, stretch);
-            add_rows(d, slot, first, ir::index_min(stretch, ir::index_sub(hidden, first)), stretch);
-          });
-      }
+    for (int d = 0; d < options.directions; ++d) {
+      add_rows(d, changes_, 0, 3, 0);
+      if (linear_) add_rows(d, recurrent_, 2, 1, 3);
+    }
   }
 
   // The same sums, a column at a time, with many rows on their way.
   void biases_by_column() {
     constexpr int64_t in_flight = 32;
-    const Buffer totals = scratch("totals", {options.directions, slots_, hidden});
-    b.loop("d", 0, options.directions, [&](Expr d) {
-      b.loop("slot", 0, slots_, [&](Expr slot) {
-        each_column([&](Expr j) {
-          const Buffer total = b.alloc("total", sum, {1}, {}, ir::Space::registers);
-          const auto change = [&](const Expr& row) { return b.let("change", value(changes_, {d, row, column(slot, j)})); };
-          b.store(total, {0}, number(0));
-          const Expr whole = ir::index_div(rows, in_flight);
-          b.loop("row", 0, whole, [&](Expr g) {
-            std::vector<Expr> values;
-            for (int64_t k = 0; k < in_flight; ++k) values.push_back(change(g * in_flight + k));
-            for (const Expr& v : values) b.accumulate(total, {0}, v);
+    const Buffer totals = scratch("totals", {options.directions, slots(), hidden});
+    const auto sums_of = [&](const Buffer& from, int first_gate, int gates, int first_slot) {
+      b.loop("d", 0, options.directions, [&](Expr d) {
+        b.loop("gate", 0, gates, [&](Expr g) {
+          each_column([&](Expr j) {
+            const Buffer total = b.alloc("total", sum, {1}, {}, ir::Space::registers);
+            const auto change = [&](const Expr& row) { return b.let("change", value(from, {d, row, column(ir::index_add(g, first_gate), j)})); };
+            b.store(total, {0}, number(0));
+            const Expr whole = ir::index_div(rows, in_flight);
+            b.loop("row", 0, whole, [&](Expr group) {
+              std::vector<Expr> values;
+              for (int64_t k = 0; k < in_flight; ++k) values.push_back(change(group * in_flight + k));
+              for (const Expr& v : values) b.accumulate(total, {0}, v);
+            });
+            b.loop("row", ir::index_mul(whole, in_flight), ir::index_mod(rows, in_flight), [&](Expr row) { b.accumulate(total, {0}, change(row)); });
+            b.store(totals, {d, ir::index_add(g, first_slot), j}, ir::load(total, {0}));
           });
-          b.loop("row", ir::index_mul(whole, in_flight), ir::index_mod(rows, in_flight), [&](Expr row) { b.accumulate(total, {0}, change(row)); });
-          b.store(totals, {d, slot, j}, ir::load(total, {0}));
         });
       });
+    };
+    sums_of(changes_, 0, 3, 0);
+    if (linear_) sums_of(recurrent_, 2, 1, 3);
+    b.loop("d", 0, options.directions, [&](Expr d) {
+      b.loop("part", 0, 6, [&](Expr part) {
+        // parts_of, the other way around.
+        const Expr slot = b.let("slot", part - ir::select(part < 3, Expr(0), linear_ ? 3 - ir::floor_div(part, 5) : Expr(3)));
+        each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {d, slot, j})); });
+      });
     });
-    for (int d = 0; d < options.directions; ++d)
-      for (int slot = 0; slot < slots_; ++slot)
-        for (const int part : parts_of(slot)) each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {d, slot, j})); });
   }
 
-  void add_rows(int d, int slot, const Expr& first, const Expr& width, const Expr& capacity) {
-    const auto at = [&](const Expr& j) { return ir::index_add(first, j); };
-    const Buffer total = scratch("total", {capacity});
-    b.loop("j", 0, width, [&](Expr j) { b.store(total, {j}, number(0)); });
-    b.loop("row", 0, rows, [&](Expr row) {
-      b.loop("j", 0, width, [&](Expr j) { b.accumulate(total, {j}, value(changes_, {d, row, column(slot, at(j))})); });
+  // The sums of `gates` gates from `gate` on, which are dB's slots from `slot` on.
+  void add_rows(int d, const Buffer& from, int gate, int gates, int slot) {
+    constexpr int64_t together = 4, most = 2048;  // columns whose sums stay in the nearest cache
+    const Expr columns = column(gates, 0), whole = ir::index_div(rows, together);
+    const auto known = ir::as_int(columns);
+    const int64_t stretch = known ? std::clamp<int64_t>((*known + threads - 1) / threads, 1, most) : std::max<int64_t>(most / threads, 64);
+    const Buffer totals = b.alloc("totals", sum, {columns}, {.exclusive = true});  // each stretch has its own
+    b.loop(shared("stretch"), 0, ir::index_div(ir::index_add(columns, stretch - 1), stretch), [&](Expr s) {
+      const auto columns_of = [&](const std::function<void(Expr)>& body) {
+        const Expr first = ir::index_mul(s, stretch);
+        b.loop("j", 0, ir::index_min(stretch, ir::index_sub(columns, first)), [&](Expr j) { body(ir::index_add(first, j)); });
+      };
+      const auto add = [&](const Expr& row, int64_t count) {
+        columns_of([&](Expr c) {
+          Expr total = ir::load(totals, {c});
+          for (int64_t r = 0; r < count; ++r) total = total + ir::load(from, {d, ir::index_add(row, r), ir::index_add(column(gate, 0), c)});
+          b.store(totals, {c}, total);
+        });
+      };
+      columns_of([&](Expr c) { b.store(totals, {c}, number(0)); });
+      b.loop("row", 0, whole, [&](Expr group) { add(ir::index_mul(group, together), together); });
+      b.loop("row", ir::index_mul(whole, together), ir::index_mod(rows, together), [&](Expr row) { add(row, 1); });
     });
-    for (const int part : parts_of(slot)) b.loop("j", 0, width, [&](Expr j) { add_to(out_db, {d, part, at(j)}, ir::load(total, {j})); });
+    for (int g = 0; g < gates; ++g)
+      for (const int part : parts_of(slot + g)) each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {column(g, j)})); });
   }
 
+  // What dB sums: dz^, dr^, dc^ and, linear before reset, dc^ r.
+  int slots() const { return linear_ ? 4 : 3; }
   // Which of dB's six parts a slot's sum is: Wbz, Wbr, Wbh, Rbz, Rbr, Rbh.
   std::vector<int> parts_of(int slot) const {
     if (slot < 2) return {slot, 3 + slot};
@@ -340,11 +427,11 @@ class GradNest : GruNest {
 
   const bool linear_;
   bool recompute_;  // the inputs of activations
-  int slots_;
   Buffer out_[5];
   Buffer x_, before_, products_, state_products_;
-  Buffer changes_;                    // [D, row, slot * H + j]: dz^, dr^, dc^ and, linear before reset, dc^ r
-  Buffer gradient_, step_, product_;  // of the current chunk: g; the changes that meet R; a product that is not yet part of g
+  Buffer changes_, recurrent_;        // [D, row, gate * H + j]: the changes as they meet W and as they meet R; one buffer but for linear before reset
+  Expr turn_;                         // in blocks: which half of step_ is written
+  Buffer gradient_, step_, product_;  // of the current chunk: g; with lengths or in blocks, a step's part of recurrent_; a product that is not yet part of g
 };
 
 }  // namespace

@@ -106,17 +106,18 @@ void GruNest::each_chunk(const std::function<void(const Chunk&)>& body) {
 }
 
 void GruNest::each_batch(int d, const Chunk& chunk, const Expr& step, const Visit& live, const Visit& padded) {
-  b.loop("i", 0, chunk.count, [&](Expr i) {
-    const Expr n = ir::index_add(chunk.first, i);
-    const auto visit = [&](const Visit& f, const Expr& position) {
-      const Expr p = b.let("p", position);
-      f({i, n, p, b.let("row", row_of(p, n))});
-    };
-    if (!lens_) return visit(live, options.reversed(d) ? ir::index_sub(ir::index_sub(steps, 1), step) : step);
-    const Expr len = b.let("len", ir::load(lens_, {n}));
-    b.if_then(
-        step < len, [&] { visit(live, options.reversed(d) ? (len - 1) - step : step); }, [&] { visit(padded, step); });
-  });
+  b.loop("i", 0, chunk.count, [&](Expr i) { at_batch(d, i, ir::index_add(chunk.first, i), step, live, padded); });
+}
+
+void GruNest::at_batch(int d, const Expr& i, const Expr& n, const Expr& step, const Visit& live, const Visit& padded) {
+  const auto visit = [&](const Visit& f, const Expr& position) {
+    const Expr p = b.let("p", position);
+    f({i, n, p, b.let("row", row_of(p, n))});
+  };
+  if (!lens_) return visit(live, position(d, step));
+  const Expr len = b.let("len", ir::load(lens_, {n}));
+  b.if_then(
+      step < len, [&] { visit(live, options.reversed(d) ? (len - 1) - step : step); }, [&] { visit(padded, step); });
 }
 
 void GruNest::each_batch(const Chunk& chunk, const std::function<void(Expr i, Expr n)>& body) {

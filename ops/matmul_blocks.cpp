@@ -27,8 +27,13 @@ class Tiles {
   }
 
   void write() {
-    b_.loop(p_.prefix + "_bm", 0, floor_div(p_.m + (tile_ - 1), tile_), [&](Expr bm) {
-      b_.loop(p_.prefix + "_bn", 0, floor_div(p_.n + (tile_ - 1), tile_), [&](Expr bn) {
+    // A constant where it is one: what is known of the grid lets vectors of C be proved apart.
+    const auto tiles = [&](const Expr& extent) {
+      const int64_t known = as_int(extent).value_or(0);  // of no tiles at all the loops must stand, to be scheduled
+      return known > 0 ? Expr((known + tile_ - 1) / tile_) : floor_div(extent + (tile_ - 1), tile_);
+    };
+    b_.loop(p_.prefix + "_bm", 0, tiles(p_.m), [&](Expr bm) {
+      b_.loop(p_.prefix + "_bn", 0, tiles(p_.n), [&](Expr bn) {
         first_m_ = bm * tile_, first_n_ = bn * tile_;
         one_tile();
       });
@@ -137,18 +142,6 @@ bool runs_along(const Expr& value, const Var& v) {
   return found;
 }
 
-bool attempt(Schedule& s, const std::function<void(Schedule&)>& step) {
-  Schedule trial = s;
-  try {
-    step(trial);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::invalid_argument) throw;
-    return false;
-  }
-  s = std::move(trial);
-  return true;
-}
-
 Schedule::Loop next_loop(const Schedule& s, const std::string& prefix, const std::string& name) {
   for (const Schedule::Loop loop : s.loops(prefix + name))
     if (s.get(loop).kind == ForKind::serial) return loop;
@@ -175,7 +168,7 @@ void schedule_matmul_blocks(Schedule& s, const std::string& prefix) {
     for (const std::string part : {"_r0", "_r1", "_q0", "_q1", "_fi0", "_fi1", "_fj0", "_fj1", "_ci0", "_ci1", "_cj0", "_cj1", "_si0", "_si1", "_sj0", "_sj1"}) {
       const Schedule::Loop loop = first(part);
       const bool neighbours = (part == "_r1" || part == "_q1" || (part == "_sj1" && known)) && *as_int(s.get(loop).extent) > 1;
-      if (!neighbours || !matmul_blocks::attempt(s, [&](Schedule& trial) { trial.vectorize(loop); })) s.unroll(loop);
+      if (!neighbours || !s.attempt([&](Schedule& trial) { trial.vectorize(loop); })) s.unroll(loop);
     }
     for (const char* part : {"_f", "_c", "_s"}) s.bind(first(part), ForKind::thread);
   }

@@ -22,8 +22,6 @@ namespace matmul_blocks {
 
 // Whether neighbours along `v` are neighbours in memory.
 bool runs_along(const ir::Expr& value, const ir::Var& v);
-// A step on a copy: false, and nothing done, where it is refused.
-bool attempt(ir::Schedule& s, const std::function<void(ir::Schedule&)>& step);
 // The first loop <prefix><name> that no product before this one has used up.
 ir::Schedule::Loop next_loop(const ir::Schedule& s, const std::string& prefix, const std::string& name);
 

@@ -147,7 +147,7 @@ void schedule_matmul_fragments(Schedule& s, const std::string& prefix) {
     s.bind(cut.inner, ForKind::thread);
     for (const char* copy : {"2", "3"})
       for (const Schedule::Loop loop : s.loops(prefix + part + copy))
-        if (s.get(loop).kind == ForKind::serial && !matmul_blocks::attempt(s, [&](Schedule& trial) { trial.vectorize(loop); })) s.unroll(loop);
+        if (s.get(loop).kind == ForKind::serial && !s.attempt([&](Schedule& trial) { trial.vectorize(loop); })) s.unroll(loop);
   }
   for (const std::string part : {"_f", "_c", "_s"}) {
     s.bind(next(part + "w"), ForKind::warp);

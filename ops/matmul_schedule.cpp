@@ -134,14 +134,16 @@ void schedule_matmul(Schedule& schedule, const std::string& prefix, const Target
   const Schedule::Loop m = schedule.loop(prefix + "_m");
   const Site site = find_loop(schedule.kernel(), m);
   const Shape s = shape_of(match_product(site, "schedule_matmul"), hints);
+  // Few rows each time read B once each time: not worth a copy where its columns are neighbours already and a row is no longer than a page.
+  const bool before = hints.pack_b_before && !(s.m <= few_rows && s.b_plain && s.b_step_n == 1 && s.n * s.bytes < page_bytes);
   ProductTiles t;
   choose_tile(t, s, target);
-  choose_panels(t, s, target, hints.pack_b_before != 0);
-  choose_blocks(t, s, target, hints.pack_b_before != 0);
+  choose_panels(t, s, target, before);
+  choose_blocks(t, s, target, before);
   const bool inside = std::any_of(site.path.begin(), site.path.end(), [](const Stmt& p) { return p.as<For>() && p.as<For>()->kind == ForKind::parallel; });
   const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   if (hints.parallel && target.threads > 1 && !inside && flops >= parallel_flops) choose_sharing(t, s, target);
-  schedule.tile_product(m, t, hints.pack_b_before);
+  schedule.tile_product(m, t, before ? hints.pack_b_before : 0);
 }
 
 }  // namespace gradloom

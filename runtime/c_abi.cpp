@@ -1,33 +1,31 @@
 // The C interface over the C++ one: handles unwrapped, tensors borrowed and exported, every exception turned into a status.
-#include <fmt/format.h>
+#include "runtime/c_abi.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 
 #include "runtime/borrow_dlpack.h"
-#include "runtime/gradloom.h"
 #include "runtime/log.h"
-#include "runtime/runtime.h"
 
-struct gradloom_runtime {
-  explicit gradloom_runtime(gradloom::RuntimeOptions options) : runtime(std::move(options)) {}
-  gradloom::Runtime runtime;
-};
-struct gradloom_attributes {
-  gradloom::Attributes values;
-};
-struct gradloom_executable {
-  gradloom::Executable executable;
-};
-
-namespace gradloom {
+namespace gradloom::c_abi {
 namespace {
 
 // Of a fixed size: nothing is allocated when memory has run out, and nothing is left to destroy when the thread ends.
 constexpr size_t message_bytes = 4096;
 thread_local char last_message[message_bytes];
+
+// A JSON string.
+std::string quoted(std::string_view text) {
+  std::string json = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') json += '\\';
+    json += c;
+  }
+  return json + '"';
+}
+
+}  // namespace
 
 gradloom_status fail(gradloom_status status, const char* message) noexcept {
   const size_t length = std::min(std::strlen(message), message_bytes - 1);
@@ -49,88 +47,27 @@ gradloom_status status_of(ErrorCode code) {
   return GRADLOOM_INTERNAL;
 }
 
-// Every entry's body runs here.
-template <class Body>
-gradloom_status entry(Body&& body) noexcept {
-  try {
-    body();
-    return GRADLOOM_OK;
-  } catch (const Error& error) {
-    return fail(status_of(error.code()), error.what());
-  } catch (const std::bad_alloc&) {
-    return fail(GRADLOOM_RESOURCE_EXHAUSTED, "out of memory");
-  } catch (const std::exception& error) {
-    return fail(GRADLOOM_INTERNAL, error.what());
-  } catch (...) {
-    return fail(GRADLOOM_INTERNAL, "something was thrown that is no exception of the C++ library");
-  }
-}
-
 void require(const void* pointer, const char* function, const char* argument) {
   if (!pointer) throw Error(ErrorCode::invalid_argument, fmt::format("{}: {} is null", function, argument));
-}
-
-// A named option out of its enum.
-template <class E>
-E checked(int value, int last, const char* function, const char* argument) {
-  if (value < 0 || value > last) throw Error(ErrorCode::invalid_argument, fmt::format("{}: {} is {}, allowed are 0 to {}", function, argument, value, last));
-  return static_cast<E>(value);
-}
-
-// What the caller's struct, perhaps of an older or a newer header, says over the defaults.
-template <class Options>
-Options known_part(const Options* given, const Options& defaults, const char* function) {
-  if (!given) return defaults;
-  if (given->size < sizeof(Options)) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: options.size is {}, expected at least {}: initialise the options first", function, given->size, sizeof(Options)));
-  }
-  return *given;
-}
-
-template <class Options>
-void write_defaults(Options* options, uint64_t size, Options defaults, const char* function) {
-  require(options, function, "options");
-  constexpr uint64_t most = 4096;  // of any version to come: a larger size is none
-  if (size < sizeof(Options) || size > most)
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: size is {}, expected {} to {}", function, size, sizeof(Options), most));
-  defaults.size = size;
-  std::memset(static_cast<void*>(options), 0, size);
-  std::memcpy(static_cast<void*>(options), &defaults, sizeof defaults);
-}
-
-gradloom_runtime_options default_runtime_options() {
-  const RuntimeOptions defaults;
-  gradloom_runtime_options options{};
-  options.size = sizeof options;
-  options.cache_bytes = defaults.cache_bytes;
-  options.recycle_bytes = defaults.recycle_bytes;
-  return options;
-}
-
-gradloom_run_options default_run_options() {
-  gradloom_run_options options{};
-  options.size = sizeof options;
-  options.outputs_wanted = ~uint32_t{0};
-  return options;
-}
-
-RunOptions run_options(const gradloom_run_options* given, const char* function) {
-  const gradloom_run_options options = known_part(given, default_run_options(), function);
-  return {.accumulate = options.accumulate != 0,
-          .strategy = options.strategy ? options.strategy : "",
-          .any_shape = options.any_shape != 0,
-          .determinism = checked<Determinism>(options.determinism, GRADLOOM_RELAXED, function, "options.determinism"),
-          .outputs_wanted = options.outputs_wanted};
-}
-
-const Attributes& attributes_of(const gradloom_attributes* attributes) {
-  static const Attributes none;
-  return attributes ? attributes->values : none;
 }
 
 void check_count(const void* array, int32_t count, const char* function, const char* argument) {
   if (count < 0) throw Error(ErrorCode::invalid_argument, fmt::format("{}: the number of {} is {}, allowed is 0 or more", function, argument, count));
   if (count > 0) require(array, function, argument);
+}
+
+char* c_string(const std::string& text) {
+  char* copy = static_cast<char*>(std::malloc(text.size() + 1));
+  if (!copy) throw std::bad_alloc();
+  std::memcpy(copy, text.c_str(), text.size() + 1);
+  return copy;
+}
+
+namespace {
+
+const Attributes& attributes_of(const gradloom_attributes* attributes) {
+  static const Attributes none;
+  return attributes ? attributes->values : none;
 }
 
 template <class Pointer>
@@ -148,13 +85,6 @@ std::vector<Tensor> borrow_all(Pointer const* tensors, int32_t count, const char
   return borrowed;
 }
 
-char* c_string(const std::string& text) {
-  char* copy = static_cast<char*>(std::malloc(text.size() + 1));
-  if (!copy) throw std::bad_alloc();
-  std::memcpy(copy, text.c_str(), text.size() + 1);
-  return copy;
-}
-
 template <class T>
 void set_attribute(gradloom_attributes* attributes, const char* name, T value, const char* function) {
   require(attributes, function, "attributes");
@@ -168,21 +98,26 @@ std::vector<T> values_of(const From* values, int32_t count, const char* function
   return {values, values + count};
 }
 
+// The texts in it are printable already: they come from keys and messages.
 std::string json_of(const Stats& s) {
+  std::string parts, recent;
+  for (const auto& [part, count] : s.disk_miss_parts) parts += fmt::format("{}{}:{}", parts.empty() ? "" : ",", quoted(part), count);
+  for (const std::string& line : s.disk_recent_misses) recent += fmt::format("{}{}", recent.empty() ? "" : ",", quoted(printable(line)));
   return fmt::format(
       R"({{"hits":{},"misses":{},"compiles":{},"launches":{},"evictions":{},"entries":{},"code_bytes":{},"compile_ms":{},)"
       R"("stages":{{"emit_ms":{},"optimize_ms":{},"codegen_ms":{},"link_ms":{}}},"build_ms":{},"load_ms":{},"disk_hits":{},"disk_misses":{},"disk_rejected":{},)"
       R"("disk_write_failures":{},"disk_evictions":{},"disk_bytes_read":{},"disk_bytes_written":{},"generic_calls":{},"specialised":{},"specialise_refused":{},)"
-      R"("live_specialisations":{}}})",
+      R"("live_specialisations":{},"read_ms":{},"disk_miss_parts":{{{}}},"disk_recent_misses":[{}]}})",
       s.hits, s.misses, s.compiles, s.launches, s.evictions, s.entries, s.code_bytes, s.compile_ms, s.stages.emit_ms, s.stages.optimize_ms, s.stages.codegen_ms,
       s.stages.link_ms, s.build_ms, s.load_ms, s.disk_hits, s.disk_misses, s.disk_rejected, s.disk_write_failures, s.disk_evictions, s.disk_bytes_read,
-      s.disk_bytes_written, s.generic_calls, s.specialised, s.specialise_refused, s.live_specialisations);
+      s.disk_bytes_written, s.generic_calls, s.specialised, s.specialise_refused, s.live_specialisations, s.read_ms, parts, recent);
 }
 
 }  // namespace
-}  // namespace gradloom
+}  // namespace gradloom::c_abi
 
 using namespace gradloom;
+using namespace gradloom::c_abi;
 
 const char* gradloom_version(void) { return GRADLOOM_VERSION; }
 
@@ -202,29 +137,12 @@ const char* gradloom_status_name(gradloom_status status) {
 
 const char* gradloom_last_error(void) { return last_message; }
 
-gradloom_status gradloom_runtime_options_init_sized(gradloom_runtime_options* options, uint64_t size) {
-  return entry([&] { write_defaults(options, size, default_runtime_options(), "gradloom_runtime_options_init"); });
-}
-
-gradloom_status gradloom_run_options_init_sized(gradloom_run_options* options, uint64_t size) {
-  return entry([&] { write_defaults(options, size, default_run_options(), "gradloom_run_options_init"); });
-}
-
 gradloom_status gradloom_runtime_create(const gradloom_runtime_options* given, gradloom_runtime** runtime) {
   const char* const name = __func__;
   if (runtime) *runtime = nullptr;
   return entry([&] {
     require(runtime, name, "runtime");
-    const gradloom_runtime_options options = known_part(given, default_runtime_options(), name);
-    RuntimeOptions made;
-    constexpr TargetKind targets[] = {TargetKind::automatic, TargetKind::llvm, TargetKind::interpreter};
-    made.target = targets[checked<int>(options.target, GRADLOOM_TARGET_INTERPRETER, name, "options.target")];
-    made.threads = options.threads;
-    if (options.isa) made.isa = options.isa;
-    made.cache_bytes = options.cache_bytes;
-    made.recycle_bytes = options.recycle_bytes;
-    if (options.dump_folder) made.dump_folder = options.dump_folder;
-    *runtime = new gradloom_runtime(std::move(made));
+    *runtime = new gradloom_runtime(runtime_options(given, name));
   });
 }
 
@@ -341,6 +259,44 @@ gradloom_status gradloom_call(const gradloom_executable* executable, const DLTen
     executable->executable(tensors, results).value();
   });
 }
+
+gradloom_status gradloom_save_calls(const gradloom_runtime* runtime, void** bytes, uint64_t* size) {
+  const char* const name = __func__;
+  if (bytes) *bytes = nullptr;
+  if (size) *size = 0;
+  return entry([&] {
+    require(runtime, name, "runtime");
+    require(bytes, name, "bytes");
+    require(size, name, "size");
+    const std::string file = save_calls(runtime->runtime.used_calls());
+    *bytes = c_string(file);
+    *size = file.size();
+  });
+}
+
+gradloom_status gradloom_prewarm(gradloom_runtime* runtime, const void* bytes, uint64_t size, gradloom_prewarm_report* report) {
+  const char* const name = __func__;
+  if (report) *report = {};
+  return entry([&] {
+    require(runtime, name, "runtime");
+    require(bytes, name, "bytes");
+    const std::vector<CallKey> calls = load_calls({static_cast<const char*>(bytes), size}).value();
+    const PrewarmReport made = runtime->runtime.prewarm(calls).value();
+    if (!report) return;
+    report->ready = made.ready, report->compiled = made.compiled, report->failed = made.failed;
+    std::strncpy(report->first_failure, made.first_failure.c_str(), sizeof report->first_failure - 1);
+  });
+}
+
+gradloom_status gradloom_wait_for_background(const gradloom_runtime* runtime) {
+  const char* const name = __func__;
+  return entry([&] {
+    require(runtime, name, "runtime");
+    runtime->runtime.wait_for_background();
+  });
+}
+
+void gradloom_bytes_free(void* bytes) { std::free(bytes); }
 
 gradloom_status gradloom_stats_json(const gradloom_runtime* runtime, char** json) {
   const char* const name = __func__;

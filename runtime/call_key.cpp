@@ -1,4 +1,6 @@
 // Calls without their data, saved and read again. The frame is that of the cache's files.
+#include <fmt/format.h>
+
 #include "runtime/build.h"
 #include "runtime/bytes.h"
 #include "runtime/cache_entry.h"
@@ -60,7 +62,7 @@ Attribute read_attribute(ByteReader& in) {
       for (std::string& value : values) value = in.text();
       return values;
     }
-    default: throw Error(ErrorCode::invalid_argument, "an attribute of no known type");
+    default: throw Error(ErrorCode::invalid_argument, "it is of no known type, expected 0 to 5");
   }
 }
 
@@ -87,32 +89,52 @@ void write_call(ByteWriter& out, const CallKey& call) {
   out.value(call.output_alignment);
 }
 
-CallKey read_call(ByteReader& in) {
+void expect_dtype(uint32_t dtype) {
+  if (dtype > static_cast<uint32_t>(DType::f64))
+    throw Error(ErrorCode::invalid_argument, fmt::format("dtype {} is none, expected 0 to {}", dtype, static_cast<uint32_t>(DType::f64)));
+}
+
+// `member`: what is read, for a message when it cannot be.
+CallKey read_call(ByteReader& in, std::string& member) {
   CallKey call;
+  member = "op";
   call.op = in.text();
+  member = "inputs";
   call.inputs.resize(in.count(24));
-  for (CallKey::Input& input : call.inputs) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    member = fmt::format("inputs[{}]", i);
+    CallKey::Input& input = call.inputs[i];
     input.present = in.value<uint32_t>() != 0;
     const auto dtype = in.value<uint32_t>();
-    if (dtype > static_cast<uint32_t>(DType::f64)) throw Error(ErrorCode::invalid_argument, "an input of no known dtype");
+    expect_dtype(dtype);
     input.dtype = static_cast<DType>(dtype);
     input.dims = read_dims(in);
     input.strides = read_dims(in);
     input.values = in.text();
   }
+  member = "attributes";
   for (size_t n = in.count(12); n > 0; --n) {
     std::string name(in.text());
+    member = "attributes." + name;
     call.attributes.emplace(std::move(name), read_attribute(in));
   }
+  member = "accumulate";
   call.options.accumulate = in.value<uint32_t>() != 0;
+  member = "strategy";
   call.options.strategy = in.text();
+  member = "any_shape";
   call.options.any_shape = in.value<uint32_t>() != 0;
+  member = "determinism";
   const auto determinism = in.value<uint32_t>();
-  if (determinism > static_cast<uint32_t>(Determinism::relaxed)) throw Error(ErrorCode::invalid_argument, "a call of no known determinism");
+  if (determinism > static_cast<uint32_t>(Determinism::relaxed)) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("level {} is none, expected 0 to {}", determinism, static_cast<uint32_t>(Determinism::relaxed)));
+  }
   call.options.determinism = static_cast<Determinism>(determinism);
+  member = "outputs_wanted";
   call.outputs_wanted = in.value<uint32_t>();
+  member = "output_alignment";
   call.output_alignment = in.value<int64_t>();
-  if (call.output_alignment != aligned_outputs && call.output_alignment != any_outputs) throw Error(ErrorCode::invalid_argument, "outputs of no known alignment");
+  check_output_alignment(call);
   return call;
 }
 
@@ -138,6 +160,24 @@ CallKey call_key(const PlannedCall& call) {
   return key;
 }
 
+void check_output_alignment(const CallKey& call) {
+  if (call.output_alignment == aligned_outputs || call.output_alignment == any_outputs) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}: outputs are aligned to {} bytes, expected {} or {}", call.op, call.output_alignment, any_outputs, aligned_outputs));
+}
+
+std::string save_call(const CallKey& call) {
+  ByteWriter out;
+  write_call(out, call);
+  return out.take();
+}
+
+CallKey load_call(std::string_view bytes) {
+  ByteReader in(bytes);
+  std::string member;
+  return read_call(in, member);
+}
+
 std::string save_calls(std::span<const CallKey> calls) {
   ByteWriter out;
   out.value(static_cast<uint64_t>(calls.size()));
@@ -147,14 +187,23 @@ std::string save_calls(std::span<const CallKey> calls) {
 
 Result<std::vector<CallKey>> load_calls(std::string_view file) {
   return capture([&] {
+    std::string where = "saved calls";
     try {
       ByteReader in(cache_body(CacheFile::calls, file));
       std::vector<CallKey> calls(in.count(64));
-      for (CallKey& call : calls) call = read_call(in);
+      for (size_t i = 0; i < calls.size(); ++i) {
+        std::string member;
+        try {
+          calls[i] = read_call(in, member);
+        } catch (const Error&) {
+          where = fmt::format("saved calls: call {} of {}: {}", i + 1, calls.size(), member);
+          throw;
+        }
+      }
       in.end();
       return calls;
     } catch (const Error& error) {
-      throw Error(error.code(), std::string("saved calls: ") + error.what());
+      throw Error(error.code(), where + ": " + error.what());
     }
   });
 }

@@ -312,9 +312,9 @@ void Core::done(const PlannedCall& call, const KernelHandle& entry, bool built) 
   last_call.compiled = built && entry->report->compiled;
   if (last_call.report != entry->report) last_call.report = entry->report;
   if (!built || !call.request || find_op(call.op.schema().name) != &call.op) return;
-  CallKey used = call_key(call);
+  const uint64_t hash = call.key().hash();
   std::lock_guard lock(mutex_);
-  if (used_calls_.size() < most_used_calls) used_calls_.insert_or_assign(call.key().hash(), std::move(used));
+  if (used_calls_.size() < most_used_calls) used_calls_.insert_or_assign(hash, save_call(call_key(call)));
 }
 
 KernelHandle Core::kernel_for(const PlannedCall& call) {
@@ -332,7 +332,7 @@ KernelHandle Core::kernel_by_policy(const PlannedCall& call) {
 std::vector<CallKey> Core::used_calls() const {
   std::lock_guard lock(mutex_);
   std::vector<CallKey> calls;
-  for (const auto& [hash, call] : used_calls_) calls.push_back(call);
+  for (const auto& [hash, call] : used_calls_) calls.push_back(load_call(call));
   return calls;
 }
 

@@ -90,8 +90,8 @@ class Core {
   int64_t compiles_ = 0, interpreted_ = 0;
   double build_ms_ = 0, compile_ms_ = 0, load_ms_ = 0;
   CompileStages stages_;
-  std::map<uint64_t, CallKey> used_calls_;  // by their kernel keys' hashes
-  Specialiser specialiser_;                 // last: its threads use the rest
+  std::map<uint64_t, std::string> used_calls_;  // by their kernel keys' hashes, as saved: an eighth of a CallKey's memory
+  Specialiser specialiser_;                     // last: its threads use the rest
 };
 
 }  // namespace gradloom

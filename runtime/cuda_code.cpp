@@ -77,6 +77,7 @@ std::string encode(const CudaCode& code) {
     out.text(f.name);
     out.value(f.threads);
     out.value(f.shared_bytes);
+    out.value(f.cooperative);
     out.value(static_cast<uint64_t>(f.arguments.size()));
     for (const CudaArgument& a : f.arguments) {
       out.value(static_cast<uint8_t>(a.kind));
@@ -84,7 +85,11 @@ std::string encode(const CudaCode& code) {
     }
   }
   write(out, m.steps);
-  out.text(code.image);
+  out.value(static_cast<uint64_t>(code.images.size()));
+  for (const codegen::CudaImage& image : code.images) {
+    out.text(image.bytes);
+    out.value(image.functions);
+  }
   return out.take();
 }
 
@@ -93,25 +98,32 @@ CudaCode decode_cuda_code(std::string_view bytes) {
   CudaCode code;
   codegen::CudaModule& m = code.module;
   for (int* count : {&m.buffers, &m.scalars, &m.slots, &m.scratch_blocks}) *count = in.value<int>();
-  for (size_t n = in.count(28); n > 0; --n) {
-    CudaFunction f{.name = std::string(in.text()), .threads = in.value<int>(), .shared_bytes = in.value<int64_t>(), .arguments = {}};
+  for (size_t n = in.count(36); n > 0; --n) {
+    CudaFunction f{.name = std::string(in.text()), .threads = in.value<int>(), .shared_bytes = in.value<int64_t>(), .arguments = {}, .cooperative = in.value<int64_t>()};
     for (size_t arguments = in.count(5); arguments > 0; --arguments) {
-      const auto kind = read_kind(in, CudaArgument::status);
+      const auto kind = read_kind(in, CudaArgument::last);
       f.arguments.push_back({kind, in.value<int>()});
     }
     m.functions.push_back(std::move(f));
   }
   m.steps = read_steps(in);
-  code.image = in.text();
+  size_t held = 0;
+  for (size_t n = in.count(12); n > 0; --n) {
+    codegen::CudaImage image{.bytes = std::string(in.text()), .functions = in.value<int>()};
+    if (image.functions < 0) refuse("an image of a kernel holds less than no function");
+    held += static_cast<size_t>(image.functions);
+    code.images.push_back(std::move(image));
+  }
+  if (held != m.functions.size()) refuse("the images of a kernel hold other functions than it has");
   in.end();
   return code;
 }
 
-CudaCode compile_cuda(const ir::Kernel& lowered, int architecture, double& ms) {
+CudaCode compile_cuda(const ir::Kernel& lowered, int architecture, int threads, double& ms) {
   CudaCode code{codegen::emit_cuda(lowered), {}};
-  codegen::CudaBinary binary = codegen::Nvrtc::get().compile(code.module, architecture);
+  codegen::CudaBinary binary = codegen::Nvrtc::get().compile(code.module, architecture, false, threads);
   ms = binary.ms;
-  code.image = std::move(binary.image);
+  code.images = std::move(binary.images);
   code.module.text.clear();
   return code;
 }

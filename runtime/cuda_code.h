@@ -1,7 +1,8 @@
 #pragma once
-// Finished CUDA kernels as bytes: what the disk cache keeps of one. NVRTC's image, and the host part that says what to launch.
+// Finished CUDA kernels as bytes: what the disk cache keeps of one. NVRTC's images, and the host part that says what to launch.
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "codegen/cuda/module.h"
 
@@ -9,13 +10,14 @@ namespace gradloom {
 
 struct CudaCode {
   codegen::CudaModule module;  // without its text
-  std::string image;           // a cubin, or PTX
+  std::vector<codegen::CudaImage> images;
 };
 std::string encode(const CudaCode& code);
 CudaCode decode_cuda_code(std::string_view bytes);  // throws Error(invalid_argument)
 
-// For a device of compute capability `architecture` (90 for 9.0); `ms`: how long NVRTC took. Throws what emit_cuda and Nvrtc throw.
-CudaCode compile_cuda(const ir::Kernel& lowered, int architecture, double& ms);
+// For a device of compute capability `architecture` (90 for 9.0); `ms`: how long NVRTC took, on up to `threads` threads. Throws what emit_cuda
+// and Nvrtc throw.
+CudaCode compile_cuda(const ir::Kernel& lowered, int architecture, int threads, double& ms);
 // What compiles, for keys. Throws Error(device_error) where there is no NVRTC.
 std::string cuda_toolchain();
 

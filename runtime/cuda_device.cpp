@@ -27,6 +27,7 @@ CudaDevice::CudaDevice(const CudaDriver& driver, int ordinal, int64_t keep_bytes
              .vector_bytes = 16,
              .gpu = true,
              .multiprocessors = attribute(cu::multiprocessors),
+             .cooperative = attribute(cu::cooperative) != 0,
              .shared_bytes = attribute(cu::shared_bytes_opt_in),
              .matrix_units = architecture_ >= 80};
   driver.check(driver.context_retain(&context_, device_), "cuDevicePrimaryCtxRetain");

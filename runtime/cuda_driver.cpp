@@ -37,6 +37,9 @@ CudaDriver::CudaDriver(const std::string& path) {
   bind(module_function, "cuModuleGetFunction");
   bind(function_set, "cuFuncSetAttribute");
   bind(launch, "cuLaunchKernel");
+  bind(launch_cooperative, "cuLaunchCooperativeKernel");
+  bind(resident_blocks, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  bind(set_words, "cuMemsetD32Async");
   bind(pool_create, "cuMemPoolCreate");
   bind(pool_destroy, "cuMemPoolDestroy");
   bind(pool_set, "cuMemPoolSetAttribute");

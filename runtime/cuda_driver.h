@@ -15,7 +15,7 @@ using CudaPointer = unsigned long long;
 
 // The driver's numbers (cuda.h).
 namespace cu {
-enum Attribute { multiprocessors = 16, major = 75, minor = 76, shared_bytes_opt_in = 97, pools = 115 };
+enum Attribute { multiprocessors = 16, major = 75, minor = 76, shared_bytes_opt_in = 97, cooperative = 95, pools = 115 };
 enum { out_of_memory = 2, max_dynamic_shared_bytes = 8, release_threshold = 4, jit_error_log = 5, jit_error_log_bytes = 6 };
 struct PoolProperties {
   int allocation = 1;  // pinned to the device
@@ -54,6 +54,10 @@ class CudaDriver {
   int (*function_set)(CudaFunctionHandle function, int attribute, int value);
   int (*launch)(CudaFunctionHandle function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
                 CudaStream stream, void** arguments, void** extra);
+  int (*launch_cooperative)(CudaFunctionHandle function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, unsigned threads_z,
+                            unsigned shared_bytes, CudaStream stream, void** arguments);
+  int (*resident_blocks)(int* blocks, CudaFunctionHandle function, int threads, size_t shared_bytes);  // of a multiprocessor
+  int (*set_words)(CudaPointer data, unsigned value, size_t words, CudaStream stream);
   int (*pool_create)(CudaPool* pool, const cu::PoolProperties* properties);
   int (*pool_destroy)(CudaPool pool);
   int (*pool_set)(CudaPool pool, int attribute, void* value);

@@ -11,6 +11,7 @@
 #include "runtime/cuda_code.h"
 #include "runtime/cuda_device.h"
 #include "runtime/gpu.h"
+#include "runtime/usable_threads.h"
 
 namespace gradloom {
 namespace {
@@ -28,36 +29,20 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
       : device_(std::move(device)),
         launched_(std::move(launched)),
         name_(std::move(name)),
-        module_(std::move(code.module)),
-        bytes_(static_cast<int64_t>(code.image.size())) {
-    const CudaDriver& driver = device_->driver();
+        module_(std::move(code.module)) {
     const CudaDevice::Scope scope(*device_);
-    char log[4096] = {};
-    int names[] = {cu::jit_error_log, cu::jit_error_log_bytes};
-    void* values[] = {log, reinterpret_cast<void*>(sizeof log - 1)};
-    if (const int failed = driver.module_load(&loaded_, code.image.c_str(), 2, names, values)) {
-      driver.check(failed, fmt::format("loading {}{}{}", name_, *log ? ": " : "", log).c_str());
-    }
     try {
-      for (const codegen::CudaFunction& f : module_.functions) {
-        CudaFunctionHandle function = nullptr;
-        driver.check(driver.module_function(&function, loaded_, f.name.c_str()), "cuModuleGetFunction");
-        if (f.shared_bytes > default_shared_bytes) {
-          driver.check(driver.function_set(function, cu::max_dynamic_shared_bytes, static_cast<int>(f.shared_bytes)),
-                       fmt::format("{} bytes of shared memory for {}", f.shared_bytes, f.name).c_str());
-        }
-        functions_.push_back(function);
-      }
+      for (const codegen::CudaImage& image : code.images) load(image);
       cell_ = device_->take_cell();
     } catch (...) {
-      driver.module_unload(loaded_);
+      unload();
       throw;
     }
   }
   ~CudaKernel() override {
     try {
       const CudaDevice::Scope scope(*device_);
-      device_->driver().module_unload(loaded_);  // waits for what runs: the cell is nobody's after it
+      unload();  // waits for what runs: the cell is nobody's after it
       if (std::optional<Error> failure = take_failure()) {
         std::lock_guard lock(launched_->mutex);
         launched_->failures.push_back(std::move(*failure));
@@ -105,6 +90,44 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
  private:
   static constexpr int64_t default_shared_bytes = 48 << 10;
 
+  void load(const codegen::CudaImage& image) {
+    const CudaDriver& driver = device_->driver();
+    char log[4096] = {};
+    int names[] = {cu::jit_error_log, cu::jit_error_log_bytes};
+    void* values[] = {log, reinterpret_cast<void*>(sizeof log - 1)};
+    CudaModuleHandle loaded = nullptr;
+    if (const int failed = driver.module_load(&loaded, image.bytes.c_str(), 2, names, values)) {
+      driver.check(failed, fmt::format("loading {}{}{}", name_, *log ? ": " : "", log).c_str());
+    }
+    loaded_.push_back(loaded);
+    bytes_ += static_cast<int64_t>(image.bytes.size());
+    for (int i = 0; i < image.functions; ++i) {
+      const codegen::CudaFunction& f = module_.functions[functions_.size()];
+      CudaFunctionHandle function = nullptr;
+      driver.check(driver.module_function(&function, loaded, f.name.c_str()), "cuModuleGetFunction");
+      if (f.shared_bytes > default_shared_bytes) {
+        driver.check(driver.function_set(function, cu::max_dynamic_shared_bytes, static_cast<int>(f.shared_bytes)),
+                     fmt::format("{} bytes of shared memory for {}", f.shared_bytes, f.name).c_str());
+      }
+      functions_.push_back(function);
+      resident_.push_back(f.cooperative ? resident(f, function) : 0);
+    }
+  }
+  void unload() const {
+    for (const CudaModuleHandle loaded : loaded_) device_->driver().module_unload(loaded);
+  }
+  // How many blocks the device runs at once.
+  int64_t resident(const codegen::CudaFunction& f, CudaFunctionHandle function) const {
+    if (!device_->target().cooperative)
+      throw Error(ErrorCode::unsupported, fmt::format("{}: {} has no cooperative launches, which {} needs", name_, device_->name(), f.name));
+    int blocks = 0;
+    device_->driver().check(device_->driver().resident_blocks(&blocks, function, f.threads, static_cast<size_t>(f.shared_bytes)), "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    const int64_t all = int64_t{blocks} * device_->target().multiprocessors;
+    if (all < f.cooperative)
+      throw Error(ErrorCode::unsupported, fmt::format("{}: {} of {} needs {} blocks at once; {} runs {}", name_, f.name, f.threads, f.cooperative, device_->name(), all));
+    return all;
+  }
+
   void remember() const {
     if (remembered_.exchange(true)) return;
     std::lock_guard lock(launched_->mutex);
@@ -115,9 +138,16 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
     const codegen::LaunchSink sink{
         .acquire = [&](int64_t bytes) { return device_->acquire(bytes, stream); },
         .release = [&](void* data, int64_t) { device_->release(data, stream); },
+        .zero = [&](void* data, int64_t bytes) { device_->driver().check(device_->driver().set_words(reinterpret_cast<CudaPointer>(data), 0, static_cast<size_t>(bytes) / 4, stream), "cuMemsetD32Async"); },
         .launch =
             [&](const codegen::CudaFunction& function, int64_t blocks, std::span<void*> arguments) {
               const auto index = static_cast<size_t>(&function - module_.functions.data());
+              if (function.cooperative) {
+                const auto fitting = static_cast<unsigned>(std::min(blocks, resident_[index]));
+                return device_->driver().check(device_->driver().launch_cooperative(functions_[index], fitting, 1, 1, static_cast<unsigned>(function.threads), 1, 1,
+                                                                                    static_cast<unsigned>(function.shared_bytes), stream, arguments.data()),
+                                               function.name.c_str());
+              }
               device_->driver().check(device_->driver().launch(functions_[index], static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(function.threads), 1, 1,
                                                                static_cast<unsigned>(function.shared_bytes), stream, arguments.data(), nullptr),
                                       function.name.c_str());
@@ -129,23 +159,25 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
   const std::shared_ptr<Launched> launched_;
   const std::string name_;
   const codegen::CudaModule module_;
-  const int64_t bytes_;
-  CudaModuleHandle loaded_ = nullptr;
+  int64_t bytes_ = 0;
+  std::vector<CudaModuleHandle> loaded_;
   std::vector<CudaFunctionHandle> functions_;
+  std::vector<int64_t> resident_;  // of cooperative functions: blocks at once
   int64_t* cell_ = nullptr;
   mutable std::atomic<bool> remembered_{false};
 };
 
 class CudaGpu : public Gpu {
  public:
-  explicit CudaGpu(const RuntimeOptions& options) : device_(std::make_shared<CudaDevice>(CudaDriver::get(), options.device, options.recycle_bytes)) {}
+  explicit CudaGpu(const RuntimeOptions& options) : device_(std::make_shared<CudaDevice>(CudaDriver::get(), options.device, options.recycle_bytes)),
+        threads_(options.threads > 0 ? options.threads : usable_threads()) {}
 
   std::string name() const override { return fmt::format("cuda {} {}", device_->target().name, device_->name()); }
   const ir::Target& target() const override { return device_->target(); }
   int device() const override { return device_->ordinal(); }
 
   std::shared_ptr<const GpuKernel> load(const ir::Kernel& lowered, double& ms, std::string& code) const override {
-    CudaCode compiled = compile_cuda(lowered, device_->architecture(), ms);
+    CudaCode compiled = compile_cuda(lowered, device_->architecture(), threads_, ms);
     code = encode(compiled);
     return std::make_shared<CudaKernel>(device_, launched_, lowered.name, std::move(compiled));
   }
@@ -208,6 +240,7 @@ class CudaGpu : public Gpu {
 
  private:
   const std::shared_ptr<CudaDevice> device_;
+  const int threads_;  // that compile
   const std::shared_ptr<Launched> launched_ = std::make_shared<Launched>();
 };
 

@@ -47,6 +47,13 @@ typedef enum gradloom_target { GRADLOOM_TARGET_AUTOMATIC = 0, GRADLOOM_TARGET_LL
 /* How far the order of summation may differ from the authored one. */
 typedef enum gradloom_determinism { GRADLOOM_SEQUENTIAL = 0, GRADLOOM_RUN_TO_RUN = 1, GRADLOOM_RELAXED = 2 } gradloom_determinism;
 
+/* What gradloom_run and gradloom_run_into do when their kernel is not there yet; gradloom_compile always specialises. */
+typedef enum gradloom_policy {
+  GRADLOOM_POLICY_DEFAULT = 0,      /* a run's: its runtime's; a runtime's: specialise */
+  GRADLOOM_POLICY_SPECIALISE = 1,   /* compiles the kernel for its shapes at once */
+  GRADLOOM_POLICY_GENERIC_FIRST = 2 /* the kernel of every shape answers; a shape that comes often gets its own in the background. The same bits. */
+} gradloom_policy;
+
 typedef struct gradloom_runtime gradloom_runtime;       /* threads, memory and compiled kernels */
 typedef struct gradloom_attributes gradloom_attributes; /* an op's attributes, by name */
 typedef struct gradloom_executable gradloom_executable; /* an op compiled for one set of dtypes and shapes */
@@ -68,6 +75,17 @@ typedef struct gradloom_runtime_options {
   int64_t cache_bytes;     /* compiled code kept in memory */
   int64_t recycle_bytes;   /* output and scratch memory kept for reuse */
   const char* dump_folder; /* null: GRADLOOM_DUMP's, if that is set */
+
+  /* Finished kernels on disk. Null: GRADLOOM_CACHE_DIR, else gradloom in XDG_CACHE_HOME, else ~/.cache/gradloom; "off": none. */
+  const char* disk_cache;
+  const char* const* disk_cache_read_only; /* folders that are looked into besides; none: those of GRADLOOM_CACHE_READONLY */
+  int32_t disk_cache_read_only_count;
+  int32_t policy; /* a gradloom_policy */
+  int64_t disk_cache_bytes;
+  /* generic_first: */
+  int32_t specialise_after; /* calls of a shape before it gets a kernel of its own */
+  int32_t specialisations;  /* at most so many live ones for one kernel of every shape */
+  int32_t compile_threads;  /* in the background */
 } gradloom_runtime_options;
 #define gradloom_runtime_options_init(options) gradloom_runtime_options_init_sized((options), sizeof(gradloom_runtime_options))
 GRADLOOM_API gradloom_status gradloom_runtime_options_init_sized(gradloom_runtime_options* options, uint64_t size);
@@ -79,6 +97,7 @@ typedef struct gradloom_run_options {
   int32_t any_shape;       /* nonzero: the kernel that serves every shape of this rank */
   const char* strategy;    /* null: chosen by shape */
   uint32_t outputs_wanted; /* run, compile: bit o asks for output o */
+  int32_t policy;          /* a gradloom_policy */
 } gradloom_run_options;
 #define gradloom_run_options_init(options) gradloom_run_options_init_sized((options), sizeof(gradloom_run_options))
 GRADLOOM_API gradloom_status gradloom_run_options_init_sized(gradloom_run_options* options, uint64_t size);
@@ -121,7 +140,21 @@ GRADLOOM_API void gradloom_executable_destroy(gradloom_executable* executable);
 GRADLOOM_API gradloom_status gradloom_call(const gradloom_executable* executable, const DLTensor* const* inputs, int32_t input_count, DLTensor* const* outputs,
                                            int32_t output_count);
 
-/* Counters as a JSON object: hits, misses, compiles, launches, evictions, entries, code_bytes, compile_ms and its parts. Free with gradloom_string_free. */
+/* The calls that needed a kernel so far, without their data: bytes for a file, of which another process makes the kernels ready before it needs them. At most
+ * 10,000 calls. Free with gradloom_bytes_free. */
+GRADLOOM_API gradloom_status gradloom_save_calls(const gradloom_runtime* runtime, void** bytes, uint64_t* size);
+GRADLOOM_API void gradloom_bytes_free(void* bytes);
+typedef struct gradloom_prewarm_report {
+  int64_t ready, compiled, failed; /* ready: in memory now, of which `compiled` were not on disk */
+  char first_failure[512];         /* why the first of the failed ones did, "" when none did; longer ones are cut */
+} gradloom_prewarm_report;
+/* A call that fails, such as one of another library's op, is counted in the report, which may be null; damaged bytes are GRADLOOM_INVALID_ARGUMENT. */
+GRADLOOM_API gradloom_status gradloom_prewarm(gradloom_runtime* runtime, const void* bytes, uint64_t size, gradloom_prewarm_report* report);
+/* Returns once no specialisation is under way. */
+GRADLOOM_API gradloom_status gradloom_wait_for_background(const gradloom_runtime* runtime);
+
+/* Counters as a JSON object: hits, misses, compiles, launches, evictions, entries, code_bytes, compile_ms and its parts, those of the disk (disk_miss_parts: how
+ * often each part of a key differed from the nearest entry's) and of generic_first. Free with gradloom_string_free. */
 GRADLOOM_API gradloom_status gradloom_stats_json(const gradloom_runtime* runtime, char** json);
 GRADLOOM_API gradloom_status gradloom_target_name(const gradloom_runtime* runtime, char** name); /* "llvm x86-64-v3", "interpreter" */
 GRADLOOM_API void gradloom_string_free(char* string);

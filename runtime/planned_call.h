@@ -20,5 +20,10 @@ struct PlannedCall {
 
 // What is saved of it. Requires a request.
 CallKey call_key(const PlannedCall& call);
+// Throws Error(invalid_argument) when its outputs' is no alignment class.
+void check_output_alignment(const CallKey& call);
+// One of them as bytes, within this process.
+std::string save_call(const CallKey& call);
+CallKey load_call(std::string_view bytes);
 
 }  // namespace gradloom

@@ -14,6 +14,7 @@ void make_ready(Core& core, const CallKey& key) {
   const Op* op = find_op(key.op);
   if (!op) throw Error(ErrorCode::unsupported, fmt::format("there is no op \"{}\"", key.op));
   if (key.inputs.size() > static_cast<size_t>(max_inputs)) throw Error(ErrorCode::invalid_argument, fmt::format("{}: {} inputs", key.op, key.inputs.size()));
+  check_output_alignment(key);
   InlineVector<Operand, max_inputs> operands;
   std::deque<std::vector<int64_t>> values;  // aligned, unlike the list's
   for (size_t i = 0; i < key.inputs.size(); ++i) {

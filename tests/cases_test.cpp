@@ -79,6 +79,26 @@ TEST_F(CaseFile, RefusesWhatIsNoCase) {
   EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[],"error":"bad"})").find("none of the error codes"), std::string::npos);
 }
 
+TEST_F(CaseFile, RefusalsNameTheMemberAndWhatWasExpected) {
+  const std::string head = R"({"name":"a","op":"b",)", tolerance = R"("tolerance":{"rtol":0,"atol":0})";
+  const std::string tensor = R"({"dtype":"int8","shape":[1],"data":[1]})";
+  for (const auto& [text, said] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"name":1,"op":"b","inputs":[],"error":"internal"})", R"("name" is of type number, expected a string)"},
+           {R"({"name":"a","op":["b"],"inputs":[],"error":"internal"})", R"("op" is of type array, expected a string)"},
+           {head + R"("inputs":[],"error":5})", R"("error" is of type number, expected a string)"},
+           {head + R"("input":[],"inputs":[],"error":"internal"})", R"(got a member "input", expected one of name, op, source, attributes, inputs)"},
+           {head + R"("inputs":[)" + tensor + R"(,{"dtype":"int8","shape":[1],"date":[1]}],"error":"internal"})", R"(inputs[1]: got a member "date", expected one of dtype, shape)"},
+           {head + R"("inputs":[{"shape":[1],"data":[1]}],"error":"internal"})", R"(inputs[0]: expected a member "dtype")"},
+           {head + R"("inputs":[{"dtype":7,"shape":[1],"data":[1]}],"error":"internal"})", R"(inputs[0]: "dtype" is of type number, expected a string)"},
+           {head + R"("attributes":{"axis":{"a":1}},"inputs":[],"error":"internal"})", "attributes.axis: an attribute is"},
+           {head + R"("inputs":[],"outputs":[[]],)" + tolerance + "}", "outputs[0]: a tensor is array, expected an object or null"},
+           {head + R"("inputs":[],"outputs":[],"tolerance":[0]})", "tolerance: it is of type array, expected an object"},
+           {head + R"("inputs":[],"outputs":[],"tolerance":{"rtol":"0","atol":0}})", R"(tolerance: "rtol" is of type string, expected a number)"},
+           {head + R"("inputs":[],"outputs":[],"tolerance":{"rtol":0,"atol":0,"abs":1}})", R"(tolerance: got a member "abs", expected one of rtol, atol)"},
+           {head + R"("inputs":[],"outputs":[],"exact":[1],)" + tolerance + "}", R"("exact" holds 1, expected names of targets)"}})
+    EXPECT_NE(refusal(text).find(said), std::string::npos) << text << " gave " << refusal(text);
+}
+
 TEST_F(CaseFile, IntegersThatDoNotFitAreRefusedAndNotWrapped) {
   const auto with = [&](const std::string& dtype, const std::string& value) {
     return refusal(R"({"name":"a","op":"b","inputs":[{"dtype":")" + dtype + R"(","shape":[1],"data":[)" + value + R"(]}],"error":"internal"})");

@@ -289,6 +289,7 @@ TEST(CudaBounds, LaunchesOfHugeTensors) {
                                              return static_cast<void*>(&memory);
                                            },
                                        .release = [](void*, int64_t) {},
+                                       .zero = [](void*, int64_t) {},
                                        .launch =
                                            [&](const codegen::CudaFunction& function, int64_t blocks, std::span<void*>) {
                                              if (++launches > 10000) throw Error(ErrorCode::internal, name + " has a launch a row or an element");

@@ -67,7 +67,7 @@ TEST_F(CudaCache, AnotherVersionOfNvrtcAndAnotherGpuAreMisses) {
     const KernelRecord record = decode_kernel(bytes_of(path));
     features.emplace_back(features_of_content_key(record.key));
     EXPECT_NE(record.key.find("toolchain nvrtc 13."), std::string::npos);
-    EXPECT_NE(decode_cuda_code(record.code).image.find("GL_KERNEL("), std::string::npos);  // what the stand-in makes
+    EXPECT_NE(decode_cuda_code(record.code).images.at(0).bytes.find("GL_KERNEL("), std::string::npos);  // what the stand-in makes
   }
   std::sort(features.begin(), features.end());
   EXPECT_EQ(features, (std::vector<std::string>{"sm_100", "sm_90", "sm_90"}));
@@ -126,7 +126,11 @@ TEST_F(CudaCache, CodeThatDoesNotLoadIsAMiss) {
     KernelRecord record = whole;
     if (damage == 0) record.code = "none";
     if (damage == 1) record.code.resize(record.code.size() / 2);
-    if (damage == 2) record.code = encode(CudaCode{decode_cuda_code(whole.code).module, "no image"});
+    if (damage == 2) {
+      CudaCode code = decode_cuda_code(whole.code);
+      code.images.at(0).bytes = "no image";
+      record.code = encode(code);
+    }
     put_bytes(path, encode(record));
     log_.clear();
     Runtime runtime(options());
@@ -140,21 +144,27 @@ TEST(CudaCode, IsReadAsWritten) {
   using namespace codegen;
   CudaModule m;
   m.buffers = 2, m.scalars = 1, m.slots = 4, m.scratch_blocks = 1;
-  m.functions = {{"f", 128, 4096, {{CudaArgument::buffer, 1}, {CudaArgument::status, 0}, {CudaArgument::slot, 3}}}, {"g", 32, 0, {}}};
+  m.functions = {{"f", 128, 4096, {{CudaArgument::buffer, 1}, {CudaArgument::status, 0}, {CudaArgument::slot, 3}}}, {"g", 32, 0, {{CudaArgument::barrier, 0}}, 12}};
   const HostStep launch{.kind = HostStep::launch, .index = 1, .value = {{HostCode::constant, 7}, {HostCode::slot, 2}, {HostCode::mul, 0}}, .begin = {}, .body = {}, .otherwise = {}};
   HostStep loop{.kind = HostStep::loop, .index = 2, .value = {{HostCode::constant, -5}}, .begin = {{HostCode::slot, 0}}, .body = {launch, launch}, .otherwise = {}};
   m.steps = {{.kind = HostStep::branch, .index = 0, .value = {{HostCode::slot, 1}}, .begin = {}, .body = {loop}, .otherwise = {launch}}};
-  const std::string bytes = encode(CudaCode{m, std::string("im\0age", 6)});
+  const std::string bytes = encode(CudaCode{m, {{std::string("im\0age", 6), 1}, {"another", 1}}});
   const CudaCode again = decode_cuda_code(bytes);
   EXPECT_EQ(encode(again), bytes);
-  EXPECT_EQ(again.image, std::string("im\0age", 6));
+  ASSERT_EQ(again.images.size(), 2u);
+  EXPECT_EQ(again.images[0].bytes, std::string("im\0age", 6));
+  EXPECT_EQ(again.images[1].functions, 1);
   EXPECT_EQ(again.module.buffers, 2);
   EXPECT_EQ(again.module.slots, 4);
   EXPECT_EQ(again.module.functions[0].arguments[2].kind, CudaArgument::slot);
   EXPECT_EQ(again.module.functions[0].shared_bytes, 4096);
+  EXPECT_EQ(again.module.functions[1].cooperative, 12);
   EXPECT_EQ(again.module.steps[0].body[0].body[1].value[2].op, HostCode::mul);
   EXPECT_EQ(again.module.steps[0].body[0].value[0].value, -5);
   EXPECT_EQ(again.module.steps[0].otherwise[0].index, 1);
+  // Images that hold other functions than there are, are none of this code.
+  EXPECT_THROW(decode_cuda_code(encode(CudaCode{m, {{"image", 1}}})), Error);
+  EXPECT_THROW(decode_cuda_code(encode(CudaCode{m, {{"image", -1}, {"image", 3}}})), Error);
   // Cut anywhere, it is refused.
   for (size_t length = 0; length < bytes.size(); ++length) EXPECT_THROW(decode_cuda_code(bytes.substr(0, length)), Error) << length;
 }

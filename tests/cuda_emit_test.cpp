@@ -23,6 +23,14 @@ int count(const std::string& text, const std::string& what) {
   return n;
 }
 
+// The whole kernel is one function, of so many threads a block, launched once.
+void expect_one_launch(const CudaModule& m, int threads) {
+  ASSERT_EQ(m.functions.size(), 1u);
+  EXPECT_EQ(m.functions[0].threads, threads);
+  ASSERT_EQ(m.steps.size(), 1u);
+  EXPECT_EQ(m.steps[0].kind, HostStep::launch);
+}
+
 TEST(CudaEmit, AScatterThroughSharedMemory) {
   const CudaModule m = emit(R"(kernel strip(n: i64 in [1, 4096]) {
   in indices: i64[n, 16]
@@ -50,11 +58,8 @@ TEST(CudaEmit, AScatterThroughSharedMemory) {
     }
   }
 })");
-  ASSERT_EQ(m.functions.size(), 1u);
-  EXPECT_EQ(m.functions[0].threads, 800);
+  ASSERT_NO_FATAL_FAILURE(expect_one_launch(m, 800));
   EXPECT_EQ(m.functions[0].shared_bytes, 3200);
-  ASSERT_EQ(m.steps.size(), 1u);
-  EXPECT_EQ(m.steps[0].kind, HostStep::launch);
   // Between zeroing and adding, and between adding and copying out; none at the end.
   EXPECT_EQ(count(m.text, "gl_sync_block();"), 2) << m.text;
   EXPECT_EQ(count(m.text, "gl_ordered("), 1) << m.text;
@@ -116,6 +121,62 @@ TEST(CudaEmit, TheBlockWritesOnce) {
   EXPECT_NE(m.text.find("if (gl_thread() == 0) {"), std::string::npos) << m.text;
   // All have read before one writes, and all wait for it before they read again.
   EXPECT_EQ(count(m.text, "gl_sync_block"), 2) << m.text;
+}
+
+TEST(CudaEmit, ACooperativeLoopIsOneFunctionWhoseBlocksMeetBetweenPhases) {
+  const CudaModule m = emit(R"(kernel turns() {
+  in x: f32[300]
+  inout y: f32[300]
+  inout z: f32[300]
+  for t in 0 .. 9 cooperative {
+    for b in 0 .. 10 grid {
+      for i in 0 .. 30 thread {
+        y[b * 30 + i] = z[299 - (b * 30 + i)] * x[b * 30 + i]
+      }
+    }
+    for b in 0 .. 3 grid {
+      for i in 0 .. 100 thread {
+        z[b * 100 + i] = y[b * 100 + i]
+      }
+    }
+  }
+})");
+  ASSERT_NO_FATAL_FAILURE(expect_one_launch(m, 128));
+  EXPECT_EQ(m.functions[0].cooperative, 1);
+  // One before each phase: the first meets the last turn's second.
+  EXPECT_EQ(count(m.text, "gl_sync_grid(gl_grid);"), 2) << m.text;
+  EXPECT_EQ(count(m.text, "gl_at += gl_blocks()"), 2) << m.text;
+  // What blocks hand to one another is read from memory again.
+  EXPECT_NE(m.text.find("float* y)"), std::string::npos) << m.text;
+  EXPECT_EQ(count(m.text, "__restrict__"), 1) << m.text;
+  EXPECT_NE(m.text.find("const float* __restrict__ x"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, PhasesThatHaveNothingInCommonNeedNoMeeting) {
+  const CudaModule m = emit(R"(kernel apart() {
+  inout y: f32[64]
+  inout z: f32[64]
+  for once in 0 .. 1 cooperative {
+    alloc kept: f32[2, 32] per_block
+    for b in 0 .. 2 grid {
+      for i in 0 .. 32 thread {
+        kept[b, i] = y[b * 32 + i]
+      }
+    }
+    for t in 0 .. 5 {
+      for b in 0 .. 2 grid {
+        for i in 0 .. 32 thread {
+          z[b * 32 + i] += kept[b, 31 - i]
+        }
+      }
+    }
+  }
+})");
+  EXPECT_EQ(m.functions[0].cooperative, 2);  // each block keeps its part: no striding
+  EXPECT_EQ(m.functions[0].shared_bytes, 128);
+  EXPECT_EQ(count(m.text, "gl_at"), 0) << m.text;
+  EXPECT_EQ(count(m.text, "gl_sync_grid(gl_grid);"), 1) << m.text;  // z, from turn to turn
+  EXPECT_GE(count(m.text, "gl_sync_block();"), 1) << m.text;        // kept, of the same block
 }
 
 TEST(CudaEmit, IndicesThatMayLeaveIntAreWide) {
@@ -200,7 +261,76 @@ TEST(CudaEmit, AShiftOfAnIntByAWideCountIsWide) {
     }
   }
 })");
-  EXPECT_NE(m.text.find("(long long)i >> gl_floor_mod"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("(long long)i >> (x[i] & 63)"), std::string::npos) << m.text;
+}
+
+// Rounding towards minus infinity, and what is left over: right for numbers below 0 as well.
+TEST(CudaEmit, PowersOfTwoShiftAndMask) {
+  const CudaModule m = emit(R"(kernel halves() {
+  out q: i64[64]
+  out r: i64[64]
+  out t: i64[64]
+  for b in 0 .. 1 grid {
+    for i in 0 .. 64 thread {
+      q[i] = floor_div(i - 40, 8)
+      r[i] = floor_mod(i - 40, 8)
+      t[i] = floor_div(i - 40, 6)
+    }
+  }
+})");
+  EXPECT_NE(m.text.find("q[i] = (i - 40) >> 3;"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("r[i] = (i - 40) & 7;"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("t[i] = gl_floor_div<int>(i - 40, 6);"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, DivisionsUsedTwiceHaveNamesWhereTheirNumbersAreKnown) {
+  const CudaModule m = emit(R"(kernel named() {
+  in x: f32[1200]
+  out y: f32[1200]
+  for b in 0 .. 12 grid {
+    for i in 0 .. 100 thread {
+      y[floor_div(b, 3) * 300 + floor_mod(b, 3) * 100 + i] = x[floor_div(b, 3) * 300 + floor_mod(b, 3) * 100 + floor_div(i, 10) * 10 + (9 - floor_mod(i, 10))]
+    }
+  }
+})");
+  EXPECT_EQ(count(m.text, "b / 3"), 1) << m.text;
+  EXPECT_EQ(count(m.text, "b % 3"), 1) << m.text;
+  EXPECT_LT(m.text.find("b / 3"), m.text.find("gl_thread()")) << m.text;
+  EXPECT_EQ(count(m.text, "const int div"), 1) << "used once, a division stands where it is used\n" << m.text;
+}
+
+TEST(CudaEmit, WholeTurnsOfABlockAreCounted) {
+  const auto turns = [](const std::string& extent, const std::string& body) {
+    return emit("kernel turns() {\n  in x: f32[" + extent + "]\n  out y: f32[" + extent + "]\n  for b in 0 .. 1 grid {\n    for j in 0 .. 256 thread {\n      y[j] = 0.0f32\n    }\n    for i in 0 .. " +
+                extent + " thread {\n      " + body + "\n    }\n  }\n}")
+        .text;
+  };
+  const std::string whole = turns("3072", "y[i] = x[i]");
+  EXPECT_NE(whole.find("#pragma unroll 3\n  for (int i_k = 0; i_k < 3; ++i_k) {"), std::string::npos) << whole;
+  EXPECT_NE(whole.find("const int i = i_k * 1024 + gl_thread();"), std::string::npos) << whole;
+  const std::string rest = turns("3073", "y[i] = x[i]");
+  EXPECT_NE(rest.find("for (int i_k = gl_thread(); i_k < 3073; i_k += 1024) {"), std::string::npos) << rest;
+  const std::string loops = turns("3072", "for k in 0 .. 5 {\n        y[i] = x[k]\n      }");
+  EXPECT_NE(loops.find("#pragma unroll 1\n  for (int i_k = 0; i_k < 3; ++i_k) {"), std::string::npos) << loops;
+}
+
+TEST(CudaEmit, RegistersAreVariables) {
+  const CudaModule m = emit(R"(kernel variables() {
+  in x: f32[64]
+  inout y: f32[64]
+  for b in 0 .. 1 grid {
+    for i in 0 .. 16 thread {
+      alloc own: f32[4] registers
+      own[ramp(0, 1, 4)] = x[ramp(i * 4, 1, 4)]
+      own[ramp(1, 1, 3)] = own[ramp(0, 1, 3)]
+      y[ramp(i * 4, 1, 4)] = own[ramp(0, 1, 4)]
+    }
+  }
+})");
+  EXPECT_NE(m.text.find("float own_0, own_1, own_2, own_3;"), std::string::npos) << m.text;
+  // What is read is held before the first of the three is written.
+  EXPECT_NE(m.text.find("const float v_5 = own_1;"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("own_2 = v_5;"), std::string::npos) << m.text;
 }
 
 TEST(CudaEmit, NamesAreNoneOfTheLanguages) {

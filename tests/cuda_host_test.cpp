@@ -98,6 +98,58 @@ TEST(CudaHost, AMissingBarrierShows) {
   EXPECT_TRUE(poison && right);
 }
 
+// A cooperative function: its blocks meet.
+CudaModule cooperative(const std::string& body, int64_t at_least = 1, int64_t blocks = 4) {
+  CudaModule m = module_of(body, 32, 0, blocks);
+  m.functions[0].cooperative = at_least;
+  return m;
+}
+
+TEST(CudaHost, AllBlocksMeetAtTheGridsBarrier) {
+  // A block reads what the block after it wrote, n times; each turn's values lie apart.
+  const std::string turn =
+      "  long long v = gl_block();\n"
+      "  for (long long k = 0; k < n; ++k) {\n"
+      "    if (gl_thread() == 7) out[k % 2 * 64 + gl_block()] = v;\n"
+      "    BARRIER\n"
+      "    v = out[k % 2 * 64 + (gl_block() + 1) % gl_blocks()] + 10;\n"
+      "  }\n"
+      "  out[128 + gl_block() * 32 + gl_thread()] = v;";
+  const auto text = [&](const std::string& barrier) {
+    std::string body = turn;
+    return cooperative(body.replace(body.find("BARRIER"), 7, barrier));
+  };
+  const CudaModule with = text("gl_sync_grid((unsigned*)status);"), without = text("gl_sync_block();");
+  const auto loaded = HostModule::compile(with), broken = HostModule::compile(without);
+  bool shown = false;
+  for (const HostOrder order : orders) {
+    const std::vector<int64_t> out = run(with, *loaded, order, 3);
+    for (int i = 0; i < 128; ++i) EXPECT_EQ(out[128 + i], (i / 32 + 3) % 4 + 30) << i;
+    shown |= run(without, *broken, order, 3) != out;
+  }
+  EXPECT_TRUE(shown) << "a missing barrier of the grid must show";
+}
+
+TEST(CudaHost, BlocksThatPartAreReported) {
+  EXPECT_EQ(failure(cooperative("  if (gl_block() != 2) gl_sync_grid(0);"), ErrorCode::internal),
+            "the blocks of kernel function f part: block 0 is at gl_sync_grid in line 2, block 2 has ended");
+  EXPECT_EQ(failure(cooperative("  if (gl_block() == 2) gl_sync_grid(0);"), ErrorCode::internal),
+            "the blocks of kernel function f part: block 0 has ended, block 2 is at gl_sync_grid in line 2");
+  EXPECT_EQ(failure(cooperative("  if (gl_thread() == 2) gl_sync_grid(0);"), ErrorCode::internal),
+            "the threads of kernel function f, block 0, part: thread 1 has ended, thread 2 is at gl_sync_grid in line 2");
+  EXPECT_EQ(failure(module_of("  gl_sync_grid(0);"), ErrorCode::internal), "kernel function f waits for the whole grid in a launch that is not cooperative");
+}
+
+TEST(CudaHost, ACooperativeLaunchHasAsManyBlocksAsItNeeds) {
+  const auto blocks = [](int64_t at_least, int64_t useful) {
+    const CudaModule m = cooperative("  out[0] = gl_blocks();\n  gl_sync_grid(0);", at_least, useful);
+    return run(m, *HostModule::compile(m), HostOrder::forward, 0)[0];
+  };
+  EXPECT_EQ(blocks(1, 3), 3);
+  EXPECT_EQ(blocks(1, 100), 5);  // few, so that they stride
+  EXPECT_EQ(blocks(40, 100), 40);
+}
+
 TEST(CudaHost, ABlockDoesNotSeeTheSharedMemoryOfAnother) {
   const CudaModule m = module_of(
       "  GL_SHARED(8);\n"

@@ -40,6 +40,7 @@ struct Recorder {
                                 text += fmt::format("- {}\n", bytes);
                                 EXPECT_EQ(data, memory + --live);
                               },
+                          .zero = [&](void*, int64_t bytes) { text += fmt::format("0 {}\n", bytes); },
                           .launch =
                               [&](const CudaFunction& f, int64_t blocks, std::span<void*> arguments) {
                                 text += fmt::format("{} {}", f.name, blocks);
@@ -110,6 +111,15 @@ TEST(CudaLaunch, ScratchLivesThroughItsBody) {
   Recorder r;
   r.walk(module_of({outer, launch(constant(4))}, {{CudaArgument::scratch, 0}}, 1, 2), {}, scalars);
   EXPECT_EQ(r.text, "+ 24\n+ 1\nf 2\n- 1\nf 3\n- 24\nf 4\n");  // an empty block has a byte: its pointer is not null
+}
+
+TEST(CudaLaunch, ACooperativeFunctionGetsABarrierOfItsOwn) {
+  CudaModule m = module_of({launch(constant(9))}, {{CudaArgument::barrier, 0}});
+  m.functions[0].cooperative = 4;
+  Recorder r;
+  r.walk(m);
+  EXPECT_EQ(r.text, "+ 4\n0 4\nf 9\n- 4\n");
+  EXPECT_EQ(r.pointers, (std::vector<std::vector<void*>>{{r.memory}}));
 }
 
 TEST(CudaLaunch, NoMemoryForScratchIsAnErrorThatReleasesWhatItHad) {

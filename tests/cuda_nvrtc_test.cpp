@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "ir/error.h"
 
@@ -42,6 +44,53 @@ const char* const every_word = R"(  GL_SHARED(512);
   gl_atomic_add((int*)out + 8, 1); gl_atomic_add((unsigned*)out + 8, 1u); gl_atomic_add((long long*)out + 8, 1ll); gl_atomic_add((unsigned long long*)out + 8, 1ull);
   out[gl_thread()] = gl_from_f16(gl_to_f16(gl_float(v))) + (float)gl_fma(gl_double(v), gl_sqrt(2.0 + in[7]), 1.0);)";
 
+// In parts or as a whole, the functions are all there, in their order, with the same code.
+TEST(CudaNvrtc, ALongTextIsCompiledInParts) {
+  NEEDS_NVRTC;
+  CudaModule m;
+  m.text = "// seven functions\n";
+  for (int i = 0; i < 7; ++i) {
+    const std::string name = "f_" + std::to_string(i);
+    m.text += function_mark + std::string("32) ") + name + "(float* out, const float* in) {\n";
+    for (int k = 0; k < 30 * (1 + i % 3); ++k) m.text += "  out[" + std::to_string(k) + "] = gl_fma(in[" + std::to_string(k) + "], in[" + std::to_string(i) + "], 1.0f);\n";
+    m.text += "}\n";
+    m.functions.push_back({.name = name, .threads = 32, .arguments = {{CudaArgument::buffer, 0}, {CudaArgument::buffer, 1}}});
+  }
+  const CudaBinary whole = nvrtc->compile(m, 90);
+  ASSERT_EQ(whole.images.size(), 1u);
+  EXPECT_EQ(whole.images[0].functions, 7);
+  for (const int threads : {2, 3, 16}) {
+    const CudaBinary parts = nvrtc->compile(m, 90, true, threads);
+    EXPECT_GT(parts.images.size(), 1u);
+    EXPECT_LE(parts.images.size(), static_cast<size_t>(threads));
+    int next = 0;
+    for (const CudaImage& image : parts.images) {
+      std::vector<std::string> names;
+      for (const CudaResources& r : cubin_resources(image.bytes)) names.push_back(r.function);
+      std::vector<std::string> wanted;
+      for (int i = 0; i < image.functions; ++i) wanted.push_back("f_" + std::to_string(next++));
+      EXPECT_EQ(names, wanted);
+    }
+    EXPECT_EQ(next, 7);
+    ASSERT_EQ(parts.resources.size(), 7u);
+    for (size_t i = 0; i < 7; ++i) {
+      EXPECT_EQ(parts.resources[i].function, whole.resources[i].function);
+      EXPECT_EQ(parts.resources[i].code_bytes, whole.resources[i].code_bytes);
+      EXPECT_EQ(parts.resources[i].registers, whole.resources[i].registers);
+    }
+  }
+  // Whatever part it is in, an error is told.
+  CudaModule wrong = m;
+  wrong.text.insert(wrong.text.rfind("gl_fma"), "not_a_word + ");
+  try {
+    nvrtc->compile(wrong, 90, false, 3);
+    FAIL() << "compiled";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::compile_failed);
+    EXPECT_NE(std::string(e.what()).find("not_a_word"), std::string::npos) << e.what();
+  }
+}
+
 TEST(CudaNvrtc, CompilesForEachArchitecture) {
   NEEDS_NVRTC;
   EXPECT_NE(nvrtc->version(), "");
@@ -49,7 +98,7 @@ TEST(CudaNvrtc, CompilesForEachArchitecture) {
     if (std::find(nvrtc->architectures().begin(), nvrtc->architectures().end(), architecture) == nvrtc->architectures().end()) continue;
     const CudaBinary binary = nvrtc->compile(module_of(every_word, 512), architecture, true);
     EXPECT_FALSE(binary.ptx);
-    EXPECT_EQ(binary.image.substr(1, 3), "ELF");
+    EXPECT_EQ(binary.images.at(0).bytes.substr(1, 3), "ELF");
     ASSERT_EQ(binary.resources.size(), 1u);
     const CudaResources& r = binary.resources[0];
     EXPECT_EQ(r.function, "f_0");
@@ -66,7 +115,7 @@ TEST(CudaNvrtc, ANewerDeviceGetsPtx) {
   NEEDS_NVRTC;
   const CudaBinary binary = nvrtc->compile(module_of("  out[gl_thread()] = in[n];"), 999);
   EXPECT_TRUE(binary.ptx);
-  EXPECT_NE(binary.image.find(".visible .entry f_0("), std::string::npos);
+  EXPECT_NE(binary.images.at(0).bytes.find(".visible .entry f_0("), std::string::npos);
   EXPECT_TRUE(binary.resources.empty());
 }
 
@@ -83,7 +132,7 @@ TEST(CudaNvrtc, AnOlderDeviceIsRefused) {
 
 TEST(CudaNvrtc, NothingIsContracted) {
   NEEDS_NVRTC;
-  const std::string ptx = nvrtc->compile_to_ptx(module_of("  out[0] = in[0] * in[1] + in[2] / in[3];"), 90).image;
+  const std::string ptx = nvrtc->compile_to_ptx(module_of("  out[0] = in[0] * in[1] + in[2] / in[3];"), 90).images[0].bytes;
   EXPECT_NE(ptx.find("mul.rn.f32"), std::string::npos) << ptx;
   EXPECT_NE(ptx.find("div.rn.f32"), std::string::npos) << ptx;
   EXPECT_EQ(ptx.find("fma"), std::string::npos) << ptx;

@@ -240,6 +240,38 @@ TEST(CudaRuntime, AnOwnKernelWithMuchSharedMemory) {
   EXPECT_EQ(values(runtime, buffers[1]), x);
 }
 
+// Blocks that wait for one another: as many as the device runs at once, a barrier that is 0 before.
+TEST(CudaRuntime, ACooperativeLoopIsOneLaunch) {
+  Runtime runtime = cuda();
+  const KernelExecutable kernel = runtime.compile(ir::parse(R"(kernel turns() {
+  inout x: f32[400, 32]
+  inout y: f32[400, 32]
+  for t in 0 .. 3 cooperative {
+    for b in 0 .. 400 grid {
+      for i in 0 .. 32 thread {
+        y[b, i] = x[399 - b, i] + 1.0f32
+      }
+    }
+    for b in 0 .. 400 grid {
+      for i in 0 .. 32 thread {
+        x[b, i] = y[399 - b, 31 - i] * 2.0f32
+      }
+    }
+  }
+})")).value();
+  std::vector<float> x(400 * 32), want(400 * 32);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 1000);
+  for (size_t i = 0; i < x.size(); ++i) want[i] = x[i / 32 * 32 + (31 - i % 32)] * 8 + 14;  // turned an odd number of times
+  const Tensor buffers[] = {runtime.to_device(Tensor::of(DType::f32, {400, 32}, x)).value(), runtime.to_device(Tensor::of(DType::f32, {400, 32}, x)).value()};
+  take_log();
+  ASSERT_TRUE(kernel(buffers, {}, {.stream = stream}));
+  const std::string log = take_log();
+  EXPECT_EQ(count(log, "launch"), 1) << log;
+  EXPECT_EQ(count(log, "cooperative 132"), 1) << log;
+  EXPECT_LT(log.find("set stream 77"), log.find("cooperative")) << log;
+  EXPECT_EQ(values(runtime, buffers[0]), want);
+}
+
 TEST(CudaRuntime, AMissingDriverIsOneClearLine) {
   try {
     CudaDriver nowhere("/no/such/libcuda.so");

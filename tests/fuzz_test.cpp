@@ -177,15 +177,7 @@ class RandomGpuSchedule {
     std::vector<Schedule::Loop> loops = schedule.loops();
     std::erase_if(loops, [&](Schedule::Loop loop) { return schedule.get(loop).kind != ForKind::serial; });
     if (loops.empty()) return;
-    Schedule trial = schedule;
-    try {
-      apply(trial, loops[pick(static_cast<int>(loops.size()))]);
-      schedule = std::move(trial);
-      ++accepted;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::invalid_argument) throw;
-      ++refused;
-    }
+    ++(schedule.attempt([&](Schedule& trial) { apply(trial, loops[pick(static_cast<int>(loops.size()))]); }) ? accepted : refused);
   }
 
   Schedule schedule;

@@ -61,7 +61,7 @@ TEST(GpuAlignment, PtxMovesSixteenBytes) {
     const Attributes attributes;
     const Plan plan = op.check(operands.request(attributes));
     const auto module = codegen::emit_cuda(build_kernel(op, plan, choose_strategy(op, plan, "", gpu), gpu, false, 64, false).lowered);
-    const std::string ptx = codegen::Nvrtc::get().compile_to_ptx(module, 90).image;
+    const std::string ptx = codegen::Nvrtc::get().compile_to_ptx(module, 90).images[0].bytes;
     EXPECT_NE(ptx.find("ld.global.nc.v4"), std::string::npos) << ptx;
   }
 }

@@ -174,7 +174,7 @@ TEST_F(LlvmForeignCache, TwoVersionsShareAFolder) {
   Runtime again(options());
   EXPECT_TRUE(right(again, 0));
   EXPECT_EQ(again.stats().compiles, 1);
-  EXPECT_NE(log_.find("its format is 2, this library's is 1"), std::string::npos) << log_;
+  EXPECT_NE(log_.find(fmt::format("its format is {}, this library's is {}", cache_format_version + 1, cache_format_version)), std::string::npos) << log_;
 }
 
 }  // namespace

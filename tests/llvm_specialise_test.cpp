@@ -1,4 +1,5 @@
 // generic_first: no stall, few compiles, the same bits; and kernels made ready ahead.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -268,18 +269,46 @@ TEST(Prewarm, RefusesWhatIsDamagedAndGoesOnAfterWhatFails) {
     ASSERT_FALSE(load_calls(torn).ok()) << i;
     ASSERT_FALSE(load_calls(saved.substr(0, i)).ok()) << i;
   }
-  std::vector<CallKey> bad(6, calls[0]);
+  std::vector<CallKey> bad(7, calls[0]);
   bad[0].op = "NoSuchOp";
   bad[1].inputs[0].values.resize(3);
   bad[2].inputs[2].strides = {};
   bad[3].inputs[0].dims = {int64_t{1} << 62, 8};
   bad[4].inputs.resize(40);
   bad[5].options.strategy = "none";
+  bad[6].output_alignment = 3;
   bad.push_back(calls[0]);
   const PrewarmReport report = runtime.prewarm(bad).value();
-  EXPECT_EQ(report.failed, 6);
+  EXPECT_EQ(report.failed, 7);
   EXPECT_EQ(report.ready, 1);
   EXPECT_NE(report.first_failure.find("NoSuchOp"), std::string::npos);
+  for (const int64_t alignment : {int64_t{0}, int64_t{-64}, int64_t{48}, int64_t{1} << 40}) {
+    calls[0].output_alignment = alignment;
+    const PrewarmReport refused = runtime.prewarm(calls).value();
+    EXPECT_EQ(refused.first_failure, fmt::format("GatherGrad: outputs are aligned to {} bytes, expected 1 or 64", alignment));
+  }
+}
+
+// A list with a right checksum that no save_calls wrote.
+TEST(Prewarm, RefusalsNameTheCallAndItsMember) {
+  Runtime runtime({.threads = 1});
+  run(runtime, shape(2), {.any_shape = true});
+  std::vector<CallKey> calls(3, runtime.used_calls().at(0));
+  const auto refusal = [&](const CallKey& second) {
+    calls[1] = second;
+    const auto loaded = load_calls(save_calls(calls));
+    return loaded.ok() ? "no error" : std::string(loaded.error().what());
+  };
+  CallKey bad = calls[0];
+  EXPECT_EQ(refusal(bad), "no error");
+  bad.output_alignment = 3;
+  EXPECT_EQ(refusal(bad), "saved calls: call 2 of 3: output_alignment: GatherGrad: outputs are aligned to 3 bytes, expected 1 or 64");
+  bad = calls[0];
+  bad.options.determinism = static_cast<Determinism>(9);
+  EXPECT_EQ(refusal(bad), "saved calls: call 2 of 3: determinism: level 9 is none, expected 0 to 2");
+  bad = calls[0];
+  bad.inputs[1].dtype = static_cast<DType>(77);
+  EXPECT_EQ(refusal(bad), "saved calls: call 2 of 3: inputs[1]: dtype 77 is none, expected 0 to 12");
 }
 
 }  // namespace

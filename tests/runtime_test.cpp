@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
+#include "ir/builder.h"
 #include "tests/runtime_ops.h"
 
 #if defined(__SSE__)
@@ -370,6 +372,25 @@ TEST(KernelExecutable, ChecksEveryArgument) {
   expect_refused(kernel(std::vector{Tensor::empty(DType::f64, {2}), limit, y}, n), ErrorCode::invalid_argument, {"f64", "f32"});
   float data[8] = {};
   expect_refused(kernel(std::vector{Tensor::borrow(data, DType::f32, {2}, {3}), limit, y}, n), ErrorCode::invalid_argument, {"dense"});
+}
+
+TEST(KernelExecutable, AFailedCheckAtTheLargestPositionIsAFailure) {
+  ir::KernelBuilder b("last");
+  const ir::Buffer x = b.input("x", DType::i64, {4}), y = b.output("y", DType::i64, {4});
+  b.loop("i", 0, 4, [&](ir::Expr i) {
+    b.check(ir::load(x, {i}) < 9, ir::load(x, {i}), "x", [&] { b.store(y, {i}, ir::load(x, {i})); });
+  });
+  const ir::Kernel kernel = b.build();
+  const int64_t largest = std::numeric_limits<int64_t>::max();
+  const auto ints = [](const std::vector<int64_t>& values) { return Tensor::of(DType::i64, {4}, values); };
+  const Tensor out = Tensor::empty(DType::i64, {4});
+  for (const TargetKind target : {TargetKind::interpreter, TargetKind::automatic}) {
+    Runtime runtime({.target = target, .threads = 1});
+    const KernelExecutable compiled = runtime.compile(kernel).value();
+    EXPECT_TRUE(compiled(std::vector{ints({1, 2, 3, 8}), out}).ok());
+    expect_refused(compiled(std::vector{ints({1, 2, largest, 3}), out}), ErrorCode::out_of_range, {"check failed"});
+    expect_refused(compiled(std::vector{ints({1, 9, largest, 3}), out}), ErrorCode::out_of_range, {"position 9"});
+  }
 }
 
 #if defined(__SSE__)

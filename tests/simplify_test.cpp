@@ -49,6 +49,13 @@ TEST(Simplify, IntegerIdentities) {
   expect_simplified("s[0] = (n ^ 0) | 0\n", "s[0] = n\n");
 }
 
+TEST(Simplify, WhatADivisorDividesLeavesTheDivision) {
+  expect_simplified("s[0] = floor_div(n * 256 + m, 16)\n", "s[0] = n * 16\n");
+  expect_simplified("s[0] = floor_div(n * 256 + m * 5, 16)\n", "s[0] = n * 16 + floor_div(m * 5, 16)\n");
+  expect_simplified("s[0] = floor_mod(n * 256 + m * 5 - 3, 16)\n", "s[0] = floor_mod(m * 5 + 13, 16)\n");
+  expect_simplified("s[0] = floor_div(n * 24 + m * 5, 16)\n", "s[0] = floor_div(n * 24 + m * 5, 16)\n");
+}
+
 TEST(Simplify, FloatsKeepSignedZerosAndNans) {
   expect_simplified("y[0] = x[0] * 1.0f32\n", "y[0] = x[0]\n");
   expect_simplified("y[0] = x[5] + 0.0f32\n", "y[0] = x[5] + 0.0f32\n");

@@ -12,7 +12,7 @@
 
 #include "gradloom.h"
 
-enum { rows = 4096, features = 64, rounds = 50, settled = 10 };
+enum { rows = 4096, features = 64, rounds = 260, settled = 60 };
 
 #define FIND(library, name) ((__typeof__(&name))dlsym(library, #name))
 #define FAIL(...) (fprintf(stderr, __VA_ARGS__), exit(1))
@@ -124,5 +124,5 @@ int main(int count, char** words) {
     unload(round);
   }
   over = 1, sem_post(&go), pthread_join(thread, NULL);
-  return most > 512 * (rounds - 1 - settled); /* the allocator's own unrest; what leaks a load shows */
+  return most > 128 * (rounds - 1 - settled); /* the allocator's own unrest; what leaks a load shows */
 }

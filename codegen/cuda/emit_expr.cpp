@@ -1,6 +1,7 @@
 // Expressions, each the C++ of its definition in ir/expr.h; lane by lane. i64 arithmetic goes into int where its range is proved to fit.
 #include <fmt/format.h>
 
+#include <bit>
 #include <cstdlib>
 
 #include "codegen/cuda/emitter.h"
@@ -58,6 +59,13 @@ const char* helper(ir::BinaryOp op) {
   return nullptr;
 }
 
+// 0: the expression is no such constant, the same in all lanes.
+uint64_t power_of_two(const ir::Expr& e) {
+  const auto* broadcast = e.as<ir::Broadcast>();
+  const std::optional<int64_t> value = ir::as_int(broadcast ? broadcast->value : e);
+  return value && *value > 0 && std::has_single_bit(static_cast<uint64_t>(*value)) ? static_cast<uint64_t>(*value) : 0;
+}
+
 enum Precedence { sums = 1, products = 2, casts = 3 };
 
 }  // namespace
@@ -93,11 +101,11 @@ void FunctionEmitter::count_uses(const ir::Expr& e) {
   std::visit(Visit{*this, all}, e.node().value);
 }
 
-Text FunctionEmitter::bound(Text text, DType dtype, const char* hint) {
-  if (text.atom) return text;
+Text FunctionEmitter::bound(Text text, DType dtype, const char* hint, bool copied) {
+  if (text.atom && !copied) return text;
   Text named{.narrow = text.narrow, .atom = true};
   for (const std::string& lane : text.lanes) {
-    if (simple_name(lane) || literal(lane)) {
+    if (literal(lane) || (simple_name(lane) && !copied)) {
       named.lanes.push_back(lane);
       continue;
     }
@@ -110,6 +118,9 @@ Text FunctionEmitter::bound(Text text, DType dtype, const char* hint) {
 
 Text FunctionEmitter::value(const ir::Expr& e) {
   if (const auto found = memo_.find(e.get()); found != memo_.end()) return found->second.second;
+  if (e.as<ir::Binary>())
+    for (const auto& [division, name] : divisions_)
+      if (ir::equal(division, e)) return name;
   Text text = std::visit([&](const auto& n) { return node(n, e.type(), e); }, e.node().value);
   if (e.dtype() == DType::i64 && !text.narrow && (e.as<ir::Var>() || e.as<ir::Load>()) && fits_int(e)) {
     for (std::string& lane : text.lanes) lane = "(int)" + parenthesised(lane);
@@ -148,7 +159,7 @@ Text FunctionEmitter::node(const ir::Unary& n, Type type, const ir::Expr&) {
     const std::string typed = a.narrow ? fmt::format("(long long){}", parenthesised(x)) : x;
     switch (n.op) {
       case ir::UnaryOp::neg: out.lanes.push_back(floating ? fmt::format("gl_neg({})", x) : fmt::format("gl_sub(({})0, {})", c_type(type.dtype), typed)); break;
-      case ir::UnaryOp::bit_not: out.lanes.push_back(type.dtype == DType::boolean ? "!" + parenthesised(x) : fmt::format("({})~{}", c_type(type.dtype), parenthesised(typed))); break;
+      case ir::UnaryOp::bit_not: out.lanes.push_back(type.dtype == DType::boolean ? fmt::format("!{}", parenthesised(x)) : fmt::format("({})~{}", c_type(type.dtype), parenthesised(typed))); break;
       case ir::UnaryOp::abs: out.lanes.push_back(is_unsigned_int(type.dtype) ? x : fmt::format("gl_abs({})", typed)); break;
       case ir::UnaryOp::sqrt: out.lanes.push_back(fmt::format("gl_sqrt({})", x)); break;
       case ir::UnaryOp::floor: out.lanes.push_back(fmt::format("gl_floor({})", x)); break;
@@ -173,6 +184,17 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
   if (division) {
     const ir::Range dividend = ranges_.of(n.a), divisor = ranges_.of(n.b);
     plain = dividend.min && *dividend.min >= 0 && divisor.min && *divisor.min > 0;
+  }
+  // A shift rounds towards minus infinity and a mask keeps what is left over, whatever the sign.
+  if (const uint64_t divisor = division ? power_of_two(n.b) : 0) {
+    Text out{.narrow = narrow};
+    for (const std::string& x : a.lanes) {
+      const std::string dividend = fmt::format("{}{}", a.narrow && !narrow ? "(long long)" : "", parenthesised(x));
+      const std::string body = n.op == ir::BinaryOp::floor_div ? fmt::format("{} >> {}", dividend, std::countr_zero(divisor))
+                                                               : fmt::format("{} & {}", dividend, c_constant(dtype, divisor - 1));
+      out.lanes.push_back(size_of(dtype) < 4 ? fmt::format("({})({})", c_type(dtype), body) : body);
+    }
+    return out;
   }
   if (n.op == ir::BinaryOp::shr) plain = true;
   if (minmax || n.op == ir::BinaryOp::shl) plain = false;
@@ -225,6 +247,8 @@ Text FunctionEmitter::node(const ir::Ramp& n, Type type, const ir::Expr& self) {
   for (int i = 0; i < n.lanes; ++i) {
     if (i == 0) {
       out.lanes.push_back(i64 && !narrow && base.narrow ? "(long long)" + parenthesised(base.lanes[0]) : base.lanes[0]);
+    } else if (const std::optional<int64_t> from = ir::as_int(n.base); narrow && step && from) {
+      out.lanes.push_back(std::to_string(*from + *step * i));
     } else if (narrow && step) {
       const int64_t far = *step * i;
       out.lanes.push_back(fmt::format("{} {} {}", base.lanes[0], far < 0 ? "-" : "+", std::abs(far)));

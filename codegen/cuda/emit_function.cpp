@@ -1,4 +1,5 @@
-// One grid loop as one function: its parameters, small statements, and the barriers between what threads do (ir/gpu_form.h says what each part means).
+// One grid loop (or cooperative loop: emit_cooperative.cpp) as one function: its parameters, small statements, and the barriers between what threads do
+// (ir/gpu_form.h says what each part means).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -74,15 +75,31 @@ int FunctionEmitter::threads_of(const ir::Stmt& body) const {
   return static_cast<int>((threads + ir::warp_lanes - 1) / ir::warp_lanes * ir::warp_lanes);
 }
 
-CudaFunction FunctionEmitter::emit(const ir::For& grid, std::string& text) {
+CudaFunction FunctionEmitter::emit(const ir::For& loop, std::string& text) {
   function_.name = name_;
-  function_.threads = threads_of(grid.body);
+  function_.threads = threads_of(loop.body);
   parameters_.push_back("long long* gl_status");
   function_.arguments.push_back({CudaArgument::status, 0});
+  loop.kind == ir::ForKind::grid ? grid_function(loop) : cooperative_function(loop);
 
-  begin({grid.begin, grid.extent});
+  function_.shared_bytes = std::max(shared_, most_shared_);
+  std::string list;
+  for (const std::string& p : parameters_) list += (list.empty() ? "" : ", ") + p;
+  // Else ptxas spares registers for more blocks, and orders reads one after the other.
+  const char* blocks = function_.cooperative ? ", 1" : "";
+  text += fmt::format("{}{}{}) {}({}) {{\n", function_mark, function_.threads, blocks, name_, list);
+  if (function_.shared_bytes) text += fmt::format("  GL_SHARED({});\n", function_.shared_bytes);
+  text += head_ + body_ + "}\n";
+  return function_;
+}
+
+void FunctionEmitter::grid_function(const ir::For& grid) {
   const ir::Range blocks = ranges_.of(grid.extent);
-  const bool strides = !blocks.max || *blocks.max > int_max;
+  grid_loop(grid, !blocks.max || *blocks.max > int_max);
+}
+
+void FunctionEmitter::grid_loop(const ir::For& grid, bool strides) {
+  begin({grid.begin, grid.extent});
   const ir::Range at = [&] {
     ir::Ranges inside = ranges_;
     inside.enter(grid);
@@ -98,17 +115,12 @@ CudaFunction FunctionEmitter::emit(const ir::For& grid, std::string& text) {
   line(fmt::format("const {0} {1} = {4}{2}{3}{5};", narrow ? "int" : "long long", name, begin_text, strides ? "gl_at" : "gl_block()", narrow ? "(int)(" : "",
                    narrow ? ")" : ""));
   vars_[grid.var.id] = {{name}, narrow, true};
+  const ir::Ranges::Mark mark = ranges_.mark();
   ranges_.enter(grid);
+  name_divisions(grid);
   statement(grid.body);
+  ranges_.restore(mark);
   if (strides) close();
-
-  function_.shared_bytes = shared_;
-  std::string list;
-  for (const std::string& p : parameters_) list += (list.empty() ? "" : ", ") + p;
-  text += fmt::format("\nGL_KERNEL({}) {}({}) {{\n", function_.threads, name_, list);
-  if (shared_) text += fmt::format("  GL_SHARED({});\n", shared_);
-  text += head_ + body_ + "}\n";
-  return function_;
 }
 
 void FunctionEmitter::begin(std::initializer_list<ir::Expr> used) {
@@ -137,11 +149,11 @@ Touched FunctionEmitter::touched(const ir::Stmt& s) const {
   Touched t;
   std::unordered_set<int64_t> own;
   for (const auto& [id, place] : places_)
-    if (place.own) own.insert(id);
+    if (place.own || (part_ == Part::cooperative && place.of_block)) own.insert(id);
   ir::walk(
       s,
       [&](const ir::Stmt& x) {
-        if (const auto* n = x.as<ir::Alloc>(); n && n->buffer->space != ir::Space::shared) own.insert(n->buffer->id);
+        if (const auto* n = x.as<ir::Alloc>(); n && (n->buffer->space != ir::Space::shared || part_ == Part::cooperative)) own.insert(n->buffer->id);
         if (const auto* n = x.as<ir::Store>(); n && !own.contains(n->buffer->id)) t.writes.insert(n->buffer->id);
         if (const auto* n = x.as<ir::Accumulate>(); n && !own.contains(n->buffer->id)) t.writes.insert(n->buffer->id);
       },
@@ -152,12 +164,14 @@ Touched FunctionEmitter::touched(const ir::Stmt& s) const {
 }
 
 void FunctionEmitter::before(const Touched& next) {
-  if (part_ != Part::block) return;
-  if (next.clashes(since_barrier_)) {
-    line("gl_sync_block();");
-    since_barrier_ = {};
-  }
+  if (part_ > Part::block) return;
+  if (next.clashes(since_barrier_)) barrier();
   since_barrier_.add(next);
+}
+
+void FunctionEmitter::barrier() {
+  line(part_ == Part::cooperative ? "gl_sync_grid(gl_grid);" : "gl_sync_block();");
+  since_barrier_ = {};
 }
 
 void FunctionEmitter::before_write(const ir::Buffer& b, const std::vector<ir::Expr>& index, std::initializer_list<ir::Expr> values) {
@@ -225,22 +239,24 @@ void FunctionEmitter::emit(const ir::If& n) {
 void FunctionEmitter::emit(const ir::Alloc& n) {
   const ir::Buffer& b = n.buffer;
   int64_t elements = 1;
-  const bool per_warp = b->space == ir::Space::per_warp;
-  for (size_t d = b->space == ir::Space::per_thread || per_warp ? 1 : 0; d < b->dims.size(); ++d) {  // a thread holds its part only
+  for (size_t d = holds_a_part(b) ? 1 : 0; d < b->dims.size(); ++d) {
     const int64_t n = std::max<int64_t>(*ir::as_int(b->dims[d]), 0);
     if (n > 0 && elements > int_max / size_of(b->dtype) / n) throw Error(ErrorCode::unsupported, "CUDA: the buffer " + b->name + " of a block or thread takes more than 2 GiB");
     elements *= n;
   }
-  elements = std::max<int64_t>(per_warp ? elements / ir::warp_lanes : elements, 1);
+  if (b->space == ir::Space::per_warp) elements /= ir::warp_lanes;  // spread over the lanes
+  elements = std::max<int64_t>(elements, 1);
   const std::string name = fresh(b->name);
   const char* type = memory_type(b->dtype);
-  if (b->space == ir::Space::shared) {
+  const bool of_block = b->space == ir::Space::shared || b->space == ir::Space::per_block;
+  if (b->space == ir::Space::per_block) function_.cooperative = std::max(function_.cooperative, *ir::as_int(b->dims[0]));
+  Place& place = places_[b->id] = {.name = name, .own = !of_block, .of_block = of_block};
+  if (of_block) {
     line(fmt::format("{0}* const {1} = ({0}*)(gl_shared + {2});", type, name, shared_));
     shared_ += (elements * size_of(b->dtype) + 15) / 16 * 16;
-  } else {
+  } else if (place.variables = variables_of(b, elements, name, n.body); place.variables.empty()) {
     line(fmt::format("{} {}[{}];", type, name, elements));
   }
-  places_[b->id] = {name, b->space != ir::Space::shared};
   statement(n.body);
 }
 
@@ -251,6 +267,10 @@ void FunctionEmitter::emit(const ir::Check& n) {
   begin({n.condition, n.position});
   const Text condition = bound(value(n.condition), DType::boolean, "ok");
   const Text position = bound(value(n.position), DType::i64, "position");
+  // INT64_MAX is the status of no failure.
+  const auto kept = [known = ranges_.of(n.position).max.has_value()](const std::string& at) {
+    return known ? at : fmt::format("{0} < 0x7fffffffffffffffLL ? {0} : 0x7ffffffffffffffeLL", at);
+  };
   std::string all;
   for (const std::string& c : condition.lanes) all += (all.empty() ? "" : " && ") + c;
   open(fmt::format("if ({}) ", all));
@@ -263,7 +283,7 @@ void FunctionEmitter::emit(const ir::Check& n) {
   otherwise();
   for (size_t i = 0; i < condition.lanes.size(); ++i)
     line(fmt::format("{}gl_atomic_min(gl_status, {});", condition.lanes.size() > 1 ? fmt::format("if (!{}) ", condition.lanes[i]) : "",
-                     position.lanes[position.lanes.size() == 1 ? 0 : i]));
+                     kept(position.lanes[position.lanes.size() == 1 ? 0 : i])));
   close();
 }
 

@@ -10,6 +10,12 @@
 namespace gradloom::codegen {
 namespace {
 
+bool holds_loop(const ir::Stmt& body) {
+  bool found = false;
+  ir::walk(body, [&](const ir::Stmt& s) { found |= s.as<ir::For>() != nullptr; });
+  return found;
+}
+
 // How many iterations are to stand side by side; 0: as the compiler likes, which unrolls all loops of a few iterations it sees. Around barriers and warps that
 // costs time and registers and gains nothing; nor does it where an iteration is much work already.
 int unrolled(const ir::For& n, bool in_thread) {
@@ -33,6 +39,7 @@ void FunctionEmitter::emit(const ir::For& n) {
     all.add(touched(n.begin)), all.add(touched(n.extent));
     before(all);
   }
+  if (part_ == Part::cooperative && n.kind == ir::ForKind::grid) return phase(n);
   switch (n.kind) {
     case ir::ForKind::serial: return serial_loop(n);
     case ir::ForKind::thread: return thread_loop(n);
@@ -42,17 +49,54 @@ void FunctionEmitter::emit(const ir::For& n) {
     case ir::ForKind::parallel:
     case ir::ForKind::vector:
     case ir::ForKind::unroll:
-    case ir::ForKind::matrix_unit:
-    case ir::ForKind::grid: throw Error(ErrorCode::internal, std::string("emit_cuda: a ") + to_string(n.kind) + " loop inside a grid loop");
+    case ir::ForKind::grid:
+    case ir::ForKind::cooperative:
+    case ir::ForKind::matrix_unit: throw Error(ErrorCode::internal, std::string("emit_cuda: a ") + to_string(n.kind) + " loop inside a grid loop");
   }
 }
 
 template <class Body>
 void FunctionEmitter::with_variable(const ir::For& n, Body&& body) {
   const ir::Ranges::Mark mark = ranges_.mark();
+  const size_t named = divisions_.size();
   ranges_.enter(n);
+  name_divisions(n);
   body();
+  divisions_.resize(named);
   ranges_.restore(mark);
+}
+
+void FunctionEmitter::name_divisions(const ir::For& n) {
+  struct Found {
+    ir::Expr division;
+    int nodes = 0;
+    int times = 1;
+  };
+  std::vector<Found> list;
+  const auto look = [&](const ir::Expr& e) {
+    const auto* b = e.as<ir::Binary>();
+    if (!b || e.lanes() != 1 || (b->op != ir::BinaryOp::floor_div && b->op != ir::BinaryOp::floor_mod) || !ir::as_int(b->b)) return;
+    bool ready = true, of_this = false;
+    int nodes = 0;
+    ir::walk(b->a, [&](const ir::Expr& x) {
+      ++nodes;
+      if (const auto* v = x.as<ir::Var>()) {
+        of_this |= v->id == n.var.id;
+        ready &= vars_.contains(v->id) || host_.slots.contains(v->id);
+      }
+      ready &= !x.as<ir::Load>() && !x.as<ir::Intrinsic>();
+    });
+    if (!ready || !of_this) return;
+    const auto same = std::find_if(list.begin(), list.end(), [&](const Found& f) { return ir::equal(f.division, e); });
+    same == list.end() ? list.push_back({e, nodes}) : void(++same->times);
+  };
+  ir::walk(n.body, [](const ir::Stmt&) {}, look);
+  std::stable_sort(list.begin(), list.end(), [](const Found& a, const Found& b) { return a.nodes < b.nodes; });  // each after those in it
+  for (const Found& f : list) {
+    if (f.times < 2) continue;
+    begin({f.division});
+    divisions_.emplace_back(f.division, bound(value(f.division), f.division.dtype(), f.division.as<ir::Binary>()->op == ir::BinaryOp::floor_div ? "div" : "mod"));
+  }
 }
 
 // Declares nothing: the name, and whether int holds all that the loop's variable and end can be.
@@ -85,10 +129,8 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
   }
   if (const int copies = unrolled(n, part_ == Part::thread)) line(fmt::format("#pragma unroll {}", copies));
   open(fmt::format("for ({0} {1} = {2}; {1} < {3}; ++{1}) ", narrow ? "int" : "long long", name, narrow && !value(n.begin).narrow ? "(int)" + parenthesised(from) : from, end));
-  if (part_ == Part::block && (all.clashes(all) || all.clashes(since_barrier_))) {
-    line("gl_sync_block();");
-    since_barrier_ = {};
-  }
+  const bool turns = !(ir::as_int(n.extent) == 1);
+  if (part_ <= Part::block && ((turns && all.clashes(all)) || all.clashes(since_barrier_))) barrier();
   with_variable(n, [&] { statement(n.body); });
   close();
   since_barrier_.add(entry);  // the body may not have run
@@ -101,15 +143,26 @@ void FunctionEmitter::thread_loop(const ir::For& n) {
   const std::string name = loop_variable(n, narrow);
   const char* type = narrow ? "int" : "long long";
   const std::optional<int64_t> extent = ir::as_int(n.extent);
-  const std::string offset = ir::is_const(n.begin, 0) ? "" : fmt::format("{} + ", parenthesised(wide(n.begin)));
+  const std::string offset = ir::is_const(n.begin, 0) ? "" : fmt::format("{} + ", narrow ? fmt::format("(int){}", parenthesised(scalar(n.begin))) : parenthesised(wide(n.begin)));
   const std::string count = extent ? std::to_string(*extent) : wide(n.extent);
-  if (extent && *extent <= function_.threads) {
-    open(*extent < function_.threads ? fmt::format("if (gl_thread() < {}) ", count) : "");
-    line(fmt::format("const {0} {1} = {3}{2}gl_thread();", type, name, offset, narrow && !offset.empty() ? "(int)" : ""));
+  const int64_t threads = function_.threads;
+  if (extent && *extent <= threads) {
+    open(*extent < threads ? fmt::format("if (gl_thread() < {}) ", count) : "");
+    line(fmt::format("const {} {} = {}gl_thread();", type, name, offset));
   } else {
+    // A few turns side by side keep as many loads on their way; the compiler would put them around inner loops too.
+    constexpr int64_t side_by_side = 4;
     const std::string k = fresh(n.var.name + "_k");
-    open(fmt::format("for (long long {0} = gl_thread(); {0} < {1}; {0} += {2}) ", k, count, function_.threads));
-    line(fmt::format("const {0} {1} = ({0})({2}{3});", type, name, offset, k));
+    if (holds_loop(n.body)) line("#pragma unroll 1");
+    if (extent && *extent % threads == 0) {
+      if (!holds_loop(n.body)) line(fmt::format("#pragma unroll {}", std::min(side_by_side, *extent / threads)));
+      open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0}) ", k, *extent / threads));
+      line(fmt::format("const {} {} = {}{} * {} + gl_thread();", type, name, offset, narrow ? k : "(long long)" + k, threads));
+    } else {
+      const bool counts_in_int = extent && *extent <= int_max - threads;
+      open(fmt::format("for ({1} {0} = gl_thread(); {0} < {2}; {0} += {3}) ", k, counts_in_int ? "int" : "long long", count, threads));
+      line(fmt::format("const {0} {1} = {2}{3}{4};", type, name, offset, narrow && !counts_in_int ? "(int)" : "", k));
+    }
   }
   part_ = Part::thread;
   with_variable(n, [&] { statement(n.body); });
@@ -122,14 +175,16 @@ void FunctionEmitter::warp_loop(const ir::For& n) {
   bool narrow = false;
   const std::string name = loop_variable(n, narrow);
   const int warps = function_.threads / ir::warp_lanes;
-  const std::string offset = ir::is_const(n.begin, 0) ? "" : fmt::format("{} + ", parenthesised(wide(n.begin)));
+  const std::string offset = ir::is_const(n.begin, 0) ? "" : fmt::format("{} + ", narrow ? fmt::format("(int){}", parenthesised(scalar(n.begin))) : parenthesised(wide(n.begin)));
+  const char* type = narrow ? "int" : "long long";
   if (const std::optional<int64_t> extent = ir::as_int(n.extent); extent && *extent <= warps) {
     open(*extent < warps ? fmt::format("if (gl_thread() / 32 < {}) ", *extent) : "");
-    line(fmt::format("const {0} {1} = ({0})({2}gl_thread() / 32);", narrow ? "int" : "long long", name, offset));
+    line(fmt::format("const {} {} = {}gl_thread() / 32;", type, name, offset));
   } else {
     const std::string k = fresh(n.var.name + "_k");
+    line("#pragma unroll 1");
     open(fmt::format("for (long long {0} = gl_thread() / 32; {0} < {1}; {0} += {2}) ", k, wide(n.extent), warps));
-    line(fmt::format("const {0} {1} = ({0})({2}{3});", narrow ? "int" : "long long", name, offset, k));
+    line(fmt::format("const {0} {1} = ({0})({2}{3});", type, name, offset, k));
   }
   part_ = Part::warp;
   with_variable(n, [&] { statement(n.body); });

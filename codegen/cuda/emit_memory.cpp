@@ -35,24 +35,71 @@ const FunctionEmitter::Place& FunctionEmitter::place(const ir::Buffer& b) {
   const auto parameter = host_.buffers.find(b->id);
   const bool scratch = parameter == host_.buffers.end();
   const std::string name = fresh(b->name);
-  parameters_.push_back(fmt::format("{}{}* __restrict__ {}", b->role == ir::Role::in ? "const " : "", memory_type(b->dtype), name));
+  // What other blocks write between two barriers is nothing that a compiler may keep.
+  const char* alone = exchanged_.contains(b->id) ? "" : "__restrict__ ";
+  parameters_.push_back(fmt::format("{}{}* {}{}", b->role == ir::Role::in ? "const " : "", memory_type(b->dtype), alone, name));
   function_.arguments.push_back({scratch ? CudaArgument::scratch : CudaArgument::buffer, scratch ? host_.scratch.at(b->id) : parameter->second});
-  return places_[b->id] = {name, false};
+  return places_[b->id] = {.name = name};
 }
 
 ir::Expr FunctionEmitter::offset(const ir::Buffer& b, const std::vector<ir::Expr>& index) const {
   const std::vector<ir::Expr> strides = strides_of(b);
   ir::Expr sum = 0;
-  // A thread holds its part only. Vector indices beside scalar ones: index_math broadcasts.
-  for (size_t d = b->space == ir::Space::per_thread ? 1 : 0; d < index.size(); ++d) sum = ir::index_add(sum, ir::index_mul(index[d], strides[d]));
+  // Vector indices beside scalar ones: index_math broadcasts.
+  for (size_t d = holds_a_part(b) ? 1 : 0; d < index.size(); ++d) sum = ir::index_add(sum, ir::index_mul(index[d], strides[d]));
   return sum;
 }
 
+std::optional<int64_t> FunctionEmitter::constant_offset(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lane) const {
+  const ir::Expr at = offset(b, index);
+  const auto* ramp = at.as<ir::Ramp>();
+  if (!ramp) return ir::as_int(at);
+  const std::optional<int64_t> base = ir::as_int(ramp->base), step = ir::as_int(ramp->stride);
+  return base && step ? std::optional(*base + *step * lane) : std::nullopt;
+}
+
+std::vector<std::string> FunctionEmitter::variables_of(const ir::Buffer& b, int64_t elements, const std::string& name, const ir::Stmt& body) {
+  constexpr int64_t most = 256, in_a_line = 8;
+  bool constant = elements <= most;
+  const auto look = [&](const ir::Buffer& of, const std::vector<ir::Expr>& index, int lanes) {
+    if (!of.same_as(b)) return;
+    for (const int lane : {0, lanes - 1}) {
+      const std::optional<int64_t> at = constant_offset(b, index, lane);
+      constant &= at && *at >= 0 && *at < elements;
+    }
+  };
+  ir::walk(
+      body,
+      [&](const ir::Stmt& s) {
+        if (const auto* n = s.as<ir::Store>()) look(n->buffer, n->index, n->value.lanes());
+        if (const auto* n = s.as<ir::Accumulate>()) look(n->buffer, n->index, n->value.lanes());
+      },
+      [&](const ir::Expr& e) {
+        if (const auto* n = e.as<ir::Load>()) look(n->buffer, n->index, e.lanes());
+      });
+  std::vector<std::string> variables;
+  if (!constant) return variables;
+  std::string list;
+  for (int64_t i = 0; i < elements; ++i) {
+    variables.push_back(fresh(fmt::format("{}_{}", name, i)));
+    list += (list.empty() ? "" : ", ") + variables.back();
+    if ((i + 1) % in_a_line != 0 && i + 1 < elements) continue;
+    line(fmt::format("{} {};", memory_type(b->dtype), list));
+    list.clear();
+  }
+  return variables;
+}
+
 std::vector<std::string> FunctionEmitter::elements(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes) {
+  const std::vector<std::string>& variables = place(b).variables;
+  std::vector<std::string> out;
+  if (!variables.empty()) {
+    for (int i = 0; i < lanes; ++i) out.push_back(variables[static_cast<size_t>(*constant_offset(b, index, i))]);
+    return out;
+  }
   const std::string name = place(b).name;
   if (b->space == ir::Space::per_warp) return {fmt::format("{}[{}]", name, element_)};
   const Text at = value(offset(b, index));
-  std::vector<std::string> out;
   for (int i = 0; i < lanes; ++i) out.push_back(fmt::format("{}[{}]", name, at.lanes[at.lanes.size() == 1 ? 0 : static_cast<size_t>(i)]));
   return out;
 }
@@ -88,6 +135,7 @@ Text FunctionEmitter::node(const ir::Load& n, Type type, const ir::Expr&) {
         line(fmt::format("const {0} {1} = *(const {0}*)({2});", vector, name, *at));
       }
       for (int i = 0; i < type.lanes; ++i) out.lanes.push_back(fmt::format("{}.lane[{}]{}", name, i, boolean ? " != 0" : ""));
+      out.atom = !boolean;
       return out;
     }
   const std::vector<std::string> places = elements(n.buffer, n.index, type.lanes);
@@ -118,12 +166,23 @@ bool FunctionEmitter::note(const ir::StmtNode* self, const std::string& guard, c
   return false;
 }
 
+Text FunctionEmitter::written(const ir::Buffer& b, const ir::Expr& v, const char* hint) {
+  if (v.lanes() == 1 && part_ == Part::thread && deferred_.empty()) return value(v);
+  // Lanes are written one after another; the later ones still read what was there before.
+  bool reads = false;
+  ir::walk(v, [&](const ir::Expr& e) {
+    const auto* load = e.as<ir::Load>();
+    reads |= load && load->buffer.same_as(b);
+  });
+  return bound(value(v), b->dtype, hint, reads);
+}
+
 void FunctionEmitter::emit(const ir::Store& n, const ir::StmtNode* self) {
   before_write(n.buffer, n.index, {n.value, n.guard});
   begin({n.value, n.guard});
   for (const ir::Expr& i : n.index) count_uses(i);
   const int lanes = n.value.lanes();
-  const Text v = bound(value(n.value), n.buffer->dtype, "v");
+  const Text v = written(n.buffer, n.value, "v");
   const Text guard = n.guard ? bound(value(n.guard), DType::boolean, "on") : Text{};
   const bool boolean = n.buffer->dtype == DType::boolean;
   const auto guard_of = [&](size_t i) { return n.guard ? guard.lanes[guard.lanes.size() == 1 ? 0 : i] : std::string(); };
@@ -161,7 +220,7 @@ void FunctionEmitter::emit(const ir::Accumulate& n, const ir::StmtNode* self) {
   begin({n.value, n.factor, n.guard});
   for (const ir::Expr& i : n.index) count_uses(i);
   const DType dtype = n.buffer->dtype;
-  const Text v = bound(value(n.value), dtype, "v"), f = n.factor ? bound(value(n.factor), dtype, "factor") : Text{};
+  const Text v = written(n.buffer, n.value, "v"), f = n.factor ? written(n.buffer, n.factor, "factor") : Text{};
   const Text guard = n.guard ? bound(value(n.guard), DType::boolean, "on") : Text{};
   const auto guard_of = [&](size_t i) { return n.guard ? guard.lanes[guard.lanes.size() == 1 ? 0 : i] : std::string(); };
   const std::vector<std::string> places = elements(n.buffer, n.index, n.value.lanes());

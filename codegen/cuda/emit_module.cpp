@@ -1,8 +1,9 @@
-// The host part of a GPU kernel: a program of steps over slots, and a function for each grid loop.
+// The host part of a GPU kernel: a program of steps over slots, and a function for each grid loop and each cooperative loop.
 #include <fmt/format.h>
 
 #include "codegen/cuda/emitter.h"
 #include "ir/gpu_form.h"
+#include "ir/rewrite.h"
 
 namespace gradloom::codegen {
 namespace {
@@ -35,11 +36,11 @@ class ModuleEmitter {
   }
 
   void step(const ir::For& n, std::vector<HostStep>& list) {
-    if (n.kind == ir::ForKind::grid) {
+    if (n.kind == ir::ForKind::grid || n.kind == ir::ForKind::cooperative) {
       const int index = static_cast<int>(module_.functions.size());
       FunctionEmitter function(host_, ranges_, fmt::format("{}_{}", plain_name(kernel_.name), index));
       module_.functions.push_back(function.emit(n, module_.text));
-      list.push_back({.kind = HostStep::launch, .index = index, .value = value(n.extent)});
+      list.push_back({.kind = HostStep::launch, .index = index, .value = n.kind == ir::ForKind::grid ? value(n.extent) : most_blocks(n)});
       return;
     }
     HostStep loop{.kind = HostStep::loop, .index = module_.slots++, .value = value(n.extent), .begin = value(n.begin)};
@@ -87,6 +88,19 @@ class ModuleEmitter {
   void step(const ir::Check&, std::vector<HostStep>&) { misplaced("a check"); }
   [[noreturn]] void misplaced(const std::string& what) const {
     throw Error(ErrorCode::internal, "emit_cuda: kernel " + kernel_.name + ": " + what + " stands outside every grid loop");
+  }
+
+  // Of all grid loops inside.
+  HostValue most_blocks(const ir::For& cooperative) {
+    HostValue most;
+    ir::walk(cooperative.body, [&](const ir::Stmt& s) {
+      const ir::For* grid = s.as<ir::For>();
+      if (!grid || grid->kind != ir::ForKind::grid) return;
+      const bool first = most.empty();
+      append(grid->extent, most);
+      if (!first) most.push_back({HostCode::max, 0});
+    });
+    return most;
   }
 
   HostValue value(const ir::Expr& e) {

@@ -1,5 +1,5 @@
 #pragma once
-// Inside of emit_cuda: one grid loop becomes one __global__ function. Private to the folder.
+// Inside of emit_cuda: one grid loop, or one cooperative loop, becomes one __global__ function. Private to the folder.
 #include <functional>
 #include <optional>
 #include <set>
@@ -15,7 +15,7 @@
 namespace gradloom::codegen {
 
 // Where a statement stands, as ir/gpu_form.h has it (the host part is emit_module's).
-enum class Part : uint8_t { block, warp, thread };
+enum class Part : uint8_t { cooperative, block, warp, thread };
 
 // The shared and global buffers, by id, that a piece of a kernel touches.
 struct Touched {
@@ -43,12 +43,14 @@ class FunctionEmitter {
  public:
   FunctionEmitter(const HostScope& host, const ir::Ranges& ranges, std::string name) : host_(host), ranges_(ranges), name_(std::move(name)) {}
   // Gives the description; the text is appended to `text`.
-  CudaFunction emit(const ir::For& grid, std::string& text);
+  CudaFunction emit(const ir::For& loop, std::string& text);
 
  private:
-  struct Place {  // a buffer's name, and whether it is the thread's own
+  struct Place {
     std::string name;
-    bool own = false;
+    bool own = false;       // the thread's
+    bool of_block = false;  // the block's: shared memory
+    std::vector<std::string> variables{};  // own, and every index a constant: one for each element
   };
   // A write of a lane loop whose lanes may meet: the body notes what to do, and after it all lanes do it together, in lane order.
   struct Deferred {
@@ -57,6 +59,8 @@ class FunctionEmitter {
   };
 
   // emit_function.cpp
+  void grid_function(const ir::For& grid);
+  void grid_loop(const ir::For& grid, bool strides);  // the iteration of this block's number; `strides`: and those that a grid's size further on
   void statement(const ir::Stmt& s);
   template <class Node>
   void emit(const Node& n, const ir::StmtNode*) {
@@ -72,11 +76,16 @@ class FunctionEmitter {
   void begin(std::initializer_list<ir::Expr> used);  // of a statement: forgets what was computed for the last one
   // What stands around a write that is done once for a block or warp.
   void once(const ir::Buffer& b, const std::function<void()>& write);
-  // A barrier where what follows clashes with what threads have done since the last one.
+  // A barrier where what follows clashes with what threads (in the cooperative part, blocks) have done since the last one.
   void before(const Touched& next);
+  void barrier();
   void before_write(const ir::Buffer& b, const std::vector<ir::Expr>& index, std::initializer_list<ir::Expr> values);
   Touched touched(const ir::Stmt& s) const;
   Touched touched(const ir::Expr& e) const;
+
+  // emit_cooperative.cpp
+  void cooperative_function(const ir::For& loop);
+  void phase(const ir::For& grid);
 
   // emit_loops.cpp
   void emit(const ir::For& n);
@@ -90,13 +99,17 @@ class FunctionEmitter {
   // Runs body with the loop's variable known, in a scope of its own.
   template <class Body>
   void with_variable(const ir::For& n, Body&& body);
+  // Names for the divisions by constants that can be done as soon as this loop's variable is known, where the body has them more than once. The compiler would
+  // find most of them itself, in a good part of its time.
+  void name_divisions(const ir::For& n);
   std::string loop_variable(const ir::For& n, bool& narrow);
 
   // emit_expr.cpp
   Text value(const ir::Expr& e);
   std::string scalar(const ir::Expr& e) { return value(e).lanes[0]; }
   std::string wide(const ir::Expr& e);  // of an i64 scalar, as long long
-  Text bound(Text text, DType dtype, const char* hint);  // the same value under a name
+  // The same value under a name; `copied`: under one that nothing is assigned to.
+  Text bound(Text text, DType dtype, const char* hint, bool copied = false);
   bool fits_int(const ir::Expr& e) const;
   void count_uses(const ir::Expr& e);
   Text node(const ir::Const& n, Type type, const ir::Expr& self);
@@ -122,9 +135,15 @@ class FunctionEmitter {
   bool note(const ir::StmtNode* self, const std::string& guard, const std::string& place, const std::string& value, const std::string& factor);
   const Place& place(const ir::Buffer& b);
   ir::Expr offset(const ir::Buffer& b, const std::vector<ir::Expr>& index) const;
+  // The element that a lane of this access has: a constant; absent: it depends on something.
+  std::optional<int64_t> constant_offset(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lane) const;
+  // A variable for each element of a buffer of a thread, where its accesses in `body` tell them apart.
+  std::vector<std::string> variables_of(const ir::Buffer& b, int64_t elements, const std::string& name, const ir::Stmt& body);
   std::vector<std::string> elements(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes);  // "p[i]" a lane
   // "p + i" when the lanes are neighbours that one access may move.
   std::optional<std::string> neighbours(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes);
+  // The value that a write's lanes get, and whether it need not have a name first.
+  Text written(const ir::Buffer& b, const ir::Expr& value, const char* hint);
   std::string updated(const ir::Accumulate& n, const std::string& element, const std::string& value, const std::string& factor) const;
 
   // Text.
@@ -142,9 +161,10 @@ class FunctionEmitter {
   std::vector<std::string> parameters_;
   std::string body_, head_;
   int indent_ = 1;
-  int64_t shared_ = 0;
+  int64_t shared_ = 0, most_shared_ = 0;
   Part part_ = Part::block;
   std::string element_;  // inside fragment loops: which of the lane's elements
+  std::unordered_set<int64_t> exchanged_;  // written by a cooperative function: blocks see one another's writes
   Touched since_barrier_;
   std::vector<Deferred> deferred_;
   std::set<std::string> names_;
@@ -152,9 +172,13 @@ class FunctionEmitter {
   std::unordered_map<int64_t, Place> places_;
   std::unordered_map<const ir::ExprNode*, std::pair<ir::Expr, Text>> memo_;  // of the statement at hand; holds the nodes
   std::unordered_map<const ir::ExprNode*, int> uses_;
+  std::vector<std::pair<ir::Expr, Text>> divisions_;  // that have names here
 };
 
 constexpr int64_t int_max = 2147483647;
+
+// Whether a thread, a block or a warp has a part of the buffer only, of the dims but the first.
+inline bool holds_a_part(const ir::Buffer& b) { return b->space == ir::Space::per_thread || b->space == ir::Space::per_block || b->space == ir::Space::per_warp; }
 
 // emit_text.cpp
 const char* c_type(DType dtype);                     // of a value in registers

@@ -1,6 +1,7 @@
 #pragma once
 // Runs the text of GPU kernels without a GPU: compiled with the host's C++ compiler behind host_prelude(), the threads of a block as fibers. What is checked
-// beside the results: a barrier or a warp's word that not all threads reach at the same place, and through poisoned memory and the choice of order, a missing one.
+// beside the results: a barrier or a warp's word that not all threads (or blocks) reach at the same place, and through poisoned memory and the choice of order, a
+// missing one.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -22,7 +23,7 @@ class HostModule {
   // Several with one run of the compiler.
   static std::vector<std::shared_ptr<const HostModule>> compile(std::span<const CudaModule* const> modules);
 
-  // As cuLaunchKernel. Throws Error(internal) naming the function whose threads part.
+  // As cuLaunchKernel, or cuLaunchCooperativeKernel. Throws Error(internal) naming the function whose threads or blocks part.
   void launch(const CudaFunction& function, int64_t blocks, std::span<void*> arguments, HostOrder order = HostOrder::forward, uint64_t seed = 1) const;
 
   int64_t code_bytes() const { return code_bytes_; }

@@ -21,7 +21,7 @@ template <unsigned n, class... A> static inline void gl_call(void (*kernel)(A...
   gl_apply(kernel, arguments, typename gl_count<n>::type());
 }
 #define GL_INLINE static inline
-#define GL_KERNEL(threads) static void
+#define GL_KERNEL(...) static void
 #define GL_SHARED(bytes) unsigned char* const gl_shared = gl_shared_memory(bytes)
 static inline unsigned char* gl_shared_memory(long long bytes, int site = __builtin_LINE()) {
   if (bytes > gl_state->shared_bytes) gl_state->wait(gl_state, gl_wait_shared, site, (unsigned long long)bytes, 0);
@@ -32,6 +32,7 @@ static inline int gl_thread() { return gl_state->thread; }
 static inline long long gl_block() { return gl_state->block; }
 static inline long long gl_blocks() { return gl_state->blocks; }
 static inline void gl_sync_block(int site = __builtin_LINE()) { gl_state->wait(gl_state, gl_wait_block, site, 0, 0); }
+static inline void gl_sync_grid(unsigned*, int site = __builtin_LINE()) { gl_state->wait(gl_state, gl_wait_grid, site, 0, 0); }
 static inline void gl_sync_warp(int site = __builtin_LINE()) { gl_state->wait(gl_state, gl_wait_warp, site, 0, 0); }
 static inline unsigned gl_ballot(bool on, int site = __builtin_LINE()) { return (unsigned)gl_state->wait(gl_state, gl_wait_ballot, site, on, 0); }
 static inline unsigned gl_match(unsigned long long v, int site = __builtin_LINE()) { return (unsigned)gl_state->wait(gl_state, gl_wait_match, site, v, 0); }
@@ -45,6 +46,7 @@ template <bool bf16> static inline void gl_matrix_unit(float* sums, const unsign
   gl_state->wait(gl_state, gl_wait_matrix, site, (unsigned long long)&piece, 0);
 }
 
+static inline int gl_count_bits(unsigned v) { return __builtin_popcount(v); }
 static inline void gl_atomic_min(long long* place, long long v) { if (v < *place) *place = v; }
 static inline void gl_atomic_add(int* place, int v) { *place = (int)((unsigned)*place + (unsigned)v); }
 static inline void gl_atomic_add(unsigned* place, unsigned v) { *place += v; }

@@ -55,6 +55,21 @@ int64_t binary(HostCode::Op op, int64_t a, int64_t b) {
   throw Error(ErrorCode::internal, "launch: a host program holds an unknown operator");
 }
 
+// Memory of the sink's; none for 0 bytes.
+struct Scratch {
+  Scratch(const LaunchSink& s, int64_t n) : sink(s), bytes(n), data(n ? s.acquire(n) : nullptr) {
+    if (n && !data) throw Error(ErrorCode::resource_exhausted, "no device memory for the kernel's scratch of " + std::to_string(n) + " bytes");
+  }
+  ~Scratch() {
+    if (data) sink.release(data, bytes);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const LaunchSink& sink;
+  const int64_t bytes;
+  void* const data;
+};
+
 class Walk {
  public:
   Walk(const CudaModule& module, std::span<void* const> buffers, std::span<const int64_t> scalars, void* status, const LaunchSink& sink)
@@ -84,15 +99,8 @@ class Walk {
         return run(step.body);
       case HostStep::scratch: {
         const int64_t bytes = std::max<int64_t>(value(step.value), 1);
-        void* data = sink_.acquire(bytes);
-        if (!data) throw Error(ErrorCode::resource_exhausted, "no device memory for the kernel's scratch of " + std::to_string(bytes) + " bytes");
-        struct Release {
-          const LaunchSink& sink;
-          void* data;
-          int64_t bytes;
-          ~Release() { sink.release(data, bytes); }
-        } release{sink_, data, bytes};
-        scratch_[static_cast<size_t>(step.index)] = data;
+        const Scratch scratch(sink_, bytes);
+        scratch_[static_cast<size_t>(step.index)] = scratch.data;
         return run(step.body);
       }
     }
@@ -100,6 +108,8 @@ class Walk {
 
   void launch(const CudaFunction& function, int64_t blocks) {
     if (blocks <= 0) return;
+    const Scratch barrier(sink_, function.cooperative ? barrier_bytes : 0);
+    if (barrier.data) sink_.zero(barrier.data, barrier_bytes);
     std::vector<void*> pointers(function.arguments.size()), arguments(function.arguments.size());
     for (size_t i = 0; i < arguments.size(); ++i) {
       const CudaArgument& a = function.arguments[i];
@@ -108,6 +118,7 @@ class Walk {
         case CudaArgument::buffer: pointers[i] = buffers_[index]; break;
         case CudaArgument::scratch: pointers[i] = scratch_[index]; break;
         case CudaArgument::status: pointers[i] = status_; break;
+        case CudaArgument::barrier: pointers[i] = barrier.data; break;
         case CudaArgument::slot: arguments[i] = &slots_[index]; break;
       }
       if (a.kind != CudaArgument::slot) arguments[i] = &pointers[i];

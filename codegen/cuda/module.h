@@ -19,7 +19,9 @@ struct CudaArgument {
     scratch,  // a pointer: the scratch block `index`
     slot,     // a 64-bit integer, or a value's bits: the host program's slot `index`
     status,   // a pointer to one int64_t in device memory: the smallest bad position, lowered atomically; the launcher sets it to INT64_MAX before
+    barrier,  // a pointer to barrier_bytes of device memory for this launch alone, 0 before it: where the blocks of a cooperative function meet
   } kind = buffer;
+  static constexpr Kind last = barrier;  // what a file may hold goes up to it
   int index = 0;
 };
 
@@ -28,7 +30,10 @@ struct CudaFunction {
   int threads = 1;           // of a block: a multiple of 32, at most 1024
   int64_t shared_bytes = 0;  // of a block, dynamic
   std::vector<CudaArgument> arguments;
+  // Its blocks wait for one another, so that all of a launch must run at once: as many as fit, and at least so many. 0: an ordinary function.
+  int64_t cooperative = 0;
 };
+constexpr int64_t barrier_bytes = 4;
 
 // One instruction of a postfix program on a stack of int64_t. Booleans are 0 and 1.
 struct HostCode {
@@ -55,12 +60,21 @@ struct HostStep {
   std::vector<HostStep> body, otherwise;
 };
 
+// A function of a module's text begins so, on a line of its own.
+inline constexpr const char* function_mark = "\nGL_KERNEL(";
+
 struct CudaModule {
   std::string text;  // the functions, without the prelude (prelude.h)
   std::vector<CudaFunction> functions;
   std::vector<HostStep> steps;
   int buffers = 0, scalars = 0;    // of the kernel; scalars are the first slots
   int slots = 0, scratch_blocks = 0;
+};
+
+// What a module's text was compiled to, or a part of it: its images together hold the functions in the module's order.
+struct CudaImage {
+  std::string bytes;  // a cubin, or PTX
+  int functions = 0;  // so many of the module's
 };
 
 // Throws Error(unsupported) naming what has no CUDA form; the kernel verifies as Stage::lowered and is a GPU's (is_gpu).
@@ -70,7 +84,9 @@ CudaModule emit_cuda(const ir::Kernel& lowered);
 struct LaunchSink {
   std::function<void*(int64_t bytes)> acquire;                                                     // null: none left, the walk throws resource_exhausted
   std::function<void(void* data, int64_t bytes)> release;                                          // once the launches so far have used it, in stream order
-  std::function<void(const CudaFunction& function, int64_t blocks, std::span<void*> arguments)> launch;  // arguments as cuLaunchKernel takes them: a pointer to each value
+  std::function<void(void* data, int64_t bytes)> zero;                                             // before the launches that follow, in stream order
+  // Arguments as cuLaunchKernel takes them: a pointer to each value. Of a cooperative function, `blocks` are what it can make use of.
+  std::function<void(const CudaFunction& function, int64_t blocks, std::span<void*> arguments)> launch;
 };
 // Runs the host part: pure but for the sink. Blocks are 1 to 2^31 - 1 a launch (a grid loop strides over more); empty grids are skipped.
 void launch_all(const CudaModule& module, std::span<void* const> buffers, std::span<const int64_t> scalars, void* status, const LaunchSink& sink);

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 
 #include "codegen/cuda/prelude.h"
 #include "ir/error.h"
@@ -87,6 +88,33 @@ void read_spills(const std::string& log, std::vector<CudaResources>& resources) 
   }
 }
 
+// Some of a module's functions, with all that stands above its first.
+struct Part {
+  std::string text;
+  int functions = 0;
+};
+
+// Of about the same length. A compile takes as long for its start as for `worth_it` characters.
+std::vector<Part> split(const CudaModule& module, int most) {
+  constexpr size_t worth_it = 4000;
+  const std::string& text = module.text;
+  const size_t functions = module.functions.size();
+  std::vector<size_t> starts;
+  for (size_t at = text.find(function_mark); at != std::string::npos; at = text.find(function_mark, at + 1)) starts.push_back(at + 1);
+  const size_t count = starts.size() == functions ? std::min({static_cast<size_t>(std::max(most, 1)), functions, text.size() / worth_it}) : 1;
+  if (count <= 1) return {{text, static_cast<int>(functions)}};
+  starts.push_back(text.size());
+  std::vector<Part> parts;
+  for (size_t first = 0, k = 1; k <= count; ++k) {
+    const size_t to = starts[0] + (text.size() - starts[0]) * k / count;
+    size_t end = first + 1;
+    while (end < functions - (count - k) && (k == count || (starts[end] + starts[end + 1]) / 2 <= to)) ++end;
+    parts.push_back({text.substr(0, starts[0]) + text.substr(starts[first], starts[end] - starts[first]), static_cast<int>(end - first)});
+    first = end;
+  }
+  return parts;
+}
+
 }  // namespace
 
 struct Nvrtc::Functions {
@@ -129,6 +157,7 @@ Nvrtc::Nvrtc(const std::string& folder) : functions_(std::make_unique<Functions>
   int major = 0, minor = 0, count = 0;
   if (const int code = f.version(&major, &minor)) fail("its version", code);
   version_ = fmt::format("{}.{}", major, minor);
+  number_ = {major, minor};
   if (const int code = f.count(&count)) fail("its architectures", code);
   architectures_.resize(static_cast<size_t>(count));
   if (const int code = f.architectures(architectures_.data())) fail("its architectures", code);
@@ -147,8 +176,9 @@ void Nvrtc::fail(const char* what, int code) const {
   throw Error(ErrorCode::device_error, fmt::format("NVRTC: {}: {}", what, functions_->error(code)));
 }
 
-CudaBinary Nvrtc::compile(const CudaModule& module, int architecture, bool report) const {
-  if (std::binary_search(architectures_.begin(), architectures_.end(), architecture)) return compile(module, fmt::format("sm_{}", architecture), false, report);
+CudaBinary Nvrtc::compile(const CudaModule& module, int architecture, bool report, int threads) const {
+  if (std::binary_search(architectures_.begin(), architectures_.end(), architecture))
+    return compile(module, fmt::format("sm_{}", architecture), false, report, threads);
   return compile_to_ptx(module, architecture);
 }
 
@@ -158,44 +188,34 @@ CudaBinary Nvrtc::compile_to_ptx(const CudaModule& module, int architecture) con
     throw Error(ErrorCode::unsupported, fmt::format("NVRTC {} compiles for sm_{} and newer; the device is sm_{}", version_, architectures_.empty() ? 0 : architectures_[0],
                                                     architecture));
   }
-  return compile(module, fmt::format("compute_{}", *std::prev(above)), true, false);
+  return compile(module, fmt::format("compute_{}", *std::prev(above)), true, false, 1);
 }
 
-CudaBinary Nvrtc::compile(const CudaModule& module, const std::string& architecture, bool ptx, bool report) const {
-  const Functions& f = *functions_;
-  const std::string text = cuda_prelude(module.text) + module.text;
-  const std::string target = "--gpu-architecture=" + architecture;
-  std::vector<const char*> options = {target.c_str(), "--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--no-source-include"};
-  if (report) options.push_back("--ptxas-options=-v");
-  struct Hold {
-    const Functions& f;
-    Program program = nullptr;
-    ~Hold() {
-      if (program) f.destroy(&program);
-    }
-  } hold{f};
-  if (const int code = f.create(&hold.program, text.c_str(), "kernel.cu", 0, nullptr, nullptr)) fail("a program", code);
-  const auto start = std::chrono::steady_clock::now();
-  const int compiled = f.compile(hold.program, static_cast<int>(options.size()), options.data());
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-  const auto get = [&](const char* what, auto size, auto content) {
-    size_t bytes = 0;
-    std::string result;
-    if (const int code = size(hold.program, &bytes)) fail(what, code);
-    result.resize(bytes);
-    if (const int code = bytes == 0 ? 0 : content(hold.program, result.data())) fail(what, code);
-    return result;
-  };
+CudaBinary Nvrtc::compile(const CudaModule& module, const std::string& architecture, bool ptx, bool report, int threads) const {
+  // Older ones wait for each other.
+  const std::vector<Part> parts = split(module, ptx || number_ < std::pair(12, 3) ? 1 : threads);
   CudaBinary binary{.ptx = ptx};
-  binary.log = get("its log", f.log_size, f.log);
-  binary.log.resize(std::min(binary.log.find('\0'), binary.log.size()));
-  while (!binary.log.empty() && binary.log.back() == '\n') binary.log.pop_back();
-  if (compiled) throw Error(ErrorCode::compile_failed, fmt::format("NVRTC for {}: {}{}{}", architecture, f.error(compiled), binary.log.empty() ? "" : "\n", binary.log));
-  binary.image = ptx ? get("the PTX", f.ptx_size, f.ptx) : get("the cubin", f.cubin_size, f.cubin);
-  binary.ms = took.count();
+  std::vector<Compiled> compiled;
+  const auto start = std::chrono::steady_clock::now();
+  {
+    // By this thread where none can be started.
+    std::vector<std::future<Compiled>> others;
+    for (size_t i = 1; i < parts.size(); ++i)
+      others.push_back(std::async(std::launch::async | std::launch::deferred, [&, i] { return compile_text(parts[i].text, architecture, ptx, report); }));
+    compiled.push_back(compile_text(parts[0].text, architecture, ptx, report));
+    for (std::future<Compiled>& other : others) compiled.push_back(other.get());
+  }
+  binary.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  std::vector<CudaResources> found;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Compiled& c = compiled[i];
+    if (!c.log.empty()) binary.log += (binary.log.empty() ? "" : "\n") + c.log;
+    if (!ptx)
+      for (CudaResources& r : cubin_resources(c.image)) found.push_back(std::move(r));
+    binary.images.push_back({std::move(c.image), parts[i].functions});
+  }
   if (ptx) return binary;
 
-  const std::vector<CudaResources> found = cubin_resources(binary.image);
   for (const CudaFunction& function : module.functions) {
     CudaResources r{.function = function.name};
     for (const CudaResources& each : found)
@@ -205,6 +225,39 @@ CudaBinary Nvrtc::compile(const CudaModule& module, const std::string& architect
   }
   if (report) read_spills(binary.log, binary.resources);
   return binary;
+}
+
+Nvrtc::Compiled Nvrtc::compile_text(const std::string& kernels, const std::string& architecture, bool ptx, bool report) const {
+  const Functions& f = *functions_;
+  const std::string text = cuda_prelude(kernels) + kernels;
+  const std::string target = "--gpu-architecture=" + architecture;
+  std::vector<const char*> options = {target.c_str(), "--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--no-source-include"};
+  if (number_ >= std::pair(12, 0)) options.push_back("--modify-stack-limit=false");  // it is the process's limit, and other threads compile too
+  if (number_ >= std::pair(12, 4)) options.push_back("--minimal");                   // kernels call nothing of the declarations that this leaves out: textures, CUDA's runtime
+  if (report) options.push_back("--ptxas-options=-v");
+  struct Hold {
+    const Functions& f;
+    Program program = nullptr;
+    ~Hold() {
+      if (program) f.destroy(&program);
+    }
+  } hold{f};
+  if (const int code = f.create(&hold.program, text.c_str(), "kernel.cu", 0, nullptr, nullptr)) fail("a program", code);
+  const int failed = f.compile(hold.program, static_cast<int>(options.size()), options.data());
+  const auto get = [&](const char* what, auto size, auto content) {
+    size_t bytes = 0;
+    std::string result;
+    if (const int code = size(hold.program, &bytes)) fail(what, code);
+    result.resize(bytes);
+    if (const int code = bytes == 0 ? 0 : content(hold.program, result.data())) fail(what, code);
+    return result;
+  };
+  Compiled compiled{.image = {}, .log = get("its log", f.log_size, f.log)};
+  compiled.log.resize(std::min(compiled.log.find('\0'), compiled.log.size()));
+  while (!compiled.log.empty() && compiled.log.back() == '\n') compiled.log.pop_back();
+  if (failed) throw Error(ErrorCode::compile_failed, fmt::format("NVRTC for {}: {}{}{}", architecture, f.error(failed), compiled.log.empty() ? "" : "\n", compiled.log));
+  compiled.image = ptx ? get("the PTX", f.ptx_size, f.ptx) : get("the cubin", f.cubin_size, f.cubin);
+  return compiled;
 }
 
 }  // namespace gradloom::codegen

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codegen/cuda/module.h"
@@ -20,10 +21,10 @@ struct CudaResources {
 };
 
 struct CudaBinary {
-  std::string image;  // a cubin, or PTX
+  std::vector<CudaImage> images;  // one of PTX
   bool ptx = false;
   std::string log;    // NVRTC's; empty when it had nothing to say
-  double ms = 0;      // of nvrtcCompileProgram
+  double ms = 0;      // from the first nvrtcCompileProgram's begin to the last one's end
   std::vector<CudaResources> resources;  // of a cubin, in the module's order
 };
 
@@ -42,17 +43,23 @@ class Nvrtc {
   const std::vector<int>& architectures() const { return architectures_; }   // ascending: 75, 80, ..., 120
 
   // For a device of compute capability `architecture` (90 for 9.0): a cubin where this NVRTC knows it, else PTX for the newest below it, which the driver
-  // translates. `report` adds the spills. Throws Error(compile_failed) with NVRTC's log, Error(unsupported) for a device older than all it knows.
-  CudaBinary compile(const CudaModule& module, int architecture, bool report = false) const;
+  // translates. `report` adds the spills. A long text of several functions is compiled in parts, by up to `threads` threads at once. Throws
+  // Error(compile_failed) with NVRTC's log, Error(unsupported) for a device older than all it knows.
+  CudaBinary compile(const CudaModule& module, int architecture, bool report = false, int threads = 1) const;
   CudaBinary compile_to_ptx(const CudaModule& module, int architecture) const;
 
  private:
   struct Functions;
-  CudaBinary compile(const CudaModule& module, const std::string& architecture, bool ptx, bool report) const;
+  struct Compiled {
+    std::string image, log;
+  };
+  CudaBinary compile(const CudaModule& module, const std::string& architecture, bool ptx, bool report, int threads) const;
+  Compiled compile_text(const std::string& text, const std::string& architecture, bool ptx, bool report) const;
   [[noreturn]] void fail(const char* what, int code) const;
 
   std::unique_ptr<Functions> functions_;
   std::string version_;
+  std::pair<int, int> number_;  // the same
   std::vector<int> architectures_;
 };
 

@@ -102,8 +102,7 @@ template <class Update> GL_INLINE void gl_ordered(bool on, const void* place, Up
   const unsigned active = gl_ballot(on);
   const unsigned same = gl_match((unsigned long long)place) & active;
   const int lane = gl_thread() % 32;
-  int before = 0;
-  for (unsigned rest = same & ((1u << lane) - 1u); rest; rest &= rest - 1u) ++before;
+  const int before = gl_count_bits(same & ((1u << lane) - 1u));
   for (int turn = 0; gl_ballot(on && before >= turn); ++turn) {
     if (on && before == turn) update();
     gl_sync_warp();

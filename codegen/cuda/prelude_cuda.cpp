@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* device_words = R"cuda(// The helpers of gradloom's kernels, for NVRTC.
 #define GL_INLINE __device__ __forceinline__
-#define GL_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define GL_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define GL_HAS_F16
 #define GL_SHARED(bytes) extern __shared__ __align__(16) unsigned char gl_shared[]
 
@@ -22,11 +22,25 @@ GL_INLINE long long gl_blocks() { return gridDim.x; }
 
 GL_INLINE void gl_sync_block() { __syncthreads(); }
 
+// Block 0 adds what the others leave to half of the range, so that all of them together turn the upper bit and leave the rest at 0.
+GL_INLINE void gl_sync_grid(unsigned* place) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    const unsigned old = atomicAdd(place, blockIdx.x == 0 ? 0x80000001u - gridDim.x : 1u);
+    while (((*(volatile unsigned*)place ^ old) & 0x80000000u) == 0) {}
+    __threadfence();
+  }
+  __syncthreads();
+}
+
 GL_INLINE void gl_sync_warp() { __syncwarp(); }
 
 GL_INLINE unsigned gl_ballot(bool on) { return __ballot_sync(0xffffffffu, on); }
 
 GL_INLINE unsigned gl_match(unsigned long long v) { return __match_any_sync(0xffffffffu, v); }
+
+GL_INLINE int gl_count_bits(unsigned v) { return __popc(v); }
 
 GL_INLINE unsigned long long gl_shuffle(unsigned long long v, int lane) { return __shfl_sync(0xffffffffu, v, lane); }
 

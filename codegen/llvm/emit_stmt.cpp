@@ -108,6 +108,7 @@ void Emitter::emit(const ir::For& n) {
     case ir::ForKind::thread:
     case ir::ForKind::warp:
     case ir::ForKind::lane:
+    case ir::ForKind::cooperative:
     case ir::ForKind::fragment:
     case ir::ForKind::matrix_unit: throw Error(ErrorCode::internal, "emit: a " + std::string(ir::to_string(n.kind)) + " loop in a lowered kernel");
   }
@@ -211,6 +212,7 @@ void Emitter::failed_check(const ir::Check& n, Value* condition) {
       position = builder_.CreateIntMinReduce(builder_.CreateSelect(condition, none, positions), true);
     }
   }
+  position = builder_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, position, i64(std::numeric_limits<int64_t>::max() - 1));  // the largest stands for no failure
   builder_.CreateAtomicRMW(llvm::AtomicRMWInst::Min, context_field(offsetof(LaunchContext, bad_position)), position, llvm::Align(8),
                            llvm::AtomicOrdering::Monotonic);
 }

@@ -57,7 +57,7 @@ Expr fold_index(const Expr& e) {
   return result.as<Ramp>() || result.as<Broadcast>() ? result : e;
 }
 
-// floor_div and floor_mod of c * q + r with 0 <= r < c.
+// floor_div and floor_mod of c * q + r: of r alone, and gone where 0 <= r < c.
 Expr fold_division(const Binary& n, const Expr& e, const Ranges& scope) {
   const Const* divisor = uniform(n.b);
   if (!divisor || e.dtype() != DType::i64) return e;
@@ -82,7 +82,9 @@ Expr fold_division(const Binary& n, const Expr& e, const Ranges& scope) {
   quotient.constant = (l.constant - low) / c;
   Range r = rest.terms.empty() ? Range{low, low} : scope.of(to_expr(rest));
   if (r.min && r.max && *r.min >= 0 && *r.max < c) return to_expr(is_mod ? rest : quotient);
-  return e;
+  if (quotient.terms.empty() || !r.min || !r.max) return e;
+  const Expr of_rest = binary(n.op, to_expr(rest), n.b);
+  return is_mod ? of_rest : to_expr(quotient) + of_rest;
 }
 
 Expr fold_float(const Binary& n, const Expr& e) {

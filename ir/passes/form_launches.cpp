@@ -167,6 +167,7 @@ class Form {
   }
   Stmt node(const Alloc& n, const Stmt&) {
     const Stmt body = host(n.body);
+    if (n.buffer->space == Space::per_block) return alloc(n.buffer, body);
     int64_t bytes = size_of(n.buffer->dtype);
     for (const Expr& dim : n.buffer->dims) bytes = as_int(dim) && bytes <= small_bytes ? bytes * *as_int(dim) : small_bytes + 1;
     Users users(n.buffer);

@@ -2,6 +2,7 @@
 //   - of the block part: its threads' own registers while small and written by none of them alone; else shared while there is room and dims are constant;
 //     else scratch, one part a block
 //   - of the warp part: its lanes' own registers while small and written by none of them alone; else shared or scratch, one part a warp
+//   - scratch of a launch in a cooperative loop is allocated around that loop
 //   - of the thread part: the thread's own while small and of constant dims; else scratch, one part a thread, neighbouring threads side by side
 // Requires: the form of gpu_form.h but for buffers. Gives: that form. Breaks: nothing.
 #include <algorithm>
@@ -53,6 +54,12 @@ struct Move {
   Buffer to;
   std::vector<Expr> before, after;
 };
+
+// Scratch of launches, allocated around what is launched.
+Stmt around(const std::vector<Buffer>& scratch, Stmt s) {
+  for (const Buffer& b : scratch) s = alloc(b, s);
+  return s;
+}
 
 // A launch's buffers moved; in a second walk, so that all of them are known.
 struct Redirect : Rewriter {
@@ -108,10 +115,9 @@ class Launch {
     Stmt body = redirect_(grid.body);
     for (const Buffer& b : block_) body = alloc(b, body);
     Stmt result = for_loop(grid.var, grid.begin, grid.extent, grid.kind, body);
-    if (redirect_.moves.empty()) result = self;
-    for (const Buffer& b : scratch_) result = alloc(b, result);
-    return result;
+    return redirect_.moves.empty() ? self : result;
   }
+  const std::vector<Buffer>& scratch() const { return scratch_; }
 
  private:
   void visit(const Stmt& s) {
@@ -166,7 +172,7 @@ class Launch {
       if (bytes && *bytes <= thread_bytes) return;
       return to_scratch(b);
     }
-    const bool alone = part == ForKind::grid ? written_in(n.body, b, {ForKind::thread, ForKind::warp}) : written_in(n.body, b, {ForKind::lane});
+    const bool alone = part == ForKind::grid ? written_in(n.body, b, {ForKind::thread, ForKind::warp}) : written_in(n.body, b, {ForKind::lane, ForKind::fragment});
     if (!alone && bytes && *bytes <= uniform_bytes) return;
     const int64_t copies = part == ForKind::grid ? 1 : as_int(levels_.back()->extent).value_or(0);
     if (copies < 1 || !reserve(b, copies)) return to_scratch(b);
@@ -246,27 +252,58 @@ class Launch {
 // Walks the host part.
 struct Launches : Rewriter {
   Launches(const Kernel& kernel, int64_t bytes) : scope(kernel), shared_bytes(bytes) {
-    for (const Scalar& s : kernel.scalars) around.push_back(s.var);
+    for (const Scalar& s : kernel.scalars) known.push_back(s.var);
   }
   using Rewriter::rewrite;
   Stmt rewrite(const For& n, const Stmt& self) override {
-    if (n.kind == ForKind::grid) return Launch(around, scope, shared_bytes).place(n, self);
-    return inside(n, self);
+    if (n.kind == ForKind::grid) {
+      Launch launch(cooperative ? outside : known, scope, shared_bytes - kept_bytes);
+      const Stmt placed = launch.place(n, self);
+      if (!cooperative) return around(launch.scratch(), placed);
+      scratch.insert(scratch.end(), launch.scratch().begin(), launch.scratch().end());
+      return placed;
+    }
+    if (n.kind != ForKind::cooperative) return inside(n, self);
+    cooperative = true, outside = known;
+    const Stmt result = around(scratch, inside(n, self));
+    cooperative = false, scratch.clear();
+    return result;
+  }
+  Stmt rewrite(const Alloc& n, const Stmt& self) override {
+    if (n.buffer->space != Space::per_block) return Rewriter::rewrite(n, self);
+    const int64_t before = kept_bytes;
+    kept_bytes += block_bytes(n.buffer);
+    if (kept_bytes > shared_bytes)
+      throw Error(ErrorCode::unsupported, "place_buffers: the buffer " + n.buffer->name + ", a part a block, does not fit into the shared memory that a block has");
+    const Stmt result = Rewriter::rewrite(n, self);
+    kept_bytes = before;
+    return result;
   }
   Stmt rewrite(const Let& n, const Stmt& self) override { return inside(n, self); }
   template <class Binding>
   Stmt inside(const Binding& n, const Stmt& self) {
     const Ranges::Mark mark = scope.mark();
     scope.enter(n);
-    around.push_back(n.var);
+    known.push_back(n.var);
     const Stmt result = Rewriter::rewrite(n, self);
-    around.pop_back();
+    known.pop_back();
     scope.restore(mark);
     return result;
   }
-  std::vector<Var> around;
+  // Of one block's part.
+  static int64_t block_bytes(const Buffer& b) {
+    int64_t bytes = size_of(b->dtype);
+    for (size_t d = 1; d < b->dims.size(); ++d) bytes = std::min(bytes * std::clamp<int64_t>(as_int(b->dims[d]).value_or(most_bytes), 0, most_bytes), most_bytes);
+    return (bytes + shared_alignment - 1) / shared_alignment * shared_alignment;
+  }
+  static constexpr int64_t most_bytes = int64_t{1} << 30;
+
+  std::vector<Var> known, outside;  // what may be mentioned here, and outside the cooperative loop around
+  std::vector<Buffer> scratch;      // of the cooperative loop around
+  bool cooperative = false;
   Ranges scope;
   const int64_t shared_bytes;
+  int64_t kept_bytes = 0;  // of per_block buffers around
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "ir/passes/fold.h"
 #include "ir/passes/passes.h"
@@ -95,10 +96,13 @@ class Simplifier : public Rewriter {
     const Expr begin = (*this)(n.begin), extent = (*this)(n.extent);
     const Range trips = scope_.of(extent);
     if (trips.max && *trips.max <= 0) return block({});
-    // A loop of warps says who runs its lanes, however often.
-    if (trips.single() && *trips.min == 1 && n.kind != ForKind::warp) return bind(n.var, begin, n.body, false);
+    // A loop of warps says who runs its lanes, however often; a cooperative one, what is one launch, and the grid loops in it, what its phases are.
+    const bool says = n.kind == ForKind::warp || n.kind == ForKind::cooperative || (n.kind == ForKind::grid && in_cooperative_);
+    if (trips.single() && *trips.min == 1 && !says) return bind(n.var, begin, n.body, false);
     Stmt body;
+    const bool outside = std::exchange(in_cooperative_, in_cooperative_ || n.kind == ForKind::cooperative);
     within([&] { scope_.enter(For{n.var, begin, extent, n.kind, n.body}); }, [&] { body = (*this)(n.body); });
+    in_cooperative_ = outside;
     if (is_empty(body)) return block({});
     if (begin.same_as(n.begin) && extent.same_as(n.extent) && body.same_as(n.body)) return self;
     return for_loop(n.var, begin, extent, n.kind, body);
@@ -190,6 +194,7 @@ class Simplifier : public Rewriter {
     scope_.restore(mark);
   }
 
+  bool in_cooperative_ = false;
   Ranges scope_;
   Uses uses_;
   Substitution values_;

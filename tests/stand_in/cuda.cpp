@@ -135,6 +135,20 @@ int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned 
     return launch_failed;
   }
 }
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) { return *blocks = 1, 0; }
+int cuLaunchCooperativeKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y, unsigned threads_z, unsigned shared, void* stream,
+                              void** arguments) {
+  if (x > 132) return invalid_value;
+  note("cooperative " + std::to_string(x));
+  static_cast<Function*>(function)->function.cooperative = 1;
+  return cuLaunchKernel(function, x, y, z, threads, threads_y, threads_z, shared, stream, arguments, nullptr);
+}
+int cuMemsetD32Async(unsigned long long data, unsigned value, size_t words, void* stream) {
+  if (contexts == 0) return invalid_context;
+  std::fill_n(reinterpret_cast<unsigned*>(data), words, value);
+  note("set " + name_of(stream));
+  return 0;
+}
 int cuMemPoolCreate(void** pool, const void*) { return *pool = &allocated, 0; }
 int cuMemPoolDestroy(void*) { return 0; }
 int cuMemPoolSetAttribute(void*, int, void*) { return 0; }

@@ -105,6 +105,7 @@ inline std::vector<Call> gather_elements_calls() {
   add("short_columns", DType::f32, {19, 45}, {23, 40}, 0);
   add("accumulated", DType::bf16, {19, 45}, {23, 45}, 0, DType::i64, true);
   add("one_destination", DType::f32, {1, 40}, {50, 40}, 0);
+  add("long_groups", DType::f32, {3}, {900}, 0);
   add("large_rows", DType::f32, {300, 300}, {300, 300}, 1);
   add("large_columns", DType::f32, {300, 300}, {300, 300}, 0);
   return calls;
@@ -134,6 +135,7 @@ inline std::vector<Call> gather_calls() {
   add("scalar_index", DType::f32, {4, 6}, {}, 0);
   add("accumulated", DType::f16, {50, 72}, {4, 9}, 0, DType::i64, true);
   add("duplicates", DType::f32, {2, 100}, {77}, 0);
+  for (const DType dtype : {DType::bf16, DType::f64}) add("long_groups", dtype, {2, 20}, {500}, 0);
   add("large", DType::f32, {900, 128}, {500}, 0);
   return calls;
 }
@@ -212,6 +214,8 @@ inline std::vector<Call> gru_calls() {
   add("lens_linear", 4, 7, 5, 17, {.linear = true, .lens = true, .bias = false, .direction = "reverse"});
   add("clip", 3, 4, 6, 16, {.direction = "bidirectional", .clip = 0.8, .activations = {"HardSigmoid", "Softplus", "Softsign", "Elu"}});
   add("clip_linear", 3, 4, 6, 16, {.linear = true, .clip = 0.8, .activations = {"Affine", "LeakyRelu"}});
+  add("lens", 4, 7, 5, 17, {.dtype = DType::bf16, .lens = true, .direction = "bidirectional"});
+  add("clip", 3, 4, 6, 16, {.dtype = DType::f16, .direction = "bidirectional", .clip = 0.8, .activations = {"HardSigmoid", "Softplus", "Softsign", "Elu"}});
   add("wide", 2, 18, 40, 72, {.linear = true});
   return calls;
 }

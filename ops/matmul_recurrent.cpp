@@ -1,0 +1,184 @@
+#include "ops/matmul_recurrent.h"
+
+#include <algorithm>
+
+namespace gradloom {
+
+using namespace ir;
+
+namespace {
+
+constexpr int64_t access_bytes = 16, most_side = 64, most_tile = 1024;
+constexpr int64_t busy_threads = 128;     // of a block: more columns a thread before more threads, as sums of several columns hide one another's latency
+constexpr int64_t moving_threads = 128;   // bring operands
+constexpr int64_t in_flight = 48, most_groups = 16;  // elements, and groups of neighbours, that a thread brings before it puts the first down
+constexpr int64_t side_by_side = 32, held_bytes = 128;  // steps along k whose operands are read before the first is added; bytes of B's
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+RecurrentMatmul::RecurrentMatmul(KernelBuilder& builder, Matmul shape, const Target& target, int64_t shared_bytes) : b_(builder), p_(std::move(shape)), target_(target) {
+  const std::optional<int64_t> m = as_int(p_.m), n = as_int(p_.n), k = as_int(p_.k);
+  if (!target.cooperative || !m || !n || !k || *m < 1 || *n < 1 || *k < 1) return;
+  m_ = *m, n_ = *n, k_ = *k;
+  choose(shared_bytes);
+}
+
+// The most blocks that run at once, each as square as can be; then as much of A at once as there is room for.
+void RecurrentMatmul::choose(int64_t shared_bytes) {
+  int64_t blocks = 0, rows = 0, columns = 0;
+  for (int64_t r = 1; r <= most_side; r *= 2)
+    for (int64_t c = 1; c <= most_side && r * c <= most_tile; c *= 2) {
+      if (r * c == 1) continue;  // a loop of one thread would be none
+      const int64_t count = ceil_div(m_, r) * ceil_div(n_, c);
+      if (count > target_.multiprocessors || count < blocks || (count == blocks && r + c >= rows + columns)) continue;
+      blocks = count, rows = r, columns = c;
+    }
+  if (blocks == 0) return;
+  const int64_t bytes = size_of(p_.sum), lanes = k_ % (access_bytes / bytes) == 0 ? access_bytes / bytes : 1, pad = access_bytes / bytes;
+  const int64_t left = shared_bytes / bytes - columns * (k_ + pad);
+  for (int64_t parts = 1; parts <= 16 && depth_ == 0; ++parts)
+    if (k_ % (parts * lanes) == 0 && rows * (k_ / parts + pad) <= left) depth_ = k_ / parts;
+  if (depth_ == 0) return;
+  rows_ = rows, columns_ = columns, lanes_ = lanes;
+  row_blocks_ = ceil_div(m_, rows), column_blocks_ = ceil_div(n_, columns);
+  each_ = std::min(columns, std::max<int64_t>(1, rows * columns / busy_threads));
+  threads_ = rows * columns / each_;
+}
+
+Expr RecurrentMatmul::in_row(const Expr& block, const Expr& m) const { return floor_div(block, Expr(column_blocks_)) * rows_ + m; }
+Expr RecurrentMatmul::in_column(const Expr& block, const Expr& n) const { return floor_mod(block, Expr(column_blocks_)) * columns_ + n; }
+
+void RecurrentMatmul::guarded(const Expr& m, const Expr& n, const std::function<void()>& body) {
+  Expr inside;
+  const auto also = [&](const Expr& e) { inside = inside ? inside & e : e; };
+  if (m && m_ % rows_ != 0) also(m < m_);
+  if (n && n_ % columns_ != 0) also(n < n_);
+  inside ? b_.if_then(inside, body) : body();
+}
+
+void RecurrentMatmul::threads(const char* name, int64_t count, const std::function<void(const Expr& t)>& body) {
+  b_.loop(p_.prefix + name, 0, count, [&](Expr t) { body(t); });
+}
+
+// A thread's columns: neighbouring threads have neighbouring ones, so that they read different banks.
+void RecurrentMatmul::each(const char* name, const Expr& block, const Expr& t, const std::function<void(const Expr& j, const Expr& m, const Expr& n)>& body) {
+  const int64_t across = columns_ / each_;
+  b_.loop(p_.prefix + name, 0, each_, [&](Expr j) {
+    body(j, in_row(block, floor_div(t, Expr(across))), in_column(block, floor_mod(t, Expr(across)) + j * across));
+  });
+}
+
+// By all threads, each group once, with several groups of each on their way at once.
+void RecurrentMatmul::move(const std::string& name, const Moved& moved) {
+  const int64_t turns = ceil_div(moved.groups, moving_threads), together = std::min({turns, most_groups, std::max<int64_t>(1, in_flight / moved.lanes)});
+  const bool whole = moved.groups == ceil_div(turns, together) * together * moving_threads;
+  threads((name + "t").c_str(), moving_threads, [&](const Expr& t) {
+    b_.loop(p_.prefix + name + "o", 0, ceil_div(turns, together), [&](Expr o) {
+      const Buffer held = b_.alloc(p_.prefix + "_held", p_.sum, {together * moved.lanes}, {}, Space::registers);
+      const auto each_group = [&](const char* part, const std::function<void(const Expr& group, const Expr& place)>& body) {
+        b_.loop(p_.prefix + name + part, 0, together, [&](Expr u) {
+          const Expr group = (o * together + u) * moving_threads + t;
+          const auto one = [&] { body(group, u * moved.lanes); };
+          whole ? one() : b_.if_then(group < moved.groups, one);
+        });
+      };
+      const auto each_lane = [&](const char* part, const std::function<void(Expr lane)>& body) { b_.loop(p_.prefix + name + part, 0, moved.lanes, body); };
+      each_group("u", [&](const Expr& group, const Expr& place) {
+        const auto read = [&] { each_lane("v", [&](const Expr& lane) { b_.store(held, {place + lane}, moved.value(group, lane)); }); };
+        const Expr guard = moved.guard ? moved.guard(group) : Expr();
+        if (!guard) return read();
+        each_lane("z", [&](const Expr& lane) { b_.store(held, {place + lane}, zero({p_.sum, 1})); });
+        b_.if_then(guard, read);
+      });
+      each_group("w", [&](const Expr& group, const Expr& place) { each_lane("x", [&](const Expr& lane) { moved.put(group, lane, load(held, {place + lane})); }); });
+    });
+  });
+}
+
+void RecurrentMatmul::bring() {
+  if (!rows_) return;
+  kept_ = b_.alloc(p_.prefix + "_kept", p_.sum, {row_blocks_ * column_blocks_, columns_, k_ + lanes_}, {.exclusive = true}, Space::per_block);
+  b_.loop(p_.prefix + "_kb", 0, row_blocks_ * column_blocks_, [&](Expr block) {
+    const auto column = [&](const Expr& at) { return floor_mod(at, Expr(columns_)); };
+    const auto k = [&](const Expr& at) { return floor_div(at, Expr(columns_)); };
+    move("_b", {.groups = columns_ * k_,
+                .lanes = 1,
+                .value = [&](const Expr& at, const Expr&) { return cast(p_.sum, p_.b(k(at), in_column(block, column(at)))); },
+                .guard = [&](const Expr& at) { return n_ % columns_ == 0 ? Expr() : in_column(block, column(at)) < n_; },
+                .put = [&](const Expr& at, const Expr&, const Expr& v) { b_.store(kept_, {block, column(at), k(at)}, v); }});
+  });
+}
+
+void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<Expr(Expr, Expr)> first, std::function<void(Expr, Expr, Expr)> store) {
+  if (!rows_) {
+    Matmul product = p_;
+    product.a = std::move(a), product.first = std::move(first), product.store = std::move(store);
+    return author_matmul_blocks(b_, product, target_);
+  }
+  b_.loop(p_.prefix + "_rb", 0, row_blocks_ * column_blocks_, [&](Expr block) {
+    const Buffer sums = b_.alloc(p_.prefix + "_sums", p_.sum, {threads_, each_}, {}, Space::per_thread);
+    const Buffer rows = b_.alloc(p_.prefix + "_rows", p_.sum, {rows_, depth_ + lanes_}, {.exclusive = true});
+    threads("_ft", threads_, [&](const Expr& t) {
+      each("_fj", block, t, [&](const Expr& j, const Expr& m, const Expr& n) {
+        b_.store(sums, {t, j}, zero({p_.sum, 1}));
+        if (first) guarded(m, n, [&] { b_.store(sums, {t, j}, cast(p_.sum, first(m, n))); });
+      });
+    });
+    b_.loop(p_.prefix + "_kp", 0, k_ / depth_, [&](Expr part) {
+      const int64_t across = depth_ / lanes_;
+      const auto row = [&](const Expr& group) { return floor_div(group, Expr(across)); };
+      const auto k = [&](const Expr& group, const Expr& lane) { return floor_mod(group, Expr(across)) * lanes_ + lane; };
+      move("_a", {.groups = rows_ * across,
+                  .lanes = lanes_,
+                  .value = [&](const Expr& group, const Expr& lane) { return cast(p_.sum, a(in_row(block, row(group)), part * depth_ + k(group, lane))); },
+                  .guard = [&](const Expr& group) { return m_ % rows_ == 0 ? Expr() : in_row(block, row(group)) < m_; },
+                  .put = [&](const Expr& group, const Expr& lane, const Expr& v) { b_.store(rows, {row(group), k(group, lane)}, v); }});
+      threads("_mt", threads_, [&](const Expr& t) {
+        const int64_t wide = std::max(lanes_, std::min(side_by_side, held_bytes / size_of(p_.sum) / each_) / lanes_ * lanes_);
+        add("_g", t, sums, rows, block, part, 0, wide, depth_ / wide);
+        add("_h", t, sums, rows, block, part, depth_ / wide * wide, lanes_, depth_ % wide / lanes_);
+      });
+    });
+    threads("_st", threads_, [&](const Expr& t) {
+      each("_sj", block, t, [&](const Expr& j, const Expr& m, const Expr& n) { guarded(m, n, [&] { store(m, n, load(sums, {t, j})); }); });
+    });
+  });
+}
+
+// `turns` times `count` steps along k, from `from` of this part: operands first.
+void RecurrentMatmul::add(const std::string& name, const Expr& t, const Buffer& sums, const Buffer& rows, const Expr& block, const Expr& part, int64_t from, int64_t count,
+                          int64_t turns) {
+  if (turns == 0) return;
+  const int64_t across = columns_ / each_;
+  const Expr row = floor_div(t, Expr(across)), column = floor_mod(t, Expr(across));
+  b_.loop(p_.prefix + name, 0, turns, [&](Expr turn) {
+    const Buffer x = b_.alloc(p_.prefix + "_x", p_.sum, {count}, {}, Space::registers), y = b_.alloc(p_.prefix + "_y", p_.sum, {each_, count}, {}, Space::registers);
+    const Expr first = turn * count + from;
+    const auto read = [&](const char* loop, const std::function<void(const Expr& k)>& body) {
+      b_.loop(p_.prefix + name + loop, 0, count / lanes_, [&](Expr u) { b_.loop(p_.prefix + name + loop + "v", 0, lanes_, [&](Expr v) { body(u * lanes_ + v); }); });
+    };
+    read("x", [&](const Expr& k) { b_.store(x, {k}, load(rows, {row, first + k})); });
+    b_.loop(p_.prefix + name + "yj", 0, each_, [&](Expr j) {
+      read("y", [&](const Expr& k) { b_.store(y, {j, k}, load(kept_, {block, column + j * across, part * depth_ + (first + k)})); });
+    });
+    b_.loop(p_.prefix + name + "k", 0, count, [&](Expr k) {
+      b_.loop(p_.prefix + name + "j", 0, each_, [&](Expr j) { b_.accumulate(sums, {t, j}, load(x, {k}), AccumulateOp::fma, load(y, {j, k})); });
+    });
+  });
+}
+
+void schedule_matmul_recurrent(Schedule& s, const std::string& prefix) {
+  const auto named = [&](const std::string& name) { return s.loops(prefix + name); };
+  for (const char* grid : {"_kb", "_rb"})
+    for (const Schedule::Loop loop : named(grid)) s.bind(loop, ForKind::grid);
+  for (const char* thread : {"_bt", "_at", "_ft", "_mt", "_st"})
+    for (const Schedule::Loop loop : named(thread)) s.bind(loop, ForKind::thread);
+  for (const char* copies : {"_bu", "_bv", "_bw", "_bx", "_bz", "_au", "_aw", "_fj", "_sj", "_gx", "_gy", "_gyj", "_gk", "_gj", "_hx", "_hy", "_hyj", "_hk", "_hj"})
+    for (const Schedule::Loop loop : named(copies)) s.unroll(loop);
+  for (const char* lanes : {"_av", "_ax", "_az", "_gxv", "_gyv", "_hxv", "_hyv"})
+    for (const Schedule::Loop loop : named(lanes)) as_int(s.get(loop).extent) == 1 ? s.unroll(loop) : s.vectorize(loop);
+}
+
+}  // namespace gradloom
