@@ -92,6 +92,9 @@ class Predictor {
       case ir::ForKind::warp: return std::ceil(extent / std::max(1.0, threads_ / ir::warp_lanes)) * body;
       case ir::ForKind::lane:
       case ir::ForKind::vector: return body;
+      // Rows and columns: 8 by 4 lanes side by side. With 16 along k, 16 by 8 sums are one instruction.
+      case ir::ForKind::fragment: return extent / (n.body.as<ir::For>() && n.body.as<ir::For>()->kind == ir::ForKind::fragment ? 8 : 4) * body;
+      case ir::ForKind::matrix_unit: return extent / 64 * body;
       case ir::ForKind::serial:
       case ir::ForKind::unroll:
       case ir::ForKind::parallel:

@@ -326,6 +326,7 @@ const char* to_string(Space space) {
     case Space::shared: return "shared";
     case Space::per_thread: return "per_thread";
     case Space::per_block: return "per_block";
+    case Space::per_warp: return "per_warp";
   }
   return "?";
 }

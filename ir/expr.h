@@ -58,8 +58,9 @@ enum class Role : uint8_t { in, out, inout, temp };
 // global: a kernel parameter or scratch; registers: small, every index constant once lowered, so that it lives in registers; shared: of constant dims,
 // allocated in a grid loop, one copy a block, near to all its threads; per_thread: likewise, but its first dim is the thread of the block, and each touches
 // its own part only: what a thread keeps from one thread loop to the next. per_block: allocated in a cooperative loop, its first dim is the block, and each
-// touches its own part only: what a block keeps near from one grid loop to the next.
-enum class Space : uint8_t { global, registers, shared, per_thread, per_block };
+// touches its own part only: what a block keeps near from one grid loop to the next. per_warp: [warps, rows, columns], a tile for each warp of the block, its
+// elements spread over the registers of the warp's lanes as matrix units want them; fragment loops use it.
+enum class Space : uint8_t { global, registers, shared, per_thread, per_block, per_warp };
 
 // An N-d array. Dims and strides count elements and are i64 expressions over scalar parameters (constants when specialised).
 class Buffer {

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "ir/fragment_product.h"
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
 namespace {
 
-enum class Part : uint8_t { host, cooperative, block, warp, thread };
+enum class Part : uint8_t { host, cooperative, block, warp, rows, thread };
 
 bool outside_grid(Part part) { return part == Part::host || part == Part::cooperative; }
 
@@ -25,6 +26,8 @@ std::optional<Part> enter(Part part, ForKind kind) {
     case ForKind::warp: return part == Part::block ? std::optional(Part::warp) : std::nullopt;
     case ForKind::lane: return part == Part::warp ? std::optional(Part::thread) : std::nullopt;
     case ForKind::cooperative: return part == Part::host ? std::optional(Part::cooperative) : std::nullopt;
+    case ForKind::fragment: return part == Part::warp ? std::optional(Part::rows) : part == Part::rows ? std::optional(Part::thread) : std::nullopt;
+    case ForKind::matrix_unit: return part == Part::thread ? std::optional(Part::thread) : std::nullopt;
   }
   return std::nullopt;
 }
@@ -35,7 +38,8 @@ const char* where(Part part) {
     case Part::cooperative: return "in a cooperative loop, outside grid loops";
     case Part::block: return "in a grid loop, outside thread and warp loops";
     case Part::warp: return "in a warp loop, outside lane loops";
-    case Part::thread: return "in a thread or lane loop";
+    case Part::rows: return "in a fragment loop over rows, outside the one over columns";
+    case Part::thread: return "in a thread, lane or fragment loop";
   }
   return "?";
 }
@@ -46,6 +50,8 @@ class Form {
   std::string misfit;
 
   void stmt(const Stmt& s, Part part) {
+    if (part == Part::rows && s && misfit.empty() && (!s.as<For>() || s.as<For>()->kind != ForKind::fragment))
+      return fail("something besides a fragment loop stands " + std::string(where(part)));
     if (s && misfit.empty()) std::visit([&](const auto& n) { node(n, part); }, s.node().value);
   }
 
@@ -69,10 +75,22 @@ class Form {
         if (const Var* v = x.as<Var>(); v && turning_.contains(v->id)) fail("the extent of the grid loop " + n.var.name + " depends on " + v->name + ", of the cooperative loop around it");
       });
     if (*inside == Part::cooperative) turning_.insert(n.var.id);
-    const For*& level = n.kind == ForKind::grid ? grid_ : thread_;
-    if (n.kind == ForKind::grid || n.kind == ForKind::thread) level = &n;
+    if (n.kind == ForKind::matrix_unit && !product_) fail("the matrix_unit loop " + n.var.name + " does not stand directly in a pair of fragment loops");
+    const Around around = around_;
+    if (n.kind == ForKind::grid) around_.grid = &n;
+    if (n.kind == ForKind::thread) around_.thread = &n;
+    if (n.kind == ForKind::warp) around_.warp = &n;
+    if (n.kind == ForKind::fragment) fragment(n, part);
     stmt(n.body, *inside);
-    if (n.kind == ForKind::grid || n.kind == ForKind::thread) level = nullptr;
+    around_ = around;
+    if (n.kind == ForKind::fragment) product_ = false;
+  }
+  void fragment(const For& n, Part part) {
+    const int64_t unit = part == Part::warp ? unit_rows : unit_columns, extent = as_int(n.extent).value_or(0);
+    if (!is_const(n.begin, 0) || extent < unit || extent % unit != 0)
+      fail("the fragment loop " + n.var.name + " does not run from 0 over a multiple of " + std::to_string(unit));
+    (part == Part::warp ? around_.rows : around_.columns) = &n;
+    if (part == Part::warp) product_ = static_cast<bool>(match_fragment_product(n, misfit).sums);
   }
   void node(const Block& n, Part part) {
     for (const Stmt& s : n.stmts) stmt(s, part);
@@ -102,17 +120,23 @@ class Form {
       });
   }
   void own_part(const Buffer& b, const std::vector<Expr>& index) {
+    if (b->space == Space::per_warp) return own_tile(b, index);
     if (b->space != Space::per_thread && b->space != Space::per_block) return;
     const bool thread = b->space == Space::per_thread;
-    const For* level = thread ? thread_ : grid_;
-    const auto own = [&] {
-      if (!level || index.empty() || !is_const(level->begin, 0) || !as_int(level->extent) || as_int(level->extent) != as_int(b->dims[0])) return false;
-      const Expr at = first_lane(index[0]);
-      return at.as<Var>() ? at.as<Var>()->id == level->var.id : is_const(at, 0) && is_const(level->extent, 1);
-    };
-    if (own()) return;
+    if (!index.empty() && own_by(thread ? around_.thread : around_.grid, b->dims[0], first_lane(index[0]))) return;
     const char* kind = thread ? "thread" : "grid";
     fail("the buffer " + b->name + ", a part a " + (thread ? "thread" : "block") + ", is used otherwise than by iterations of a " + kind + " loop over its first dim");
+  }
+  void own_tile(const Buffer& b, const std::vector<Expr>& index) {
+    const For* const loops[] = {around_.warp, around_.rows, around_.columns};
+    bool own = index.size() == 3;
+    for (size_t d = 0; own && d < 3; ++d) own = own_by(loops[d], b->dims[d], index[d]);
+    if (!own) fail("the buffer " + b->name + ", a tile a warp, is used otherwise than by iterations of a warp loop and two fragment loops over its dims");
+  }
+  // Whether the loop runs over the whole dim, and `at` is its iteration.
+  static bool own_by(const For* loop, const Expr& dim, const Expr& at) {
+    if (!loop || !is_const(loop->begin, 0) || !as_int(loop->extent) || as_int(loop->extent) != as_int(dim)) return false;
+    return at.as<Var>() ? at.as<Var>()->id == loop->var.id : is_const(at, 0) && is_const(loop->extent, 1);
   }
   void write(const Buffer& b, Part part) {
     if (outside_grid(part)) return fail("a store to " + b->name + " stands " + where(part));
@@ -126,7 +150,7 @@ class Form {
   }
   void node(const Alloc& n, Part part) {
     const bool constant = std::all_of(n.buffer->dims.begin(), n.buffer->dims.end(), [](const Expr& d) { return as_int(d).has_value(); });
-    const bool of_block = n.buffer->space == Space::shared || n.buffer->space == Space::per_thread;
+    const bool of_block = n.buffer->space == Space::shared || n.buffer->space == Space::per_thread || n.buffer->space == Space::per_warp;
     if (n.buffer->space == Space::per_block || part == Part::cooperative) {
       if (n.buffer->space != Space::per_block || part != Part::cooperative)
         return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " + where(part));
@@ -136,6 +160,8 @@ class Form {
     if (of_block && part != Part::block) return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " + where(part));
     if (part != Part::host && !constant) return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
     if (part == Part::host && n.buffer->space != Space::global) return fail("the buffer " + n.buffer->name + " is allocated in registers " + where(part));
+    if (n.buffer->space == Space::per_warp && (n.buffer->dims.size() != 3 || as_int(n.buffer->dims[0]).value_or(0) * warp_lanes > 1024))
+      return fail("the buffer " + n.buffer->name + ", a tile a warp, is not [warps, rows, columns] of at most 32 warps");
     if (part == Part::block && !of_block) uniform_.insert(n.buffer->id);
     stmt(n.body, part);
   }
@@ -146,8 +172,11 @@ class Form {
   }
   void node(const Evaluate&, Part) {}
 
-  const For* thread_ = nullptr;          // the thread loop around
-  const For* grid_ = nullptr;            // the grid loop around
+  struct Around {
+    const For *grid = nullptr, *thread = nullptr, *warp = nullptr, *rows = nullptr, *columns = nullptr;  // rows, columns: fragment loops
+  };
+  Around around_;                        // the loops that are bound, around
+  bool product_ = false;                 // its fragment loops hold one
   std::unordered_set<int64_t> turning_;  // variables of cooperative loops and of what is in them, outside grid loops
   std::unordered_set<int64_t> uniform_;  // allocated in the block part, not shared
 };

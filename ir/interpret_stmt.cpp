@@ -32,12 +32,14 @@ struct ForCode final : StmtCode {
       case ForKind::serial:
       case ForKind::unroll:
       case ForKind::cooperative:
+      case ForKind::matrix_unit:
         for (int64_t k = 0; k < count; ++k) iteration(frames, first + static_cast<uint64_t>(k));
         return;
       case ForKind::parallel:
       case ForKind::grid:
       case ForKind::thread:
-      case ForKind::warp: {
+      case ForKind::warp:
+      case ForKind::fragment: {
         const uint32_t instance = run_state.races.enter_loop();
         for (int64_t k = 0; k < count; ++k) {
           const uint64_t value = first + static_cast<uint64_t>(run_state.reverse_parallel ? count - 1 - k : k);

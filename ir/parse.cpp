@@ -248,7 +248,7 @@ BufferNode Parser::buffer_type(const Token& name, Role role) {
     expect_symbol("[");
     node.strides = list("]");
   }
-  for (const Space space : {Space::registers, Space::shared, Space::per_thread, Space::per_block})
+  for (const Space space : {Space::registers, Space::shared, Space::per_thread, Space::per_block, Space::per_warp})
     if (take_keyword(to_string(space))) node.space = space;
   if (take_keyword("align")) node.alignment = integer("an alignment in bytes", 1, int64_t{1} << 32);
   range(node.facts.min, node.facts.max);

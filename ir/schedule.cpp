@@ -90,14 +90,14 @@ void Schedule::bind(Loop id, ForKind kind) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
   require_serial("bind", loop);
-  if (!on_gpu(kind)) refuse("bind", loop.var.name, std::string("a loop is bound to grid, thread, warp, lane or cooperative, got ") + to_string(kind));
+  if (!on_gpu(kind)) refuse("bind", loop.var.name, std::string("a loop is bound to grid, thread, warp, lane, cooperative, fragment or matrix_unit, got ") + to_string(kind));
   if (const std::string misfit = gpu_nesting_misfit(site.path, loop, kind); !misfit.empty()) refuse("bind", loop.var.name, misfit);
   if (kind == ForKind::lane) {
     const std::optional<int64_t> n = as_int(loop.extent);
     if (!n || *n < 2 || *n > warp_lanes) refuse("bind", loop.var.name, "lanes have a constant extent of 2 to " + std::to_string(warp_lanes));
     if (const std::string why = not_widenable(loop); !why.empty()) refuse("bind", loop.var.name, why);
   }
-  const std::string clash = kind == ForKind::lane ? vector_clash(loop, site.scope) : kind == ForKind::cooperative ? "" : parallel_clash(loop, site.scope);
+  const std::string clash = kind == ForKind::lane ? vector_clash(loop, site.scope) : any_order(kind) ? parallel_clash(loop, site.scope) : "";
   if (!clash.empty()) refuse("bind", loop.var.name, clash);
   const std::string line = "bind " + handle_name(kernel_, id) + " " + to_string(kind);
   kernel_ = replace(kernel_, site, with_kind(loop, kind));

@@ -114,6 +114,8 @@ const char* to_string(ForKind kind) {
     case ForKind::warp: return "warp";
     case ForKind::lane: return "lane";
     case ForKind::cooperative: return "cooperative";
+    case ForKind::fragment: return "fragment";
+    case ForKind::matrix_unit: return "matrix_unit";
   }
   return "?";
 }

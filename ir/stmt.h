@@ -26,12 +26,15 @@ class Stmt {
 // iteration, statements run one after the other for all lanes. unroll: the extent is a constant, copies in order.
 // On a GPU (gpu_form.h): grid, thread and warp loops are parallel loops, over the blocks of a launch, the threads of a block and the warps of a block; a
 // lane loop is a vector loop of 2 to 32 iterations that stays a loop when lowered: its iterations are the lanes of one warp; a cooperative loop is a serial
-// loop that one launch does, with all its grid loops.
-enum class ForKind : uint8_t { serial, parallel, vector, unroll, grid, thread, warp, lane, cooperative };
-inline constexpr ForKind all_for_kinds[] = {ForKind::serial, ForKind::parallel, ForKind::vector, ForKind::unroll,
-                                            ForKind::grid,   ForKind::thread,   ForKind::warp,   ForKind::lane,
-                                            ForKind::cooperative};
-constexpr bool any_order(ForKind kind) { return kind == ForKind::parallel || kind == ForKind::grid || kind == ForKind::thread || kind == ForKind::warp; }
+// loop that one launch does, with all its grid loops. Two fragment loops, one in the other, are parallel loops over the rows and columns of a tile of a warp:
+// each element is one lane's. A matrix_unit loop in them is serial and adds products along k; a device whose matrix units do it adds in an order and with
+// roundings of their own, the same every run: not for determinism `sequential`.
+enum class ForKind : uint8_t { serial, parallel, vector, unroll, grid, thread, warp, lane, cooperative, fragment, matrix_unit };
+inline constexpr ForKind all_for_kinds[] = {ForKind::serial, ForKind::parallel, ForKind::vector,      ForKind::unroll,   ForKind::grid,       ForKind::thread,
+                                            ForKind::warp,   ForKind::lane,     ForKind::cooperative, ForKind::fragment, ForKind::matrix_unit};
+constexpr bool any_order(ForKind kind) {
+  return kind == ForKind::parallel || kind == ForKind::grid || kind == ForKind::thread || kind == ForKind::warp || kind == ForKind::fragment;
+}
 constexpr bool in_lanes(ForKind kind) { return kind == ForKind::vector || kind == ForKind::lane; }
 constexpr bool on_gpu(ForKind kind) { return kind >= ForKind::grid; }
 inline constexpr int warp_lanes = 32;

@@ -20,6 +20,7 @@ struct Target {
   bool cooperative = true;            // whether the blocks of a launch can wait for one another
   int block_threads = 256;            // threads of a block unless a schedule has reasons
   int64_t shared_bytes = 99 << 10;    // of a block, at most
+  bool matrix_units = false;          // for f16 and bf16 with sums in f32 (ForKind::matrix_unit), where the order of such sums is free
 
   int lanes(int element_bytes) const { return vector_bytes / element_bytes; }
 };

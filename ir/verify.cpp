@@ -25,7 +25,7 @@
 //   - vector loops have a constant extent of 2 to 64, unroll loops a constant extent of at most 64
 //   - lane loops have a constant extent of 2 to 32
 //   - no loop below a vector or lane loop is parallel, vector or one of a GPU's
-//   - parallel, grid, thread and warp loops are proved by parallel_clash, vector and lane loops by vector_clash
+//   - parallel, grid, thread, warp and fragment loops are proved by parallel_clash, vector and lane loops by vector_clash
 // lowered:
 //   - no vector and no unroll loop; the others are proved as before
 //   - where a loop is bound to a GPU, the kernel has the form that gpu_form.h states
@@ -244,11 +244,13 @@ class Verifier {
     switch (n.kind) {
       case ForKind::serial:
       case ForKind::cooperative:
+      case ForKind::matrix_unit:
         break;
       case ForKind::parallel:
       case ForKind::grid:
       case ForKind::thread:
       case ForKind::warp:
+      case ForKind::fragment:
         clash = parallel_clash(n, scope);
         break;
       case ForKind::lane:

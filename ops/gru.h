@@ -59,7 +59,8 @@ void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dty
 
 // What the nest of a strategy is written for: "direct" is the same for every machine of so many threads.
 inline ir::Target gru_target(const std::string& strategy, ir::Target target) {
-  target.gpu = strategy == "blocks";
+  target.matrix_units = strategy == "matrix";
+  target.gpu = strategy == "blocks" || target.matrix_units;
   return target;
 }
 void author_gru_training(KernelFrame& frame, const ir::Target& target);
@@ -69,9 +70,12 @@ void schedule_gru(ir::Schedule& schedule, const Plan& plan, const ir::Target& ta
 // What both ops have in common; each adds its schema, its check and its nest.
 class GruOp : public Op {
  public:
-  std::vector<std::string> strategies(const Plan&, const ir::Target& target) const final {
-    return target.gpu ? std::vector<std::string>{"blocks", "direct"} : std::vector<std::string>{"direct"};
+  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const final {
+    if (!target.gpu) return {"direct"};
+    const bool matrix = target.matrix_units && plan.determinism != Determinism::sequential && is_storage_float(plan.views[0].dtype);
+    return matrix ? std::vector<std::string>{"matrix", "blocks", "direct"} : std::vector<std::string>{"blocks", "direct"};
   }
+  Determinism determinism(std::string_view strategy) const final { return strategy == "matrix" ? Determinism::run_to_run : Determinism::sequential; }
   void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const final { schedule_gru(s, plan, target); }
   Error explain(const Request& request, const Plan& plan, int64_t position, const std::function<int64_t(int, int64_t)>& values) const final;
 };
@@ -88,16 +92,18 @@ class GruNest {
   // After all views are taken: extents, checked lengths.
   void start(const Buffer& all_states);
 
-  // On a GPU in blocks, by strategy "blocks".
+  // On a GPU in blocks, by strategies "blocks" and "matrix".
   void multiply(const Matmul& product) { target_.gpu ? author_matmul_blocks(b, product, target_) : author_matmul(b, product); }
 
   Buffer scratch(const char* name, std::vector<Expr> dims) { return b.alloc(name, sum, std::move(dims)); }
+  // What a product over all steps reads. For matrix units it is rounded to the operands' dtype, as cuDNN's and PyTorch's are.
+  DType factor() const { return target_.matrix_units ? dtype : sum; }
   Expr value(const Buffer& buffer, Index index) const { return ir::cast(sum, ir::load(buffer, std::move(index))); }
   Expr number(double v) const { return ir::constant(sum, v); }
   // As it comes back from memory: f16 and bf16 round.
   Expr stored(const Expr& v) const { return ir::cast(sum, ir::cast(dtype, v)); }
 
-  // X as rows [S * N, I] of the sum's dtype. With `masked`, rows beyond a sequence's end are 0.
+  // X as rows [S * N, I] of factor(). With `masked`, rows beyond a sequence's end are 0.
   Buffer rows_of_x(bool masked);
   // Fills bias_.
   void add_biases();

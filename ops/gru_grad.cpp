@@ -42,7 +42,7 @@ class GruGrad final : public GruOp {
     check_gru_shape(schema(), request, gru_zrh, {sizes.steps, sizes.directions, sizes.batch, 3 * sizes.hidden}, "[S, D, N, 3H]");
     check_gru_shape(schema(), request, gru_dhall, states, "[S, D, N, H]");
     check_gru_shape(schema(), request, gru_dhfinal, last, "[D, N, H]");
-    Plan plan;
+    Plan plan{.determinism = request.determinism};
     const DType dtype = request.input(gru_x).dtype;
     add_gru_views(request, static_cast<int>(schema().inputs.size()), options, plan);
     add_gru_output(plan, options, out_dx, dtype, {sizes.steps, sizes.batch, sizes.inputs});

@@ -34,7 +34,7 @@ class GradNest : GruNest {
     previous_states();
     if (recompute_) products_ = input_products(x_);
     if (recompute_ || linear_) recurrent_products();
-    const auto all_rows = [&](const char* name) { return b.alloc(name, sum, {options.directions, rows, column(3, 0)}, {.exclusive = true}); };
+    const auto all_rows = [&](const char* name) { return b.alloc(name, factor(), {options.directions, rows, column(3, 0)}, {.exclusive = true}); };
     changes_ = all_rows("changes");
     recurrent_ = linear_ ? all_rows("recurrent") : changes_;
     for (int d = 0; d < options.directions; ++d) target_.gpu ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { run(d, chunk); });
@@ -53,15 +53,16 @@ class GradNest : GruNest {
 
   // before_[0, d, row] = h', before_[1, d, row] = r h' (only where the reset comes before the product); 0 beyond a sequence's end.
   void previous_states() {
-    before_ = b.alloc("before", sum, {linear_ ? 1 : 2, options.directions, rows, hidden}, {.exclusive = true});  // a row a step and batch
+    // r h' has more bits than a factor: where it gives an activation's input again, it keeps them.
+    before_ = b.alloc("before", !linear_ && recompute_ ? sum : factor(), {linear_ ? 1 : 2, options.directions, rows, hidden}, {.exclusive = true});  // a row a step and batch
     const Chunk all{0, batch, batch};
     for (int d = 0; d < options.directions; ++d)
       b.loop(shared("s"), 0, steps, [&](Expr step) {
         const auto copy = [&](const Place& at, const std::function<Expr(const Expr&)>& state) {
           each_column([&](Expr j) {
             const Expr h = b.let("h", state(j));
-            b.store(before_, {0, d, at.row, j}, h);
-            if (!linear_) b.store(before_, {1, d, at.row, j}, gate(at, d, 1, j) * h);
+            keep_before(0, d, at, j, h);
+            if (!linear_) keep_before(1, d, at, j, gate(at, d, 1, j) * h);
           });
         };
         const Visit live = [&](const Place& at) {
@@ -76,12 +77,14 @@ class GradNest : GruNest {
         };
         each_batch(d, all, step, live, [&](const Place& at) {
           each_column([&](Expr j) {
-            b.store(before_, {0, d, at.row, j}, number(0));
-            if (!linear_) b.store(before_, {1, d, at.row, j}, number(0));
+            keep_before(0, d, at, j, number(0));
+            if (!linear_) keep_before(1, d, at, j, number(0));
           });
         });
       });
   }
+
+  void keep_before(int source, int d, const Place& at, const Expr& j, const Expr& h) { b.store(before_, {source, d, at.row, j}, ir::cast(before_->dtype, h)); }
 
   // What the state adds to the gates' inputs, without biases: only the candidate's part unless inputs are computed again.
   void recurrent_products() {
@@ -240,10 +243,10 @@ class GradNest : GruNest {
         [](const Place&) {});
   }
 
-  // The change of gate g as it meets W and as it meets R.
+  // The change of gate g as it meets W and as it meets R. What runs step by step meets it unrounded.
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change, const Expr& recurrent) {
-    b.store(changes_, {d, at.row, column(g, j)}, change);
-    if (linear_) b.store(recurrent_, {d, at.row, column(g, j)}, recurrent);
+    b.store(changes_, {d, at.row, column(g, j)}, ir::cast(changes_->dtype, change));
+    if (linear_) b.store(recurrent_, {d, at.row, column(g, j)}, ir::cast(recurrent_->dtype, recurrent));
     if (step_) b.store(step_, target_.gpu ? Index{turn_, at.i, column(g, j)} : Index{at.i, column(g, j)}, recurrent);
   }
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change) { keep(at, d, g, j, change, change); }
@@ -263,7 +266,7 @@ class GradNest : GruNest {
     s.z = b.let("z", gate(at, d, 0, j));
     s.r = b.let("r", gate(at, d, 1, j));
     s.c = b.let("c", gate(at, d, 2, j));
-    s.h = b.let("h", ir::load(before_, {0, d, at.row, j}));
+    s.h = b.let("h", value(before_, {0, d, at.row, j}));
     s.dz = b.let("dz", through(at, d, 0, s.g * (s.h - s.c), s.z, s.r, j));
     s.dc = b.let("dc", through(at, d, 2, s.g * (number(1) - s.z), s.c, s.r, j));
     return s;
@@ -291,7 +294,7 @@ class GradNest : GruNest {
   // `total`: dc^ Rh.
   void change_reset(int d, const Place& at, const Expr& j, const Expr& total) {
     const Expr r = b.let("r", gate(at, d, 1, j)), through_candidate = b.let("through", total);
-    const Expr h = ir::load(before_, {0, d, at.row, j});
+    const Expr h = value(before_, {0, d, at.row, j});
     const Expr dr = b.let("dr", through(at, d, 1, through_candidate * h, r, r, j));
     keep(at, d, 1, j, dr);
     b.store(gradient_, {at.i, j}, ir::fma(through_candidate, r, ir::load(gradient_, {at.i, j})));
@@ -361,7 +364,7 @@ class GradNest : GruNest {
         b.loop("gate", 0, gates, [&](Expr g) {
           each_column([&](Expr j) {
             const Buffer total = b.alloc("total", sum, {1}, {}, ir::Space::registers);
-            const auto change = [&](const Expr& row) { return b.let("change", ir::load(from, {d, row, column(ir::index_add(g, first_gate), j)})); };
+            const auto change = [&](const Expr& row) { return b.let("change", value(from, {d, row, column(ir::index_add(g, first_gate), j)})); };
             b.store(total, {0}, number(0));
             const Expr whole = ir::index_div(rows, in_flight);
             b.loop("row", 0, whole, [&](Expr group) {

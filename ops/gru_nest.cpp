@@ -43,15 +43,15 @@ void GruNest::start(const Buffer& all_states) {
 ir::Buffer GruNest::rows_of_x(bool masked) {
   const Buffer& x = in[gru_x];
   masked = masked && live_;
-  if (options.flat_x && !masked && dtype == sum) return x;
-  const Buffer copy = scratch("x_rows", {rows, inputs});
+  if (options.flat_x && !masked && dtype == factor()) return x;
+  const Buffer copy = b.alloc("x_rows", factor(), {rows, inputs});
   b.loop("p", 0, steps, [&](Expr p) {
     b.loop("n", 0, batch, [&](Expr n) {
       const Expr row = row_of(p, n);
       const Expr live = masked ? b.let("is_live", ir::load(live_, {row})) : Expr();
       b.loop("i", 0, inputs, [&](Expr i) {
         const Expr element = options.flat_x ? value(x, {row, i}) : value(x, {p, n, i});
-        b.store(copy, {row, i}, masked ? ir::select(live, element, number(0)) : element);
+        b.store(copy, {row, i}, ir::cast(factor(), masked ? ir::select(live, element, number(0)) : element));
       });
     });
   });

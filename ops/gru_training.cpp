@@ -31,7 +31,7 @@ class GruTraining final : public GruOp {
     if (request.accumulate) refuse(schema(), ErrorCode::unsupported, "accumulate; its outputs are no gradients");
     GruSizes sizes;
     GruOptions options = check_gru(schema(), request, sizes);
-    Plan plan;
+    Plan plan{.determinism = request.determinism};
     const DType dtype = request.input(gru_x).dtype;
     add_gru_views(request, static_cast<int>(schema().inputs.size()), options, plan);
     add_gru_output(plan, options, out_hall, dtype, {sizes.steps, sizes.directions, sizes.batch, sizes.hidden});

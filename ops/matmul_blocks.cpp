@@ -9,18 +9,10 @@ using namespace ir;
 
 namespace {
 
+using matmul_blocks::runs_along;
+
 constexpr int64_t side = 16;   // threads of a block along m, and along n
 constexpr int64_t vector = 4;  // neighbours that are read at once
-
-// Whether neighbours along `v` are neighbours in memory.
-bool runs_along(const Expr& value, const Var& v) {
-  bool found = false;
-  walk(value, [&](const Expr& e) {
-    const Load* l = e.as<Load>();
-    if (l && !l->index.empty()) found |= linear(l->index.back()).coefficient(var(v)) == 1;
-  });
-  return found;
-}
 
 class Tiles {
  public:
@@ -135,18 +127,38 @@ class Tiles {
 
 }  // namespace
 
-void author_matmul_blocks(KernelBuilder& builder, const Matmul& product, const Target& target) { Tiles(builder, product, target).write(); }
+void author_matmul_blocks(KernelBuilder& builder, const Matmul& product, const Target& target) {
+  fits_matrix_units(product, target) ? author_matmul_fragments(builder, product, target) : Tiles(builder, product, target).write();
+}
+
+namespace matmul_blocks {
+
+bool runs_along(const Expr& value, const Var& v) {
+  bool found = false;
+  walk(value, [&](const Expr& e) {
+    const Load* l = e.as<Load>();
+    if (l && !l->index.empty()) found |= linear(l->index.back()).coefficient(var(v)) == 1;
+  });
+  return found;
+}
+
+Schedule::Loop next_loop(const Schedule& s, const std::string& prefix, const std::string& name) {
+  for (const Schedule::Loop loop : s.loops(prefix + name))
+    if (s.get(loop).kind == ForKind::serial) return loop;
+  throw Error(ErrorCode::internal, "schedule_matmul_blocks: there is no loop " + prefix + name);
+}
+
+}  // namespace matmul_blocks
 
 void schedule_matmul_blocks(Schedule& s, const std::string& prefix) {
-  // The first that no product before this one has used up.
-  const auto first = [&](const std::string& name) {
-    for (const Schedule::Loop loop : s.loops(prefix + name))
-      if (s.get(loop).kind == ForKind::serial) return loop;
-    throw Error(ErrorCode::internal, "schedule_matmul_blocks: there is no loop " + prefix + name);
-  };
+  const auto first = [&](const std::string& name) { return matmul_blocks::next_loop(s, prefix, name); };
   while (!s.loops(prefix + "_bm").empty()) {
     const Schedule::Loop grid = s.fuse(first("_bm"), first("_bn"));
     s.bind(grid, ForKind::grid);
+    if (!s.loops(prefix + "_fw").empty()) {
+      schedule_matmul_fragments(s, prefix);
+      continue;
+    }
     const bool known = as_int(s.get(grid).extent).has_value();  // else vectors of C could not be proved apart
     for (const char* part : {"_a", "_b"}) {  // operands: several elements a thread
       const Schedule::Split cut = s.split(s.fuse(first(part + std::string("0")), first(part + std::string("1"))), side * side);

@@ -28,7 +28,8 @@ CudaDevice::CudaDevice(const CudaDriver& driver, int ordinal, int64_t keep_bytes
              .gpu = true,
              .multiprocessors = attribute(cu::multiprocessors),
              .cooperative = attribute(cu::cooperative) != 0,
-             .shared_bytes = attribute(cu::shared_bytes_opt_in)};
+             .shared_bytes = attribute(cu::shared_bytes_opt_in),
+             .matrix_units = architecture_ >= 80};
   driver.check(driver.context_retain(&context_, device_), "cuDevicePrimaryCtxRetain");
   cu::PoolProperties properties;
   properties.device = ordinal;

@@ -11,7 +11,7 @@
 
 namespace gradloom {
 
-ir::Target host_gpu_target() { return {.name = "sm_90", .vector_bytes = 16, .gpu = true, .multiprocessors = 132, .shared_bytes = 227 << 10}; }
+ir::Target host_gpu_target() { return {.name = "sm_90", .vector_bytes = 16, .gpu = true, .multiprocessors = 132, .shared_bytes = 227 << 10, .matrix_units = true}; }
 
 bool is_gpu(TargetKind kind) { return kind == TargetKind::cuda_host || kind == TargetKind::cuda; }
 

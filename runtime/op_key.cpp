@@ -94,9 +94,9 @@ std::string toolchain_text(std::string_view compiler) { return fmt::format("{} e
 
 std::string target_text(const ir::Target& t, std::string_view features) {
   return fmt::format("{} vector_bytes {} vector_registers {} hardware_scatter {} streaming_stores {} l1 {} l2 {} threads {} gpu {} multiprocessors {} block_threads {} "
-                     "shared_bytes {} features {}",
+                     "shared_bytes {} matrix_units {} features {}",
                      t.name, t.vector_bytes, t.vector_registers, t.hardware_scatter, t.streaming_stores, t.l1_bytes, t.l2_bytes, t.threads, t.gpu,
-                     t.multiprocessors, t.block_threads, t.shared_bytes, features);
+                     t.multiprocessors, t.block_threads, t.shared_bytes, t.matrix_units, features);
 }
 
 }  // namespace gradloom

@@ -23,7 +23,7 @@ namespace {
 
 using namespace testing_ops;
 
-const ir::Target gpu{.name = "gpu", .vector_bytes = 16, .gpu = true, .multiprocessors = 132, .shared_bytes = 227 << 10};
+const ir::Target gpu{.name = "gpu", .vector_bytes = 16, .gpu = true, .multiprocessors = 132, .shared_bytes = 227 << 10, .matrix_units = true};
 
 class GpuSchedule : public testing::TestWithParam<Call> {
  protected:

@@ -244,6 +244,7 @@ void FunctionEmitter::emit(const ir::Alloc& n) {
     if (n > 0 && elements > int_max / size_of(b->dtype) / n) throw Error(ErrorCode::unsupported, "CUDA: the buffer " + b->name + " of a block or thread takes more than 2 GiB");
     elements *= n;
   }
+  if (b->space == ir::Space::per_warp) elements /= ir::warp_lanes;  // spread over the lanes
   elements = std::max<int64_t>(elements, 1);
   const std::string name = fresh(b->name);
   const char* type = memory_type(b->dtype);

@@ -45,11 +45,13 @@ void FunctionEmitter::emit(const ir::For& n) {
     case ir::ForKind::thread: return thread_loop(n);
     case ir::ForKind::warp: return warp_loop(n);
     case ir::ForKind::lane: return lane_loop(n);
+    case ir::ForKind::fragment: return fragment_loops(n);
     case ir::ForKind::parallel:
     case ir::ForKind::vector:
     case ir::ForKind::unroll:
     case ir::ForKind::grid:
-    case ir::ForKind::cooperative: throw Error(ErrorCode::internal, std::string("emit_cuda: a ") + to_string(n.kind) + " loop inside a grid loop");
+    case ir::ForKind::cooperative:
+    case ir::ForKind::matrix_unit: throw Error(ErrorCode::internal, std::string("emit_cuda: a ") + to_string(n.kind) + " loop inside a grid loop");
   }
 }
 
@@ -249,6 +251,41 @@ void FunctionEmitter::lane_loop(const ir::For& n) {
   deferred_.clear();
   line("gl_sync_warp();");
   close();
+}
+
+// A lane's elements one after the other, so that each is a register.
+void FunctionEmitter::fragment_loops(const ir::For& rows) {
+  std::string misfit;
+  if (const ir::FragmentProduct p = ir::match_fragment_product(rows, misfit); p.sums) return fragment_product(p);
+  const ir::For& columns = *rows.body.as<ir::For>();
+  const int64_t across = *ir::as_int(columns.extent);
+  element_ = fresh("element");
+  line("#pragma unroll");
+  open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0}) ", element_, *ir::as_int(rows.extent) * across / ir::warp_lanes));
+  bool narrow = false;
+  line(fmt::format("const int {} = gl_fragment_row<{}>({});", loop_variable(rows, narrow), across, element_));
+  line(fmt::format("const int {} = gl_fragment_column<{}>({});", loop_variable(columns, narrow), across, element_));
+  part_ = Part::thread;
+  with_variable(rows, [&] { with_variable(columns, [&] { statement(columns.body); }); });
+  part_ = Part::warp;
+  close();
+  line("gl_sync_warp();");
+}
+
+void FunctionEmitter::fragment_product(const ir::FragmentProduct& p) {
+  begin({p.a.begin, p.b.begin});
+  // Two neighbours along k at once, where they lie so.
+  const auto together = [&](const ir::FragmentProduct::Operand& o) {
+    return o.along_k == 1 && o.along % 2 == 0 && (o.buffer->role == ir::Role::temp || o.buffer->alignment >= 4) && ir::known_multiple(o.begin, ranges_) % 2 == 0;
+  };
+  const auto layout = [&](const ir::FragmentProduct::Operand& o) { return fmt::format("gl_operand<{}, {}, {}>", o.along, o.along_k, together(o)); };
+  const auto first = [&](const ir::FragmentProduct::Operand& o) {
+    const std::string at = scalar(o.begin);
+    return at == "0" ? place(o.buffer).name : fmt::format("{} + {}", place(o.buffer).name, parenthesised(at));
+  };
+  const std::string a = first(p.a), b = first(p.b);
+  line(fmt::format("gl_fragment_product<{}, {}, {}, {}, {}, {}>({}, {}, {});", p.a.buffer->dtype == DType::bf16, p.rows, p.columns, p.depth, layout(p.a), layout(p.b),
+                   place(p.sums).name, a, b));
 }
 
 }  // namespace gradloom::codegen

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "codegen/cuda/module.h"
+#include "ir/fragment_product.h"
 #include "ir/ranges.h"
 
 namespace gradloom::codegen {
@@ -92,6 +93,8 @@ class FunctionEmitter {
   void thread_loop(const ir::For& n);
   void warp_loop(const ir::For& n);
   void lane_loop(const ir::For& n);
+  void fragment_loops(const ir::For& rows);
+  void fragment_product(const ir::FragmentProduct& p);
   std::vector<Deferred> defer(const ir::For& lanes);
   // Runs body with the loop's variable known, in a scope of its own.
   template <class Body>
@@ -160,6 +163,7 @@ class FunctionEmitter {
   int indent_ = 1;
   int64_t shared_ = 0, most_shared_ = 0;
   Part part_ = Part::block;
+  std::string element_;  // inside fragment loops: which of the lane's elements
   std::unordered_set<int64_t> exchanged_;  // written by a cooperative function: blocks see one another's writes
   Touched since_barrier_;
   std::vector<Deferred> deferred_;
@@ -173,8 +177,8 @@ class FunctionEmitter {
 
 constexpr int64_t int_max = 2147483647;
 
-// Whether a thread, or a block, has a part of the buffer only, of the dims but the first.
-inline bool holds_a_part(const ir::Buffer& b) { return b->space == ir::Space::per_thread || b->space == ir::Space::per_block; }
+// Whether a thread, a block or a warp has a part of the buffer only, of the dims but the first.
+inline bool holds_a_part(const ir::Buffer& b) { return b->space == ir::Space::per_thread || b->space == ir::Space::per_block || b->space == ir::Space::per_warp; }
 
 // emit_text.cpp
 const char* c_type(DType dtype);                     // of a value in registers

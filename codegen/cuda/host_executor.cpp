@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "codegen/cuda/fiber.h"
+#include "codegen/cuda/host_matrix.h"
 #include "codegen/cuda/host_state.h"
 #include "ir/error.h"
 #include "ir/per_thread.h"
@@ -29,6 +30,7 @@ const char* name_of(GlWait kind) {
     case gl_wait_ballot: return "gl_ballot";
     case gl_wait_match: return "gl_match";
     case gl_wait_shuffle: return "gl_shuffle";
+    case gl_wait_matrix: return "gl_matrix_unit";
     case gl_wait_shared: return "GL_SHARED";
     case gl_wait_grid: return "gl_sync_grid";
   }
@@ -234,6 +236,9 @@ class Launch {
           for (int k = 0; k < warp_lanes; ++k) mask |= static_cast<uint64_t>(given[k] == given[i]) << k;
           break;
         case gl_wait_shuffle: mask = given[lanes[i].lane & (warp_lanes - 1)]; break;
+        case gl_wait_matrix:
+          if (i == 0) matrix_unit(given);
+          break;
         case gl_wait_block:
         case gl_wait_warp:
         case gl_wait_shared:

@@ -40,6 +40,12 @@ static inline unsigned long long gl_shuffle(unsigned long long v, int lane, int 
   return gl_state->wait(gl_state, gl_wait_shuffle, site, v, lane);
 }
 
+// The lanes lay their pieces side by side; the executor takes them as the instruction would.
+template <bool bf16> static inline void gl_matrix_unit(float* sums, const unsigned* a, const unsigned* b, int site = __builtin_LINE()) {
+  GlMatrixPiece piece = {sums, a, b, bf16};
+  gl_state->wait(gl_state, gl_wait_matrix, site, (unsigned long long)&piece, 0);
+}
+
 static inline int gl_count_bits(unsigned v) { return __builtin_popcount(v); }
 static inline void gl_atomic_min(long long* place, long long v) { if (v < *place) *place = v; }
 static inline void gl_atomic_add(int* place, int v) { *place = (int)((unsigned)*place + (unsigned)v); }

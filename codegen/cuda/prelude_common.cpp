@@ -108,6 +108,40 @@ template <class Update> GL_INLINE void gl_ordered(bool on, const void* place, Up
     gl_sync_warp();
   }
 }
+
+// A tile of a warp is laid out by pieces of 16 rows by 8 columns, each with 4 elements in every lane: two neighbours in row lane / 4, two 8 rows below.
+template <int columns> GL_INLINE int gl_fragment_row(int element) { return element / 4 / (columns / 8) * 16 + element % 4 / 2 * 8 + gl_thread() % 32 / 4; }
+
+template <int columns> GL_INLINE int gl_fragment_column(int element) { return element / 4 % (columns / 8) * 8 + gl_thread() % 4 * 2 + element % 2; }
+
+// An operand of f16 or bf16: elements from one row (column) to the next, from one k to the next; whether two neighbours along k may be read as one.
+template <int along, int along_k, bool together> struct gl_operand {
+  GL_INLINE unsigned gl_pair(const unsigned short* p, int i, int k) {
+    p += i * along + k * along_k;
+    return together ? *(const unsigned*)p : p[0] | (unsigned)p[along_k] << 16;
+  }
+};
+
+// sums += a b over `depth` steps along k, for the tile of a warp.
+template <bool bf16, int rows, int columns, int depth, class A, class B> GL_INLINE void gl_fragment_product(float* sums, const unsigned short* a, const unsigned short* b) {
+  const int group = gl_thread() % 32 / 4, pair = gl_thread() % 4 * 2;
+#pragma unroll
+  for (int k = 0; k < depth; k += 16) {
+    unsigned piece_a[rows / 16][4], piece_b[columns / 8][2];
+#pragma unroll
+    for (int i = 0; i < rows / 16; ++i)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) piece_a[i][r] = A().gl_pair(a, i * 16 + r % 2 * 8 + group, k + r / 2 * 8 + pair);
+#pragma unroll
+    for (int j = 0; j < columns / 8; ++j)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) piece_b[j][r] = B().gl_pair(b, j * 8 + group, k + r * 8 + pair);
+#pragma unroll
+    for (int i = 0; i < rows / 16; ++i)
+#pragma unroll
+      for (int j = 0; j < columns / 8; ++j) gl_matrix_unit<bf16>(sums + (i * (columns / 8) + j) * 4, piece_a[i], piece_b[j]);
+  }
+}
 )cuda";
 }
 

@@ -108,7 +108,9 @@ void Emitter::emit(const ir::For& n) {
     case ir::ForKind::thread:
     case ir::ForKind::warp:
     case ir::ForKind::lane:
-    case ir::ForKind::cooperative: throw Error(ErrorCode::internal, "emit: a " + std::string(ir::to_string(n.kind)) + " loop in a lowered kernel");
+    case ir::ForKind::cooperative:
+    case ir::ForKind::fragment:
+    case ir::ForKind::matrix_unit: throw Error(ErrorCode::internal, "emit: a " + std::string(ir::to_string(n.kind)) + " loop in a lowered kernel");
   }
   const std::optional<int64_t> extent = ir::as_int(n.extent);
   if (extent && *extent <= 0) return;

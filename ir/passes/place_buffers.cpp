@@ -165,14 +165,14 @@ class Launch {
 
   void choose(const Alloc& n) {
     const Buffer& b = n.buffer;
-    if (b->space == Space::shared || b->space == Space::per_thread) return;
+    if (b->space == Space::shared || b->space == Space::per_thread || b->space == Space::per_warp) return;
     const ForKind part = levels_.back()->kind;
     const std::optional<int64_t> bytes = constant_bytes(b);
-    if (part == ForKind::thread || part == ForKind::lane) {
+    if (part == ForKind::thread || part == ForKind::lane || part == ForKind::fragment) {
       if (bytes && *bytes <= thread_bytes) return;
       return to_scratch(b);
     }
-    const bool alone = part == ForKind::grid ? written_in(n.body, b, {ForKind::thread, ForKind::warp}) : written_in(n.body, b, {ForKind::lane});
+    const bool alone = part == ForKind::grid ? written_in(n.body, b, {ForKind::thread, ForKind::warp}) : written_in(n.body, b, {ForKind::lane, ForKind::fragment});
     if (!alone && bytes && *bytes <= uniform_bytes) return;
     const int64_t copies = part == ForKind::grid ? 1 : as_int(levels_.back()->extent).value_or(0);
     if (copies < 1 || !reserve(b, copies)) return to_scratch(b);

@@ -214,6 +214,8 @@ inline std::vector<Call> gru_calls() {
   add("lens_linear", 4, 7, 5, 17, {.linear = true, .lens = true, .bias = false, .direction = "reverse"});
   add("clip", 3, 4, 6, 16, {.direction = "bidirectional", .clip = 0.8, .activations = {"HardSigmoid", "Softplus", "Softsign", "Elu"}});
   add("clip_linear", 3, 4, 6, 16, {.linear = true, .clip = 0.8, .activations = {"Affine", "LeakyRelu"}});
+  add("lens", 4, 7, 5, 17, {.dtype = DType::bf16, .lens = true, .direction = "bidirectional"});
+  add("clip", 3, 4, 6, 16, {.dtype = DType::f16, .direction = "bidirectional", .clip = 0.8, .activations = {"HardSigmoid", "Softplus", "Softsign", "Elu"}});
   add("wide", 2, 18, 40, 72, {.linear = true});
   return calls;
 }

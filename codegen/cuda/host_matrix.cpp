@@ -1,0 +1,39 @@
+#include "codegen/cuda/host_matrix.h"
+
+#include <cmath>
+
+#include "codegen/cuda/host_state.h"
+#include "ir/scalar_math.h"
+
+namespace gradloom::codegen {
+namespace {
+
+float element(uint32_t both, int which, bool bf16) {
+  const uint64_t bits = both >> (16 * which) & 0xffff;
+  return static_cast<float>(ir::double_from_bits(bf16 ? DType::bf16 : DType::f16, bits));
+}
+
+}  // namespace
+
+void matrix_unit(const uint64_t* pieces) {
+  float a[16][16], b[16][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& piece = *reinterpret_cast<const GlMatrixPiece*>(pieces[lane]);
+    const int group = lane >> 2, in_group = lane & 3;
+    for (int i = 0; i < 8; ++i) {
+      const int row = i < 2 || (i >= 4 && i < 6) ? group : group + 8;
+      const int k = in_group * 2 + (i & 1) + (i < 4 ? 0 : 8);
+      a[row][k] = element(piece.a[i / 2], i & 1, piece.bf16);
+    }
+    for (int i = 0; i < 4; ++i) b[in_group * 2 + (i & 1) + (i < 2 ? 0 : 8)][group] = element(piece.b[i / 2], i & 1, piece.bf16);
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& piece = *reinterpret_cast<const GlMatrixPiece*>(pieces[lane]);
+    for (int i = 0; i < 4; ++i) {
+      const int row = (lane >> 2) + (i < 2 ? 0 : 8), column = (lane & 3) * 2 + (i & 1);
+      for (int k = 0; k < 16; ++k) piece.sums[i] = std::fma(a[row][k], b[k][column], piece.sums[i]);
+    }
+  }
+}
+
+}  // namespace gradloom::codegen
