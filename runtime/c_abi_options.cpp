@@ -56,6 +56,16 @@ gradloom_run_options default_run_options() {
   return options;
 }
 
+std::optional<Determinism> level_of(int32_t level, const char* function) {
+  switch (checked<gradloom_determinism>(level, GRADLOOM_RELAXED, function, "options.determinism")) {
+    case GRADLOOM_DETERMINISM_DEFAULT: return std::nullopt;
+    case GRADLOOM_SEQUENTIAL: return Determinism::sequential;
+    case GRADLOOM_RUN_TO_RUN: return Determinism::run_to_run;
+    case GRADLOOM_RELAXED: return Determinism::relaxed;
+  }
+  return std::nullopt;
+}
+
 std::optional<Policy> policy_of(int32_t policy, const char* function) {
   switch (checked<gradloom_policy>(policy, GRADLOOM_POLICY_GENERIC_FIRST, function, "options.policy")) {
     case GRADLOOM_POLICY_DEFAULT: return std::nullopt;
@@ -96,7 +106,7 @@ RunOptions run_options(const gradloom_run_options* given, const char* function) 
   return {.accumulate = options.accumulate != 0,
           .strategy = options.strategy ? options.strategy : "",
           .any_shape = options.any_shape != 0,
-          .determinism = checked<Determinism>(options.determinism, GRADLOOM_RELAXED, function, "options.determinism"),
+          .determinism = level_of(options.determinism, function),
           .outputs_wanted = options.outputs_wanted,
           .policy = policy_of(options.policy, function)};
 }

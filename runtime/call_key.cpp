@@ -9,6 +9,8 @@
 namespace gradloom {
 namespace {
 
+constexpr uint32_t target_level = ~0u;  // saved of a call that asks for no level
+
 template <class T>
 void write_list(ByteWriter& out, const std::vector<T>& values) {
   out.value(static_cast<uint64_t>(values.size()));
@@ -84,7 +86,7 @@ void write_call(ByteWriter& out, const CallKey& call) {
   out.value(static_cast<uint32_t>(call.options.accumulate));
   out.text(call.options.strategy);
   out.value(static_cast<uint32_t>(call.options.any_shape));
-  out.value(static_cast<uint32_t>(call.options.determinism));
+  out.value(call.options.determinism ? static_cast<uint32_t>(*call.options.determinism) : target_level);
   out.value(call.outputs_wanted);
   out.value(call.output_alignment);
 }
@@ -126,10 +128,10 @@ CallKey read_call(ByteReader& in, std::string& member) {
   call.options.any_shape = in.value<uint32_t>() != 0;
   member = "determinism";
   const auto determinism = in.value<uint32_t>();
-  if (determinism > static_cast<uint32_t>(Determinism::relaxed)) {
+  if (determinism != target_level && determinism > static_cast<uint32_t>(Determinism::relaxed)) {
     throw Error(ErrorCode::invalid_argument, fmt::format("level {} is none, expected 0 to {}", determinism, static_cast<uint32_t>(Determinism::relaxed)));
   }
-  call.options.determinism = static_cast<Determinism>(determinism);
+  if (determinism != target_level) call.options.determinism = static_cast<Determinism>(determinism);
   member = "outputs_wanted";
   call.outputs_wanted = in.value<uint32_t>();
   member = "output_alignment";
@@ -148,6 +150,7 @@ CallKey call_key(const PlannedCall& call) {
               .output_alignment = call.output_alignment};
   key.options.strategy = call.strategy;
   key.options.policy.reset();
+  key.options.determinism = call.request->determinism;
   for (const Operand& operand : call.request->inputs) {
     CallKey::Input input{operand.present, operand.dtype, operand.dims, operand.strides, {}};
     if (operand.host) {

@@ -33,6 +33,8 @@ class Core {
   // Whose memory this op's tensors are: -1 for the host, always so for an op of shapes.
   int device_for(const OpSchema& schema) const;
   int device() const { return gpu_ ? gpu_->device() : -1; }
+  // What a call asks for, or the target's default.
+  Determinism level(const RunOptions& options) const { return options.determinism.value_or(gpu_ ? Determinism::run_to_run : Determinism::sequential); }
   // Dense, contents unspecified. Throws Error(resource_exhausted).
   Tensor allocate(int device, DType dtype, const Dims& dims, const LaunchOptions& launch) const;
   // Dims and strides stay. The tensor itself when it is there already.

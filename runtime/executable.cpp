@@ -51,7 +51,7 @@ Executable::State::State(std::shared_ptr<Core> core_in, const Op& op_in, std::sp
   first = check(inputs);
   options.strategy = choose_strategy(op, first->plan, options.strategy, core->target());
   const Operands operands(op.schema(), inputs);
-  const Request request = operands.request(attributes, outputs_wanted, options.accumulate, options.determinism);
+  const Request request = operands.request(attributes, outputs_wanted, options.accumulate, core->level(options));
   aligned_kernel = core->kernel_for({op, first->plan, options.strategy, options, outputs_wanted, aligned_outputs, &request});
   report = core->last_report();
 }
@@ -59,7 +59,7 @@ Executable::State::State(std::shared_ptr<Core> core_in, const Op& op_in, std::sp
 std::shared_ptr<const Executable::State::Checked> Executable::State::check(std::span<const Tensor> inputs) const {
   const Operands operands(op.schema(), inputs);
   auto checked = std::make_shared<Checked>();
-  checked->plan = op.check(operands.request(attributes, outputs_wanted, options.accumulate, options.determinism));
+  checked->plan = op.check(operands.request(attributes, outputs_wanted, options.accumulate, core->level(options)));
   checked->values.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     checked->inputs.push_back(operands.span()[i]);
@@ -136,7 +136,7 @@ void Executable::State::call(std::span<const Tensor> inputs, std::span<const Ten
   const int64_t bad_position = launch_plan(*core, entry, plan, buffers.views, launch);
   if (bad_position != no_bad_position) {
     const Operands operands(schema, inputs);
-    throw explain(*core, op, operands.request(attributes, outputs_wanted, options.accumulate, options.determinism), plan, bad_position, inputs);
+    throw explain(*core, op, operands.request(attributes, outputs_wanted, options.accumulate, core->level(options)), plan, bad_position, inputs);
   }
   if (trimmed.empty()) return;
   Plan found = plan;

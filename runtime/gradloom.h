@@ -45,7 +45,12 @@ typedef enum gradloom_status {
 typedef enum gradloom_target { GRADLOOM_TARGET_AUTOMATIC = 0, GRADLOOM_TARGET_LLVM = 1, GRADLOOM_TARGET_INTERPRETER = 2 } gradloom_target;
 
 /* How far the order of summation may differ from the authored one. */
-typedef enum gradloom_determinism { GRADLOOM_SEQUENTIAL = 0, GRADLOOM_RUN_TO_RUN = 1, GRADLOOM_RELAXED = 2 } gradloom_determinism;
+typedef enum gradloom_determinism {
+  GRADLOOM_DETERMINISM_DEFAULT = 0, /* the target's: run to run on a GPU, sequential elsewhere */
+  GRADLOOM_SEQUENTIAL = 1,          /* the authored order: the same bits everywhere */
+  GRADLOOM_RUN_TO_RUN = 2,          /* the same bits every run, in an order and with roundings of the target's own */
+  GRADLOOM_RELAXED = 3              /* any order */
+} gradloom_determinism;
 
 /* What gradloom_run and gradloom_run_into do when their kernel is not there yet; gradloom_compile always specialises. */
 typedef enum gradloom_policy {

@@ -21,12 +21,12 @@ void KernelKey::add(std::string_view text) {
   }
 }
 
-// The words decode one way only: every part of varying length follows its length. The target and the number of threads are the cache's own: one a runtime.
+// The level is the plan's: the call's own or the target's default, and sequential where the op has nothing weaker. The words decode one way only: every part of varying length follows its length. The target and the number of threads are the cache's own: one a runtime.
 KernelKey::KernelKey(const Op& op, const Plan& plan, std::string_view strategy, const RunOptions& options, uint32_t outputs_wanted, int64_t output_alignment) {
   add(reinterpret_cast<uintptr_t>(&op));  // an embedder's op may share a name with another's
   add(op.schema().name);
   add(strategy);
-  add(static_cast<uint64_t>(options.any_shape) | static_cast<uint64_t>(options.accumulate) << 1 | static_cast<uint64_t>(options.determinism) << 2 |
+  add(static_cast<uint64_t>(options.any_shape) | static_cast<uint64_t>(options.accumulate) << 1 | static_cast<uint64_t>(plan.determinism) << 2 |
       static_cast<uint64_t>(output_alignment) << 8 | static_cast<uint64_t>(outputs_wanted) << 32);
   add(plan.key.size());
   for (int64_t word : plan.key) add(static_cast<uint64_t>(word));

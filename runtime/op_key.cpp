@@ -43,7 +43,7 @@ OpKey::OpKey(const Op& op, const Plan& plan, std::string_view strategy, const Ru
   set(KeyPart::op, op.schema().name);
   set(KeyPart::strategy, std::string(strategy));
   set(KeyPart::options, fmt::format("any_shape {} accumulate {} determinism {} output_alignment {} outputs_wanted {:x}", options.any_shape, options.accumulate,
-                                    static_cast<int>(options.determinism), output_alignment, outputs_wanted));
+                                    static_cast<int>(plan.determinism), output_alignment, outputs_wanted));
   set(KeyPart::dtypes, std::move(dtypes));
   set(KeyPart::strides, std::move(strides));
   set(KeyPart::attributes, list(plan.key));

@@ -41,7 +41,7 @@ void make_ready(Core& core, const CallKey& key) {
                         .attributes = key.attributes,
                         .outputs_wanted = key.outputs_wanted,
                         .accumulate = key.options.accumulate,
-                        .determinism = key.options.determinism};
+                        .determinism = core.level(key.options)};
   const Plan plan = op->check(request);
   const std::string strategy = choose_strategy(*op, plan, key.options.strategy, core.target());
   core.kernel_for({*op, plan, strategy, key.options, key.outputs_wanted, key.output_alignment, &request});

@@ -41,7 +41,7 @@ std::vector<Tensor> run_fresh(Core& core, const Op& op, std::span<const Tensor> 
   const int device = core.device_for(op.schema());
   check_devices(op.schema(), device, inputs, {});
   const Operands operands(op.schema(), inputs);
-  const Request request = operands.request(attributes, options.outputs_wanted & schema_outputs(op.schema()), false, options.determinism);
+  const Request request = operands.request(attributes, options.outputs_wanted & schema_outputs(op.schema()), false, core.level(options));
   Plan plan = op.check(request);
   std::vector<Tensor> outputs(op.schema().outputs.size());
   for (int o = 0; o < static_cast<int>(outputs.size()); ++o) {
@@ -57,7 +57,7 @@ std::monostate run_given(Core& core, const Op& op, std::span<const Tensor> input
   FloatMode mode;
   check_devices(op.schema(), core.device_for(op.schema()), inputs, outputs);
   const Operands operands(op.schema(), inputs);
-  const Request request = operands.request(attributes, present_outputs(op.schema(), outputs), options.accumulate, options.determinism);
+  const Request request = operands.request(attributes, present_outputs(op.schema(), outputs), options.accumulate, core.level(options));
   Plan plan = op.check(request);
   check_outputs(op.schema(), plan, inputs, outputs);
   run_checked(core, op, request, plan, inputs, outputs, options);

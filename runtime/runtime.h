@@ -70,7 +70,8 @@ struct RunOptions {
   bool accumulate = false;        // add into the outputs given
   std::string strategy;           // empty: chosen by shape
   bool any_shape = false;         // the kernel that serves every shape of this rank
-  Determinism determinism = Determinism::sequential;  // the weakest that will do
+  // The weakest level that will do; absent: the target's own, run_to_run on a GPU (targets cuda and cuda-host), sequential elsewhere.
+  std::optional<Determinism> determinism;
   uint32_t outputs_wanted = ~0u;  // run, compile: bit o asks for output o (run_into: those whose tensors are present)
   LaunchOptions launch;           // of run and run_into; a handle is given them with each call
   std::optional<Policy> policy;   // instead of the runtime's; a GPU ignores both

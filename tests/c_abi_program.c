@@ -89,7 +89,7 @@ static void errors(gradloom_runtime* runtime) {
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, &options, &output, 1), GRADLOOM_INVALID_ARGUMENT, "options.size is 0");
   gradloom_run_options_init(&options);
   options.determinism = (gradloom_determinism)9;
-  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, &options, &output, 1), GRADLOOM_INVALID_ARGUMENT, "determinism is 9, allowed are 0 to 2");
+  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, &options, &output, 1), GRADLOOM_INVALID_ARGUMENT, "determinism is 9, allowed are 0 to 3");
   gradloom_run_options_init(&options);
   options.strategy = "no_such";
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, &options, &output, 1), GRADLOOM_INVALID_ARGUMENT, "no_such");

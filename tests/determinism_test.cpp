@@ -118,6 +118,16 @@ TEST(Determinism, TheRuntimeReportsTheLevel) {
   const auto* a = static_cast<const float*>(want[0].data());
   const auto* b = static_cast<const float*>(got.value()[0].data());
   EXPECT_LE(distance(std::vector<float>(a, a + 800), std::vector<float>(b, b + 800)), 1e-5);
+  // Asked for nothing, each target has its own level.
+  ASSERT_TRUE(host.run(c.op, c.inputs));
+  EXPECT_EQ(host.last_report().strategy, "chunked");
+  EXPECT_EQ(host.last_report().determinism, Determinism::run_to_run);
+  const auto strict = host.run(c.op, c.inputs, {}, {.determinism = Determinism::sequential});
+  ASSERT_TRUE(strict);
+  EXPECT_EQ(host.last_report().determinism, Determinism::sequential);
+  EXPECT_EQ(std::memcmp(want[0].data(), strict.value()[0].data(), 800 * sizeof(float)), 0);
+  ASSERT_TRUE(cpu.run(c.op, c.inputs));
+  EXPECT_EQ(cpu.last_report().determinism, Determinism::sequential);
   const auto refused = host.run(c.op, c.inputs, {}, {.strategy = "atomic"});
   ASSERT_FALSE(refused);
   EXPECT_NE(std::string(refused.error().what()).find("strategy \"atomic\" does not serve this call"), std::string::npos) << refused.error().what();
