@@ -23,6 +23,7 @@ Expr KernelBuilder::scalar(std::string name, Expr min, Expr max, DType dtype) {
 }
 
 Buffer KernelBuilder::parameter(Buffer buffer) {
+  if (!buffer) throw Error(ErrorCode::invalid_argument, "KernelBuilder: a parameter is an absent buffer");
   kernel_.buffers.push_back(buffer);
   return buffer;
 }
@@ -60,6 +61,7 @@ void KernelBuilder::loops(std::string name, const std::vector<Expr>& extents, co
 }
 
 Expr KernelBuilder::let(std::string name, Expr value) {
+  if (!value) throw Error(ErrorCode::invalid_argument, "KernelBuilder: the value of let " + name + " is absent");
   Var v = make_var(std::move(name), value.type());
   wrap([v, value](Stmt body) { return ir::let(v, value, body); });
   return var(v);

@@ -159,9 +159,17 @@ struct Intrinsic {
   int level = 0;            // prefetch: cache level
 };
 
+// As a tree, in which a part that is used twice counts twice: whatever visits an expression visits it so. Constructors refuse what is deeper or larger, for
+// which a visitor's stack or time would not do; a let names a part that is used often.
+struct TreeSize {
+  int depth = 1, nodes = 1;
+};
+inline constexpr int max_expr_depth = 1000, max_expr_nodes = 1 << 16;
+
 struct ExprNode {
   Type type;
   std::variant<Const, Var, Load, Unary, Binary, Fma, Select, Cast, Bitcast, Ramp, Broadcast, Shuffle, Intrinsic> value;
+  TreeSize tree;
 };
 
 inline Type Expr::type() const { return node_->type; }

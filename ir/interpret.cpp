@@ -86,7 +86,7 @@ Outcome interpret(const Kernel& kernel, std::span<void* const> buffers, std::spa
   try {
     return interpret_kernel(kernel, buffers, scalars, options);
   } catch (const Error& error) {
-    throw Error(error.code(), "kernel " + kernel.name + ": " + error.what());
+    throw Error(error.code() == ErrorCode::internal ? options.fault : error.code(), "kernel " + kernel.name + ": " + error.what());
   }
 }
 

@@ -1,10 +1,11 @@
 #pragma once
 // The reference executor, for a kernel of any stage: the oracle of all tests. It checks bounds of every access, facts, scalar ranges, reads of
-// elements never written (out and temp buffers start poisoned), and races between iterations of a parallel loop. A violation throws
-// Error(internal) that names the buffer, the index and the loop: it is a fault of the kernel, never of the user.
+// elements never written (out and temp buffers start poisoned), and races between iterations of a parallel loop. A violation throws an Error
+// that names the buffer, the index and the loop: it is a fault of the kernel, never of the data.
 #include <limits>
 #include <span>
 
+#include "ir/error.h"
 #include "ir/stmt.h"
 
 namespace gradloom::ir {
@@ -17,6 +18,7 @@ struct Outcome {
 struct InterpretOptions {
   bool check_races = true;
   bool reverse_parallel = false;  // runs parallel loops from the last iteration to the first
+  ErrorCode fault = ErrorCode::internal;  // a violation's code: of a kernel that is not gradloom's own, invalid_argument
 };
 
 // buffers: one pointer a kernel.buffers entry, at its element [0, ..., 0]. scalars: one 64-bit slot a kernel.scalars entry (value bits, integers

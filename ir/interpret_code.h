@@ -114,7 +114,6 @@ class Translator {
   std::unordered_map<int64_t, Binding> vars_;
   std::unordered_map<int64_t, size_t> arrays_;
   size_t var_slots_ = 0, array_slots_ = 0;
-  int nesting_ = 0;
 };
 
 }  // namespace gradloom::ir::interp

@@ -8,8 +8,6 @@
 namespace gradloom::ir::interp {
 namespace {
 
-constexpr int max_nesting = 2000;
-
 struct ConstCode final : ExprCode {
   ConstCode(int lane_count, uint64_t value) : ExprCode(lane_count), bits(value) {}
   uint64_t scalar(Frame&) const override { return bits; }
@@ -215,11 +213,9 @@ Access Translator::access(const Buffer& buffer, const std::vector<Expr>& index, 
 
 ExprPtr Translator::expr(const Expr& e) {
   if (!e) fault("an expression is absent");
-  if (++nesting_ > max_nesting) fault("nesting deeper than " + std::to_string(max_nesting));
   if (e.lanes() < 1) fault("an expression without lanes");
   ExprPtr code = std::visit([&](const auto& n) { return make(n, e.type()); }, e.node().value);
   if (code->lanes != e.lanes()) fault("an expression of " + std::to_string(code->lanes) + " lanes is typed " + to_string(e.type()));
-  --nesting_;
   return code;
 }
 

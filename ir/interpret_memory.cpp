@@ -48,7 +48,8 @@ void Array::bind(const BufferNode& node, Shape shape, std::optional<void*> data)
   for (int64_t dim : shape_.dims) {
     if (dim < 0) fault("buffer " + node.name + " has dims " + text(shape_.dims.data(), rank_) + ", which must not be negative");
     count *= dim;
-    if (count > max_elements && node.role != Role::in) fault("buffer " + node.name + " has too many elements: dims " + text(shape_.dims.data(), rank_));
+    if (count > max_elements && node.role != Role::in)
+      throw Error(ErrorCode::resource_exhausted, "buffer " + node.name + " has too many elements: dims " + text(shape_.dims.data(), rank_));
     if (count > std::numeric_limits<int64_t>::max()) count = std::numeric_limits<int64_t>::max();
   }
   if (shape_.strides.empty()) {

@@ -270,10 +270,7 @@ Translator::ShapeCode Translator::shape(const Buffer& buffer) {
 
 StmtPtr Translator::stmt(const Stmt& s) {
   if (!s) fault("a statement is absent");
-  if (++nesting_ > 2000) fault("nesting deeper than 2000");
-  StmtPtr code = std::visit([&](const auto& n) { return make(n); }, s.node().value);
-  --nesting_;
-  return code;
+  return std::visit([&](const auto& n) { return make(n); }, s.node().value);
 }
 
 StmtPtr Translator::make(const For& n) {

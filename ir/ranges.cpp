@@ -181,12 +181,28 @@ void Ranges::enter(const For& loop) {
   }
 }
 
+// Of e with all lets put in: lets that use others twice double it each time.
+int Ranges::expanded_nodes(const Expr& e) const {
+  int nodes = 0;
+  walk(e, [&](const Expr& x) {
+    const Var* v = x.as<Var>();
+    const Entry* entry = v ? find(v->id) : nullptr;
+    nodes = std::min(nodes + (entry ? entry->nodes : 1), max_expr_nodes);
+  });
+  return nodes;
+}
+
 void Ranges::enter(const Let& let) {
+  constexpr int most_expanded_nodes = 4096;
   const bool integer = !is_float(let.value.dtype());
-  Entry entry{let.var.id, integer ? of(let.value) : Range{}, let.value};
+  const int nodes = expanded_nodes(let.value);
+  const bool small = nodes <= most_expanded_nodes;
+  Entry entry{let.var.id, integer ? of(let.value) : Range{}, small ? let.value : Expr()};
   entry.memory = from_memory(let.value);
   // A value read from memory stays a variable of its own, that guards can tighten.
-  entry.expandable = !entry.memory || (let.value.as<Binary>() && is_stable(let.value));
+  entry.expandable = small && (!entry.memory || (let.value.as<Binary>() && is_stable(let.value)));
+  // What comes from memory is looked at twice: for its range, and whether to trust it.
+  if (small) entry.nodes = entry.memory && entry.expandable ? 2 * nodes : nodes;
   vars_.push_back(entry);
   Expr value = let.value;
   while (const Cast* c = value.as<Cast>()) value = c->value;

@@ -61,13 +61,15 @@ class Ranges {
   struct Entry {  // a later entry of the same id hides an earlier one
     int64_t id = 0;
     Range range;
-    Expr value;               // of a let
+    Expr value;               // of a let whose expansion is of a size to work with; else it is a variable like others
+    int nodes = 1;            // of the value with all lets put in
     bool expandable = false;  // the let's value stays what it is: no load of a buffer that may be written
     bool memory = false;      // the let's value depends on one read from memory
   };
   const Entry* find(int64_t id) const;
   Range raw_range(const Expr& e) const;
   Range binary_range(const Binary& n) const;
+  int expanded_nodes(const Expr& e) const;
   bool from_memory(const Expr& e) const;
   bool trusted(const Linear& l) const;
   bool may_wrap(const Linear& side) const;  // of a comparison: arithmetic on untrusted memory

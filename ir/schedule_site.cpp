@@ -147,6 +147,7 @@ std::string handle_name(const Kernel& kernel, int64_t loop) {
 }
 
 std::string handle_name(const Kernel& kernel, const Buffer& buffer) {
+  if (!buffer) throw Error(ErrorCode::invalid_argument, "schedule: the buffer is absent");
   const std::vector<Buffer> all = buffers_of(kernel);
   const auto self = std::find_if(all.begin(), all.end(), [&](const Buffer& b) { return b.same_as(buffer); });
   if (self == all.end()) throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel.name + " has no buffer " + buffer->name);

@@ -96,8 +96,12 @@ struct Evaluate {  // for an intrinsic's effect
   Expr value;
 };
 
+// The same limits as an expression's, for the statements of a nest. What the parser reads is within them.
+inline constexpr int max_stmt_depth = 5000, max_stmt_nodes = 1 << 22;
+
 struct StmtNode {
   std::variant<For, Block, Let, Store, Accumulate, If, Alloc, Check, Evaluate> value;
+  TreeSize tree;  // of statements alone
 };
 
 template <class T>

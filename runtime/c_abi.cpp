@@ -228,8 +228,10 @@ gradloom_status gradloom_run_into(gradloom_runtime* runtime, const char* op, con
     const std::vector<Tensor> tensors = borrow_all(inputs, input_count, name, "inputs");
     std::vector<Tensor> results = borrow_all(outputs, output_count, name, "outputs");
     runtime->runtime.run_into(op, tensors, results, attributes_of(attributes), run_options(options, name)).value();
+    // Only what changed is written: a shape may lie in constant memory, or be shared with another thread's call.
     for (int32_t o = 0; o < output_count; ++o) {
-      if (results[o].present()) std::copy(results[o].dims().begin(), results[o].dims().end(), outputs[o]->shape);
+      const Dims& dims = results[o].dims();
+      if (results[o].present() && !std::equal(dims.begin(), dims.end(), outputs[o]->shape)) std::copy(dims.begin(), dims.end(), outputs[o]->shape);
     }
   });
 }

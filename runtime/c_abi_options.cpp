@@ -9,16 +9,23 @@
 namespace gradloom::c_abi {
 namespace {
 
-// What every version of the structs has.
+// What the structs' first version has. A later version adds its size between this one and the newest.
 constexpr uint64_t first_size(const gradloom_runtime_options*) { return offsetof(gradloom_runtime_options, disk_cache); }
 constexpr uint64_t first_size(const gradloom_run_options*) { return offsetof(gradloom_run_options, policy); }
+
+// Whether a header has a struct of this size: one that ends amid a member, as half a pointer, is none's.
+template <class Options>
+bool some_version(const Options* options, uint64_t size) {
+  return size == first_size(options) || size >= sizeof(Options);
+}
 
 // What the caller's struct says over the defaults.
 template <class Options>
 Options known_part(const Options* given, const Options& defaults, const char* function) {
   if (!given) return defaults;
-  if (given->size < first_size(given)) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: options.size is {}, expected at least {}: initialise the options first", function, given->size, first_size(given)));
+  if (!some_version(given, given->size)) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: options.size is {}, expected {} or at least {}: initialise the options first", function, given->size,
+                                                         first_size(given), sizeof(Options)));
   }
   Options known = defaults;
   std::memcpy(static_cast<void*>(&known), given, std::min<uint64_t>(given->size, sizeof known));
@@ -29,8 +36,9 @@ template <class Options>
 void write_defaults(Options* options, uint64_t size, Options defaults, const char* function) {
   require(options, function, "options");
   constexpr uint64_t most = 4096;  // of any version to come: a larger size is none
-  if (size < first_size(options) || size > most)
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: size is {}, expected {} to {}", function, size, first_size(options), most));
+  if (!some_version(options, size) || size > most) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: size is {}, expected {} or {} to {}", function, size, first_size(options), sizeof(Options), most));
+  }
   defaults.size = size;
   std::memset(static_cast<void*>(options), 0, size);
   std::memcpy(static_cast<void*>(options), &defaults, std::min<uint64_t>(size, sizeof defaults));

@@ -70,6 +70,9 @@ void release_scratch(LaunchContext* context, void* data, int64_t bytes) { Launch
 
 // A user's nest may come without a schedule: a GPU has one for every nest.
 ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target) {
+  if (!target.gpu && ir::is_gpu(kernel)) {
+    throw Error(ErrorCode::unsupported, fmt::format("kernel {}: it has loops of a GPU (grid, thread, warp, lane, cooperative), which target {} does not run", kernel.name, target.name));
+  }
   if (!target.gpu || ir::is_gpu(kernel)) return ir::lower(kernel, {.gpu = target.gpu, .shared_bytes = target.shared_bytes});
   ir::Schedule schedule(kernel);
   ir::schedule_gpu(schedule, target);
@@ -269,9 +272,10 @@ std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
   const auto& [op, plan, strategy, options, outputs_wanted, output_alignment, request] = call;
   // The interpreter runs the definition itself; so does a device's host, for the small tensors that are the host's.
   const bool interpreted = interprets_ || (gpu_ && device_for(op.schema()) != gpu_->device());
+  const bool own = find_op(op.schema().name) != &op;
   std::optional<OpKey> key;
   // An embedder's op is found by content alone: nothing tells its builds apart.
-  if (store_ && !interpreted && find_op(op.schema().name) == &op) {
+  if (store_ && !interpreted && !own) {
     key.emplace(op, plan, strategy, options, outputs_wanted, output_alignment, store_->target(), store_->toolchain());
     // A dump needs the IR.
     if (dump_folder_.empty()) {
@@ -281,6 +285,7 @@ std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
   BuiltKernel built = interpreted ? author_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate)
                                   : build_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate);
   auto entry = std::make_shared<KernelEntry>();
+  entry->own = own;
   dump(op.schema().name, strategy, built);
   entry->sources = std::move(built.sources);
   const std::optional<ContentId> content =
@@ -302,6 +307,7 @@ std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel) {
   const ir::Kernel lowered = interprets_ ? kernel : lower_own(kernel, target_);
   dump(kernel.name, "own", {.authored = kernel, .scheduled = kernel, .lowered = lowered, .sources = {}, .trace = {}});
   auto entry = std::make_shared<KernelEntry>();
+  entry->own = true;
   finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = milliseconds_since(start)}, lowered, interprets_);
   return entry;
 }
@@ -349,7 +355,8 @@ int64_t Core::launch(const KernelEntry& entry, void* const* buffers, const int64
   if (entry.gpu) return entry.gpu->launch(buffers, scalars, options);
   if (!entry.function) {
     interpreter_launches_.add();
-    return ir::interpret(entry.kernel, {buffers, entry.kernel.buffers.size()}, {scalars, entry.kernel.scalars.size()}).bad_position;
+    const ir::InterpretOptions checks{.fault = entry.own ? ErrorCode::invalid_argument : ErrorCode::internal};
+    return ir::interpret(entry.kernel, {buffers, entry.kernel.buffers.size()}, {scalars, entry.kernel.scalars.size()}, checks).bad_position;
   }
   Launch launch{.context = {.parallel_for = parallel_for, .acquire_scratch = acquire_scratch, .release_scratch = release_scratch},
                 .threads = threads,

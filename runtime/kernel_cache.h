@@ -23,6 +23,7 @@ struct KernelEntry {
   KernelFunction function = nullptr;  // null: a GPU's, else interpreted
   std::shared_ptr<const GpuKernel> gpu;
   ir::Kernel kernel;                  // what the interpreter runs
+  bool own = false;                   // an embedder wrote its nest, by an Op or as it is
   std::vector<ScalarSource> sources;
   std::shared_ptr<const KernelReport> report;
   int64_t code_bytes = 0;

@@ -98,6 +98,8 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t end) const {
 }
 
 Tensor Tensor::share_device(std::shared_ptr<void> owner, void* data, int device, DType dtype, const Dims& dims, const Dims& strides, bool writable) {
+  // A negative number would make it the host's.
+  if (device < 0) throw Error(ErrorCode::invalid_argument, fmt::format("a tensor is in memory of cuda device {}; devices are numbered from 0", device));
   Tensor t = share(std::move(owner), data, dtype, dims, strides, writable);
   t.device_ = device;
   return t;

@@ -28,7 +28,7 @@ class Tensor {
     requires std::is_arithmetic_v<T>
   static Tensor of(DType dtype, const Dims& dims, const std::vector<T>& values);
 
-  // The same with memory of a CUDA device, which this library does not touch from the host.
+  // The same with memory of a CUDA device (0 or more), which this library does not touch from the host.
   static Tensor share_device(std::shared_ptr<void> owner, void* data, int device, DType dtype, const Dims& dims, const Dims& strides = {}, bool writable = true);
 
   // Takes over a DLPack tensor (its deleter is called when the last copy goes). Throws Error(unsupported) for a device or dtype that is not ours; the

@@ -124,6 +124,13 @@ static void versions(void) {
   CHECK(gradloom_runtime_create(&options, &runtime) == GRADLOOM_OK); /* what lies beyond its size is not read */
   gradloom_runtime_destroy(runtime);
   REFUSED(gradloom_runtime_options_init_sized(&options, older - 1), GRADLOOM_INVALID_ARGUMENT, "size is ");
+  /* A size that ends amid a member, as half a pointer, is no header's. */
+  for (uint64_t size = older + 1; size < sizeof options; ++size) {
+    REFUSED(gradloom_runtime_options_init_sized(&options, size), GRADLOOM_INVALID_ARGUMENT, "size is ");
+    CHECK(gradloom_runtime_options_init(&options) == GRADLOOM_OK);
+    options.disk_cache = "off", options.size = size;
+    REFUSED(gradloom_runtime_create(&options, &runtime), GRADLOOM_INVALID_ARGUMENT, "options.size is ");
+  }
   REFUSED(gradloom_runtime_options_init_sized(&options, 1 << 20), GRADLOOM_INVALID_ARGUMENT, "size is 1048576");
   CHECK(gradloom_runtime_options_init_sized(&newer.known, sizeof newer) == GRADLOOM_OK && newer.more[3] == 0);
   CHECK(gradloom_runtime_create(&newer.known, &runtime) == GRADLOOM_OK);

@@ -28,6 +28,14 @@ static void results(gradloom_runtime* runtime) {
   CHECK(gradloom_run_into(runtime, "GatherGrad", g.inputs, 3, attributes, &options, g.outputs, 1) == GRADLOOM_OK);
   CHECK(gather_right(g.dx, 2));
 
+  /* A shape that stays as it is may lie in constant memory. */
+  {
+    static const int64_t constant[2] = {4, 3};
+    g.dx_tensor.shape = (int64_t*)constant;
+    CHECK(gradloom_run_into(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, g.outputs, 1) == GRADLOOM_OK);
+    g.dx_tensor.shape = g.dx_dims;
+  }
+
   memset(g.dx, 0, sizeof g.dx);
   CHECK(gradloom_compile(runtime, "GatherGrad", g.inputs, 3, attributes, NULL, &executable) == GRADLOOM_OK);
   CHECK(gradloom_call(executable, g.inputs, 3, g.outputs, 1) == GRADLOOM_OK);
@@ -69,6 +77,8 @@ static void errors(gradloom_runtime* runtime) {
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 2, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "GatherGrad: ");
   g.dy_tensor.device.device_type = kDLCUDA;
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "is in memory of cuda device 0; it must be in host memory");
+  g.dy_tensor.device.device_id = -1; /* not the host */
+  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "cuda device -1; devices are numbered from 0");
   gather_init(&g);
   g.dy_tensor.dtype.lanes = 4;
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_UNSUPPORTED, "4 lanes");

@@ -352,7 +352,19 @@ TEST(Interpret, NamesWhatAnUnverifiedKernelLacks) {
   EXPECT_HAS(message([](auto& b, auto& y) { b.loop("i", 0, 4, [&](Expr i) { b.store(y, {i}, floor_div(4, i)); }); }), "division by zero");
   EXPECT_HAS(message([](auto& b, auto& y) { b.loop("i", 0, 4, [&](Expr i) { b.store(y, {i}, binary(BinaryOp::shl, 1, i * 30)); }); }), "shl of i64 by 90");
   EXPECT_HAS(message([](auto& b, auto& y) { b.store(y, {0}, binary(BinaryOp::shr, 1, -1)); }), "shr of i64 by -1");
-  EXPECT_HAS(message([](auto& b, auto&) { b.alloc("huge", DType::i64, {int64_t{1} << 40, int64_t{1} << 40}); }), "too many elements");
+}
+
+TEST(Interpret, SaysWhatItCannotHold) {
+  KernelBuilder b("large");
+  b.alloc("huge", DType::i64, {int64_t{1} << 40, int64_t{1} << 40});
+  const Kernel kernel = b.build();
+  try {
+    run(kernel, {}, {});
+    ADD_FAILURE() << "it ran";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::resource_exhausted);
+    EXPECT_STREQ(error.what(), "kernel large: buffer huge has too many elements: dims [1099511627776, 1099511627776]");
+  }
 }
 
 }  // namespace

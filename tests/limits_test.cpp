@@ -6,6 +6,8 @@
 
 #include "cli/cases.h"
 #include "ir/builder.h"
+#include "ir/print.h"
+#include "ir/schedule.h"
 #include "runtime/runtime.h"
 
 namespace gradloom {
@@ -118,6 +120,147 @@ TEST(Limits, ABuilderBuildsOnce) {
   b.build();
   EXPECT_THROW(b.build(), Error);
   EXPECT_THROW(b.store(y, {0}, ir::constant(DType::f32, 1)), Error);
+}
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.what();
+  }
+  return "";
+}
+
+// What visits an expression or a nest recurses, and visits a part that is used twice twice.
+TEST(Limits, ExpressionsAndNestsHaveADepthAndASize) {
+  const ir::Var v = ir::make_var("v");
+  EXPECT_EQ(message_of([&] {
+              Expr e = ir::var(v);
+              for (int i = 0; i < 40000; ++i) e = ir::min(e, 1);
+            }),
+            "ir: an expression nests 1001 levels deep, at most 1000 are allowed");
+  EXPECT_EQ(message_of([&] {
+              Expr e = ir::var(v);
+              for (int i = 0; i < 60; ++i) e = e + e;
+            }),
+            "ir: an expression has more than 65536 nodes, parts used twice counted twice: name such parts with a let");
+  const ir::Buffer y = ir::make_buffer({.name = "y", .dtype = DType::i64, .dims = {1}, .role = ir::Role::out});
+  const ir::Stmt put = ir::store(y, {0}, 1);
+  EXPECT_EQ(message_of([&] {
+              ir::Stmt s = put;
+              for (int i = 0; i < 40000; ++i) s = ir::for_loop(ir::make_var("i"), 0, 1, ir::ForKind::serial, s);
+            }),
+            "ir: statements nest 5001 levels deep, at most 5000 are allowed");
+  EXPECT_EQ(message_of([&] {
+              ir::Stmt s = put;
+              for (int i = 0; i < 60; ++i) s = ir::if_then(Expr(0) < 1, s, s);
+            }),
+            "ir: a nest has more than 4194304 statements");
+}
+
+// What is just allowed goes through every stage.
+TEST(Limits, ADeepNestOfDeepExpressionsRuns) {
+  ir::KernelBuilder b("deep");
+  const ir::Buffer x = b.input("x", DType::i64, {8}), y = b.output("y", DType::i64, {8});
+  b.loop("i", 0, 8, [&](Expr i) {
+    Expr sum = ir::load(x, {i});
+    for (int k = 0; k < 1500; ++k) sum = b.let("s", sum + 1);
+    for (int k = 0; k < 800; ++k) sum = ir::binary(ir::BinaryOp::bit_xor, sum, 1 + k);
+    b.store(y, {i}, sum);
+  });
+  const ir::Kernel kernel = b.build();
+  EXPECT_GT(ir::print(kernel).size(), 10000u);
+  int64_t mask = 0;
+  for (int k = 0; k < 800; ++k) mask ^= 1 + k;
+  for (const TargetKind target : {TargetKind::automatic, TargetKind::interpreter}) {
+    Runtime runtime({.target = target, .threads = 1});
+    std::vector<int64_t> in{0, 1, 2, 3, 4, 5, 6, 7}, out(8);
+    const auto done = runtime.compile(kernel).value()(std::vector<Tensor>{Tensor::borrow(in.data(), DType::i64, {8}), Tensor::borrow(out.data(), DType::i64, {8})});
+    ASSERT_TRUE(done) << done.error().what();
+    for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(out[i], (i + 1500) ^ mask);
+  }
+}
+
+// Each let uses the one before twice or more: put in for one another, they would be 2^60 nodes and more.
+TEST(Limits, ChainsOfLetsAreProvedWithoutPuttingAllIn) {
+  const std::function<Expr(Expr)> links[] = {
+      [](Expr a) { return a + a; },
+      [](Expr a) { return a * a + a; },
+      [](Expr a) { return ir::min(a, a + 1); },
+      [](Expr a) { return ir::binary(ir::BinaryOp::bit_xor, a, ir::binary(ir::BinaryOp::shl, a, 13)); },
+      [](Expr a) { return ir::select(a < 3, a, a + 1); },
+  };
+  const std::function<int64_t(uint64_t)> expected[] = {
+      [](uint64_t a) { return static_cast<int64_t>(a + a); },
+      [](uint64_t a) { return static_cast<int64_t>(a * a + a); },
+      [](uint64_t a) { return static_cast<int64_t>(std::min(static_cast<int64_t>(a), static_cast<int64_t>(a + 1))); },
+      [](uint64_t a) { return static_cast<int64_t>(a ^ a << 13); },
+      [](uint64_t a) { return static_cast<int64_t>(a) < 3 ? static_cast<int64_t>(a) : static_cast<int64_t>(a + 1); },
+  };
+  for (const bool loaded : {false, true}) {
+    for (size_t link = 0; link < std::size(links); ++link) {
+      ir::KernelBuilder b("chain");
+      const ir::Buffer x = b.input("x", DType::i64, {8}), y = b.output("y", DType::i64, {8});
+      b.loop("i", 0, 8, [&](Expr i) {
+        Expr a = b.let("a", loaded ? ir::load(x, {i}) : i + 1);
+        for (int k = 0; k < 60; ++k) a = b.let("a", links[link](a));
+        // Proofs take for granted that index arithmetic does not wrap, so only what comes from memory may be compared here.
+        if (loaded)
+          b.if_then(a > 5, [&] { b.store(y, {i}, a); }, [&] { b.store(y, {i}, a + 1); });
+        else
+          b.store(y, {i}, a);
+      });
+      const ir::Kernel kernel = b.build();
+      Runtime runtime({.threads = 1});
+      std::vector<int64_t> in{1, 2, 3, 4, 5, 6, 7, 8}, out(8);
+      const auto done = runtime.compile(kernel).value()(std::vector<Tensor>{Tensor::borrow(in.data(), DType::i64, {8}), Tensor::borrow(out.data(), DType::i64, {8})});
+      ASSERT_TRUE(done) << done.error().what();
+      for (int64_t i = 0; i < 8; ++i) {
+        int64_t a = in[i];
+        for (int k = 0; k < 60; ++k) a = expected[link](static_cast<uint64_t>(a));
+        EXPECT_EQ(out[i], !loaded || a > 5 ? a : a + 1) << link;
+      }
+    }
+  }
+}
+
+TEST(Limits, AbsentPartsOfANestAreRefused) {
+  ir::KernelBuilder b("k");
+  const ir::Buffer y = b.inout("y", DType::i64, {8});
+  EXPECT_EQ(message_of([&] { (void)b.parameter({}); }), "KernelBuilder: a parameter is an absent buffer");
+  EXPECT_EQ(message_of([&] { (void)b.let("a", {}); }), "KernelBuilder: the value of let a is absent");
+  b.loop("i", 0, 8, [&](Expr i) { b.accumulate(y, {i}, 1); });
+  ir::Schedule schedule(b.build());
+  const ir::Schedule::Loop i = schedule.loop("i");
+  EXPECT_EQ(message_of([&] { schedule.stage(i, {}, {0}, {8}); }), "schedule: the buffer is absent");
+  EXPECT_EQ(message_of([&] { schedule.privatise(i, {}); }), "schedule: the buffer is absent");
+  EXPECT_EQ(message_of([&] { schedule.streaming({}); }), "schedule: the buffer is absent");
+  EXPECT_EQ(message_of([&] { schedule.prefetch(i, {}, 1, 1); }), "schedule: the buffer is absent");
+}
+
+// What the interpreter finds in a nest that gradloom did not write is no fault of gradloom's.
+TEST(Limits, AFaultOfAnOwnNestIsItsAuthors) {
+  ir::KernelBuilder b("past");
+  const ir::Buffer y = b.output("y", DType::i64, {8});
+  b.loop("i", 0, 9, [&](Expr i) { b.store(y, {i}, i); });
+  Runtime runtime({.target = TargetKind::interpreter});
+  const KernelExecutable kernel = runtime.compile(b.build()).value();
+  const Refused r = refused(kernel(std::vector<Tensor>{Tensor::empty(DType::i64, {8})}));
+  EXPECT_EQ(r.code, ErrorCode::invalid_argument);
+  EXPECT_EQ(r.message, "kernel past: buffer y[8]: a store out of bounds, dims are [8]");
+}
+
+TEST(Limits, ANestForAGpuIsRefusedByACpu) {
+  ir::KernelBuilder b("blocks");
+  const ir::Buffer y = b.output("y", DType::i64, {8});
+  b.loop("i", 0, 8, [&](Expr i) { b.store(y, {i}, i); }, ir::ForKind::grid);
+  const ir::Kernel kernel = b.build();
+  Runtime runtime({.threads = 1});
+  if (runtime.target_name() == "interpreter") GTEST_SKIP() << "it runs every nest";
+  const Refused r = refused(runtime.compile(kernel));
+  EXPECT_EQ(r.code, ErrorCode::unsupported);
+  EXPECT_TRUE(r.message.starts_with("kernel blocks: it has loops of a GPU")) << r.message;
 }
 
 TEST(Limits, AMessageIsOneLineWhateverNamesHold) {

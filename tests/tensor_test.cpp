@@ -253,6 +253,9 @@ TEST(DLPack, RefusalLeavesTheCallerItsTensor) {
   produced.managed.dl_tensor.dtype = {kDLFloat, 32, 1};
   produced.managed.dl_tensor.ndim = 17;
   EXPECT_EQ(code_of([&] { (void)Tensor::from_dlpack(&produced.managed); }), ErrorCode::unsupported);
+  produced.managed.dl_tensor.ndim = 2;
+  produced.managed.dl_tensor.device = {kDLCUDA, -1};  // must not pass for the host's memory
+  EXPECT_EQ(code_of([&] { (void)Tensor::from_dlpack(&produced.managed); }), ErrorCode::invalid_argument);
   EXPECT_EQ(produced.deleted, 0);
   const float x = 1;
   EXPECT_EQ(code_of([&] { (void)Tensor::borrow(&x, DType::f32, {1}).to_dlpack(); }), ErrorCode::unsupported);

@@ -115,8 +115,9 @@ class Simplifier : public Rewriter {
   }
   // body with the variable put in where that costs nothing, else under a let.
   Stmt bind(const Var& v, const Expr& value, const Stmt& body, bool used_once) {
+    constexpr int most_depth = 100;  // a long chain of lets would become an expression too deep
     const Broadcast* b = value.as<Broadcast>();
-    if (used_once || value.as<Const>() || value.as<Var>() || (b && b->value.as<Const>())) {
+    if ((used_once && value.node().tree.depth <= most_depth) || value.as<Const>() || value.as<Var>() || (b && b->value.as<Const>())) {
       values_[v.id] = value;
       return (*this)(body);
     }
