@@ -42,9 +42,12 @@ struct Measure {
 Expr make(Type type, auto node) {
   Measure measure;
   measure(node);
-  if (measure.tree.depth > max_expr_depth) bad("an expression nests " + std::to_string(measure.tree.depth) + " levels deep, at most " + std::to_string(max_expr_depth) + " are allowed");
-  if (measure.tree.nodes > max_expr_nodes) bad("an expression has more than " + std::to_string(max_expr_nodes) + " nodes, parts used twice counted twice: name such parts with a let");
-  return Expr(std::make_shared<const ExprNode>(ExprNode{type, std::move(node), measure.tree}));
+  const TreeSize& tree = measure.tree;
+  if (tree.depth > max_expr_depth)
+    bad("an expression nests " + std::to_string(tree.depth) + " levels deep, at most " + std::to_string(max_expr_depth) + " are allowed");
+  if (tree.nodes > max_expr_nodes)
+    bad("an expression has more than " + std::to_string(max_expr_nodes) + " nodes, parts used twice counted twice: name such parts with a let");
+  return Expr(std::make_shared<const ExprNode>(ExprNode{type, std::move(node), tree}));
 }
 
 void require(bool ok, const char* what, Type type) {

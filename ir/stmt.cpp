@@ -36,9 +36,11 @@ struct Measure {
 Stmt make(auto node) {
   Measure measure;
   measure(node);
-  if (measure.tree.depth > max_stmt_depth) bad("statements nest " + std::to_string(measure.tree.depth) + " levels deep, at most " + std::to_string(max_stmt_depth) + " are allowed");
-  if (measure.tree.nodes > max_stmt_nodes) bad("a nest has more than " + std::to_string(max_stmt_nodes) + " statements");
-  return Stmt(std::make_shared<const StmtNode>(StmtNode{std::move(node), measure.tree}));
+  const TreeSize& tree = measure.tree;
+  if (tree.depth > max_stmt_depth)
+    bad("statements nest " + std::to_string(tree.depth) + " levels deep, at most " + std::to_string(max_stmt_depth) + " are allowed");
+  if (tree.nodes > max_stmt_nodes) bad("a nest has more than " + std::to_string(max_stmt_nodes) + " statements");
+  return Stmt(std::make_shared<const StmtNode>(StmtNode{std::move(node), tree}));
 }
 
 void require(bool ok, const char* what) {
