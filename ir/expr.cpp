@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 
+#include "ir/children.h"
 #include "ir/scalar_math.h"
 
 namespace gradloom::ir {
@@ -11,38 +12,8 @@ namespace {
 
 [[noreturn]] void bad(const std::string& message) { throw Error(ErrorCode::invalid_argument, "ir: " + message); }
 
-// Adds up a node's operands.
-struct Measure {
-  TreeSize tree;
-
-  void add(const Expr& e) {
-    if (!e) return;
-    const TreeSize& part = e.node().tree;
-    tree.depth = std::max(tree.depth, part.depth + 1);
-    tree.nodes = std::min(tree.nodes + part.nodes, max_expr_nodes + 1);
-  }
-  void add(const std::vector<Expr>& list) {
-    for (const Expr& e : list) add(e);
-  }
-  void operator()(const Const&) {}
-  void operator()(const Var&) {}
-  void operator()(const Load& n) { add(n.index), add(n.guard), add(n.otherwise); }
-  void operator()(const Unary& n) { add(n.a); }
-  void operator()(const Binary& n) { add(n.a), add(n.b); }
-  void operator()(const Fma& n) { add(n.a), add(n.b), add(n.c); }
-  void operator()(const Select& n) { add(n.condition), add(n.a), add(n.b); }
-  void operator()(const Cast& n) { add(n.value); }
-  void operator()(const Bitcast& n) { add(n.value); }
-  void operator()(const Ramp& n) { add(n.base), add(n.stride); }
-  void operator()(const Broadcast& n) { add(n.value); }
-  void operator()(const Shuffle& n) { add(n.a), add(n.b); }
-  void operator()(const Intrinsic& n) { add(n.args); }
-};
-
 Expr make(Type type, auto node) {
-  Measure measure;
-  measure(node);
-  const TreeSize& tree = measure.tree;
+  const TreeSize tree = tree_size<Expr>(node, max_expr_nodes);
   if (tree.depth > max_expr_depth)
     bad("an expression nests " + std::to_string(tree.depth) + " levels deep, at most " + std::to_string(max_expr_depth) + " are allowed");
   if (tree.nodes > max_expr_nodes)

@@ -1,5 +1,7 @@
 #include "ir/rewrite.h"
 
+#include "ir/children.h"
+
 namespace gradloom::ir {
 
 Expr Rewriter::operator()(const Expr& e) {
@@ -175,40 +177,20 @@ struct Walker {
   void visit(const Expr& e) {
     if (!e) return;
     if (expr && *expr) (*expr)(e);
-    std::visit([&](const auto& n) { children(n); }, e.node().value);
-  }
-  void visit(const std::vector<Expr>& exprs) {
-    for (const Expr& e : exprs) visit(e);
+    std::visit(children, e.node().value);
   }
   void visit(const Stmt& s) {
     if (!s) return;
     if (stmt && *stmt) (*stmt)(s);
-    std::visit([&](const auto& n) { children(n); }, s.node().value);
+    std::visit(children, s.node().value);
   }
-  void children(const Const&) {}
-  void children(const Var&) {}
-  void children(const Load& n) { visit(n.index), visit(n.guard), visit(n.otherwise); }
-  void children(const Unary& n) { visit(n.a); }
-  void children(const Binary& n) { visit(n.a), visit(n.b); }
-  void children(const Fma& n) { visit(n.a), visit(n.b), visit(n.c); }
-  void children(const Select& n) { visit(n.condition), visit(n.a), visit(n.b); }
-  void children(const Cast& n) { visit(n.value); }
-  void children(const Bitcast& n) { visit(n.value); }
-  void children(const Ramp& n) { visit(n.base), visit(n.stride); }
-  void children(const Broadcast& n) { visit(n.value); }
-  void children(const Shuffle& n) { visit(n.a), visit(n.b); }
-  void children(const Intrinsic& n) { visit(n.args); }
-  void children(const For& n) { visit(n.begin), visit(n.extent), visit(n.body); }
-  void children(const Block& n) {
-    for (const Stmt& s : n.stmts) visit(s);
-  }
-  void children(const Let& n) { visit(n.value), visit(n.body); }
-  void children(const Store& n) { visit(n.index), visit(n.value), visit(n.guard); }
-  void children(const Accumulate& n) { visit(n.index), visit(n.value), visit(n.factor), visit(n.guard); }
-  void children(const If& n) { visit(n.condition), visit(n.then_case), visit(n.else_case); }
-  void children(const Alloc& n) { visit(n.buffer->dims), visit(n.body); }
-  void children(const Check& n) { visit(n.condition), visit(n.position), visit(n.body); }
-  void children(const Evaluate& n) { visit(n.value); }
+
+ private:
+  struct Down {
+    Walker& walker;
+    void operator()(const auto& part) const { walker.visit(part); }
+  };
+  const Children<Down> children{Down{*this}};
 };
 
 // Replaces variables; a buffer whose dims mention one is rebuilt, under its own id, once.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ir/children.h"
+
 namespace gradloom::ir {
 
 int index_lanes(const Buffer& buffer, const std::vector<Expr>& index, const char* what);
@@ -10,33 +12,8 @@ namespace {
 
 [[noreturn]] void bad(const std::string& message) { throw Error(ErrorCode::invalid_argument, "ir: " + message); }
 
-// Adds up the statements that a node holds.
-struct Measure {
-  TreeSize tree;
-
-  void add(const Stmt& s) {
-    if (!s) return;
-    const TreeSize& part = s.node().tree;
-    tree.depth = std::max(tree.depth, part.depth + 1);
-    tree.nodes = std::min(tree.nodes + part.nodes, max_stmt_nodes + 1);
-  }
-  void operator()(const For& n) { add(n.body); }
-  void operator()(const Block& n) {
-    for (const Stmt& s : n.stmts) add(s);
-  }
-  void operator()(const Let& n) { add(n.body); }
-  void operator()(const Store&) {}
-  void operator()(const Accumulate&) {}
-  void operator()(const If& n) { add(n.then_case), add(n.else_case); }
-  void operator()(const Alloc& n) { add(n.body); }
-  void operator()(const Check& n) { add(n.body); }
-  void operator()(const Evaluate&) {}
-};
-
 Stmt make(auto node) {
-  Measure measure;
-  measure(node);
-  const TreeSize& tree = measure.tree;
+  const TreeSize tree = tree_size<Stmt>(node, max_stmt_nodes);
   if (tree.depth > max_stmt_depth)
     bad("statements nest " + std::to_string(tree.depth) + " levels deep, at most " + std::to_string(max_stmt_depth) + " are allowed");
   if (tree.nodes > max_stmt_nodes) bad("a nest has more than " + std::to_string(max_stmt_nodes) + " statements");

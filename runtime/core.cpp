@@ -317,7 +317,7 @@ void Core::done(const PlannedCall& call, const KernelHandle& entry, bool built) 
   last_call.core = id_;
   last_call.compiled = built && entry->report->compiled;
   if (last_call.report != entry->report) last_call.report = entry->report;
-  if (!built || !call.request || find_op(call.op.schema().name) != &call.op) return;
+  if (!built || !call.request || entry->own) return;
   const uint64_t hash = call.key().hash();
   std::lock_guard lock(mutex_);
   if (used_calls_.size() < most_used_calls) used_calls_.insert_or_assign(hash, save_call(call_key(call)));
