@@ -116,9 +116,8 @@ int bench(const BenchOptions& options) {
                             options.json ? ReportForm::json : options.markdown ? ReportForm::markdown : ReportForm::table);
   }
   if (options.cases[0] == "gpu-time") {
-    const auto level = options.determinism == "relaxed" ? Determinism::relaxed : options.determinism == "run-to-run" ? Determinism::run_to_run : Determinism::sequential;
-    return bench_gpu_time({.cases = {options.cases.begin() + 1, options.cases.end()}, .seconds = options.seconds, .determinism = level, .beside = options.beside,
-                           .json = options.json, .markdown = options.markdown});
+    return bench_gpu_time({.cases = {options.cases.begin() + 1, options.cases.end()}, .seconds = options.seconds,
+                           .determinism = determinism_of(options.determinism), .beside = options.beside, .json = options.json, .markdown = options.markdown});
   }
   const std::vector<const GemmCase*> gemm = chosen_gemm_cases(options.cases);
   const std::vector<const GruCase*> gru = chosen_gru_cases(options.cases);
@@ -168,7 +167,7 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--arch", options->architectures, "gpu-report: the GPUs to compile for")->delimiter(',')->capture_default_str();
   command->add_option("--repeats", options->repeats, "gpu-report: compiles a case, of which the median counts")->check(CLI::Range(1, 100))->capture_default_str();
   command->add_flag("--markdown", options->markdown, "gpu-report, gpu-time: as a table of Markdown");
-  command->add_option("--determinism", options->determinism, "gpu-time: the weakest level allowed")->check(CLI::IsMember({"sequential", "run-to-run", "relaxed"}))->capture_default_str();
+  add_determinism(*command, options->determinism, "gpu-time: the weakest level allowed");
   command->add_option("--beside", options->beside, "gpu-time: another library's times, JSON lines of case, name, us");
   command->footer(
       "Cases: ge_* GatherElementsGrad, gg_* GatherGrad, sl_* SliceGrad, bg_* BroadcastGrad; float32, int64 indices; each output is verified.\n"

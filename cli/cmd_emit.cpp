@@ -74,7 +74,7 @@ int emit(const EmitOptions& options) {
   const Op* op = find_op(c.op);
   if (!op) throw Error(ErrorCode::unsupported, fmt::format("op {} is not there (see `gradloom ops`)", c.op));
   Plan plan = cases::plan_of(c);
-  if (options.determinism != "sequential") plan.determinism = options.determinism == "relaxed" ? Determinism::relaxed : Determinism::run_to_run;
+  plan.determinism = determinism_of(options.determinism);
   const auto [target, strategy] = chosen(options, *op, plan);
   constexpr int64_t output_alignment = 64;  // of every output that the runtime makes
   const BuiltKernel built = build_kernel(*op, plan, strategy, target, options.any_shape, output_alignment, false);
@@ -116,7 +116,7 @@ void add_emit(CLI::App& app, int& status) {
       ->check(CLI::IsMember({"authored", "scheduled", "lowered", "llvm-raw", "llvm", "asm", "cuda", "ptx", "sass-report"}))
       ->capture_default_str();
   command->add_option("--strategy", options->strategy, "the op's strategy; chosen by shape when not given");
-  command->add_option("--determinism", options->determinism, "the weakest level allowed")->check(CLI::IsMember({"sequential", "run-to-run", "relaxed"}))->capture_default_str();
+  add_determinism(*command, options->determinism, "the weakest level allowed");
   command->add_option("--isa", options->isa, "host, x86-64-v2, x86-64-v3 or x86-64-v4")->capture_default_str();
   command->add_option("--arch", options->arch, "for this GPU, such as sm_80; sm_90 for the stages of a GPU when not given");
   command->add_option("--threads", options->threads, "threads that the schedule is for; 0: as many as this process may use")->check(CLI::Range(0, 1024));

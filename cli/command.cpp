@@ -10,6 +10,14 @@ bool built_with_llvm() {
 #endif
 }
 
+void add_determinism(CLI::App& command, std::string& name, const std::string& description) {
+  command.add_option("--determinism", name, description)->check(CLI::IsMember({"sequential", "run-to-run", "relaxed"}))->capture_default_str();
+}
+
+Determinism determinism_of(const std::string& name) {
+  return name == "relaxed" ? Determinism::relaxed : name == "run-to-run" ? Determinism::run_to_run : Determinism::sequential;
+}
+
 void ServeOptions::add_to(CLI::App& app) {
   app.add_option("--target", target, "interpreter, llvm, cuda, or cuda-host (the text of GPU kernels, run by the CPU)")
       ->check(CLI::IsMember({"automatic", "interpreter", "llvm", "cuda", "cuda-host"}))

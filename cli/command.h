@@ -37,4 +37,8 @@ struct ServeOptions {
 };
 bool built_with_llvm();
 
+// An option --determinism, and the level that it names.
+void add_determinism(CLI::App& command, std::string& name, const std::string& description);
+Determinism determinism_of(const std::string& name);
+
 }  // namespace gradloom::cli

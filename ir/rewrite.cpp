@@ -297,6 +297,12 @@ bool reads(const Expr& e, const Buffer& buffer) {
   return found;
 }
 
+bool holds_loop(const Stmt& s) {
+  bool found = false;
+  walk(s, [&](const Stmt& part) { found |= part.as<For>() != nullptr; });
+  return found;
+}
+
 Stmt refresh(const Stmt& s) { return Refresh()(s); }
 
 }  // namespace gradloom::ir

@@ -16,11 +16,8 @@ ir::Schedule::Loop vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop
 
 std::vector<ir::Schedule::Loop> innermost_loops(const ir::Schedule& schedule) {
   std::vector<ir::Schedule::Loop> innermost;
-  for (const ir::Schedule::Loop loop : schedule.loops()) {
-    bool holds_loop = false;
-    ir::walk(schedule.get(loop).body, [&](const ir::Stmt& s) { holds_loop = holds_loop || s.as<ir::For>(); });
-    if (!holds_loop) innermost.push_back(loop);
-  }
+  for (const ir::Schedule::Loop loop : schedule.loops())
+    if (!ir::holds_loop(schedule.get(loop).body)) innermost.push_back(loop);
   return innermost;
 }
 

@@ -58,12 +58,6 @@ class SliceSchedule {
     return std::isdigit(static_cast<unsigned char>(name.back())) && d < view.dims.size() ? view.dims[d] : 1;
   }
 
-  static bool holds_loop(const ir::Stmt& body) {
-    bool found = false;
-    ir::walk(body, [&](const ir::Stmt& s) { found = found || s.as<ir::For>(); });
-    return found;
-  }
-
   // The outermost loops with a task for every thread; where the outer ones are too short, the ones below.
   void plan_parallel(const ir::Stmt& stmt, int64_t bytes) {
     if (const ir::Block* block = stmt.as<ir::Block>()) {
@@ -73,7 +67,7 @@ class SliceSchedule {
       plan_parallel(phases->else_case, bytes);
     } else if (const ir::For* loop = stmt.as<ir::For>()) {
       const int64_t extent = expected(*loop), tasks = wanted_tasks(target_);
-      if (!holds_loop(loop->body)) {
+      if (!ir::holds_loop(loop->body)) {
         // One row: pieces of whole cache lines.
         const int64_t line = 64, chunk = (extent / tasks + line) / line * line;
         if (bytes >= parallel_bytes && chunk < extent) chunks_.push_back({loop->var.id, chunk});

@@ -10,12 +10,6 @@
 namespace gradloom::codegen {
 namespace {
 
-bool holds_loop(const ir::Stmt& body) {
-  bool found = false;
-  ir::walk(body, [&](const ir::Stmt& s) { found |= s.as<ir::For>() != nullptr; });
-  return found;
-}
-
 // How many iterations are to stand side by side; 0: as the compiler likes, which unrolls all loops of a few iterations it sees. Around barriers and warps that
 // costs time and registers and gains nothing; nor does it where an iteration is much work already.
 int unrolled(const ir::For& n, bool in_thread) {
@@ -137,13 +131,18 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
   since_barrier_.add(bounds);
 }
 
+std::string FunctionEmitter::offset_of(const ir::Expr& begin, bool narrow) {
+  if (ir::is_const(begin, 0)) return "";
+  return narrow ? fmt::format("(int){} + ", parenthesised(scalar(begin))) : fmt::format("{} + ", parenthesised(wide(begin)));
+}
+
 void FunctionEmitter::thread_loop(const ir::For& n) {
   begin({n.begin, n.extent});
   bool narrow = false;
   const std::string name = loop_variable(n, narrow);
   const char* type = narrow ? "int" : "long long";
   const std::optional<int64_t> extent = ir::as_int(n.extent);
-  const std::string offset = ir::is_const(n.begin, 0) ? "" : fmt::format("{} + ", narrow ? fmt::format("(int){}", parenthesised(scalar(n.begin))) : parenthesised(wide(n.begin)));
+  const std::string offset = offset_of(n.begin, narrow);
   const std::string count = extent ? std::to_string(*extent) : wide(n.extent);
   const int64_t threads = function_.threads;
   if (extent && *extent <= threads) {
@@ -153,9 +152,9 @@ void FunctionEmitter::thread_loop(const ir::For& n) {
     // A few turns side by side keep as many loads on their way; the compiler would put them around inner loops too.
     constexpr int64_t side_by_side = 4;
     const std::string k = fresh(n.var.name + "_k");
-    if (holds_loop(n.body)) line("#pragma unroll 1");
+    if (ir::holds_loop(n.body)) line("#pragma unroll 1");
     if (extent && *extent % threads == 0) {
-      if (!holds_loop(n.body)) line(fmt::format("#pragma unroll {}", std::min(side_by_side, *extent / threads)));
+      if (!ir::holds_loop(n.body)) line(fmt::format("#pragma unroll {}", std::min(side_by_side, *extent / threads)));
       open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0}) ", k, *extent / threads));
       line(fmt::format("const {} {} = {}{} * {} + gl_thread();", type, name, offset, narrow ? k : "(long long)" + k, threads));
     } else {
@@ -175,7 +174,7 @@ void FunctionEmitter::warp_loop(const ir::For& n) {
   bool narrow = false;
   const std::string name = loop_variable(n, narrow);
   const int warps = function_.threads / ir::warp_lanes;
-  const std::string offset = ir::is_const(n.begin, 0) ? "" : fmt::format("{} + ", narrow ? fmt::format("(int){}", parenthesised(scalar(n.begin))) : parenthesised(wide(n.begin)));
+  const std::string offset = offset_of(n.begin, narrow);
   const char* type = narrow ? "int" : "long long";
   if (const std::optional<int64_t> extent = ir::as_int(n.extent); extent && *extent <= warps) {
     open(*extent < warps ? fmt::format("if (gl_thread() / 32 < {}) ", *extent) : "");
@@ -234,7 +233,7 @@ void FunctionEmitter::lane_loop(const ir::For& n) {
   open("");
   bool narrow = false;
   const std::string name = loop_variable(n, narrow);
-  const std::string offset = ir::is_const(n.begin, 0) ? "" : fmt::format("{} + ", parenthesised(narrow ? scalar(n.begin) : wide(n.begin)));
+  const std::string offset = offset_of(n.begin, narrow);
   line(fmt::format("const {} {} = {}gl_thread() % 32;", narrow ? "int" : "long long", name, offset));
   deferred_ = defer(n);
   if (extent < ir::warp_lanes) open(fmt::format("if (gl_thread() % 32 < {}) ", extent));

@@ -108,6 +108,7 @@ class FunctionEmitter {
   Text value(const ir::Expr& e);
   std::string scalar(const ir::Expr& e) { return value(e).lanes[0]; }
   std::string wide(const ir::Expr& e);  // of an i64 scalar, as long long
+  std::string offset_of(const ir::Expr& begin, bool narrow);  // "<begin> + ", before what a loop counts; nothing for 0
   // The same value under a name; `copied`: under one that nothing is assigned to.
   Text bound(Text text, DType dtype, const char* hint, bool copied = false);
   bool fits_int(const ir::Expr& e) const;

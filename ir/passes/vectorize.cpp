@@ -10,12 +10,6 @@
 namespace gradloom::ir {
 namespace {
 
-bool holds_loop(const Stmt& s) {
-  bool found = false;
-  walk(s, [&](const Stmt& x) { found |= x.as<For>() != nullptr; });
-  return found;
-}
-
 // Rewrites the body of one vector loop.
 class Widen : public Rewriter {
  public:
