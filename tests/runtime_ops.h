@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "ops/op.h"
+#include "runtime/runtime.h"
 
 namespace gradloom::testing {
 
@@ -119,5 +120,12 @@ class LookUpOp final : public Op {
     return Error(ErrorCode::out_of_range, "LookUp: index[" + std::to_string(bad_position) + "] is " + std::to_string(values(1, bad_position)));
   }
 };
+
+// What tests of these ops run on, give and get.
+inline RuntimeOptions interpreted() { return {.target = TargetKind::interpreter, .threads = 2}; }
+inline Tensor floats(const Dims& dims, const std::vector<float>& values) { return Tensor::of(DType::f32, dims, values); }
+inline Tensor factor(int64_t value) { return Tensor::of(DType::i64, {1}, std::vector<int64_t>{value}); }
+inline std::vector<float> values_of(const Tensor& t) { return {static_cast<const float*>(t.data()), static_cast<const float*>(t.data()) + t.elements()}; }
+using Values = std::vector<float>;
 
 }  // namespace gradloom::testing

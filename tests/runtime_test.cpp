@@ -1,4 +1,4 @@
-// The runtime's contracts on the reference executor: the cache, handles, refusals, and what an error leaves behind.
+// The runtime's contracts on the reference executor: handles, refusals, and what an error leaves behind.
 #include "runtime/runtime.h"
 
 #include <gtest/gtest.h>
@@ -16,14 +16,7 @@
 namespace gradloom {
 namespace {
 
-using testing::LookUpOp;
-using testing::ScaleOp;
-
-RuntimeOptions interpreted() { return {.target = TargetKind::interpreter, .threads = 2}; }
-Tensor floats(const Dims& dims, const std::vector<float>& values) { return Tensor::of(DType::f32, dims, values); }
-Tensor factor(int64_t value) { return Tensor::of(DType::i64, {1}, std::vector<int64_t>{value}); }
-std::vector<float> values_of(const Tensor& t) { return {static_cast<const float*>(t.data()), static_cast<const float*>(t.data()) + t.elements()}; }
-using Values = std::vector<float>;
+using namespace testing;
 
 template <class T>
 void expect_refused(const Result<T>& result, ErrorCode code, std::initializer_list<const char*> words) {
@@ -183,82 +176,6 @@ TEST(Runtime, EmptyTensorsAndTrimmedOutputs) {
   std::vector<Tensor> given{Tensor::empty(DType::f32, {2})};
   ASSERT_TRUE(runtime.run_into(look_up, std::vector{floats({1}, {-5}), index}, given).ok());
   EXPECT_EQ(given[0].dims(), (Dims{1}));
-}
-
-TEST(Cache, OneBuildAKeyUnderContention) {
-  ScaleOp op;
-  op.author_ms = 30;
-  Runtime runtime(interpreted());
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 8; ++t) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < 20; ++i) EXPECT_EQ(values_of(runtime.run(op, std::vector{floats({2}, {1, 2}), factor(i)}).value()[0])[1], 2.0f * i);
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  EXPECT_EQ(op.authored, 1);
-  EXPECT_EQ(runtime.stats().launches, 160);
-  EXPECT_EQ(runtime.stats().hits + runtime.stats().misses, 160);
-}
-
-TEST(Cache, AFailedBuildIsToldToAllWhoWaitAndForgotten) {
-  ScaleOp op;
-  op.author_ms = 50;
-  op.failures = 1;
-  Runtime runtime(interpreted());
-  std::atomic<int> failed{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&] { failed += !runtime.run(op, std::vector{floats({2}, {1, 2}), factor(2)}).ok(); });
-  }
-  for (std::thread& t : threads) t.join();
-  EXPECT_GE(failed, 1);
-  EXPECT_LE(op.authored, 1 + (4 - failed));
-  EXPECT_TRUE(runtime.run(op, std::vector{floats({2}, {1, 2}), factor(2)}).ok());
-}
-
-TEST(Cache, StaysWithinItsBudgetAndKeepsWhatIsUsed) {
-  ScaleOp op;
-  RuntimeOptions options = interpreted();
-  options.cache_bytes = 200 << 10;
-  Runtime runtime(options);
-  const auto run = [&](int64_t n) { return runtime.run(op, std::vector{floats({n}, std::vector<float>(n)), factor(2)}).ok(); };
-  for (int64_t n = 1; n <= 60; ++n) {
-    ASSERT_TRUE(run(1000));  // always in use
-    ASSERT_TRUE(run(n));
-  }
-  const Stats stats = runtime.stats();
-  EXPECT_GT(stats.evictions, 30);
-  EXPECT_LT(stats.entries, 20);
-  EXPECT_EQ(stats.compiles, 61);
-  EXPECT_EQ(stats.entries + stats.evictions, 61);
-  ASSERT_TRUE(run(1));
-  EXPECT_EQ(op.authored, 62);
-}
-
-TEST(Cache, WithoutRoomEverythingStillRuns) {
-  ScaleOp op;
-  RuntimeOptions options = interpreted();
-  options.cache_bytes = 0;
-  Runtime runtime(options);
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(runtime.run(op, std::vector{floats({2}, {1, 2}), factor(2)}).ok());
-  EXPECT_EQ(op.authored, 3);
-  EXPECT_EQ(runtime.stats().entries, 0);
-}
-
-TEST(Cache, ClearForgetsAndHandlesKeepTheirKernel) {
-  ScaleOp op;
-  Runtime runtime(interpreted());
-  const std::vector<Tensor> inputs{floats({2}, {1, 2}), factor(2)};
-  Executable handle = runtime.compile(op, inputs, {}, {.outputs_wanted = 1}).value();
-  runtime.clear_cache();
-  EXPECT_EQ(runtime.stats().entries, 0);
-  const std::vector<Tensor> outputs{Tensor::empty(DType::f32, {2})};
-  EXPECT_TRUE(handle(inputs, outputs).ok());
-  EXPECT_EQ(values_of(outputs[0]), (Values{2, 4}));
-  EXPECT_EQ(op.authored, 1);
-  EXPECT_TRUE(runtime.run(op, inputs, {}, {.outputs_wanted = 1}).ok());
-  EXPECT_EQ(op.authored, 2);  // although the handle still has one
 }
 
 TEST(Executable, ServesItsShapesAndRefusesOthers) {
