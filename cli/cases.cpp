@@ -163,7 +163,8 @@ Case parse_case(const Json& json) {
   });
   if (json.contains("exact")) {
     for (const Json& target : list(json, "exact")) {
-      if (!target.is_string()) refuse(fmt::format("\"exact\" holds {}, expected names of targets", target.dump()));
+      const std::set<Json> targets{"interpreter", "llvm", "cuda-host", "cuda"};
+      if (!targets.count(target)) refuse(fmt::format("\"exact\" holds {}, expected interpreter, llvm, cuda-host or cuda", target.dump()));
       c.exact.push_back(target.get<std::string>());
     }
   }

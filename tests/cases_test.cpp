@@ -95,7 +95,8 @@ TEST_F(CaseFile, RefusalsNameTheMemberAndWhatWasExpected) {
            {head + R"("inputs":[],"outputs":[],"tolerance":[0]})", "tolerance: it is of type array, expected an object"},
            {head + R"("inputs":[],"outputs":[],"tolerance":{"rtol":"0","atol":0}})", R"(tolerance: "rtol" is of type string, expected a number)"},
            {head + R"("inputs":[],"outputs":[],"tolerance":{"rtol":0,"atol":0,"abs":1}})", R"(tolerance: got a member "abs", expected one of rtol, atol)"},
-           {head + R"("inputs":[],"outputs":[],"exact":[1],)" + tolerance + "}", R"("exact" holds 1, expected names of targets)"}})
+           {head + R"("inputs":[],"outputs":[],"exact":[1],)" + tolerance + "}", R"("exact" holds 1, expected interpreter, llvm, cuda-host or cuda)"},
+           {head + R"("inputs":[],"outputs":[],"exact":["llmv"],)" + tolerance + "}", R"("exact" holds "llmv", expected interpreter, llvm, cuda-host or cuda)"}})
     EXPECT_NE(refusal(text).find(said), std::string::npos) << text << " gave " << refusal(text);
 }
 

@@ -137,7 +137,9 @@ TEST_P(GpuSchedule, WeakerLevelsKeepTheirPromises) {
         expect_close(plan, forwards, want);
         expect_close(plan, backwards, want);
         const bool fixed = promise == Determinism::run_to_run;
-        if (fixed) EXPECT_EQ(forwards, backwards);
+        if (fixed) {
+          EXPECT_EQ(forwards, backwards);
+        }
         ++weaker_kernels;
         if (HasFailure()) {
           ADD_FAILURE() << ir::print(built.lowered);
@@ -146,7 +148,9 @@ TEST_P(GpuSchedule, WeakerLevelsKeepTheirPromises) {
 #ifdef GRADLOOM_WITH_CUDA
         if (any_shape && weaker_kernels % 3 != 0 && !std::getenv("GRADLOOM_ALL")) continue;
         run_text(name, built, call, plan, scalars, any_shape, [=](const Bits& got) {
-          if (fixed) EXPECT_EQ(got, forwards);
+          if (fixed) {
+            EXPECT_EQ(got, forwards);
+          }
           expect_close(plan, got, want);
         });
 #endif

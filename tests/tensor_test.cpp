@@ -127,7 +127,9 @@ TEST(Recycler, ReusesAlignedBlocksOfEverySize) {
   for (int64_t bytes : {1, 64, 65, 4096, 4097, 100000, 2 << 20, (2 << 20) + 1, 7 << 20}) {
     void* first = recycler->allocate(bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 64, 0u) << bytes;
-    if (bytes >= Recycler::huge_page_bytes) EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % Recycler::huge_page_bytes, 0u) << bytes;
+    if (bytes >= Recycler::huge_page_bytes) {
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % Recycler::huge_page_bytes, 0u) << bytes;
+    }
     std::memset(first, 0xab, bytes);
     recycler->release(first, bytes);
     void* second = recycler->allocate(bytes);
