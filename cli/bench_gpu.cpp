@@ -31,27 +31,71 @@ namespace {
 
 constexpr double copy_gbs = 4153;  // of the H200 that the prototypes ran on
 
-// What hand-written kernels reached there, deterministic ones; the times of NVRTC are those of their kind.
+// What hand-written kernels reached there; the times of NVRTC are those of their kind. `from`: the strongest level that such a kernel keeps.
 struct Prototype {
-  const char* strategy;
+  const char *name, *strategy;
   double us, nvrtc_ms;
+  Determinism from = Determinism::sequential;
+  DType dtype = DType::f32;
 };
-const std::map<std::string, Prototype> prototypes{
-    {"ge_ax0", {"8-column strip, ordered warps", 134, 178}},
-    {"ge_ax1", {"row, ordered warps", 77, 178}},
-    {"ge_3d", {"16-column strip, ordered warps", 34, 178}},
-    {"ge_1d", {"partition to bins, fixed point", 102, 0}},
-    {"gg_uni", {"grouped, 3 launches", 51, 395}},
-    {"gg_zipf", {"grouped, 3 launches", 58, 395}},
-    {"gg_1m", {"grouped, 3 launches", 92, 395}},
-    {"sl_mid", {"one 16-byte store a thread", 50, 36}},
-    {"sl_inner", {"one 16-byte store a thread", 31, 36}},
-    {"sl_step2", {"8-byte loads, 16-byte stores", 100, 36}},
-    {"bg_768", {"split sums, ticket", 28, 125}},
-    {"bg_row", {"one launch", 25, 125}},
-    {"bg_col", {"one launch", 25, 125}},
-    {"gru_a", {"8-block cluster", 153, 410}},
-    {"gru_b", {"cluster; cuBLAS products", 1617, 410}},
+constexpr Determinism fixed = Determinism::run_to_run, any = Determinism::relaxed;
+const Prototype prototypes[] = {
+    {"ge_ax0", "8-column strip, ordered warps", 134, 178},
+    {"ge_ax0", "4-column strip, fixed point", 200, 0, fixed},
+    {"ge_ax0", "8-column strip, f32 atomics", 106, 83, any},
+    {"ge_ax1", "row, ordered warps", 77, 178},
+    {"ge_ax1", "row, fixed point", 70, 0, fixed},
+    {"ge_ax1", "row, f32 atomics", 75, 83, any},
+    {"ge_3d", "16-column strip, ordered warps", 34, 178},
+    {"ge_3d", "16-column strip, fixed point", 37, 0, fixed},
+    {"ge_3d", "16-column strip, f32 atomics", 29, 0, any},
+    {"ge_1d", "partition to bins, fixed point", 102, 0},
+    {"ge_1d", "partition to bins, f32 atomics", 92, 0, any},
+    {"gg_uni", "grouped, 3 launches", 51, 395},
+    {"gg_uni", "memset, red.v4", 49, 0, any},
+    {"gg_zipf", "grouped, 3 launches", 58, 395},
+    {"gg_zipf", "memset, red.v4", 52, 0, any},
+    {"gg_1m", "grouped, 3 launches", 92, 395},
+    {"gg_1m", "memset, red.v4", 76, 0, any},
+    {"sl_mid", "one 16-byte store a thread", 50, 36},
+    {"sl_inner", "one 16-byte store a thread", 31, 36},
+    {"sl_step2", "8-byte loads, 16-byte stores", 100, 36},
+    {"bg_768", "split sums, ticket", 28, 125},
+    {"bg_row", "one launch", 25, 125},
+    {"bg_col", "one launch", 25, 125},
+    {"gru_a", "8-block cluster", 153, 410},
+    {"gru_b", "cluster; cuBLAS products", 1617, 410},
+    {"gg_uni", "grouped, f32 sums", 35, 395, fixed, DType::bf16},
+    {"gg_uni", "red (bf16 sums)", 27, 0, any, DType::bf16},
+    {"gg_zipf", "grouped, f32 sums", 42, 395, fixed, DType::bf16},
+    {"gg_zipf", "red (bf16 sums)", 32, 0, any, DType::bf16},
+    {"gg_1m", "grouped, f32 sums", 59, 395, fixed, DType::bf16},
+    {"sl_mid", "one 16-byte store a thread", 27, 36, Determinism::sequential, DType::bf16},
+    {"sl_inner", "one 16-byte store a thread", 17, 36, Determinism::sequential, DType::bf16},
+    {"sl_step2", "8-byte loads, 16-byte stores", 53, 36, Determinism::sequential, DType::bf16},
+    {"bg_768", "split sums, ticket", 17.5, 125, Determinism::sequential, DType::bf16},
+    {"bg_row", "one launch", 15, 125, Determinism::sequential, DType::bf16},
+    {"bg_col", "one launch", 15, 125, Determinism::sequential, DType::bf16},
+    {"gru_a", "16-block cluster", 113, 410, fixed, DType::bf16},
+    {"gru_b", "cluster; cuBLAS products", 487, 410, fixed, DType::bf16},
+};
+
+// Those to set beside a kernel that serves the levels from `level` to `weakest`: of the first level the weakest that it allows, then one a level.
+std::vector<const Prototype*> prototypes_of(const std::string& name, DType dtype, Determinism level, Determinism weakest) {
+  std::vector<const Prototype*> list;
+  for (const Prototype& p : prototypes) {
+    if (p.name != name || p.dtype != dtype || p.from > weakest) continue;
+    if (p.from <= level) list.clear();
+    list.push_back(&p);
+  }
+  return list;
+}
+
+// What a report's row is of, besides its case.
+struct Variant {
+  Determinism level;
+  DType dtype;
+  Determinism weakest = level;  // the row's kernel is that of the levels up to this one
 };
 
 struct Lowered {
@@ -61,10 +105,10 @@ struct Lowered {
   int64_t compulsory_bytes = 0;
 };
 
-Lowered lowered_call(const std::string& name, const std::vector<Operand>& operands, const Attributes& attributes, const ir::Target& target) {
+Lowered lowered_call(const std::string& name, const std::vector<Operand>& operands, const Attributes& attributes, const ir::Target& target, Determinism level) {
   constexpr int64_t output_alignment = 64;  // of every output that the runtime makes
   const Op& op = *find_op(name);
-  const Plan plan = op.check({.inputs = operands, .attributes = attributes});
+  const Plan plan = op.check({.inputs = operands, .attributes = attributes, .determinism = level});
   Lowered l;
   l.strategy = choose_strategy(op, plan, "", target);
   BuiltKernel built = build_kernel(op, plan, l.strategy, target, false, output_alignment, false);
@@ -75,23 +119,26 @@ Lowered lowered_call(const std::string& name, const std::vector<Operand>& operan
   return l;
 }
 
-Lowered lowered_case(const BenchCase& c, const ir::Target& target) {
+Lowered lowered_case(const BenchCase& c, const ir::Target& target, Variant v) {
   std::vector<std::vector<int64_t>> storage;
-  return lowered_call(c.op, bench_operands(c, storage), c.attributes, target);
+  std::vector<Operand> operands = bench_operands(c, storage);
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (c.inputs[i].kind == BenchInput::values) operands[i].dtype = v.dtype;
+  return lowered_call(c.op, operands, c.attributes, target, v.level);
 }
 
 // Inputs X, W, R, B, initial_h, HAll, ZRH, dHAll and all five gradients.
-Lowered lowered_gru(const GruCase& c, const ir::Target& target) {
+Lowered lowered_gru(const GruCase& c, const ir::Target& target, Variant v) {
   const int64_t s = c.steps, n = c.batch, i = c.inputs, h = c.hidden;
   const std::vector<Dims> inputs{{s, n, i}, {1, 3 * h, i}, {1, 3 * h, h}, {1, 6 * h}, {}, {1, n, h}, {s, 1, n, h}, {s, 1, n, 3 * h}, {s, 1, n, h}};
   std::vector<Operand> operands;
   int64_t elements = 0;
   for (size_t k = 0; k < inputs.size(); ++k) {
-    operands.push_back({.present = k != gru_lens, .dtype = DType::f32, .dims = inputs[k], .strides = dense_strides(inputs[k])});
-    if (k != gru_lens) elements += element_count(inputs[k], 4) * (k < 4 || k == 5 ? 2 : 1);  // its gradient has its shape
+    operands.push_back({.present = k != gru_lens, .dtype = v.dtype, .dims = inputs[k], .strides = dense_strides(inputs[k])});
+    if (k != gru_lens) elements += element_count(inputs[k], size_of(v.dtype)) * (k < 4 || k == 5 ? 2 : 1);  // its gradient has its shape
   }
-  Lowered l = lowered_call("GRUGrad", operands, {{"linear_before_reset", int64_t{1}}}, target);
-  l.compulsory_bytes = elements * 4;
+  Lowered l = lowered_call("GRUGrad", operands, {{"linear_before_reset", int64_t{1}}}, target, v.level);
+  l.compulsory_bytes = elements * size_of(v.dtype);
   return l;
 }
 
@@ -101,7 +148,8 @@ Lowered lowered_gemm(const GemmCase& c, const ir::Target& target) {
 
 struct ReportCase {
   std::string name;
-  std::function<Lowered(const ir::Target&)> lower;
+  std::function<Lowered(const ir::Target&, Variant)> lower;
+  bool f32_only = false;
 };
 
 std::vector<ReportCase> report_cases(const std::vector<std::string>& names) {
@@ -111,10 +159,10 @@ std::vector<ReportCase> report_cases(const std::vector<std::string>& names) {
     const auto gemm = chosen_gemm_cases({all ? "gemm" : name});
     const auto gru = chosen_gru_cases({all || name == "gru" ? "gru_grad" : name});
     if (all || (gemm.empty() && gru.empty()))
-      for (const BenchCase* c : chosen_cases({name})) list.push_back({c->name, [c](const ir::Target& t) { return lowered_case(*c, t); }});
-    for (const GruCase* c : gru) list.push_back({c->name, [c](const ir::Target& t) { return lowered_gru(*c, t); }});
+      for (const BenchCase* c : chosen_cases({name})) list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_case(*c, t, v); }});
+    for (const GruCase* c : gru) list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_gru(*c, t, v); }});
     for (const GemmCase* c : gemm)
-      if (!all || !c->name.starts_with("gemm_c")) list.push_back({c->name, [c](const ir::Target& t) { return lowered_gemm(*c, t); }});
+      if (!all || !c->name.starts_with("gemm_c")) list.push_back({c->name, [c](const ir::Target& t, Variant) { return lowered_gemm(*c, t); }, true});
   }
   return list;
 }
@@ -128,6 +176,7 @@ struct FunctionReport {
 
 struct CaseReport {
   std::string name, strategy;
+  Variant variant;
   int architecture = 0;
   double nvrtc_ms = 0, cpu_ms = 0;  // medians
   int64_t compulsory_bytes = 0, scratch_bytes = 0, launches = 0;
@@ -179,11 +228,10 @@ void count_launches(const codegen::CudaModule& module, const std::vector<int64_t
   codegen::launch_all(module, buffers, scalars, nowhere, sink);
 }
 
-CaseReport report_on(const ReportCase& c, int architecture, int repeats) {
+CaseReport report_on(const std::string& name, Variant variant, const Lowered& lowered, int architecture, int repeats) {
   const codegen::Nvrtc& nvrtc = codegen::Nvrtc::get();
-  const Lowered lowered = c.lower(gpu_target(architecture));
   const codegen::CudaModule module = codegen::emit_cuda(lowered.kernel);
-  CaseReport report{.name = c.name, .strategy = lowered.strategy, .architecture = architecture, .compulsory_bytes = lowered.compulsory_bytes};
+  CaseReport report{.name = name, .strategy = lowered.strategy, .variant = variant, .architecture = architecture, .compulsory_bytes = lowered.compulsory_bytes};
   std::vector<double> wall, cpu;
   for (int i = 0; i < repeats; ++i) {
     const double begin = process_ms();
@@ -203,8 +251,14 @@ CaseReport report_on(const ReportCase& c, int architecture, int repeats) {
 
 std::string mb(double bytes) { return bytes < 1e7 ? fmt::format("{:.2f}", bytes * 1e-6) : fmt::format("{:.0f}", bytes * 1e-6); }
 
+std::string levels_of(const CaseReport& r) {
+  const Variant& v = r.variant;
+  const char *first = level_names[static_cast<size_t>(v.level)], *last = level_names[static_cast<size_t>(v.weakest)];
+  return v.level == v.weakest ? first : fmt::format("{} to {}", first, last);
+}
+
 void print_json(const CaseReport& r) {
-  nlohmann::ordered_json line{{"case", r.name},         {"strategy", r.strategy},        {"arch", fmt::format("sm_{}", r.architecture)}, {"nvrtc_ms", r.nvrtc_ms},
+  nlohmann::ordered_json line{{"case", r.name},         {"level", level_names[static_cast<size_t>(r.variant.level)]},          {"dtype", to_string(r.variant.dtype)},                          {"strategy", r.strategy},        {"arch", fmt::format("sm_{}", r.architecture)}, {"nvrtc_ms", r.nvrtc_ms},
                               {"cpu_ms", r.cpu_ms},     {"launches", r.launches},        {"scratch_bytes", r.scratch_bytes},             {"compulsory_bytes", r.compulsory_bytes},
                               {"moved_bytes", r.moved()}, {"accessed_bytes", r.accessed()}, {"steps", r.steps()},                           {"functions", nlohmann::ordered_json::array()}};
   for (const FunctionReport& f : r.functions)
@@ -256,13 +310,16 @@ void print_tables(const std::vector<std::vector<CaseReport>>& cases, ReportForm 
     std::vector<const CaseReport*> all;
     for (const CaseReport& r : reports) all.push_back(&r);
     const CaseReport& r = reports[reports.size() / 2];
-    const auto found = prototypes.find(r.name);
-    const Prototype* p = found == prototypes.end() ? nullptr : &found->second;
-    summary.push_back({r.name, r.strategy, joined(all, [](const CaseReport& c) { return fmt::format("{:.0f}", c.nvrtc_ms); }),
+    std::string us, ms, kinds;
+    for (const Prototype* p : prototypes_of(r.name, r.variant.dtype, r.variant.level, r.variant.weakest)) {
+      const char* between = us.empty() ? "" : " / ";
+      us += fmt::format("{}{:.0f}", between, p->us), kinds += fmt::format("{}{}", between, p->strategy);
+      ms += between + (p->nvrtc_ms > 0 ? fmt::format("{:.0f}", p->nvrtc_ms) : std::string("-"));
+    }
+    summary.push_back({r.name, levels_of(r), to_string(r.variant.dtype), r.strategy, joined(all, [](const CaseReport& c) { return fmt::format("{:.0f}", c.nvrtc_ms); }),
                        joined(all, [](const CaseReport& c) { return fmt::format("{:.0f}", c.cpu_ms); }), joined(all, [](const CaseReport& c) { return fmt::format("{}", c.spills()); }),
                        fmt::format("{}", r.functions.size()), fmt::format("{}", r.launches), fmt::format("{:.0f}", r.steps()), mb(static_cast<double>(r.scratch_bytes)),
-                       mb(static_cast<double>(r.compulsory_bytes)), mb(r.moved()), mb(r.accessed()), fmt::format("{:.0f}", r.copy_us()), p ? fmt::format("{:.0f}", p->us) : "",
-                       p && p->nvrtc_ms > 0 ? fmt::format("{:.0f}", p->nvrtc_ms) : "", p ? p->strategy : ""});
+                       mb(static_cast<double>(r.compulsory_bytes)), mb(r.moved()), mb(r.accessed()), fmt::format("{:.0f}", r.copy_us()), us, ms, kinds});
     for (size_t i = 0; i < r.functions.size(); ++i) {
       const FunctionReport& f = r.functions[i];
       const auto same = [&](auto&& value) {
@@ -281,7 +338,7 @@ void print_tables(const std::vector<std::vector<CaseReport>>& cases, ReportForm 
   }(), [](const CaseReport& c) { return fmt::format("sm_{}", c.architecture); });
   fmt::print("NVRTC {}, {}; the median of a few compiles, nvrtcCompileProgram alone, long texts in parts on up to {} threads: wall ms, and the threads' CPU ms together.\n\n",
              codegen::Nvrtc::get().version(), archs, usable_threads());
-  print_rows({"case", "strategy", ">NVRTC ms", ">CPU ms", ">spill bytes", ">functions", ">launches", ">steps", ">scratch MB", ">compulsory MB", ">moved MB", ">accessed MB",
+  print_rows({"case", "level", "dtype", "strategy", ">NVRTC ms", ">CPU ms", ">spill bytes", ">functions", ">launches", ">steps", ">scratch MB", ">compulsory MB", ">moved MB", ">accessed MB",
               ">moved at 4153 GB/s, us", ">prototype us", ">its NVRTC ms", "prototype"},
              summary, form);
   print_rows({"case", "function", ">launches", ">blocks", ">threads", ">registers", ">spill bytes", ">shared bytes", ">code bytes", ">steps", ">moved MB", ">accessed MB"}, functions, form);
@@ -293,30 +350,49 @@ void print_tables(const std::vector<std::vector<CaseReport>>& cases, ReportForm 
 
 }  // namespace
 
-int bench_gpu_report(const std::vector<std::string>& names, const std::vector<int>& architectures, int repeats, ReportForm form) {
-  const std::vector<ReportCase> cases = report_cases(names);
+int bench_gpu_report(const GpuReportOptions& options) {
+  const std::vector<ReportCase> cases = report_cases(options.cases);
   codegen::CudaModule warm{.text = "GL_KERNEL(32) warm(float* x) {\n  x[gl_thread()] = 0;\n}\n", .functions = {{.name = "warm", .threads = 32}}};
-  codegen::Nvrtc::get().compile(warm, architectures[0]);  // a process's first compile sets the compiler up
+  codegen::Nvrtc::get().compile(warm, options.architectures[0]);  // a process's first compile sets the compiler up
   std::vector<std::vector<CaseReport>> reports;
   int status = 0;
-  for (const ReportCase& c : cases) {
+  std::map<std::string, size_t> seen;  // of a case and dtype, at stronger levels: what strategies are reported where
+  const auto one = [&](const ReportCase& c, Variant variant) {
     std::vector<CaseReport> own;
-    try {
-      for (const int architecture : architectures) own.push_back(report_on(c, architecture, repeats));
-    } catch (const Error& error) {
-      fmt::print(stderr, "{}: {}\n", c.name, error.what());
-      status = exit_failure;
-      continue;
+    std::vector<Lowered> lowered;
+    std::string strategies;
+    for (const int architecture : options.architectures) {
+      lowered.push_back(c.lower(gpu_target(architecture), variant));
+      strategies += lowered.back().strategy + " ";
     }
-    if (form == ReportForm::json)
+    if (const auto found = seen.find(strategies); found != seen.end()) {
+      for (CaseReport& r : reports[found->second]) r.variant.weakest = variant.level;
+      return;
+    }
+    seen[strategies] = reports.size();
+    for (size_t i = 0; i < lowered.size(); ++i) own.push_back(report_on(c.name, variant, lowered[i], options.architectures[i], options.repeats));
+    if (options.form == ReportForm::json)
       for (const CaseReport& r : own) print_json(r);
     reports.push_back(std::move(own));
-  }
-  if (form != ReportForm::json && !reports.empty()) print_tables(reports, form);
+  };
+  std::vector<Determinism> levels = options.levels;
+  std::sort(levels.begin(), levels.end());
+  for (const ReportCase& c : cases)
+    for (const DType dtype : options.dtypes) {
+      if (c.f32_only && dtype != DType::f32) continue;
+      seen.clear();
+      for (const Determinism level : levels) try {
+          one(c, {level, dtype});
+        } catch (const Error& error) {
+          fmt::print(stderr, "{}: {}\n", c.name, error.what());
+          status = exit_failure;
+        }
+    }
+  if (options.form != ReportForm::json && !reports.empty()) print_tables(reports, options.form);
   return status;
 }
 #else
-int bench_gpu_report(const std::vector<std::string>&, const std::vector<int>&, int, ReportForm) {
+int bench_gpu_report(const GpuReportOptions&) {
   throw Error(ErrorCode::unsupported, "bench: gpu-report: this build has no CUDA");
 }
 #endif

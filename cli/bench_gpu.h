@@ -4,12 +4,22 @@
 #include <string>
 #include <vector>
 
+#include "ops/op.h"
+
 namespace gradloom::cli {
 
 enum class ReportForm : uint8_t { table, markdown, json };
 
-// Cases as `gradloom bench` names them: operators', gru_a to gru_c, products, groups, all. Throws UsageError for others, Error(device_error) without NVRTC,
-// Error(unsupported) in a build without CUDA.
-int bench_gpu_report(const std::vector<std::string>& names, const std::vector<int>& architectures, int repeats, ReportForm form);
+struct GpuReportOptions {
+  std::vector<std::string> cases;  // as `gradloom bench` names them: operators', gru_a to gru_c, products, groups, all
+  std::vector<int> architectures;
+  std::vector<Determinism> levels;  // a level whose strategy is that of a stronger one in the list is left out
+  std::vector<DType> dtypes;        // of values: f32, f16, bf16; products of GemmCase are f32 only
+  int repeats = 3;
+  ReportForm form = ReportForm::table;
+};
+
+// Throws UsageError for unknown cases, Error(device_error) without NVRTC, Error(unsupported) in a build without CUDA.
+int bench_gpu_report(const GpuReportOptions& options);
 
 }  // namespace gradloom::cli

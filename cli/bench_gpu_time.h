@@ -1,6 +1,7 @@
 #pragma once
 // `gradloom bench gpu-time`: calls on target cuda, as handles launch them, back to back on one stream, each case's output verified; beside PyTorch's times
 // where a file gives them. bench/gpu_check makes both and the table of docs/gpu-results.md.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,7 @@ namespace gradloom::cli {
 struct GpuTimeOptions {
   std::vector<std::string> cases;  // operators' and gru_a to gru_c; empty: all
   double seconds = 0.3;            // a case
-  Determinism determinism = Determinism::sequential;
+  std::optional<Determinism> determinism;  // the weakest level allowed; none: the target's own
   std::string beside;              // JSON lines {"case", "name", "us"} of another library; empty: none
   bool json = false, markdown = false;
 };

@@ -30,8 +30,9 @@ struct BenchOptions {
   int processes = 20;
   bool any_shape = false, json = false, markdown = false;
   std::vector<std::string> architectures{"sm_80", "sm_90", "sm_100"};  // gpu-report
+  std::vector<std::string> levels, dtypes{"float32"};                  // gpu-report; gpu-time: one level
   int repeats = 3;
-  std::string determinism = "sequential", beside;  // gpu-time
+  std::string beside;  // gpu-time
 };
 
 void print_json(const Measurement& m) {
@@ -104,6 +105,11 @@ int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
   return status;
 }
 
+Determinism level_of(const std::string& name) {
+  if (const auto level = determinism_of(name)) return *level;
+  throw UsageError(fmt::format("bench: --determinism is {}, expected one of {}", name, fmt::join(level_names, ", ")));
+}
+
 int bench(const BenchOptions& options) {
   if (std::isnan(options.seconds)) throw UsageError("bench: --seconds is nan, expected 0.01 to 600");  // which is in every range to the parser
   const auto named = [&](const char* name) { return std::find(options.cases.begin(), options.cases.end(), name) != options.cases.end(); };
@@ -112,12 +118,22 @@ int bench(const BenchOptions& options) {
   if (options.cases[0] == "gpu-report") {
     std::vector<int> architectures;
     for (const std::string& text : options.architectures) architectures.push_back(architecture_of(text));
-    return bench_gpu_report({options.cases.begin() + 1, options.cases.end()}, architectures, options.repeats,
-                            options.json ? ReportForm::json : options.markdown ? ReportForm::markdown : ReportForm::table);
+    std::vector<DType> dtypes;
+    for (const std::string& name : options.dtypes) {
+      const auto dtype = dtype_from_string(name);
+      if (!dtype || !(*dtype == DType::f32 || is_storage_float(*dtype))) throw UsageError(fmt::format("bench: --dtype is {}, expected float32, float16 or bfloat16", name));
+      dtypes.push_back(*dtype);
+    }
+    std::vector<Determinism> levels;
+    for (const std::string& name : options.levels) levels.push_back(level_of(name));
+    if (levels.empty()) levels.push_back(Determinism::sequential);
+    return bench_gpu_report({.cases = {options.cases.begin() + 1, options.cases.end()}, .architectures = architectures, .levels = levels, .dtypes = dtypes,
+                             .repeats = options.repeats, .form = options.json ? ReportForm::json : options.markdown ? ReportForm::markdown : ReportForm::table});
   }
   if (options.cases[0] == "gpu-time") {
+    if (options.levels.size() > 1) throw UsageError(fmt::format("bench: --determinism has {} levels, gpu-time expects one", options.levels.size()));
     return bench_gpu_time({.cases = {options.cases.begin() + 1, options.cases.end()}, .seconds = options.seconds,
-                           .determinism = determinism_of(options.determinism), .beside = options.beside, .json = options.json, .markdown = options.markdown});
+                           .determinism = options.levels.empty() ? std::nullopt : std::optional(level_of(options.levels[0])), .beside = options.beside, .json = options.json, .markdown = options.markdown});
   }
   const std::vector<const GemmCase*> gemm = chosen_gemm_cases(options.cases);
   const std::vector<const GruCase*> gru = chosen_gru_cases(options.cases);
@@ -167,7 +183,12 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--arch", options->architectures, "gpu-report: the GPUs to compile for")->delimiter(',')->capture_default_str();
   command->add_option("--repeats", options->repeats, "gpu-report: compiles a case, of which the median counts")->check(CLI::Range(1, 100))->capture_default_str();
   command->add_flag("--markdown", options->markdown, "gpu-report, gpu-time: as a table of Markdown");
-  add_determinism(*command, options->determinism, "gpu-time: the weakest level allowed");
+  command
+      ->add_option("--determinism", options->levels,
+                   "gpu-report: levels, sequential when not given; one whose strategy is that of a stronger one in the list is left out. gpu-time: the weakest level "
+                   "allowed, the GPU's own (run-to-run) when not given")
+      ->delimiter(',');
+  command->add_option("--dtype", options->dtypes, "gpu-report: of values (float32, float16, bfloat16); products (gemm) are float32")->delimiter(',')->capture_default_str();
   command->add_option("--beside", options->beside, "gpu-time: another library's times, JSON lines of case, name, us");
   command->footer(
       "Cases: ge_* GatherElementsGrad, gg_* GatherGrad, sl_* SliceGrad, bg_* BroadcastGrad; float32, int64 indices; each output is verified.\n"
@@ -180,7 +201,7 @@ void add_bench(CLI::App& app, int& status) {
       "warm: the first call of a process whose kernel is on disk, by stage. These four say what is wanted and end with 1 when it is missed.\n"
       "gpu-report: what the cases' GPU kernels take, without a GPU: NVRTC's time, registers, spills, launches, bytes and steps as predicted.\n"
       "gpu-time: calls on target cuda, back to back, beside another library's times (bench/gpu_check).\n"
-      "Examples:\n  gradloom bench gpu-report sl ge_ax0 gru_a --arch sm_90\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  gradloom bench compile");
+      "Examples:\n  gradloom bench gpu-report sl ge_ax0 gru_a --arch sm_90\n  gradloom bench gpu-report gru --dtype bfloat16 --determinism sequential,run-to-run\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  gradloom bench compile");
   command->callback([options, &status] { status = bench(*options); });
 }
 

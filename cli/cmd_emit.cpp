@@ -17,7 +17,7 @@ namespace {
 
 struct EmitOptions {
   EmitShapes shapes;
-  std::string case_file, stage = "lowered", strategy, isa = "host", arch, determinism = "sequential";
+  std::string case_file, stage = "lowered", strategy, isa = "host", arch, determinism;
   int threads = 0;
   bool any_shape = false, trace = false;
 };
@@ -74,7 +74,7 @@ int emit(const EmitOptions& options) {
   const Op* op = find_op(c.op);
   if (!op) throw Error(ErrorCode::unsupported, fmt::format("op {} is not there (see `gradloom ops`)", c.op));
   Plan plan = cases::plan_of(c);
-  plan.determinism = determinism_of(options.determinism);
+  plan.determinism = determinism_of(options.determinism).value_or(for_gpu(options) ? Determinism::run_to_run : Determinism::sequential);
   const auto [target, strategy] = chosen(options, *op, plan);
   constexpr int64_t output_alignment = 64;  // of every output that the runtime makes
   const BuiltKernel built = build_kernel(*op, plan, strategy, target, options.any_shape, output_alignment, false);
@@ -116,7 +116,8 @@ void add_emit(CLI::App& app, int& status) {
       ->check(CLI::IsMember({"authored", "scheduled", "lowered", "llvm-raw", "llvm", "asm", "cuda", "ptx", "sass-report"}))
       ->capture_default_str();
   command->add_option("--strategy", options->strategy, "the op's strategy; chosen by shape when not given");
-  add_determinism(*command, options->determinism, "the weakest level allowed");
+  command->add_option("--determinism", options->determinism, "the weakest level allowed; the target's own when not given: sequential, for a GPU run-to-run")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(level_names), std::end(level_names))));
   command->add_option("--isa", options->isa, "host, x86-64-v2, x86-64-v3 or x86-64-v4")->capture_default_str();
   command->add_option("--arch", options->arch, "for this GPU, such as sm_80; sm_90 for the stages of a GPU when not given");
   command->add_option("--threads", options->threads, "threads that the schedule is for; 0: as many as this process may use")->check(CLI::Range(0, 1024));

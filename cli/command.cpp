@@ -10,12 +10,10 @@ bool built_with_llvm() {
 #endif
 }
 
-void add_determinism(CLI::App& command, std::string& name, const std::string& description) {
-  command.add_option("--determinism", name, description)->check(CLI::IsMember({"sequential", "run-to-run", "relaxed"}))->capture_default_str();
-}
-
-Determinism determinism_of(const std::string& name) {
-  return name == "relaxed" ? Determinism::relaxed : name == "run-to-run" ? Determinism::run_to_run : Determinism::sequential;
+std::optional<Determinism> determinism_of(const std::string& name) {
+  for (size_t level = 0; level < std::size(level_names); ++level)
+    if (name == level_names[level]) return static_cast<Determinism>(level);
+  return std::nullopt;
 }
 
 void ServeOptions::add_to(CLI::App& app) {

@@ -1,6 +1,7 @@
 #pragma once
 // The commands of `gradloom`, one file each. Each adds its subcommand to the app and sets `status` (the exit code) when it runs.
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -37,8 +38,8 @@ struct ServeOptions {
 };
 bool built_with_llvm();
 
-// An option --determinism, and the level that it names.
-void add_determinism(CLI::App& command, std::string& name, const std::string& description);
-Determinism determinism_of(const std::string& name);
+inline constexpr const char* level_names[] = {"sequential", "run-to-run", "relaxed"};  // by Determinism
+// The level of a name; none for "".
+std::optional<Determinism> determinism_of(const std::string& name);
 
 }  // namespace gradloom::cli

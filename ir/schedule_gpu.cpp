@@ -49,7 +49,7 @@ class General {
       for (const Loop inner : outermost(now.body)) host(inner, true);
       return true;
     }
-    if (repeated && extent_of(nest(loop)).value_or(short_nest) < short_nest) return false;
+    if (repeated && extent_of(s_, nest(loop)).value_or(short_nest) < short_nest) return false;
     loop = outward(loop);
     if (std::vector<Loop> loops = parallel_nest(loop); !loops.empty()) {
       if (blocks_of_loops(loops)) return true;
@@ -105,10 +105,10 @@ class General {
     return loops;
   }
   // Of all loops together; absent: not a constant.
-  std::optional<int64_t> extent_of(const std::vector<Loop>& loops) const {
+  static std::optional<int64_t> extent_of(const Schedule& s, const std::vector<Loop>& loops) {
     int64_t product = 1;
     for (const Loop loop : loops) {
-      const std::optional<int64_t> n = as_int(s_.get(loop).extent);
+      const std::optional<int64_t> n = as_int(s.get(loop).extent);
       if (!n || (*n > 0 && product > (int64_t{1} << 40) / *n)) return std::nullopt;
       product *= std::max<int64_t>(*n, 0);
     }
@@ -171,8 +171,11 @@ class General {
     }
   }
 
-  // 16 bytes a thread, where the innermost loop is whole vectors of neighbours and nothing is nested in it.
+  // 16 bytes a thread, where the innermost loop is whole vectors of neighbours and nothing is nested in it. Where there are few iterations more threads hide more
+  // of one another's latency than vectors save, and a body of several lanes takes as many times as long to compile.
   void vectors(Schedule& s, std::vector<Loop>& loops) const {
+    constexpr int64_t few = 256;  // a multiprocessor
+    if (const std::optional<int64_t> total = extent_of(s, loops); total && *total < few * target_.multiprocessors) return;
     const For& loop = s.get(loops.back());
     int64_t bytes = 0;
     bool plain = true;
@@ -217,7 +220,7 @@ class General {
 
   // Few iterations with loops of their own: a block each.
   bool blocks_of_loops(const std::vector<Loop>& loops) {
-    const std::optional<int64_t> total = extent_of(loops);
+    const std::optional<int64_t> total = extent_of(s_, loops);
     if (!total || *total >= few_threads * target_.multiprocessors) return false;
     return s_.attempt([&](Schedule& s) {
       Loop one = loops[0];

@@ -25,9 +25,9 @@ class GradNest : GradSums {
     previous_states();
     if (recompute_) products_ = input_products(x_);
     if (recompute_ || linear_) recurrent_products();
-    const auto all_rows = [&](const char* name) { return b.alloc(name, factor(), {options.directions, rows, column(3, 0)}, {.exclusive = true}); };
-    changes_ = all_rows("changes");
-    recurrent_ = linear_ ? all_rows("recurrent") : changes_;
+    const auto all_rows = [&](const char* name, int gates) { return b.alloc(name, factor(), {options.directions, rows, column(gates, 0)}, {.exclusive = true}); };
+    changes_ = all_rows("changes", in_one() ? 4 : 3);
+    recurrent_ = linear_ && !in_one() ? all_rows("recurrent", 3) : changes_;
     for (int d = 0; d < options.directions; ++d) target_.gpu ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { run(d, chunk); });
     sum_all_rows();
   }
@@ -230,7 +230,7 @@ class GradNest : GradSums {
   // The change of gate g as it meets W and as it meets R. What runs step by step meets it unrounded.
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change, const Expr& recurrent) {
     b.store(changes_, {d, at.row, column(g, j)}, ir::cast(changes_->dtype, change));
-    if (linear_) b.store(recurrent_, {d, at.row, column(g, j)}, ir::cast(recurrent_->dtype, recurrent));
+    if (linear_ && (g == 2 || !in_one())) b.store(recurrent_, {d, at.row, column(in_one() ? 3 : g, j)}, ir::cast(recurrent_->dtype, recurrent));
     if (step_) b.store(step_, target_.gpu ? Index{turn_, at.i, column(g, j)} : Index{at.i, column(g, j)}, recurrent);
   }
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change) { keep(at, d, g, j, change, change); }

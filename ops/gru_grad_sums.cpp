@@ -53,7 +53,8 @@ void GradSums::recurrent_weights() {
   const auto gates = [&](const std::string& prefix, int first, int count, int source) {
     b.loop("d", 0, options.directions, [&](Expr d) {
       Matmul p{.prefix = prefix, .m = column(count, 0), .n = hidden, .k = rows, .sum = sum};
-      p.a = [&](Expr m, Expr k) { return ir::load(recurrent_, {d, k, column(first, m)}); };
+      const auto change = [&](const Expr& m) { return in_one() ? ir::index_add(m, ir::index_mul(ir::floor_div(m, column(2, 0)), hidden)) : column(first, m); };
+      p.a = [&](Expr m, Expr k) { return ir::load(recurrent_, {d, k, change(m)}); };
       p.b = [&](Expr k, Expr n) { return ir::load(before_, {source, d, k, n}); };
       p.store = [&](Expr m, Expr n, Expr total) { add_to(out_dr, {d, column(first, m), n}, total); };
       multiply(p);
@@ -96,8 +97,8 @@ void GradSums::biases_by_column() {
       });
     });
   };
-  sums_of(changes_, 0, 3, 0);
-  if (linear_) sums_of(recurrent_, 2, 1, 3);
+  sums_of(changes_, 0, in_one() ? 4 : 3, 0);
+  if (linear_ && !in_one()) sums_of(recurrent_, 2, 1, 3);
   b.loop("d", 0, options.directions, [&](Expr d) {
     b.loop("part", 0, 6, [&](Expr part) {
       // parts_of, the other way around.

@@ -18,7 +18,10 @@ class GradSums : protected GruNest {
   bool recompute_;  // the inputs of activations
   Buffer out_[5];
   Buffer x_, before_;
-  Buffer changes_, recurrent_;  // [D, row, gate * H + j]: the changes as they meet W and as they meet R; one buffer but for linear before reset
+  // [D, row, gate * H + j]: the changes as they meet W and as they meet R; one buffer but for linear before reset. There a GPU has one too, of
+  // [dz^, dr^, dc^, dc^ r], where H is a constant.
+  Buffer changes_, recurrent_;
+  bool in_one() const { return linear_ && target_.gpu && ir::as_int(hidden).value_or(0) > 0; }
 
  private:
   void input_gradient();

@@ -303,9 +303,11 @@ TEST(GpuFragments, BecomeTheInstruction) {
   }
   if (!known(80)) return;
   const std::string ptx = nvrtc->compile_to_ptx(all, 80).images[0].bytes;
-  for (const char* instruction : {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"})
+  for (const char* instruction : {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+                                  "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"})
     EXPECT_NE(ptx.find(instruction), std::string::npos) << instruction;
   EXPECT_EQ(ptx.find("fma.rn.f32"), std::string::npos);
+  EXPECT_NE(ptx.find("st.global.v2"), std::string::npos);  // two neighbours of a row at once
 }
 
 #endif

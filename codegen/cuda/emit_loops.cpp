@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "codegen/cuda/emitter.h"
+#include "ir/index_math.h"
+#include "ir/passes/passes.h"
 #include "ir/races.h"
 #include "ir/rewrite.h"
 
@@ -252,20 +254,23 @@ void FunctionEmitter::lane_loop(const ir::For& n) {
   close();
 }
 
-// A lane's elements one after the other, so that each is a register.
+// A lane's elements one after the other, so that each is a register: by pairs of neighbours in a row, which one access may move.
 void FunctionEmitter::fragment_loops(const ir::For& rows) {
   std::string misfit;
   if (const ir::FragmentProduct p = ir::match_fragment_product(rows, misfit); p.sums) return fragment_product(p);
   const ir::For& columns = *rows.body.as<ir::For>();
-  const int64_t across = *ir::as_int(columns.extent);
-  element_ = fresh("element");
+  const int64_t across = *ir::as_int(columns.extent), pairs = *ir::as_int(rows.extent) * across / ir::warp_lanes / 2;
+  const ir::Var pair = ir::make_var(columns.var.name);
+  const ir::Stmt both = ir::vectorize(ir::for_loop(columns.var, ir::index_mul(ir::var(pair), 2), 2, ir::ForKind::vector, columns.body));
+  const ir::Stmt loop = ir::for_loop(pair, 0, across / 2, ir::ForKind::fragment, both);
+  element_ = fresh("pair");
   line("#pragma unroll");
-  open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0}) ", element_, *ir::as_int(rows.extent) * across / ir::warp_lanes));
+  open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0}) ", element_, pairs));
   bool narrow = false;
   line(fmt::format("const int {} = gl_fragment_row<{}>({});", loop_variable(rows, narrow), across, element_));
-  line(fmt::format("const int {} = gl_fragment_column<{}>({});", loop_variable(columns, narrow), across, element_));
+  line(fmt::format("const int {} = gl_fragment_pair<{}>({});", loop_variable(*loop.as<ir::For>(), narrow), across, element_));
   part_ = Part::thread;
-  with_variable(rows, [&] { with_variable(columns, [&] { statement(columns.body); }); });
+  with_variable(rows, [&] { with_variable(*loop.as<ir::For>(), [&] { statement(both); }); });
   part_ = Part::warp;
   close();
   line("gl_sync_warp();");
@@ -273,17 +278,20 @@ void FunctionEmitter::fragment_loops(const ir::For& rows) {
 
 void FunctionEmitter::fragment_product(const ir::FragmentProduct& p) {
   begin({p.a.begin, p.b.begin});
-  // Two neighbours along k at once, where they lie so.
-  const auto together = [&](const ir::FragmentProduct::Operand& o) {
-    return o.along_k == 1 && o.along % 2 == 0 && (o.buffer->role == ir::Role::temp || o.buffer->alignment >= 4) && ir::known_multiple(o.begin, ranges_) % 2 == 0;
+  // Whole rows of 8 elements from shared memory, or else pairs along k: at once, where they lie so.
+  const auto multiple = [&](const ir::FragmentProduct::Operand& o, int64_t of) { return ir::known_multiple(o.begin, ranges_) % of == 0; };
+  const auto layout = [&](const ir::FragmentProduct::Operand& o, int64_t extent) {
+    const int64_t apart = o.along_k == 1 ? o.along : o.along == 1 ? o.along_k : 0;  // from one row to the next
+    if (o.buffer->space == ir::Space::shared && apart > 0 && apart % 8 == 0 && multiple(o, 8) && extent % 16 == 0) return fmt::format("gl_matrices<{}, {}>", o.along, o.along_k);
+    const bool together = o.along_k == 1 && o.along % 2 == 0 && (o.buffer->role == ir::Role::temp || o.buffer->alignment >= 4) && multiple(o, 2);
+    return fmt::format("gl_pairs<{}, {}, {}>", o.along, o.along_k, together);
   };
-  const auto layout = [&](const ir::FragmentProduct::Operand& o) { return fmt::format("gl_operand<{}, {}, {}>", o.along, o.along_k, together(o)); };
   const auto first = [&](const ir::FragmentProduct::Operand& o) {
     const std::string at = scalar(o.begin);
     return at == "0" ? place(o.buffer).name : fmt::format("{} + {}", place(o.buffer).name, parenthesised(at));
   };
   const std::string a = first(p.a), b = first(p.b);
-  line(fmt::format("gl_fragment_product<{}, {}, {}, {}, {}, {}>({}, {}, {});", p.a.buffer->dtype == DType::bf16, p.rows, p.columns, p.depth, layout(p.a), layout(p.b),
+  line(fmt::format("gl_fragment_product<{}, {}, {}, {}, {}, {}>({}, {}, {});", p.a.buffer->dtype == DType::bf16, p.rows, p.columns, p.depth, layout(p.a, p.rows), layout(p.b, p.columns),
                    place(p.sums).name, a, b));
 }
 

@@ -98,7 +98,7 @@ std::vector<std::string> FunctionEmitter::elements(const ir::Buffer& b, const st
     return out;
   }
   const std::string name = place(b).name;
-  if (b->space == ir::Space::per_warp) return {fmt::format("{}[{}]", name, element_)};
+  if (b->space == ir::Space::per_warp) return {fmt::format("{}[{} * 2]", name, element_), fmt::format("{}[{} * 2 + 1]", name, element_)};
   const Text at = value(offset(b, index));
   for (int i = 0; i < lanes; ++i) out.push_back(fmt::format("{}[{}]", name, at.lanes[at.lanes.size() == 1 ? 0 : static_cast<size_t>(i)]));
   return out;

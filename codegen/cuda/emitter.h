@@ -164,7 +164,7 @@ class FunctionEmitter {
   int indent_ = 1;
   int64_t shared_ = 0, most_shared_ = 0;
   Part part_ = Part::block;
-  std::string element_;  // inside fragment loops: which of the lane's elements
+  std::string element_;  // inside fragment loops: which pair of the lane's elements
   std::unordered_set<int64_t> exchanged_;  // written by a cooperative function: blocks see one another's writes
   Touched since_barrier_;
   std::vector<Deferred> deferred_;

@@ -31,6 +31,7 @@ const char* name_of(GlWait kind) {
     case gl_wait_match: return "gl_match";
     case gl_wait_shuffle: return "gl_shuffle";
     case gl_wait_matrix: return "gl_matrix_unit";
+    case gl_wait_matrix_rows: return "gl_load_matrices";
     case gl_wait_shared: return "GL_SHARED";
     case gl_wait_grid: return "gl_sync_grid";
   }
@@ -238,6 +239,9 @@ class Launch {
         case gl_wait_shuffle: mask = given[lanes[i].lane & (warp_lanes - 1)]; break;
         case gl_wait_matrix:
           if (i == 0) matrix_unit(given);
+          break;
+        case gl_wait_matrix_rows:
+          if (i == 0) load_matrices(given);
           break;
         case gl_wait_block:
         case gl_wait_warp:

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "codegen/cuda/host_state.h"
+#include "ir/error.h"
 #include "ir/scalar_math.h"
 
 namespace gradloom::codegen {
@@ -34,6 +35,18 @@ void matrix_unit(const uint64_t* pieces) {
       for (int k = 0; k < 16; ++k) piece.sums[i] = std::fma(a[row][k], b[k][column], piece.sums[i]);
     }
   }
+}
+
+void load_matrices(const uint64_t* rows) {
+  const auto row = [&](int lane) -> const GlMatrixRow& { return *reinterpret_cast<const GlMatrixRow*>(rows[lane]); };
+  for (int lane = 0; lane < 32; ++lane)
+    if (reinterpret_cast<uintptr_t>(row(lane).row) % 16 != 0) throw Error(ErrorCode::internal, "gl_load_matrices: a row is not aligned to 16 bytes");
+  for (int lane = 0; lane < 32; ++lane)
+    for (int matrix = 0; matrix < 4; ++matrix) {
+      const auto element = [&](int i, int j) { return static_cast<uint32_t>(row(matrix * 8 + i).row[j]); };
+      const int own = lane / 4, pair = lane % 4 * 2;
+      row(lane).piece[matrix] = row(lane).transposed ? element(pair, own) | element(pair + 1, own) << 16 : element(own, pair) | element(own, pair + 1) << 16;
+    }
 }
 
 }  // namespace gradloom::codegen

@@ -46,6 +46,11 @@ template <bool bf16> static inline void gl_matrix_unit(float* sums, const unsign
   gl_state->wait(gl_state, gl_wait_matrix, site, (unsigned long long)&piece, 0);
 }
 
+template <bool transposed> static inline void gl_load_matrices(unsigned* piece, const unsigned short* row, int site = __builtin_LINE()) {
+  GlMatrixRow own = {piece, row, transposed};
+  gl_state->wait(gl_state, gl_wait_matrix_rows, site, (unsigned long long)&own, 0);
+}
+
 static inline int gl_count_bits(unsigned v) { return __builtin_popcount(v); }
 static inline void gl_atomic_min(long long* place, long long v) { if (v < *place) *place = v; }
 static inline void gl_atomic_add(int* place, int v) { *place = (int)((unsigned)*place + (unsigned)v); }

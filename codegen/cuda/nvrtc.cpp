@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
@@ -94,22 +95,39 @@ struct Part {
   int functions = 0;
 };
 
-// Of about the same length. A compile takes as long for its start as for `worth_it` characters.
+// What a function takes to compile, in characters of ordinary text. A product on matrix units is a short word and long code: per element that a lane has.
+size_t weight(std::string_view function) {
+  constexpr size_t of_element = 250;
+  constexpr std::string_view word = "gl_fragment_product<";
+  size_t sum = function.size();
+  for (size_t at = function.find(word); at != std::string_view::npos; at = function.find(word, at + 1)) {
+    long rows = 0, columns = 0;
+    const size_t sizes = function.find(", ", at);  // after the dtype
+    if (sizes != std::string_view::npos && std::sscanf(function.data() + sizes, ", %ld, %ld", &rows, &columns) == 2) sum += static_cast<size_t>(rows * columns) / 32 * of_element;
+  }
+  return sum;
+}
+
+// Of about the same weight. A compile takes as long for its start as for `worth_it` characters.
 std::vector<Part> split(const CudaModule& module, int most) {
   constexpr size_t worth_it = 4000;
   const std::string& text = module.text;
   const size_t functions = module.functions.size();
   std::vector<size_t> starts;
   for (size_t at = text.find(function_mark); at != std::string::npos; at = text.find(function_mark, at + 1)) starts.push_back(at + 1);
-  const size_t count = starts.size() == functions ? std::min({static_cast<size_t>(std::max(most, 1)), functions, text.size() / worth_it}) : 1;
-  if (count <= 1) return {{text, static_cast<int>(functions)}};
+  if (starts.size() != functions || functions == 0) return {{text, static_cast<int>(functions)}};
+  const size_t above = starts[0];
   starts.push_back(text.size());
+  std::vector<size_t> before{0};  // a function: the weight of all before it
+  for (size_t i = 0; i < functions; ++i) before.push_back(before[i] + weight(std::string_view(text).substr(starts[i], starts[i + 1] - starts[i])));
+  const size_t all = before[functions], count = std::min({static_cast<size_t>(std::max(most, 1)), functions, all / worth_it});
+  if (count <= 1) return {{text, static_cast<int>(functions)}};
   std::vector<Part> parts;
   for (size_t first = 0, k = 1; k <= count; ++k) {
-    const size_t to = starts[0] + (text.size() - starts[0]) * k / count;
+    const size_t to = all * k / count;
     size_t end = first + 1;
-    while (end < functions - (count - k) && (k == count || (starts[end] + starts[end + 1]) / 2 <= to)) ++end;
-    parts.push_back({text.substr(0, starts[0]) + text.substr(starts[first], starts[end] - starts[first]), static_cast<int>(end - first)});
+    while (end < functions - (count - k) && (k == count || (before[end] + before[end + 1]) / 2 <= to)) ++end;
+    parts.push_back({text.substr(0, above) + text.substr(starts[first], starts[end] - starts[first]), static_cast<int>(end - first)});
     first = end;
   }
   return parts;

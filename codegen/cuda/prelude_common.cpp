@@ -109,37 +109,59 @@ template <class Update> GL_INLINE void gl_ordered(bool on, const void* place, Up
   }
 }
 
-// A tile of a warp is laid out by pieces of 16 rows by 8 columns, each with 4 elements in every lane: two neighbours in row lane / 4, two 8 rows below.
-template <int columns> GL_INLINE int gl_fragment_row(int element) { return element / 4 / (columns / 8) * 16 + element % 4 / 2 * 8 + gl_thread() % 32 / 4; }
+// A tile of a warp is laid out by pieces of 16 rows by 8 columns, each with two pairs in every lane: two neighbours in row lane / 4, two 8 rows below.
+template <int columns> GL_INLINE int gl_fragment_row(int pair) { return pair / 2 / (columns / 8) * 16 + pair % 2 * 8 + gl_thread() % 32 / 4; }
 
-template <int columns> GL_INLINE int gl_fragment_column(int element) { return element / 4 % (columns / 8) * 8 + gl_thread() % 4 * 2 + element % 2; }
+template <int columns> GL_INLINE int gl_fragment_pair(int pair) { return pair / 2 % (columns / 8) * 4 + gl_thread() % 4; }
 
-// An operand of f16 or bf16: elements from one row (column) to the next, from one k to the next; whether two neighbours along k may be read as one.
-template <int along, int along_k, bool together> struct gl_operand {
-  GL_INLINE unsigned gl_pair(const unsigned short* p, int i, int k) {
-    p += i * along + k * along_k;
+// How a warp comes by an operand of f16 or bf16: elements from one row (column) to the next, from one k to the next.
+// In pairs along k; whether these may be read as one.
+template <int along, int along_k, bool together> struct gl_pairs {
+  enum { step = along_k };
+  GL_INLINE unsigned pair(const unsigned short* p) {
     return together ? *(const unsigned*)p : p[0] | (unsigned)p[along_k] << 16;
+  }
+  GL_INLINE int own() {
+    return gl_thread() % 32 / 4 * along + gl_thread() % 4 * 2 * along_k;
+  }
+  template <int n> GL_INLINE void rows(unsigned (&piece)[n], const unsigned short* a) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) piece[i] = pair(a + own() + (i / 4 * 16 + i % 2 * 8) * along + i % 4 / 2 * 8 * along_k);
+  }
+  template <int n> GL_INLINE void columns(unsigned (&piece)[n], const unsigned short* b) {
+#pragma unroll
+    for (int j = 0; j < n; ++j) piece[j] = pair(b + own() + j / 2 * 8 * along + j % 2 * 8 * along_k);
+  }
+};
+
+// Four matrices of 8 by 8 at once, whose rows of 16 bytes lie along k, or else along rows (columns).
+template <int along, int along_k> struct gl_matrices {
+  enum { step = along_k };
+  template <int n> GL_INLINE void rows(unsigned (&piece)[n], const unsigned short* a) {
+    const int lane = gl_thread() % 32, first = lane % 8, second = lane / 8 % 2 * 8, fourth = lane / 16 * 8;
+    a += along_k == 1 ? (first + second) * along + fourth : (first + fourth) * along_k + second;
+#pragma unroll
+    for (int i = 0; i < n / 4; ++i) gl_load_matrices<along_k != 1>(piece + i * 4, a + i * 16 * along);
+  }
+  template <int n> GL_INLINE void columns(unsigned (&piece)[n], const unsigned short* b) {
+    const int lane = gl_thread() % 32, first = lane % 8, second = lane / 8 % 2 * 8, fourth = lane / 16 * 8;
+    b += along_k == 1 ? (first + fourth) * along + second : (first + second) * along_k + fourth;
+#pragma unroll
+    for (int j = 0; j < n / 4; ++j) gl_load_matrices<along_k != 1>(piece + j * 4, b + j * 16 * along);
   }
 };
 
 // sums += a b over `depth` steps along k, for the tile of a warp.
 template <bool bf16, int rows, int columns, int depth, class A, class B> GL_INLINE void gl_fragment_product(float* sums, const unsigned short* a, const unsigned short* b) {
-  const int group = gl_thread() % 32 / 4, pair = gl_thread() % 4 * 2;
 #pragma unroll
   for (int k = 0; k < depth; k += 16) {
-    unsigned piece_a[rows / 16][4], piece_b[columns / 8][2];
+    unsigned piece_a[rows / 4], piece_b[columns / 4];
+    A().rows(piece_a, a + k * A::step);
+    B().columns(piece_b, b + k * B::step);
 #pragma unroll
     for (int i = 0; i < rows / 16; ++i)
 #pragma unroll
-      for (int r = 0; r < 4; ++r) piece_a[i][r] = A().gl_pair(a, i * 16 + r % 2 * 8 + group, k + r / 2 * 8 + pair);
-#pragma unroll
-    for (int j = 0; j < columns / 8; ++j)
-#pragma unroll
-      for (int r = 0; r < 2; ++r) piece_b[j][r] = B().gl_pair(b, j * 8 + group, k + r * 8 + pair);
-#pragma unroll
-    for (int i = 0; i < rows / 16; ++i)
-#pragma unroll
-      for (int j = 0; j < columns / 8; ++j) gl_matrix_unit<bf16>(sums + (i * (columns / 8) + j) * 4, piece_a[i], piece_b[j]);
+      for (int j = 0; j < columns / 8; ++j) gl_matrix_unit<bf16>(sums + (i * (columns / 8) + j) * 4, piece_a + i * 4, piece_b + j * 2);
   }
 }
 )cuda";

@@ -87,6 +87,18 @@ GL_INLINE unsigned short gl_to_f16(float v) {
   return h;
 }
 
+// Four matrices of 8 rows of 16 bytes from shared memory: lane l has the address of row l % 8 of matrix l / 8, and gets the elements 2 (l % 4) and the next of
+// row l / 4 of each, or of its column.
+template <bool transposed> GL_INLINE void gl_load_matrices(unsigned* piece, const unsigned short* row) {
+  const unsigned at = (unsigned)__cvta_generic_to_shared(row);
+  if (transposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(piece[0]), "=r"(piece[1]), "=r"(piece[2]), "=r"(piece[3]) : "r"(at) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(piece[0]), "=r"(piece[1]), "=r"(piece[2]), "=r"(piece[3]) : "r"(at) : "memory");
+}
+
 // sums += a b for 16 rows, 8 columns and 16 along k, spread over the warp's lanes as the instruction wants them.
 template <bool bf16> GL_INLINE void gl_matrix_unit(float* sums, const unsigned* a, const unsigned* b) {
   if (bf16)

@@ -227,5 +227,6 @@ struct Vectorize : Rewriter {
 }  // namespace
 
 Kernel vectorize(const Kernel& kernel) { return Vectorize()(kernel); }
+Stmt vectorize(const Stmt& stmt) { return Vectorize()(stmt); }
 
 }  // namespace gradloom::ir
