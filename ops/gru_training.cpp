@@ -1,5 +1,6 @@
 // GRUTraining (ORT, com.microsoft): the GRU's states, and the gates that GRUGrad reads.
 #include "ops/gru.h"
+#include "ops/matmul_recurrent.h"
 #include "ops/registry.h"
 
 namespace gradloom {
@@ -58,7 +59,7 @@ class TrainingNest : GruNest {
     start(all_);
     add_biases();
     products_ = input_products(rows_of_x(false));
-    for (int d = 0; d < options.directions; ++d) each_chunk([&](const Chunk& chunk) { run(d, chunk); });
+    for (int d = 0; d < options.directions; ++d) target_.gpu ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { run(d, chunk); });
   }
 
  private:
@@ -70,24 +71,79 @@ class TrainingNest : GruNest {
       update_ = scratch("z", {chunk.capacity, hidden});
       reset_state_ = scratch("rh", {chunk.capacity, hidden});
     }
-    each_batch(chunk, [&](Expr i, Expr n) { each_column([&](Expr j) { b.store(state_, {i, j}, in[gru_h0] ? value(in[gru_h0], {d, n, j}) : number(0)); }); });
+    first_state(d, chunk);
+    const auto columns = [&](const auto& body) { return [&, body](const Place& at) { each_column([&](Expr j) { body(at, j); }); }; };
+    const auto product = [&](const Place& at, int g, const Expr& j) { return ir::load(recurrent_, {at.i, column(g, j)}); };
+    const Visit padded = columns([&](const Place& at, const Expr& j) { pad(d, at, j); });
     b.loop("t", 0, steps, [&](Expr step) {
       const std::string direction = std::to_string(d);
       if (options.linear_before_reset) {
         recurrent("step" + direction, d, chunk, state_, 0, 3);
-        each_batch(
-            d, chunk, step, [&](const Place& at) { linear_before_reset(d, at); }, [&](const Place& at) { pad(d, at); });
+        each_batch(d, chunk, step, columns([&](const Place& at, const Expr& j) { linear_before_reset(d, at, j, {product(at, 0, j), product(at, 1, j), product(at, 2, j)}); }),
+                   padded);
       } else {
         recurrent("step" + direction, d, chunk, state_, 0, 2);
-        each_batch(
-            d, chunk, step, [&](const Place& at) { update_and_reset(d, at); }, [&](const Place& at) { pad(d, at); });
+        each_batch(d, chunk, step, columns([&](const Place& at, const Expr& j) { update_and_reset(d, at, j, {product(at, 0, j), product(at, 1, j)}); }), padded);
         recurrent("candidate" + direction, d, chunk, reset_state_, 2, 1);
         each_batch(
-            d, chunk, step, [&](const Place& at) { candidate(d, at); }, [](const Place&) {});
+            d, chunk, step, columns([&](const Place& at, const Expr& j) { candidate(d, at, j, product(at, 2, j)); }), [](const Place&) {});
       }
     });
+    last_state(d, chunk);
+  }
+
+  // The same on a GPU: what a step makes of a column's sums is done by the thread that has them.
+  void run_in_blocks(int d) {
+    state_ = scratch("h", {2, batch, hidden});
+    if (!options.linear_before_reset) {
+      update_ = scratch("z", {batch, hidden});
+      reset_state_ = scratch("rh", {batch, hidden});
+    }
+    const Chunk all{0, batch, batch};
+    turn_ = 0;
+    first_state(d, all);
+    const auto product = [&](const char* prefix, int first_gate, int gates) {
+      Matmul p{.prefix = prefix + std::to_string(d), .m = batch, .n = hidden, .k = hidden, .sum = sum};
+      p.b = [this, d, first_gate](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(first_gate, n), k}); };
+      return RecurrentMatmul(b, p, target_, target_.shared_bytes * gates / 3, gates);
+    };
+    const bool linear = options.linear_before_reset;
+    RecurrentMatmul gates = product("step", 0, linear ? 3 : 2), candidates = product("candidate", 2, 1);
+    b.loop("launch", 0, 1, [&](Expr) {
+      gates.bring();
+      if (!linear) candidates.bring();
+      b.loop("t", 0, steps, [&](Expr step) {
+        turn_ = ir::index_mod(step, 2);
+        const auto keep_state = [&](const Place& at, const Expr& j) { b.store(state_, after(at.i, j), ir::load(state_, before(at.i, j))); };
+        gates.multiply([&](Expr m, Expr k) { return ir::load(state_, before(m, k)); }, {}, [&](Expr i, Expr j, const std::vector<Expr>& sums) {
+          at_batch(
+              d, i, i, step, [&](const Place& at) { linear ? linear_before_reset(d, at, j, sums) : update_and_reset(d, at, j, sums); },
+              [&](const Place& at) {
+                pad(d, at, j);
+                if (linear) keep_state(at, j);
+              });
+        });
+        if (linear) return;
+        candidates.multiply([&](Expr m, Expr k) { return ir::load(reset_state_, {m, k}); }, {}, [&](Expr i, Expr j, Expr total) {
+          at_batch(
+              d, i, i, step, [&](const Place& at) { candidate(d, at, j, total); }, [&](const Place& at) { keep_state(at, j); });
+        });
+      });
+    });
+    turn_ = ir::index_mod(steps, 2);
+    last_state(d, all);
+  }
+
+  // The state before and after a step. In blocks it lies twice: while one step's is read by all, the next one's is written.
+  Index before(const Expr& i, const Expr& j) const { return target_.gpu ? Index{turn_, i, j} : Index{i, j}; }
+  Index after(const Expr& i, const Expr& j) const { return target_.gpu ? Index{ir::index_sub(1, turn_), i, j} : Index{i, j}; }
+
+  void first_state(int d, const Chunk& chunk) {
+    each_batch(chunk, [&](Expr i, Expr n) { each_column([&](Expr j) { b.store(state_, before(i, j), in[gru_h0] ? value(in[gru_h0], {d, n, j}) : number(0)); }); });
+  }
+  void last_state(int d, const Chunk& chunk) {
     if (!final_) return;
-    each_batch(chunk, [&](Expr i, Expr n) { each_column([&](Expr j) { b.store(final_, {d, n, j}, ir::cast(dtype, ir::load(state_, {i, j}))); }); });
+    each_batch(chunk, [&](Expr i, Expr n) { each_column([&](Expr j) { b.store(final_, {d, n, j}, ir::cast(dtype, ir::load(state_, before(i, j)))); }); });
   }
 
   // hr[:, gates] = from R[d, gates]' for `count` gates.
@@ -99,9 +155,11 @@ class TrainingNest : GruNest {
     multiply(product);
   }
 
+  // Element j of a gate or state; `recurrent`: what the state adds to a gate's input.
+
   // Gate z (0) or r (1), as it is saved.
-  Expr gate(int d, int g, const Place& at, const Expr& j) {
-    const Expr input = b.let("input", clipped(input_part(products_, d, g, at.row, j) + ir::load(recurrent_, {at.i, column(g, j)})));
+  Expr gate(int d, int g, const Place& at, const Expr& j, const Expr& recurrent) {
+    const Expr input = b.let("input", clipped(input_part(products_, d, g, at.row, j) + recurrent));
     const Expr saved = b.let(g == 0 ? "z" : "r", stored(activate(b, options.gate[d], input)));
     b.store(gates_, {at.p, d, at.n, g, j}, ir::cast(dtype, saved));
     return saved;
@@ -111,42 +169,35 @@ class TrainingNest : GruNest {
     const Expr input = b.let("input", clipped(candidate_in));
     const Expr c = b.let("c", stored(activate(b, options.hidden[d], input)));
     b.store(gates_, {at.p, d, at.n, 2, j}, ir::cast(dtype, c));
-    const Expr h = b.let("h", stored(ir::fma(z, ir::load(state_, {at.i, j}), (number(1) - z) * c)));
-    b.store(state_, {at.i, j}, h);
+    const Expr h = b.let("h", stored(ir::fma(z, ir::load(state_, before(at.i, j)), (number(1) - z) * c)));
+    b.store(state_, after(at.i, j), h);
     b.store(all_, {at.p, d, at.n, j}, ir::cast(dtype, h));
   }
 
-  void linear_before_reset(int d, const Place& at) {
-    each_column([&](Expr j) {
-      const Expr z = gate(d, 0, at, j), r = gate(d, 1, at, j);
-      step_to(d, at, j, z, candidate_input(input_part(products_, d, 2, at.row, j), r, ir::load(recurrent_, {at.i, column(2, j)}), d, j));
-    });
+  void linear_before_reset(int d, const Place& at, const Expr& j, const std::vector<Expr>& recurrent) {
+    const Expr z = gate(d, 0, at, j, recurrent[0]), r = gate(d, 1, at, j, recurrent[1]);
+    step_to(d, at, j, z, candidate_input(input_part(products_, d, 2, at.row, j), r, recurrent[2], d, j));
   }
 
-  void update_and_reset(int d, const Place& at) {
-    each_column([&](Expr j) {
-      b.store(update_, {at.i, j}, gate(d, 0, at, j));
-      b.store(reset_state_, {at.i, j}, gate(d, 1, at, j) * ir::load(state_, {at.i, j}));
-    });
+  void update_and_reset(int d, const Place& at, const Expr& j, const std::vector<Expr>& recurrent) {
+    b.store(update_, {at.i, j}, gate(d, 0, at, j, recurrent[0]));
+    b.store(reset_state_, {at.i, j}, gate(d, 1, at, j, recurrent[1]) * ir::load(state_, before(at.i, j)));
   }
 
-  void candidate(int d, const Place& at) {
-    each_column([&](Expr j) {
-      step_to(d, at, j, ir::load(update_, {at.i, j}), input_part(products_, d, 2, at.row, j) + ir::load(recurrent_, {at.i, column(2, j)}));
-    });
+  void candidate(int d, const Place& at, const Expr& j, const Expr& recurrent) {
+    step_to(d, at, j, ir::load(update_, {at.i, j}), input_part(products_, d, 2, at.row, j) + recurrent);
   }
 
-  void pad(int d, const Place& at) {
-    each_column([&](Expr j) {
-      const Expr zero = ir::zero({dtype, 1});
-      b.store(all_, {at.p, d, at.n, j}, zero);
-      for (int g = 0; g < 3; ++g) b.store(gates_, {at.p, d, at.n, g, j}, zero);
-      if (reset_state_) b.store(reset_state_, {at.i, j}, number(0));
-    });
+  void pad(int d, const Place& at, const Expr& j) {
+    const Expr zero = ir::zero({dtype, 1});
+    b.store(all_, {at.p, d, at.n, j}, zero);
+    for (int g = 0; g < 3; ++g) b.store(gates_, {at.p, d, at.n, g, j}, zero);
+    if (reset_state_) b.store(reset_state_, {at.i, j}, number(0));
   }
 
   Buffer all_, final_, gates_;                       // outputs
   Buffer products_;                                  // x W' of all rows
+  Expr turn_;                                        // in blocks: where state_ is read
   Buffer state_, recurrent_, update_, reset_state_;  // of the current chunk
 };
 
