@@ -93,7 +93,8 @@ class Tiles {
             for (int64_t g = 0; g < count_; ++g) b_.store(columns, {of_thread(g, j)}, load(c, {kk, staged(g, at)}));
           });
           each("_c", y, x, [&](const Expr& i, const Expr& j, const Expr&, const Expr&) {
-            for (int64_t g = 0; g < count_; ++g) b_.accumulate(sums, {t, i, of_thread(g, j)}, load(rows, {i}), AccumulateOp::fma, load(columns, {of_thread(g, j)}));
+            for (int64_t g = 0; g < count_; ++g)
+              b_.accumulate(sums, {t, i, of_thread(g, j)}, load(rows, {i}), AccumulateOp::fma, load(columns, {of_thread(g, j)}));
           });
         });
       });

@@ -114,7 +114,9 @@ void RecurrentMatmul::bring() {
   const int64_t lanes = along_k ? lanes_ : 1, across = k_ / lanes;
   b_.loop(p_.prefix + "_kb", 0, row_blocks_ * column_blocks_, [&](Expr block) {
     const auto column = [&](const Expr& at) { return along_k ? floor_div(at, Expr(across)) : floor_mod(at, Expr(columns)); };
-    const auto k = [&](const Expr& at, const Expr& lane) { return along_k ? floor_mod(at, Expr(across)) * lanes + lane : floor_div(at, Expr(columns)); };
+    const auto k = [&](const Expr& at, const Expr& lane) {
+      return along_k ? floor_mod(at, Expr(across)) * lanes + lane : floor_div(at, Expr(columns));
+    };
     const auto n = [&](const Expr& at) { return in_column(block, count_ == 1 ? column(at) : floor_mod(column(at), Expr(columns_))); };
     const auto of_product = [&](const Expr& at) { return count_ == 1 ? Expr(0) : floor_div(column(at), Expr(columns_)) * n_; };
     move("_b", {.groups = columns * across,
@@ -129,14 +131,20 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
   multiply(std::move(a), std::move(first), [&](Expr m, Expr n, const std::vector<Expr>& sums) { store(m, n, sums[0]); });
 }
 
-void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<Expr(Expr, Expr)> first, const StoreTogether& store) {
+void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<Expr(Expr, Expr)> first, const StoreTogether& store, const Beside& beside) {
   if (!rows_) {
     Matmul product = p_;
     product.a = std::move(a), product.first = std::move(first);
-    return author_matmul_blocks(b_, product, count_, store, target_);
+    const StoreTogether with_values = [&](const Expr& m, const Expr& n, std::vector<Expr> sums) {
+      for (const Expr& value : beside(m, n)) sums.push_back(value);
+      store(m, n, sums);
+    };
+    return author_matmul_blocks(b_, product, count_, beside ? with_values : store, target_);
   }
+  const int64_t values = beside ? std::ssize(beside(0, 0)) : 0;
   b_.loop(p_.prefix + "_rb", 0, row_blocks_ * column_blocks_, [&](Expr block) {
     const Buffer sums = b_.alloc(p_.prefix + "_sums", p_.sum, {threads_, count_ * each_}, {}, Space::per_thread);
+    const Buffer held = values ? b_.alloc(p_.prefix + "_beside", p_.sum, {threads_, values * each_}, {}, Space::per_thread) : Buffer();
     const Buffer rows = b_.alloc(p_.prefix + "_rows", p_.sum, {rows_, depth_ + lanes_}, {.exclusive = true});
     threads("_ft", threads_, [&](const Expr& t) {
       each("_fj", block, t, [&](const Expr& j, const Expr& m, const Expr& n) {
@@ -144,6 +152,11 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
           b_.store(sums, {t, of_thread(g, j)}, zero({p_.sum, 1}));
           if (first) guarded(m, n, [&] { b_.store(sums, {t, of_thread(g, j)}, cast(p_.sum, first(m, of_b(g, n)))); });
         }
+        if (!values) return;
+        guarded(m, n, [&] {
+          const std::vector<Expr> now = beside(m, n);
+          for (int64_t v = 0; v < values; ++v) b_.store(held, {t, of_thread(v, j)}, now[static_cast<size_t>(v)]);
+        });
       });
     });
     b_.loop(p_.prefix + "_kp", 0, k_ / depth_, [&](Expr part) {
@@ -166,6 +179,7 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
         guarded(m, n, [&] {
           std::vector<Expr> together;
           for (int64_t g = 0; g < count_; ++g) together.push_back(load(sums, {t, of_thread(g, j)}));
+          for (int64_t v = 0; v < values; ++v) together.push_back(load(held, {t, of_thread(v, j)}));
           store(m, n, together);
         });
       });

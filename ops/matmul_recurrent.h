@@ -22,7 +22,10 @@ class RecurrentMatmul {
   void bring();
   void multiply(std::function<ir::Expr(ir::Expr m, ir::Expr k)> a, std::function<ir::Expr(ir::Expr m, ir::Expr n)> first,
                 std::function<void(ir::Expr m, ir::Expr n, ir::Expr sum)> store);
-  void multiply(std::function<ir::Expr(ir::Expr m, ir::Expr k)> a, std::function<ir::Expr(ir::Expr m, ir::Expr n)> first, const StoreTogether& store);
+  // `beside`, where given, tells values that `store` finds behind the sums: they are read with the product's operands, so that it need not wait for them.
+  using Beside = std::function<std::vector<ir::Expr>(ir::Expr m, ir::Expr n)>;
+  void multiply(std::function<ir::Expr(ir::Expr m, ir::Expr k)> a, std::function<ir::Expr(ir::Expr m, ir::Expr n)> first, const StoreTogether& store,
+                const Beside& beside = {});
 
  private:
   using Expr = ir::Expr;

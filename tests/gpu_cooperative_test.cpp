@@ -129,10 +129,11 @@ void expect_every_sum(const Shape& s, bool kept) {
     b.loop("launch", 0, 1, [&](ir::Expr) {
       p.bring();
       b.loop("t", 0, 3, [&](ir::Expr t) {
-        p.multiply([&](ir::Expr m, ir::Expr k) { return ir::load(x, {t, m, k}); }, product(y, 0).first, [&](ir::Expr m, ir::Expr n, const std::vector<ir::Expr>& sums) {
+        const StoreTogether store = [&](ir::Expr m, ir::Expr n, const std::vector<ir::Expr>& sums) {
           ASSERT_EQ(std::ssize(sums), s.count);
           for (int64_t g = 0; g < s.count; ++g) b.store(out, {t, g, m, n}, sums[g]);
-        });
+        };
+        p.multiply([&](ir::Expr m, ir::Expr k) { return ir::load(x, {t, m, k}); }, product(y, 0).first, store);
       });
     });
   });
