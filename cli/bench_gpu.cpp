@@ -127,19 +127,22 @@ Lowered lowered_case(const BenchCase& c, const ir::Target& target, Variant v) {
   return lowered_call(c.op, operands, c.attributes, target, v.level);
 }
 
-// Inputs X, W, R, B, initial_h, HAll, ZRH, dHAll and all five gradients.
-Lowered lowered_gru(const GruCase& c, const ir::Target& target, Variant v) {
-  const int64_t s = c.steps, n = c.batch, i = c.inputs, h = c.hidden;
-  const std::vector<Dims> inputs{{s, n, i}, {1, 3 * h, i}, {1, 3 * h, h}, {1, 6 * h}, {}, {1, n, h}, {s, 1, n, h}, {s, 1, n, 3 * h}, {s, 1, n, h}};
+// Forward in time; without sequence_lens.
+Lowered lowered_gru(const char* op, const std::vector<Dims>& inputs, bool linear, const ir::Target& target, Variant v) {
   std::vector<Operand> operands;
-  int64_t elements = 0;
-  for (size_t k = 0; k < inputs.size(); ++k) {
+  for (size_t k = 0; k < inputs.size(); ++k)
     operands.push_back({.present = k != gru_lens, .dtype = v.dtype, .dims = inputs[k], .strides = dense_strides(inputs[k])});
-    if (k != gru_lens) elements += element_count(inputs[k], size_of(v.dtype)) * (k < 4 || k == 5 ? 2 : 1);  // its gradient has its shape
-  }
-  Lowered l = lowered_call("GRUGrad", operands, {{"linear_before_reset", int64_t{1}}}, target, v.level);
-  l.compulsory_bytes = elements * size_of(v.dtype);
-  return l;
+  return lowered_call(op, operands, {{"linear_before_reset", int64_t{linear}}}, target, v.level);
+}
+
+// Inputs X, W, R, B, initial_h; for GRUGrad HAll, ZRH, dHAll too. All outputs.
+std::vector<Dims> gru_inputs(const GruCase& c) {
+  return {{c.steps, c.batch, c.inputs}, {1, 3 * c.hidden, c.inputs}, {1, 3 * c.hidden, c.hidden}, {1, 6 * c.hidden}, {}, {1, c.batch, c.hidden}};
+}
+std::vector<Dims> gru_grad_inputs(const GruCase& c) {
+  std::vector<Dims> inputs = gru_inputs(c);
+  for (const int64_t gates : {1, 3, 1}) inputs.push_back({c.steps, 1, c.batch, gates * c.hidden});
+  return inputs;
 }
 
 Lowered lowered_gemm(const GemmCase& c, const ir::Target& target) {
@@ -152,15 +155,29 @@ struct ReportCase {
   bool f32_only = false;
 };
 
+// GRUTraining in gru_grad's shapes: gru_a_forward, with linear_before_reset = 0 gru_a_forward_lbr0, ...; all for "gru_forward".
+std::vector<ReportCase> forward_cases(const std::string& name) {
+  std::vector<ReportCase> list;
+  for (const GruCase& c : gru_cases())
+    for (const bool linear : {true, false}) {
+      const std::string own = c.name + (linear ? "_forward" : "_forward_lbr0");
+      if (name != own && name != "gru_forward") continue;
+      list.push_back({own, [&c, linear](const ir::Target& t, Variant v) { return lowered_gru("GRUTraining", gru_inputs(c), linear, t, v); }});
+    }
+  return list;
+}
+
 std::vector<ReportCase> report_cases(const std::vector<std::string>& names) {
   std::vector<ReportCase> list;
   for (const std::string& name : names.empty() ? std::vector<std::string>{"all"} : names) {
     const bool all = name == "all";
     const auto gemm = chosen_gemm_cases({all ? "gemm" : name});
     const auto gru = chosen_gru_cases({all || name == "gru" ? "gru_grad" : name});
-    if (all || (gemm.empty() && gru.empty()))
+    const auto forward = forward_cases(all || name == "gru" ? "gru_forward" : name);
+    if (all || (gemm.empty() && gru.empty() && forward.empty()))
       for (const BenchCase* c : chosen_cases({name})) list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_case(*c, t, v); }});
-    for (const GruCase* c : gru) list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_gru(*c, t, v); }});
+    list.insert(list.end(), forward.begin(), forward.end());
+    for (const GruCase* c : gru) list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_gru("GRUGrad", gru_grad_inputs(*c), true, t, v); }});
     for (const GemmCase* c : gemm)
       if (!all || !c->name.starts_with("gemm_c")) list.push_back({c->name, [c](const ir::Target& t, Variant) { return lowered_gemm(*c, t); }, true});
   }

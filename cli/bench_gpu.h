@@ -11,7 +11,8 @@ namespace gradloom::cli {
 enum class ReportForm : uint8_t { table, markdown, json };
 
 struct GpuReportOptions {
-  std::vector<std::string> cases;  // as `gradloom bench` names them: operators', gru_a to gru_c, products, groups, all
+  // As `gradloom bench` names them: operators', gru_a to gru_c (GRUGrad), gru_a_forward and gru_a_forward_lbr0 to gru_c's (GRUTraining), products, groups, all.
+  std::vector<std::string> cases;
   std::vector<int> architectures;
   std::vector<Determinism> levels;  // a level whose strategy is that of a stronger one in the list is left out
   std::vector<DType> dtypes;        // of values: f32, f16, bf16; products of GemmCase are f32 only

@@ -200,6 +200,7 @@ void add_bench(CLI::App& app, int& status) {
       "churn: memory while kernels are compiled and evicted. stall: waits under generic_first. throughput: calls a second by threads and processes.\n"
       "warm: the first call of a process whose kernel is on disk, by stage. These four say what is wanted and end with 1 when it is missed.\n"
       "gpu-report: what the cases' GPU kernels take, without a GPU: NVRTC's time, registers, spills, launches, bytes and steps as predicted.\n"
+      "There also gru_forward: GRUTraining (gru_a_forward; gru_a_forward_lbr0, which is not linear before reset; ...).\n"
       "gpu-time: calls on target cuda, back to back, beside another library's times (bench/gpu_check).\n"
       "Examples:\n  gradloom bench gpu-report sl ge_ax0 gru_a --arch sm_90\n  gradloom bench gpu-report gru --dtype bfloat16 --determinism sequential,run-to-run\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  gradloom bench compile");
   command->callback([options, &status] { status = bench(*options); });

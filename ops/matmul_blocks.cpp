@@ -1,5 +1,6 @@
 #include "ops/matmul_blocks.h"
 
+#include "ir/index_math.h"
 #include "ir/ranges.h"
 #include "ir/rewrite.h"
 
@@ -16,11 +17,13 @@ constexpr int64_t vector = 4;  // neighbours that are read at once
 
 class Tiles {
  public:
-  Tiles(KernelBuilder& builder, const Matmul& product, const Target& target) : b_(builder), p_(product) {
+  // `most`: elements along m, and along n, of a thread; `unknown`: where extents are no constants.
+  Tiles(KernelBuilder& builder, const Matmul& product, int64_t count, const StoreTogether& store, const Target& target, int64_t most, int64_t unknown)
+      : b_(builder), p_(product), count_(count), store_(store), each_(most) {
     const std::optional<int64_t> m = as_int(p_.m), n = as_int(p_.n);
     const auto tiles = [&](int64_t each) { return (*m + each * side - 1) / (each * side) * ((*n + each * side - 1) / (each * side)); };
     while (m && n && each_ > 1 && 2 * tiles(each_) < target.multiprocessors) each_ /= 2;
-    if (!m || !n) each_ = 4;
+    if (!m || !n) each_ = unknown;
     group_ = std::min(each_, vector);
     tile_ = each_ * side;
     depth_ = each_ == 8 ? 16 : each_ == 4 ? 32 : 64;
@@ -66,49 +69,68 @@ class Tiles {
   }
 
   void one_tile() {
-    const Buffer sums = alloc("_sums", {side * side, each_, each_}, Space::per_thread);
-    const Buffer a = alloc("_as", {depth_, tile_ + vector}, Space::global), c = alloc("_bs", {depth_, tile_ + vector}, Space::global);
+    const Buffer sums = alloc("_sums", {side * side, each_, count_ * each_}, Space::per_thread);
+    const Buffer a = alloc("_as", {depth_, tile_ + vector}, Space::global), c = alloc("_bs", {depth_, count_ * (tile_ + vector)}, Space::global);
     threads("_f", [&](const Expr& t, const Expr& y, const Expr& x) {
       each("_f", y, x, [&](const Expr& i, const Expr& j, const Expr& m, const Expr& n) {
-        b_.store(sums, {t, i, j}, zero({p_.sum, 1}));
-        if (p_.first) guarded(m, n, [&] { b_.store(sums, {t, i, j}, cast(p_.sum, p_.first(m, n))); });
+        for (int64_t g = 0; g < count_; ++g) {
+          b_.store(sums, {t, i, of_thread(g, j)}, zero({p_.sum, 1}));
+          if (p_.first) guarded(m, n, [&] { b_.store(sums, {t, i, of_thread(g, j)}, cast(p_.sum, p_.first(m, column(g, n)))); });
+        }
       });
     });
     const std::optional<int64_t> k = as_int(p_.k);
     b_.loop(p_.prefix + "_kt", 0, floor_div(p_.k + (depth_ - 1), depth_), [&](Expr kt) {
       const Expr first_k = kt * depth_;
       const Expr count = k && *k % depth_ == 0 ? Expr(depth_) : min(Expr(depth_), p_.k - first_k);
-      stage("_a", a, first_m_, p_.m, first_k, [&](const Expr& m, const Expr& kk) { return p_.a(m, kk); });
-      stage("_b", c, first_n_, p_.n, first_k, [&](const Expr& n, const Expr& kk) { return p_.b(kk, n); });
+      stage("_a", a, first_m_, p_.m, first_k, 1, [&](int64_t, const Expr& m, const Expr& kk) { return p_.a(m, kk); });
+      stage("_b", c, first_n_, p_.n, first_k, count_, [&](int64_t g, const Expr& n, const Expr& kk) { return p_.b(kk, column(g, n)); });
       threads("_c", [&](const Expr& t, const Expr& y, const Expr& x) {
         b_.loop(p_.prefix + "_k", 0, count, [&](Expr kk) {
-          const Buffer rows = alloc("_row", {each_}, Space::registers), columns = alloc("_column", {each_}, Space::registers);
+          const Buffer rows = alloc("_row", {each_}, Space::registers), columns = alloc("_column", {count_ * each_}, Space::registers);
           own("_r", y, [&](const Expr& i, const Expr& at) { b_.store(rows, {i}, load(a, {kk, at})); });
-          own("_q", x, [&](const Expr& j, const Expr& at) { b_.store(columns, {j}, load(c, {kk, at})); });
+          own("_q", x, [&](const Expr& j, const Expr& at) {
+            for (int64_t g = 0; g < count_; ++g) b_.store(columns, {of_thread(g, j)}, load(c, {kk, staged(g, at)}));
+          });
           each("_c", y, x, [&](const Expr& i, const Expr& j, const Expr&, const Expr&) {
-            b_.accumulate(sums, {t, i, j}, load(rows, {i}), AccumulateOp::fma, load(columns, {j}));
+            for (int64_t g = 0; g < count_; ++g)
+              b_.accumulate(sums, {t, i, of_thread(g, j)}, load(rows, {i}), AccumulateOp::fma, load(columns, {of_thread(g, j)}));
           });
         });
       });
     });
     threads("_s", [&](const Expr& t, const Expr& y, const Expr& x) {
-      each("_s", y, x, [&](const Expr& i, const Expr& j, const Expr& m, const Expr& n) { guarded(m, n, [&] { p_.store(m, n, load(sums, {t, i, j})); }); });
+      each("_s", y, x, [&](const Expr& i, const Expr& j, const Expr& m, const Expr& n) {
+        guarded(m, n, [&] {
+          std::vector<Expr> together;
+          for (int64_t g = 0; g < count_; ++g) together.push_back(load(sums, {t, i, of_thread(g, j)}));
+          store_(m, n, together);
+        });
+      });
     });
   }
 
-  // to[k, i] = value(first + i, first_k + k); neighbours in memory are brought by neighbouring threads.
-  void stage(const char* name, const Buffer& to, const Expr& first, const Expr& extent, const Expr& first_k,
-             const std::function<Expr(const Expr&, const Expr&)>& value) {
+  // Of product g: a column of B, a column of a thread's, and a place in shared memory.
+  Expr column(int64_t g, const Expr& n) const { return index_add(index_mul(g, p_.n), n); }
+  Expr of_thread(int64_t g, const Expr& j) const { return index_add(g * each_, j); }
+  Expr staged(int64_t g, const Expr& at) const { return index_add(g * (tile_ + vector), at); }
+
+  // to[k, staged(g, i)] = value(g, first + i, first_k + k); neighbours in memory are brought by neighbouring threads.
+  void stage(const char* name, const Buffer& to, const Expr& first, const Expr& extent, const Expr& first_k, int64_t count,
+             const std::function<Expr(int64_t g, const Expr&, const Expr&)>& value) {
     const Var probe_i = make_var("i"), probe_k = make_var("k");
-    const bool along_k = runs_along(value(var(probe_i), var(probe_k)), probe_k);
+    const bool along_k = runs_along(value(0, var(probe_i), var(probe_k)), probe_k);
     const std::optional<int64_t> k = as_int(p_.k), n = as_int(extent);
     const auto bring = [&](const Expr& i, const Expr& kk) {
       Expr inside;
       const auto also = [&](const Expr& e) { inside = inside ? inside & e : e; };
       if (!n || *n % tile_ != 0) also(first + i < extent);
       if (!k || *k % depth_ != 0) also(first_k + kk < p_.k);
-      const auto put = [&] { b_.store(to, {kk, i}, cast(p_.sum, value(first + i, first_k + kk))); };
-      if (!n || *n % tile_ != 0) b_.store(to, {kk, i}, zero({p_.sum, 1}));  // for sums that nobody keeps
+      const auto each_product = [&](const std::function<Expr(int64_t g)>& element) {
+        for (int64_t g = 0; g < count; ++g) b_.store(to, {kk, staged(g, i)}, element(g));
+      };
+      const auto put = [&] { each_product([&](int64_t g) { return cast(p_.sum, value(g, first + i, first_k + kk)); }); };
+      if (!n || *n % tile_ != 0) each_product([&](int64_t) { return zero({p_.sum, 1}); });  // for sums that nobody keeps
       inside ? b_.if_then(inside, put) : put();
     };
     const std::string outer = p_.prefix + name + "0", inner = p_.prefix + name + "1";
@@ -120,7 +142,9 @@ class Tiles {
 
   KernelBuilder& b_;
   const Matmul& p_;
-  int64_t each_ = 8;  // rows, and columns, of a thread
+  const int64_t count_;  // of products
+  const StoreTogether& store_;
+  int64_t each_;  // rows, and columns, of a thread
   int64_t group_ = 0, tile_ = 0, depth_ = 0;
   Expr first_m_, first_n_;
 };
@@ -128,7 +152,13 @@ class Tiles {
 }  // namespace
 
 void author_matmul_blocks(KernelBuilder& builder, const Matmul& product, const Target& target) {
-  fits_matrix_units(product, target) ? author_matmul_fragments(builder, product, target) : Tiles(builder, product, target).write();
+  if (fits_matrix_units(product, target)) return author_matmul_fragments(builder, product, target);
+  const StoreTogether store = [&](Expr m, Expr n, const std::vector<Expr>& sums) { product.store(m, n, sums[0]); };
+  Tiles(builder, product, 1, store, target, 8, 4).write();
+}
+
+void author_matmul_blocks(KernelBuilder& builder, const Matmul& product, int64_t count, const StoreTogether& store, const Target& target) {
+  Tiles(builder, product, count, store, target, count == 1 ? 8 : 2, 1).write();
 }
 
 namespace matmul_blocks {

@@ -10,6 +10,11 @@ namespace gradloom {
 // for <prefix>_bm { for <prefix>_bn { a tile } }. Tiles are smaller where there would be too few for all multiprocessors.
 void author_matmul_blocks(ir::KernelBuilder& builder, const Matmul& product, const ir::Target& target);
 
+// `count` products of one A, whose Bs lie side by side: column n of product g is b's and first's column g * product.n + n. One thread has the `count` sums of
+// (m, n), and they go to `store` together, in place of product.store. That may be much code: a thread has few elements, one where extents are no constants.
+using StoreTogether = std::function<void(ir::Expr m, ir::Expr n, const std::vector<ir::Expr>& sums)>;
+void author_matmul_blocks(ir::KernelBuilder& builder, const Matmul& product, int64_t count, const StoreTogether& store, const ir::Target& target);
+
 // Binds every product of these prefixes that was written so.
 void schedule_matmul_blocks(ir::Schedule& schedule, const std::string& prefix);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ir/index_math.h"
+
 namespace gradloom {
 
 using namespace ir;
@@ -12,13 +14,14 @@ constexpr int64_t access_bytes = 16, most_side = 64, most_tile = 1024;
 constexpr int64_t busy_threads = 128;     // of a block: more columns a thread before more threads, as sums of several columns hide one another's latency
 constexpr int64_t moving_threads = 128;   // bring operands
 constexpr int64_t in_flight = 48, most_groups = 16;  // elements, and groups of neighbours, that a thread brings before it puts the first down
-constexpr int64_t side_by_side = 32, held_bytes = 128;  // steps along k whose operands are read before the first is added; bytes of B's
+constexpr int64_t side_by_side = 32, held_bytes = 128;  // steps along k whose operands are read before the first is added; bytes of each B's
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-RecurrentMatmul::RecurrentMatmul(KernelBuilder& builder, Matmul shape, const Target& target, int64_t shared_bytes) : b_(builder), p_(std::move(shape)), target_(target) {
+RecurrentMatmul::RecurrentMatmul(KernelBuilder& builder, Matmul shape, const Target& target, int64_t shared_bytes, int64_t count)
+    : b_(builder), p_(std::move(shape)), target_(target), count_(count) {
   const std::optional<int64_t> m = as_int(p_.m), n = as_int(p_.n), k = as_int(p_.k);
   if (!target.cooperative || !m || !n || !k || *m < 1 || *n < 1 || *k < 1) return;
   m_ = *m, n_ = *n, k_ = *k;
@@ -37,7 +40,7 @@ void RecurrentMatmul::choose(int64_t shared_bytes) {
     }
   if (blocks == 0) return;
   const int64_t bytes = size_of(p_.sum), lanes = k_ % (access_bytes / bytes) == 0 ? access_bytes / bytes : 1, pad = access_bytes / bytes;
-  const int64_t left = shared_bytes / bytes - columns * (k_ + pad);
+  const int64_t left = shared_bytes / bytes - count_ * columns * (k_ + pad);
   for (int64_t parts = 1; parts <= 16 && depth_ == 0; ++parts)
     if (k_ % (parts * lanes) == 0 && rows * (k_ / parts + pad) <= left) depth_ = k_ / parts;
   if (depth_ == 0) return;
@@ -49,6 +52,8 @@ void RecurrentMatmul::choose(int64_t shared_bytes) {
 
 Expr RecurrentMatmul::in_row(const Expr& block, const Expr& m) const { return floor_div(block, Expr(column_blocks_)) * rows_ + m; }
 Expr RecurrentMatmul::in_column(const Expr& block, const Expr& n) const { return floor_mod(block, Expr(column_blocks_)) * columns_ + n; }
+Expr RecurrentMatmul::of_b(int64_t g, const Expr& n) const { return index_add(g * n_, n); }
+Expr RecurrentMatmul::of_thread(int64_t g, const Expr& j) const { return index_add(g * each_, j); }
 
 void RecurrentMatmul::guarded(const Expr& m, const Expr& n, const std::function<void()>& body) {
   Expr inside;
@@ -70,9 +75,11 @@ void RecurrentMatmul::each(const char* name, const Expr& block, const Expr& t, c
   });
 }
 
-// By all threads, each group once, with several groups of each on their way at once.
+// By all threads, each group once, with several groups of each on their way at once: no more at a time than rounds of equal length take, as groups that some
+// threads or rounds have not are guarded one by one.
 void RecurrentMatmul::move(const std::string& name, const Moved& moved) {
-  const int64_t turns = ceil_div(moved.groups, moving_threads), together = std::min({turns, most_groups, std::max<int64_t>(1, in_flight / moved.lanes)});
+  const int64_t turns = ceil_div(moved.groups, moving_threads), most = std::min(most_groups, std::max<int64_t>(1, in_flight / moved.lanes));
+  const int64_t together = ceil_div(turns, ceil_div(turns, most));
   const bool whole = moved.groups == ceil_div(turns, together) * together * moving_threads;
   threads((name + "t").c_str(), moving_threads, [&](const Expr& t) {
     b_.loop(p_.prefix + name + "o", 0, ceil_div(turns, together), [&](Expr o) {
@@ -99,31 +106,57 @@ void RecurrentMatmul::move(const std::string& name, const Moved& moved) {
 
 void RecurrentMatmul::bring() {
   if (!rows_) return;
-  kept_ = b_.alloc(p_.prefix + "_kept", p_.sum, {row_blocks_ * column_blocks_, columns_, k_ + lanes_}, {.exclusive = true}, Space::per_block);
+  const int64_t columns = count_ * columns_;  // of product 0, then of product 1, ...
+  kept_ = b_.alloc(p_.prefix + "_kept", p_.sum, {row_blocks_ * column_blocks_, columns, k_ + lanes_}, {.exclusive = true}, Space::per_block);
+  // Neighbours in memory are brought by neighbouring threads.
+  const Var probe_k = make_var("k"), probe_n = make_var("n");
+  const bool along_k = matmul_blocks::runs_along(p_.b(var(probe_k), var(probe_n)), probe_k);
+  const int64_t lanes = along_k ? lanes_ : 1, across = k_ / lanes;
   b_.loop(p_.prefix + "_kb", 0, row_blocks_ * column_blocks_, [&](Expr block) {
-    const auto column = [&](const Expr& at) { return floor_mod(at, Expr(columns_)); };
-    const auto k = [&](const Expr& at) { return floor_div(at, Expr(columns_)); };
-    move("_b", {.groups = columns_ * k_,
-                .lanes = 1,
-                .value = [&](const Expr& at, const Expr&) { return cast(p_.sum, p_.b(k(at), in_column(block, column(at)))); },
-                .guard = [&](const Expr& at) { return n_ % columns_ == 0 ? Expr() : in_column(block, column(at)) < n_; },
-                .put = [&](const Expr& at, const Expr&, const Expr& v) { b_.store(kept_, {block, column(at), k(at)}, v); }});
+    const auto column = [&](const Expr& at) { return along_k ? floor_div(at, Expr(across)) : floor_mod(at, Expr(columns)); };
+    const auto k = [&](const Expr& at, const Expr& lane) {
+      return along_k ? floor_mod(at, Expr(across)) * lanes + lane : floor_div(at, Expr(columns));
+    };
+    const auto n = [&](const Expr& at) { return in_column(block, count_ == 1 ? column(at) : floor_mod(column(at), Expr(columns_))); };
+    const auto of_product = [&](const Expr& at) { return count_ == 1 ? Expr(0) : floor_div(column(at), Expr(columns_)) * n_; };
+    move("_b", {.groups = columns * across,
+                .lanes = lanes,
+                .value = [&](const Expr& at, const Expr& lane) { return cast(p_.sum, p_.b(k(at, lane), index_add(of_product(at), n(at)))); },
+                .guard = [&](const Expr& at) { return n_ % columns_ == 0 ? Expr() : n(at) < n_; },
+                .put = [&](const Expr& at, const Expr& lane, const Expr& v) { b_.store(kept_, {block, column(at), k(at, lane)}, v); }});
   });
 }
 
 void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<Expr(Expr, Expr)> first, std::function<void(Expr, Expr, Expr)> store) {
+  multiply(std::move(a), std::move(first), [&](Expr m, Expr n, const std::vector<Expr>& sums) { store(m, n, sums[0]); });
+}
+
+void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<Expr(Expr, Expr)> first, const StoreTogether& store, const Beside& beside) {
   if (!rows_) {
     Matmul product = p_;
-    product.a = std::move(a), product.first = std::move(first), product.store = std::move(store);
-    return author_matmul_blocks(b_, product, target_);
+    product.a = std::move(a), product.first = std::move(first);
+    const StoreTogether with_values = [&](const Expr& m, const Expr& n, std::vector<Expr> sums) {
+      for (const Expr& value : beside(m, n)) sums.push_back(value);
+      store(m, n, sums);
+    };
+    return author_matmul_blocks(b_, product, count_, beside ? with_values : store, target_);
   }
+  const int64_t values = beside ? std::ssize(beside(0, 0)) : 0;
   b_.loop(p_.prefix + "_rb", 0, row_blocks_ * column_blocks_, [&](Expr block) {
-    const Buffer sums = b_.alloc(p_.prefix + "_sums", p_.sum, {threads_, each_}, {}, Space::per_thread);
+    const Buffer sums = b_.alloc(p_.prefix + "_sums", p_.sum, {threads_, count_ * each_}, {}, Space::per_thread);
+    const Buffer held = values ? b_.alloc(p_.prefix + "_beside", p_.sum, {threads_, values * each_}, {}, Space::per_thread) : Buffer();
     const Buffer rows = b_.alloc(p_.prefix + "_rows", p_.sum, {rows_, depth_ + lanes_}, {.exclusive = true});
     threads("_ft", threads_, [&](const Expr& t) {
       each("_fj", block, t, [&](const Expr& j, const Expr& m, const Expr& n) {
-        b_.store(sums, {t, j}, zero({p_.sum, 1}));
-        if (first) guarded(m, n, [&] { b_.store(sums, {t, j}, cast(p_.sum, first(m, n))); });
+        for (int64_t g = 0; g < count_; ++g) {
+          b_.store(sums, {t, of_thread(g, j)}, zero({p_.sum, 1}));
+          if (first) guarded(m, n, [&] { b_.store(sums, {t, of_thread(g, j)}, cast(p_.sum, first(m, of_b(g, n)))); });
+        }
+        if (!values) return;
+        guarded(m, n, [&] {
+          const std::vector<Expr> now = beside(m, n);
+          for (int64_t v = 0; v < values; ++v) b_.store(held, {t, of_thread(v, j)}, now[static_cast<size_t>(v)]);
+        });
       });
     });
     b_.loop(p_.prefix + "_kp", 0, k_ / depth_, [&](Expr part) {
@@ -142,7 +175,14 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
       });
     });
     threads("_st", threads_, [&](const Expr& t) {
-      each("_sj", block, t, [&](const Expr& j, const Expr& m, const Expr& n) { guarded(m, n, [&] { store(m, n, load(sums, {t, j})); }); });
+      each("_sj", block, t, [&](const Expr& j, const Expr& m, const Expr& n) {
+        guarded(m, n, [&] {
+          std::vector<Expr> together;
+          for (int64_t g = 0; g < count_; ++g) together.push_back(load(sums, {t, of_thread(g, j)}));
+          for (int64_t v = 0; v < values; ++v) together.push_back(load(held, {t, of_thread(v, j)}));
+          store(m, n, together);
+        });
+      });
     });
   });
 }
@@ -151,20 +191,20 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
 void RecurrentMatmul::add(const std::string& name, const Expr& t, const Buffer& sums, const Buffer& rows, const Expr& block, const Expr& part, int64_t from, int64_t count,
                           int64_t turns) {
   if (turns == 0) return;
-  const int64_t across = columns_ / each_;
+  const int64_t across = columns_ / each_, own = count_ * each_;  // a thread's columns of all products: as far apart across products as within one
   const Expr row = floor_div(t, Expr(across)), column = floor_mod(t, Expr(across));
   b_.loop(p_.prefix + name, 0, turns, [&](Expr turn) {
-    const Buffer x = b_.alloc(p_.prefix + "_x", p_.sum, {count}, {}, Space::registers), y = b_.alloc(p_.prefix + "_y", p_.sum, {each_, count}, {}, Space::registers);
+    const Buffer x = b_.alloc(p_.prefix + "_x", p_.sum, {count}, {}, Space::registers), y = b_.alloc(p_.prefix + "_y", p_.sum, {own, count}, {}, Space::registers);
     const Expr first = turn * count + from;
     const auto read = [&](const char* loop, const std::function<void(const Expr& k)>& body) {
       b_.loop(p_.prefix + name + loop, 0, count / lanes_, [&](Expr u) { b_.loop(p_.prefix + name + loop + "v", 0, lanes_, [&](Expr v) { body(u * lanes_ + v); }); });
     };
     read("x", [&](const Expr& k) { b_.store(x, {k}, load(rows, {row, first + k})); });
-    b_.loop(p_.prefix + name + "yj", 0, each_, [&](Expr j) {
+    b_.loop(p_.prefix + name + "yj", 0, own, [&](Expr j) {
       read("y", [&](const Expr& k) { b_.store(y, {j, k}, load(kept_, {block, column + j * across, part * depth_ + (first + k)})); });
     });
     b_.loop(p_.prefix + name + "k", 0, count, [&](Expr k) {
-      b_.loop(p_.prefix + name + "j", 0, each_, [&](Expr j) { b_.accumulate(sums, {t, j}, load(x, {k}), AccumulateOp::fma, load(y, {j, k})); });
+      b_.loop(p_.prefix + name + "j", 0, own, [&](Expr j) { b_.accumulate(sums, {t, j}, load(x, {k}), AccumulateOp::fma, load(y, {j, k})); });
     });
   });
 }
@@ -175,9 +215,9 @@ void schedule_matmul_recurrent(Schedule& s, const std::string& prefix) {
     for (const Schedule::Loop loop : named(grid)) s.bind(loop, ForKind::grid);
   for (const char* thread : {"_bt", "_at", "_ft", "_mt", "_st"})
     for (const Schedule::Loop loop : named(thread)) s.bind(loop, ForKind::thread);
-  for (const char* copies : {"_bu", "_bv", "_bw", "_bx", "_bz", "_au", "_aw", "_fj", "_sj", "_gx", "_gy", "_gyj", "_gk", "_gj", "_hx", "_hy", "_hyj", "_hk", "_hj"})
+  for (const char* copies : {"_bu", "_bw", "_au", "_aw", "_fj", "_sj", "_gx", "_gy", "_gyj", "_gk", "_gj", "_hx", "_hy", "_hyj", "_hk", "_hj"})
     for (const Schedule::Loop loop : named(copies)) s.unroll(loop);
-  for (const char* lanes : {"_av", "_ax", "_az", "_gxv", "_gyv", "_hxv", "_hyv"})
+  for (const char* lanes : {"_bv", "_bx", "_bz", "_av", "_ax", "_az", "_gxv", "_gyv", "_hxv", "_hyv"})
     for (const Schedule::Loop loop : named(lanes)) as_int(s.get(loop).extent) == 1 ? s.unroll(loop) : s.vectorize(loop);
 }
 

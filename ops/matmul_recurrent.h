@@ -7,6 +7,9 @@
 //     product.bring();
 //     builder.loop("t", 0, steps, [&](Expr t) { product.multiply(a, first, store); });
 //   });
+//
+// `count` products of one A, as author_matmul_blocks has them: a block keeps the same columns of each B, so that what is made of a column's sums together (a
+// state of its gates) needs no other block.
 #include "ops/matmul_blocks.h"
 
 namespace gradloom {
@@ -14,11 +17,15 @@ namespace gradloom {
 class RecurrentMatmul {
  public:
   // `shared_bytes`: of a block, for this product. Where B's part does not fit, or extents are no constants, each turn is author_matmul_blocks'.
-  RecurrentMatmul(ir::KernelBuilder& builder, Matmul shape, const ir::Target& target, int64_t shared_bytes);
+  RecurrentMatmul(ir::KernelBuilder& builder, Matmul shape, const ir::Target& target, int64_t shared_bytes, int64_t count = 1);
 
   void bring();
   void multiply(std::function<ir::Expr(ir::Expr m, ir::Expr k)> a, std::function<ir::Expr(ir::Expr m, ir::Expr n)> first,
                 std::function<void(ir::Expr m, ir::Expr n, ir::Expr sum)> store);
+  // `beside`, where given, tells values that `store` finds behind the sums: they are read with the product's operands, so that it need not wait for them.
+  using Beside = std::function<std::vector<ir::Expr>(ir::Expr m, ir::Expr n)>;
+  void multiply(std::function<ir::Expr(ir::Expr m, ir::Expr k)> a, std::function<ir::Expr(ir::Expr m, ir::Expr n)> first, const StoreTogether& store,
+                const Beside& beside = {});
 
  private:
   using Expr = ir::Expr;
@@ -26,6 +33,8 @@ class RecurrentMatmul {
   void choose(int64_t shared_bytes);
   Expr in_row(const Expr& block, const Expr& m) const;
   Expr in_column(const Expr& block, const Expr& n) const;
+  Expr of_b(int64_t g, const Expr& n) const;         // column n of product g
+  Expr of_thread(int64_t g, const Expr& j) const;    // where a thread has its sum of its column j
   void guarded(const Expr& m, const Expr& n, const std::function<void()>& body);
   void threads(const char* name, int64_t count, const std::function<void(const Expr& t)>& body);
   void each(const char* name, const Expr& block, const Expr& t, const std::function<void(const Expr& j, const Expr& m, const Expr& n)>& body);
@@ -43,10 +52,11 @@ class RecurrentMatmul {
   ir::KernelBuilder& b_;
   Matmul p_;
   const ir::Target target_;
+  const int64_t count_;  // of products
   int64_t m_ = 0, n_ = 0, k_ = 0;
   int64_t rows_ = 0, columns_ = 0;      // a block's; no rows: B is not kept
   int64_t row_blocks_ = 0, column_blocks_ = 0;
-  int64_t each_ = 1, threads_ = 0;      // columns of a thread, threads that have sums
+  int64_t each_ = 1, threads_ = 0;      // columns of a thread, of each product; threads that have sums
   int64_t depth_ = 0;                   // of A, that is brought at once
   int64_t lanes_ = 1;                   // neighbours along k that are read at once
   ir::Buffer kept_;

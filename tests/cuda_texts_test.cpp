@@ -135,6 +135,8 @@ std::vector<Call> benchmark_calls(DType t) {
       {"inner", "SliceGrad", {values({64, 512, 64}), shape_tensor(cube), ints({64}), ints({128}), ints({2}), ints({1})}, {}},
       {"step2", "SliceGrad", {values({4096, 4096}), shape_tensor({8192, 8192}), ints({0, 0}), ints({INT64_MAX, INT64_MAX}), ints({0, 1}), ints({2, 2})}, {}},
       {"t50", "GRUTraining", gru(50, 32, 128, 256, false), linear},
+      {"t128", "GRUTraining", gru(128, 64, 512, 512, false), linear},
+      {"t128_lbr0", "GRUTraining", gru(128, 64, 512, 512, false), {}},
       {"t50", "GRUGrad", gru(50, 32, 128, 256, true), linear},
       {"t128", "GRUGrad", gru(128, 64, 512, 512, true), linear},
   };

@@ -1,5 +1,4 @@
-// Cooperative loops: what their form is, how a schedule makes them, that all of GRU's steps are one launch, and that their text keeps every bit however few
-// blocks there are.
+// Cooperative loops: what their form is, how a schedule makes them; products in every turn of one, by a matrix that blocks keep.
 #include <gtest/gtest.h>
 
 #include "ir/gpu_form.h"
@@ -9,12 +8,7 @@
 #include "ir/schedule.h"
 #include "ir/verify.h"
 #include "ops/matmul_recurrent.h"
-#include "runtime/build.h"
 #include "schedule_support.h"
-#include "support/op_calls.h"
-#ifdef GRADLOOM_WITH_CUDA
-#include "codegen/cuda/host_executor.h"
-#endif
 
 namespace gradloom::ir {
 namespace {
@@ -95,111 +89,94 @@ TEST(Cooperative, TheInterpreterFindsRacesInAPhase) {
 namespace gradloom {
 namespace {
 
-using namespace testing_ops;
-
-const ir::Target gpu{.name = "gpu", .vector_bytes = 16, .gpu = true, .multiprocessors = 132, .shared_bytes = 227 << 10};
-
-#ifdef GRADLOOM_WITH_CUDA
-// GRUGrad of S steps, without memory.
-codegen::CudaModule gru_module(int64_t s, int64_t n, int64_t i, int64_t h, bool linear, const ir::Target& target) {
-  static const double nothing = 0;
-  const auto of = [&](const Dims& dims) { return Tensor::borrow(static_cast<const void*>(&nothing), DType::f32, dims); };
-  const std::vector<Tensor> inputs{of({s, n, i}),      of({1, 3 * h, i}),    of({1, 3 * h, h}), of({1, 6 * h}), {}, of({1, n, h}),
-                                   of({s, 1, n, h}), of({s, 1, n, 3 * h}), of({s, 1, n, h})};
-  const Op& op = *find_op("GRUGrad");
-  const Operands operands(op.schema(), inputs);
-  const Plan plan = op.check(operands.request({{"linear_before_reset", int64_t{linear}}}));
-  return codegen::emit_cuda(build_kernel(op, plan, "blocks", target, false, 64, false).lowered);
-}
-
-struct Launches {
-  int all = 0, cooperative = 0;
-  int64_t most_shared = 0;
-};
-Launches launches_of(const codegen::CudaModule& module) {
-  Launches count;
-  char memory = 0;
-  std::vector<void*> buffers(static_cast<size_t>(module.buffers), &memory);
-  const codegen::LaunchSink sink{.acquire = [&](int64_t) { return static_cast<void*>(&memory); },
-                                 .release = [](void*, int64_t) {},
-                                 .zero = [](void*, int64_t) {},
-                                 .launch =
-                                     [&](const codegen::CudaFunction& f, int64_t, std::span<void*>) {
-                                       ++count.all;
-                                       count.cooperative += f.cooperative > 0;
-                                       count.most_shared = std::max(count.most_shared, f.shared_bytes);
-                                     }};
-  codegen::launch_all(module, buffers, {}, &memory, sink);
-  return count;
-}
-
-TEST(GruLaunches, DoNotGrowWithTheSteps) {
-  for (const bool linear : {true, false}) {
-    const Launches few = launches_of(gru_module(3, 32, 128, 256, linear, gpu)), many = launches_of(gru_module(50, 32, 128, 256, linear, gpu));
-    EXPECT_EQ(few.all, many.all);
-    EXPECT_EQ(many.cooperative, 1);
-    EXPECT_LE(many.all, 17);
-    EXPECT_LE(many.most_shared, gpu.shared_bytes);
-  }
-}
-
-TEST(GruLaunches, AnotherDeviceHasOneAStep) {
-  ir::Target old = gpu;
-  old.cooperative = false;
-  const Launches few = launches_of(gru_module(3, 8, 16, 32, true, old)), many = launches_of(gru_module(13, 8, 16, 32, true, old));
-  EXPECT_EQ(many.all - few.all, 10);
-  EXPECT_EQ(many.cooperative, 0);
-}
-#endif
-
-// A product by a matrix that stays, over and over: x = first + x B. Edges, parts of k, several columns a thread.
+// Products by matrices that stay, over and over: x = first + x B, for `count` B's side by side. Edges, parts of k, several columns a thread.
 struct Shape {
   int64_t m, n, k, multiprocessors, shared_bytes;
+  int64_t count = 1;
 };
 using Author = std::function<void(ir::KernelBuilder&, const ir::Buffer& x, const ir::Buffer& y, const ir::Buffer& out)>;
 
 ir::Kernel over_time(const Shape& s, const Author& author) {
   ir::KernelBuilder b("over_time");
-  const ir::Buffer x = b.input("x", DType::f32, {3, s.m, s.k}), y = b.input("y", DType::f32, {s.k, s.n}), out = b.output("out", DType::f32, {3, s.m, s.n}, 64);
-  author(b, x, y, out);
+  const ir::Buffer x = b.input("x", DType::f32, {3, s.m, s.k}), y = b.input("y", DType::f32, {s.k, s.count * s.n});
+  author(b, x, y, b.output("out", DType::f32, {3, s.count, s.m, s.n}, 64));
   return b.build();
 }
 
-TEST(RecurrentMatmul, KeepsEverySum) {
-  for (const Shape& s : {Shape{8, 16, 64, 132, 64 << 10}, Shape{5, 7, 9, 8, 64 << 10}, Shape{16, 64, 48, 4, 24 << 10}, Shape{32, 32, 36, 1, 16 << 10}, Shape{1, 3, 100, 132, 8 << 10}}) {
-    const ir::Target target{.gpu = true, .multiprocessors = static_cast<int>(s.multiprocessors), .shared_bytes = s.shared_bytes};
-    const auto product = [&](const ir::Buffer& y) {
-      Matmul p{.prefix = "p", .m = s.m, .n = s.n, .k = s.k};
-      p.b = [y](ir::Expr k, ir::Expr n) { return ir::load(y, {k, n}); };
-      return p;
-    };
-    const ir::Kernel want = over_time(s, [&](ir::KernelBuilder& b, const ir::Buffer& x, const ir::Buffer& y, const ir::Buffer& out) {
-      b.loop("t", 0, 3, [&](ir::Expr t) {
-        Matmul p = product(y);
+// `kept`: whether B is to stay; else each turn brings it anew.
+void expect_every_sum(const Shape& s, bool kept) {
+  SCOPED_TRACE(std::to_string(s.m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k) + ", " + std::to_string(s.count) + (kept ? ", kept" : ""));
+  const ir::Target target{.gpu = true, .multiprocessors = static_cast<int>(s.multiprocessors), .cooperative = kept, .shared_bytes = s.shared_bytes};
+  // From column `from` of y on.
+  const auto product = [&](const ir::Buffer& y, int64_t from) {
+    Matmul p{.prefix = "p", .m = s.m, .n = s.n, .k = s.k};
+    p.b = [=](ir::Expr k, ir::Expr n) { return ir::load(y, {k, from + n}); };
+    p.first = [=](ir::Expr m, ir::Expr n) { return ir::cast(DType::f32, m - (from + n)); };
+    return p;
+  };
+  const ir::Kernel want = over_time(s, [&](ir::KernelBuilder& b, const ir::Buffer& x, const ir::Buffer& y, const ir::Buffer& out) {
+    b.loop("t", 0, 3, [&](ir::Expr t) {
+      for (int64_t g = 0; g < s.count; ++g) {
+        Matmul p = product(y, g * s.n);
         p.a = [&](ir::Expr m, ir::Expr k) { return ir::load(x, {t, m, k}); };
-        p.first = [&](ir::Expr m, ir::Expr n) { return ir::cast(DType::f32, m - n); };
-        p.store = [&](ir::Expr m, ir::Expr n, ir::Expr sum) { b.store(out, {t, m, n}, sum); };
+        p.store = [&](ir::Expr m, ir::Expr n, ir::Expr sum) { b.store(out, {t, g, m, n}, sum); };
         author_matmul(b, p);
+      }
+    });
+  });
+  const ir::Kernel authored = over_time(s, [&](ir::KernelBuilder& b, const ir::Buffer& x, const ir::Buffer& y, const ir::Buffer& out) {
+    RecurrentMatmul p(b, product(y, 0), target, s.shared_bytes, s.count);
+    b.loop("launch", 0, 1, [&](ir::Expr) {
+      p.bring();
+      b.loop("t", 0, 3, [&](ir::Expr t) {
+        const StoreTogether store = [&](ir::Expr m, ir::Expr n, const std::vector<ir::Expr>& sums) {
+          ASSERT_EQ(std::ssize(sums), s.count);
+          for (int64_t g = 0; g < s.count; ++g) b.store(out, {t, g, m, n}, sums[g]);
+        };
+        p.multiply([&](ir::Expr m, ir::Expr k) { return ir::load(x, {t, m, k}); }, product(y, 0).first, store);
       });
     });
-    const ir::Kernel authored = over_time(s, [&](ir::KernelBuilder& b, const ir::Buffer& x, const ir::Buffer& y, const ir::Buffer& out) {
-      RecurrentMatmul p(b, product(y), target, s.shared_bytes);
-      b.loop("launch", 0, 1, [&](ir::Expr) {
-        p.bring();
-        b.loop("t", 0, 3, [&](ir::Expr t) {
-          p.multiply([&](ir::Expr m, ir::Expr k) { return ir::load(x, {t, m, k}); }, [&](ir::Expr m, ir::Expr n) { return ir::cast(DType::f32, m - n); },
-                     [&](ir::Expr m, ir::Expr n, ir::Expr sum) { b.store(out, {t, m, n}, sum); });
-        });
+  });
+  ir::Schedule schedule(authored);
+  schedule_matmul_recurrent(schedule, "p");
+  schedule_matmul_blocks(schedule, "p");
+  ASSERT_EQ(schedule.loops("p_rb").empty(), !kept);
+  if (kept) schedule.bind(schedule.loop("launch"), ir::ForKind::cooperative);
+  const ir::Kernel lowered = ir::lower(schedule.kernel(), {.gpu = true, .shared_bytes = s.shared_bytes});
+  ir::verify(lowered, ir::Stage::lowered);
+  EXPECT_EQ(ir::gpu_misfit(lowered), "") << ir::print(lowered);
+  ir::expect_same(want, lowered);
+}
+
+TEST(RecurrentMatmul, KeepsEverySum) {
+  for (const int64_t count : {1, 2, 3})
+    for (const bool kept : {true, false})
+      for (const Shape& s : {Shape{8, 16, 64, 132, 64 << 10}, Shape{5, 7, 9, 8, 64 << 10}, Shape{16, 64, 48, 4, 48 << 10}, Shape{32, 32, 36, 1, 32 << 10},
+                             Shape{1, 3, 100, 132, 8 << 10}})
+        expect_every_sum({s.m, s.n, s.k, s.multiprocessors, s.shared_bytes, count}, kept);
+}
+
+// B that lies the other way, as R does in GRUTraining: neighbours are read at once.
+TEST(RecurrentMatmul, BringsWhatLiesAlongK) {
+  for (const int64_t k : {64, 9}) {
+    ir::KernelBuilder b("along_k");
+    const ir::Buffer x = b.input("x", DType::f32, {8, k}), y = b.input("y", DType::f32, {48, k}), out = b.output("out", DType::f32, {3, 8, 16}, 64);
+    Matmul p{.prefix = "p", .m = 8, .n = 16, .k = k};
+    p.b = [&](ir::Expr k, ir::Expr n) { return ir::load(y, {n, k}); };
+    RecurrentMatmul product(b, p, {.gpu = true}, 64 << 10, 3);
+    b.loop("launch", 0, 1, [&](ir::Expr) {
+      product.bring();
+      product.multiply([&](ir::Expr m, ir::Expr k) { return ir::load(x, {m, k}); }, {}, [&](ir::Expr m, ir::Expr n, const std::vector<ir::Expr>& sums) {
+        for (int64_t g = 0; g < 3; ++g) b.store(out, {g, m, n}, sums[g]);
       });
     });
+    const ir::Kernel authored = b.build();
     ir::Schedule schedule(authored);
     schedule_matmul_recurrent(schedule, "p");
-    ASSERT_FALSE(schedule.loops("p_rb").empty()) << s.m << " x " << s.n << " x " << s.k << " is not kept";
     schedule.bind(schedule.loop("launch"), ir::ForKind::cooperative);
-    const ir::Kernel lowered = ir::lower(schedule.kernel(), {.gpu = true, .shared_bytes = s.shared_bytes});
-    ir::verify(lowered, ir::Stage::lowered);
-    EXPECT_EQ(ir::gpu_misfit(lowered), "") << ir::print(lowered);
-    ir::expect_same(want, lowered);
+    const ir::Kernel lowered = ir::lower(schedule.kernel(), {.gpu = true});
+    ir::expect_same(authored, lowered);
+    EXPECT_EQ(ir::print(lowered).find("p_held[ramp(0, 1, 4)] = y[") != std::string::npos, k == 64) << ir::print(lowered);
   }
 }
 

@@ -1,0 +1,205 @@
+// The GRU's recurrent kernels on a GPU: all steps are one launch, blocks meet once a step (twice where the reset comes before the candidate's product), and
+// every bit is the definition's however few multiprocessors there are, with R kept or brought anew.
+#include <gtest/gtest.h>
+
+#include "gru_harness.h"
+#include "ir/gpu_form.h"
+#include "ir/passes/passes.h"
+#include "ir/print.h"
+#include "ir/verify.h"
+#include "support/op_calls.h"
+#ifdef GRADLOOM_WITH_CUDA
+#include "support/host_batch.h"
+#endif
+
+namespace gradloom {
+namespace {
+
+using namespace testing_ops;
+
+const ir::Target gpu{.name = "gpu", .vector_bytes = 16, .gpu = true, .multiprocessors = 132, .shared_bytes = 227 << 10};
+
+#ifdef GRADLOOM_WITH_CUDA
+struct Sizes {
+  int64_t steps, batch, inputs, hidden;
+};
+
+// Without memory.
+codegen::CudaModule module_of(const char* name, const Sizes& z, const Attributes& attributes, const ir::Target& target, bool any_shape = false) {
+  static const double nothing = 0;
+  const auto of = [&](const Dims& dims) { return Tensor::borrow(static_cast<const void*>(&nothing), DType::f32, dims); };
+  const int64_t d = attributes.contains("direction") ? 2 : 1, s = z.steps, n = z.batch, h = z.hidden;
+  std::vector<Tensor> inputs{of({s, n, z.inputs}), of({d, 3 * h, z.inputs}), of({d, 3 * h, h}), of({d, 6 * h}), {}, of({d, n, h})};
+  const Op& op = *find_op(name);
+  if (name == std::string("GRUGrad"))
+    for (const int64_t gates : {1, 3, 1}) inputs.push_back(of({s, d, n, gates * h}));
+  const Operands operands(op.schema(), inputs);
+  const Plan plan = op.check(operands.request(attributes));
+  return codegen::emit_cuda(build_kernel(op, plan, "blocks", target, any_shape, any_shape ? 1 : 64, false).lowered);
+}
+Attributes linear_before_reset(bool linear) { return {{"linear_before_reset", int64_t{linear}}}; }
+
+struct Launches {
+  int all = 0, cooperative = 0;
+  int64_t most_shared = 0;
+};
+Launches launches_of(const codegen::CudaModule& module) {
+  Launches count;
+  char memory = 0;
+  std::vector<void*> buffers(static_cast<size_t>(module.buffers), &memory);
+  const codegen::LaunchSink sink{.acquire = [&](int64_t) { return static_cast<void*>(&memory); },
+                                 .release = [](void*, int64_t) {},
+                                 .zero = [](void*, int64_t) {},
+                                 .launch =
+                                     [&](const codegen::CudaFunction& f, int64_t, std::span<void*>) {
+                                       ++count.all;
+                                       count.cooperative += f.cooperative > 0;
+                                       count.most_shared = std::max(count.most_shared, f.shared_bytes);
+                                     }};
+  codegen::launch_all(module, buffers, {}, &memory, sink);
+  return count;
+}
+
+TEST(GruLaunches, DoNotGrowWithTheSteps) {
+  for (const auto& [op, most] : {std::pair{"GRUTraining", 5}, std::pair{"GRUGrad", 17}})
+    for (const bool linear : {true, false}) {
+      const auto launches = [&](int64_t steps) { return launches_of(module_of(op, {steps, 32, 128, 256}, linear_before_reset(linear), gpu)); };
+      const Launches few = launches(3), many = launches(50);
+      EXPECT_EQ(few.all, many.all);
+      EXPECT_EQ(many.cooperative, 1);
+      EXPECT_LE(many.all, most) << op;
+      EXPECT_LE(many.most_shared, gpu.shared_bytes);
+    }
+}
+
+TEST(GruLaunches, AnotherDeviceHasOneAMeeting) {
+  ir::Target old = gpu;
+  old.cooperative = false;
+  for (const char* op : {"GRUTraining", "GRUGrad"})
+    for (const bool linear : {true, false}) {
+      const auto launches = [&](int64_t steps) { return launches_of(module_of(op, {steps, 8, 16, 32}, linear_before_reset(linear), old)); };
+      const Launches few = launches(3), many = launches(13);
+      EXPECT_EQ(many.all - few.all, linear ? 10 : 20) << op;
+      EXPECT_EQ(many.cooperative, 0);
+    }
+}
+
+// Where a text says so, all blocks wait for one another: nowhere but in the loops over steps, one a direction.
+TEST(GruMeetings, OneAStepOrTwo) {
+  const auto places = [](const std::string& text, const std::string& what) {
+    std::vector<size_t> all;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) all.push_back(at);
+    return all;
+  };
+  for (const char* op : {"GRUTraining", "GRUGrad"})
+    for (const bool linear : {true, false})
+      for (const bool any_shape : {false, true})
+        for (const bool both : {false, true}) {
+          Attributes attributes = linear_before_reset(linear);
+          if (both) attributes["direction"] = std::string("bidirectional");
+          const std::string text = module_of(op, {50, 32, 128, 256}, attributes, gpu, any_shape).text;
+          const std::vector<size_t> meetings = places(text, "gl_sync_grid(gl_grid);"), functions = places(text, "unsigned* gl_grid");
+          const std::vector<size_t> loops = places(text, " t = 0; t < ");
+          EXPECT_EQ(functions.size(), both ? 2u : 1u) << text;
+          ASSERT_EQ(loops.size(), functions.size());
+          ASSERT_EQ(meetings.size(), functions.size() * (linear ? 1 : 2)) << op << (linear ? ", linear" : "") << (any_shape ? ", any shape\n" : "\n") << text;
+          for (size_t i = 0; i < meetings.size(); ++i) EXPECT_GT(meetings[i], loops[i / (linear ? 1 : 2)]);
+        }
+}
+
+TEST(GruTraining, NothingWaitsForMemoryAfterTheProduct) {
+  const std::string text = module_of("GRUTraining", {50, 32, 128, 256}, linear_before_reset(true), gpu).text;
+  const size_t product = text.find("step0_mt"), last = text.rfind("step0_st");
+  ASSERT_LT(product, last);
+  const std::string after = text.substr(product, text.find("GL_KERNEL", last) - product);
+  for (const char* read : {", h[", "= h[", "x_products[", "bias["}) EXPECT_EQ(after.find(read), std::string::npos) << read << "\n" << after;
+}
+#endif
+
+Call training(DType dtype, int64_t steps, int64_t batch, int64_t hidden, Attributes attributes, bool lens, bool bare) {
+  Random random(static_cast<uint64_t>(17 * batch + hidden));
+  const int64_t d = attributes.contains("direction") && std::get<std::string>(attributes["direction"]) == "bidirectional" ? 2 : 1;
+  std::vector<Tensor> in{random.values(dtype, {steps, batch, 3}), random.values(dtype, {d, 3 * hidden, 3}), random.values(dtype, {d, 3 * hidden, hidden})};
+  in.resize(6);
+  if (!bare) in[3] = random.values(dtype, {d, 6 * hidden}), in[5] = random.values(dtype, {d, batch, hidden});
+  if (lens) {
+    std::vector<int64_t> length(static_cast<size_t>(batch));
+    for (int64_t k = 0; k < batch; ++k) length[static_cast<size_t>(k)] = (k * 3 + 1) % (steps + 1);
+    in[4] = Tensor::of(DType::i32, {batch}, length);
+  }
+  return {std::string(to_string(dtype)) + (lens ? " lens" : "") + (bare ? " bare" : ""), "GRUTraining", in, std::move(attributes)};
+}
+
+// Forwards and backwards, as race detection finds what neither shows.
+void expect_definition(const Call& call, const ir::Target& target, bool any_shape,
+                       const std::function<void(const BuiltKernel&, const Plan&, const Bits& want)>& also = {}) {
+  const Op& op = *find_op(call.op);
+  const Operands operands(op.schema(), call.inputs);
+  const Plan plan = op.check(operands.request(call.attributes));
+  const BuiltKernel built = build_kernel(op, plan, "blocks", target, any_shape, any_shape ? 1 : 64, false);
+  ir::verify(built.lowered, ir::Stage::lowered);
+  EXPECT_EQ(ir::gpu_misfit(built.lowered), "");
+  std::vector<int64_t> scalars(built.sources.size());
+  fill_scalars(plan, built.sources, scalars.data());
+  const Bits want = defined(op, call, plan);
+  for (const bool reverse : {false, true}) EXPECT_EQ(interpreted(built.lowered, call, plan, scalars, reverse), want) << ir::print(built.lowered);
+  if (also) also(built, plan, want);
+}
+
+TEST(GruTraining, KeepsItsBitsHoweverColumnsAreSharedOut) {
+  struct Machine {
+    int multiprocessors;
+    int64_t shared_bytes;
+  };
+#ifdef GRADLOOM_WITH_CUDA
+  HostBatch batch;
+#endif
+  int count = 0;
+  for (const Machine& machine : {Machine{1, 227 << 10}, Machine{3, 227 << 10}, Machine{40, 227 << 10}, Machine{40, 5 << 10}})
+    for (const bool linear : {true, false})
+      for (const char* direction : {"forward", "reverse", "bidirectional"})
+        for (const bool lens : {false, true}) {
+          const DType dtype = floats[static_cast<size_t>(count++) % floats.size()];
+          const Attributes attributes{{"linear_before_reset", int64_t{linear}}, {"direction", std::string(direction)}};
+          const Call call = training(dtype, 3, count % 2 ? 20 : 7, count % 3 ? 24 : 21, attributes, lens, count % 5 == 0);
+          ir::Target target = gpu;
+          target.multiprocessors = machine.multiprocessors, target.shared_bytes = machine.shared_bytes;
+          SCOPED_TRACE(call.name + (linear ? " linear " : " ") + direction + " on " + std::to_string(machine.multiprocessors) + ", " +
+                       std::to_string(machine.shared_bytes));
+          expect_definition(call, target, false, [&](const BuiltKernel& built, const Plan& plan, const Bits& want) {
+#ifdef GRADLOOM_WITH_CUDA
+            if (count % 5 != 1) return;  // compiling is most of the time
+            batch.add(call.name, codegen::emit_cuda(built.lowered), [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
+              for (const codegen::HostOrder order : {codegen::HostOrder::forward, codegen::HostOrder::reverse, codegen::HostOrder::shuffled}) {
+                const Buffers buffers(call, plan, false);
+                codegen::run_on_host(module, loaded, buffers.pointers(), {}, order, 11);
+                EXPECT_EQ(buffers.bits(), want) << call.name << "\n" << module.text;
+              }
+            });
+#else
+            (void)built, (void)plan, (void)want;
+#endif
+          });
+          if (HasFailure()) return;
+        }
+#ifdef GRADLOOM_WITH_CUDA
+  batch.flush();
+#endif
+}
+
+TEST(GruTraining, EveryActivation) {
+  const std::vector<std::string> names{"Sigmoid",   "Tanh", "Relu",       "HardSigmoid",     "Softsign", "Affine",
+                                       "LeakyRelu", "Elu",  "ScaledTanh", "ThresholdedRelu", "Softplus"};
+  for (size_t i = 0; i < names.size(); ++i)
+    for (const bool linear : {true, false})
+      for (const bool any_shape : {false, true}) {
+        SCOPED_TRACE(names[i] + (linear ? ", linear" : "") + (any_shape ? ", any shape" : ""));
+        const Attributes attributes = testing_gru::attributes_of(
+            {.hidden = 8, .linear = linear, .activations = {names[i], names[(i + 1) % names.size()]}, .alpha = {0.7, 0.3}, .beta = {0.4, 0.2}});
+        expect_definition(training(DType::f32, 3, 3, 8, attributes, false, false), gpu, any_shape);
+        if (HasFailure()) return;
+      }
+}
+
+}  // namespace
+}  // namespace gradloom
