@@ -44,7 +44,8 @@ void call_number(Runtime& runtime, int64_t number) {
   if (number % 10 == 0) return call(runtime, rows_of(1 + n % 31, 1 + n % 29, 1 + n % 23));
   const std::vector<int64_t> dims{1 + number % 331, 1 + number % 313}, axes{0, 1}, starts{0, 0}, ends{1, 1};
   const auto list = [](const std::vector<int64_t>& values) { return Tensor::of(DType::i64, {2}, values); };
-  runtime.run("SliceGrad", std::vector<Tensor>{Tensor::of(DType::f32, {1, 1}, std::vector<float>{0.5f}), list(dims), list(starts), list(ends), list(axes)}).value();
+  runtime.run("SliceGrad", std::vector<Tensor>{Tensor::of(DType::f32, {1, 1}, std::vector<float>{0.5f}), list(dims), list(starts), list(ends), list(axes)})
+      .value();
 }
 
 struct Churn {
@@ -133,9 +134,15 @@ int bench_churn(int64_t cycles, bool json) {
     if (!settled && done >= settling) settled = last;
     if (progress) fmt::print(stderr, "\r\x1b[K");
     if (json) {
-      fmt::print("{}\n", nlohmann::ordered_json{{"compiles", stats.compiles}, {"evictions", stats.evictions}, {"resident_mib", last.resident_mib}, {"live_heap_kib", last.heap_kib}, {"entries", stats.entries}}.dump());
+      fmt::print("{}\n", nlohmann::ordered_json{{"compiles", stats.compiles},
+                                                {"evictions", stats.evictions},
+                                                {"resident_mib", last.resident_mib},
+                                                {"live_heap_kib", last.heap_kib},
+                                                {"entries", stats.entries}}
+                             .dump());
     } else {
-      fmt::print("{:>9} {:>9} {:>13.2f} {:>14.1f} {:>15} {:>8.1f}\n", stats.compiles, stats.evictions, last.resident_mib, last.heap_kib, stats.entries, (elapsed_ms() - begin) / 1000);
+      fmt::print("{:>9} {:>9} {:>13.2f} {:>14.1f} {:>15} {:>8.1f}\n", stats.compiles, stats.evictions, last.resident_mib, last.heap_kib, stats.entries,
+                 (elapsed_ms() - begin) / 1000);
     }
     std::fflush(stdout);
   }

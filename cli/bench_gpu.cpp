@@ -8,19 +8,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
-#include <map>
 #include <nlohmann/json.hpp>
 
-#include "cli/bench_cases.h"
-#include "cli/bench_gemm.h"
-#include "cli/bench_gru.h"
 #include "cli/bench_measure.h"
 #include "cli/emit_gpu.h"
+#include "cli/gpu_cases.h"
 #include "cli/gpu_predict.h"
 #include "cli/text.h"
 #include "codegen/cuda/nvrtc.h"
-#include "ops/gru.h"
-#include "runtime/build.h"
 #include "runtime/usable_threads.h"
 #endif
 
@@ -30,159 +25,6 @@ namespace gradloom::cli {
 namespace {
 
 constexpr double copy_gbs = 4153;  // of the H200 that the prototypes ran on
-
-// What hand-written kernels reached there; the times of NVRTC are those of their kind. `from`: the strongest level that such a kernel keeps.
-struct Prototype {
-  const char *name, *strategy;
-  double us, nvrtc_ms;
-  Determinism from = Determinism::sequential;
-  DType dtype = DType::f32;
-};
-constexpr Determinism fixed = Determinism::run_to_run, any = Determinism::relaxed;
-const Prototype prototypes[] = {
-    {"ge_ax0", "8-column strip, ordered warps", 134, 178},
-    {"ge_ax0", "4-column strip, fixed point", 200, 0, fixed},
-    {"ge_ax0", "8-column strip, f32 atomics", 106, 83, any},
-    {"ge_ax1", "row, ordered warps", 77, 178},
-    {"ge_ax1", "row, fixed point", 70, 0, fixed},
-    {"ge_ax1", "row, f32 atomics", 75, 83, any},
-    {"ge_3d", "16-column strip, ordered warps", 34, 178},
-    {"ge_3d", "16-column strip, fixed point", 37, 0, fixed},
-    {"ge_3d", "16-column strip, f32 atomics", 29, 0, any},
-    {"ge_1d", "partition to bins, fixed point", 102, 0},
-    {"ge_1d", "partition to bins, f32 atomics", 92, 0, any},
-    {"gg_uni", "grouped, 3 launches", 51, 395},
-    {"gg_uni", "memset, red.v4", 49, 0, any},
-    {"gg_zipf", "grouped, 3 launches", 58, 395},
-    {"gg_zipf", "memset, red.v4", 52, 0, any},
-    {"gg_1m", "grouped, 3 launches", 92, 395},
-    {"gg_1m", "memset, red.v4", 76, 0, any},
-    {"sl_mid", "one 16-byte store a thread", 50, 36},
-    {"sl_inner", "one 16-byte store a thread", 31, 36},
-    {"sl_step2", "8-byte loads, 16-byte stores", 100, 36},
-    {"bg_768", "split sums, ticket", 28, 125},
-    {"bg_row", "one launch", 25, 125},
-    {"bg_col", "one launch", 25, 125},
-    {"gru_a", "8-block cluster", 153, 410},
-    {"gru_b", "cluster; cuBLAS products", 1617, 410},
-    {"gg_uni", "grouped, f32 sums", 35, 395, fixed, DType::bf16},
-    {"gg_uni", "red (bf16 sums)", 27, 0, any, DType::bf16},
-    {"gg_zipf", "grouped, f32 sums", 42, 395, fixed, DType::bf16},
-    {"gg_zipf", "red (bf16 sums)", 32, 0, any, DType::bf16},
-    {"gg_1m", "grouped, f32 sums", 59, 395, fixed, DType::bf16},
-    {"sl_mid", "one 16-byte store a thread", 27, 36, Determinism::sequential, DType::bf16},
-    {"sl_inner", "one 16-byte store a thread", 17, 36, Determinism::sequential, DType::bf16},
-    {"sl_step2", "8-byte loads, 16-byte stores", 53, 36, Determinism::sequential, DType::bf16},
-    {"bg_768", "split sums, ticket", 17.5, 125, Determinism::sequential, DType::bf16},
-    {"bg_row", "one launch", 15, 125, Determinism::sequential, DType::bf16},
-    {"bg_col", "one launch", 15, 125, Determinism::sequential, DType::bf16},
-    {"gru_a", "16-block cluster", 113, 410, fixed, DType::bf16},
-    {"gru_b", "cluster; cuBLAS products", 487, 410, fixed, DType::bf16},
-};
-
-// Those to set beside a kernel that serves the levels from `level` to `weakest`: of the first level the weakest that it allows, then one a level.
-std::vector<const Prototype*> prototypes_of(const std::string& name, DType dtype, Determinism level, Determinism weakest) {
-  std::vector<const Prototype*> list;
-  for (const Prototype& p : prototypes) {
-    if (p.name != name || p.dtype != dtype || p.from > weakest) continue;
-    if (p.from <= level) list.clear();
-    list.push_back(&p);
-  }
-  return list;
-}
-
-// What a report's row is of, besides its case.
-struct Variant {
-  Determinism level;
-  DType dtype;
-  Determinism weakest = level;  // the row's kernel is that of the levels up to this one
-};
-
-struct Lowered {
-  ir::Kernel kernel;
-  std::string strategy;
-  std::vector<int64_t> scalars;
-  int64_t compulsory_bytes = 0;
-};
-
-Lowered lowered_call(const std::string& name, const std::vector<Operand>& operands, const Attributes& attributes, const ir::Target& target, Determinism level) {
-  constexpr int64_t output_alignment = 64;  // of every output that the runtime makes
-  const Op& op = *find_op(name);
-  const Plan plan = op.check({.inputs = operands, .attributes = attributes, .determinism = level});
-  Lowered l;
-  l.strategy = choose_strategy(op, plan, "", target);
-  BuiltKernel built = build_kernel(op, plan, l.strategy, target, false, output_alignment, false);
-  l.kernel = std::move(built.lowered);
-  l.scalars.resize(built.sources.size());
-  fill_scalars(plan, built.sources, l.scalars.data());
-  l.compulsory_bytes = plan.bytes_read + plan.bytes_written;
-  return l;
-}
-
-Lowered lowered_case(const BenchCase& c, const ir::Target& target, Variant v) {
-  std::vector<std::vector<int64_t>> storage;
-  std::vector<Operand> operands = bench_operands(c, storage);
-  for (size_t i = 0; i < operands.size(); ++i)
-    if (c.inputs[i].kind == BenchInput::values) operands[i].dtype = v.dtype;
-  return lowered_call(c.op, operands, c.attributes, target, v.level);
-}
-
-// Forward in time; without sequence_lens.
-Lowered lowered_gru(const char* op, const std::vector<Dims>& inputs, bool linear, const ir::Target& target, Variant v) {
-  std::vector<Operand> operands;
-  for (size_t k = 0; k < inputs.size(); ++k)
-    operands.push_back({.present = k != gru_lens, .dtype = v.dtype, .dims = inputs[k], .strides = dense_strides(inputs[k])});
-  return lowered_call(op, operands, {{"linear_before_reset", int64_t{linear}}}, target, v.level);
-}
-
-// Inputs X, W, R, B, initial_h; for GRUGrad HAll, ZRH, dHAll too. All outputs.
-std::vector<Dims> gru_inputs(const GruCase& c) {
-  return {{c.steps, c.batch, c.inputs}, {1, 3 * c.hidden, c.inputs}, {1, 3 * c.hidden, c.hidden}, {1, 6 * c.hidden}, {}, {1, c.batch, c.hidden}};
-}
-std::vector<Dims> gru_grad_inputs(const GruCase& c) {
-  std::vector<Dims> inputs = gru_inputs(c);
-  for (const int64_t gates : {1, 3, 1}) inputs.push_back({c.steps, 1, c.batch, gates * c.hidden});
-  return inputs;
-}
-
-Lowered lowered_gemm(const GemmCase& c, const ir::Target& target) {
-  return {.kernel = gpu_gemm_kernel(c, target), .strategy = "blocks", .compulsory_bytes = (c.steps * (c.m * c.k + c.m * c.n) + c.k * c.n) * 4};
-}
-
-struct ReportCase {
-  std::string name;
-  std::function<Lowered(const ir::Target&, Variant)> lower;
-  bool f32_only = false;
-};
-
-// GRUTraining in gru_grad's shapes: gru_a_forward, with linear_before_reset = 0 gru_a_forward_lbr0, ...; all for "gru_forward".
-std::vector<ReportCase> forward_cases(const std::string& name) {
-  std::vector<ReportCase> list;
-  for (const GruCase& c : gru_cases())
-    for (const bool linear : {true, false}) {
-      const std::string own = c.name + (linear ? "_forward" : "_forward_lbr0");
-      if (name != own && name != "gru_forward") continue;
-      list.push_back({own, [&c, linear](const ir::Target& t, Variant v) { return lowered_gru("GRUTraining", gru_inputs(c), linear, t, v); }});
-    }
-  return list;
-}
-
-std::vector<ReportCase> report_cases(const std::vector<std::string>& names) {
-  std::vector<ReportCase> list;
-  for (const std::string& name : names.empty() ? std::vector<std::string>{"all"} : names) {
-    const bool all = name == "all";
-    const auto gemm = chosen_gemm_cases({all ? "gemm" : name});
-    const auto gru = chosen_gru_cases({all || name == "gru" ? "gru_grad" : name});
-    const auto forward = forward_cases(all || name == "gru" ? "gru_forward" : name);
-    if (all || (gemm.empty() && gru.empty() && forward.empty()))
-      for (const BenchCase* c : chosen_cases({name})) list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_case(*c, t, v); }});
-    list.insert(list.end(), forward.begin(), forward.end());
-    for (const GruCase* c : gru) list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_gru("GRUGrad", gru_grad_inputs(*c), true, t, v); }});
-    for (const GemmCase* c : gemm)
-      if (!all || !c->name.starts_with("gemm_c")) list.push_back({c->name, [c](const ir::Target& t, Variant) { return lowered_gemm(*c, t); }, true});
-  }
-  return list;
-}
 
 struct FunctionReport {
   codegen::CudaResources resources;
@@ -275,9 +117,20 @@ std::string levels_of(const CaseReport& r) {
 }
 
 void print_json(const CaseReport& r) {
-  nlohmann::ordered_json line{{"case", r.name},         {"level", level_names[static_cast<size_t>(r.variant.level)]},          {"dtype", to_string(r.variant.dtype)},                          {"strategy", r.strategy},        {"arch", fmt::format("sm_{}", r.architecture)}, {"nvrtc_ms", r.nvrtc_ms},
-                              {"cpu_ms", r.cpu_ms},     {"launches", r.launches},        {"scratch_bytes", r.scratch_bytes},             {"compulsory_bytes", r.compulsory_bytes},
-                              {"moved_bytes", r.moved()}, {"accessed_bytes", r.accessed()}, {"steps", r.steps()},                           {"functions", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json line{{"case", r.name},
+                              {"level", level_names[static_cast<size_t>(r.variant.level)]},
+                              {"dtype", to_string(r.variant.dtype)},
+                              {"strategy", r.strategy},
+                              {"arch", fmt::format("sm_{}", r.architecture)},
+                              {"nvrtc_ms", r.nvrtc_ms},
+                              {"cpu_ms", r.cpu_ms},
+                              {"launches", r.launches},
+                              {"scratch_bytes", r.scratch_bytes},
+                              {"compulsory_bytes", r.compulsory_bytes},
+                              {"moved_bytes", r.moved()},
+                              {"accessed_bytes", r.accessed()},
+                              {"steps", r.steps()},
+                              {"functions", nlohmann::ordered_json::array()}};
   for (const FunctionReport& f : r.functions)
     line["functions"].push_back({{"name", f.resources.function},
                                  {"launches", f.launches},
@@ -333,9 +186,11 @@ void print_tables(const std::vector<std::vector<CaseReport>>& cases, ReportForm 
       us += fmt::format("{}{:.0f}", between, p->us), kinds += fmt::format("{}{}", between, p->strategy);
       ms += between + (p->nvrtc_ms > 0 ? fmt::format("{:.0f}", p->nvrtc_ms) : std::string("-"));
     }
-    summary.push_back({r.name, levels_of(r), to_string(r.variant.dtype), r.strategy, joined(all, [](const CaseReport& c) { return fmt::format("{:.0f}", c.nvrtc_ms); }),
-                       joined(all, [](const CaseReport& c) { return fmt::format("{:.0f}", c.cpu_ms); }), joined(all, [](const CaseReport& c) { return fmt::format("{}", c.spills()); }),
-                       fmt::format("{}", r.functions.size()), fmt::format("{}", r.launches), fmt::format("{:.0f}", r.steps()), mb(static_cast<double>(r.scratch_bytes)),
+    summary.push_back({r.name, levels_of(r), to_string(r.variant.dtype), r.strategy,
+                       joined(all, [](const CaseReport& c) { return fmt::format("{:.0f}", c.nvrtc_ms); }),
+                       joined(all, [](const CaseReport& c) { return fmt::format("{:.0f}", c.cpu_ms); }),
+                       joined(all, [](const CaseReport& c) { return fmt::format("{}", c.spills()); }), fmt::format("{}", r.functions.size()),
+                       fmt::format("{}", r.launches), fmt::format("{:.0f}", r.steps()), mb(static_cast<double>(r.scratch_bytes)),
                        mb(static_cast<double>(r.compulsory_bytes)), mb(r.moved()), mb(r.accessed()), fmt::format("{:.0f}", r.copy_us()), us, ms, kinds});
     for (size_t i = 0; i < r.functions.size(); ++i) {
       const FunctionReport& f = r.functions[i];
@@ -343,8 +198,9 @@ void print_tables(const std::vector<std::vector<CaseReport>>& cases, ReportForm 
         return joined(all, [&](const CaseReport& c) { return i < c.functions.size() ? fmt::format("{}", value(c.functions[i].resources)) : std::string("-"); });
       };
       functions.push_back({r.name, f.resources.function, fmt::format("{}", f.launches), fmt::format("{}", f.blocks), fmt::format("{}", f.threads),
-                           same([](const codegen::CudaResources& x) { return x.registers; }), same([](const codegen::CudaResources& x) { return x.spill_bytes; }),
-                           fmt::format("{}", f.resources.shared_bytes), fmt::format("{}", f.resources.code_bytes), fmt::format("{:.0f}", f.predicted.steps), mb(f.predicted.moved_bytes),
+                           same([](const codegen::CudaResources& x) { return x.registers; }),
+                           same([](const codegen::CudaResources& x) { return x.spill_bytes; }), fmt::format("{}", f.resources.shared_bytes),
+                           fmt::format("{}", f.resources.code_bytes), fmt::format("{:.0f}", f.predicted.steps), mb(f.predicted.moved_bytes),
                            mb(f.predicted.accessed_bytes)});
     }
   }
@@ -353,16 +209,21 @@ void print_tables(const std::vector<std::vector<CaseReport>>& cases, ReportForm 
     for (const CaseReport& r : cases[0]) all.push_back(&r);
     return all;
   }(), [](const CaseReport& c) { return fmt::format("sm_{}", c.architecture); });
-  fmt::print("NVRTC {}, {}; the median of a few compiles, nvrtcCompileProgram alone, long texts in parts on up to {} threads: wall ms, and the threads' CPU ms together.\n\n",
-             codegen::Nvrtc::get().version(), archs, usable_threads());
-  print_rows({"case", "level", "dtype", "strategy", ">NVRTC ms", ">CPU ms", ">spill bytes", ">functions", ">launches", ">steps", ">scratch MB", ">compulsory MB", ">moved MB", ">accessed MB",
-              ">moved at 4153 GB/s, us", ">prototype us", ">its NVRTC ms", "prototype"},
+  fmt::print(
+      "NVRTC {}, {}; the median of a few compiles, nvrtcCompileProgram alone, long texts in parts on up to {} threads: wall ms, and the threads' CPU ms "
+      "together.\n\n",
+      codegen::Nvrtc::get().version(), archs, usable_threads());
+  print_rows({"case", "level", "dtype", "strategy", ">NVRTC ms", ">CPU ms", ">spill bytes", ">functions", ">launches", ">steps", ">scratch MB",
+              ">compulsory MB", ">moved MB", ">accessed MB", ">moved at 4153 GB/s, us", ">prototype us", ">its NVRTC ms", "prototype"},
              summary, form);
-  print_rows({"case", "function", ">launches", ">blocks", ">threads", ">registers", ">spill bytes", ">shared bytes", ">code bytes", ">steps", ">moved MB", ">accessed MB"}, functions, form);
-  fmt::print("{}",
-             "compulsory: every value and index once. accessed: all accesses to global memory. moved: of them, in each launch, no more of a buffer than it holds, for\n"
-             "reading and for writing. steps: dependent ones, of one thread, over all launches. Both are read off the lowered nest; loops whose length is data count\n"
-             "at their mean. Launches, bytes, steps and code are of the architecture in the middle. Prototypes: hand-written kernels, measured on an H200.\n");
+  print_rows({"case", "function", ">launches", ">blocks", ">threads", ">registers", ">spill bytes", ">shared bytes", ">code bytes", ">steps", ">moved MB",
+              ">accessed MB"},
+             functions, form);
+  fmt::print(
+      "{}",
+      "compulsory: every value and index once. accessed: all accesses to global memory. moved: of them, in each launch, no more of a buffer than it holds,\n"
+      "for reading and for writing. steps: dependent ones, of one thread, over all launches. Both are read off the lowered nest; loops whose length is data count\n"
+      "at their mean. Launches, bytes, steps and code are of the architecture in the middle. Prototypes: hand-written kernels, measured on an H200.\n");
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ struct GpuTime {
 };
 
 // Microseconds a call, back to back: the host waits once a round.
-GpuTime time_calls(Runtime& runtime, const std::string& op, const std::vector<Tensor>& host_inputs, const std::vector<Tensor>& host_outputs, const Attributes& attributes,
-                   const GpuTimeOptions& options, const std::function<std::string(const std::vector<Tensor>&)>& difference) {
+GpuTime time_calls(Runtime& runtime, const std::string& op, const std::vector<Tensor>& host_inputs, const std::vector<Tensor>& host_outputs,
+                   const Attributes& attributes, const GpuTimeOptions& options, const std::function<std::string(const std::vector<Tensor>&)>& difference) {
   const OpSchema& schema = find_op(op)->schema();
   GpuTime time;
   std::vector<Tensor> inputs = host_inputs, outputs;
@@ -137,7 +137,8 @@ int bench_gpu_time(const GpuTimeOptions& options) {
     const auto other = beside.find(t.name);
     const bool has = other != beside.end();
     if (options.json) {
-      nlohmann::ordered_json line{{"case", t.name}, {"strategy", t.strategy}, {"us", t.us}, {"lowest_us", t.lowest_us}, {"cold_ms", t.cold_ms}, {"verified", t.wrong.empty()}};
+      nlohmann::ordered_json line{{"case", t.name},           {"strategy", t.strategy}, {"us", t.us},
+                                  {"lowest_us", t.lowest_us}, {"cold_ms", t.cold_ms},   {"verified", t.wrong.empty()}};
       if (has) line["other"] = other->second.first, line["other_us"] = other->second.second;
       fmt::print("{}\n", line.dump());
       continue;

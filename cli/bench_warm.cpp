@@ -106,7 +106,8 @@ int bench_warm(int processes, bool json) {
     const auto [low, high] = std::minmax_element(us.begin(), us.end());
     if (s == 1) longest = *high;
     line[stages[s]] = {{"min", *low}, {"median", median(us)}, {"max", *high}};
-    table.row({meanings[s], fmt::format("{:.0f}", cold[stages[s]].get<double>()), fmt::format("{:.0f}", *low), fmt::format("{:.0f}", median(us)), fmt::format("{:.0f}", *high)});
+    table.row({meanings[s], fmt::format("{:.0f}", cold[stages[s]].get<double>()), fmt::format("{:.0f}", *low), fmt::format("{:.0f}", median(us)),
+               fmt::format("{:.0f}", *high)});
   }
   if (json) {
     fmt::print("{}\n", line.dump());

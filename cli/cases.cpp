@@ -46,7 +46,8 @@ double number(const Json& object, const char* name) {
 // A misspelt member would be lost.
 void check_members(const Json& object, std::initializer_list<std::string_view> known) {
   for (const auto& [name, value] : object.items())
-    if (std::find(known.begin(), known.end(), name) == known.end()) refuse(fmt::format("got a member \"{}\", expected one of {}", name, fmt::join(known, ", ")));
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      refuse(fmt::format("got a member \"{}\", expected one of {}", name, fmt::join(known, ", ")));
 }
 
 // Runs `body`; a refusal then says where in the file it was.
@@ -83,7 +84,8 @@ uint64_t bits_of(const Json& value, DType dtype) {
     const uint64_t bits = ir::bits_from_int(dtype, value.get<int64_t>());
     if (ir::int_from_bits(dtype, bits) == value.get<int64_t>()) return bits;
   }
-  refuse(fmt::format("a value of a {} tensor is {}, expected {}", onnx_name(dtype), value.dump(), dtype == DType::boolean ? "true or false" : "an integer of that type"));
+  refuse(fmt::format("a value of a {} tensor is {}, expected {}", onnx_name(dtype), value.dump(),
+                     dtype == DType::boolean ? "true or false" : "an integer of that type"));
 }
 
 // A tensor's "shape" may be anything a call may be refused for, so what cannot be held is an error here and not of the op.
@@ -147,7 +149,8 @@ Case parse_case(const Json& json) {
   const Json attributes = json.value("attributes", Json::object());
   if (!attributes.is_object() && !attributes.is_null()) refuse(fmt::format("\"attributes\" is of type {}, expected an object", attributes.type_name()));
   for (const auto& [name, value] : attributes.items())
-    if (!value.is_null()) c.attributes[name] = inside("attributes." + name, [&, &json = value] { return read_attribute(json); });  // null: the attribute is absent
+    if (!value.is_null())
+      c.attributes[name] = inside("attributes." + name, [&, &json = value] { return read_attribute(json); });  // null: the attribute is absent
   c.inputs = read_tensors(json, "inputs");
   if (json.contains("error")) {
     c.error = read_error(text(json, "error"));

@@ -121,19 +121,30 @@ int bench(const BenchOptions& options) {
     std::vector<DType> dtypes;
     for (const std::string& name : options.dtypes) {
       const auto dtype = dtype_from_string(name);
-      if (!dtype || !(*dtype == DType::f32 || is_storage_float(*dtype))) throw UsageError(fmt::format("bench: --dtype is {}, expected float32, float16 or bfloat16", name));
+      if (!dtype || !(*dtype == DType::f32 || is_storage_float(*dtype)))
+        throw UsageError(fmt::format("bench: --dtype is {}, expected float32, float16 or bfloat16", name));
       dtypes.push_back(*dtype);
     }
     std::vector<Determinism> levels;
     for (const std::string& name : options.levels) levels.push_back(level_of(name));
     if (levels.empty()) levels.push_back(Determinism::sequential);
-    return bench_gpu_report({.cases = {options.cases.begin() + 1, options.cases.end()}, .architectures = architectures, .levels = levels, .dtypes = dtypes,
-                             .repeats = options.repeats, .form = options.json ? ReportForm::json : options.markdown ? ReportForm::markdown : ReportForm::table});
+    return bench_gpu_report({.cases = {options.cases.begin() + 1, options.cases.end()},
+                             .architectures = architectures,
+                             .levels = levels,
+                             .dtypes = dtypes,
+                             .repeats = options.repeats,
+                             .form = options.json       ? ReportForm::json
+                                     : options.markdown ? ReportForm::markdown
+                                                        : ReportForm::table});
   }
   if (options.cases[0] == "gpu-time") {
     if (options.levels.size() > 1) throw UsageError(fmt::format("bench: --determinism has {} levels, gpu-time expects one", options.levels.size()));
-    return bench_gpu_time({.cases = {options.cases.begin() + 1, options.cases.end()}, .seconds = options.seconds,
-                           .determinism = options.levels.empty() ? std::nullopt : std::optional(level_of(options.levels[0])), .beside = options.beside, .json = options.json, .markdown = options.markdown});
+    return bench_gpu_time({.cases = {options.cases.begin() + 1, options.cases.end()},
+                           .seconds = options.seconds,
+                           .determinism = options.levels.empty() ? std::nullopt : std::optional(level_of(options.levels[0])),
+                           .beside = options.beside,
+                           .json = options.json,
+                           .markdown = options.markdown});
   }
   const std::vector<const GemmCase*> gemm = chosen_gemm_cases(options.cases);
   const std::vector<const GruCase*> gru = chosen_gru_cases(options.cases);
@@ -181,14 +192,19 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--processes", options->processes, "processes that warm starts")->check(CLI::Range(1, 10000))->capture_default_str();
   command->add_flag("--json", options->json, "one JSON object a line");
   command->add_option("--arch", options->architectures, "gpu-report: the GPUs to compile for")->delimiter(',')->capture_default_str();
-  command->add_option("--repeats", options->repeats, "gpu-report: compiles a case, of which the median counts")->check(CLI::Range(1, 100))->capture_default_str();
+  command->add_option("--repeats", options->repeats, "gpu-report: compiles a case, of which the median counts")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
   command->add_flag("--markdown", options->markdown, "gpu-report, gpu-time: as a table of Markdown");
   command
-      ->add_option("--determinism", options->levels,
-                   "gpu-report: levels, sequential when not given; one whose strategy is that of a stronger one in the list is left out. gpu-time: the weakest level "
-                   "allowed, the GPU's own (run-to-run) when not given")
+      ->add_option(
+          "--determinism", options->levels,
+          "gpu-report: levels, sequential when not given; one whose strategy is that of a stronger one in the list is left out. gpu-time: the weakest level "
+          "allowed, the GPU's own (run-to-run) when not given")
       ->delimiter(',');
-  command->add_option("--dtype", options->dtypes, "gpu-report: of values (float32, float16, bfloat16); products (gemm) are float32")->delimiter(',')->capture_default_str();
+  command->add_option("--dtype", options->dtypes, "gpu-report: of values (float32, float16, bfloat16); products (gemm) are float32")
+      ->delimiter(',')
+      ->capture_default_str();
   command->add_option("--beside", options->beside, "gpu-time: another library's times, JSON lines of case, name, us");
   command->footer(
       "Cases: ge_* GatherElementsGrad, gg_* GatherGrad, sl_* SliceGrad, bg_* BroadcastGrad; float32, int64 indices; each output is verified.\n"
@@ -202,7 +218,8 @@ void add_bench(CLI::App& app, int& status) {
       "gpu-report: what the cases' GPU kernels take, without a GPU: NVRTC's time, registers, spills, launches, bytes and steps as predicted.\n"
       "There also gru_forward: GRUTraining (gru_a_forward; gru_a_forward_lbr0, which is not linear before reset; ...).\n"
       "gpu-time: calls on target cuda, back to back, beside another library's times (bench/gpu_check).\n"
-      "Examples:\n  gradloom bench gpu-report sl ge_ax0 gru_a --arch sm_90\n  gradloom bench gpu-report gru --dtype bfloat16 --determinism sequential,run-to-run\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  gradloom bench compile");
+      "Examples:\n  gradloom bench gpu-report sl ge_ax0 gru_a --arch sm_90\n  gradloom bench gpu-report gru --dtype bfloat16 --determinism "
+      "sequential,run-to-run\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  gradloom bench compile");
   command->callback([options, &status] { status = bench(*options); });
 }
 

@@ -112,7 +112,9 @@ void add_emit(CLI::App& app, int& status) {
   shape_option("steps", shapes.steps, "SliceGrad; 1 when not given");
   shape_option("to-shape", shapes.to_shape, "BroadcastGrad: of the output; BroadcastGradientArgs: the second");
   command->add_option("--case", options->case_file, "take op, shapes and attributes from a case file");
-  command->add_option("--stage", options->stage, "authored, scheduled, lowered, llvm-raw, llvm (optimised), asm; for a GPU cuda, ptx, sass-report (registers, spills)")
+  command
+      ->add_option("--stage", options->stage,
+                   "authored, scheduled, lowered, llvm-raw, llvm (optimised), asm; for a GPU cuda, ptx, sass-report (registers, spills)")
       ->check(CLI::IsMember({"authored", "scheduled", "lowered", "llvm-raw", "llvm", "asm", "cuda", "ptx", "sass-report"}))
       ->capture_default_str();
   command->add_option("--strategy", options->strategy, "the op's strategy; chosen by shape when not given");

@@ -132,7 +132,8 @@ class Collector {
   static void append(IndexForm& to, const IndexForm& from, int64_t factor) {
     to.constant += from.constant * factor;
     for (const auto& [term, coefficient] : from.terms) {
-      auto same = std::find_if(to.terms.begin(), to.terms.end(), [&](const auto& t) { return t.first == term || (term->expr && t.first->expr && equal(t.first->expr, term->expr)); });
+      auto same = std::find_if(to.terms.begin(), to.terms.end(),
+                               [&](const auto& t) { return t.first == term || (term->expr && t.first->expr && equal(t.first->expr, term->expr)); });
       if (same == to.terms.end())
         to.terms.emplace_back(term, coefficient * factor);
       else

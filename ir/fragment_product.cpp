@@ -53,12 +53,14 @@ FragmentProduct match_fragment_product(const For& rows, std::string& misfit) {
   };
   if (!tiles(*k, unit_depth)) return refuse(fmt::format("it does not run from 0 over a multiple of {}", unit_depth));
   const Accumulate* n = k->body.as<Accumulate>();
-  if (!n || n->op != AccumulateOp::fma || n->guard || n->atomic || n->value.lanes() != 1 || n->buffer->space != Space::per_warp || n->buffer->dtype != DType::f32)
+  if (!n || n->op != AccumulateOp::fma || n->guard || n->atomic || n->value.lanes() != 1 || n->buffer->space != Space::per_warp ||
+      n->buffer->dtype != DType::f32)
     return refuse("it holds something besides one fma into a per_warp buffer of f32, without guard");
   FragmentProduct p{.rows = as_int(rows.extent).value_or(0), .columns = as_int(columns->extent).value_or(0), .depth = *as_int(k->extent)};
   for (const std::string& why : {match_operand(n->value, rows.var, k->var, columns->var, p.a), match_operand(n->factor, columns->var, k->var, rows.var, p.b)})
     if (!why.empty()) return refuse(why);
-  if (p.a.buffer->dtype != p.b.buffer->dtype) return refuse(std::string("its operands are ") + to_string(p.a.buffer->dtype) + " and " + to_string(p.b.buffer->dtype));
+  if (p.a.buffer->dtype != p.b.buffer->dtype)
+    return refuse(std::string("its operands are ") + to_string(p.a.buffer->dtype) + " and " + to_string(p.b.buffer->dtype));
   p.sums = n->buffer;
   return p;
 }

@@ -72,7 +72,8 @@ class Form {
     for (const Expr& e : {n.begin, n.extent}) reads(e);
     if (part == Part::cooperative && n.kind == ForKind::grid)
       walk(n.extent, [&](const Expr& x) {
-        if (const Var* v = x.as<Var>(); v && turning_.contains(v->id)) fail("the extent of the grid loop " + n.var.name + " depends on " + v->name + ", of the cooperative loop around it");
+        if (const Var* v = x.as<Var>(); v && turning_.contains(v->id))
+          fail("the extent of the grid loop " + n.var.name + " depends on " + v->name + ", of the cooperative loop around it");
       });
     if (*inside == Part::cooperative) turning_.insert(n.var.id);
     if (n.kind == ForKind::matrix_unit && !product_) fail("the matrix_unit loop " + n.var.name + " does not stand directly in a pair of fragment loops");
@@ -125,7 +126,8 @@ class Form {
     const bool thread = b->space == Space::per_thread;
     if (!index.empty() && own_by(thread ? around_.thread : around_.grid, b->dims[0], first_lane(index[0]))) return;
     const char* kind = thread ? "thread" : "grid";
-    fail("the buffer " + b->name + ", a part a " + (thread ? "thread" : "block") + ", is used otherwise than by iterations of a " + kind + " loop over its first dim");
+    fail("the buffer " + b->name + ", a part a " + (thread ? "thread" : "block") + ", is used otherwise than by iterations of a " + kind +
+         " loop over its first dim");
   }
   void own_tile(const Buffer& b, const std::vector<Expr>& index) {
     const For* const loops[] = {around_.warp, around_.rows, around_.columns};
@@ -140,7 +142,8 @@ class Form {
   }
   void write(const Buffer& b, Part part) {
     if (outside_grid(part)) return fail("a store to " + b->name + " stands " + where(part));
-    if (part != Part::block && uniform_.contains(b->id)) fail("the buffer " + b->name + ", allocated for the whole block in registers, is written " + where(part));
+    if (part != Part::block && uniform_.contains(b->id))
+      fail("the buffer " + b->name + ", allocated for the whole block in registers, is written " + where(part));
   }
   void node(const If& n, Part part) {
     host_value(n.condition, "a condition", part);
@@ -157,7 +160,8 @@ class Form {
       if (!constant) return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
       return stmt(n.body, part);
     }
-    if (of_block && part != Part::block) return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " + where(part));
+    if (of_block && part != Part::block)
+      return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " + where(part));
     if (part != Part::host && !constant) return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
     if (part == Part::host && n.buffer->space != Space::global) return fail("the buffer " + n.buffer->name + " is allocated in registers " + where(part));
     if (n.buffer->space == Space::per_warp && (n.buffer->dims.size() != 3 || as_int(n.buffer->dims[0]).value_or(0) * warp_lanes > 1024))

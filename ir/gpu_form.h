@@ -6,9 +6,9 @@
 // allocated in the host part is global scratch.
 //
 // A cooperative loop is a serial loop of the host part that is one launch: at most as many blocks as fit at once go through all its turns, each doing its
-// iterations of each grid loop inside, and wait for one another in between. What is inside it, outside grid loops, is done by all threads alike, and is what the
-// host part may be, but that it allocates nothing except per_block buffers. The extents of its grid loops are known before it. A per_block buffer is used by
-// grid loops from 0 over its first dim, each iteration the part that its number is the first index of: so many blocks must fit at once.
+// iterations of each grid loop inside, and wait for one another in between. What is inside it, outside grid loops, is done by all threads alike, and is what
+// the host part may be, but that it allocates nothing except per_block buffers. The extents of its grid loops are known before it. A per_block buffer is used
+// by grid loops from 0 over its first dim, each iteration the part that its number is the first index of: so many blocks must fit at once.
 //
 // The block part (inside a grid loop, outside thread and warp loops) is done by all threads of the block alike: the same values, the same way. Its stores
 // and accumulates into shared and global buffers happen once a block. Thread and warp loops stand here, one after the other, possibly in serial loops and

@@ -1,6 +1,6 @@
 #pragma once
-// What `thread_local` gives, for a library that may be unloaded. A thread_local with a destructor keeps the library mapped after dlclose until every thread that
-// touched it has ended: the main one never does. Values from here go with their thread, or all of them with the library.
+// What `thread_local` gives, for a library that may be unloaded. A thread_local with a destructor keeps the library mapped after dlclose until every thread
+// that touched it has ended: the main one never does. Values from here go with their thread, or all of them with the library.
 #include <memory>
 
 namespace gradloom {
@@ -21,8 +21,8 @@ T& per_thread() {
   return *static_cast<T*>(mine);
 }
 
-// Runs when the library is unloaded, before its objects of static storage go. Not at the end of the process: other threads may still be in a call then, and memory
-// goes anyway. For objects of static storage.
+// Runs when the library is unloaded, before its objects of static storage go. Not at the end of the process: other threads may still be in a call then, and
+// memory goes anyway. For objects of static storage.
 class AtUnload {
  public:
   explicit AtUnload(void (*run)() noexcept);

@@ -113,7 +113,8 @@ struct Packer {
         });
       });
     };
-    const Stmt main = block({is_const(lines, 0) ? Stmt() : each(lines, 0, together, "_kb"), is_const(odd, 0) ? Stmt() : each(odd, index_mul(lines, together), 1, "_ko")});
+    const Stmt main =
+        block({is_const(lines, 0) ? Stmt() : each(lines, 0, together, "_kb"), is_const(odd, 0) ? Stmt() : each(odd, index_mul(lines, together), 1, "_ko")});
     if (is_const(rest, 0)) return main;
     Stmt last = product_loop(name + "_kt", rest, ForKind::serial, [&](Expr k) {
       const Expr at = index_add(index_mul(whole, side), k);

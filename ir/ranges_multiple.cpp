@@ -49,7 +49,8 @@ int64_t known_multiple(const Expr& e, const Ranges& ranges) {
   const Linear l = ranges.expand(e);
   int64_t result = of_constant(l.constant);
   for (const auto& [term, coefficient] : l.terms)
-    result = std::min(result, times(of_constant(coefficient), term.same_as(e) || term.as<Binary>() || term.as<Select>() || term.as<Var>() || term.as<Cast>() ? of_term(term) : 1));
+    result = std::min(result, times(of_constant(coefficient),
+                                    term.same_as(e) || term.as<Binary>() || term.as<Select>() || term.as<Var>() || term.as<Cast>() ? of_term(term) : 1));
   return result;
 }
 

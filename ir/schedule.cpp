@@ -90,7 +90,8 @@ void Schedule::bind(Loop id, ForKind kind) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
   require_serial("bind", loop);
-  if (!on_gpu(kind)) refuse("bind", loop.var.name, std::string("a loop is bound to grid, thread, warp, lane, cooperative, fragment or matrix_unit, got ") + to_string(kind));
+  if (!on_gpu(kind))
+    refuse("bind", loop.var.name, std::string("a loop is bound to grid, thread, warp, lane, cooperative, fragment or matrix_unit, got ") + to_string(kind));
   if (const std::string misfit = gpu_nesting_misfit(site.path, loop, kind); !misfit.empty()) refuse("bind", loop.var.name, misfit);
   if (kind == ForKind::lane) {
     const std::optional<int64_t> n = as_int(loop.extent);

@@ -126,7 +126,8 @@ class General {
         for (size_t k = i; k-- > parallel;) s.reorder(loops[k], loops[i]);
       });
       if (!moved) break;
-      std::rotate(loops.begin() + static_cast<std::ptrdiff_t>(parallel), loops.begin() + static_cast<std::ptrdiff_t>(i), loops.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      std::rotate(loops.begin() + static_cast<std::ptrdiff_t>(parallel), loops.begin() + static_cast<std::ptrdiff_t>(i),
+                  loops.begin() + static_cast<std::ptrdiff_t>(i) + 1);
       ++parallel;
     }
     return loops.front();
@@ -171,8 +172,8 @@ class General {
     }
   }
 
-  // 16 bytes a thread, where the innermost loop is whole vectors of neighbours and nothing is nested in it. Where there are few iterations more threads hide more
-  // of one another's latency than vectors save, and a body of several lanes takes as many times as long to compile.
+  // 16 bytes a thread, where the innermost loop is whole vectors of neighbours and nothing is nested in it. Where there are few iterations more threads hide
+  // more of one another's latency than vectors save, and a body of several lanes takes as many times as long to compile.
   void vectors(Schedule& s, std::vector<Loop>& loops) const {
     constexpr int64_t few = 256;  // a multiprocessor
     if (const std::optional<int64_t> total = extent_of(s, loops); total && *total < few * target_.multiprocessors) return;

@@ -18,7 +18,8 @@ const For& perfectly_nested(const char* step, const For& outer, int64_t inner) {
   require_serial(step, *in);
   for (const Expr* bound : {&in->begin, &in->extent}) {
     if (mentions(*bound, outer.var.id)) refuse(step, outer.var.name, "the bounds of its inner loop " + in->var.name + " depend on it");
-    if (writes_what_is_read(outer.body, *bound)) refuse(step, outer.var.name, "the bounds of its inner loop " + in->var.name + " are read from memory that it writes");
+    if (writes_what_is_read(outer.body, *bound))
+      refuse(step, outer.var.name, "the bounds of its inner loop " + in->var.name + " are read from memory that it writes");
   }
   return *in;
 }
@@ -121,7 +122,8 @@ void Schedule::reorder(Loop outer_id, Loop inner_id) {
   const Bounds rows = read_once(outer, site.scope);
   const Stmt swapped = for_loop(inner.var, inner.begin, inner.extent, inner.kind, for_loop(outer.var, rows.begin, rows.extent, outer.kind, inner.body));
   const std::string clash = parallel_clash(outer, site.scope);
-  if (!clash.empty() && !parallel_clash(*swapped.as<For>(), site.scope).empty()) refuse("reorder", outer.var.name, "with loop " + inner.var.name + ": " + clash);
+  if (!clash.empty() && !parallel_clash(*swapped.as<For>(), site.scope).empty())
+    refuse("reorder", outer.var.name, "with loop " + inner.var.name + ": " + clash);
   const std::string line = "reorder " + handle_name(kernel_, outer_id) + " " + handle_name(kernel_, inner_id);
   put("reorder", site, rows.wrap(swapped), line);
 }
@@ -152,7 +154,8 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
       for (size_t y = x + 1; y < pieces.size(); ++y) {
         const std::vector<BufferAccess> first = accesses(pieces[x].stmt, b), second = accesses(pieces[y].stmt, b);
         const auto writes = [](const BufferAccess& a) { return a.writes; };
-        if (first.empty() || second.empty() || (std::none_of(first.begin(), first.end(), writes) && std::none_of(second.begin(), second.end(), writes))) continue;
+        if (first.empty() || second.empty() || (std::none_of(first.begin(), first.end(), writes) && std::none_of(second.begin(), second.end(), writes)))
+          continue;
         Stmt pair = block({pieces[x].stmt, pieces[y].stmt});
         std::vector<Stmt> around = pieces[x].wrappers;
         for (const Stmt& w : pieces[y].wrappers)
@@ -174,7 +177,8 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
              });
     });
     if (users < 2) continue;
-    if (!as_int(bounds.extent)) refuse("distribute", loop.var.name, "its extent is not a constant, and buffer " + b->name + " would need one place an iteration");
+    if (!as_int(bounds.extent))
+      refuse("distribute", loop.var.name, "its extent is not a constant, and buffer " + b->name + " would need one place an iteration");
     BufferNode node = *b;
     node.id = 0;
     for (const Expr& dim : node.dims)

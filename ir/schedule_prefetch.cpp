@@ -88,7 +88,8 @@ struct Collect : Rewriter {
     }
     for (const For* f : loops)
       if (std::any_of(t.index.begin(), t.index.end(), [&](const Expr& i) { return mentions(i, f->var.id); })) t.inner.push_back(f);
-    const bool known = std::any_of(touches.begin(), touches.end(), [&](const Touch& o) { return std::equal(o.index.begin(), o.index.end(), t.index.begin(), equal); });
+    const bool known =
+        std::any_of(touches.begin(), touches.end(), [&](const Touch& o) { return std::equal(o.index.begin(), o.index.end(), t.index.begin(), equal); });
     if (!known) touches.push_back(std::move(t));
   }
 

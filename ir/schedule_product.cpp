@@ -104,8 +104,8 @@ class ProductNest {
     return block({is_const(whole, 0) ? Stmt() : main, is_const(rest, 0) ? Stmt() : last});
   }
   // Fills panels [to, to + count) from the operand `e`, whose lanes are `lane`'s values, from number `first` of them on; rows [k0, k0 + depth) of k.
-  Stmt pack(Panel panel, int64_t step_of_lanes, const Expr& e, const Var& lane, const Bounds& lanes, const Expr& to, int count, const Expr& first, const Expr& k0, const Expr& depth,
-            const std::string& name) const {
+  Stmt pack(Panel panel, int64_t step_of_lanes, const Expr& e, const Var& lane, const Bounds& lanes, const Expr& to, int count, const Expr& first,
+            const Expr& k0, const Expr& depth, const std::string& name) const {
     panel.first = to;
     panel.count = count;
     panel.step = step_of_lanes;
@@ -119,7 +119,8 @@ class ProductNest {
   }
   bool b_side_by_side() const { return !transposed(p_.b, p_.n->var); }
   Stmt pack_b(const Expr& to, int count, const Expr& first, const Expr& k0, const Expr& depth) const {
-    return pack({.buffer = panels_b_, .width = t_.columns(), .group = t_.lanes, .whole = whole_n_}, t_.columns(), p_.b, p_.n->var, n_, to, count, first, k0, depth, "_b");
+    return pack({.buffer = panels_b_, .width = t_.columns(), .group = t_.lanes, .whole = whole_n_}, t_.columns(), p_.b, p_.n->var, n_, to, count, first, k0,
+                depth, "_b");
   }
   int group_a() const {
     int group = 2;

@@ -143,7 +143,8 @@ std::string handle_name(const Kernel& kernel, int64_t loop) {
   const auto self = std::find_if(all.begin(), all.end(), [&](const For* f) { return f->var.id == loop; });
   if (self == all.end()) return find_loop(kernel, loop).loop->var.name;  // throws
   const auto same = [&](const For* f) { return f->var.name == (*self)->var.name; };
-  return numbered((*self)->var.name, static_cast<size_t>(std::count_if(all.begin(), all.end(), same)), static_cast<size_t>(std::count_if(all.begin(), self, same)));
+  return numbered((*self)->var.name, static_cast<size_t>(std::count_if(all.begin(), all.end(), same)),
+                  static_cast<size_t>(std::count_if(all.begin(), self, same)));
 }
 
 std::string handle_name(const Kernel& kernel, const Buffer& buffer) {

@@ -178,7 +178,8 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
     refuse("stage", loop.var.name, "buffer " + buffer->name + " has rank " + std::to_string(rank) + ", the window " + std::to_string(begin.size()));
   for (const std::vector<Expr>* list : {&begin, &extent})
     for (const Expr& e : *list)
-      if (!e || e.type() != Type{} || !closed(e, vars)) refuse("stage", loop.var.name, "the window of " + buffer->name + " uses what is not known in the loop's body");
+      if (!e || e.type() != Type{} || !closed(e, vars))
+        refuse("stage", loop.var.name, "the window of " + buffer->name + " uses what is not known in the loop's body");
   const std::string line = "stage " + handle_name(kernel_, id) + " " + name + (rank ? " " + joined(begin, vars) + " " + joined(extent, vars) : "");
   const std::vector<BufferAccess> all = accesses(loop.body, buffer);
   if (all.empty()) refuse("stage", loop.var.name, "nothing in it touches buffer " + buffer->name);
@@ -256,7 +257,8 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
   for (const Expr& dim : buffer->dims)
     if (!closed(dim, outside)) refuse("privatise", loop.var.name, "buffer " + buffer->name + " exists only inside it");
   walk(loop.body, [&](const Stmt& s) {
-    if (const Alloc* own = s.as<Alloc>(); own && own->buffer.same_as(buffer)) refuse("privatise", loop.var.name, "buffer " + buffer->name + " exists only inside it");
+    if (const Alloc* own = s.as<Alloc>(); own && own->buffer.same_as(buffer))
+      refuse("privatise", loop.var.name, "buffer " + buffer->name + " exists only inside it");
   });
 
   const Bounds bounds = read_once(loop, site.scope);

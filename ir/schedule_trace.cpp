@@ -156,7 +156,8 @@ void Schedule::replay(const std::vector<std::string>& trace) {
       arguments(13, 14);
       ProductTiles tiles{.rows = small_number(line, words[2]), .vectors = small_number(line, words[3]), .lanes = small_number(line, words[4])};
       tiles.unroll_k = small_number(line, words[5]);
-      tiles.block_m = number(line, words[6]), tiles.block_n = number(line, words[7]), tiles.block_k = number(line, words[8]), tiles.outer_n = number(line, words[9]);
+      tiles.block_m = number(line, words[6]), tiles.block_n = number(line, words[7]), tiles.block_k = number(line, words[8]),
+      tiles.outer_n = number(line, words[9]);
       const auto choice = [&](const std::string& word, int most) {
         const int64_t chosen = number(line, word);
         if (chosen < 0 || chosen > most) bad(line, "a choice out of range: " + word);

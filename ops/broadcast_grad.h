@@ -1,7 +1,7 @@
 #pragma once
 // BroadcastGrad's roles after merging: shared by its check, its nest and its schedule.
-// The order of its sums follows the merged dims. Neighbouring reduced axes are one dim where dY's strides let them be walked as one, nested dims where a gap keeps
-// them apart: then the same values may give other last bits. They are the same bits for the same strides, on every target and in every strategy.
+// The order of its sums follows the merged dims. Neighbouring reduced axes are one dim where dY's strides let them be walked as one, nested dims where a gap
+// keeps them apart: then the same values may give other last bits. They are the same bits for the same strides, on every target and in every strategy.
 #include "ops/op.h"
 
 namespace gradloom {

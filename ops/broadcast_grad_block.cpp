@@ -73,7 +73,8 @@ class StagedNest {
   // What becomes of a total of the dims in rest_: dX's element, or an element of the next dim.
   void put(const Expr& total) {
     if (next_) return b_.store(next_, places(rest_), total);
-    Index index = places({roles_.kept.begin(), roles_.kept.end()});
+    const std::vector<int> kept(roles_.kept.begin(), roles_.kept.end());
+    Index index = places(kept);
     if (index.empty()) index.push_back(0);
     b_.store(x_, index, ir::cast(x_->dtype, roles_.accumulate ? ir::cast(sum_, ir::load(x_, index)) + total : total));
   }

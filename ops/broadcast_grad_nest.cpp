@@ -41,14 +41,16 @@ class ReduceNest {
 
  private:
   // How many columns share a row of accumulators: all that stay in the L1 cache with what is read, fewer where there would be no task for every thread.
-  // Long pieces of a row are read at a time, as memory is fast at that only. On a GPU a column each: neighbours are neighbouring threads', sums are in registers.
+  // Long pieces of a row are read at a time, as memory is fast at that only. On a GPU a column each: neighbours are neighbouring threads', sums are in
+  // registers.
   int64_t column_tile(const KernelFrame& frame, const ir::Target& target) const {
     constexpr int64_t any = 256, line_bytes = 64;
     if (target.gpu) return 1;
     const int64_t most = 4096 / size_of(sum_);
     if (frame.any_shape()) return any;
     const View& x = frame.plan().views[1];
-    const int64_t columns = std::max<int64_t>(x.dims.back(), 1), rows = std::max<int64_t>(element_count(x.dims) / columns, 1), line = line_bytes / size_of(x.dtype);
+    const int64_t columns = std::max<int64_t>(x.dims.back(), 1), rows = std::max<int64_t>(element_count(x.dims) / columns, 1),
+                  line = line_bytes / size_of(x.dtype);
     const int64_t pieces = (target.threads + rows - 1) / rows, piece = ((columns + pieces - 1) / pieces + line - 1) / line * line;
     return std::clamp<int64_t>(piece, 1, std::min(columns, most));
   }
@@ -195,7 +197,9 @@ class ReduceNest {
       at_y_[roles_.reduced[j]] = first + l;
       total(j + 1, inner, {l});
     });
-    b_.loop("missing" + std::to_string(j), extent, Expr(partials) - extent, [&](Expr l) { each_column("zero", [&](Expr c) { b_.store(inner, {l, c}, zero()); }); });
+    b_.loop("missing" + std::to_string(j), extent, Expr(partials) - extent, [&](Expr l) {
+      each_column("zero", [&](Expr c) { b_.store(inner, {l, c}, zero()); });
+    });
     each_column("column", [&](Expr c) {
       std::vector<Expr> p;
       for (int64_t l = 0; l < partials; ++l) p.push_back(ir::load(inner, {l, c}));

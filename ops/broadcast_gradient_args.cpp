@@ -115,9 +115,9 @@ class BroadcastGradientArgs final : public Op {
       const int64_t at = position - (rank - ranks[i]);
       if (at >= 0 && at < ranks[i]) dim[i] = values(i, at);
     }
-    return Error(ErrorCode::invalid_argument,
-                 fmt::format("BroadcastGradientArgs: input 0 (a_shape) [{}] and input 1 (b_shape) [{}] do not broadcast: at axis {} {} meets {}; the dims must be equal or one of them 1",
-                             shapes[0], shapes[1], position, dim[0], dim[1]));
+    return Error(ErrorCode::invalid_argument, fmt::format("BroadcastGradientArgs: input 0 (a_shape) [{}] and input 1 (b_shape) [{}] do not broadcast: at axis "
+                                                          "{} {} meets {}; the dims must be equal or one of them 1",
+                                                          shapes[0], shapes[1], position, dim[0], dim[1]));
   }
 
   void trim(Plan& plan, std::span<void* const> outputs) const override {

@@ -13,7 +13,8 @@ int64_t element_count(const Dims& dims, int element_bytes) {
     if (d == 0) empty = true;
     product *= std::max<int64_t>(d, 1);
     if (product > std::numeric_limits<int64_t>::max())
-      throw Error(ErrorCode::invalid_argument, "shape " + to_string(dims) + " of " + std::to_string(element_bytes) + "-byte elements needs more than 2^63 - 1 bytes");
+      throw Error(ErrorCode::invalid_argument,
+                  "shape " + to_string(dims) + " of " + std::to_string(element_bytes) + "-byte elements needs more than 2^63 - 1 bytes");
   }
   return empty ? 0 : static_cast<int64_t>(product / element_bytes);
 }

@@ -26,8 +26,14 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 class BinNest {
  public:
   BinNest(KernelFrame& frame, const ir::Target& target)
-      : f_(frame, gather_roles(frame.plan())), b_(f_.b), size_(*ir::as_int(f_.axis_extent())), count_(*ir::as_int(f_.dy->dims[0])), bin_(bin_elements(frame.plan(), target)),
-        bins_(ceil_div(size_, bin_)), run_(run_length(count_)), runs_(ceil_div(count_, run_)) {}
+      : f_(frame, gather_roles(frame.plan())),
+        b_(f_.b),
+        size_(*ir::as_int(f_.axis_extent())),
+        count_(*ir::as_int(f_.dy->dims[0])),
+        bin_(bin_elements(frame.plan(), target)),
+        bins_(ceil_div(size_, bin_)),
+        run_(run_length(count_)),
+        runs_(ceil_div(count_, run_)) {}
 
   void write() {
     starts_ = b_.alloc("starts", DType::i32, {bins_ + 1, runs_}, {.min = 0, .max = run_});
@@ -42,7 +48,8 @@ class BinNest {
 
   // Bin and position as one number, so that no two are equal and the order is the indices'.
   void sort(const Expr& run) {
-    const Buffer own = b_.alloc("own", DType::i32, {run_}, {.min = 0, .exclusive = true}), places = b_.alloc("places", DType::i32, {run_}, {.min = 0, .max = size_ - 1});
+    const Buffer own = b_.alloc("own", DType::i32, {run_}, {.min = 0, .exclusive = true}),
+                 places = b_.alloc("places", DType::i32, {run_}, {.min = 0, .max = size_ - 1});
     b_.loop("fill", 0, run_, [&](Expr i) {
       const Expr k = b_.let("k", run * run_ + i);
       b_.store(own, {i}, ir::cast(DType::i32, i + bins_ * run_));  // of no bin
@@ -80,7 +87,8 @@ class BinNest {
 
   void sum(const Expr& bin) {
     const int64_t groups = ceil_div(runs_, group);
-    const Buffer acc = b_.alloc("acc", f_.sum, {bin_}), before = b_.alloc("before", DType::i64, {groups * group}), in_groups = b_.alloc("in_groups", DType::i64, {groups});
+    const Buffer acc = b_.alloc("acc", f_.sum, {bin_}), before = b_.alloc("before", DType::i64, {groups * group}),
+                 in_groups = b_.alloc("in_groups", DType::i64, {groups});
     const Buffer offsets = b_.alloc("tile_offsets", DType::i32, {tile}, {.min = 0, .max = bin_ - 1, .exclusive = true});
     const Buffer values = b_.alloc("tile_values", f_.sum, {tile}, {.exclusive = true});
     b_.loop("z", 0, bin_, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); });

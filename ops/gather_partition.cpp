@@ -37,7 +37,8 @@ class Partition {
     }
     if (words_.size() == 1) {
       words_[0].pack = [](Expr offset, Expr value) {
-        return ir::binary(ir::BinaryOp::bit_or, ir::binary(ir::BinaryOp::shl, u64(offset), ir::constant_int(DType::u64, 32)), u64(ir::bitcast(DType::u32, value)));
+        return ir::binary(ir::BinaryOp::bit_or, ir::binary(ir::BinaryOp::shl, u64(offset), ir::constant_int(DType::u64, 32)),
+                          u64(ir::bitcast(DType::u32, value)));
       };
     } else {
       words_[0].pack = [](Expr offset, Expr) { return u64(offset); };

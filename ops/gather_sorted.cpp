@@ -1,5 +1,5 @@
-// The strategies "grouped" and "chunked" on a GPU, of GatherGrad and of a flat GatherElementsGrad: row and position of every index as one number, sorted by blocks in shared memory and merged pairwise; then
-// every row of dX is summed, in index order, and written once, whatever the duplicates.
+// The strategies "grouped" and "chunked" on a GPU, of GatherGrad and of a flat GatherElementsGrad: row and position of every index as one number, sorted by
+// blocks in shared memory and merged pairwise; then every row of dX is summed, in index order, and written once, whatever the duplicates.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -91,7 +91,8 @@ class SortedNest {
     });
     b_.loop("mark", 0, count_, [&](Expr i) {
       const Expr key = b_.let("key", ir::load(keys_, {from, i}));
-      const Expr before = b_.let("before", ir::load(keys_, {from, i - 1}, i > 0, none)), after = b_.let("after", ir::load(keys_, {from, i + 1}, i < count_ - 1, none));
+      const Expr before = b_.let("before", ir::load(keys_, {from, i - 1}, i > 0, none)),
+                 after = b_.let("after", ir::load(keys_, {from, i + 1}, i < count_ - 1, none));
       const Expr row = b_.let("row", row_of(key));
       b_.if_then(key != none, [&] {
         b_.if_then(row_of(before) != row, [&] { b_.store(first_, {row}, ir::cast(DType::i32, i)); });
@@ -126,7 +127,8 @@ class SortedNest {
             b_.loop("lc", 0, chunks, [&](Expr chunk) {
               b_.loop("lq", 0, tile, [&](Expr c) {
                 column(c, [&](const Expr& q) {
-                  const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {row}))), end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {row})));
+                  const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {row}))),
+                             end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {row})));
                   const Expr length = b_.let("length", ir::floor_div(end - begin + (chunks - 1), Expr(chunks)));
                   const Expr start = b_.let("start", ir::min(begin + chunk * length, end));
                   b_.store(sums, {chunk, c}, in_flight(p, q, start, ir::min(length, end - start), from));

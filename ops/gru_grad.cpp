@@ -62,7 +62,9 @@ class GruGrad final : public GruOp {
     return plan;
   }
 
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override { author_gru_grad(frame, gru_target(strategy, target)); }
+  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override {
+    author_gru_grad(frame, gru_target(strategy, target));
+  }
 };
 
 }  // namespace

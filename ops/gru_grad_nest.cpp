@@ -25,7 +25,9 @@ class GradNest : GradSums {
     previous_states();
     if (recompute_) products_ = input_products(x_);
     if (recompute_ || linear_) recurrent_products();
-    const auto all_rows = [&](const char* name, int gates) { return b.alloc(name, factor(), {options.directions, rows, column(gates, 0)}, {.exclusive = true}); };
+    const auto all_rows = [&](const char* name, int gates) {
+      return b.alloc(name, factor(), {options.directions, rows, column(gates, 0)}, {.exclusive = true});
+    };
     changes_ = all_rows("changes", in_one() ? 4 : 3);
     recurrent_ = linear_ && !in_one() ? all_rows("recurrent", 3) : changes_;
     for (int d = 0; d < options.directions; ++d) target_.gpu ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { run(d, chunk); });
@@ -38,7 +40,8 @@ class GradNest : GradSums {
   // before_[0, d, row] = h', before_[1, d, row] = r h' (only where the reset comes before the product); 0 beyond a sequence's end.
   void previous_states() {
     // r h' has more bits than a factor: where it gives an activation's input again, it keeps them.
-    before_ = b.alloc("before", !linear_ && recompute_ ? sum : factor(), {linear_ ? 1 : 2, options.directions, rows, hidden}, {.exclusive = true});  // a row a step and batch
+    before_ = b.alloc("before", !linear_ && recompute_ ? sum : factor(), {linear_ ? 1 : 2, options.directions, rows, hidden},
+                      {.exclusive = true});  // a row a step and batch
     const Chunk all{0, batch, batch};
     for (int d = 0; d < options.directions; ++d)
       b.loop(shared("s"), 0, steps, [&](Expr step) {

@@ -39,7 +39,8 @@ void persist(ir::Schedule& s, const ir::Target& target) {
       const std::vector<const ir::For*> below = ir::loops_below(site.loop->body);
       const auto launched = [](const ir::Stmt& around) { return around.as<ir::For>() && around.as<ir::For>()->kind == ir::ForKind::cooperative; };
       const auto launches = [](const ir::For* loop) { return loop->kind == ir::ForKind::grid; };
-      if (std::none_of(site.path.begin(), site.path.end(), launched) && std::any_of(below.begin(), below.end(), launches)) s.bind(steps, ir::ForKind::cooperative);
+      if (std::none_of(site.path.begin(), site.path.end(), launched) && std::any_of(below.begin(), below.end(), launches))
+        s.bind(steps, ir::ForKind::cooperative);
     }
 }
 

@@ -43,7 +43,9 @@ class GruTraining final : public GruOp {
     return plan;
   }
 
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override { author_gru_training(frame, gru_target(strategy, target)); }
+  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override {
+    author_gru_training(frame, gru_target(strategy, target));
+  }
 };
 
 class TrainingNest : GruNest {

@@ -57,8 +57,10 @@ class Tiles {
       b_.loop(p_.prefix + name + "1", 0, group_, [&](Expr inner) { body(outer * group_ + inner, outer * (group_ * side) + thread * group_ + inner); });
     });
   }
-  void each(const std::string& name, const Expr& y, const Expr& x, const std::function<void(const Expr& i, const Expr& j, const Expr& m, const Expr& n)>& body) {
-    own(name + "i", y, [&](const Expr& i, const Expr& m) { own(name + "j", x, [&](const Expr& j, const Expr& n) { body(i, j, first_m_ + m, first_n_ + n); }); });
+  void each(const std::string& name, const Expr& y, const Expr& x,
+            const std::function<void(const Expr& i, const Expr& j, const Expr& m, const Expr& n)>& body) {
+    own(name + "i", y,
+        [&](const Expr& i, const Expr& m) { own(name + "j", x, [&](const Expr& j, const Expr& n) { body(i, j, first_m_ + m, first_n_ + n); }); });
   }
 
   void guarded(const Expr& m, const Expr& n, const std::function<void()>& body) {
@@ -195,7 +197,8 @@ void schedule_matmul_blocks(Schedule& s, const std::string& prefix) {
       s.reorder(cut.outer, cut.inner);
       s.bind(cut.inner, ForKind::thread);
     }
-    for (const std::string part : {"_r0", "_r1", "_q0", "_q1", "_fi0", "_fi1", "_fj0", "_fj1", "_ci0", "_ci1", "_cj0", "_cj1", "_si0", "_si1", "_sj0", "_sj1"}) {
+    for (const std::string part :
+         {"_r0", "_r1", "_q0", "_q1", "_fi0", "_fi1", "_fj0", "_fj1", "_ci0", "_ci1", "_cj0", "_cj1", "_si0", "_si1", "_sj0", "_sj1"}) {
       const Schedule::Loop loop = first(part);
       const bool neighbours = (part == "_r1" || part == "_q1" || (part == "_sj1" && known)) && *as_int(s.get(loop).extent) > 1;
       if (!neighbours || !s.attempt([&](Schedule& trial) { trial.vectorize(loop); })) s.unroll(loop);

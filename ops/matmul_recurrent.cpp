@@ -99,7 +99,8 @@ void RecurrentMatmul::move(const std::string& name, const Moved& moved) {
         each_lane("z", [&](const Expr& lane) { b_.store(held, {place + lane}, zero({p_.sum, 1})); });
         b_.if_then(guard, read);
       });
-      each_group("w", [&](const Expr& group, const Expr& place) { each_lane("x", [&](const Expr& lane) { moved.put(group, lane, load(held, {place + lane})); }); });
+      each_group("w",
+                 [&](const Expr& group, const Expr& place) { each_lane("x", [&](const Expr& lane) { moved.put(group, lane, load(held, {place + lane})); }); });
     });
   });
 }
@@ -188,16 +189,18 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
 }
 
 // `turns` times `count` steps along k, from `from` of this part: operands first.
-void RecurrentMatmul::add(const std::string& name, const Expr& t, const Buffer& sums, const Buffer& rows, const Expr& block, const Expr& part, int64_t from, int64_t count,
-                          int64_t turns) {
+void RecurrentMatmul::add(const std::string& name, const Expr& t, const Buffer& sums, const Buffer& rows, const Expr& block, const Expr& part, int64_t from,
+                          int64_t count, int64_t turns) {
   if (turns == 0) return;
   const int64_t across = columns_ / each_, own = count_ * each_;  // a thread's columns of all products: as far apart across products as within one
   const Expr row = floor_div(t, Expr(across)), column = floor_mod(t, Expr(across));
   b_.loop(p_.prefix + name, 0, turns, [&](Expr turn) {
-    const Buffer x = b_.alloc(p_.prefix + "_x", p_.sum, {count}, {}, Space::registers), y = b_.alloc(p_.prefix + "_y", p_.sum, {own, count}, {}, Space::registers);
+    const Buffer x = b_.alloc(p_.prefix + "_x", p_.sum, {count}, {}, Space::registers),
+                 y = b_.alloc(p_.prefix + "_y", p_.sum, {own, count}, {}, Space::registers);
     const Expr first = turn * count + from;
     const auto read = [&](const char* loop, const std::function<void(const Expr& k)>& body) {
-      b_.loop(p_.prefix + name + loop, 0, count / lanes_, [&](Expr u) { b_.loop(p_.prefix + name + loop + "v", 0, lanes_, [&](Expr v) { body(u * lanes_ + v); }); });
+      b_.loop(p_.prefix + name + loop, 0, count / lanes_,
+              [&](Expr u) { b_.loop(p_.prefix + name + loop + "v", 0, lanes_, [&](Expr v) { body(u * lanes_ + v); }); });
     };
     read("x", [&](const Expr& k) { b_.store(x, {k}, load(rows, {row, first + k})); });
     b_.loop(p_.prefix + name + "yj", 0, own, [&](Expr j) {

@@ -46,8 +46,8 @@ class RecurrentMatmul {
     std::function<void(const Expr& group, const Expr& lane, const Expr& value)> put;
   };
   void move(const std::string& name, const Moved& moved);
-  void add(const std::string& name, const Expr& t, const ir::Buffer& sums, const ir::Buffer& rows, const Expr& block, const Expr& part, int64_t from, int64_t count,
-           int64_t turns);
+  void add(const std::string& name, const Expr& t, const ir::Buffer& sums, const ir::Buffer& rows, const Expr& block, const Expr& part, int64_t from,
+           int64_t count, int64_t turns);
 
   ir::KernelBuilder& b_;
   Matmul p_;

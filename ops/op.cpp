@@ -35,7 +35,8 @@ void check_attributes(const OpSchema& schema, const Attributes& attributes) {
       refuse(schema, ErrorCode::invalid_argument, fmt::format("unknown attribute '{}'; allowed: {}", name, allowed.empty() ? "none" : allowed));
     }
     const char* type = attribute_types[value.index()];
-    if (known->type != type) refuse(schema, ErrorCode::invalid_argument, fmt::format("attribute {} is of type {}; it must be of type {}", name, type, known->type));
+    if (known->type != type)
+      refuse(schema, ErrorCode::invalid_argument, fmt::format("attribute {} is of type {}; it must be of type {}", name, type, known->type));
   }
 }
 
@@ -50,8 +51,9 @@ void check_input(const OpSchema& schema, const Request& request, int i) {
     refuse(schema, ErrorCode::invalid_argument,
            fmt::format("{} has dtype {}; allowed: {}", describe_input(schema, i), onnx_name(operand.dtype), dtype_names(argument.dtypes)));
   if (operand.dims.size() != operand.strides.size())
-    refuse(schema, ErrorCode::invalid_argument,
-           fmt::format("{} has {} strides for {} dims; there must be one stride a dim", describe_input(schema, i), operand.strides.size(), operand.dims.size()));
+    refuse(
+        schema, ErrorCode::invalid_argument,
+        fmt::format("{} has {} strides for {} dims; there must be one stride a dim", describe_input(schema, i), operand.strides.size(), operand.dims.size()));
   int64_t elements = 0;
   try {
     elements = element_count(operand.dims, size_of(operand.dtype));

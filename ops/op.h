@@ -142,7 +142,8 @@ class Op {
   virtual void schedule(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target) const = 0;
 
   // A failed Check: the error that the caller gets. `values` reads element i of input's data (only after a failure).
-  virtual Error explain(const Request& request, const Plan& plan, int64_t bad_position, const std::function<int64_t(int input, int64_t element)>& values) const = 0;
+  virtual Error explain(const Request& request, const Plan& plan, int64_t bad_position,
+                        const std::function<int64_t(int input, int64_t element)>& values) const = 0;
 
   // Sizes found by the kernel: output dims after the run, from the outputs' data (host targets). Default: the plan's.
   virtual void trim(Plan& plan, std::span<void* const> outputs) const;

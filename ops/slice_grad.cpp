@@ -73,7 +73,8 @@ SliceDims windows(const OpSchema& schema, const Request& request, const Dims& sh
     axes = read_vector(schema, request, in_axes);
     same_length(schema, in_axes, axes.size(), starts.size());
   } else if (starts.size() > rank) {
-    bad(schema, fmt::format("{} has {} values; without axes at most {}, the rank of shape, are allowed", describe_input(schema, in_starts), starts.size(), rank));
+    bad(schema,
+        fmt::format("{} has {} values; without axes at most {}, the rank of shape, are allowed", describe_input(schema, in_starts), starts.size(), rank));
   }
   if (has_steps) {
     steps = read_vector(schema, request, in_steps);
@@ -84,7 +85,8 @@ SliceDims windows(const OpSchema& schema, const Request& request, const Dims& sh
   uint32_t seen = 0;
   for (int i = 0; i < starts.size(); ++i) {
     const int axis = has_axes ? wrap_axis(schema, axes[i], rank, fmt::format("{}[{}]", describe_input(schema, in_axes), i)) : i;
-    if (seen >> axis & 1) bad(schema, fmt::format("{}[{}] is {}; axis {} is already given, and each may be given once", describe_input(schema, in_axes), i, axes[i], axis));
+    if (seen >> axis & 1)
+      bad(schema, fmt::format("{}[{}] is {}; axis {} is already given, and each may be given once", describe_input(schema, in_axes), i, axes[i], axis));
     seen |= 1u << axis;
     const int64_t step = has_steps ? steps[i] : 1;
     if (step == 0) bad(schema, fmt::format("{}[{}] is 0; a step must not be 0", describe_input(schema, in_steps), i));
@@ -99,7 +101,8 @@ void check_dy(const OpSchema& schema, const Operand& dy, const SliceDims& dims, 
   if (same) return;
   Dims wanted;
   for (const SliceDim& d : dims) wanted.push_back(d.dy);
-  bad(schema, fmt::format("{} has shape {}; the slice of shape {} has shape {}", describe_input(schema, in_dy), to_string(dy.dims), to_string(shape), to_string(wanted)));
+  bad(schema, fmt::format("{} has shape {}; the slice of shape {} has shape {}", describe_input(schema, in_dy), to_string(dy.dims), to_string(shape),
+                          to_string(wanted)));
 }
 
 // Adjacent dims become one where dX's and dY's elements stay in line: below a contiguous window (or a whole dim) a whole dim. Long rows of whole
@@ -137,7 +140,8 @@ class SliceGrad final : public Op {
   Plan check(const Request& request) const override {
     check_schema(schema(), request);
     const Operand& dy = request.input(in_dy);
-    if (request.accumulate && dy.dtype == DType::boolean) refuse(schema(), ErrorCode::unsupported, "accumulate with dtype bool; any other dtype can be accumulated");
+    if (request.accumulate && dy.dtype == DType::boolean)
+      refuse(schema(), ErrorCode::unsupported, "accumulate with dtype bool; any other dtype can be accumulated");
     const Dims shape = read_shape(schema(), request, in_shape, dy.dtype);
     const SliceDims dims = windows(schema(), request, shape);
     check_dy(schema(), dy, dims, shape);

@@ -89,7 +89,8 @@ BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& str
     const ir::Role expected = !plan.views[v].output ? ir::Role::in : accumulate ? ir::Role::inout : ir::Role::out;
     // An op may read back what it wrote (inout) without accumulating; it may never overwrite what it should add to.
     if (role != expected && !(role == ir::Role::inout && plan.views[v].output)) {
-      throw Error(ErrorCode::internal, fmt::format("{}: strategy {} gives buffer {} the wrong role", op.schema().name, strategy, built.authored.buffers[v]->name));
+      throw Error(ErrorCode::internal,
+                  fmt::format("{}: strategy {} gives buffer {} the wrong role", op.schema().name, strategy, built.authored.buffers[v]->name));
     }
   }
   built.ms = milliseconds_since(start);

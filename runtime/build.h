@@ -23,7 +23,8 @@ class Operands {
   Operands& operator=(const Operands&) = delete;
   std::span<const Operand> span() const { return {operands_.data(), static_cast<size_t>(operands_.size())}; }
   // Valid as long as this and the attributes are.
-  Request request(const Attributes& attributes, uint32_t outputs_wanted = ~0u, bool accumulate = false, Determinism determinism = Determinism::sequential) const {
+  Request request(const Attributes& attributes, uint32_t outputs_wanted = ~0u, bool accumulate = false,
+                  Determinism determinism = Determinism::sequential) const {
     return {.inputs = span(), .attributes = attributes, .outputs_wanted = outputs_wanted, .accumulate = accumulate, .determinism = determinism};
   }
 

@@ -196,8 +196,8 @@ gradloom_status gradloom_attributes_set_strings(gradloom_attributes* attributes,
   });
 }
 
-gradloom_status gradloom_run(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count, const gradloom_attributes* attributes,
-                             const gradloom_run_options* options, DLManagedTensor** outputs, int32_t output_count) {
+gradloom_status gradloom_run(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count,
+                             const gradloom_attributes* attributes, const gradloom_run_options* options, DLManagedTensor** outputs, int32_t output_count) {
   const char* const name = __func__;
   if (outputs) std::fill_n(outputs, std::max(output_count, 0), nullptr);
   const gradloom_status status = entry([&] {

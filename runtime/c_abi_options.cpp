@@ -24,8 +24,8 @@ template <class Options>
 Options known_part(const Options* given, const Options& defaults, const char* function) {
   if (!given) return defaults;
   if (!some_version(given, given->size)) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: options.size is {}, expected {} or at least {}: initialise the options first", function, given->size,
-                                                         first_size(given), sizeof(Options)));
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: options.size is {}, expected {} or at least {}: initialise the options first", function,
+                                                         given->size, first_size(given), sizeof(Options)));
   }
   Options known = defaults;
   std::memcpy(static_cast<void*>(&known), given, std::min<uint64_t>(given->size, sizeof known));
@@ -37,7 +37,8 @@ void write_defaults(Options* options, uint64_t size, Options defaults, const cha
   require(options, function, "options");
   constexpr uint64_t most = 4096;  // of any version to come: a larger size is none
   if (!some_version(options, size) || size > most) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: size is {}, expected {} or {} to {}", function, size, first_size(options), sizeof(Options), most));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: size is {}, expected {} or {} to {}", function, size, first_size(options), sizeof(Options), most));
   }
   defaults.size = size;
   std::memset(static_cast<void*>(options), 0, size);

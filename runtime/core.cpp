@@ -34,7 +34,8 @@ bool choose_interpreter(TargetKind kind) {
 codegen::Isa choose_isa([[maybe_unused]] const std::string& name) {
 #ifdef GRADLOOM_WITH_LLVM
   codegen::Isa isa = name == "host" ? codegen::host_isa() : codegen::isa_named(name);
-  if (!codegen::runs_here(isa)) throw Error(ErrorCode::unsupported, fmt::format("isa {} does not run on this machine, which has {}", name, codegen::host_isa().target.name));
+  if (!codegen::runs_here(isa))
+    throw Error(ErrorCode::unsupported, fmt::format("isa {} does not run on this machine, which has {}", name, codegen::host_isa().target.name));
   return isa;
 #else
   return {};
@@ -71,7 +72,8 @@ void release_scratch(LaunchContext* context, void* data, int64_t bytes) { Launch
 // A user's nest may come without a schedule: a GPU has one for every nest.
 ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target) {
   if (!target.gpu && ir::is_gpu(kernel)) {
-    throw Error(ErrorCode::unsupported, fmt::format("kernel {}: it has loops of a GPU (grid, thread, warp, lane, cooperative), which target {} does not run", kernel.name, target.name));
+    throw Error(ErrorCode::unsupported, fmt::format("kernel {}: it has loops of a GPU (grid, thread, warp, lane, cooperative), which target {} does not run",
+                                                    kernel.name, target.name));
   }
   if (!target.gpu || ir::is_gpu(kernel)) return ir::lower(kernel, {.gpu = target.gpu, .shared_bytes = target.shared_bytes});
   ir::Schedule schedule(kernel);
@@ -96,7 +98,8 @@ std::unique_ptr<KernelStore> open_store(const RuntimeOptions& options, const Gpu
 #endif
   }
   if (compiler.empty()) return nullptr;
-  auto store = std::make_unique<KernelStore>(DiskCacheOptions{folder, read_only, options.disk_cache_bytes}, toolchain_text(compiler), target_text(target, features), features);
+  auto store = std::make_unique<KernelStore>(DiskCacheOptions{folder, read_only, options.disk_cache_bytes}, toolchain_text(compiler),
+                                             target_text(target, features), features);
   return store->usable() ? std::move(store) : nullptr;
 }
 
@@ -197,7 +200,8 @@ std::shared_ptr<KernelEntry> Core::load(const OpKey& key, bool any_shape) {
   auto entry = std::make_shared<KernelEntry>();
   if (!found || !load_code(*entry, found->kernel)) return nullptr;
   entry->sources = std::move(found->index.sources);
-  KernelReport report{.op = std::move(found->index.op), .strategy = std::move(found->index.strategy), .target = target_name(), .from_disk = true, .any_shape = any_shape};
+  KernelReport report{
+      .op = std::move(found->index.op), .strategy = std::move(found->index.strategy), .target = target_name(), .from_disk = true, .any_shape = any_shape};
   report.schedule_trace = std::move(found->index.schedule_trace);
   entry->report = std::make_shared<const KernelReport>(std::move(report));
   return entry;
@@ -288,9 +292,14 @@ std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
   entry->own = own;
   dump(op.schema().name, strategy, built);
   entry->sources = std::move(built.sources);
-  const std::optional<ContentId> content =
-      finish(*entry, {.op = op.schema().name, .strategy = strategy, .determinism = op.determinism(strategy), .any_shape = options.any_shape, .build_ms = built.ms, .schedule_trace = std::move(built.trace)},
-             interpreted ? built.authored : built.lowered, interpreted);
+  const std::optional<ContentId> content = finish(*entry,
+                                                  {.op = op.schema().name,
+                                                   .strategy = strategy,
+                                                   .determinism = op.determinism(strategy),
+                                                   .any_shape = options.any_shape,
+                                                   .build_ms = built.ms,
+                                                   .schedule_trace = std::move(built.trace)},
+                                                  interpreted ? built.authored : built.lowered, interpreted);
   if (key && content) {
     store_->put(IndexRecord{key->text(), *content, entry->sources, entry->report->op, strategy, built.ms, entry->report->schedule_trace});
   }

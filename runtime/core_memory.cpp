@@ -20,7 +20,8 @@ Tensor Core::allocate(int device, DType dtype, const Dims& dims, const LaunchOpt
 Tensor Core::copy_to(int device, const Tensor& tensor, void* stream) const {
   if (!tensor.present() || tensor.device() == device) return tensor;
   if (this->device() < 0)
-    throw Error(ErrorCode::invalid_argument, fmt::format("a tensor is in memory of cuda device {}; target {} reads host memory only", tensor.device(), target_name()));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a tensor is in memory of cuda device {}; target {} reads host memory only", tensor.device(), target_name()));
   const int64_t bytes = tensor.end_byte() - tensor.begin_byte();
   const int64_t offset = static_cast<const char*>(tensor.data()) - tensor.begin_byte();
   const auto held = [&](std::shared_ptr<void> memory, void* data) {

@@ -99,7 +99,8 @@ CudaCode decode_cuda_code(std::string_view bytes) {
   codegen::CudaModule& m = code.module;
   for (int* count : {&m.buffers, &m.scalars, &m.slots, &m.scratch_blocks}) *count = in.value<int>();
   for (size_t n = in.count(36); n > 0; --n) {
-    CudaFunction f{.name = std::string(in.text()), .threads = in.value<int>(), .shared_bytes = in.value<int64_t>(), .arguments = {}, .cooperative = in.value<int64_t>()};
+    CudaFunction f{
+        .name = std::string(in.text()), .threads = in.value<int>(), .shared_bytes = in.value<int64_t>(), .arguments = {}, .cooperative = in.value<int64_t>()};
     for (size_t arguments = in.count(5); arguments > 0; --arguments) {
       const auto kind = read_kind(in, CudaArgument::last);
       f.arguments.push_back({kind, in.value<int>()});

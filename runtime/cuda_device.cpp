@@ -11,7 +11,8 @@ namespace gradloom {
 CudaDevice::CudaDevice(const CudaDriver& driver, int ordinal, int64_t keep_bytes) : driver_(driver), ordinal_(ordinal) {
   int count = 0;
   driver.check(driver.device_count(&count), "cuDeviceGetCount");
-  if (ordinal < 0 || ordinal >= count) throw Error(ErrorCode::device_error, fmt::format("target cuda: device {} was asked for; this machine has {}", ordinal, count));
+  if (ordinal < 0 || ordinal >= count)
+    throw Error(ErrorCode::device_error, fmt::format("target cuda: device {} was asked for; this machine has {}", ordinal, count));
   driver.check(driver.device_get(&device_, ordinal), "cuDeviceGet");
   const auto attribute = [&](cu::Attribute which) {
     int value = 0;

@@ -19,7 +19,8 @@ CudaDriver::CudaDriver(const std::string& path) {
   }
   const auto bind = [&](auto& function, const char* symbol) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, symbol));
-    if (!function) throw Error(ErrorCode::device_error, fmt::format("target cuda: {} has no function {}: a driver for CUDA 11.2 or newer is needed", name, symbol));
+    if (!function)
+      throw Error(ErrorCode::device_error, fmt::format("target cuda: {} has no function {}: a driver for CUDA 11.2 or newer is needed", name, symbol));
   };
   int (*initialise)(unsigned) = nullptr;
   bind(initialise, "cuInit");

@@ -52,8 +52,8 @@ class CudaDriver {
   int (*module_unload)(CudaModuleHandle module);
   int (*module_function)(CudaFunctionHandle* function, CudaModuleHandle module, const char* name);
   int (*function_set)(CudaFunctionHandle function, int attribute, int value);
-  int (*launch)(CudaFunctionHandle function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
-                CudaStream stream, void** arguments, void** extra);
+  int (*launch)(CudaFunctionHandle function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, unsigned threads_z,
+                unsigned shared_bytes, CudaStream stream, void** arguments, void** extra);
   int (*launch_cooperative)(CudaFunctionHandle function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, unsigned threads_z,
                             unsigned shared_bytes, CudaStream stream, void** arguments);
   int (*resident_blocks)(int* blocks, CudaFunctionHandle function, int threads, size_t shared_bytes);  // of a multiprocessor

@@ -39,8 +39,8 @@ struct Exported {
 Tensor borrow_dlpack(const DLTensor& from) {
   const bool cuda = from.device.device_type == kDLCUDA;
   if (from.device.device_type != kDLCPU && from.device.device_type != kDLCUDAHost && !cuda) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("a DLPack tensor is on device type {}; supported are 1 (CPU), 2 (CUDA) and 3 (pinned host memory)", static_cast<int>(from.device.device_type)));
+    throw Error(ErrorCode::unsupported, fmt::format("a DLPack tensor is on device type {}; supported are 1 (CPU), 2 (CUDA) and 3 (pinned host memory)",
+                                                    static_cast<int>(from.device.device_type)));
   }
   if (from.ndim < 0 || from.ndim > max_rank) {
     throw Error(ErrorCode::unsupported, fmt::format("a DLPack tensor has rank {}; supported are 0 to {}", from.ndim, max_rank));

@@ -11,7 +11,9 @@
 
 namespace gradloom {
 
-ir::Target host_gpu_target() { return {.name = "sm_90", .vector_bytes = 16, .gpu = true, .multiprocessors = 132, .shared_bytes = 227 << 10, .matrix_units = true}; }
+ir::Target host_gpu_target() {
+  return {.name = "sm_90", .vector_bytes = 16, .gpu = true, .multiprocessors = 132, .shared_bytes = 227 << 10, .matrix_units = true};
+}
 
 bool is_gpu(TargetKind kind) { return kind == TargetKind::cuda_host || kind == TargetKind::cuda; }
 
@@ -44,8 +46,8 @@ class HostKernel : public GpuKernel {
   HostKernel(codegen::CudaModule module, std::shared_ptr<const codegen::HostModule> loaded, Turns turns)
       : module_(std::move(module)), loaded_(std::move(loaded)), turns_(turns) {}
   int64_t launch(void* const* buffers, const int64_t* scalars, const LaunchOptions&) const override {
-    return codegen::run_on_host(module_, *loaded_, {buffers, static_cast<size_t>(module_.buffers)}, {scalars, static_cast<size_t>(module_.scalars)}, turns_.order,
-                                turns_.seed);
+    return codegen::run_on_host(module_, *loaded_, {buffers, static_cast<size_t>(module_.buffers)}, {scalars, static_cast<size_t>(module_.scalars)},
+                                turns_.order, turns_.seed);
   }
   int64_t code_bytes() const override { return loaded_->code_bytes(); }
 

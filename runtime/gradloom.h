@@ -9,8 +9,8 @@
  * Tensors are dense or strided, in host memory (device types 1 and 3), of rank 0 to 16. Inputs are borrowed for the call. A null entry of an array of
  * tensors is an optional input that is not given, or an output that is not asked for.
  *
- * The library may be unloaded (dlclose) once every object is destroyed, every output's deleter was called and no thread is in a call. Nothing of it stays: neither
- * memory nor threads. The libraries it uses may stay loaded: LLVM's always does.
+ * The library may be unloaded (dlclose) once every object is destroyed, every output's deleter was called and no thread is in a call. Nothing of it stays:
+ * neither memory nor threads. The libraries it uses may stay loaded: LLVM's always does.
  */
 #include <stdint.h>
 
@@ -125,9 +125,9 @@ GRADLOOM_API gradloom_status gradloom_attributes_set_strings(gradloom_attributes
 
 /* Tensors come as arrays of pointers; an array of no entries may be null. attributes and options may be null. */
 
-/* Runs an op. Each output that is asked for is a fresh tensor of the caller's: call its deleter when done with it, on any thread, before or after the runtime is
- * destroyed. `outputs` gets output_count entries, null for those that the op does not have or that are not asked for; an output that the op gives and that has
- * no place in `outputs` is dropped. */
+/* Runs an op. Each output that is asked for is a fresh tensor of the caller's: call its deleter when done with it, on any thread, before or after the runtime
+ * is destroyed. `outputs` gets output_count entries, null for those that the op does not have or that are not asked for; an output that the op gives and that
+ * has no place in `outputs` is dropped. */
 GRADLOOM_API gradloom_status gradloom_run(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count,
                                           const gradloom_attributes* attributes, const gradloom_run_options* options, DLManagedTensor** outputs,
                                           int32_t output_count);
@@ -158,8 +158,8 @@ GRADLOOM_API gradloom_status gradloom_prewarm(gradloom_runtime* runtime, const v
 /* Returns once no specialisation is under way. */
 GRADLOOM_API gradloom_status gradloom_wait_for_background(const gradloom_runtime* runtime);
 
-/* Counters as a JSON object: hits, misses, compiles, launches, evictions, entries, code_bytes, compile_ms and its parts, those of the disk (disk_miss_parts: how
- * often each part of a key differed from the nearest entry's) and of generic_first. Free with gradloom_string_free. */
+/* Counters as a JSON object: hits, misses, compiles, launches, evictions, entries, code_bytes, compile_ms and its parts, those of the disk (disk_miss_parts:
+ * how often each part of a key differed from the nearest entry's) and of generic_first. Free with gradloom_string_free. */
 GRADLOOM_API gradloom_status gradloom_stats_json(const gradloom_runtime* runtime, char** json);
 GRADLOOM_API gradloom_status gradloom_target_name(const gradloom_runtime* runtime, char** name); /* "llvm x86-64-v3", "interpreter" */
 GRADLOOM_API void gradloom_string_free(char* string);

@@ -21,7 +21,8 @@ void KernelKey::add(std::string_view text) {
   }
 }
 
-// The level is the plan's: the call's own or the target's default, and sequential where the op has nothing weaker. The words decode one way only: every part of varying length follows its length. The target and the number of threads are the cache's own: one a runtime.
+// The level is the plan's: the call's own or the target's default, and sequential where the op has nothing weaker. The words decode one way only: every part of
+// varying length follows its length. The target and the number of threads are the cache's own: one a runtime.
 KernelKey::KernelKey(const Op& op, const Plan& plan, std::string_view strategy, const RunOptions& options, uint32_t outputs_wanted, int64_t output_alignment) {
   add(reinterpret_cast<uintptr_t>(&op));  // an embedder's op may share a name with another's
   add(op.schema().name);
@@ -32,8 +33,8 @@ KernelKey::KernelKey(const Op& op, const Plan& plan, std::string_view strategy, 
   for (int64_t word : plan.key) add(static_cast<uint64_t>(word));
   for (const View& view : plan.views) {
     const bool dense = is_dense(view.dims, view.strides);
-    add(static_cast<uint64_t>(view.output) | static_cast<uint64_t>(dense) << 1 | static_cast<uint64_t>(view.dtype) << 2 | static_cast<uint64_t>(view.index) << 8 |
-        static_cast<uint64_t>(view.dims.size()) << 32);
+    add(static_cast<uint64_t>(view.output) | static_cast<uint64_t>(dense) << 1 | static_cast<uint64_t>(view.dtype) << 2 |
+        static_cast<uint64_t>(view.index) << 8 | static_cast<uint64_t>(view.dims.size()) << 32);
     if (options.any_shape) {
       if (!dense) add(static_cast<uint64_t>(stride_class(view)));
       continue;

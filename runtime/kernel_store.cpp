@@ -20,7 +20,9 @@ std::string described(const std::vector<KeyPart>& parts) {
 class Timed {
  public:
   explicit Timed(std::atomic<int64_t>& ns) : ns_(ns) {}
-  ~Timed() { ns_.fetch_add(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin_).count(), std::memory_order_relaxed); }
+  ~Timed() {
+    ns_.fetch_add(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin_).count(), std::memory_order_relaxed);
+  }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
 

@@ -26,7 +26,8 @@ std::string list(const InlineVector<T, N>& values) {
 }  // namespace
 
 const char* to_string(KeyPart part) {
-  static constexpr std::array<const char*, key_parts> names{"op", "strategy", "options", "dtypes", "strides", "attributes", "dims", "target", "toolchain", "build"};
+  static constexpr std::array<const char*, key_parts> names{"op",         "strategy", "options", "dtypes",    "strides",
+                                                            "attributes", "dims",     "target",  "toolchain", "build"};
   return names[static_cast<int>(part)];
 }
 
@@ -93,10 +94,11 @@ std::optional<NearestKey> nearest_key(const std::string& wanted, const std::vect
 std::string toolchain_text(std::string_view compiler) { return fmt::format("{} emitter {}", compiler, emitter_id()); }
 
 std::string target_text(const ir::Target& t, std::string_view features) {
-  return fmt::format("{} vector_bytes {} vector_registers {} hardware_scatter {} streaming_stores {} l1 {} l2 {} threads {} gpu {} multiprocessors {} block_threads {} "
-                     "shared_bytes {} matrix_units {} features {}",
-                     t.name, t.vector_bytes, t.vector_registers, t.hardware_scatter, t.streaming_stores, t.l1_bytes, t.l2_bytes, t.threads, t.gpu,
-                     t.multiprocessors, t.block_threads, t.shared_bytes, t.matrix_units, features);
+  return fmt::format(
+      "{} vector_bytes {} vector_registers {} hardware_scatter {} streaming_stores {} l1 {} l2 {} threads {} gpu {} multiprocessors {} block_threads {} "
+      "shared_bytes {} matrix_units {} features {}",
+      t.name, t.vector_bytes, t.vector_registers, t.hardware_scatter, t.streaming_stores, t.l1_bytes, t.l2_bytes, t.threads, t.gpu, t.multiprocessors,
+      t.block_threads, t.shared_bytes, t.matrix_units, features);
 }
 
 }  // namespace gradloom

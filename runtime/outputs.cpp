@@ -47,7 +47,8 @@ void check_outputs(const OpSchema& schema, const Plan& plan, std::span<const Ten
       if (overlap(out, inputs[i])) refuse_output(schema, o, fmt::format("overlaps input {} ({}); they must not share memory", i, schema.inputs[i].name));
     }
     for (size_t other = 0; other < o; ++other) {
-      if (overlap(out, outputs[other])) refuse_output(schema, o, fmt::format("overlaps output {} ({}); they must not share memory", other, schema.outputs[other].name));
+      if (overlap(out, outputs[other]))
+        refuse_output(schema, o, fmt::format("overlaps output {} ({}); they must not share memory", other, schema.outputs[other].name));
     }
   }
 }
@@ -65,11 +66,13 @@ void check_devices(const OpSchema& schema, int device, std::span<const Tensor> i
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{}: {} {} ({}) is in {}; it must be in {}", schema.name, role, number, name, place(tensor.device()), place(wanted)));
   };
-  for (size_t i = 0; i < std::min(inputs.size(), schema.inputs.size()); ++i) check(inputs[i], schema.inputs[i].shape_like ? -1 : device, "input", i, schema.inputs[i].name);
+  for (size_t i = 0; i < std::min(inputs.size(), schema.inputs.size()); ++i)
+    check(inputs[i], schema.inputs[i].shape_like ? -1 : device, "input", i, schema.inputs[i].name);
   for (size_t o = 0; o < std::min(outputs.size(), schema.outputs.size()); ++o) check(outputs[o], device, "output", o, schema.outputs[o].name);
 }
 
-CallBuffers::CallBuffers(const Core& core, int device, const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> given, const LaunchOptions& launch)
+CallBuffers::CallBuffers(const Core& core, int device, const Plan& plan, std::span<const Tensor> inputs, std::span<const Tensor> given,
+                         const LaunchOptions& launch)
     : alignment(aligned_outputs) {
   for (int v = 0; v < plan.views.size(); ++v) {
     const View& view = plan.views[v];

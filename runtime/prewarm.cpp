@@ -20,11 +20,13 @@ void make_ready(Core& core, const CallKey& key) {
   for (size_t i = 0; i < key.inputs.size(); ++i) {
     const CallKey::Input& input = key.inputs[i];
     Operand operand{input.present, input.dtype, input.dims, input.strides, nullptr};
-    if (input.strides.size() != input.dims.size()) throw Error(ErrorCode::invalid_argument, fmt::format("{}: input {} has as many strides as dims: no", key.op, i));
+    if (input.strides.size() != input.dims.size())
+      throw Error(ErrorCode::invalid_argument, fmt::format("{}: input {} has as many strides as dims: no", key.op, i));
     if (input.present && i < op->schema().inputs.size() && op->schema().inputs[i].shape_like) {
       int64_t elements = 1;
       for (const int64_t dim : input.dims) {
-        if (dim < 0 || __builtin_mul_overflow(elements, dim, &elements)) throw Error(ErrorCode::invalid_argument, fmt::format("{}: input {} is too large", key.op, i));
+        if (dim < 0 || __builtin_mul_overflow(elements, dim, &elements))
+          throw Error(ErrorCode::invalid_argument, fmt::format("{}: input {} is too large", key.op, i));
       }
       if (elements > static_cast<int64_t>(input.values.size()) || elements * size_of(input.dtype) != static_cast<int64_t>(input.values.size())) {
         throw Error(ErrorCode::invalid_argument, fmt::format("{}: input {} has {} elements and {} bytes of values", key.op, i, elements, input.values.size()));

@@ -21,7 +21,8 @@ const Op& op_named(std::string_view name) {
   throw Error(ErrorCode::unsupported, fmt::format("there is no op \"{}\"; there are: {}", name, known));
 }
 
-void run_checked(Core& core, const Op& op, const Request& request, Plan& plan, std::span<const Tensor> inputs, std::span<Tensor> outputs, const RunOptions& options) {
+void run_checked(Core& core, const Op& op, const Request& request, Plan& plan, std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                 const RunOptions& options) {
   const CallBuffers buffers(core, core.device_for(op.schema()), plan, inputs, outputs, options.launch);
   const std::string strategy = choose_strategy(op, plan, options.strategy, core.target());
   const KernelHandle entry = core.kernel_by_policy({op, plan, strategy, options, request.outputs_wanted, buffers.alignment, &request});

@@ -121,7 +121,8 @@ std::optional<std::string> different_results(const Core& core, const KernelEntry
   for (int v = 0; v < plan.views.size(); ++v) {
     const View& view = plan.views[v];
     if (!view.output || plan.outputs[view.index].internal || outputs[0][v].bytes == 0) continue;
-    if (std::memcmp(views[0][v], views[1][v], static_cast<size_t>(outputs[0][v].bytes)) != 0) return fmt::format("output {} differs on generated inputs", view.index);
+    if (std::memcmp(views[0][v], views[1][v], static_cast<size_t>(outputs[0][v].bytes)) != 0)
+      return fmt::format("output {} differs on generated inputs", view.index);
   }
   return std::nullopt;
 }

@@ -19,7 +19,8 @@ std::pair<int64_t, int64_t> byte_extent(const Dims& dims, const Dims& strides, i
     const __int128 reach = static_cast<__int128>(dims[i] - 1) * strides[i] * width;
     (reach < 0 ? low : high) += reach;
     if (low < -(__int128{1} << 62) || high > (__int128{1} << 62)) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("a tensor with dims {} and strides {} spans more than 2^62 bytes", to_string(dims), to_string(strides)));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("a tensor with dims {} and strides {} spans more than 2^62 bytes", to_string(dims), to_string(strides)));
     }
   }
   return {static_cast<int64_t>(low), static_cast<int64_t>(high + width)};
@@ -77,9 +78,10 @@ Tensor Tensor::view(const Dims& dims, const Dims& strides, int64_t offset) const
   if (t.elements_ == 0) return t;
   const __int128 shift = static_cast<__int128>(offset) * size_of(dtype_);
   if (t.low_ + shift < low_ || t.high_ + shift > high_) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("a view with dims {}, strides {} and offset {} leaves the memory of a tensor with dims {} and strides {}; its elements must lie within",
-                            to_string(dims), to_string(t.strides_), offset, to_string(dims_), to_string(strides_)));
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("a view with dims {}, strides {} and offset {} leaves the memory of a tensor with dims {} and strides {}; its elements must lie within",
+                    to_string(dims), to_string(t.strides_), offset, to_string(dims_), to_string(strides_)));
   }
   t.data_ = static_cast<char*>(data_) + static_cast<int64_t>(shift);
   return t;
@@ -87,10 +89,11 @@ Tensor Tensor::view(const Dims& dims, const Dims& strides, int64_t offset) const
 
 Tensor Tensor::slice(int axis, int64_t begin, int64_t end) const {
   const int rank = dims_.size(), a = axis < 0 ? axis + rank : axis;
-  if (a < 0 || a >= rank) throw Error(ErrorCode::invalid_argument, fmt::format("axis {} of a tensor with dims {}; it must be in [{}, {}]", axis, to_string(dims_), -rank, rank - 1));
+  if (a < 0 || a >= rank)
+    throw Error(ErrorCode::invalid_argument, fmt::format("axis {} of a tensor with dims {}; it must be in [{}, {}]", axis, to_string(dims_), -rank, rank - 1));
   if (begin < 0 || end < begin || end > dims_[a]) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("the slice {} to {} of axis {} of a tensor with dims {}; 0 <= begin <= end <= {} must hold", begin, end, axis,
-                                                         to_string(dims_), dims_[a]));
+    throw Error(ErrorCode::invalid_argument, fmt::format("the slice {} to {} of axis {} of a tensor with dims {}; 0 <= begin <= end <= {} must hold", begin,
+                                                         end, axis, to_string(dims_), dims_[a]));
   }
   Dims dims = dims_;
   dims[a] = end - begin;

@@ -29,7 +29,8 @@ class Tensor {
   static Tensor of(DType dtype, const Dims& dims, const std::vector<T>& values);
 
   // The same with memory of a CUDA device (0 or more), which this library does not touch from the host.
-  static Tensor share_device(std::shared_ptr<void> owner, void* data, int device, DType dtype, const Dims& dims, const Dims& strides = {}, bool writable = true);
+  static Tensor share_device(std::shared_ptr<void> owner, void* data, int device, DType dtype, const Dims& dims, const Dims& strides = {},
+                             bool writable = true);
 
   // Takes over a DLPack tensor (its deleter is called when the last copy goes). Throws Error(unsupported) for a device or dtype that is not ours; the
   // caller then still owns it.

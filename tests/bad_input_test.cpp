@@ -50,15 +50,36 @@ std::vector<BadCall> bad_calls() {
       {"index_dtype", "GatherGrad", {shape, zeros({1}), zeros({1, 2})}, axis0, invalid_argument, {"indices", "float32"}},
       {"unknown_attribute", "GatherGrad", {shape, one_index, zeros({1, 2})}, {{"axes", int64_t{0}}}, invalid_argument, {"axes"}},
       {"slice_wrong_length", "SliceGrad", {claimed({900}), ints({4}), ints({0}), ints({2})}, {}, invalid_argument, {"SliceGrad", "dY", "[900]", "[2]"}, {4}},
-      {"slice_64_for_2_step_2", "SliceGrad", {claimed({64}), ints({4}), ints({0}), ints({4}), ints({0}), ints({2})}, {}, invalid_argument, {"dY", "[64]", "[2]"}, {4}},
+      {"slice_64_for_2_step_2",
+       "SliceGrad",
+       {claimed({64}), ints({4}), ints({0}), ints({4}), ints({0}), ints({2})},
+       {},
+       invalid_argument,
+       {"dY", "[64]", "[2]"},
+       {4}},
       {"slice_step_0", "SliceGrad", {zeros({2}), ints({4}), ints({0}), ints({2}), ints({0}), ints({0})}, {}, invalid_argument, {"steps", "0"}, {4}},
       {"slice_duplicate_axes", "SliceGrad", {zeros({2, 2}), shape, ints({0, 0}), ints({2, 2}), ints({0, -2})}, {}, invalid_argument, {"axes"}},
       {"slice_lengths_differ", "SliceGrad", {zeros({2}), ints({4}), ints({0}), ints({2, 3})}, {}, invalid_argument, {"ends", "2", "1"}, {4}},
       {"slice_axis_out_of_range", "SliceGrad", {zeros({2}), ints({4}), ints({0}), ints({2}), ints({1})}, {}, invalid_argument, {"axes", "1"}, {4}},
       {"elements_rank", "GatherElementsGrad", {zeros({2, 2}), shape, ints({0, 1})}, axis0, invalid_argument, {"indices", "rank"}},
-      {"elements_dims_differ", "GatherElementsGrad", {zeros({2, 2}), shape, Tensor::of(DType::i64, {3, 2}, std::vector<int64_t>(6))}, axis0, invalid_argument, {"dY"}},
-      {"elements_too_wide", "GatherElementsGrad", {zeros({2, 3}), shape, Tensor::of(DType::i64, {2, 3}, std::vector<int64_t>(6))}, axis0, invalid_argument, {"indices", "3", "2"}},
-      {"elements_index_high", "GatherElementsGrad", {zeros({1, 2}), shape, Tensor::of(DType::i64, {1, 2}, std::vector<int64_t>{0, 4})}, axis0, out_of_range, {"indices", "4"}},
+      {"elements_dims_differ",
+       "GatherElementsGrad",
+       {zeros({2, 2}), shape, Tensor::of(DType::i64, {3, 2}, std::vector<int64_t>(6))},
+       axis0,
+       invalid_argument,
+       {"dY"}},
+      {"elements_too_wide",
+       "GatherElementsGrad",
+       {zeros({2, 3}), shape, Tensor::of(DType::i64, {2, 3}, std::vector<int64_t>(6))},
+       axis0,
+       invalid_argument,
+       {"indices", "3", "2"}},
+      {"elements_index_high",
+       "GatherElementsGrad",
+       {zeros({1, 2}), shape, Tensor::of(DType::i64, {1, 2}, std::vector<int64_t>{0, 4})},
+       axis0,
+       out_of_range,
+       {"indices", "4"}},
       {"shapes_do_not_broadcast", "BroadcastGradientArgs", {ints({4, 2}), ints({4, 3})}, {}, invalid_argument, {"[4,2]", "[4,3]"}, {2}},
       {"not_a_broadcast", "BroadcastGrad", {zeros({4, 3}), ints({4, 2})}, {}, invalid_argument, {"dY", "[4,3]"}},
       {"not_there", "GatherGradd", {shape}, {}, unsupported, {"GatherGradd", "GatherGrad"}},
@@ -98,7 +119,8 @@ TEST_P(BadInput, IsRefusedByNameAndTheNextCallWorks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, BadInput, testing::ValuesIn(bad_calls()), [](const testing::TestParamInfo<BadCall>& info) { return info.param.op + "_" + info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Calls, BadInput, testing::ValuesIn(bad_calls()),
+                         [](const testing::TestParamInfo<BadCall>& info) { return info.param.op + "_" + info.param.name; });
 
 TEST(BadInput, OverlapIsRefused) {
   Runtime runtime({.threads = 1});

@@ -111,7 +111,8 @@ TEST(BroadcastGrad, StridedInputs) {
     EXPECT_EQ(bits_at(run(op("BroadcastGrad"), {expanded, ints({})}, {}, how)[0], 0), ir::bits_from_double(DType::f32, 360)) << describe(how);
     const Tensor dense = Tensor::of(DType::f32, {3, 4}, std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
     const Strided other = strided_copy(dense);
-    const Tensor rows = run(op("BroadcastGrad"), {other.tensor, ints({4})}, {}, how)[0], columns = run(op("BroadcastGrad"), {other.tensor, ints({3, 1})}, {}, how)[0];
+    const Tensor rows = run(op("BroadcastGrad"), {other.tensor, ints({4})}, {}, how)[0],
+                 columns = run(op("BroadcastGrad"), {other.tensor, ints({3, 1})}, {}, how)[0];
     const int64_t row_sums[] = {15, 18, 21, 24}, column_sums[] = {10, 26, 42};
     for (int i = 0; i < 4; ++i) EXPECT_EQ(bits_at(rows, i), ir::bits_from_int(DType::f32, row_sums[i])) << describe(how);
     for (int i = 0; i < 3; ++i) EXPECT_EQ(bits_at(columns, i), ir::bits_from_int(DType::f32, column_sums[i])) << describe(how);
@@ -136,8 +137,9 @@ TEST(BroadcastGradientArgs, AxesLastToFirst) {
   struct Row {
     std::vector<int64_t> a, b, a_axes, b_axes;
   };
-  const std::vector<Row> rows{{{}, {2, 3}, {1, 0}, {}}, {{1}, {1}, {}, {}},          {{2, 3}, {3}, {}, {0}},           {{1, 3}, {0, 3}, {0}, {}}, {{0, 3}, {1, 3}, {}, {0}},
-                              {{2, 1, 4}, {5, 1}, {1}, {2, 0}}, {{-1}, {-1}, {}, {}}, {{}, {}, {}, {}}, {{1, 1}, {4, 1, 1}, {0}, {}}};
+  const std::vector<Row> rows{{{}, {2, 3}, {1, 0}, {}},  {{1}, {1}, {}, {}},        {{2, 3}, {3}, {}, {0}},
+                              {{1, 3}, {0, 3}, {0}, {}}, {{0, 3}, {1, 3}, {}, {0}}, {{2, 1, 4}, {5, 1}, {1}, {2, 0}},
+                              {{-1}, {-1}, {}, {}},      {{}, {}, {}, {}},          {{1, 1}, {4, 1, 1}, {0}, {}}};
   for (const Row& row : rows)
     for (const How& how : hows()) {
       const auto got = run(op("BroadcastGradientArgs"), {ints(row.a), ints(row.b)}, {}, how);

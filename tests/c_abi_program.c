@@ -76,7 +76,8 @@ static void errors(gradloom_runtime* runtime) {
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, -1, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "the number of inputs is -1");
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 2, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "GatherGrad: ");
   g.dy_tensor.device.device_type = kDLCUDA;
-  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "is in memory of cuda device 0; it must be in host memory");
+  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT,
+          "is in memory of cuda device 0; it must be in host memory");
   g.dy_tensor.device.device_id = -1; /* not the host */
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "cuda device -1; devices are numbered from 0");
   gather_init(&g);

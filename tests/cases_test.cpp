@@ -87,7 +87,8 @@ TEST_F(CaseFile, RefusalsNameTheMemberAndWhatWasExpected) {
            {R"({"name":"a","op":["b"],"inputs":[],"error":"internal"})", R"("op" is of type array, expected a string)"},
            {head + R"("inputs":[],"error":5})", R"("error" is of type number, expected a string)"},
            {head + R"("input":[],"inputs":[],"error":"internal"})", R"(got a member "input", expected one of name, op, source, attributes, inputs)"},
-           {head + R"("inputs":[)" + tensor + R"(,{"dtype":"int8","shape":[1],"date":[1]}],"error":"internal"})", R"(inputs[1]: got a member "date", expected one of dtype, shape)"},
+           {head + R"("inputs":[)" + tensor + R"(,{"dtype":"int8","shape":[1],"date":[1]}],"error":"internal"})",
+            R"(inputs[1]: got a member "date", expected one of dtype, shape)"},
            {head + R"("inputs":[{"shape":[1],"data":[1]}],"error":"internal"})", R"(inputs[0]: expected a member "dtype")"},
            {head + R"("inputs":[{"dtype":7,"shape":[1],"data":[1]}],"error":"internal"})", R"(inputs[0]: "dtype" is of type number, expected a string)"},
            {head + R"("attributes":{"axis":{"a":1}},"inputs":[],"error":"internal"})", "attributes.axis: an attribute is"},
@@ -96,7 +97,8 @@ TEST_F(CaseFile, RefusalsNameTheMemberAndWhatWasExpected) {
            {head + R"("inputs":[],"outputs":[],"tolerance":{"rtol":"0","atol":0}})", R"(tolerance: "rtol" is of type string, expected a number)"},
            {head + R"("inputs":[],"outputs":[],"tolerance":{"rtol":0,"atol":0,"abs":1}})", R"(tolerance: got a member "abs", expected one of rtol, atol)"},
            {head + R"("inputs":[],"outputs":[],"exact":[1],)" + tolerance + "}", R"("exact" holds 1, expected interpreter, llvm, cuda-host or cuda)"},
-           {head + R"("inputs":[],"outputs":[],"exact":["llmv"],)" + tolerance + "}", R"("exact" holds "llmv", expected interpreter, llvm, cuda-host or cuda)"}})
+           {head + R"("inputs":[],"outputs":[],"exact":["llmv"],)" + tolerance + "}",
+            R"("exact" holds "llmv", expected interpreter, llvm, cuda-host or cuda)"}})
     EXPECT_NE(refusal(text).find(said), std::string::npos) << text << " gave " << refusal(text);
 }
 

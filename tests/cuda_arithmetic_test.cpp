@@ -104,7 +104,8 @@ std::vector<uint64_t> samples(DType t, uint64_t seed) {
   } else {
     for (int power = 0; power < size_of(t) * 8; ++power)
       for (const uint64_t beside : {uint64_t{0}, uint64_t{1}, ~uint64_t{0}})
-        for (const uint64_t low : {uint64_t{0}, uint64_t{1} << (power / 2), uint64_t{1} << (power > 11 ? power - 11 : 0), uint64_t{1} << (power > 8 ? power - 8 : 0)}) {
+        for (const uint64_t low :
+             {uint64_t{0}, uint64_t{1} << (power / 2), uint64_t{1} << (power > 11 ? power - 11 : 0), uint64_t{1} << (power > 8 ? power - 8 : 0)}) {
           const uint64_t value = (uint64_t{1} << power) + beside + low;
           v.push_back(value), v.push_back(~value);
         }
@@ -126,8 +127,8 @@ TEST(CudaArithmetic, ConversionsOfAllTypes) {
     const DType from = convert.from(), to = convert.to();
     const std::vector<uint64_t> x = size_of(from) == 2 ? all_of_16_bits() : samples(from, 1), y = convert(x, x);
     for (int64_t i = 0; i < chunk; ++i)
-      ASSERT_TRUE(same(to, y[i], ir::eval_cast(from, to, x[i]))) << to_string(from) << " " << ir::double_from_bits(from, x[i]) << " (bits " << x[i] << ") to " << to_string(to)
-                                                                << ": got " << y[i] << ", want " << ir::eval_cast(from, to, x[i]);
+      ASSERT_TRUE(same(to, y[i], ir::eval_cast(from, to, x[i]))) << to_string(from) << " " << ir::double_from_bits(from, x[i]) << " (bits " << x[i] << ") to "
+                                                                 << to_string(to) << ": got " << y[i] << ", want " << ir::eval_cast(from, to, x[i]);
   }
 }
 
@@ -182,7 +183,8 @@ TEST(CudaArithmetic, OperatorsOfTwo) {
       const std::vector<uint64_t> got = kernels[k](x, w);
       for (int64_t i = 0; i < chunk; ++i) {
         const uint64_t y = divides(ops[k]) && w[i] == 0 ? 3 : shifts(ops[k]) ? w[i] & static_cast<uint64_t>(size_of(t) * 8 - 1) : w[i];
-        ASSERT_TRUE(same(kernels[k].to(), got[i], ir::eval_binary(ops[k], t, x[i], y))) << to_string(ops[k]) << " of " << to_string(t) << " " << x[i] << " and " << y << ": got " << got[i];
+        ASSERT_TRUE(same(kernels[k].to(), got[i], ir::eval_binary(ops[k], t, x[i], y)))
+            << to_string(ops[k]) << " of " << to_string(t) << " " << x[i] << " and " << y << ": got " << got[i];
       }
     }
   }

@@ -83,7 +83,8 @@ TEST(CudaBounds, ABadIndexIsReportedAndWritesNothingOutside) {
       const Operands operands(find_op(call.op)->schema(), good);
       const Plan plan = find_op(call.op)->check(operands.request(attributes));
       std::vector<int64_t> bad{extent, -extent - 1, 2147483647, -2147483647 - 1};
-      if (index_type == DType::i64) bad.insert(bad.end(), {most64, least64, int64_t{1} << 31, int64_t{1} << 32, (int64_t{1} << 32) + 1, -(int64_t{1} << 32), (int64_t{1} << 63 >> 1) + 2});
+      if (index_type == DType::i64)
+        bad.insert(bad.end(), {most64, least64, int64_t{1} << 31, int64_t{1} << 32, (int64_t{1} << 32) + 1, -(int64_t{1} << 32), (int64_t{1} << 63 >> 1) + 2});
       for (const std::string& strategy : find_op(call.op)->strategies(plan, host_gpu().target()))
         for (const bool any_shape : {false, true})
           for (size_t k = 0; k < bad.size(); ++k) {
@@ -119,7 +120,8 @@ void expect_same(const std::string& op, const std::vector<Tensor>& inputs, const
       const Tensor &g = got.value()[o], &w = want.value()[o];
       EXPECT_EQ(g.dims(), w.dims());
       if (w.elements() == 0) continue;
-      EXPECT_EQ(std::memcmp(g.data(), w.data(), static_cast<size_t>(w.elements() * size_of(w.dtype()))), 0) << op << (any_shape ? " any shape" : "") << ", output " << o;
+      EXPECT_EQ(std::memcmp(g.data(), w.data(), static_cast<size_t>(w.elements() * size_of(w.dtype()))), 0)
+          << op << (any_shape ? " any shape" : "") << ", output " << o;
     }
   }
 }
@@ -164,7 +166,8 @@ Tensor backwards(const Tensor& t) {
   Tensor copy = Tensor::empty(t.dtype(), t.dims());
   const int size = size_of(t.dtype());
   const int64_t n = t.elements();
-  for (int64_t i = 0; i < n; ++i) std::memcpy(static_cast<char*>(copy.data()) + (n - 1 - i) * size, static_cast<const char*>(t.data()) + i * size, static_cast<size_t>(size));
+  for (int64_t i = 0; i < n; ++i)
+    std::memcpy(static_cast<char*>(copy.data()) + (n - 1 - i) * size, static_cast<const char*>(t.data()) + i * size, static_cast<size_t>(size));
   Dims strides = t.strides();
   for (int64_t& s : strides) s = -s;
   // The memory's owner is the copy.
@@ -216,7 +219,8 @@ class Far {
   Tensor scattered(const Tensor& dense, bool reverse) const {
     const int64_t length = dense.elements() / rows, size = size_of(dense.dtype());
     for (int64_t r = 0; r < rows; ++r)
-      std::memcpy(static_cast<char*>(memory_) + (reverse ? rows - 1 - r : r) * apart * size, static_cast<const char*>(dense.data()) + r * length * size, static_cast<size_t>(length * size));
+      std::memcpy(static_cast<char*>(memory_) + (reverse ? rows - 1 - r : r) * apart * size, static_cast<const char*>(dense.data()) + r * length * size,
+                  static_cast<size_t>(length * size));
     Dims strides = dense.strides();
     strides[0] = reverse ? -apart : apart;
     return Tensor::borrow(static_cast<char*>(memory_) + (reverse ? (rows - 1) * apart * size : 0), dense.dtype(), dense.dims(), strides);
@@ -255,7 +259,10 @@ TEST(CudaBounds, LaunchesOfHugeTensors) {
       {"slice_vast", "SliceGrad", {claimed(DType::u8, {vast, vast}), shape_tensor({vast, vast + 1}), ints({0}), ints({-1}), ints({1})}, {}},
       {"slice_rows", "SliceGrad", {claimed(DType::f64, {3, big}), shape_tensor({5, big}), ints({1}), ints({4}), ints({0})}, {}},
       {"elements_flat", "GatherElementsGrad", {claimed(DType::f32, {100}), shape_tensor({big}), claimed(DType::i64, {100})}, {{"axis", int64_t{0}}}},
-      {"elements_columns", "GatherElementsGrad", {claimed(DType::f32, {4, big}), shape_tensor({5, big}), claimed(DType::i64, {4, big})}, {{"axis", int64_t{0}}}},
+      {"elements_columns",
+       "GatherElementsGrad",
+       {claimed(DType::f32, {4, big}), shape_tensor({5, big}), claimed(DType::i64, {4, big})},
+       {{"axis", int64_t{0}}}},
       {"elements_tall", "GatherElementsGrad", {claimed(DType::f32, {big, 2}), shape_tensor({big, 2}), claimed(DType::i64, {big, 2})}, {{"axis", int64_t{0}}}},
       {"elements_rows", "GatherElementsGrad", {claimed(DType::bf16, {big, 5}), shape_tensor({big, 4}), claimed(DType::i64, {big, 5})}, {{"axis", int64_t{1}}}},
       {"rows", "GatherGrad", {shape_tensor({big, 4}), claimed(DType::i64, {1000}), claimed(DType::f32, {1000, 4})}, {{"axis", int64_t{0}}}},

@@ -60,7 +60,8 @@ TEST_F(CudaCache, AnotherVersionOfNvrtcAndAnotherGpuAreMisses) {
   EXPECT_EQ(run(nullptr, ""), 1);
   EXPECT_EQ(run("STAND_IN_NVRTC_MINOR", "1"), 10);
   EXPECT_EQ(run("STAND_IN_MAJOR", "10"), 10);
-  for (const auto& [variable, value] : {std::pair{"STAND_IN_NVRTC_MINOR", "1"}, {"STAND_IN_MAJOR", "10"}, {"STAND_IN_MAJOR", "9"}}) EXPECT_EQ(run(variable, value), 1);
+  for (const auto& [variable, value] : {std::pair{"STAND_IN_NVRTC_MINOR", "1"}, {"STAND_IN_MAJOR", "10"}, {"STAND_IN_MAJOR", "9"}})
+    EXPECT_EQ(run(variable, value), 1);
   EXPECT_EQ(files("k-").size(), 3u);
   std::vector<std::string> features;
   for (const std::string& path : files("k-")) {
@@ -144,9 +145,16 @@ TEST(CudaCode, IsReadAsWritten) {
   using namespace codegen;
   CudaModule m;
   m.buffers = 2, m.scalars = 1, m.slots = 4, m.scratch_blocks = 1;
-  m.functions = {{"f", 128, 4096, {{CudaArgument::buffer, 1}, {CudaArgument::status, 0}, {CudaArgument::slot, 3}}}, {"g", 32, 0, {{CudaArgument::barrier, 0}}, 12}};
-  const HostStep launch{.kind = HostStep::launch, .index = 1, .value = {{HostCode::constant, 7}, {HostCode::slot, 2}, {HostCode::mul, 0}}, .begin = {}, .body = {}, .otherwise = {}};
-  HostStep loop{.kind = HostStep::loop, .index = 2, .value = {{HostCode::constant, -5}}, .begin = {{HostCode::slot, 0}}, .body = {launch, launch}, .otherwise = {}};
+  m.functions = {{"f", 128, 4096, {{CudaArgument::buffer, 1}, {CudaArgument::status, 0}, {CudaArgument::slot, 3}}},
+                 {"g", 32, 0, {{CudaArgument::barrier, 0}}, 12}};
+  const HostStep launch{.kind = HostStep::launch,
+                        .index = 1,
+                        .value = {{HostCode::constant, 7}, {HostCode::slot, 2}, {HostCode::mul, 0}},
+                        .begin = {},
+                        .body = {},
+                        .otherwise = {}};
+  HostStep loop{
+      .kind = HostStep::loop, .index = 2, .value = {{HostCode::constant, -5}}, .begin = {{HostCode::slot, 0}}, .body = {launch, launch}, .otherwise = {}};
   m.steps = {{.kind = HostStep::branch, .index = 0, .value = {{HostCode::slot, 1}}, .begin = {}, .body = {loop}, .otherwise = {launch}}};
   const std::string bytes = encode(CudaCode{m, {{std::string("im\0age", 6), 1}, {"another", 1}}});
   const CudaCode again = decode_cuda_code(bytes);

@@ -301,8 +301,9 @@ TEST(CudaEmit, DivisionsUsedTwiceHaveNamesWhereTheirNumbersAreKnown) {
 
 TEST(CudaEmit, WholeTurnsOfABlockAreCounted) {
   const auto turns = [](const std::string& extent, const std::string& body) {
-    return emit("kernel turns() {\n  in x: f32[" + extent + "]\n  out y: f32[" + extent + "]\n  for b in 0 .. 1 grid {\n    for j in 0 .. 256 thread {\n      y[j] = 0.0f32\n    }\n    for i in 0 .. " +
-                extent + " thread {\n      " + body + "\n    }\n  }\n}")
+    return emit("kernel turns() {\n  in x: f32[" + extent + "]\n  out y: f32[" + extent +
+                "]\n  for b in 0 .. 1 grid {\n    for j in 0 .. 256 thread {\n      y[j] = 0.0f32\n    }\n    for i in 0 .. " + extent + " thread {\n      " +
+                body + "\n    }\n  }\n}")
         .text;
   };
   const std::string whole = turns("3072", "y[i] = x[i]");
@@ -386,8 +387,9 @@ TEST(CudaEmit, WhatHasNoCudaFormIsRefused) {
   };
   EXPECT_EQ(refusal("kernel host() {\n  out y: f32[4]\n  for i in 0 .. 4 {\n    y[i] = 0.0f32\n  }\n}"),
             "CUDA: kernel host: a store to y stands outside every grid loop");
-  EXPECT_EQ(refusal("kernel adds() {\n  inout y: f32[4]\n  for b in 0 .. 4 grid {\n    for i in 0 .. 32 thread {\n      y[0] max= 1.0f32 atomic\n    }\n  }\n}"),
-            "CUDA: an atomic accumulate adds to a number of 32 or 64 bits, got max to f32 y");
+  EXPECT_EQ(
+      refusal("kernel adds() {\n  inout y: f32[4]\n  for b in 0 .. 4 grid {\n    for i in 0 .. 32 thread {\n      y[0] max= 1.0f32 atomic\n    }\n  }\n}"),
+      "CUDA: an atomic accumulate adds to a number of 32 or 64 bits, got max to f32 y");
 }
 
 }  // namespace

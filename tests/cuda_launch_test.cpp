@@ -80,7 +80,9 @@ TEST(CudaLaunch, GivesArgumentsInTheOrderOfParameters) {
   void* const buffers[] = {&a, &b};
   const int64_t scalars[] = {7, -3};
   Recorder r;
-  CudaModule m = module_of({launch(constant(2))}, {{CudaArgument::slot, 1}, {CudaArgument::buffer, 1}, {CudaArgument::status, 0}, {CudaArgument::slot, 0}, {CudaArgument::buffer, 0}}, 2);
+  CudaModule m =
+      module_of({launch(constant(2))},
+                {{CudaArgument::slot, 1}, {CudaArgument::buffer, 1}, {CudaArgument::status, 0}, {CudaArgument::slot, 0}, {CudaArgument::buffer, 0}}, 2);
   r.walk(m, buffers, scalars, &status);
   EXPECT_EQ(r.text, "f 2 -3 7\n");
   EXPECT_EQ(r.pointers, (std::vector<std::vector<void*>>{{&b, &status, &a}}));
@@ -177,7 +179,8 @@ TEST(CudaLaunch, ADivisionByZeroIsAnError) {
 
 TEST(CudaLaunch, Selects) {
   for (int64_t condition : {0, 1}) {
-    const HostValue chosen = {{HostCode::constant, condition}, {HostCode::logical_not, 0}, {HostCode::constant, 5}, {HostCode::constant, 9}, {HostCode::select, 0}};
+    const HostValue chosen = {
+        {HostCode::constant, condition}, {HostCode::logical_not, 0}, {HostCode::constant, 5}, {HostCode::constant, 9}, {HostCode::select, 0}};
     Recorder r;
     r.walk(module_of({launch(chosen)}));
     EXPECT_EQ(r.text, condition ? "f 9\n" : "f 5\n");

@@ -30,7 +30,10 @@ const Nvrtc* library(std::string& why) {
 CudaModule module_of(const std::string& body, int64_t shared_bytes = 0) {
   CudaModule m;
   m.text = "GL_KERNEL(64) f_0(float* out, const float* in, long long n) {\n" + body + "\n}\n";
-  m.functions.push_back({.name = "f_0", .threads = 64, .shared_bytes = shared_bytes, .arguments = {{CudaArgument::buffer, 0}, {CudaArgument::buffer, 1}, {CudaArgument::slot, 0}}});
+  m.functions.push_back({.name = "f_0",
+                         .threads = 64,
+                         .shared_bytes = shared_bytes,
+                         .arguments = {{CudaArgument::buffer, 0}, {CudaArgument::buffer, 1}, {CudaArgument::slot, 0}}});
   return m;
 }
 
@@ -41,7 +44,8 @@ const char* const every_word = R"(  GL_SHARED(512);
   unsigned v = gl_ballot(tile[63 - gl_thread()] > 1.0f) + gl_match(gl_bits(in[5])) + (unsigned)gl_shuffle(gl_bits(1.5 + in[6]), 3);
   gl_sync_warp();
   gl_atomic_min((long long*)out + 8, n);
-  gl_atomic_add((int*)out + 8, 1); gl_atomic_add((unsigned*)out + 8, 1u); gl_atomic_add((long long*)out + 8, 1ll); gl_atomic_add((unsigned long long*)out + 8, 1ull);
+  gl_atomic_add((int*)out + 8, 1); gl_atomic_add((unsigned*)out + 8, 1u);
+  gl_atomic_add((long long*)out + 8, 1ll); gl_atomic_add((unsigned long long*)out + 8, 1ull);
   out[gl_thread()] = gl_from_f16(gl_to_f16(gl_float(v))) + (float)gl_fma(gl_double(v), gl_sqrt(2.0 + in[7]), 1.0);)";
 
 // In parts or as a whole, the functions are all there, in their order, with the same code.
@@ -52,7 +56,8 @@ TEST(CudaNvrtc, ALongTextIsCompiledInParts) {
   for (int i = 0; i < 7; ++i) {
     const std::string name = "f_" + std::to_string(i);
     m.text += function_mark + std::string("32) ") + name + "(float* out, const float* in) {\n";
-    for (int k = 0; k < 30 * (1 + i % 3); ++k) m.text += "  out[" + std::to_string(k) + "] = gl_fma(in[" + std::to_string(k) + "], in[" + std::to_string(i) + "], 1.0f);\n";
+    for (int k = 0; k < 30 * (1 + i % 3); ++k)
+      m.text += "  out[" + std::to_string(k) + "] = gl_fma(in[" + std::to_string(k) + "], in[" + std::to_string(i) + "], 1.0f);\n";
     m.text += "}\n";
     m.functions.push_back({.name = name, .threads = 32, .arguments = {{CudaArgument::buffer, 0}, {CudaArgument::buffer, 1}}});
   }
@@ -146,8 +151,9 @@ TEST(CudaNvrtc, ArraysInMemoryAndSpillsAreReported) {
   EXPECT_EQ(array.local_bytes, 256);
   EXPECT_EQ(array.spill_bytes, 0);
   // A block of 1024 threads leaves each 64 registers; 96 sums are carried through the loop.
-  CudaModule sums = module_of("  float v[96] = {};\n  for (long long k = 0; k < n; ++k) {\n    const float x = in[k];\n#pragma unroll\n"
-                              "    for (int i = 0; i < 96; ++i) v[i] = v[i] * x + v[(i + 1) % 96];\n  }\n#pragma unroll\n  for (int i = 0; i < 96; ++i) out[i] = v[i];");
+  CudaModule sums = module_of(
+      "  float v[96] = {};\n  for (long long k = 0; k < n; ++k) {\n    const float x = in[k];\n#pragma unroll\n"
+      "    for (int i = 0; i < 96; ++i) v[i] = v[i] * x + v[(i + 1) % 96];\n  }\n#pragma unroll\n  for (int i = 0; i < 96; ++i) out[i] = v[i];");
   sums.text.replace(sums.text.find("64"), 2, "1024");
   const CudaResources spilled = nvrtc->compile(sums, 90, true).resources[0];
   EXPECT_GT(spilled.registers, 32);
@@ -173,8 +179,9 @@ TEST(CudaNvrtc, AMissingLibraryIsOneClearLine) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::device_error);
-    EXPECT_EQ(std::string(e.what()),
-              "NVRTC was not found: GRADLOOM_CUDA_PATH is /no/such/toolkit, and neither it nor its lib64 or lib holds libnvrtc.so.13, libnvrtc.so.12, libnvrtc.so");
+    EXPECT_EQ(
+        std::string(e.what()),
+        "NVRTC was not found: GRADLOOM_CUDA_PATH is /no/such/toolkit, and neither it nor its lib64 or lib holds libnvrtc.so.13, libnvrtc.so.12, libnvrtc.so");
   }
 }
 

@@ -112,7 +112,8 @@ TEST(CudaRuntime, ABadIndexIsReportedAtOnceWhereAsked) {
   Runtime runtime = cuda(), reference({.target = TargetKind::interpreter});
   RunOptions options;
   options.launch.check = CheckMode::sync;
-  const auto got = runtime.run("GatherGrad", to_device(runtime, host_inputs({1, 2, -6})), {}, options), want = reference.run("GatherGrad", host_inputs({1, 2, -6}));
+  const auto got = runtime.run("GatherGrad", to_device(runtime, host_inputs({1, 2, -6})), {}, options),
+             want = reference.run("GatherGrad", host_inputs({1, 2, -6}));
   ASSERT_FALSE(got);
   ASSERT_FALSE(want);
   EXPECT_EQ(got.error().code(), want.error().code());
@@ -161,7 +162,8 @@ TEST(CudaRuntime, TensorsOfAnotherDeviceAreRefused) {
     EXPECT_FALSE(handle(mixed, std::span(&output, 1)));
     const auto refused = runtime.run("GatherGrad", mixed);
     EXPECT_EQ(refused.error().code(), ErrorCode::invalid_argument);
-    EXPECT_NE(std::string(refused.error().what()).find("is in memory of cuda device 1; it must be in memory of cuda device 0"), std::string::npos) << refused.error().what();
+    EXPECT_NE(std::string(refused.error().what()).find("is in memory of cuda device 1; it must be in memory of cuda device 0"), std::string::npos)
+        << refused.error().what();
   }
   EXPECT_FALSE(handle(inputs, std::span(&far_output, 1)));
   EXPECT_EQ(count(take_log(), "launch"), 0);

@@ -32,7 +32,11 @@ const codegen::Nvrtc* library(std::string& why) {
   if (!nvrtc) GTEST_SKIP() << why
 
 ir::Target target_of(int architecture) {
-  return {.name = fmt::format("sm_{}", architecture), .vector_bytes = 16, .gpu = true, .multiprocessors = 132, .shared_bytes = (architecture == 80 ? 163 : 227) << 10,
+  return {.name = fmt::format("sm_{}", architecture),
+          .vector_bytes = 16,
+          .gpu = true,
+          .multiprocessors = 132,
+          .shared_bytes = (architecture == 80 ? 163 : 227) << 10,
           .matrix_units = true};
 }
 
@@ -75,7 +79,8 @@ class CudaTexts : public testing::TestWithParam<int> {};
 TEST_P(CudaTexts, EveryOpDtypeAndStrategyCompiles) {
   NEEDS_NVRTC;
   const int architecture = GetParam();
-  if (!std::binary_search(nvrtc->architectures().begin(), nvrtc->architectures().end(), architecture)) GTEST_SKIP() << "NVRTC " << nvrtc->version() << " knows no sm_" << architecture;
+  if (!std::binary_search(nvrtc->architectures().begin(), nvrtc->architectures().end(), architecture))
+    GTEST_SKIP() << "NVRTC " << nvrtc->version() << " knows no sm_" << architecture;
   const ir::Target target = target_of(architecture);
   const bool all = std::getenv("GRADLOOM_ALL") != nullptr;
   Texts texts;
@@ -108,7 +113,8 @@ TEST_P(CudaTexts, EveryOpDtypeAndStrategyCompiles) {
   std::cout << "NVRTC " << nvrtc->version() << ", sm_" << architecture << ": " << kernels << " kernels, " << functions << " functions\n";
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, CudaTexts, testing::Values(80, 90, 100), [](const testing::TestParamInfo<int>& info) { return fmt::format("sm_{}", info.param); });
+INSTANTIATE_TEST_SUITE_P(Architectures, CudaTexts, testing::Values(80, 90, 100),
+                         [](const testing::TestParamInfo<int>& info) { return fmt::format("sm_{}", info.param); });
 
 // The benchmarks' calls, without memory: an op looks at descriptors, and at the values of shapes.
 std::vector<Call> benchmark_calls(DType t) {
@@ -140,7 +146,8 @@ std::vector<Call> benchmark_calls(DType t) {
       {"t50", "GRUGrad", gru(50, 32, 128, 256, true), linear},
       {"t128", "GRUGrad", gru(128, 64, 512, 512, true), linear},
   };
-  for (const Dims& to : {Dims{768}, Dims{64, 1, 768}, Dims{64, 512, 1}, Dims{1, 512, 1}}) calls.push_back({"to_" + to_string(to), "BroadcastGrad", {values(cube), shape_tensor(to)}, {}});
+  for (const Dims& to : {Dims{768}, Dims{64, 1, 768}, Dims{64, 512, 1}, Dims{1, 512, 1}})
+    calls.push_back({"to_" + to_string(to), "BroadcastGrad", {values(cube), shape_tensor(to)}, {}});
   return calls;
 }
 

@@ -34,7 +34,9 @@ Tensor values_of(DType dtype, const Dims& dims) {
 }
 template <class T>
 ScatterCall rows_call(DType dtype, int64_t rows, int64_t count, int64_t width) {
-  return {"GatherGrad", {Tensor::of(DType::i64, {2}, std::vector<int64_t>{rows, width}), indices_of(count, rows), values_of<T>(dtype, {count, width})}, {rows, width}};
+  return {"GatherGrad",
+          {Tensor::of(DType::i64, {2}, std::vector<int64_t>{rows, width}), indices_of(count, rows), values_of<T>(dtype, {count, width})},
+          {rows, width}};
 }
 template <class T>
 ScatterCall flat_call(DType dtype, int64_t size, int64_t count) {
@@ -53,7 +55,8 @@ std::vector<T> computed(const ScatterCall& c, Determinism level, const std::stri
   const BuiltKernel built = build_kernel(op, plan, strategy, gpu, false, 64, false);
   std::vector<T> out(static_cast<size_t>(element_count(c.output)));
   std::vector<void*> buffers;
-  for (const View& view : plan.views) buffers.push_back(view.output ? static_cast<void*>(out.data()) : const_cast<void*>(static_cast<const void*>(c.inputs[view.index].data())));
+  for (const View& view : plan.views)
+    buffers.push_back(view.output ? static_cast<void*>(out.data()) : const_cast<void*>(static_cast<const void*>(c.inputs[view.index].data())));
   EXPECT_TRUE(ir::interpret(built.lowered, buffers, {}, {.reverse_parallel = reverse}).ok());
   return out;
 }
@@ -65,7 +68,8 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
 template <class T>
 double distance(const std::vector<T>& a, const std::vector<T>& b) {
   double most = 0, largest = 0;
-  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(static_cast<double>(a[i]) - b[i])), largest = std::max(largest, std::abs(static_cast<double>(a[i])));
+  for (size_t i = 0; i < a.size(); ++i)
+    most = std::max(most, std::abs(static_cast<double>(a[i]) - b[i])), largest = std::max(largest, std::abs(static_cast<double>(a[i])));
   return most / largest;
 }
 
@@ -88,13 +92,15 @@ TEST(Determinism, FlatF32) { levels<float>(flat_call<float>(DType::f32, 5000, 90
 // Groups of up to 64 keep their order at every level but relaxed.
 TEST(Determinism, ShortGroupsAreInOrder) {
   const ScatterCall c = rows_call<float>(DType::f32, 40, 60, 20);
-  EXPECT_TRUE(same(computed<float>(c, Determinism::sequential, "grouped", Determinism::sequential), computed<float>(c, Determinism::run_to_run, "chunked", Determinism::run_to_run)));
+  EXPECT_TRUE(same(computed<float>(c, Determinism::sequential, "grouped", Determinism::sequential),
+                   computed<float>(c, Determinism::run_to_run, "chunked", Determinism::run_to_run)));
 }
 
 // Sums that fit in shared memory stay in order: nothing is gained by another.
 TEST(Determinism, StripsAreInOrderAtEveryLevel) {
   const Op& op = *find_op("GatherElementsGrad");
-  const std::vector<Tensor> inputs{values_of<float>(DType::f32, {64, 64}), Tensor::of(DType::i64, {2}, std::vector<int64_t>{64, 64}), Tensor::empty(DType::i64, {64, 64})};
+  const std::vector<Tensor> inputs{values_of<float>(DType::f32, {64, 64}), Tensor::of(DType::i64, {2}, std::vector<int64_t>{64, 64}),
+                                   Tensor::empty(DType::i64, {64, 64})};
   const Operands operands(op.schema(), inputs);
   const Attributes attributes;
   EXPECT_EQ(choose_strategy(op, op.check(operands.request(attributes, ~0u, false, Determinism::relaxed)), "", gpu), "strip");

@@ -318,11 +318,14 @@ std::string fuzz(uint64_t seed, Counts& counts) {
     for (const std::string& line : bound.schedule.trace()) steps += "  " + line + "\n";
     verify(bound.schedule.kernel(), Stage::scheduled);
     try {
-      if (std::string d = run_for_gpu("seed " + std::to_string(seed) + ", random schedule\n" + steps, c, bound.schedule.kernel(), expected); !d.empty()) return report(d);
+      if (std::string d = run_for_gpu("seed " + std::to_string(seed) + ", random schedule\n" + steps, c, bound.schedule.kernel(), expected); !d.empty())
+        return report(d);
       ++counts.gpu_kernels;
     } catch (const Error& error) {
       // Loops may be bound where a GPU cannot have them.
-      if (error.code() != ErrorCode::unsupported && !(error.code() == ErrorCode::invalid_argument && std::string(error.what()).find("(lowered): body") != std::string::npos)) throw;
+      if (error.code() != ErrorCode::unsupported &&
+          !(error.code() == ErrorCode::invalid_argument && std::string(error.what()).find("(lowered): body") != std::string::npos))
+        throw;
       ++counts.gpu_unsupported;
     }
     return {};

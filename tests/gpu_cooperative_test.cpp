@@ -23,12 +23,14 @@ TEST(Cooperative, TheFormHasPhasesOnly) {
   EXPECT_EQ(misfit(phase), "");
   EXPECT_EQ(misfit("let s: i64 = t * 2\n if s < 7 { for u in 0 .. s { " + phase + " } }"), "");
   EXPECT_EQ(misfit("for u in 0 .. 2 cooperative { " + phase + " }"), "the cooperative loop u stands in a cooperative loop, outside grid loops");
-  EXPECT_EQ(misfit("for b in 0 .. 2 grid { for u in 0 .. 2 cooperative { y[b, 0] = 1.0f32 } }"), "the cooperative loop u stands in a grid loop, outside thread and warp loops");
+  EXPECT_EQ(misfit("for b in 0 .. 2 grid { for u in 0 .. 2 cooperative { y[b, 0] = 1.0f32 } }"),
+            "the cooperative loop u stands in a grid loop, outside thread and warp loops");
   EXPECT_EQ(misfit("for i in 0 .. 32 thread { y[0, i] = 1.0f32 }"), "the thread loop i stands in a cooperative loop, outside grid loops");
   EXPECT_EQ(misfit("y[0, 0] = 1.0f32"), "a store to y stands in a cooperative loop, outside grid loops");
   EXPECT_EQ(misfit("alloc s: f32[8]\n" + phase), "the global buffer s is allocated in a cooperative loop, outside grid loops");
   EXPECT_EQ(misfit("if n[0] > t { " + phase + " }"), "a condition in a cooperative loop, outside grid loops reads the buffer n");
-  EXPECT_EQ(misfit("let s: i64 = t + 1\n for b in 0 .. min(s, 8) grid { y[b, 0] = 1.0f32 }"), "the extent of the grid loop b depends on s, of the cooperative loop around it");
+  EXPECT_EQ(misfit("let s: i64 = t + 1\n for b in 0 .. min(s, 8) grid { y[b, 0] = 1.0f32 }"),
+            "the extent of the grid loop b depends on s, of the cooperative loop around it");
 }
 
 TEST(Cooperative, ABlockUsesItsOwnPart) {

@@ -229,7 +229,9 @@ TEST(GpuFragments, EachElementIsInItsLane) {
     for (int i = 0; i < 32; ++i) addresses[i] = reinterpret_cast<uint64_t>(&pieces[static_cast<size_t>(i)]);
     codegen::matrix_unit(addresses);
   };
-  const auto sum = [](const std::vector<Lane>& lanes, int row, int column) { return lanes[static_cast<size_t>(row % 8 * 4 + column / 2)].sums[row / 8 * 2 + column % 2]; };
+  const auto sum = [](const std::vector<Lane>& lanes, int row, int column) {
+    return lanes[static_cast<size_t>(row % 8 * 4 + column / 2)].sums[row / 8 * 2 + column % 2];
+  };
   for (int row = 0; row < 16; ++row)
     for (int k = 0; k < 16; ++k) {
       // Only A(row, k) is 1, and B(k, column) is 16 k + column: row `row` of the sums is row k of B, others are 0.
@@ -243,8 +245,8 @@ TEST(GpuFragments, EachElementIsInItsLane) {
     }
 }
 
-// The kernel's loads and stores, through the twin, in each layout, larger than one piece: where A holds a 1 in each row, further right by one in each run, a row of
-// the sums is the row of B that the 1 stands at.
+// The kernel's loads and stores, through the twin, in each layout, larger than one piece: where A holds a 1 in each row, further right by one in each run, a
+// row of the sums is the row of B that the 1 stands at.
 TEST(GpuFragments, KernelsHoldElementsWhereTheUnitWantsThem) {
   constexpr int64_t m = 32, n = 16, k = 32;
   for (int layout = 0; layout < 4; ++layout) {
@@ -257,12 +259,15 @@ TEST(GpuFragments, KernelsHoldElementsWhereTheUnitWantsThem) {
       std::vector<float> c(m * n);
       for (int64_t i = 0; i < m; ++i) x[static_cast<size_t>(a_turned ? (i + right) % k * m + i : i * k + (i + right) % k)] = 0x3c00;  // 1
       for (int64_t p = 0; p < k; ++p)
-        for (int64_t q = 0; q < n; ++q) y[static_cast<size_t>(b_turned ? q * k + p : p * n + q)] = static_cast<uint16_t>(bits_from_double(DType::f16, static_cast<double>(16 * p + q)));
+        for (int64_t q = 0; q < n; ++q)
+          y[static_cast<size_t>(b_turned ? q * k + p : p * n + q)] = static_cast<uint16_t>(bits_from_double(DType::f16, static_cast<double>(16 * p + q)));
       void* const buffers[] = {x.data(), y.data(), c.data()};
       codegen::run_on_host(module, *loaded, buffers, {}, codegen::HostOrder::forward, 1);
       for (int64_t i = 0; i < m; ++i)
         for (int64_t j = 0; j < n; ++j)
-          ASSERT_EQ(c[static_cast<size_t>(i * n + j)], static_cast<float>(i - j + 16 * ((i + right) % k) + j)) << i << " " << j << " right " << right << " layout " << layout << "\n" << module.text;
+          ASSERT_EQ(c[static_cast<size_t>(i * n + j)], static_cast<float>(i - j + 16 * ((i + right) % k) + j))
+              << i << " " << j << " right " << right << " layout " << layout << "\n"
+              << module.text;
     }
   }
 }
@@ -319,7 +324,9 @@ TEST(GpuFragments, ServeTheGruAtRunToRun) {
   for (const testing_ops::Call& call : testing_ops::gru_calls()) {
     const Op& op = *find_op(call.op);
     const gradloom::Operands operands(op.schema(), call.inputs);
-    const auto chosen = [&](Determinism level) { return choose_strategy(op, op.check(operands.request(call.attributes, ~0u, call.accumulate, level)), "", target); };
+    const auto chosen = [&](Determinism level) {
+      return choose_strategy(op, op.check(operands.request(call.attributes, ~0u, call.accumulate, level)), "", target);
+    };
     EXPECT_EQ(chosen(Determinism::sequential), "blocks");
     if (!is_storage_float(call.inputs[0].dtype())) {
       EXPECT_EQ(chosen(Determinism::run_to_run), "blocks") << call.name;
@@ -329,7 +336,8 @@ TEST(GpuFragments, ServeTheGruAtRunToRun) {
     EXPECT_EQ(op.determinism("matrix"), Determinism::run_to_run);
     // x W'; or dX, dW and, where r h' is not needed in more bits, dR.
     const Plan plan = op.check(operands.request(call.attributes, ~0u, call.accumulate, Determinism::run_to_run));
-    EXPECT_GE(products_of(build_kernel(op, plan, "matrix", target, kernels % 2 == 1, 1, call.accumulate).lowered), call.op == "GRUTraining" ? 1 : 2) << call.name;
+    EXPECT_GE(products_of(build_kernel(op, plan, "matrix", target, kernels % 2 == 1, 1, call.accumulate).lowered), call.op == "GRUTraining" ? 1 : 2)
+        << call.name;
     if (kernels++ == 0) {
       EXPECT_EQ(products_of(build_kernel(op, plan, "blocks", target, false, 1, false).lowered), 0) << call.name;
     }

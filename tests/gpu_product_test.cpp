@@ -86,7 +86,8 @@ TEST(GpuForm, APartAThreadIsUsedByThatThreadOnly) {
   const Var g = make_var("g"), t = make_var("t");
   const Buffer own = make_buffer({.name = "own", .dims = {32}, .space = Space::per_thread});
   const auto misfit = [&](const Expr& index, int64_t threads) {
-    Kernel kernel{.name = "k", .body = for_loop(g, 0, 1, ForKind::grid, alloc(own, for_loop(t, 0, threads, ForKind::thread, store(own, {index}, constant(DType::f32, 0)))))};
+    Kernel kernel{.name = "k",
+                  .body = for_loop(g, 0, 1, ForKind::grid, alloc(own, for_loop(t, 0, threads, ForKind::thread, store(own, {index}, constant(DType::f32, 0)))))};
     return gpu_misfit(kernel);
   };
   EXPECT_EQ(misfit(var(t), 32), "");

@@ -30,7 +30,8 @@ class GpuSchedule : public testing::TestWithParam<Call> {
   static void TearDownTestSuite() {
 #ifdef GRADLOOM_WITH_CUDA
     batch.flush();
-    std::cout << "interpreter: " << interpreted_kernels << " GPU kernels, and " << weaker_kernels << " of weaker determinism; cuda-host: " << batch.kernels() << "\n";
+    std::cout << "interpreter: " << interpreted_kernels << " GPU kernels, and " << weaker_kernels << " of weaker determinism; cuda-host: " << batch.kernels()
+              << "\n";
 #else
     std::cout << "interpreter: " << interpreted_kernels << " GPU kernels, and " << weaker_kernels << " of weaker determinism\n";
 #endif
@@ -38,8 +39,8 @@ class GpuSchedule : public testing::TestWithParam<Call> {
 
 #ifdef GRADLOOM_WITH_CUDA
   // Later, with others. Outputs lie at the alignment that the kernel was built for, or beside it.
-  static void run_text(const std::string& name, const BuiltKernel& built, const Call& call, const Plan& plan, const std::vector<int64_t>& scalars, bool unaligned,
-                       const std::function<void(const Bits&)>& expect) {
+  static void run_text(const std::string& name, const BuiltKernel& built, const Call& call, const Plan& plan, const std::vector<int64_t>& scalars,
+                       bool unaligned, const std::function<void(const Bits&)>& expect) {
     batch.add(name, codegen::emit_cuda(built.lowered), [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
       using codegen::HostOrder;
       for (const HostOrder order : {HostOrder::forward, HostOrder::reverse, HostOrder::shuffled}) {
@@ -85,7 +86,8 @@ TEST_P(GpuSchedule, EveryStrategyGivesTheDefinitionsBits) {
       }
 #ifdef GRADLOOM_WITH_CUDA
       // Compiling is most of the time: of the any-shape kernels every third.
-      if (!any_shape || interpreted_kernels % 3 == 0 || std::getenv("GRADLOOM_ALL")) run_text(name, built, call, plan, scalars, any_shape, [want](const Bits& got) { EXPECT_EQ(got, want); });
+      if (!any_shape || interpreted_kernels % 3 == 0 || std::getenv("GRADLOOM_ALL"))
+        run_text(name, built, call, plan, scalars, any_shape, [want](const Bits& got) { EXPECT_EQ(got, want); });
 #endif
     }
 }

@@ -35,8 +35,8 @@ inline Values random_values(int64_t count, uint64_t seed, double scale) {
 
 inline Weights random_weights(const GruCase& s, uint64_t seed) {
   const int64_t d = s.directions(), h = s.hidden;
-  return {random_values(s.steps * s.batch * s.inputs, seed, 1.2), random_values(d * 3 * h * s.inputs, seed + 1, 0.9), random_values(d * 3 * h * h, seed + 2, 0.9),
-          random_values(d * 6 * h, seed + 3, 0.5), random_values(d * s.batch * h, seed + 4, 0.8)};
+  return {random_values(s.steps * s.batch * s.inputs, seed, 1.2), random_values(d * 3 * h * s.inputs, seed + 1, 0.9),
+          random_values(d * 3 * h * h, seed + 2, 0.9), random_values(d * 6 * h, seed + 3, 0.5), random_values(d * s.batch * h, seed + 4, 0.8)};
 }
 
 struct Parameters {

@@ -139,7 +139,8 @@ TEST(Gru, ActivationNamesInAnyCaseAndDefaults) {
 TEST(Gru, AnySubsetOfTheGradients) {
   Runtime runtime;
   for (const bool linear : {false, true}) {
-    const Trained call = trained(runtime, {.steps = 4, .batch = 2, .inputs = 3, .hidden = 5, .direction = "bidirectional", .linear = linear, .lens = {4, 1}}, DType::f32, 21);
+    const Trained call =
+        trained(runtime, {.steps = 4, .batch = 2, .inputs = 3, .hidden = 5, .direction = "bidirectional", .linear = linear, .lens = {4, 1}}, DType::f32, 21);
     const std::vector<Values> before = {numbers(call.grad_in[6]), numbers(call.grad_in[7])};
     const std::vector<Tensor> all = must(runtime.run("GRUGrad", call.grad_in, call.attributes));
     for (uint32_t wanted = 1; wanted < 32; ++wanted) {
@@ -201,11 +202,13 @@ TEST(Gru, StorageTypesRoundOnce) {
   for (const DType t : {DType::f16, DType::bf16})
     for (const bool linear : {false, true}) {
       SCOPED_TRACE(to_string(t));
-      const Trained call = trained(runtime, {.steps = 5, .batch = 3, .inputs = 7, .hidden = 6, .direction = "bidirectional", .linear = linear, .lens = {5, 2, 0}}, t, 41);
+      const Trained call =
+          trained(runtime, {.steps = 5, .batch = 3, .inputs = 7, .hidden = 6, .direction = "bidirectional", .linear = linear, .lens = {5, 2, 0}}, t, 41);
       std::vector<Tensor> wide;
       for (const Tensor& tensor : call.grad_in)
         wide.push_back(!tensor.present() || tensor.dtype() == DType::i32 ? tensor : Tensor::of(DType::f32, tensor.dims(), numbers(tensor)));
-      const std::vector<Tensor> narrow = must(runtime.run("GRUGrad", call.grad_in, call.attributes)), want = must(runtime.run("GRUGrad", wide, call.attributes));
+      const std::vector<Tensor> narrow = must(runtime.run("GRUGrad", call.grad_in, call.attributes)),
+                                want = must(runtime.run("GRUGrad", wide, call.attributes));
       for (int o = 0; o < 5; ++o) {
         ASSERT_EQ(narrow[o].dtype(), t);
         EXPECT_EQ(numbers(narrow[o]), numbers(Tensor::of(t, want[o].dims(), numbers(want[o])))) << o;

@@ -53,7 +53,8 @@ TEST(Limits, DimsThatWrapAreRefused) {
   b.store(y, {0}, ir::constant(DType::f32, 1));
   Runtime runtime({.threads = 1});
   const KernelExecutable kernel = runtime.compile(b.build()).value();
-  const Refused r = refused(kernel(std::vector<Tensor>{Tensor::empty(DType::f32, {0}), Tensor::empty(DType::f32, {1})}, std::vector<int64_t>{int64_t{1} << 32}));
+  const Refused r =
+      refused(kernel(std::vector<Tensor>{Tensor::empty(DType::f32, {0}), Tensor::empty(DType::f32, {1})}, std::vector<int64_t>{int64_t{1} << 32}));
   EXPECT_EQ(r.code, ErrorCode::invalid_argument) << r.message;
   EXPECT_NE(r.message.find("n * n"), std::string::npos) << r.message;
 }
@@ -176,7 +177,8 @@ TEST(Limits, ADeepNestOfDeepExpressionsRuns) {
   for (const TargetKind target : {TargetKind::automatic, TargetKind::interpreter}) {
     Runtime runtime({.target = target, .threads = 1});
     std::vector<int64_t> in{0, 1, 2, 3, 4, 5, 6, 7}, out(8);
-    const auto done = runtime.compile(kernel).value()(std::vector<Tensor>{Tensor::borrow(in.data(), DType::i64, {8}), Tensor::borrow(out.data(), DType::i64, {8})});
+    const auto done =
+        runtime.compile(kernel).value()(std::vector<Tensor>{Tensor::borrow(in.data(), DType::i64, {8}), Tensor::borrow(out.data(), DType::i64, {8})});
     ASSERT_TRUE(done) << done.error().what();
     for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(out[i], (i + 1500) ^ mask);
   }
@@ -214,7 +216,8 @@ TEST(Limits, ChainsOfLetsAreProvedWithoutPuttingAllIn) {
       const ir::Kernel kernel = b.build();
       Runtime runtime({.threads = 1});
       std::vector<int64_t> in{1, 2, 3, 4, 5, 6, 7, 8}, out(8);
-      const auto done = runtime.compile(kernel).value()(std::vector<Tensor>{Tensor::borrow(in.data(), DType::i64, {8}), Tensor::borrow(out.data(), DType::i64, {8})});
+      const auto done =
+          runtime.compile(kernel).value()(std::vector<Tensor>{Tensor::borrow(in.data(), DType::i64, {8}), Tensor::borrow(out.data(), DType::i64, {8})});
       ASSERT_TRUE(done) << done.error().what();
       for (int64_t i = 0; i < 8; ++i) {
         int64_t a = in[i];

@@ -83,8 +83,8 @@ TEST(Worker, DISABLED_Calls) {
     for (std::thread& t : team) t.join();
   }
   const Stats s = runtime.stats();
-  std::ofstream(report) << wrong << ' ' << s.compiles << ' ' << codegen::compile_count() << ' ' << s.disk_hits << ' ' << s.disk_rejected << ' ' << first_us << ' '
-                        << s.disk_write_failures << '\n';
+  std::ofstream(report) << wrong << ' ' << s.compiles << ' ' << codegen::compile_count() << ' ' << s.disk_hits << ' ' << s.disk_rejected << ' ' << first_us
+                        << ' ' << s.disk_write_failures << '\n';
 }
 
 TEST_F(LlvmDiskCache, AWarmProcessCompilesNothing) {

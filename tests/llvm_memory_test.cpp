@@ -15,8 +15,8 @@ namespace {
 // One of 61 small kernels, of which the cache holds a few: each call compiles.
 void call(Runtime& runtime, int64_t number) {
   const std::vector<int64_t> length{10 + number % 61}, first{0}, end{1};
-  const std::vector<Tensor> inputs{Tensor::of(DType::f32, {1}, std::vector<float>{0.5f}), Tensor::of(DType::i64, {1}, length), Tensor::of(DType::i64, {1}, first),
-                                   Tensor::of(DType::i64, {1}, end)};
+  const std::vector<Tensor> inputs{Tensor::of(DType::f32, {1}, std::vector<float>{0.5f}), Tensor::of(DType::i64, {1}, length),
+                                   Tensor::of(DType::i64, {1}, first), Tensor::of(DType::i64, {1}, end)};
   runtime.run("SliceGrad", inputs).value();
 }
 

@@ -57,7 +57,9 @@ TEST_P(OfDType, IntegerDivisionAndShifts) {
   for (const BinaryOp op : {BinaryOp::floor_div, BinaryOp::floor_mod}) {
     check_elementwise(to_string(op), t, t, [&](Expr x, Expr y) { return binary(op, x, y); }, true);
     for (const int64_t c : {1, 2, 3, 7, 64, -1, -2, -5})
-      if (c > 0 || is_signed_int(t)) check_elementwise(to_string(op) + std::string("_") + (c < 0 ? "m" : "") + std::to_string(std::abs(c)), t, t, [&](Expr x, Expr) { return binary(op, x, constant_int(t, c)); });
+      if (c > 0 || is_signed_int(t))
+        check_elementwise(to_string(op) + std::string("_") + (c < 0 ? "m" : "") + std::to_string(std::abs(c)), t, t,
+                          [&](Expr x, Expr) { return binary(op, x, constant_int(t, c)); });
   }
   const Expr mask = constant_int(t, size_of(t) * 8 - 1);
   for (const BinaryOp op : {BinaryOp::shl, BinaryOp::shr}) check_elementwise(to_string(op), t, t, [&](Expr x, Expr y) { return binary(op, x, y & mask); });

@@ -43,7 +43,9 @@ struct Launcher {
 
 struct Aligned {
   uint8_t* data;
-  explicit Aligned(const Bytes& bytes) : data(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes.size() + 127) / 64 * 64))) { if (!bytes.empty()) std::memcpy(data, bytes.data(), bytes.size()); }
+  explicit Aligned(const Bytes& bytes) : data(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes.size() + 127) / 64 * 64))) {
+    if (!bytes.empty()) std::memcpy(data, bytes.data(), bytes.size());
+  }
   Aligned(const Aligned&) = delete;
   ~Aligned() { std::free(data); }
 };
@@ -92,7 +94,8 @@ inline void compare(const ir::Kernel& kernel, const Ran& expected, const Ran& go
       uint64_t want = 0, have = 0;
       std::memcpy(&want, &expected.buffers[b][at], size_of(t));
       std::memcpy(&have, &got.buffers[b][at], size_of(t));
-      ADD_FAILURE() << kernel.name << " on " << isa << ": " << kernel.buffers[b]->name << "[" << at / size_of(t) << "] is " << std::hex << have << ", want " << want;
+      ADD_FAILURE() << kernel.name << " on " << isa << ": " << kernel.buffers[b]->name << "[" << at / size_of(t) << "] is " << std::hex << have << ", want "
+                    << want;
       return;
     }
   }
@@ -109,7 +112,8 @@ inline Ran run_compiled(const codegen::CompiledKernel& compiled, const std::vect
 }
 
 // All executors give the same, for each list of scalars.
-inline void agree_on(const ir::Kernel& kernel, const std::vector<Bytes>& inputs, const std::vector<std::vector<int64_t>>& runs, const std::vector<size_t>& offsets = {}) {
+inline void agree_on(const ir::Kernel& kernel, const std::vector<Bytes>& inputs, const std::vector<std::vector<int64_t>>& runs,
+                     const std::vector<size_t>& offsets = {}) {
   std::vector<Ran> expected;
   for (const std::vector<int64_t>& scalars : runs)
     expected.push_back(run_on_copies(inputs, offsets, [&](std::vector<void*>& pointers) { return ir::interpret(kernel, pointers, scalars).bad_position; }));
@@ -119,16 +123,19 @@ inline void agree_on(const ir::Kernel& kernel, const std::vector<Bytes>& inputs,
   }
 }
 
-inline void agree(const ir::Kernel& kernel, const std::vector<Bytes>& inputs, const std::vector<int64_t>& scalars = {}, const std::vector<size_t>& offsets = {}) {
+inline void agree(const ir::Kernel& kernel, const std::vector<Bytes>& inputs, const std::vector<int64_t>& scalars = {},
+                  const std::vector<size_t>& offsets = {}) {
   agree_on(kernel, inputs, {scalars}, offsets);
 }
 
 // `count` elements: special values first, then random bits and small numbers by turns.
 inline Bytes elements(DType t, int64_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::vector<uint64_t> special{0, 1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, INT64_MAX, uint64_t{1} << 63, ~uint64_t{0}};
+  std::vector<uint64_t> special{0,           1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, INT64_MAX, uint64_t{1} << 63,
+                                ~uint64_t{0}};
   if (is_float(t))
-    for (const double v : {0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 65504.0, 65520.0, 1e-8, 6e-8, 1e-40, 3e38, 1e300, 9.2e18, 1.8e19, 2147483648.0, 127.5, -128.9, 255.9, HUGE_VAL, -HUGE_VAL, std::nan("")})
+    for (const double v : {0.0,   -0.0, 1.0,   -1.0,   0.5,    1.5,          2.5,   -2.5,   65504.0, 65520.0,  1e-8,      6e-8,
+                           1e-40, 3e38, 1e300, 9.2e18, 1.8e19, 2147483648.0, 127.5, -128.9, 255.9,   HUGE_VAL, -HUGE_VAL, std::nan("")})
       special.push_back(ir::bits_from_double(t, v));
   Bytes bytes(count * size_of(t));
   for (int64_t i = 0; i < count; ++i) {

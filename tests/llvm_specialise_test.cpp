@@ -22,7 +22,8 @@ std::vector<Tensor> shape(int64_t n, int64_t width = 8) {
     indices.push_back(i * 5 % (n + 1));
     for (int64_t c = 0; c < width; ++c) values.push_back(1.0f / static_cast<float>(3 + (i * 31 + c * 7) % 97));
   }
-  return {Tensor::of(DType::i64, {2}, std::vector<int64_t>{n + 1, width}), Tensor::of(DType::i64, {2 * n}, indices), Tensor::of(DType::f32, {2 * n, width}, values)};
+  return {Tensor::of(DType::i64, {2}, std::vector<int64_t>{n + 1, width}), Tensor::of(DType::i64, {2 * n}, indices),
+          Tensor::of(DType::f32, {2 * n, width}, values)};
 }
 
 std::vector<float> run(Runtime& runtime, const std::vector<Tensor>& inputs, const RunOptions& options = {}) {

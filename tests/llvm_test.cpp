@@ -54,7 +54,8 @@ TEST_P(OfDType, GatherScatter) {
       const Expr guard = guarded ? lanes_below(lanes, limit) : Expr();
       b.store(y, {at}, guard ? load(x, {at}, guard) : load(x, {at}), guard);
       if (!is_storage_float(t) && t != DType::boolean)
-        for (const AccumulateOp op : {AccumulateOp::add, AccumulateOp::min, AccumulateOp::max}) b.append(accumulate(z, {at}, op, load(x, {ramp(3, 1, lanes)}), {}, guard));
+        for (const AccumulateOp op : {AccumulateOp::add, AccumulateOp::min, AccumulateOp::max})
+          b.append(accumulate(z, {at}, op, load(x, {ramp(3, 1, lanes)}), {}, guard));
       agree_on(b.build(), {indices(places), elements(t, 32, 3), elements(t, 32, 4), elements(t, 32, 5)}, {{0}, {1}, {3}, {16}});
     }
   }
@@ -73,7 +74,8 @@ TEST_P(OfDType, AccumulateDense) {
         const Expr from = lanes == 1 ? Expr(3) : ramp(5, 1, lanes);
         const Expr to = lanes == 1 ? Expr(9) : ramp(stride < 0 ? lanes : 1, stride, lanes);
         const Expr guard = !guarded ? Expr() : lanes == 1 ? Expr(1) < limit : lanes_below(lanes, limit);
-        for (const AccumulateOp op : {AccumulateOp::add, AccumulateOp::min, AccumulateOp::max}) b.append(accumulate(y, {row, to}, op, load(x, {from}), {}, guard));
+        for (const AccumulateOp op : {AccumulateOp::add, AccumulateOp::min, AccumulateOp::max})
+          b.append(accumulate(y, {row, to}, op, load(x, {from}), {}, guard));
         if (is_float(t)) b.append(accumulate(y, {row, to}, AccumulateOp::fma, load(x, {from}), load(x, {from + 2}), guard));
         ++row;
       }
@@ -129,7 +131,13 @@ TEST(Llvm, ParallelBodiesCaptureWhatTheyUse) {
         b.store(row, {ramp(0, 1, 8)}, load(x, {i, ramp(0, 1, 8)}) * wide + cast(DType::f32, broadcast(shift, 8)));
         b.store(big, {n - 1, 1023}, constant(DType::f64, 3));
         // A parallel loop inside runs in place.
-        b.loop("j", 0, 8, [&](Expr j) { b.store(y, {i, j}, load(row, {7 - j}) + cast(DType::f32, load(big, {n - 1, 1023})) + select(flag, factor, wide.lanes() ? factor * factor : factor)); }, ForKind::parallel);
+        b.loop(
+            "j", 0, 8,
+            [&](Expr j) {
+              b.store(y, {i, j},
+                      load(row, {7 - j}) + cast(DType::f32, load(big, {n - 1, 1023})) + select(flag, factor, wide.lanes() ? factor * factor : factor));
+            },
+            ForKind::parallel);
       },
       ForKind::parallel);
   const Kernel kernel = b.build();
@@ -166,7 +174,8 @@ TEST(Llvm, ChecksKeepTheSmallestPosition) {
       b.loop("i", 0, 32 / lanes, [&](Expr i) {
         const Expr at = lanes == 1 ? i : ramp(i * lanes, 1, lanes);
         const Expr j = b.let("j", load(k, {at}));
-        b.check((broadcast(0, lanes) <= j) & (j < broadcast(8, lanes)), affine ? at : load(p, {at}), "indices", [&] { b.accumulate(y, {j}, broadcast(1, lanes)); });
+        b.check((broadcast(0, lanes) <= j) & (j < broadcast(8, lanes)), affine ? at : load(p, {at}), "indices",
+                [&] { b.accumulate(y, {j}, broadcast(1, lanes)); });
       });
       const Kernel kernel = b.build();
       std::vector<int64_t> k_values(32), p_values(32);

@@ -45,8 +45,8 @@ inline uint64_t add_bits(DType t, uint64_t a, uint64_t b) {
 }
 
 // Runs under every mode, fresh and accumulating. `want` are sums in the accumulator's dtype (copies: in the dtype itself).
-inline void expect_everywhere(const Op& o, const std::vector<Tensor>& inputs, const Attributes& attributes, DType dtype, const Dims& shape, const std::vector<uint64_t>& want,
-                       bool accumulate = true) {
+inline void expect_everywhere(const Op& o, const std::vector<Tensor>& inputs, const Attributes& attributes, DType dtype, const Dims& shape,
+                              const std::vector<uint64_t>& want, bool accumulate = true) {
   const DType sum = accumulator_of(dtype);
   std::vector<uint64_t> rounded;
   for (const uint64_t w : want) rounded.push_back(ir::eval_cast(sum, dtype, w));

@@ -354,7 +354,8 @@ TEST(GpuPasses, AFailedCheckGuardsEveryLaunch) {
 }
 
 TEST(GpuPasses, ScratchOfAnUnknownSizeIsRefused) {
-  const Kernel kernel = parse("kernel k() {\n in n: i64[2]\n out y: i64[2]\n for b in 0 .. 2 grid {\n let m = n[b]\n alloc a: i64[m]\n a[0] = b\n y[b] = a[0]\n }\n}");
+  const Kernel kernel =
+      parse("kernel k() {\n in n: i64[2]\n out y: i64[2]\n for b in 0 .. 2 grid {\n let m = n[b]\n alloc a: i64[m]\n a[0] = b\n y[b] = a[0]\n }\n}");
   try {
     place_buffers(kernel, 1024);
     FAIL() << "not refused";

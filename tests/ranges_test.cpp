@@ -77,8 +77,8 @@ TEST(Ranges, ProvesNothingThatWrappingBreaks) {
     for (int64_t i = low[0]; i < low[0] + extent[0]; ++i)
       for (int64_t j = low[1]; j < low[1] + extent[1]; ++j) {
         int64_t a, b, sum;
-        const bool wraps = __builtin_mul_overflow(i, coefficient[0], &a) | __builtin_mul_overflow(j, coefficient[1], &b) | __builtin_add_overflow(b, constant, &b) |
-                           __builtin_add_overflow(a, b, &sum);
+        const bool wraps = __builtin_mul_overflow(i, coefficient[0], &a) | __builtin_mul_overflow(j, coefficient[1], &b) |
+                           __builtin_add_overflow(b, constant, &b) | __builtin_add_overflow(a, b, &sum);
         wrapped += wraps;
         if (truth) {
           EXPECT_EQ(sum >= 0, *truth) << coefficient[0] << " * " << i << " + " << coefficient[1] << " * " << j << " + " << constant;

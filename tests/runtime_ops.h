@@ -61,7 +61,8 @@ class ScaleOp final : public Op {
     const ir::Expr factor = ir::cast(DType::f32, frame.param(0, "factor"));
     const auto write = [&](int o, const ir::Buffer& out) {
       frame.builder.loops("i", x->dims, [&](const std::vector<ir::Expr>& i) {
-        ir::Expr value = o == 0 ? ir::load(x, i) * factor + ir::constant(DType::f32, static_cast<double>(plan.key[0])) : ir::unary(ir::UnaryOp::neg, ir::load(x, i));
+        ir::Expr value =
+            o == 0 ? ir::load(x, i) * factor + ir::constant(DType::f32, static_cast<double>(plan.key[0])) : ir::unary(ir::UnaryOp::neg, ir::load(x, i));
         if (accumulate) {
           frame.builder.accumulate(out, i, value);
         } else {

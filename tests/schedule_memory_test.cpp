@@ -61,15 +61,16 @@ TEST(Stage, CopiesNothingUnwritten) {
 }
 
 TEST(Privatise, AddsCopiesInOrder) {
-  const char* text = "kernel k() {\n in idx: i64[24] in [0, 4]\n inout y: i32[5]\n for b in 0 .. 4 {\n for i in 0 .. 6 {\n y[idx[b * 6 + i]] += 1i32\n }\n }\n}";
+  const char* text =
+      "kernel k() {\n in idx: i64[24] in [0, 4]\n inout y: i32[5]\n for b in 0 .. 4 {\n for i in 0 .. 6 {\n y[idx[b * 6 + i]] += 1i32\n }\n }\n}";
   Schedule s(parse(text));
   const Schedule::Loop b = s.loop("b");
   s.privatise(b, s.kernel().buffers[1]);
   s.parallel(b);
   check(text, s);
   for (const char* op : {"min=", "max="}) {
-    const std::string extreme = std::string("kernel k() {\n in x: f64[24]\n inout y: f64[2]\n for b in 0 .. 4 {\n for i in 0 .. 6 {\n y[floor_mod(i, 2)] ") + op +
-                                " x[b * 6 + i]\n }\n }\n}";
+    const std::string extreme = std::string("kernel k() {\n in x: f64[24]\n inout y: f64[2]\n for b in 0 .. 4 {\n for i in 0 .. 6 {\n y[floor_mod(i, 2)] ") +
+                                op + " x[b * 6 + i]\n }\n }\n}";
     Schedule e(parse(extreme));
     e.privatise(e.loop("b"), e.kernel().buffers[1]);
     check(extreme, e);

@@ -32,7 +32,9 @@ TEST(Proofs, AStepThatWouldBreakOneIsRefused) {
     Schedule s(parse(text));
     vector ? s.vectorize(s.loop("i")) : s.parallel(s.loop("i"));
     const std::string kind = vector ? "vector" : "parallel";
-    EXPECT_EQ(refused(s, [&] { s.stage(s.loop("j"), s.kernel().buffers[0], {0}, {4}); }).rfind("stage of loop j: the " + kind + " loop i would not be proved any more: ", 0), 0u);
+    EXPECT_EQ(refused(s, [&] { s.stage(s.loop("j"), s.kernel().buffers[0], {0}, {4}); })
+                  .rfind("stage of loop j: the " + kind + " loop i would not be proved any more: ", 0),
+              0u);
     check(text, s);
   }
 }

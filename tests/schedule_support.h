@@ -40,7 +40,8 @@ inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed)
     for (int64_t i = 0; b->role != Role::out && i < count; ++i) {
       seed = seed * 1664525u + 1013904223u;
       const int64_t whole = low + static_cast<int64_t>((seed >> 8) % static_cast<uint32_t>(high - low + 1));
-      const uint64_t bits = is_float(b->dtype) ? bits_from_double(b->dtype, static_cast<double>(whole) + (seed >> 12) % 1000 * 0.001) : bits_from_int(b->dtype, whole);
+      const uint64_t bits =
+          is_float(b->dtype) ? bits_from_double(b->dtype, static_cast<double>(whole) + (seed >> 12) % 1000 * 0.001) : bits_from_int(b->dtype, whole);
       std::memcpy(data.data() + static_cast<size_t>(i) * size, &bits, size);
     }
     result.buffers.push_back(std::move(data));

@@ -170,12 +170,15 @@ TEST(Partition, Refusals) {
 }
 
 TEST(Fuse, MakesOneLoopOfTwo) {
-  const char* text = "kernel k(n: i64 in [0, 50]) {\n in x: f32[n, 6]\n out y: f32[n, 6]\n for i in 0 .. n {\n for j in 0 .. 6 {\n y[i, j] = x[i, j]\n }\n }\n}";
+  const char* text =
+      "kernel k(n: i64 in [0, 50]) {\n in x: f32[n, 6]\n out y: f32[n, 6]\n for i in 0 .. n {\n for j in 0 .. 6 {\n y[i, j] = x[i, j]\n }\n }\n}";
   Schedule s(parse(text));
   const Schedule::Loop both = s.fuse(s.loop("i"), s.loop("j"));
   EXPECT_EQ(s.loop("i_j"), both);
   check(text, s, lengths({0, 1, 9}));
-  const char* open = "kernel k(n: i64 in [0, 50], m: i64 in [0, 50]) {\n in x: f32[n, m]\n out y: f32[n, m]\n for i in 0 .. n {\n for j in 0 .. m {\n y[i, j] = x[i, j]\n }\n }\n}";
+  const char* open =
+      "kernel k(n: i64 in [0, 50], m: i64 in [0, 50]) {\n in x: f32[n, m]\n out y: f32[n, m]\n for i in 0 .. n {\n for j in 0 .. m {\n y[i, j] = x[i, j]\n }\n "
+      "}\n}";
   Schedule o(parse(open));
   o.fuse(o.loop("i"), o.loop("j"));
   check(open, o, {{{"n", 4}, {"m", 0}}, {{"n", 0}, {"m", 4}}, {{"n", 5}, {"m", 3}}});
@@ -241,8 +244,8 @@ TEST(Distribute, Refusals) {
 TEST(Vectorize, ByCopiesForEveryExtentWhereNamesRepeat) {
   for (int64_t n = 0; n <= 20; ++n) {
     const std::string e = std::to_string(n);
-    const std::string text = "kernel twice() {\n inout y: f32[3, " + e + "]\n for r in 0 .. 3 {\n for i in 0 .. " + e + " {\n y[r, i] = y[r, i] + 1.0f32\n }\n for i in 0 .. " + e +
-                             " {\n y[r, i] = y[r, i] * 2.0f32\n }\n }\n}";
+    const std::string text = "kernel twice() {\n inout y: f32[3, " + e + "]\n for r in 0 .. 3 {\n for i in 0 .. " + e +
+                             " {\n y[r, i] = y[r, i] + 1.0f32\n }\n for i in 0 .. " + e + " {\n y[r, i] = y[r, i] * 2.0f32\n }\n }\n}";
     for (int copies : {1, 2, 3}) {
       Schedule s(parse(text));
       s.split(s.loop("r"), 2);

@@ -9,7 +9,8 @@
 namespace gradloom::ir {
 namespace {
 
-const std::string head = "kernel k(n: i64 in [0, 40], m: i64 in [1, 8]) {\n  in x: f32[64]\n  in idx: i64[64] in [0, 63]\n  inout y: f32[64]\n  inout s: i64[64]\n";
+const std::string head =
+    "kernel k(n: i64 in [0, 40], m: i64 in [1, 8]) {\n  in x: f32[64]\n  in idx: i64[64] in [0, 63]\n  inout y: f32[64]\n  inout s: i64[64]\n";
 
 // Runs a kernel of `head` on fixed data; the bits of y and s.
 std::vector<uint8_t> run(const Kernel& kernel, int64_t n, int64_t m) {

@@ -72,7 +72,8 @@ void slice_call(const SliceCase& c, DType dtype, bool strided, DType index) {
     want[ravel(c.shape, at)] = ir::eval_cast(dtype, sum, bits_at(dense, i));
   }
   const Tensor shape = ints(std::vector<int64_t>(c.shape.begin(), c.shape.end()));
-  const std::vector<Tensor> inputs{strided ? other.tensor : dense, shape, ints(c.starts, index), ints(c.ends, index), ints(c.axes, index), ints(c.steps, index)};
+  const std::vector<Tensor> inputs{
+      strided ? other.tensor : dense, shape, ints(c.starts, index), ints(c.ends, index), ints(c.axes, index), ints(c.steps, index)};
   // Adding 0 where nothing is added would turn -0 into 0: accumulate is checked below.
   expect_everywhere(op("SliceGrad"), inputs, {}, dtype, c.shape, want, false);
   if (dtype == DType::boolean) return;

@@ -38,7 +38,8 @@ static void run(void* library, gradloom_runtime* runtime, int thread) {
   const DLTensor* inputs[] = {&shape_tensor, &indices_tensor, &upstream_tensor};
   for (int call = 0; call < 3; ++call) {
     DLManagedTensor* gradient;
-    if (FIND(library, gradloom_run)(runtime, "GatherGrad", inputs, 3, NULL, NULL, &gradient, 1)) FAIL("no gradient: %s\n", FIND(library, gradloom_last_error)());
+    if (FIND(library, gradloom_run)(runtime, "GatherGrad", inputs, 3, NULL, NULL, &gradient, 1))
+      FAIL("no gradient: %s\n", FIND(library, gradloom_last_error)());
     const float* values = (const float*)gradient->dl_tensor.data;
     for (int i = 0; i < rows * features; ++i)
       if (values[i] != (i / features % 2 ? 0.0f : 2.0f)) FAIL("thread %d: a wrong gradient\n", thread);

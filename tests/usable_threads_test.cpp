@@ -14,7 +14,8 @@ namespace {
 
 class UsableThreads : public testing::Test {
  protected:
-  UsableThreads() : root_(std::filesystem::path(testing::TempDir()) / ("threads_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()))) {
+  UsableThreads()
+      : root_(std::filesystem::path(testing::TempDir()) / ("threads_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()))) {
     std::filesystem::remove_all(root_);
     unlimited_ = usable_threads(root_);
   }
@@ -39,8 +40,13 @@ TEST_F(UsableThreads, NoFilesLimitNothing) {
 
 TEST_F(UsableThreads, VersionTwo) {
   write("proc/self/cgroup", "0::/\n");
-  for (const auto& [text, wanted] : std::vector<std::pair<std::string, int>>{
-           {"50000 100000\n", 1}, {"100000 100000\n", 1}, {"100001 100000\n", 2}, {"300000 200000\n", 2}, {"max 100000\n", 1 << 20}, {"", 1 << 20}, {"50000 0\n", 1 << 20}}) {
+  for (const auto& [text, wanted] : std::vector<std::pair<std::string, int>>{{"50000 100000\n", 1},
+                                                                             {"100000 100000\n", 1},
+                                                                             {"100001 100000\n", 2},
+                                                                             {"300000 200000\n", 2},
+                                                                             {"max 100000\n", 1 << 20},
+                                                                             {"", 1 << 20},
+                                                                             {"50000 0\n", 1 << 20}}) {
     write("sys/fs/cgroup/cpu.max", text);
     EXPECT_EQ(usable_threads(root_), at_most(wanted)) << text;
   }

@@ -1,4 +1,5 @@
-// Reads what a cubin's section .nv.info says. It is an ELF file; an attribute there is a format byte, a number, and 16 bits of value or the size of what follows.
+// Reads what a cubin's section .nv.info says. It is an ELF file; an attribute there is a format byte, a number, and 16 bits of value or the size of what
+// follows.
 #include <elf.h>
 
 #include <algorithm>
@@ -61,7 +62,8 @@ std::vector<CudaResources> cubin_resources(const std::string& image) {
     if (name.starts_with(".text.")) functions[name.substr(6)].code_bytes = static_cast<int64_t>(s.sh_size);
     if (s.sh_type != SHT_SYMTAB || s.sh_link >= sections.size()) continue;
     for (uint64_t i = 0; i < s.sh_size / sizeof(Elf64_Sym); ++i) {
-      if (const auto symbol = cubin.read<Elf64_Sym>(s.sh_offset + i * sizeof(Elf64_Sym))) symbols[static_cast<uint32_t>(i)] = cubin.name(sections[s.sh_link].sh_offset, symbol->st_name);
+      if (const auto symbol = cubin.read<Elf64_Sym>(s.sh_offset + i * sizeof(Elf64_Sym)))
+        symbols[static_cast<uint32_t>(i)] = cubin.name(sections[s.sh_link].sh_offset, symbol->st_name);
     }
   }
   for (const Elf64_Shdr& s : sections) {

@@ -40,7 +40,8 @@ Text FunctionEmitter::node(const ir::Cast& n, Type type, const ir::Expr&) {
     if (is_storage_float(to)) {
       const bool exact = middle == DType::f32 || size_of(middle) <= 2;
       const char* widest = is_float(middle) ? "double" : size_of(middle) == 8 ? c_type(middle) : "double";
-      out.lanes.push_back(fmt::format("gl_to_{}({})", to_string(to), exact ? fmt::format("(float){}", parenthesised(v)) : fmt::format("gl_odd(({}){})", widest, parenthesised(v))));
+      out.lanes.push_back(fmt::format("gl_to_{}({})", to_string(to),
+                                      exact ? fmt::format("(float){}", parenthesised(v)) : fmt::format("gl_odd(({}){})", widest, parenthesised(v))));
     } else if (to == DType::boolean) {
       out.lanes.push_back(fmt::format("({} != 0)", parenthesised(v)));
     } else if (is_float(middle) && !is_float(to)) {

@@ -159,7 +159,10 @@ Text FunctionEmitter::node(const ir::Unary& n, Type type, const ir::Expr&) {
     const std::string typed = a.narrow ? fmt::format("(long long){}", parenthesised(x)) : x;
     switch (n.op) {
       case ir::UnaryOp::neg: out.lanes.push_back(floating ? fmt::format("gl_neg({})", x) : fmt::format("gl_sub(({})0, {})", c_type(type.dtype), typed)); break;
-      case ir::UnaryOp::bit_not: out.lanes.push_back(type.dtype == DType::boolean ? fmt::format("!{}", parenthesised(x)) : fmt::format("({})~{}", c_type(type.dtype), parenthesised(typed))); break;
+      case ir::UnaryOp::bit_not:
+        out.lanes.push_back(type.dtype == DType::boolean ? fmt::format("!{}", parenthesised(x))
+                                                         : fmt::format("({})~{}", c_type(type.dtype), parenthesised(typed)));
+        break;
       case ir::UnaryOp::abs: out.lanes.push_back(is_unsigned_int(type.dtype) ? x : fmt::format("gl_abs({})", typed)); break;
       case ir::UnaryOp::sqrt: out.lanes.push_back(fmt::format("gl_sqrt({})", x)); break;
       case ir::UnaryOp::floor: out.lanes.push_back(fmt::format("gl_floor({})", x)); break;
@@ -199,7 +202,8 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
   if (n.op == ir::BinaryOp::shr) plain = true;
   if (minmax || n.op == ir::BinaryOp::shl) plain = false;
   const int precedence = n.op == ir::BinaryOp::add || n.op == ir::BinaryOp::sub ? sums : n.op == ir::BinaryOp::mul ? products : 0;
-  // Sums and products read as in a book; others get parentheses. The arithmetic of two ints would be int, so one is widened; a shift has its left operand's type.
+  // Sums and products read as in a book; others get parentheses. The arithmetic of two ints would be int, so one is widened; a shift has its left operand's
+  // type.
   const bool widened = is_i64 && !narrow && !comparison && a.narrow && (b.narrow || n.op == ir::BinaryOp::shr);
   const auto operand = [&](const Text& t, size_t lane, bool right) {
     const std::string& x = t.lanes[lane];
@@ -218,7 +222,8 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
       out.lanes.push_back(cut ? fmt::format("({})({})", c_type(dtype), body) : body);
       if (!comparison && type.dtype == DType::boolean) out.lanes.back() = fmt::format("(bool)({})", body);
     } else {
-      out.lanes.push_back(floating ? fmt::format("{}({}, {})", helper(n.op), x, y) : fmt::format("{}<{}>({}, {})", helper(n.op), narrow ? "int" : c_type(dtype), x, y));
+      out.lanes.push_back(floating ? fmt::format("{}({}, {})", helper(n.op), x, y)
+                                   : fmt::format("{}<{}>({}, {})", helper(n.op), narrow ? "int" : c_type(dtype), x, y));
     }
   }
   return out;
@@ -235,7 +240,8 @@ Text FunctionEmitter::node(const ir::Select& n, Type type, const ir::Expr&) {
   const Text condition = value(n.condition), a = value(n.a), b = value(n.b);
   Text out{.narrow = type.dtype == DType::i64 && a.narrow && b.narrow};
   for (size_t i = 0; i < a.lanes.size(); ++i)
-    out.lanes.push_back(fmt::format("({} ? {} : {})", condition.lanes[condition.lanes.size() == 1 ? 0 : i], parenthesised(a.lanes[i]), parenthesised(b.lanes[i])));
+    out.lanes.push_back(
+        fmt::format("({} ? {} : {})", condition.lanes[condition.lanes.size() == 1 ? 0 : i], parenthesised(a.lanes[i]), parenthesised(b.lanes[i])));
   return out;
 }
 

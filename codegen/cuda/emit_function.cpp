@@ -38,7 +38,8 @@ bool Touched::clashes(const Touched& earlier) const {
 std::string FunctionEmitter::fresh(const std::string& name) {
   std::string plain;
   for (const char c : name) plain += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  if (plain.empty() || std::isdigit(static_cast<unsigned char>(plain[0])) || plain.starts_with("gl_") || plain.starts_with("GL_") || plain.starts_with("__")) plain = "x" + plain;
+  if (plain.empty() || std::isdigit(static_cast<unsigned char>(plain[0])) || plain.starts_with("gl_") || plain.starts_with("GL_") || plain.starts_with("__"))
+    plain = "x" + plain;
   if (std::find(std::begin(reserved), std::end(reserved), plain) != std::end(reserved)) plain += "_";
   std::string text = plain;
   for (int i = 1; !names_.insert(text).second; ++i) text = plain + "_" + std::to_string(i);
@@ -58,8 +59,9 @@ std::string FunctionEmitter::slot(int64_t var_id, const std::string& name, Type 
   parameters_.push_back("long long " + raw);
   if (type.dtype == DType::i64) return raw;
   const std::string typed = fresh(name);
-  const std::string bits = type.dtype == DType::f32 ? fmt::format("gl_float((unsigned){})", raw) : type.dtype == DType::f64 ? fmt::format("gl_double((unsigned long long){})", raw)
-                                                                                                  : fmt::format("({}){}", c_type(type.dtype), raw);
+  const std::string bits = type.dtype == DType::f32   ? fmt::format("gl_float((unsigned){})", raw)
+                           : type.dtype == DType::f64 ? fmt::format("gl_double((unsigned long long){})", raw)
+                                                      : fmt::format("({}){}", c_type(type.dtype), raw);
   head_ += fmt::format("  const {} {} = {};\n", c_type(type.dtype), typed, bits);
   return typed;
 }
@@ -69,7 +71,8 @@ int FunctionEmitter::threads_of(const ir::Stmt& body) const {
   ir::walk(body, [&](const ir::Stmt& s) {
     const ir::For* n = s.as<ir::For>();
     if (!n || (n->kind != ir::ForKind::thread && n->kind != ir::ForKind::warp)) return;
-    const int64_t wanted = std::min<int64_t>(ir::as_int(n->extent).value_or(default_threads), most_threads) * (n->kind == ir::ForKind::warp ? ir::warp_lanes : 1);
+    const int64_t wanted =
+        std::min<int64_t>(ir::as_int(n->extent).value_or(default_threads), most_threads) * (n->kind == ir::ForKind::warp ? ir::warp_lanes : 1);
     threads = std::max(threads, std::min<int64_t>(wanted, most_threads));
   });
   return static_cast<int>((threads + ir::warp_lanes - 1) / ir::warp_lanes * ir::warp_lanes);
@@ -241,7 +244,8 @@ void FunctionEmitter::emit(const ir::Alloc& n) {
   int64_t elements = 1;
   for (size_t d = holds_a_part(b) ? 1 : 0; d < b->dims.size(); ++d) {
     const int64_t n = std::max<int64_t>(*ir::as_int(b->dims[d]), 0);
-    if (n > 0 && elements > int_max / size_of(b->dtype) / n) throw Error(ErrorCode::unsupported, "CUDA: the buffer " + b->name + " of a block or thread takes more than 2 GiB");
+    if (n > 0 && elements > int_max / size_of(b->dtype) / n)
+      throw Error(ErrorCode::unsupported, "CUDA: the buffer " + b->name + " of a block or thread takes more than 2 GiB");
     elements *= n;
   }
   if (b->space == ir::Space::per_warp) elements /= ir::warp_lanes;  // spread over the lanes

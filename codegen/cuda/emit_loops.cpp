@@ -91,7 +91,8 @@ void FunctionEmitter::name_divisions(const ir::For& n) {
   for (const Found& f : list) {
     if (f.times < 2) continue;
     begin({f.division});
-    divisions_.emplace_back(f.division, bound(value(f.division), f.division.dtype(), f.division.as<ir::Binary>()->op == ir::BinaryOp::floor_div ? "div" : "mod"));
+    divisions_.emplace_back(f.division,
+                            bound(value(f.division), f.division.dtype(), f.division.as<ir::Binary>()->op == ir::BinaryOp::floor_div ? "div" : "mod"));
   }
 }
 
@@ -124,7 +125,8 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
     end = held;
   }
   if (const int copies = unrolled(n, part_ == Part::thread)) line(fmt::format("#pragma unroll {}", copies));
-  open(fmt::format("for ({0} {1} = {2}; {1} < {3}; ++{1}) ", narrow ? "int" : "long long", name, narrow && !value(n.begin).narrow ? "(int)" + parenthesised(from) : from, end));
+  open(fmt::format("for ({0} {1} = {2}; {1} < {3}; ++{1}) ", narrow ? "int" : "long long", name,
+                   narrow && !value(n.begin).narrow ? "(int)" + parenthesised(from) : from, end));
   const bool turns = !(ir::as_int(n.extent) == 1);
   if (part_ <= Part::block && ((turns && all.clashes(all)) || all.clashes(since_barrier_))) barrier();
   with_variable(n, [&] { statement(n.body); });
@@ -282,7 +284,8 @@ void FunctionEmitter::fragment_product(const ir::FragmentProduct& p) {
   const auto multiple = [&](const ir::FragmentProduct::Operand& o, int64_t of) { return ir::known_multiple(o.begin, ranges_) % of == 0; };
   const auto layout = [&](const ir::FragmentProduct::Operand& o, int64_t extent) {
     const int64_t apart = o.along_k == 1 ? o.along : o.along == 1 ? o.along_k : 0;  // from one row to the next
-    if (o.buffer->space == ir::Space::shared && apart > 0 && apart % 8 == 0 && multiple(o, 8) && extent % 16 == 0) return fmt::format("gl_matrices<{}, {}>", o.along, o.along_k);
+    if (o.buffer->space == ir::Space::shared && apart > 0 && apart % 8 == 0 && multiple(o, 8) && extent % 16 == 0)
+      return fmt::format("gl_matrices<{}, {}>", o.along, o.along_k);
     const bool together = o.along_k == 1 && o.along % 2 == 0 && (o.buffer->role == ir::Role::temp || o.buffer->alignment >= 4) && multiple(o, 2);
     return fmt::format("gl_pairs<{}, {}, {}>", o.along, o.along_k, together);
   };
@@ -291,8 +294,8 @@ void FunctionEmitter::fragment_product(const ir::FragmentProduct& p) {
     return at == "0" ? place(o.buffer).name : fmt::format("{} + {}", place(o.buffer).name, parenthesised(at));
   };
   const std::string a = first(p.a), b = first(p.b);
-  line(fmt::format("gl_fragment_product<{}, {}, {}, {}, {}, {}>({}, {}, {});", p.a.buffer->dtype == DType::bf16, p.rows, p.columns, p.depth, layout(p.a, p.rows), layout(p.b, p.columns),
-                   place(p.sums).name, a, b));
+  line(fmt::format("gl_fragment_product<{}, {}, {}, {}, {}, {}>({}, {}, {});", p.a.buffer->dtype == DType::bf16, p.rows, p.columns, p.depth,
+                   layout(p.a, p.rows), layout(p.b, p.columns), place(p.sums).name, a, b));
 }
 
 }  // namespace gradloom::codegen

@@ -206,8 +206,10 @@ std::string FunctionEmitter::updated(const ir::Accumulate& n, const std::string&
   switch (n.op) {
     case ir::AccumulateOp::add:
       return is_float(t) ? fmt::format("{0} = {0} + {1};", element, parenthesised(v)) : fmt::format("{0} = gl_add<{1}>({0}, {2});", element, c_type(t), v);
-    case ir::AccumulateOp::min: return fmt::format("{0} = gl_min{3}({0}, {2});", element, c_type(t), v, is_float(t) ? std::string() : fmt::format("<{}>", c_type(t)));
-    case ir::AccumulateOp::max: return fmt::format("{0} = gl_max{3}({0}, {2});", element, c_type(t), v, is_float(t) ? std::string() : fmt::format("<{}>", c_type(t)));
+    case ir::AccumulateOp::min:
+      return fmt::format("{0} = gl_min{3}({0}, {2});", element, c_type(t), v, is_float(t) ? std::string() : fmt::format("<{}>", c_type(t)));
+    case ir::AccumulateOp::max:
+      return fmt::format("{0} = gl_max{3}({0}, {2});", element, c_type(t), v, is_float(t) ? std::string() : fmt::format("<{}>", c_type(t)));
     case ir::AccumulateOp::fma:
       if (is_float(t)) return fmt::format("{0} = gl_fma({1}, {2}, {0});", element, v, factor);
       return fmt::format("{0} = gl_add<{3}>({0}, gl_mul<{3}>({1}, {2}));", element, v, factor, c_type(t));
@@ -226,7 +228,8 @@ void FunctionEmitter::emit(const ir::Accumulate& n, const ir::StmtNode* self) {
   const std::vector<std::string> places = elements(n.buffer, n.index, n.value.lanes());
   if (note(self, guard_of(0), places[0], v.lanes[0], n.factor ? f.lanes[0] : "")) return;
   if (n.atomic && (n.op != ir::AccumulateOp::add || dtype == DType::boolean || size_of(dtype) < 4))
-    throw Error(ErrorCode::unsupported, fmt::format("CUDA: an atomic accumulate adds to a number of 32 or 64 bits, got {} to {} {}", to_string(n.op), to_string(dtype), n.buffer->name));
+    throw Error(ErrorCode::unsupported, fmt::format("CUDA: an atomic accumulate adds to a number of 32 or 64 bits, got {} to {} {}", to_string(n.op),
+                                                    to_string(dtype), n.buffer->name));
   once(n.buffer, [&] {
     for (size_t i = 0; i < places.size(); ++i) {
       const std::string text = n.atomic ? fmt::format("gl_atomic_add(&{}, ({}){});", places[i], c_type(dtype), parenthesised(v.lanes[i]))

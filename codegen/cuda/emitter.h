@@ -179,7 +179,9 @@ class FunctionEmitter {
 constexpr int64_t int_max = 2147483647;
 
 // Whether a thread, a block or a warp has a part of the buffer only, of the dims but the first.
-inline bool holds_a_part(const ir::Buffer& b) { return b->space == ir::Space::per_thread || b->space == ir::Space::per_block || b->space == ir::Space::per_warp; }
+inline bool holds_a_part(const ir::Buffer& b) {
+  return b->space == ir::Space::per_thread || b->space == ir::Space::per_block || b->space == ir::Space::per_warp;
+}
 
 // emit_text.cpp
 const char* c_type(DType dtype);                     // of a value in registers

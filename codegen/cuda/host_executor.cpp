@@ -61,7 +61,12 @@ class Fibers {
 class Launch {
  public:
   Launch(const CudaFunction& function, void (*call)(void**), void** arguments, HostOrder order, uint64_t seed)
-      : function_(function), call_(call), arguments_(arguments), order_(order), random_(seed * 0x9e3779b97f4a7c15u | 1), turns_(static_cast<size_t>(function.threads)) {
+      : function_(function),
+        call_(call),
+        arguments_(arguments),
+        order_(order),
+        random_(seed * 0x9e3779b97f4a7c15u | 1),
+        turns_(static_cast<size_t>(function.threads)) {
     state_.shared_bytes = function.shared_bytes;
     state_.wait = wait;
     state_.launch = this;
@@ -99,12 +104,16 @@ class Launch {
   };
   struct Block {
     Block(const CudaFunction& function, int64_t n)
-        : number(n), threads(static_cast<size_t>(function.threads)), warp_waits(threads.size() / warp_lanes), memory(static_cast<size_t>(function.shared_bytes) + 16),
+        : number(n),
+          threads(static_cast<size_t>(function.threads)),
+          warp_waits(threads.size() / warp_lanes),
+          memory(static_cast<size_t>(function.shared_bytes) + 16),
           shared(reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(memory.data()) + 15) / 16 * 16)) {}
     bool ended() const { return ended_threads == static_cast<int>(threads.size()); }
     // All its threads are at one meeting of the grid.
     bool waits_for_grid() const {
-      return grid_waits == static_cast<int>(threads.size()) && std::all_of(threads.begin(), threads.end(), [&](const Thread& t) { return t.site == threads[0].site; });
+      return grid_waits == static_cast<int>(threads.size()) &&
+             std::all_of(threads.begin(), threads.end(), [&](const Thread& t) { return t.site == threads[0].site; });
     }
     int64_t number;
     std::vector<Thread> threads;
@@ -212,11 +221,14 @@ class Launch {
     thread.fiber->resume();
     if (!thread.waits) return;
     if (thread.kind == gl_wait_shared) {
-      throw Error(ErrorCode::internal, fmt::format("kernel function {} wants {} bytes of shared memory, its launch has {}", function_.name, thread.value, function_.shared_bytes));
+      throw Error(ErrorCode::internal,
+                  fmt::format("kernel function {} wants {} bytes of shared memory, its launch has {}", function_.name, thread.value, function_.shared_bytes));
     }
     if (thread.kind == gl_wait_grid && !function_.cooperative)
       throw Error(ErrorCode::internal, fmt::format("kernel function {} waits for the whole grid in a launch that is not cooperative", function_.name));
-    ++(thread.kind == gl_wait_grid ? block_->grid_waits : thread.kind == gl_wait_block ? block_->block_waits : block_->warp_waits[static_cast<size_t>(t / warp_lanes)]);
+    ++(thread.kind == gl_wait_grid    ? block_->grid_waits
+       : thread.kind == gl_wait_block ? block_->block_waits
+                                      : block_->warp_waits[static_cast<size_t>(t / warp_lanes)]);
   }
 
   // All lanes have come: each gets its result and goes on.
@@ -274,7 +286,8 @@ class Launch {
     };
     for (size_t t = 1; t < threads.size(); ++t) {
       if (parted(t - 1, t)) {
-        throw Error(ErrorCode::internal, fmt::format("the threads of kernel function {}, block {}, part: {}, {}", function_.name, state_.block, describe(t - 1), describe(t)));
+        throw Error(ErrorCode::internal,
+                    fmt::format("the threads of kernel function {}, block {}, part: {}, {}", function_.name, state_.block, describe(t - 1), describe(t)));
       }
     }
     throw Error(ErrorCode::internal, fmt::format("the threads of kernel function {}, block {}, wait for ever: {}", function_.name, state_.block, describe(0)));
@@ -282,7 +295,9 @@ class Launch {
 
   // A block has gone its own way since the last meeting of the grid.
   [[noreturn]] void fail_blocks_parted(const Block& block) const {
-    const auto describe = [](const Block& b) { return b.ended() ? fmt::format("block {} has ended", b.number) : fmt::format("block {} is at gl_sync_grid in line {}", b.number, b.threads[0].site); };
+    const auto describe = [](const Block& b) {
+      return b.ended() ? fmt::format("block {} has ended", b.number) : fmt::format("block {} is at gl_sync_grid in line {}", b.number, b.threads[0].site);
+    };
     throw Error(ErrorCode::internal, fmt::format("the blocks of kernel function {} part: {}, {}", function_.name, describe(*blocks_[0]), describe(block)));
   }
 
@@ -317,11 +332,13 @@ void HostModule::launch(const CudaFunction& function, int64_t blocks, std::span<
   const auto call = calls_.find(function.name);
   if (call == calls_.end()) throw Error(ErrorCode::internal, fmt::format("cuda-host: the module has no function {}", function.name));
   if (function.threads < 1 || function.threads > 1024 || function.threads % warp_lanes != 0) {
-    throw Error(ErrorCode::internal, fmt::format("kernel function {} has {} threads a block; it may have 32 to 1024, in warps of 32", function.name, function.threads));
+    throw Error(ErrorCode::internal,
+                fmt::format("kernel function {} has {} threads a block; it may have 32 to 1024, in warps of 32", function.name, function.threads));
   }
   if (function.cooperative && blocks * function.threads > most_fibers) {
     throw Error(ErrorCode::resource_exhausted,
-                fmt::format("cuda-host: {} blocks of {} threads of the cooperative function {} do not fit at once: at most {} threads do", blocks, function.threads, function.name, most_fibers));
+                fmt::format("cuda-host: {} blocks of {} threads of the cooperative function {} do not fit at once: at most {} threads do", blocks,
+                            function.threads, function.name, most_fibers));
   }
   Launch run(function, call->second, arguments.data(), order, seed);
   enter_(run.state());

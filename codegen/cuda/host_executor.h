@@ -1,7 +1,7 @@
 #pragma once
 // Runs the text of GPU kernels without a GPU: compiled with the host's C++ compiler behind host_prelude(), the threads of a block as fibers. What is checked
-// beside the results: a barrier or a warp's word that not all threads (or blocks) reach at the same place, and through poisoned memory and the choice of order, a
-// missing one.
+// beside the results: a barrier or a warp's word that not all threads (or blocks) reach at the same place, and through poisoned memory and the choice of order,
+// a missing one.
 #include <cstdint>
 #include <memory>
 #include <span>

@@ -9,8 +9,8 @@ namespace gradloom::codegen {
 // them otherwise gets wrong sums here too.
 void matrix_unit(const uint64_t* pieces);
 
-// The addresses of 32 lanes' GlMatrixRow: four matrices of 8 by 8, each lane's elements as the PTX ISA has them for ldmatrix.x4. Throws Error(internal) for a row
-// that is not aligned to 16 bytes, as a device would stop.
+// The addresses of 32 lanes' GlMatrixRow: four matrices of 8 by 8, each lane's elements as the PTX ISA has them for ldmatrix.x4. Throws Error(internal) for a
+// row that is not aligned to 16 bytes, as a device would stop.
 void load_matrices(const uint64_t* rows);
 
 }  // namespace gradloom::codegen

@@ -73,7 +73,12 @@ struct Scratch {
 class Walk {
  public:
   Walk(const CudaModule& module, std::span<void* const> buffers, std::span<const int64_t> scalars, void* status, const LaunchSink& sink)
-      : module_(module), buffers_(buffers), status_(status), sink_(sink), slots_(static_cast<size_t>(module.slots)), scratch_(static_cast<size_t>(module.scratch_blocks)) {
+      : module_(module),
+        buffers_(buffers),
+        status_(status),
+        sink_(sink),
+        slots_(static_cast<size_t>(module.slots)),
+        scratch_(static_cast<size_t>(module.scratch_blocks)) {
     std::copy(scalars.begin(), scalars.end(), slots_.begin());
   }
 

@@ -58,7 +58,8 @@ void* open_library(const std::string& folder) {
   const std::string names = fmt::format("{}", fmt::join(file_names, ", "));
   if (!folder.empty()) {
     if (void* handle = open_toolkit(folder)) return handle;
-    throw Error(ErrorCode::device_error, fmt::format("NVRTC was not found: GRADLOOM_CUDA_PATH is {}, and neither it nor its lib64 or lib holds {}", folder, names));
+    throw Error(ErrorCode::device_error,
+                fmt::format("NVRTC was not found: GRADLOOM_CUDA_PATH is {}, and neither it nor its lib64 or lib holds {}", folder, names));
   }
   if (void* handle = open_in({})) return handle;
   std::vector<std::string> tried;
@@ -66,8 +67,9 @@ void* open_library(const std::string& folder) {
     if (void* handle = open_toolkit(root)) return handle;
     tried.push_back(root.string());
   }
-  throw Error(ErrorCode::device_error, fmt::format("NVRTC was not found: none of {} is on the loader's path or in lib64 or lib of {}; GRADLOOM_CUDA_PATH may name its folder",
-                                                   names, fmt::join(tried, ", ")));
+  throw Error(ErrorCode::device_error,
+              fmt::format("NVRTC was not found: none of {} is on the loader's path or in lib64 or lib of {}; GRADLOOM_CUDA_PATH may name its folder", names,
+                          fmt::join(tried, ", ")));
 }
 
 // "ptxas ... Function properties for f", then "... N bytes spill stores, M bytes spill loads".
@@ -103,7 +105,8 @@ size_t weight(std::string_view function) {
   for (size_t at = function.find(word); at != std::string_view::npos; at = function.find(word, at + 1)) {
     long rows = 0, columns = 0;
     const size_t sizes = function.find(", ", at);  // after the dtype
-    if (sizes != std::string_view::npos && std::sscanf(function.data() + sizes, ", %ld, %ld", &rows, &columns) == 2) sum += static_cast<size_t>(rows * columns) / 32 * of_element;
+    if (sizes != std::string_view::npos && std::sscanf(function.data() + sizes, ", %ld, %ld", &rows, &columns) == 2)
+      sum += static_cast<size_t>(rows * columns) / 32 * of_element;
   }
   return sum;
 }
@@ -203,8 +206,8 @@ CudaBinary Nvrtc::compile(const CudaModule& module, int architecture, bool repor
 CudaBinary Nvrtc::compile_to_ptx(const CudaModule& module, int architecture) const {
   const auto above = std::upper_bound(architectures_.begin(), architectures_.end(), architecture);
   if (above == architectures_.begin()) {
-    throw Error(ErrorCode::unsupported, fmt::format("NVRTC {} compiles for sm_{} and newer; the device is sm_{}", version_, architectures_.empty() ? 0 : architectures_[0],
-                                                    architecture));
+    throw Error(ErrorCode::unsupported, fmt::format("NVRTC {} compiles for sm_{} and newer; the device is sm_{}", version_,
+                                                    architectures_.empty() ? 0 : architectures_[0], architecture));
   }
   return compile(module, fmt::format("compute_{}", *std::prev(above)), true, false, 1);
 }
@@ -249,9 +252,10 @@ Nvrtc::Compiled Nvrtc::compile_text(const std::string& kernels, const std::strin
   const Functions& f = *functions_;
   const std::string text = cuda_prelude(kernels) + kernels;
   const std::string target = "--gpu-architecture=" + architecture;
-  std::vector<const char*> options = {target.c_str(), "--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--no-source-include"};
+  std::vector<const char*> options = {target.c_str(),    "--std=c++17",      "--fmad=false",       "--ftz=false",
+                                      "--prec-div=true", "--prec-sqrt=true", "--no-source-include"};
   if (number_ >= std::pair(12, 0)) options.push_back("--modify-stack-limit=false");  // it is the process's limit, and other threads compile too
-  if (number_ >= std::pair(12, 4)) options.push_back("--minimal");                   // kernels call nothing of the declarations that this leaves out: textures, CUDA's runtime
+  if (number_ >= std::pair(12, 4)) options.push_back("--minimal");  // kernels call nothing of the declarations that this leaves out: textures, CUDA's runtime
   if (report) options.push_back("--ptxas-options=-v");
   struct Hold {
     const Functions& f;
@@ -273,7 +277,8 @@ Nvrtc::Compiled Nvrtc::compile_text(const std::string& kernels, const std::strin
   Compiled compiled{.image = {}, .log = get("its log", f.log_size, f.log)};
   compiled.log.resize(std::min(compiled.log.find('\0'), compiled.log.size()));
   while (!compiled.log.empty() && compiled.log.back() == '\n') compiled.log.pop_back();
-  if (failed) throw Error(ErrorCode::compile_failed, fmt::format("NVRTC for {}: {}{}{}", architecture, f.error(failed), compiled.log.empty() ? "" : "\n", compiled.log));
+  if (failed)
+    throw Error(ErrorCode::compile_failed, fmt::format("NVRTC for {}: {}{}{}", architecture, f.error(failed), compiled.log.empty() ? "" : "\n", compiled.log));
   compiled.image = ptx ? get("the PTX", f.ptx_size, f.ptx) : get("the cubin", f.cubin_size, f.cubin);
   return compiled;
 }

@@ -152,7 +152,8 @@ template <int along, int along_k> struct gl_matrices {
 };
 
 // sums += a b over `depth` steps along k, for the tile of a warp.
-template <bool bf16, int rows, int columns, int depth, class A, class B> GL_INLINE void gl_fragment_product(float* sums, const unsigned short* a, const unsigned short* b) {
+template <bool bf16, int rows, int columns, int depth, class A, class B>
+GL_INLINE void gl_fragment_product(float* sums, const unsigned short* a, const unsigned short* b) {
 #pragma unroll
   for (int k = 0; k < depth; k += 16) {
     unsigned piece_a[rows / 4], piece_b[columns / 4];

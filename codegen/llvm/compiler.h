@@ -53,7 +53,8 @@ struct ObjectCode {
 
 // All throw Error(compile_failed) with LLVM's message. Thread-safe.
 ObjectCode compile_object(const ir::Kernel& lowered, const Isa& isa);  // the ISA need not be this machine's
-CompiledKernel load(std::string_view object, const std::string& kernel_name);  // compiles nothing; the bytes must be of compile_object, for an ISA of this machine
+CompiledKernel load(std::string_view object,
+                    const std::string& kernel_name);  // compiles nothing; the bytes must be of compile_object, for an ISA of this machine
 CompiledKernel compile(const ir::Kernel& lowered, const Isa& isa);             // both
 std::string emit_llvm(const ir::Kernel& lowered, const Isa& isa, bool optimized);  // textual LLVM IR
 std::string emit_assembly(const ir::Kernel& lowered, const Isa& isa);

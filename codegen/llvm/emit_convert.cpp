@@ -89,7 +89,8 @@ Value* Emitter::to_f32_odd(Value* v, DType from) {
   Value* nearest = builder_.CreateFPTrunc(wide, with_lanes_of(builder_.getFloatTy(), v));
   Value* back = builder_.CreateFPExt(nearest, wide->getType());
   Value* bits = builder_.CreateBitCast(nearest, type);
-  Value* too_far = builder_.CreateFCmpOGT(builder_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, back), builder_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, wide));
+  Value* too_far =
+      builder_.CreateFCmpOGT(builder_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, back), builder_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, wide));
   Value* truncated = builder_.CreateAdd(bits, builder_.CreateSExt(too_far, type));
   Value* odd = builder_.CreateOr(truncated, splat(type, 1));
   Value* exact = builder_.CreateFCmpUEQ(back, wide);  // a NaN stays

@@ -152,7 +152,8 @@ Value* Emitter::floor_division(bool modulo, DType dtype, Value* a, Value* b) {
   Value* zero = splat(type, 0);
   const llvm::APInt* c = nullptr;
   if (llvm::PatternMatch::match(b, llvm::PatternMatch::m_APInt(c))) {
-    if (c->isPowerOf2() && !c->isNegative()) return modulo ? builder_.CreateAnd(a, splat(type, c->getZExtValue() - 1)) : builder_.CreateAShr(a, splat(type, c->logBase2()));
+    if (c->isPowerOf2() && !c->isNegative())
+      return modulo ? builder_.CreateAnd(a, splat(type, c->getZExtValue() - 1)) : builder_.CreateAShr(a, splat(type, c->logBase2()));
     if (c->isAllOnes()) return modulo ? zero : builder_.CreateNeg(a);
     Value* quotient = builder_.CreateSDiv(a, b);
     Value* rest = builder_.CreateSub(a, builder_.CreateMul(quotient, b));

@@ -52,7 +52,8 @@ static llvm::Instruction* open_function(llvm::IRBuilder<>& builder, llvm::Functi
 }
 
 void Emitter::finish_function() {
-  if (frame_->streamed) builder_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, llvm::ArrayRef<llvm::Type*>(), llvm::ArrayRef<Value*>());  // other threads read what was streamed
+  if (frame_->streamed)
+    builder_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, llvm::ArrayRef<llvm::Type*>(), llvm::ArrayRef<Value*>());  // other threads read what was streamed
   builder_.CreateRetVoid();
 }
 

@@ -27,7 +27,8 @@ std::optional<Affine> Emitter::affine(const ir::Expr& e) {
     if (b) {
       const bool sub = n->op == ir::BinaryOp::sub;
       const auto join = [&](Value* x, Value* y) { return !y ? x : sub ? (x ? builder_.CreateSub(x, y) : builder_.CreateNeg(y)) : add(x, y); };
-      const auto constant = static_cast<int64_t>(static_cast<uint64_t>(a->constant) + (sub ? -static_cast<uint64_t>(b->constant) : static_cast<uint64_t>(b->constant)));
+      const auto constant =
+          static_cast<int64_t>(static_cast<uint64_t>(a->constant) + (sub ? -static_cast<uint64_t>(b->constant) : static_cast<uint64_t>(b->constant)));
       return Affine{join(a->base, b->base), constant, join(a->stride, b->stride)};
     }
   } else if (n && n->op == ir::BinaryOp::mul) {
@@ -39,7 +40,8 @@ std::optional<Affine> Emitter::affine(const ir::Expr& e) {
     const std::optional<Affine> a = cb ? affine(n->a) : ca ? affine(n->b) : std::nullopt;
     if (a) {
       const int64_t factor = cb ? *cb : *ca;
-      return Affine{scale(a->base, i64(factor)), static_cast<int64_t>(static_cast<uint64_t>(a->constant) * static_cast<uint64_t>(factor)), scale(a->stride, i64(factor))};
+      return Affine{scale(a->base, i64(factor)), static_cast<int64_t>(static_cast<uint64_t>(a->constant) * static_cast<uint64_t>(factor)),
+                    scale(a->stride, i64(factor))};
     }
   }
   if (e.lanes() == 1) return Affine{value(e), 0, nullptr};

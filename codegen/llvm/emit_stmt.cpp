@@ -212,7 +212,8 @@ void Emitter::failed_check(const ir::Check& n, Value* condition) {
       position = builder_.CreateIntMinReduce(builder_.CreateSelect(condition, none, positions), true);
     }
   }
-  position = builder_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, position, i64(std::numeric_limits<int64_t>::max() - 1));  // the largest stands for no failure
+  position =
+      builder_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, position, i64(std::numeric_limits<int64_t>::max() - 1));  // the largest stands for no failure
   builder_.CreateAtomicRMW(llvm::AtomicRMWInst::Min, context_field(offsetof(LaunchContext, bad_position)), position, llvm::Align(8),
                            llvm::AtomicOrdering::Monotonic);
 }

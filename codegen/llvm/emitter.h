@@ -61,7 +61,8 @@ class Emitter {
     llvm::Value* stride = nullptr;
     llvm::Value* vector = nullptr;
     uint64_t base_alignment = 1;
-    int64_t first_multiple = int64_t{1} << 40, last_multiple = int64_t{1} << 40;  // powers of two that divide the elements' numbers of the first and the last lane
+    int64_t first_multiple = int64_t{1} << 40,
+            last_multiple = int64_t{1} << 40;  // powers of two that divide the elements' numbers of the first and the last lane
     int lanes = 1;
     bool distinct = false;  // no two lanes meet
     llvm::Value* pointer = nullptr;  // to lane 0 without `vector`
@@ -108,7 +109,8 @@ class Emitter {
   void emit(const ir::Alloc& n);
   void emit(const ir::Check& n);
   void emit(const ir::Evaluate& n);
-  void counted_loop(llvm::Value* begin, llvm::Value* end, bool known_nonempty, bool innermost, const llvm::Twine& name, const std::function<void(llvm::Value*)>& body);
+  void counted_loop(llvm::Value* begin, llvm::Value* end, bool known_nonempty, bool innermost, const llvm::Twine& name,
+                    const std::function<void(llvm::Value*)>& body);
   void when(llvm::Value* condition, const std::function<void()>& then_case, const std::function<void()>& else_case = {}, bool likely = false);
   void failed_check(const ir::Check& n, llvm::Value* condition);
 

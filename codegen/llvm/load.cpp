@@ -45,7 +45,8 @@ struct Linked {
 
 class Context final : public llvm::jitlink::JITLinkContext {
  public:
-  Context(Linked& linked, JITLinkMemoryManager& manager, const std::string& symbol) : JITLinkContext(nullptr), linked_(linked), manager_(manager), symbol_(symbol) {}
+  Context(Linked& linked, JITLinkMemoryManager& manager, const std::string& symbol)
+      : JITLinkContext(nullptr), linked_(linked), manager_(manager), symbol_(symbol) {}
 
   JITLinkMemoryManager& getMemoryManager() override { return manager_; }
   void notifyFailed(llvm::Error error) override { linked_.error = llvm::toString(std::move(error)); }

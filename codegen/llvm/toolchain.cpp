@@ -74,7 +74,8 @@ Toolchain::Toolchain(const Isa& isa) {
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   // The loader places an object's sections side by side and reaches other code through stubs, so the small code model holds.
-  machine_.reset(target->createTargetMachine(triple, isa.cpu, isa.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, true));
+  machine_.reset(
+      target->createTargetMachine(triple, isa.cpu, isa.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, true));
   if (!machine_) throw Error(ErrorCode::compile_failed, "llvm: no machine for cpu " + isa.cpu);
 
   llvm::PassBuilder builder(machine_.get());

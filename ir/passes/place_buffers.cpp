@@ -172,7 +172,8 @@ class Launch {
       if (bytes && *bytes <= thread_bytes) return;
       return to_scratch(b);
     }
-    const bool alone = part == ForKind::grid ? written_in(n.body, b, {ForKind::thread, ForKind::warp}) : written_in(n.body, b, {ForKind::lane, ForKind::fragment});
+    const bool alone =
+        part == ForKind::grid ? written_in(n.body, b, {ForKind::thread, ForKind::warp}) : written_in(n.body, b, {ForKind::lane, ForKind::fragment});
     if (!alone && bytes && *bytes <= uniform_bytes) return;
     const int64_t copies = part == ForKind::grid ? 1 : as_int(levels_.back()->extent).value_or(0);
     if (copies < 1 || !reserve(b, copies)) return to_scratch(b);
@@ -274,7 +275,8 @@ struct Launches : Rewriter {
     const int64_t before = kept_bytes;
     kept_bytes += block_bytes(n.buffer);
     if (kept_bytes > shared_bytes)
-      throw Error(ErrorCode::unsupported, "place_buffers: the buffer " + n.buffer->name + ", a part a block, does not fit into the shared memory that a block has");
+      throw Error(ErrorCode::unsupported,
+                  "place_buffers: the buffer " + n.buffer->name + ", a part a block, does not fit into the shared memory that a block has");
     const Stmt result = Rewriter::rewrite(n, self);
     kept_bytes = before;
     return result;
@@ -293,7 +295,8 @@ struct Launches : Rewriter {
   // Of one block's part.
   static int64_t block_bytes(const Buffer& b) {
     int64_t bytes = size_of(b->dtype);
-    for (size_t d = 1; d < b->dims.size(); ++d) bytes = std::min(bytes * std::clamp<int64_t>(as_int(b->dims[d]).value_or(most_bytes), 0, most_bytes), most_bytes);
+    for (size_t d = 1; d < b->dims.size(); ++d)
+      bytes = std::min(bytes * std::clamp<int64_t>(as_int(b->dims[d]).value_or(most_bytes), 0, most_bytes), most_bytes);
     return (bytes + shared_alignment - 1) / shared_alignment * shared_alignment;
   }
   static constexpr int64_t most_bytes = int64_t{1} << 30;

@@ -136,8 +136,8 @@ int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned 
   }
 }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) { return *blocks = 1, 0; }
-int cuLaunchCooperativeKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y, unsigned threads_z, unsigned shared, void* stream,
-                              void** arguments) {
+int cuLaunchCooperativeKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y, unsigned threads_z, unsigned shared,
+                              void* stream, void** arguments) {
   if (x > 132) return invalid_value;
   note("cooperative " + std::to_string(x));
   static_cast<Function*>(function)->function.cooperative = 1;

@@ -24,7 +24,9 @@ int nvrtcVersion(int* major, int* minor) {
 int nvrtcGetNumSupportedArchs(int* count) { return *count = 3, 0; }
 int nvrtcGetSupportedArchs(int* list) { return list[0] = 80, list[1] = 90, list[2] = 100, 0; }
 const char* nvrtcGetErrorString(int code) { return code ? "NVRTC_ERROR_COMPILATION" : "NVRTC_SUCCESS"; }
-int nvrtcCreateProgram(void** program, const char* text, const char*, int, const char* const*, const char* const*) { return *program = new Program{text, {}}, 0; }
+int nvrtcCreateProgram(void** program, const char* text, const char*, int, const char* const*, const char* const*) {
+  return *program = new Program{text, {}}, 0;
+}
 int nvrtcDestroyProgram(void** program) { return delete static_cast<Program*>(*program), 0; }
 int nvrtcCompileProgram(void*, int, const char* const*) { return ++compiles, 0; }
 int nvrtcGetProgramLogSize(void*, size_t* bytes) { return *bytes = 1, 0; }

@@ -1,5 +1,6 @@
 #pragma once
-// Calls of every op, over dtypes, shapes with odd residues, strides and attributes, and their buffers: what the tests that compare executors and schedules share.
+// Calls of every op, over dtypes, shapes with odd residues, strides and attributes, and their buffers: what the tests that compare executors and schedules
+// share.
 #include <gtest/gtest.h>
 
 #include <cmath>
