@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/bench_measure.h"
@@ -247,10 +248,10 @@ int bench_gpu_report(const GpuReportOptions& options) {
       for (CaseReport& r : reports[found->second]) r.variant.weakest = variant.level;
       return;
     }
-    seen[strategies] = reports.size();
     for (size_t i = 0; i < lowered.size(); ++i) own.push_back(report_on(c.name, variant, lowered[i], options.architectures[i], options.repeats));
     if (options.form == ReportForm::json)
       for (const CaseReport& r : own) print_json(r);
+    seen[strategies] = reports.size();
     reports.push_back(std::move(own));
   };
   std::vector<Determinism> levels = options.levels;

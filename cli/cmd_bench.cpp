@@ -105,11 +105,6 @@ int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
   return status;
 }
 
-Determinism level_of(const std::string& name) {
-  if (const auto level = determinism_of(name)) return *level;
-  throw UsageError(fmt::format("bench: --determinism is {}, expected one of {}", name, fmt::join(level_names, ", ")));
-}
-
 int bench(const BenchOptions& options) {
   if (std::isnan(options.seconds)) throw UsageError("bench: --seconds is nan, expected 0.01 to 600");  // which is in every range to the parser
   const auto named = [&](const char* name) { return std::find(options.cases.begin(), options.cases.end(), name) != options.cases.end(); };
@@ -119,14 +114,9 @@ int bench(const BenchOptions& options) {
     std::vector<int> architectures;
     for (const std::string& text : options.architectures) architectures.push_back(architecture_of(text));
     std::vector<DType> dtypes;
-    for (const std::string& name : options.dtypes) {
-      const auto dtype = dtype_from_string(name);
-      if (!dtype || !(*dtype == DType::f32 || is_storage_float(*dtype)))
-        throw UsageError(fmt::format("bench: --dtype is {}, expected float32, float16 or bfloat16", name));
-      dtypes.push_back(*dtype);
-    }
+    for (const std::string& name : options.dtypes) dtypes.push_back(*dtype_from_string(name));
     std::vector<Determinism> levels;
-    for (const std::string& name : options.levels) levels.push_back(level_of(name));
+    for (const std::string& name : options.levels) levels.push_back(*determinism_of(name));
     if (levels.empty()) levels.push_back(Determinism::sequential);
     return bench_gpu_report({.cases = {options.cases.begin() + 1, options.cases.end()},
                              .architectures = architectures,
@@ -141,7 +131,7 @@ int bench(const BenchOptions& options) {
     if (options.levels.size() > 1) throw UsageError(fmt::format("bench: --determinism has {} levels, gpu-time expects one", options.levels.size()));
     return bench_gpu_time({.cases = {options.cases.begin() + 1, options.cases.end()},
                            .seconds = options.seconds,
-                           .determinism = options.levels.empty() ? std::nullopt : std::optional(level_of(options.levels[0])),
+                           .determinism = options.levels.empty() ? std::nullopt : std::optional(*determinism_of(options.levels[0])),
                            .beside = options.beside,
                            .json = options.json,
                            .markdown = options.markdown});
@@ -201,9 +191,11 @@ void add_bench(CLI::App& app, int& status) {
           "--determinism", options->levels,
           "gpu-report: levels, sequential when not given; one whose strategy is that of a stronger one in the list is left out. gpu-time: the weakest level "
           "allowed, the GPU's own (run-to-run) when not given")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(level_names), std::end(level_names))));
   command->add_option("--dtype", options->dtypes, "gpu-report: of values (float32, float16, bfloat16); products (gemm) are float32")
       ->delimiter(',')
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}))
       ->capture_default_str();
   command->add_option("--beside", options->beside, "gpu-time: another library's times, JSON lines of case, name, us");
   command->footer(

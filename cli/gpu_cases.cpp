@@ -83,11 +83,11 @@ Lowered lowered_gru(const char* op, const std::vector<Dims>& inputs, bool linear
 }
 
 // Inputs X, W, R, B, initial_h; for GRUGrad HAll, ZRH, dHAll too. All outputs.
-std::vector<Dims> gru_inputs(const GruCase& c) {
+std::vector<Dims> forward_inputs(const GruCase& c) {
   return {{c.steps, c.batch, c.inputs}, {1, 3 * c.hidden, c.inputs}, {1, 3 * c.hidden, c.hidden}, {1, 6 * c.hidden}, {}, {1, c.batch, c.hidden}};
 }
-std::vector<Dims> gru_grad_inputs(const GruCase& c) {
-  std::vector<Dims> inputs = gru_inputs(c);
+std::vector<Dims> grad_inputs(const GruCase& c) {
+  std::vector<Dims> inputs = forward_inputs(c);
   for (const int64_t gates : {1, 3, 1}) inputs.push_back({c.steps, 1, c.batch, gates * c.hidden});
   return inputs;
 }
@@ -103,7 +103,7 @@ std::vector<ReportCase> forward_cases(const std::string& name) {
     for (const bool linear : {true, false}) {
       const std::string own = c.name + (linear ? "_forward" : "_forward_lbr0");
       if (name != own && name != "gru_forward") continue;
-      list.push_back({own, [&c, linear](const ir::Target& t, Variant v) { return lowered_gru("GRUTraining", gru_inputs(c), linear, t, v); }});
+      list.push_back({own, [&c, linear](const ir::Target& t, Variant v) { return lowered_gru("GRUTraining", forward_inputs(c), linear, t, v); }});
     }
   return list;
 }
@@ -131,7 +131,7 @@ std::vector<ReportCase> report_cases(const std::vector<std::string>& names) {
       for (const BenchCase* c : chosen_cases({name})) list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_case(*c, t, v); }});
     list.insert(list.end(), forward.begin(), forward.end());
     for (const GruCase* c : gru)
-      list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_gru("GRUGrad", gru_grad_inputs(*c), true, t, v); }});
+      list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_gru("GRUGrad", grad_inputs(*c), true, t, v); }});
     for (const GemmCase* c : gemm)
       if (!all || !c->name.starts_with("gemm_c")) list.push_back({c->name, [c](const ir::Target& t, Variant) { return lowered_gemm(*c, t); }, true});
   }

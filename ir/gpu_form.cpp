@@ -92,6 +92,14 @@ class Form {
       fail("the fragment loop " + n.var.name + " does not run from 0 over a multiple of " + std::to_string(unit));
     (part == Part::warp ? around_.rows : around_.columns) = &n;
     if (part == Part::warp) product_ = static_cast<bool>(match_fragment_product(n, misfit).sums);
+    if (part != Part::rows) return;
+    // Neighbours in a row may be moved as one.
+    const auto single = [&](bool is, const std::string& what) {
+      if (!is) fail(what + " stands in the fragment loop " + n.var.name + " over columns");
+    };
+    walk(
+        n.body, [&](const Stmt& s) { single(!s.as<For>() || s.as<For>()->kind == ForKind::matrix_unit, "a loop"); },
+        [&](const Expr& e) { single(e.lanes() == 1, "a vector"); });
   }
   void node(const Block& n, Part part) {
     for (const Stmt& s : n.stmts) stmt(s, part);

@@ -19,8 +19,9 @@
 // The warp part (inside a warp loop, outside lane loops) is to the lanes of a warp what the block part is to its threads. Lane loops stand here: vector
 // loops whose iterations are lanes, each statement done for all lanes before the next. An accumulate goes lane after lane where lanes meet. So do pairs of
 // fragment loops, one directly in the other, from 0 over multiples of 16 rows and of 8 columns: iteration (i, j) is the lane's that holds element [w, i, j] of
-// any per_warp buffer of that many rows and columns, and of such a buffer touches nothing else. A matrix_unit loop stands directly in a pair of them, from 0
-// over a multiple of 16, and is what fragment_product.h takes: one fma into a per_warp buffer of f32 of two elements of f16, or of bf16, in constant strides.
+// any per_warp buffer of that many rows and columns, and of such a buffer touches nothing else; no loop and no vector stands in it. Or else a matrix_unit loop
+// stands directly in a pair of them, from 0 over a multiple of 16, and is what fragment_product.h takes: one fma into a per_warp buffer of f32 of two elements
+// of f16, or of bf16, in constant strides.
 //
 // The thread part (inside a thread or lane loop, or a pair of fragment loops) is ordinary code; buffers allocated there are the thread's own.
 #include <string>

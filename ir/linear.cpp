@@ -137,18 +137,6 @@ Expr to_expr(const Linear& l) {
   return broadcast(sum, l.lanes);
 }
 
-bool may_leave_i64(const Linear& l, const Ranges& ranges) {
-  if (!l.exact) return true;
-  __int128 low = l.constant, high = low;
-  for (const auto& [term, coefficient] : l.terms) {
-    const Range r = ranges.of(term);
-    if (!r.min || !r.max || *r.min == INT64_MIN || *r.max == INT64_MAX) return false;
-    low += __int128{coefficient} * (coefficient > 0 ? *r.min : *r.max);
-    high += __int128{coefficient} * (coefficient > 0 ? *r.max : *r.min);
-  }
-  return low < INT64_MIN || high > INT64_MAX;
-}
-
 bool is_stable(const Expr& e) {
   bool stable = true;
   walk(e, [&](const Expr& x) {

@@ -11,9 +11,6 @@ struct Linearizer {
   void add(const Expr& e, int64_t factor);
 };
 
-// Whether bounds known of all terms let l leave i64, where its arithmetic wraps. The ends of i64 bound nothing: they say that nothing is known.
-bool may_leave_i64(const Linear& l, const Ranges& ranges);
-
 // Whether e keeps its value when statements run: it loads from inputs only.
 bool is_stable(const Expr& e);
 

@@ -68,9 +68,7 @@ Range sum(const Range& a, const Range& b, int sign) {
 Range product(const Range& a, const Range& b) {
   if (a.min && a.max && b.min && b.max) {
     const Wide all[] = {Wide{*a.min} * *b.min, Wide{*a.min} * *b.max, Wide{*a.max} * *b.min, Wide{*a.max} * *b.max};
-    const Range r{narrow(*std::min_element(all, all + 4)), narrow(*std::max_element(all, all + 4))};
-    const bool wraps = !(r.min && r.max) && *a.max != INT64_MAX && *b.max != INT64_MAX;  // that end: as good as unbounded
-    return wraps ? Range{} : r;
+    return {narrow(*std::min_element(all, all + 4)), narrow(*std::max_element(all, all + 4))};
   }
   if (a.min && *a.min >= 0 && b.min && *b.min >= 0) return {narrow(Wide{*a.min} * *b.min), {}};
   return {};
@@ -252,7 +250,7 @@ Range Ranges::of(const Expr& e) const {
     const Linear l = expand(e);
     if (l.terms.size() == 1 && l.constant == 0 && l.terms[0].second == 1 && l.terms[0].first.same_as(e)) return raw_range(e);
     const Range r = of(l);
-    if ((r.min && r.max) || (trusted(l) && !may_leave_i64(l, *this))) return r;
+    if ((r.min && r.max) || trusted(l)) return r;
     return {};
   }
   return raw_range(e);

@@ -2,8 +2,7 @@
 // What is known of an integer expression's value: bounds over loop variables, lets, facts and guards, and divisibility.
 //
 // Bounds by intervals (`of`) hold with wrapping arithmetic. Symbolic comparisons take for granted that i64 arithmetic over loop variables, extents and
-// scalars does not wrap (it counts elements of buffers) where their bounds do not say that it may; a value read from memory is trusted only once facts or
-// guards bound it on both sides.
+// scalars does not wrap (it counts elements of buffers); a value read from memory is trusted only once facts or guards bound it on both sides.
 #include <optional>
 
 #include "ir/stmt.h"
@@ -73,7 +72,7 @@ class Ranges {
   int expanded_nodes(const Expr& e) const;
   bool from_memory(const Expr& e) const;
   bool trusted(const Linear& l) const;
-  bool may_wrap(const Linear& side) const;  // of a comparison: arithmetic on untrusted memory, or on bounds that may leave i64
+  bool may_wrap(const Linear& side) const;  // of a comparison: arithmetic on untrusted memory
   void assume(const Expr& condition, bool truth);
   void assume_comparison(const Binary& n, bool truth);
   void add_inequality(Linear l);

@@ -101,7 +101,7 @@ bool Ranges::trusted(const Linear& l) const {
 
 bool Ranges::may_wrap(const Linear& side) const {
   const bool plain = side.terms.empty() || (side.terms.size() == 1 && side.constant == 0 && side.terms[0].second == 1);
-  return !plain && (!trusted(side) || may_leave_i64(side, *this));
+  return !plain && !trusted(side);
 }
 
 void Ranges::assume(const Expr& condition) { assume(condition, true); }

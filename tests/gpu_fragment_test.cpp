@@ -202,6 +202,9 @@ TEST(GpuFragments, WhatIsRefused) {
   refused("one fma into a per_warp buffer of f32", {{"PRODUCT", "sums[w, i, j] fma= (f32(x[w * 16 + i, k]), f32(y[k, j])) where i < j"}});
   refused("not linear in the loops", {{"PRODUCT", "sums[w, i, j] fma= (f32(x[floor_div(i, 2), k]), f32(y[k, j]))"}});
   refused("not linear in the loops", {{"PRODUCT", "sums[w, i, j] fma= (f32(x[i, k]), f32(y[k, i]))"}});
+  const std::string loop = "for k in 0 .. 32 matrix_unit {\n            PRODUCT\n          }";
+  refused("a loop stands in the fragment loop j over columns", {{loop, "for l in 0 .. j { sums[w, i, j] += 1.0f32 }"}});
+  refused("a vector stands in the fragment loop j over columns", {{loop, "wide[w, i, j] = f64(shuffle(broadcast(1.0f32, 4), [0]))"}});
   // The tile of another warp, or another element of one's own.
   refused("fragment loops over its dims", {{"PRODUCT", "sums[1 - w, i, j] fma= (f32(x[w * 16 + i, k]), f32(y[k, j]))"}});
   refused("fragment loops over its dims", {{"sums: f32[2, 16, 32]", "sums: f32[2, 32, 32]"}});

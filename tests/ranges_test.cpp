@@ -53,43 +53,6 @@ TEST(Ranges, OverflowIsUnbounded) {
   expect_range(r.of(var(i) + constant_int(DType::i32, 1)), INT32_MIN, INT32_MAX);
 }
 
-// Arithmetic that its variables' bounds let wrap proves nothing that wrapping makes false.
-TEST(Ranges, ProvesNothingThatWrappingBreaks) {
-  {
-    Ranges r;
-    const Expr i = exact_range(r, "i", 1, 8), j = exact_range(r, "j", 1, int64_t{1} << 40);
-    EXPECT_EQ(r.proves(i * Expr(int64_t{1} << 60) > 5), std::nullopt);  // negative for i = 8
-    EXPECT_EQ(r.proves(i * Expr(int64_t{1} << 59) > 5), true);
-    expect_range(r.of(i * Expr(int64_t{1} << 60)), {}, {});
-    EXPECT_EQ(r.proves(j * j > 0), std::nullopt);
-    EXPECT_EQ(r.proves(i * j > 0), true);
-  }
-  uint64_t state = 7;
-  const auto random = [&](int64_t n) { return static_cast<int64_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 33) % n; };
-  int proved = 0, wrapped = 0;
-  for (int round = 0; round < 4000; ++round) {
-    Ranges r;
-    const int64_t low[] = {random(9) - 4, random(9) - 4}, extent[] = {1 + random(4), 1 + random(4)};
-    int64_t coefficient[2], constant = random(9) - 4;
-    for (int64_t& c : coefficient) c = (random(9) - 4) * (int64_t{1} << (random(2) ? random(4) : 57 + random(4)));
-    const Expr x = exact_range(r, "x", low[0], low[0] + extent[0] - 1), y = exact_range(r, "y", low[1], low[1] + extent[1] - 1);
-    const std::optional<bool> truth = r.proves(x * Expr(coefficient[0]) + (y * Expr(coefficient[1]) + Expr(constant)) >= 0);
-    for (int64_t i = low[0]; i < low[0] + extent[0]; ++i)
-      for (int64_t j = low[1]; j < low[1] + extent[1]; ++j) {
-        int64_t a, b, sum;
-        const bool wraps = __builtin_mul_overflow(i, coefficient[0], &a) | __builtin_mul_overflow(j, coefficient[1], &b) |
-                           __builtin_add_overflow(b, constant, &b) | __builtin_add_overflow(a, b, &sum);
-        wrapped += wraps;
-        if (truth) {
-          EXPECT_EQ(sum >= 0, *truth) << coefficient[0] << " * " << i << " + " << coefficient[1] << " * " << j << " + " << constant;
-        }
-      }
-    proved += truth.has_value();
-  }
-  EXPECT_GT(proved, 1000);
-  EXPECT_GT(wrapped, 1000);
-}
-
 TEST(Ranges, LoopsLetsAndFacts) {
   Ranges r;
   Var i = index_var("i"), k = index_var("k"), t = index_var("t");
