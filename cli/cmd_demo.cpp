@@ -103,6 +103,7 @@ class Demo {
   static RuntimeOptions runtime_options(const DemoOptions& options) {
     RuntimeOptions runtime;
     runtime.threads = options.threads;
+    runtime.disk_cache = "off";  // a cold compile is cold
     return runtime;
   }
 
