@@ -77,11 +77,11 @@ class TrainingNest : GruNest {
     const auto columns = [&](const auto& body) { return [&, body](const Place& at) { each_column([&](Expr j) { body(at, j); }); }; };
     const auto from = [&](const Place& at, int first_gate, int gates, const Expr& j) {
       From f{.before = ir::load(state_, before(at.i, j))};
-      if (bias_) f.recurrent_bias = recurrent_bias(d, j);
       for (int g = first_gate; g < first_gate + gates; ++g) {
         f.inputs.push_back(input_part(products_, d, g, at.row, j));
         f.recurrent.push_back(ir::load(recurrent_, {at.i, column(g, j)}));
       }
+      if (bias_ && options.linear_before_reset) f.recurrent.back() = f.recurrent.back() + recurrent_bias(d, j);
       return f;
     };
     const Visit padded = columns([&](const Place& at, const Expr& j) { pad(d, at, j); });
@@ -133,7 +133,7 @@ class TrainingNest : GruNest {
           From f{.before = values[count], .recurrent = {values.begin(), values.begin() + count}};
           const Expr *products = &values[count + 1], *biases = products + count;
           for (int g = 0; g < count; ++g) f.inputs.push_back(bias_ ? products[g] + biases[g] : products[g]);
-          if (bias_ && linear) f.recurrent_bias = biases[count];
+          if (bias_ && linear) f.recurrent.back() = f.recurrent.back() + biases[count];
           return f;
         };
         product.multiply([&](Expr m, Expr k) { return ir::load(state_, before(m, k)); }, {},
@@ -202,11 +202,10 @@ class TrainingNest : GruNest {
     multiply(product);
   }
 
-  // What element j of a state comes from: itself before the step, and by gate what inputs, with their biases, and what states add to the gate's input.
+  // What element j of a state comes from: itself before the step, and by gate what inputs and what states, each with its biases, add to the gate's input.
   struct From {
     Expr before;
     std::vector<Expr> inputs, recurrent;
-    Expr recurrent_bias;  // of the candidate, linear before reset; absent: none
   };
 
   // Gate z (0) or r (1), as it is saved.
@@ -228,8 +227,7 @@ class TrainingNest : GruNest {
 
   void linear_before_reset(int d, const Place& at, const Expr& j, const From& from) {
     const Expr z = gate(d, 0, at, j, from), r = gate(d, 1, at, j, from);
-    const Expr recurrent = from.recurrent_bias ? from.recurrent[2] + from.recurrent_bias : from.recurrent[2];
-    step_to(d, at, j, z, ir::fma(r, recurrent, from.inputs[2]), from.before);
+    step_to(d, at, j, z, ir::fma(r, from.recurrent[2], from.inputs[2]), from.before);
   }
 
   void update_and_reset(int d, const Place& at, const Expr& j, const From& from) {
