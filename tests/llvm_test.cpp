@@ -96,6 +96,23 @@ TEST(Llvm, MaskedLanesTouchNothing) {
   }
 }
 
+// One lane of a narrowed vector is stored as wide as its element: neighbours keep their values (LLVM 22 stored it unnarrowed with AVX-512).
+TEST(Llvm, OneLaneOfANarrowedVectorIsStoredAlone) {
+  const std::pair<DType, DType> conversions[] = {{DType::f32, DType::bf16}, {DType::f32, DType::f16}, {DType::f64, DType::f32}, {DType::i64, DType::i32},
+                                                 {DType::i64, DType::u8},   {DType::i32, DType::i16}, {DType::i32, DType::i8},  {DType::i16, DType::u8}};
+  for (const auto& [wide, narrow] : conversions)
+    for (const int lanes : {4, 8, 16, 32})
+      for (const int64_t lane : {int64_t{0}, int64_t{1}, int64_t{lanes - 1}}) {
+        KernelBuilder b("one_lane_" + std::string(to_string(wide)) + "_" + std::string(to_string(narrow)) + "_" + std::to_string(lanes));
+        const Buffer x = b.input("x", wide, {64}), y = b.inout("y", narrow, {64});
+        const Expr only = lanes_below(lanes, lane + 1) & (broadcast(lane - 1, lanes) < ramp(0, 1, lanes));
+        b.append(store(y, {ramp(8, 1, lanes)}, cast(narrow, load(x, {ramp(0, 1, lanes)})), only));
+        const ir::Kernel kernel = b.build();
+        agree(kernel, {elements(wide, 64, 1), elements(narrow, 64, 2)});
+        EXPECT_EQ(codegen::emit_llvm(kernel, codegen::isa_named("x86-64-v4"), true).find("call void @llvm.masked.store"), std::string::npos);
+      }
+}
+
 TEST(Llvm, StridedAndNegativeViews) {
   KernelBuilder b("views");
   const Expr pitch = b.scalar("pitch");

@@ -14,6 +14,7 @@
 
 #include <map>
 
+#include "codegen/llvm/single_lane_stores.h"
 #include "ir/per_thread.h"
 
 namespace gradloom::codegen {
@@ -91,6 +92,7 @@ Toolchain::Toolchain(const Isa& isa) {
   passes_.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*UseMemorySSA=*/true));
   passes_.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
   passes_.addPass(llvm::SimplifyCFGPass());
+  passes_.addPass(SingleLaneStores());  // last: masks have become constants by now
 
   add_code_generator(generator_, *machine_, stream_, llvm::CodeGenFileType::ObjectFile);
 }

@@ -2,6 +2,7 @@
 // Calls of every op, over dtypes, shapes with odd residues, strides and attributes, and their buffers: what the tests that compare executors and schedules
 // share.
 #include <gtest/gtest.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <cstring>
@@ -278,6 +279,16 @@ struct Buffers {
 };
 
 using Bits = std::vector<uint64_t>;
+
+// Where they differ, in a line; "" where they do not.
+inline std::string difference(const Bits& got, const Bits& want) {
+  if (got.size() != want.size()) return std::to_string(got.size()) + " elements, expected " + std::to_string(want.size());
+  std::string text;
+  int64_t differ = 0;
+  for (size_t i = 0; i < got.size(); ++i)
+    if (got[i] != want[i] && ++differ <= 8) text += fmt::format(" [{}] {:#x} for {:#x}", i, got[i], want[i]);
+  return differ == 0 ? "" : std::to_string(differ) + " of " + std::to_string(got.size()) + " elements:" + text;
+}
 
 inline Bits interpreted(const ir::Kernel& kernel, const Call& call, const Plan& plan, const std::vector<int64_t>& scalars, bool reverse) {
   Buffers buffers(call, plan, false);
