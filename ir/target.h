@@ -10,6 +10,7 @@ struct Target {
   int vector_bytes = 16;         // of the widest vector register worth using
   int vector_registers = 16;
   bool hardware_scatter = false;  // vector gathers and scatters are instructions (AVX-512)
+  bool fast_scatter = false;      // and gathering, adding and scattering a vector beats going lane by lane
   bool streaming_stores = true;   // stores that bypass the caches
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;  // a core's own caches
   int threads = 1;                // how many tasks a parallel loop should have at least

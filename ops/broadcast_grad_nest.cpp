@@ -17,7 +17,8 @@ constexpr int64_t partials = 16, quarter = partials / 4, block_elements = 256, p
 class ReduceNest {
  public:
   ReduceNest(KernelFrame& frame, const ir::Target& target)
-      : roles_(frame.plan()), b_(frame.builder), y_(frame.view(0, "dY")), x_(frame.view(1, "dX", roles_.accumulate)), sum_(accumulator_of(x_->dtype)) {
+      : roles_(frame.plan()), b_(frame.builder), y_(frame.view(0, "dY")), x_(frame.view(1, "dX", roles_.accumulate)), sum_(accumulator_of(x_->dtype)),
+        wide_(!target.gpu && target.vector_registers > partials) {
     at_y_.resize(roles_.rank());
     if (roles_.columns()) tile_ = column_tile(frame, target);
   }
@@ -169,20 +170,26 @@ class ReduceNest {
     return n && *n % length == 0;
   }
 
-  // The tree over up to 16 rows of dY, from `first`; all 16 when `extent` is absent. Four rows are read side by side, those that the tree adds first: memory
-  // is at its best with a few streams, and far from it with sixteen.
+  // The tree over up to 16 rows of dY, from `first`; all 16 when `extent` is absent. Cores with wide vectors read the rows side by side; on others memory is
+  // at its best with a few streams, and far from it with sixteen: four rows, those that the tree adds first.
   void rows(int j, Expr first, Expr extent, const Put& put) {
+    const auto row = [&](Expr l) {
+      at_y_[roles_.reduced[j]] = first + l;
+      const Expr value = extent ? ir::load(y_, at_y_, extent > l, ir::zero({y_->dtype, 1})) : element();
+      return zero() + ir::cast(sum_, value);
+    };
+    if (wide_) {
+      each_column("element", [&](Expr c) {
+        std::vector<Expr> p;
+        for (int64_t l = 0; l < partials; ++l) p.push_back(row(l));
+        put(c, tree(std::move(p)));
+      });
+      return;
+    }
     const ir::Buffer quads = b_.alloc("quads", sum_, {quarter, kept_width_});
     const auto add = [](Expr a, Expr b) { return std::move(a) + std::move(b); };
     b_.loop("quad", 0, quarter, [&](Expr q) {
-      each_column("element", [&](Expr c) {
-        const auto row = [&](int64_t l) {
-          at_y_[roles_.reduced[j]] = first + (q + l);
-          const Expr value = extent ? ir::load(y_, at_y_, extent > q + l, ir::zero({y_->dtype, 1})) : element();
-          return zero() + ir::cast(sum_, value);
-        };
-        b_.store(quads, {q, c}, add(add(row(0), row(8)), add(row(4), row(12))));
-      });
+      each_column("element", [&](Expr c) { b_.store(quads, {q, c}, add(add(row(q), row(q + 8)), add(row(q + 4), row(q + 12)))); });
     });
     each_column("column", [&](Expr c) {
       const auto sum = [&](int64_t q) { return ir::load(quads, {Expr(q), c}); };
@@ -263,6 +270,7 @@ class ReduceNest {
   ir::KernelBuilder& b_;
   const ir::Buffer y_, x_;
   const DType sum_;
+  const bool wide_;  // a row of the tree in a register each
   int64_t tile_ = 1;
   std::optional<ir::Buffer> sums_;  // strategy "split": every part's total, once they are there
   std::optional<Expr> parts_;

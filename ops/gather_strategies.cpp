@@ -21,7 +21,7 @@ using Loop = ir::Schedule::Loop;
 
 constexpr int64_t shortest_partition = 1 << 16;  // indices of a flat call on a GPU
 constexpr int64_t rows_ahead = 8;  // of a strip: more would meet in the same sets of the L1 cache
-constexpr int64_t vectors_ahead = 16;  // of a row
+constexpr int64_t vectors_ahead = 128;  // of a row
 
 struct Sizes {
   explicit Sizes(const Plan& plan) : roles(gather_roles(plan)) {
@@ -71,7 +71,7 @@ void schedule_row(ir::Schedule& schedule, const Sizes& s, const ir::Target& targ
 
 // A strip of columns: each statement of the column's body for all of them, a vector of columns a row.
 void schedule_columns(ir::Schedule& schedule, Loop column, const Sizes& s, const ir::Target& target) {
-  const int lanes = std::min(8, 2 * target.lanes(s.sum_bytes));
+  const int index_lanes = std::min(8, 2 * target.lanes(s.sum_bytes)), lanes = std::max(index_lanes, target.lanes(s.sum_bytes));
   for (Loop part : schedule.distribute(column)) {
     bool unrolled = true;
     if (const ir::For* inside = schedule.get(part).body.as<ir::For>()) {
@@ -82,7 +82,7 @@ void schedule_columns(ir::Schedule& schedule, Loop column, const Sizes& s, const
       if (scatters && large(s, target))
         for (int input : {0, 1}) if (input || s.roles.varying) schedule.prefetch(rows, schedule.kernel().buffers[input], rows_ahead, 1);
     }
-    schedule.vectorize(part, lanes, unrolled ? 4 : 1);
+    schedule.vectorize(part, unrolled ? lanes : index_lanes, unrolled ? 4 : 1);
   }
 }
 

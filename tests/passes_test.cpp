@@ -269,6 +269,63 @@ TEST(CoalesceStores, LeavesWhatWouldChangeResults) {
     EXPECT_EQ(after(coalesce_stores, text), printed(text));
 }
 
+Kernel split_lanes(const Kernel& kernel) { return split_updates(kernel, false); }
+Kernel split_clashes(const Kernel& kernel) { return split_updates(kernel, true); }
+
+// A row of sums, and a strip of columns, whose indices are in the range given.
+std::string row_updates(const std::string& range) {
+  return "kernel k() {\n in idx: i64[4] in " + range + R"(
+  in dy: f32[4]
+  inout acc: f32[6]
+  let raw: i64x4 = idx[ramp(0, 1, 4)]
+  let j: i64x4 = select(raw < broadcast(0, 4), raw + broadcast(6, 4), raw)
+  check j >= broadcast(0, 4) & j < broadcast(6, 4) at ramp(0, 1, 4) "indices" {
+    acc[j] += dy[ramp(0, 1, 4)]
+  }
+})";
+}
+constexpr const char* column_updates = R"(kernel k() {
+  in idx: i32[8] in [-6, 5]
+  in dy: bf16[8]
+  inout acc: f32[6, 8]
+  let raw: i64x4 = i64(idx[ramp(4, 1, 4)])
+  let j: i64x4 = select(raw < broadcast(0, 4), raw + broadcast(6, 4), raw)
+  check j >= broadcast(0, 4) & j < broadcast(6, 4) at ramp(0, 1, 4) "indices" {
+    acc[j, ramp(4, 1, 4)] += f32(dy[ramp(4, 1, 4)])
+  }
+})";
+
+TEST(SplitUpdates, LoadsPlacesAndValuesOfEachLane) {
+  const std::string text = after(split_lanes, row_updates("[0, 5]").c_str());
+  EXPECT_EQ(text, R"(let raw: i64x4 = idx[ramp(0, 1, 4)]
+let j: i64x4 = select(raw < broadcast(0, 4), raw + broadcast(6, 4), raw)
+if all(raw >= broadcast(0, 4) & raw < broadcast(6, 4)) {
+  acc[idx[0]] += dy[0]
+  acc[idx[1]] += dy[1]
+  acc[idx[2]] += dy[2]
+  acc[idx[3]] += dy[3]
+} else {
+  check j >= broadcast(0, 4) & j < broadcast(6, 4) at ramp(0, 1, 4) "indices" {
+    acc[j] += dy[ramp(0, 1, 4)]
+  }
+}
+)");
+  EXPECT_EQ(after(split_clashes, row_updates("[0, 5]").c_str()), text);  // lanes may meet: no scatter is fast enough
+  for (const char* range : {"[-6, -1]", "[-1, 0]", "[4, 6]", "[-7, 7]"}) after(split_lanes, row_updates(range).c_str());
+}
+
+TEST(SplitUpdates, ConvertsValuesTogether) {
+  const std::string text = after(split_lanes, column_updates);
+  EXPECT_NE(text.find("let acc_values: f32x4 = f32(dy[ramp(4, 1, 4)])\n  acc[i64(idx[4]), 4] += shuffle(acc_values"), std::string::npos) << text;
+}
+
+TEST(SplitUpdates, LeavesWhatIsFasterOrMayHaveChanged) {
+  EXPECT_EQ(after(split_clashes, column_updates), printed(column_updates));
+  std::string written = row_updates("[0, 5]");  // the indices are no input: what a lane would read again may be another number by then
+  written.replace(written.find("in idx"), 2, "inout");
+  EXPECT_EQ(after(split_lanes, written.c_str()), printed(written.c_str()));
+}
+
 TEST(Lower, LeavesNoVectorOrUnrollLoopAndReportsItsPasses) {
   const Kernel kernel = parse(R"(kernel k(n: i64 in [0, 100]) {
   in x: f32[n]
@@ -290,7 +347,7 @@ TEST(Lower, LeavesNoVectorOrUnrollLoopAndReportsItsPasses) {
   std::vector<std::string> dumped;
   const Kernel lowered = lower(kernel, {[&](const std::string& pass, const Kernel&) { dumped.push_back(pass); }, &times});
   verify(lowered, Stage::lowered);
-  EXPECT_EQ(dumped, (std::vector<std::string>{"simplify", "vectorize", "unroll", "simplify", "coalesce_stores", "demote_registers"}));
+  EXPECT_EQ(dumped, (std::vector<std::string>{"simplify", "vectorize", "unroll", "simplify", "split_updates", "coalesce_stores", "demote_registers"}));
   EXPECT_EQ(times.size(), dumped.size());
   const std::string text = body(lowered);
   size_t shuffles = 0;

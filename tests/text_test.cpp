@@ -50,6 +50,7 @@ std::string parse_error(const std::string& text) {
 const std::map<std::string, Kernel (*)(const Kernel&)> passes{{"simplify", simplify},
                                                               {"unroll", unroll},
                                                               {"vectorize", vectorize},
+                                                              {"split_updates", [](const Kernel& k) { return split_updates(k, false); }},
                                                               {"coalesce_stores", coalesce_stores},
                                                               {"demote_registers", demote_registers},
                                                               {"drop_prefetches", drop_prefetches},

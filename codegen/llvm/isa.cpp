@@ -48,6 +48,7 @@ ir::Target target_of(const Isa& isa) {
   target.vector_bytes = avx512 ? 64 : has_feature(isa, "avx2") ? 32 : 16;
   target.vector_registers = avx512 ? 32 : 16;
   target.hardware_scatter = avx512;
+  target.fast_scatter = avx512 && !isa.cpu.starts_with("znver");  // where scatters are microcode
   target.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, target.l1_bytes);
   target.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, target.l2_bytes);
   target.threads = std::max(1u, std::thread::hardware_concurrency());

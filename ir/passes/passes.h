@@ -17,6 +17,10 @@ Stmt vectorize(const Stmt& stmt);
 // Stores that fill interleaved places (ramps of one stride k, at base, base+1, ..., base+k-1) -> one dense store of shuffled lanes.
 Kernel coalesce_stores(const Kernel& kernel);
 
+// Vector updates of scattered places -> one lane after another, places and values loaded as scalars, where all lanes' places are in range and need no
+// wrapping. fast_scatter: updates of lanes that cannot meet stay vectors.
+Kernel split_updates(const Kernel& kernel, bool fast_scatter);
+
 // Register buffers with an index that is not constant -> ordinary ones. Gives: what Stage::lowered asks of register buffers.
 Kernel demote_registers(const Kernel& kernel);
 
@@ -35,6 +39,7 @@ struct PassTime {
 struct LowerOptions {
   std::function<void(const std::string& pass, const Kernel& after)> dump;
   std::vector<PassTime>* times = nullptr;
+  bool fast_scatter = false;        // see split_updates
   bool gpu = false;                 // for a GPU even where no loop is bound to it
   int64_t shared_bytes = 99 << 10;  // of a block
 };

@@ -8,10 +8,12 @@
 namespace gradloom::ir {
 namespace {
 
+enum class Where { any, cpu, gpu };  // the kernels that a pass is for
+
 struct Pass {
   const char* name;
   Kernel (*run)(const Kernel&, const LowerOptions&);
-  bool gpu = false;  // for kernels of a GPU only
+  Where where = Where::any;
 };
 
 template <Kernel (*pass)(const Kernel&)>
@@ -20,15 +22,16 @@ Kernel plain(const Kernel& kernel, const LowerOptions&) {
 }
 
 constexpr Pass passes[] = {
-    {"drop_prefetches", plain<drop_prefetches>, true},
+    {"drop_prefetches", plain<drop_prefetches>, Where::gpu},
     {"simplify", plain<simplify>},    // dead tails and constant conditions go before anything is widened or copied
     {"vectorize", plain<vectorize>},  //
     {"unroll", plain<unroll>},        //
     {"simplify", plain<simplify>},    // constant indices, ramps in normal form
+    {"split_updates", [](const Kernel& kernel, const LowerOptions& options) { return split_updates(kernel, options.fast_scatter); }, Where::cpu},
     {"coalesce_stores", plain<coalesce_stores>},
     {"demote_registers", plain<demote_registers>},
-    {"form_launches", plain<form_launches>, true},
-    {"place_buffers", [](const Kernel& kernel, const LowerOptions& options) { return place_buffers(kernel, options.shared_bytes); }, true},
+    {"form_launches", plain<form_launches>, Where::gpu},
+    {"place_buffers", [](const Kernel& kernel, const LowerOptions& options) { return place_buffers(kernel, options.shared_bytes); }, Where::gpu},
 };
 
 }  // namespace
@@ -38,7 +41,7 @@ Kernel lower(const Kernel& scheduled, const LowerOptions& options) {
   Kernel kernel = scheduled;
   const bool gpu = options.gpu || is_gpu(scheduled);
   for (const Pass& pass : passes) {
-    if (pass.gpu && !gpu) continue;
+    if (pass.where == (gpu ? Where::cpu : Where::gpu)) continue;
     const Clock::time_point start = Clock::now();
     kernel = pass.run(kernel, options);
     if (options.times) options.times->push_back({pass.name, std::chrono::duration<double, std::milli>(Clock::now() - start).count()});
