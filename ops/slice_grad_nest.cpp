@@ -1,5 +1,7 @@
 // The nests of SliceGrad: one pass, every element of dX written exactly once. Strategy "direct" has no condition or division an element; "flat", for a GPU,
 // is one loop nest over dX.
+#include <utility>
+
 #include "ops/slice_grad.h"
 
 namespace gradloom {
@@ -105,7 +107,7 @@ class SliceNest {
     const int d = rank() - 1;
     b_.loop(name + std::to_string(d), std::move(begin), std::move(extent), [&](Expr i) {
       const Expr q = i - lo_[d], guard = inside(i);
-      at(i, key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q, [&] { b_.store(x_, at_x_, guard ? ir::load(y_, at_y_, guard, zero()) : ir::load(y_, at_y_)); });
+      at(i, key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q, [&] { put(guard ? ir::load(y_, at_y_, guard, zero()) : ir::load(y_, at_y_)); });
     });
   }
 
@@ -139,14 +141,29 @@ class SliceNest {
   void zero_rest() {
     const int d = static_cast<int>(at_x_.size());
     if (d == rank())
-      b_.store(x_, at_x_, zero());
+      put(zero());
     else
       zeros("z", 0, x_->dims[d]);
   }
 
+  // What `write` writes to a row of dX, then zeros in the same places of the rows after it that belong to its step.
+  void with_rows_after(const std::function<void(bool zeros)>& write) {
+    const int64_t rows = std::exchange(rows_after_, 0);
+    write(false);
+    for (int64_t g = 1; g <= rows; ++g) {
+      const Expr row = std::exchange(at_x_[rank() - 2], at_x_[rank() - 2] + g);
+      write(true);
+      at_x_[rank() - 2] = row;
+    }
+    rows_after_ = rows;
+  }
+  void put(const Expr& value) {
+    with_rows_after([&](bool zeros) { b_.store(x_, at_x_, zeros ? zero() : value); });
+  }
+
   void copy_element() {
     const Expr value = ir::load(y_, at_y_);
-    if (!key_.accumulate) return b_.store(x_, at_x_, value);
+    if (!key_.accumulate) return put(value);
     const DType sum = accumulator_of(x_->dtype);
     b_.store(x_, at_x_, ir::cast(x_->dtype, ir::cast(sum, ir::load(x_, at_x_)) + ir::cast(sum, value)));
   }
@@ -194,7 +211,9 @@ class SliceNest {
     if (phase_ >= 0 && innermost) {
       // Every step from a line's start on, zeros before the element as well: the row is whole lines, so that the last step lies in it.
       b_.loop(name, 0, count, [&](Expr q) {
-        for (int64_t g = 0; g < k; ++g) at(place(d, q) + g, q, [&] { g == phase_ ? copy_element() : b_.store(x_, at_x_, zero()); });
+        with_rows_after([&](bool zeros) {
+          for (int64_t g = 0; g < k; ++g) at(place(d, q) + g, q, [&] { g == phase_ && !zeros ? copy_element() : put(zero()); });
+        });
       });
       return;
     }
@@ -202,13 +221,24 @@ class SliceNest {
       const bool down = key_.steps[d] < 0;  // the last element written upwards has no gap after it
       const Expr last = down ? Expr(0) : count - 1;
       b_.loop(name, down ? 1 : 0, count - 1, [&](Expr q) {
-        at(place(d, q), q, [&] { copy_element(); });
-        for (int64_t g = 1; g < k; ++g) at(place(d, q) + g, {}, [&] { b_.store(x_, at_x_, zero()); });
+        with_rows_after([&](bool zeros) {
+          at(place(d, q), q, [&] { zeros ? put(zero()) : copy_element(); });
+          for (int64_t g = 1; g < k; ++g) at(place(d, q) + g, {}, [&] { put(zero()); });
+        });
       });
       at(place(d, last), last, [&] { copy_element(); });
       return;
     }
-    b_.loop(name, 0, count, [&](Expr q) { at(place(d, q), q, [&] { write_dim(d + 1); }); });
+    const auto row = [&](const Expr& q) { at(place(d, q), q, [&] { write_dim(d + 1); }); };
+    if (gaps && d + 2 == rank() && line_ > 0 && k <= max_inline_step) {
+      // Memory is at its best where reads and writes alternate all the time: a row's gap is written with the row.
+      const bool down = key_.steps[d] < 0;  // the last row written upwards has no gap after it
+      rows_after_ = k - 1;
+      b_.loop(name, down ? 1 : 0, count - 1, row);
+      rows_after_ = 0;
+      return row(down ? Expr(0) : count - 1);
+    }
+    b_.loop(name, 0, count, row);
     if (!gaps) return;
     b_.loop("gap" + std::to_string(d), 0, count - 1, [&](Expr q) {
       const Expr base = lo_[d] + q * k;
@@ -226,6 +256,7 @@ class SliceNest {
   std::vector<Expr> lo_;
   int64_t line_ = 0;    // elements
   int64_t phase_ = -1;  // while not negative: the innermost lo is a line's start, and elements lie this far into their step
+  int64_t rows_after_ = 0;  // rows of dX that are zeroed with the one being written
   std::vector<Expr> at_x_, at_y_;  // the indices of the dims entered so far
 };
 
