@@ -74,6 +74,9 @@ class Schedule {
   Buffer stage(Loop loop, const Buffer& buffer, std::vector<Expr> begin, std::vector<Expr> extent);
   // Accumulates below a loop go to a private copy an iteration, added to the buffer in iteration order after it.
   Buffer privatise(Loop loop, const Buffer& buffer);
+  // A buffer that every iteration allocates, fills with zeros first and reads last, in loops over all of it: allocated and zeroed before the loop instead, and
+  // each element zeroed again where it is read last.
+  void carry_zeros(Loop loop, const Buffer& buffer);
   // A matrix product, for m { for n { alloc sum { sum = first; for k { sum fma= (a, b) } rest } } } where a does not depend on n nor b on m, -> blocks, panels
   // and register tiles; k stays in order for each element. Refused unless elements are proved independent. Sums between blocks along k live in what the
   // rest stores to, if that is all it does, else in a temporary. With `pack_before`, a loop around the product, B is brought into panels before that loop.

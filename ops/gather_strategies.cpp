@@ -7,6 +7,9 @@
 //   chunked    as grouped, but long groups are summed in chunks, in a fixed order (run_to_run)
 //   atomic     every element is added to memory where it goes (relaxed)
 //   partition  flat, larger than the cache: sorted into bins of neighbouring destinations first
+#include <optional>
+
+#include "ir/rewrite.h"
 #include "ir/schedule_gpu.h"
 #include "ops/gather_bins.h"
 #include "ops/gather_block.h"
@@ -21,7 +24,6 @@ using Loop = ir::Schedule::Loop;
 
 constexpr int64_t shortest_partition = 1 << 16;  // indices of a flat call on a GPU
 constexpr int64_t rows_ahead = 8;  // of a strip: more would meet in the same sets of the L1 cache
-constexpr int64_t vectors_ahead = 128;  // of a row
 
 struct Sizes {
   explicit Sizes(const Plan& plan) : roles(gather_roles(plan)) {
@@ -31,10 +33,11 @@ struct Sizes {
     extent = dx.dims[roles.axis()];
     for (int d = 0; d < dx.dims.size(); ++d) (d < roles.outer ? outer : d > roles.outer ? inner : extent) *= d == roles.axis() ? 1 : dx.dims[d];
     traffic = plan.bytes_read + plan.bytes_written;
+    read_bytes = size_of(plan.views[0].dtype) + size_of(plan.views[1].dtype);
   }
   GatherRoles roles;
   int64_t outer = 1, extent = 1, inner = 1, traffic = 0;
-  int sum_bytes = 4;
+  int sum_bytes = 4, read_bytes = 12;  // of an element: its sum; its index and dY's element
 };
 
 // Rows of memory are read in pieces as wide as the strip, and memory is fast at long pieces: as wide as leaves half of the strip of sums in the L2 cache,
@@ -57,33 +60,65 @@ void stream(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
   if (large(s, target)) schedule.streaming(schedule.kernel().buffers.back());
 }
 
+// A loop shared out to threads in few pieces, so that an iteration finds what the one before it left in the cache: the loop of a piece, or none.
+std::optional<Loop> pieces(ir::Schedule& schedule, Loop loop, const ir::Target& target) {
+  const int64_t extent = ir::as_int(schedule.get(loop).extent).value_or(0);
+  int64_t piece = extent / wanted_tasks(target);
+  while (piece > 1 && extent % piece != 0) --piece;
+  if (piece <= 1) return schedule.parallel(loop), std::nullopt;
+  const ir::Schedule::Split cut = schedule.split(loop, piece);
+  schedule.parallel(cut.outer);
+  return cut.inner;
+}
+
+// The sums that each iteration allocates are zeroed once, and then where they are read.
+void carry_sums(ir::Schedule& schedule, Loop loop) {
+  ir::Buffer sums;
+  ir::walk(schedule.get(loop).body, [&](const ir::Stmt& x) {
+    if (const auto* alloc = x.as<ir::Alloc>(); alloc && !sums) sums = alloc->buffer;
+  });
+  schedule.attempt([&](ir::Schedule& trial) { trial.carry_zeros(loop, sums); });
+}
+
 void schedule_row(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
+  if (s.roles.outer > 0) {
+    const Loop first = schedule.loop("p0"), last = schedule.loop("p" + std::to_string(s.roles.outer - 1));
+    std::optional<Loop> rows = last;
+    if (s.traffic >= parallel_bytes) {
+      if (s.roles.outer > 1) schedule.parallel(first);
+      else rows = pieces(schedule, first, target);
+    }
+    if (rows) carry_sums(schedule, *rows);
+  }
   for (Loop z : schedule.loops("z")) vectorize(schedule, z, s.sum_bytes, target);
   for (Loop i : schedule.loops("i")) vectorize(schedule, i, s.sum_bytes, target);
   for (Loop k : schedule.loops("k0")) {
-    const Loop vectors = schedule.vectorize(k, 8);
+    constexpr int lanes = 8;
+    const Loop vectors = schedule.vectorize(k, lanes);
+    const int64_t ahead = target.l1_bytes / 2 / (lanes * s.read_bytes);  // half of the L1 cache
     if (large(s, target))
-      for (int input : {0, 1}) schedule.prefetch(vectors, schedule.kernel().buffers[input], vectors_ahead, 1);
+      for (int input : {0, 1}) schedule.prefetch(vectors, schedule.kernel().buffers[input], ahead, 1);
   }
-  if (s.traffic >= parallel_bytes && s.roles.outer > 0) schedule.parallel(schedule.loop("p0"));
   stream(schedule, s, target);
 }
 
-// A strip of columns: each statement of the column's body for all of them, a vector of columns a row.
-void schedule_columns(ir::Schedule& schedule, Loop column, const Sizes& s, const ir::Target& target) {
+// A strip of columns: each statement of the column's body for all of them, a vector of columns a row. `strips`: the serial loop around, if there is one.
+void schedule_columns(ir::Schedule& schedule, Loop column, std::optional<Loop> strips, const Sizes& s, const ir::Target& target) {
   const int index_lanes = std::min(8, 2 * target.lanes(s.sum_bytes)), lanes = std::max(index_lanes, target.lanes(s.sum_bytes));
+  std::vector<std::pair<Loop, bool>> parts;  // and whether it scatters
   for (Loop part : schedule.distribute(column)) {
-    bool unrolled = true;
+    parts.push_back({part, false});
     if (const ir::For* inside = schedule.get(part).body.as<ir::For>()) {
       const Loop rows = inside->var.id;
       const bool scatters = inside->var.name == "k0";
       schedule.reorder(part, rows);
-      unrolled = !scatters;
+      parts.back().second = scatters;
       if (scatters && large(s, target))
         for (int input : {0, 1}) if (input || s.roles.varying) schedule.prefetch(rows, schedule.kernel().buffers[input], rows_ahead, 1);
     }
-    schedule.vectorize(part, unrolled ? lanes : index_lanes, unrolled ? 4 : 1);
   }
+  if (strips) carry_sums(schedule, *strips);
+  for (const auto& [part, scatters] : parts) schedule.vectorize(part, scatters ? index_lanes : lanes, scatters ? 1 : 4);
 }
 
 void schedule_strip(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
@@ -93,9 +128,13 @@ void schedule_strip(ir::Schedule& schedule, const Sizes& s, const ir::Target& ta
   if (s.roles.inner_shorter(0)) columns = schedule.partition(columns, dy->dims.back()).first;
   const int64_t extent = ir::as_int(schedule.get(columns).extent).value_or(s.inner);
   const auto [strips, column, tail] = schedule.split(columns, std::min(strip_width(s, target), extent));
-  schedule_columns(schedule, column, s, target);
-  if (tail != 0 && ir::as_int(schedule.get(tail).extent)) schedule_columns(schedule, tail, s, target);
-  if (s.traffic >= parallel_bytes) schedule.parallel(s.outer >= wanted_tasks(target) ? schedule.loop("p0") : strips);
+  std::optional<Loop> serial = strips;
+  if (s.traffic >= parallel_bytes) {
+    if (s.outer >= wanted_tasks(target)) schedule.parallel(schedule.loop("p0"));
+    else serial = pieces(schedule, strips, target);
+  }
+  schedule_columns(schedule, column, serial, s, target);
+  if (tail != 0 && ir::as_int(schedule.get(tail).extent)) schedule_columns(schedule, tail, {}, s, target);
   stream(schedule, s, target);
 }
 

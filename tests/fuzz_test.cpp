@@ -11,6 +11,7 @@
 #include "ir/gpu_form.h"
 #include "ir/passes/passes.h"
 #include "ir/print.h"
+#include "ir/rewrite.h"
 #include "ir/schedule.h"
 #include "ir/schedule_gpu.h"
 #include "ir/verify.h"
@@ -113,7 +114,7 @@ class RandomSchedule {
     const For* inner = site.body.as<For>();
     const std::optional<int64_t> extent = as_int(site.extent);
     const Buffer buffer = schedule.kernel().buffers[pick(static_cast<int>(schedule.kernel().buffers.size()))];
-    switch (pick(16)) {
+    switch (pick(17)) {
       case 0:
       case 1:
         schedule.split(loop, 2 + pick(6));
@@ -156,6 +157,13 @@ class RandomSchedule {
         if (buffer->role != Role::in)
           return pick(2) ? void(schedule.stage(loop, buffer, std::vector<Expr>(buffer->dims.size(), 0), buffer->dims)) : schedule.streaming(buffer);
         return schedule.prefetch(loop, buffer, 1 + pick(4), 1 + pick(3));
+      case 15: {
+        Buffer own = buffer;
+        walk(schedule.get(loop).body, [&](const Stmt& s) {
+          if (const Alloc* a = s.as<Alloc>()) own = a->buffer;
+        });
+        return schedule.carry_zeros(loop, own);
+      }
       default:
         schedule.privatise(loop, buffer);
         return;

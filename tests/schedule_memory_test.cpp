@@ -1,4 +1,4 @@
-// Steps that change where values live or how memory is touched: stage, privatise, hints. As in schedule_test.
+// Steps that change where values live or how memory is touched: stage, privatise, carry_zeros, hints. As in schedule_test.
 #include "ir/passes/passes.h"
 #include "tests/schedule_kernels.h"
 
@@ -84,6 +84,60 @@ TEST(Privatise, Refusals) {
             "privatise of loop i: it would change the order in which sums of f32 are rounded");
   EXPECT_EQ(refused(s, [&] { s.privatise(s.loop("i"), s.kernel().buffers[0]); }),
             "privatise of loop i: buffer x is not only accumulated into, by one operation");
+}
+
+// The sums of each row, scattered to; `zeros`, `last` and `also` stand for the loops that zero and read them and for more in the row's body.
+std::string row_sums(const std::string& zeros, const std::string& last, const std::string& also = "") {
+  return R"(kernel k() {
+  in idx: i64[6, 4] in [0, 4]
+  in dy: f32[6, 4]
+  inout dx: f32[6, 5]
+  for p in 0 .. 6 {
+    if p < 5 {
+      alloc acc: f32[5]
+)" + zeros + R"(
+      for k in 0 .. 4 {
+        acc[idx[p, k]] += dy[p, k]
+      }
+)" + last + also + R"(
+    }
+  }
+})";
+}
+const std::string zeroed = "for z in 0 .. 5 {\n acc[z] = 0.0f32\n }\n", read_out = "for i in 0 .. 5 {\n let old: f32 = dx[p, i]\n dx[p, i] = old + acc[i]\n }\n";
+
+TEST(CarryZeros, AllocatesOnceAndZeroesWhereItReads) {
+  const std::string text = row_sums(zeroed, read_out);
+  Schedule s(parse(text));
+  const Schedule::Split parts = s.split(s.loop("p"), 3);
+  s.parallel(parts.outer);
+  s.carry_zeros(parts.inner, s.buffer("acc"));
+  EXPECT_EQ(s.trace().back(), "carry_zeros p_i acc");
+  const std::string after = print(s.kernel());
+  EXPECT_LT(after.find("alloc acc"), after.find("for p_i")) << after;
+  EXPECT_LT(after.find("for z"), after.find("for p_i")) << after;
+  EXPECT_NE(after.find("        }\n          acc[i] = 0.0f32\n"), std::string::npos) << after;
+  s.vectorize(s.loop("i"), 4);
+  check(text, s);
+}
+
+TEST(CarryZeros, Refusals) {
+  const auto says = [](const std::string& text) {
+    Schedule s(parse(text));
+    return refused(s, [&] { s.carry_zeros(s.loop("p"), s.buffer("acc")); });
+  };
+  const std::string not_first = "carry_zeros of loop p: buffer acc is not filled with zeros first",
+                    not_last = "carry_zeros of loop p: buffer acc is not read last, each element once";
+  EXPECT_EQ(says(row_sums("for z in 0 .. 5 {\n acc[z] = 1.0f32\n }\n", read_out)), not_first);
+  EXPECT_EQ(says(row_sums("for z in 1 .. 5 {\n acc[z] = 0.0f32\n }\n acc[0] = 0.0f32\n", read_out)), not_first);
+  EXPECT_EQ(says(row_sums(zeroed, "for i in 1 .. 5 {\n dx[p, i] = acc[i]\n }\n")), not_last);
+  EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n dx[p, i] = acc[4 - i]\n }\n")), not_last);
+  EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n for t in 0 .. 2 {\n dx[p, i] = acc[i]\n }\n }\n")), not_last);  // the second read would be of a zero
+  EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 4 {\n dx[p, i] = acc[i] + acc[i + 1]\n }\n")), not_last);
+  EXPECT_EQ(says(row_sums(zeroed, read_out, "dx[p, 0] = acc[1]\n")), not_last);
+  Schedule s(parse(row_sums(zeroed, read_out)));
+  EXPECT_EQ(refused(s, [&] { s.carry_zeros(s.loop("p"), s.kernel().buffers[2]); }),
+            "carry_zeros of loop p: an iteration does more than to allocate buffer dx and use it");
 }
 
 TEST(Hints, StreamingAndPrefetchChangeNoValue) {
