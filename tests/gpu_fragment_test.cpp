@@ -469,5 +469,26 @@ TEST(GpuFragments, ServeTheGruAtRunToRun) {
   EXPECT_GE(kernels, 14);
 }
 
+// 16 bytes at once, of what dR's product reads too: its gates lie in parts, and the division that says where is the same for all lanes.
+TEST(GpuFragments, TheGrusOperandsAreReadAsVectors) {
+  const Op& op = *find_op("GRUGrad");
+  const auto tensor = [](const gradloom::Dims& dims) { return Tensor::empty(DType::bf16, dims); };
+  constexpr int64_t s = 4, n = 8, i = 64, h = 64;
+  const std::vector<Tensor> inputs{tensor({s, n, i}), tensor({1, 3 * h, i}), tensor({1, 3 * h, h}),     tensor({1, 6 * h}),       Tensor(),
+                                   tensor({1, n, h}), tensor({s, 1, n, h}),  tensor({s, 1, n, 3 * h}), tensor({s, 1, n, h})};
+  const gradloom::Operands operands(op.schema(), inputs);
+  const Plan plan = op.check(operands.request({{"linear_before_reset", int64_t{1}}}, ~0u, false, Determinism::run_to_run));
+  const Kernel kernel = build_kernel(op, plan, "matrix", units(132), false, 64, false).lowered;
+  int vectors = 0;
+  walk(kernel.body, [&](const Stmt& statement) {
+    const Store* store = statement.as<Store>();
+    const Load* load = store ? store->value.as<Load>() : nullptr;
+    if (!load || store->buffer->space != Space::shared || store->value.lanes() != 8) return;
+    ++vectors;
+    EXPECT_TRUE(load->index.back().as<Ramp>()) << print(statement);
+  });
+  EXPECT_EQ(vectors, 8);  // A and B of dX, dW, dR and of what the reset gate is multiplied with
+}
+
 }  // namespace
 }  // namespace gradloom
