@@ -391,6 +391,7 @@ TEST(GpuFragments, BecomeTheInstruction) {
       kernel.name = "k" + std::to_string(all.functions.size());
       const codegen::CudaModule module = codegen::emit_cuda(kernel);
       ASSERT_EQ(module.functions.size(), 1u);
+      EXPECT_GE(module.functions[0].unrolled, 250 * (multiprocessors == 1 ? 64 : 8));  // elements of a lane, of a tile of 64 by 32 or 16 by 16
       all.text += module.text;
       all.functions.push_back(module.functions[0]);
     }
