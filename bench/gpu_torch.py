@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's times of the benchmark cases on a GPU: JSON lines of case, name and microseconds a call, several ops a case. Used by gpu_check."""
+"""PyTorch's times of the benchmark cases on a GPU: JSON lines of case, dtype, name and microseconds a call, several ops a case. Used by gpu_check."""
 import json
 import sys
 import time
@@ -17,7 +17,7 @@ torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
 
 
-def report(case, name, call, seconds=0.1):
+def report(case, name, call, seconds=0.1, dtype=torch.float32):
     for _ in range(3):
         call()
     torch.cuda.synchronize()
@@ -32,11 +32,12 @@ def report(case, name, call, seconds=0.1):
             call()
         torch.cuda.synchronize()
         rounds.append((time.perf_counter() - begin) / count)
-    print(json.dumps({"case": case, "name": f"torch {torch.__version__} {name}", "us": sorted(rounds)[1] * 1e6}), flush=True)
+    named = {torch.float32: "f32", torch.bfloat16: "bf16"}[dtype]
+    print(json.dumps({"case": case, "dtype": named, "name": f"torch {torch.__version__} {name}", "us": sorted(rounds)[1] * 1e6}), flush=True)
 
 
-def scatter(case, data, axis, indices):
-    index = torch.randint(data[axis], indices, device=device)
+def scatter(case, data, axis, indices, all_equal=False):
+    index = torch.full(indices, data[axis] // 2, device=device) if all_equal else torch.randint(data[axis], indices, device=device)
     dy = torch.randn(indices, device=device)
     report(case, "zeros + scatter_add", lambda: torch.zeros(data, device=device).scatter_add_(axis, index, dy))
 
@@ -48,9 +49,10 @@ def zipf(rows, count):
 
 
 def gather(case, rows, width, index):
-    dy = torch.randn(index.numel(), width, device=device)
-    report(case, "zeros + index_add", lambda: torch.zeros(rows, width, device=device).index_add_(0, index, dy))
-    report(case, "embedding_dense_backward", lambda: torch.ops.aten.embedding_dense_backward(dy, index, rows, -1, False))
+    for dtype in torch.float32, torch.bfloat16:
+        dy = torch.randn(index.numel(), width, device=device).to(dtype)
+        report(case, "zeros + index_add", lambda: torch.zeros(rows, width, device=device, dtype=dtype).index_add_(0, index, dy), dtype=dtype)
+        report(case, "embedding_dense_backward", lambda: torch.ops.aten.embedding_dense_backward(dy, index, rows, -1, False), dtype=dtype)
 
 
 def slice_backward(case, shape, dim, start, end, step):
@@ -108,11 +110,16 @@ def gru(case, steps, batch, inputs, hidden):
 
 scatter("ge_ax0", [4096, 4096], 0, [4096, 4096])
 scatter("ge_ax1", [4096, 4096], 1, [4096, 4096])
+scatter("ge_ax0_one", [4096, 4096], 0, [4096, 4096], all_equal=True)
+scatter("ge_ax1_one", [4096, 4096], 1, [4096, 4096], all_equal=True)
 scatter("ge_3d", [64, 1024, 256], 1, [64, 128, 256])
 scatter("ge_1d", [1 << 24], 0, [1 << 22])
 gather("gg_uni", 50000, 768, torch.randint(50000, (4096,), device=device))
 gather("gg_zipf", 50000, 768, zipf(50000, 4096))
+gather("gg_one", 50000, 768, torch.full((4096,), 25000, device=device))
 gather("gg_1m", 1000000, 64, torch.randint(1000000, (65536,), device=device))
+gather("gg_1m_zipf", 1000000, 64, zipf(1000000, 65536))
+gather("gg_32k", 32000, 4096, zipf(32000, 16384))
 slice_backward("sl_mid", (64, 512, 768), 1, 1, 511, 1)
 slice_backward("sl_inner", (64, 512, 768), 2, 64, 128, 1)
 step2()
@@ -121,6 +128,7 @@ flipped("sl_neginner", (4096, 4096), 1, 2)
 total("bg_768", (768,))
 total("bg_row", (64, 1, 768))
 total("bg_col", (64, 512, 1))
+total("bg_mid", (1, 512, 1))
 gru("gru_a", 50, 32, 128, 256)
 gru("gru_b", 128, 64, 512, 512)
 gru("gru_c", 20, 1, 64, 128)

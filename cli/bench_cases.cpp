@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "cli/command.h"
+#include "ir/scalar_math.h"
 
 namespace gradloom::cli {
 namespace {
@@ -20,9 +21,9 @@ BenchInput values(const Dims& dims) { return {BenchInput::values, dims}; }
 BenchInput ints(std::vector<int64_t> v) { return {BenchInput::shape_like, Dims{static_cast<int64_t>(v.size())}, 0, std::move(v)}; }
 BenchInput shape(const Dims& dims) { return ints({dims.begin(), dims.end()}); }
 
-BenchCase gather_elements(std::string name, const Dims& data, int axis, const Dims& indices) {
+BenchCase gather_elements(std::string name, const Dims& data, int axis, const Dims& indices, BenchInput::Kind distribution = BenchInput::uniform) {
   BenchCase c{std::move(name), "ge", "GatherElementsGrad", {{"axis", int64_t{axis}}}};
-  c.inputs = {values(indices), shape(data), {BenchInput::uniform, indices, data[axis]}};
+  c.inputs = {values(indices), shape(data), {distribution, indices, data[axis]}};
   c.output = data;
   c.axis = axis;
   c.bytes_read = product(indices) * (4 + 8);
@@ -59,10 +60,16 @@ BenchCase broadcast(std::string name, const Dims& dy, const Dims& to) {
   return c;
 }
 
+std::vector<BenchCase> with_bytes_written(std::vector<BenchCase> cases) {
+  for (BenchCase& c : cases) c.bytes_written = product(c.output) * 4;
+  return cases;
+}
+
+const Dims s3{64, 512, 768};
+
 std::vector<BenchCase> make_cases() {
-  const Dims s3{64, 512, 768};
   const SlicedAxis all64{0, 1, 64}, all512{0, 1, 512}, all768{0, 1, 768}, all4096{0, 1, 4096}, every_second{0, 2, 4096};
-  std::vector<BenchCase> cases{
+  return with_bytes_written({
       gather_elements("ge_ax0", {4096, 4096}, 0, {4096, 4096}),
       gather_elements("ge_ax1", {4096, 4096}, 1, {4096, 4096}),
       gather_elements("ge_3d", {64, 1024, 256}, 1, {64, 128, 256}),
@@ -78,9 +85,18 @@ std::vector<BenchCase> make_cases() {
       broadcast("bg_768", s3, {768}),
       broadcast("bg_row", s3, {64, 1, 768}),
       broadcast("bg_col", s3, {64, 512, 1}),
-  };
-  for (BenchCase& c : cases) c.bytes_written = product(c.output) * 4;
-  return cases;
+  });
+}
+
+std::vector<BenchCase> make_more_gpu_cases() {
+  return with_bytes_written({
+      gather_elements("ge_ax0_one", {4096, 4096}, 0, {4096, 4096}, BenchInput::all_equal),
+      gather_elements("ge_ax1_one", {4096, 4096}, 1, {4096, 4096}, BenchInput::all_equal),
+      gather("gg_one", {50000, 768}, {8, 512}, BenchInput::all_equal),
+      gather("gg_1m_zipf", {1000000, 64}, {65536}, BenchInput::zipf),
+      gather("gg_32k", {32000, 4096}, {8, 2048}, BenchInput::zipf),
+      broadcast("bg_mid", s3, {1, 512, 1}),
+  });
 }
 
 // splitmix64: the same inputs in every run.
@@ -128,18 +144,26 @@ const std::vector<BenchCase>& bench_cases() {
   return cases;
 }
 
-std::vector<const BenchCase*> chosen_cases(const std::vector<std::string>& names) {
-  std::vector<const BenchCase*> chosen;
+const std::vector<BenchCase>& more_gpu_cases() {
+  static const std::vector<BenchCase> cases = make_more_gpu_cases();
+  return cases;
+}
+
+std::vector<const BenchCase*> chosen_cases(const std::vector<std::string>& names, bool on_gpu) {
+  std::vector<const BenchCase*> all, chosen;
+  for (const BenchCase& c : bench_cases()) all.push_back(&c);
+  if (on_gpu)
+    for (const BenchCase& c : more_gpu_cases()) all.push_back(&c);
   for (const std::string& name : names) {
     bool found = false;
-    for (const BenchCase& c : bench_cases()) {
-      if (name != "all" && name != c.name && name != c.group) continue;
+    for (const BenchCase* c : all) {
+      if (name != "all" && name != c->name && name != c->group) continue;
       found = true;
-      if (std::find(chosen.begin(), chosen.end(), &c) == chosen.end()) chosen.push_back(&c);
+      if (std::find(chosen.begin(), chosen.end(), c) == chosen.end()) chosen.push_back(c);
     }
     if (found) continue;
     std::vector<std::string> known;
-    for (const BenchCase& c : bench_cases()) known.push_back(c.name);
+    for (const BenchCase* c : all) known.push_back(c->name);
     throw UsageError(fmt::format("bench: got case \"{}\", expected all, ge, gg, sl, bg, compile, dispatch, or one of {}", name, fmt::join(known, ", ")));
   }
   return chosen;
@@ -162,6 +186,9 @@ std::vector<Tensor> bench_inputs(const BenchCase& c) {
       case BenchInput::zipf:
         fill_zipf(integers, count, input.bound, random);
         break;
+      case BenchInput::all_equal:
+        std::fill_n(integers, count, input.bound / 2);
+        break;
       case BenchInput::given:
       case BenchInput::shape_like:
         std::copy(input.ints.begin(), input.ints.end(), integers);
@@ -170,6 +197,20 @@ std::vector<Tensor> bench_inputs(const BenchCase& c) {
     tensors.push_back(std::move(t));
   }
   return tensors;
+}
+
+Tensor values_as(DType dtype, const Tensor& dense) {
+  if (dense.dtype() == dtype || !is_float(dense.dtype())) return dense;
+  const int64_t count = dense.elements();
+  if (dtype != DType::f32) {
+    const auto* from = static_cast<const float*>(dense.data());
+    return Tensor::of<float>(dtype, dense.dims(), std::vector<float>(from, from + count));
+  }
+  Tensor wide = Tensor::empty(dtype, dense.dims());
+  const auto* from = static_cast<const uint16_t*>(dense.data());
+  auto* to = static_cast<float*>(wide.data());
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(ir::double_from_bits(dense.dtype(), from[i]));
+  return wide;
 }
 
 Tensor copy_of(const Tensor& dense) {

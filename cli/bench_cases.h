@@ -9,9 +9,9 @@
 namespace gradloom::cli {
 
 struct BenchInput {
-  enum Kind : uint8_t { values, uniform, zipf, given, shape_like } kind;
+  enum Kind : uint8_t { values, uniform, zipf, all_equal, given, shape_like } kind;
   Dims dims;
-  int64_t bound = 0;          // uniform, zipf: indices in [0, bound)
+  int64_t bound = 0;          // uniform, zipf, all_equal: indices in [0, bound)
   std::vector<int64_t> ints;  // shape_like
 };
 
@@ -31,30 +31,38 @@ struct BenchCase {
 };
 
 const std::vector<BenchCase>& bench_cases();
-// By case name, group name (ge, gg, sl, bg) or "all". Throws UsageError for any other.
-std::vector<const BenchCase*> chosen_cases(const std::vector<std::string>& names);
+// More that only gpu-report and gpu-time have: long groups, a large table, an axis between others.
+const std::vector<BenchCase>& more_gpu_cases();
+// By case name, group name (ge, gg, sl, bg) or "all", `on_gpu` from both lists. Throws UsageError for any other.
+std::vector<const BenchCase*> chosen_cases(const std::vector<std::string>& names, bool on_gpu = false);
 
 std::vector<Tensor> bench_inputs(const BenchCase& c);
+// Values as f32 <-> f16 or bf16, rounded once; the tensor itself where it has that dtype or holds integers.
+Tensor values_as(DType dtype, const Tensor& dense);
 // A dense copy in fresh memory.
 Tensor copy_of(const Tensor& dense);
 // The operands as an op sees them, without data but for the shape-like ones.
 std::vector<Operand> bench_operands(const BenchCase& c, std::vector<std::vector<int64_t>>& storage);
 
-// What the output must be: scatters and copies bit for bit, added in index order; sums within 4e-7 of the sum of absolute values, from f64.
+// What the output must be: copies, and scatters added in index order, bit for bit; other sums within 4e-7 of the sum of absolute values, from f64.
+// In f16 and bf16 both are rounded once more, from sums of f32.
 class Reference {
  public:
-  Reference(const BenchCase& c, const std::vector<Tensor>& inputs);
+  // Values of the inputs as f32. `in_order`: of a scatter's kernel, at level `sequential`. `dtype`: of the outputs to come.
+  Reference(const BenchCase& c, const std::vector<Tensor>& inputs, bool in_order = true, DType dtype = DType::f32);
   // One line on the first difference, or nothing.
   std::optional<std::string> difference(const Tensor& output) const;
   double largest_error(const Tensor& output) const;  // relative above 1
 
  private:
-  void scatter(const BenchCase& c, const std::vector<Tensor>& inputs);
+  template <class Add>
+  void scatter(const BenchCase& c, const std::vector<Tensor>& inputs, const Add& add);
   void slice(const BenchCase& c, const Tensor& dy);
   void sum(const BenchCase& c, const Tensor& dy);
 
   Tensor want_;
-  std::vector<double> sums_, magnitudes_;  // of a summed case
+  std::vector<double> sums_, magnitudes_;  // where the order is open
+  double rounding_ = 0;                    // of dtype, relative
 };
 
 }  // namespace gradloom::cli

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -21,6 +22,7 @@ constexpr int rounds = 5;
 
 struct GpuTime {
   std::string name, strategy;
+  DType dtype = DType::f32;
   double us = 0, lowest_us = 0, cold_ms = 0;
   int64_t bytes = 0;
   std::string wrong;
@@ -59,28 +61,34 @@ GpuTime time_calls(Runtime& runtime, const std::string& op, const std::vector<Te
   return time;
 }
 
-Tensor nans(const Dims& dims) {
-  Tensor t = Tensor::empty(DType::f32, dims);
-  std::fill_n(static_cast<uint32_t*>(t.data()), t.elements(), ~0u);  // what is not written shows
+Tensor nans(DType dtype, const Dims& dims) {
+  Tensor t = Tensor::empty(dtype, dims);
+  std::memset(t.data(), 0xff, t.elements() * size_of(dtype));  // what is not written shows
   return t;
 }
 
-GpuTime time_case(Runtime& runtime, const BenchCase& c, const GpuTimeOptions& options) {
-  const std::vector<Tensor> inputs = bench_inputs(c);
-  GpuTime time = time_calls(runtime, c.op, inputs, {nans(c.output)}, c.attributes, options, [&](const std::vector<Tensor>& outputs, const std::string& strategy) {
-    const Reference reference(c, inputs);
-    if (find_op(c.op)->determinism(strategy) == Determinism::sequential) return reference.difference(outputs[0]).value_or("");
-    constexpr double tolerance = 1e-4;  // of another order of sums
-    const double error = reference.largest_error(outputs[0]);
-    return error <= tolerance ? std::string() : fmt::format("an element differs by {}, expected at most {}", error, tolerance);
+GpuTime time_case(Runtime& runtime, const BenchCase& c, DType dtype, const GpuTimeOptions& options) {
+  std::vector<Tensor> inputs = bench_inputs(c);
+  for (Tensor& t : inputs) t = values_as(dtype, t);
+  const Tensor output = nans(dtype, c.output);
+  GpuTime time = time_calls(runtime, c.op, inputs, {output}, c.attributes, options, [&](const std::vector<Tensor>& outputs, const std::string& strategy) {
+    std::vector<Tensor> values = inputs;
+    for (Tensor& t : values) t = values_as(DType::f32, t);
+    const Reference reference(c, values, find_op(c.op)->determinism(strategy) == Determinism::sequential, dtype);
+    return reference.difference(outputs[0]).value_or("");
   });
-  time.bytes = c.bytes_read + c.bytes_written;
+  time.bytes = output.elements() * size_of(dtype);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (c.inputs[i].kind != BenchInput::shape_like) time.bytes += inputs[i].elements() * size_of(inputs[i].dtype());
   return time;
 }
 
-// What another library took, by case: its name and microseconds.
-std::map<std::string, std::pair<std::string, double>> times_beside(const std::string& file) {
-  std::map<std::string, std::pair<std::string, double>> times;
+// A case and a dtype's name.
+using Timed = std::pair<std::string, std::string>;
+
+// What another library took: its name and microseconds.
+std::map<Timed, std::pair<std::string, double>> times_beside(const std::string& file) {
+  std::map<Timed, std::pair<std::string, double>> times;
   if (file.empty()) return times;
   std::ifstream in(file);
   if (!in) throw UsageError(fmt::format("bench: --beside is {}, which cannot be read", file));
@@ -88,7 +96,7 @@ std::map<std::string, std::pair<std::string, double>> times_beside(const std::st
     const auto parsed = nlohmann::json::parse(line, nullptr, false);
     if (!parsed.is_object() || !parsed.contains("case") || !parsed.contains("us")) continue;
     const double us = parsed["us"].get<double>();
-    auto& best = times[parsed["case"].get<std::string>()];
+    auto& best = times[{parsed["case"].get<std::string>(), parsed.value("dtype", "f32")}];
     if (best.second == 0 || us < best.second) best = {parsed.value("name", "other"), us};
   }
   return times;
@@ -103,7 +111,7 @@ int bench_gpu_time(const GpuTimeOptions& options) {
     const auto recurrent = chosen_gru_cases({name == "all" ? "gru_grad" : name});
     gru.insert(gru.end(), recurrent.begin(), recurrent.end());
     if (name != "all" && !recurrent.empty()) continue;
-    const auto chosen = chosen_cases({name});
+    const auto chosen = chosen_cases({name}, true);
     cases.insert(cases.end(), chosen.begin(), chosen.end());
   }
   const auto beside = times_beside(options.beside);
@@ -112,10 +120,11 @@ int bench_gpu_time(const GpuTimeOptions& options) {
   Runtime runtime(runtime_options);
   std::vector<GpuTime> times;
   int status = 0;
-  const auto one = [&](const std::string& name, const std::function<GpuTime()>& time) {
+  const auto one = [&](const std::string& name, DType dtype, const std::function<GpuTime()>& time) {
     try {
       times.push_back(time());
       times.back().name = name;
+      times.back().dtype = dtype;
       if (times.back().wrong.empty()) return;
       fmt::print(stderr, "{}: {}\n", name, times.back().wrong);
     } catch (const Error& error) {
@@ -123,28 +132,31 @@ int bench_gpu_time(const GpuTimeOptions& options) {
     }
     status = exit_failure;
   };
-  for (const BenchCase* c : cases) one(c->name, [&] { return time_case(runtime, *c, options); });
+  for (const DType dtype : options.dtypes)
+    for (const BenchCase* c : cases) one(c->name, dtype, [&] { return time_case(runtime, *c, dtype, options); });
+  const bool has_f32 = std::find(options.dtypes.begin(), options.dtypes.end(), DType::f32) != options.dtypes.end();
+  if (!has_f32) gru.clear();
   for (const GruCase* c : gru) {
-    one(c->name, [&] {
+    one(c->name, DType::f32, [&] {
       const GruOperands call(*c, runtime);
       return time_calls(runtime, "GRUGrad", call.inputs, call.outputs, call.attributes, options,
                         [&](const std::vector<Tensor>& got, const std::string&) { return gru_difference(*c, call.inputs, got); });
     });
   }
-  Table table({"case", "strategy", ">us", ">lowest us", ">GB/s", ">cold ms", ">other us", "other", ">times as fast", "verified"});
+  Table table({"case", "dtype", "strategy", ">us", ">lowest us", ">GB/s", ">cold ms", ">other us", "other", ">times as fast", "verified"});
   if (options.markdown)
-    fmt::print("{}\n\n|case|strategy|us|lowest us|GB/s|cold ms|other us|other|times as fast|verified|\n|-|-|-:|-:|-:|-:|-:|-|-:|-|\n", runtime.target_name());
+    fmt::print("{}\n\n|case|dtype|strategy|us|lowest us|GB/s|cold ms|other us|other|times as fast|verified|\n|-|-|-|-:|-:|-:|-:|-:|-|-:|-|\n", runtime.target_name());
   for (const GpuTime& t : times) {
-    const auto other = beside.find(t.name);
+    const auto other = beside.find({t.name, to_string(t.dtype)});
     const bool has = other != beside.end();
     if (options.json) {
-      nlohmann::ordered_json line{{"case", t.name},           {"strategy", t.strategy}, {"us", t.us},
-                                  {"lowest_us", t.lowest_us}, {"cold_ms", t.cold_ms},   {"verified", t.wrong.empty()}};
+      nlohmann::ordered_json line{{"case", t.name}, {"dtype", to_string(t.dtype)}, {"strategy", t.strategy}, {"us", t.us}, {"lowest_us", t.lowest_us},
+                                  {"cold_ms", t.cold_ms}, {"verified", t.wrong.empty()}};
       if (has) line["other"] = other->second.first, line["other_us"] = other->second.second;
       fmt::print("{}\n", line.dump());
       continue;
     }
-    const std::vector<std::string> cells{t.name, t.strategy, fmt::format("{:.1f}", t.us), fmt::format("{:.1f}", t.lowest_us),
+    const std::vector<std::string> cells{t.name, to_string(t.dtype), t.strategy, fmt::format("{:.1f}", t.us), fmt::format("{:.1f}", t.lowest_us),
                                          t.bytes ? fmt::format("{:.0f}", static_cast<double>(t.bytes) / t.us * 1e-3) : "", fmt::format("{:.0f}", t.cold_ms),
                                          has ? fmt::format("{:.1f}", other->second.second) : "", has ? other->second.first : "",
                                          has ? fmt::format("{:.2f}", other->second.second / t.us) : "", t.wrong.empty() ? "yes" : "WRONG"};

@@ -11,9 +11,10 @@ namespace gradloom::cli {
 
 struct GpuTimeOptions {
   std::vector<std::string> cases;  // operators' and gru_a to gru_c; empty: all
+  std::vector<DType> dtypes{DType::f32};   // of values: f32, f16, bf16; GRUGrad is timed in f32 only
   double seconds = 0.3;            // a case
   std::optional<Determinism> determinism;  // the weakest level allowed; none: the target's own
-  std::string beside;              // JSON lines {"case", "name", "us"} of another library; empty: none
+  std::string beside;              // JSON lines {"case", "name", "us", "dtype" unless f32} of another library; empty: none
   bool json = false, markdown = false;
 };
 

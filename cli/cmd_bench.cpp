@@ -30,7 +30,7 @@ struct BenchOptions {
   int processes = 20;
   bool any_shape = false, json = false, markdown = false;
   std::vector<std::string> architectures{"sm_80", "sm_90", "sm_100"};  // gpu-report
-  std::vector<std::string> levels, dtypes{"float32"};                  // gpu-report; gpu-time: one level
+  std::vector<std::string> levels, dtypes{"float32"};                  // gpu-report, gpu-time, which takes one level
   int repeats = 3;
   std::string beside;  // gpu-time
 };
@@ -110,11 +110,11 @@ int bench(const BenchOptions& options) {
   const auto named = [&](const char* name) { return std::find(options.cases.begin(), options.cases.end(), name) != options.cases.end(); };
   for (const char* mode : {"compile", "dispatch", "roof", "churn", "stall", "throughput", "warm", "warm_process"})
     if (named(mode) && options.cases.size() > 1) throw UsageError(fmt::format("bench: {} stands alone, expected no other case beside it", mode));
+  std::vector<DType> dtypes;
+  for (const std::string& name : options.dtypes) dtypes.push_back(*dtype_from_string(name));
   if (options.cases[0] == "gpu-report") {
     std::vector<int> architectures;
     for (const std::string& text : options.architectures) architectures.push_back(architecture_of(text));
-    std::vector<DType> dtypes;
-    for (const std::string& name : options.dtypes) dtypes.push_back(*dtype_from_string(name));
     std::vector<Determinism> levels;
     for (const std::string& name : options.levels) levels.push_back(*determinism_of(name));
     if (levels.empty()) levels.push_back(Determinism::sequential);
@@ -130,6 +130,7 @@ int bench(const BenchOptions& options) {
   if (options.cases[0] == "gpu-time") {
     if (options.levels.size() > 1) throw UsageError(fmt::format("bench: --determinism has {} levels, gpu-time expects one", options.levels.size()));
     return bench_gpu_time({.cases = {options.cases.begin() + 1, options.cases.end()},
+                           .dtypes = dtypes,
                            .seconds = options.seconds,
                            .determinism = options.levels.empty() ? std::nullopt : std::optional(*determinism_of(options.levels[0])),
                            .beside = options.beside,
@@ -193,11 +194,13 @@ void add_bench(CLI::App& app, int& status) {
           "allowed, the GPU's own (run-to-run) when not given")
       ->delimiter(',')
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(level_names), std::end(level_names))));
-  command->add_option("--dtype", options->dtypes, "gpu-report: of values (float32, float16, bfloat16); products (gemm) are float32")
+  command
+      ->add_option("--dtype", options->dtypes,
+                   "gpu-report, gpu-time: of values (float32, float16, bfloat16); products (gemm), in gpu-time GRUGrad too, are float32")
       ->delimiter(',')
       ->check(CLI::IsMember({"float32", "float16", "bfloat16"}))
       ->capture_default_str();
-  command->add_option("--beside", options->beside, "gpu-time: another library's times, JSON lines of case, name, us");
+  command->add_option("--beside", options->beside, "gpu-time: another library's times, JSON lines of case, name, us and dtype (f32 when not given)");
   command->footer(
       "Cases: ge_* GatherElementsGrad, gg_* GatherGrad, sl_* SliceGrad, bg_* BroadcastGrad; float32, int64 indices; each output is verified.\n"
       "--output: preallocated (a handle, the same operands), fresh (Runtime::run, a new output each call), rotated (operands cycled through more\n"
@@ -209,6 +212,7 @@ void add_bench(CLI::App& app, int& status) {
       "warm: the first call of a process whose kernel is on disk, by stage. These four say what is wanted and end with 1 when it is missed.\n"
       "gpu-report: what the cases' GPU kernels take, without a GPU: NVRTC's time, registers, spills, launches, bytes and steps as predicted.\n"
       "There also gru_forward: GRUTraining (gru_a_forward; gru_a_forward_lbr0, which is not linear before reset; ...).\n"
+      "There and in gpu-time ge_ax0_one, ge_ax1_one, gg_one (all indices equal), gg_1m_zipf, gg_32k, bg_mid too.\n"
       "gpu-time: calls on target cuda, back to back, beside another library's times (bench/gpu_check).\n"
       "Examples:\n  gradloom bench gpu-report sl ge_ax0 gru_a --arch sm_90\n  gradloom bench gpu-report gru --dtype bfloat16 --determinism "
       "sequential,run-to-run\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  gradloom bench compile");

@@ -48,10 +48,11 @@ std::string machine_text([[maybe_unused]] const ir::Kernel& lowered, const EmitO
 #endif
 }
 
-// What --isa, --threads and --strategy say.
-std::pair<ir::Target, std::string> chosen(const EmitOptions& options, const Op& op, const Plan& plan) {
+// What --isa, --arch, --threads, --strategy and --determinism say; the last goes to the plan.
+std::pair<ir::Target, std::string> chosen(const EmitOptions& options, const Op& op, Plan& plan) {
   try {
     const ir::Target target = target_of(options);
+    plan.determinism = determinism_of(options.determinism).value_or(own_determinism(target));
     return {target, choose_strategy(op, plan, options.strategy, target)};
   } catch (const Error& error) {
     throw UsageError(fmt::format("emit: {}", error.what()));
@@ -74,7 +75,6 @@ int emit(const EmitOptions& options) {
   const Op* op = find_op(c.op);
   if (!op) throw Error(ErrorCode::unsupported, fmt::format("op {} is not there (see `gradloom ops`)", c.op));
   Plan plan = cases::plan_of(c);
-  plan.determinism = determinism_of(options.determinism).value_or(for_gpu(options) ? Determinism::run_to_run : Determinism::sequential);
   const auto [target, strategy] = chosen(options, *op, plan);
   constexpr int64_t output_alignment = 64;  // of every output that the runtime makes
   const BuiltKernel built = build_kernel(*op, plan, strategy, target, options.any_shape, output_alignment, false);

@@ -18,6 +18,12 @@ const Prototype prototypes[] = {
     {"ge_ax1", "row, ordered warps", 77, 178},
     {"ge_ax1", "row, fixed point", 70, 0, fixed},
     {"ge_ax1", "row, f32 atomics", 75, 83, any},
+    {"ge_ax0_one", "ordered, all-equal path", 188, 0},
+    {"ge_ax0_one", "4-column strip, fixed point", 248, 0, fixed},
+    {"ge_ax0_one", "8-column strip, f32 atomics", 478, 0, any},
+    {"ge_ax1_one", "ordered, all-equal path", 121, 0},
+    {"ge_ax1_one", "row, fixed point", 164, 0, fixed},
+    {"ge_ax1_one", "row, f32 atomics", 1227, 0, any},
     {"ge_3d", "16-column strip, ordered warps", 34, 178},
     {"ge_3d", "16-column strip, fixed point", 37, 0, fixed},
     {"ge_3d", "16-column strip, f32 atomics", 29, 0, any},
@@ -27,27 +33,38 @@ const Prototype prototypes[] = {
     {"gg_uni", "memset, red.v4", 49, 0, any},
     {"gg_zipf", "grouped, 3 launches", 58, 395},
     {"gg_zipf", "memset, red.v4", 52, 0, any},
+    {"gg_one", "grouped, 3 launches", 67, 395},
+    {"gg_one", "memset, red.v4", 80, 0, any},
     {"gg_1m", "grouped, 3 launches", 92, 395},
     {"gg_1m", "memset, red.v4", 76, 0, any},
+    {"gg_1m_zipf", "grouped, 3 launches", 122, 395},
+    {"gg_1m_zipf", "memset, red.v4", 138, 0, any},
+    {"gg_32k", "grouped, 3 launches", 233, 395},
     {"sl_mid", "one 16-byte store a thread", 50, 36},
     {"sl_inner", "one 16-byte store a thread", 31, 36},
     {"sl_step2", "8-byte loads, 16-byte stores", 100, 36},
     {"bg_768", "split sums, ticket", 28, 125},
     {"bg_row", "one launch", 25, 125},
     {"bg_col", "one launch", 25, 125},
+    {"bg_mid", "one launch", 25, 125},
     {"gru_a", "8-block cluster", 153, 410},
     {"gru_b", "cluster; cuBLAS products", 1617, 410},
     {"gg_uni", "grouped, f32 sums", 35, 395, fixed, DType::bf16},
     {"gg_uni", "red (bf16 sums)", 27, 0, any, DType::bf16},
     {"gg_zipf", "grouped, f32 sums", 42, 395, fixed, DType::bf16},
     {"gg_zipf", "red (bf16 sums)", 32, 0, any, DType::bf16},
+    {"gg_one", "grouped, f32 sums", 51, 395, fixed, DType::bf16},
+    {"gg_one", "red (bf16 sums)", 62, 0, any, DType::bf16},
     {"gg_1m", "grouped, f32 sums", 59, 395, fixed, DType::bf16},
+    {"gg_1m_zipf", "grouped, f32 sums", 108, 395, fixed, DType::bf16},
+    {"gg_32k", "grouped, f32 sums", 124, 395, fixed, DType::bf16},
     {"sl_mid", "one 16-byte store a thread", 27, 36, Determinism::sequential, DType::bf16},
     {"sl_inner", "one 16-byte store a thread", 17, 36, Determinism::sequential, DType::bf16},
     {"sl_step2", "8-byte loads, 16-byte stores", 53, 36, Determinism::sequential, DType::bf16},
     {"bg_768", "split sums, ticket", 17.5, 125, Determinism::sequential, DType::bf16},
     {"bg_row", "one launch", 15, 125, Determinism::sequential, DType::bf16},
     {"bg_col", "one launch", 15, 125, Determinism::sequential, DType::bf16},
+    {"bg_mid", "one launch", 15, 125, Determinism::sequential, DType::bf16},
     {"gru_a", "16-block cluster", 113, 410, fixed, DType::bf16},
     {"gru_b", "cluster; cuBLAS products", 487, 410, fixed, DType::bf16},
 };
@@ -128,7 +145,7 @@ std::vector<ReportCase> report_cases(const std::vector<std::string>& names) {
     const auto gru = chosen_gru_cases({all || name == "gru" ? "gru_grad" : name});
     const auto forward = forward_cases(all || name == "gru" ? "gru_forward" : name);
     if (all || (gemm.empty() && gru.empty() && forward.empty()))
-      for (const BenchCase* c : chosen_cases({name})) list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_case(*c, t, v); }});
+      for (const BenchCase* c : chosen_cases({name}, true)) list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_case(*c, t, v); }});
     list.insert(list.end(), forward.begin(), forward.end());
     for (const GruCase* c : gru)
       list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_gru("GRUGrad", grad_inputs(*c), true, t, v); }});

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t access_bytes = 16, most_side = 64, most_tile = 1024;
 constexpr int64_t busy_threads = 128;     // of a block: more columns a thread before more threads, as sums of several columns hide one another's latency
+constexpr int64_t most_sums_bytes = 96;   // of a thread: operands and what stands beside the sums take registers as well
 constexpr int64_t moving_threads = 128;   // bring operands
 constexpr int64_t in_flight = 48, most_groups = 16;  // elements, and groups of neighbours, that a thread brings before it puts the first down
 constexpr int64_t side_by_side = 32, held_bytes = 128;  // steps along k whose operands are read before the first is added; bytes of each B's
@@ -47,6 +48,7 @@ void RecurrentMatmul::choose(int64_t shared_bytes) {
   rows_ = rows, columns_ = columns, lanes_ = lanes;
   row_blocks_ = ceil_div(m_, rows), column_blocks_ = ceil_div(n_, columns);
   each_ = std::min(columns, std::max<int64_t>(1, rows * columns / busy_threads));
+  while (each_ > 1 && count_ * each_ * bytes > most_sums_bytes) each_ /= 2;
   threads_ = rows * columns / each_;
 }
 

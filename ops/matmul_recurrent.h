@@ -22,7 +22,9 @@ class RecurrentMatmul {
   void bring();
   void multiply(std::function<ir::Expr(ir::Expr m, ir::Expr k)> a, std::function<ir::Expr(ir::Expr m, ir::Expr n)> first,
                 std::function<void(ir::Expr m, ir::Expr n, ir::Expr sum)> store);
-  // `beside`, where given, tells values that `store` finds behind the sums: they are read with the product's operands, so that it need not wait for them.
+  // `beside`, where given, tells values (in shape.sum) that `store` finds behind the sums: they are read with the product's operands, so that it need not wait
+  // for them. It gives as many for every (m, n), is asked once with (0, 0) for their number, and must emit nothing then; where B is not kept, its values are
+  // read after the sums instead.
   using Beside = std::function<std::vector<ir::Expr>(ir::Expr m, ir::Expr n)>;
   void multiply(std::function<ir::Expr(ir::Expr m, ir::Expr k)> a, std::function<ir::Expr(ir::Expr m, ir::Expr n)> first, const StoreTogether& store,
                 const Beside& beside = {});

@@ -53,6 +53,9 @@ BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& str
 // `wanted` when it is one that serves the call, the first of those that do when `wanted` is empty; else throws Error(invalid_argument) listing them.
 std::string choose_strategy(const Op& op, const Plan& plan, const std::string& wanted, const ir::Target& target);
 
+// The level of determinism of a call that names none.
+inline Determinism own_determinism(const ir::Target& target) { return target.gpu ? Determinism::run_to_run : Determinism::sequential; }
+
 // The values of a kernel's scalars for one call.
 void fill_scalars(const Plan& plan, std::span<const ScalarSource> sources, int64_t* scalars);
 

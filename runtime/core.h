@@ -34,7 +34,7 @@ class Core {
   int device_for(const OpSchema& schema) const;
   int device() const { return gpu_ ? gpu_->device() : -1; }
   // What a call asks for, or the target's default.
-  Determinism level(const RunOptions& options) const { return options.determinism.value_or(gpu_ ? Determinism::run_to_run : Determinism::sequential); }
+  Determinism level(const RunOptions& options) const { return options.determinism.value_or(own_determinism(target_)); }
   // Dense, contents unspecified. Throws Error(resource_exhausted).
   Tensor allocate(int device, DType dtype, const Dims& dims, const LaunchOptions& launch) const;
   // Dims and strides stay. The tensor itself when it is there already.

@@ -116,17 +116,23 @@ TEST_P(CudaTexts, EveryOpDtypeAndStrategyCompiles) {
 INSTANTIATE_TEST_SUITE_P(Architectures, CudaTexts, testing::Values(80, 90, 100),
                          [](const testing::TestParamInfo<int>& info) { return fmt::format("sm_{}", info.param); });
 
-// The benchmarks' calls, without memory: an op looks at descriptors, and at the values of shapes.
-std::vector<Call> benchmark_calls(DType t) {
+// Without memory: an op looks at descriptors, and at the values of shapes.
+Tensor described(DType dtype, const Dims& dims) {
   static const double nothing = 0;
-  const auto of = [&](DType dtype, const Dims& dims) { return Tensor::borrow(static_cast<const void*>(&nothing), dtype, dims); };
-  const auto values = [&](const Dims& dims) { return of(t, dims); };
-  const auto indices = [&](const Dims& dims) { return of(DType::i64, dims); };
-  const auto gru = [&](int64_t s, int64_t n, int64_t i, int64_t h, bool gradient) {
-    std::vector<Tensor> in{values({s, n, i}), values({1, 3 * h, i}), values({1, 3 * h, h}), values({1, 6 * h}), {}, values({1, n, h})};
-    if (gradient) in.insert(in.end(), {values({s, 1, n, h}), values({s, 1, n, 3 * h}), values({s, 1, n, h}), values({1, n, h})});
-    return in;
-  };
+  return Tensor::borrow(static_cast<const void*>(&nothing), dtype, dims);
+}
+std::vector<Tensor> gru_inputs(DType t, int64_t s, int64_t n, int64_t i, int64_t h, bool gradient) {
+  const auto values = [&](const Dims& dims) { return described(t, dims); };
+  std::vector<Tensor> in{values({s, n, i}), values({1, 3 * h, i}), values({1, 3 * h, h}), values({1, 6 * h}), {}, values({1, n, h})};
+  if (gradient) in.insert(in.end(), {values({s, 1, n, h}), values({s, 1, n, 3 * h}), values({s, 1, n, h}), values({1, n, h})});
+  return in;
+}
+
+// The benchmarks' calls.
+std::vector<Call> benchmark_calls(DType t) {
+  const auto values = [&](const Dims& dims) { return described(t, dims); };
+  const auto indices = [&](const Dims& dims) { return described(DType::i64, dims); };
+  const auto gru = [&](int64_t s, int64_t n, int64_t i, int64_t h, bool gradient) { return gru_inputs(t, s, n, i, h, gradient); };
   const Attributes axis0{{"axis", int64_t{0}}}, axis1{{"axis", int64_t{1}}}, linear{{"linear_before_reset", int64_t{1}}};
   const Dims cube{64, 512, 768};
   std::vector<Call> calls{
@@ -136,7 +142,7 @@ std::vector<Call> benchmark_calls(DType t) {
       {"flat", "GatherElementsGrad", {values({1 << 22}), shape_tensor({1 << 24}), indices({1 << 22})}, axis0},
       {"50000x768", "GatherGrad", {shape_tensor({50000, 768}), indices({8, 512}), values({8, 512, 768})}, axis0},
       {"1Mx64", "GatherGrad", {shape_tensor({1000000, 64}), indices({65536}), values({65536, 64})}, axis0},
-      {"32000x4096", "GatherGrad", {shape_tensor({32000, 4096}), indices({8192}), values({8192, 4096})}, axis0},
+      {"32000x4096", "GatherGrad", {shape_tensor({32000, 4096}), indices({8, 2048}), values({8, 2048, 4096})}, axis0},
       {"mid", "SliceGrad", {values({64, 510, 768}), shape_tensor(cube), ints({1}), ints({-1}), ints({1}), ints({1})}, {}},
       {"inner", "SliceGrad", {values({64, 512, 64}), shape_tensor(cube), ints({64}), ints({128}), ints({2}), ints({1})}, {}},
       {"step2", "SliceGrad", {values({4096, 4096}), shape_tensor({8192, 8192}), ints({0, 0}), ints({INT64_MAX, INT64_MAX}), ints({0, 1}), ints({2, 2})}, {}},
@@ -178,6 +184,30 @@ TEST(CudaTextsOfBenchmarks, NoSpillsAtTheBenchmarksShapes) {
     kernels += texts.names.size();
   }
   std::cout << kernels << " kernels at the benchmarks' shapes: at most " << most_registers << " registers a thread\n";
+}
+
+// A thread of the product in every step has at most 8 columns, of up to 3 products, where the batch is large; tiles that end within a block need more.
+TEST(CudaTextsOfLargeBatches, NoSpillsWhereAThreadHasTheMostColumns) {
+  NEEDS_NVRTC;
+  constexpr int architecture = 90;
+  const ir::Target target = target_of(architecture);
+  Texts texts;
+  const auto add = [&](const char* name, DType dtype, int64_t batch, int64_t hidden, int64_t linear) {
+    const Op& op = *find_op(name);
+    const Operands operands(op.schema(), gru_inputs(dtype, 20, batch, 64, hidden, op.schema().name == "GRUGrad"));
+    const Plan plan = op.check(operands.request({{"linear_before_reset", linear}}, ~0u, false, Determinism::sequential));
+    texts.add(op, plan, "blocks", target, std::string(name) + " " + to_string(dtype) + " " + std::to_string(batch) + (linear ? " linear" : ""));
+  };
+  add("GRUTraining", DType::f32, 256, 512, 1);
+  add("GRUGrad", DType::f32, 256, 512, 1);
+  for (const int64_t linear : {0, 1}) add("GRUTraining", DType::f64, 520, 130, linear);
+  const codegen::CudaBinary binary = nvrtc->compile(texts.all, architecture, true);
+  int kept = 0;
+  for (size_t i = 0; i < binary.resources.size(); ++i) {
+    EXPECT_EQ(binary.resources[i].spill_bytes, 0) << texts.name(i) << ", " << binary.resources[i].function;
+    kept += texts.all.functions[i].cooperative > 0;
+  }
+  EXPECT_EQ(kept, 4);  // each keeps its weights
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "ir/interpret.h"
 #include "ir/passes/passes.h"
 #include "ir/print.h"
+#include "ir/verify.h"
 
 namespace gradloom::ir {
 namespace {
@@ -55,6 +56,34 @@ TEST(Simplify, WhatADivisorDividesLeavesTheDivision) {
   expect_simplified("s[0] = floor_div(n * 256 + m * 5, 16)\n", "s[0] = n * 16 + floor_div(m * 5, 16)\n");
   expect_simplified("s[0] = floor_mod(n * 256 + m * 5 - 3, 16)\n", "s[0] = floor_mod(m * 5 + 13, 16)\n");
   expect_simplified("s[0] = floor_div(n * 24 + m * 5, 16)\n", "s[0] = floor_div(n * 24 + m * 5, 16)\n");
+}
+
+TEST(Simplify, LanesWithinOneMultipleAreDividedOnce) {
+  const auto lanes = [](const std::string& value) { return "s[ramp(0, 1, 4)] = " + value + "\n"; };
+  const auto stays = [&](const std::string& value) { expect_simplified(lanes(value), lanes(value)); };
+  expect_simplified(lanes("floor_div(ramp(n * 4, 1, 4), broadcast(16, 4))"), lanes("broadcast(floor_div(n, 4), 4)"));
+  expect_simplified(lanes("floor_mod(ramp(n * 4, 1, 4), broadcast(16, 4))"), lanes("ramp(floor_mod(n, 4) * 4, 1, 4)"));
+  expect_simplified(lanes("floor_div(ramp(n * 8 + 1, 2, 4), broadcast(24, 4))"), lanes("broadcast(floor_div(n, 3), 4)"));
+  expect_simplified(lanes("floor_mod(ramp(n * 4 + 3, -1, 4), broadcast(12, 4))"), lanes("ramp(floor_mod(n, 3) * 4 + 3, -1, 4)"));
+  expect_simplified(lanes("floor_div(ramp(m * 16 + n * 4 + 16, 1, 4), broadcast(16, 4))"), lanes("broadcast(m + floor_div(n, 4) + 1, 4)"));
+  expect_simplified(lanes("ramp(n * 4, 1, 4) + floor_div(ramp(n * 4, 1, 4), broadcast(16, 4)) * broadcast(8, 4)"),
+                    lanes("ramp(n * 4 + floor_div(n, 4) * 8, 1, 4)"));
+  stays("floor_div(ramp(n * 4 + 1, 1, 4), broadcast(16, 4))");
+  stays("floor_div(ramp(n * 4, 2, 4), broadcast(16, 4))");
+  stays("floor_mod(ramp(n * 6, 1, 4), broadcast(16, 4))");  // 2 is shared
+  stays("floor_div(ramp(s[1] * 4, 1, 4), broadcast(16, 4))");  // may wrap
+  expect_simplified(lanes("floor_div(ramp(idx[0] * 4, 1, 4), broadcast(16, 4))"), lanes("broadcast(floor_div(idx[0], 4), 4)"));
+  // Another term than the lanes may be left, as long as all stays below the factor.
+  const auto with_j = [&](int extent, const std::string& value) { return "for j in 0 .. " + std::to_string(extent) + " {\n " + lanes(value) + " }\n"; };
+  expect_simplified(with_j(5, "floor_div(ramp(n * 8 + j, 1, 4), broadcast(16, 4))"), with_j(5, "broadcast(floor_div(n, 2), 4)"));
+  expect_simplified(with_j(6, "floor_div(ramp(n * 8 + j, 1, 4), broadcast(16, 4))"), with_j(6, "floor_div(ramp(n * 8 + j, 1, 4), broadcast(16, 4))"));
+  expect_simplified(with_j(5, "floor_mod(ramp(n * 8 - j + 4, 1, 4), broadcast(24, 4))"), with_j(5, "ramp(floor_mod(n, 3) * 8 - j + 4, 1, 4)"));
+  expect_simplified(with_j(5, "floor_div(ramp(n * 8 - j, 1, 4), broadcast(16, 4))"), with_j(5, "floor_div(ramp(n * 8 - j, 1, 4), broadcast(16, 4))"));
+  expect_simplified("s[0] = floor_div(n * 4 + 3, 16)\n", "s[0] = floor_div(n * 4 + 3, 16)\n");
+  // A quotient and a remainder of the same lanes still belong together: the loop is proved.
+  const std::string both = "for i in 0 .. 12 parallel {\n s[floor_div(ramp(i * 4, 1, 4), broadcast(16, 4)) * broadcast(16, 4) + floor_mod(ramp(i * 4, 1, 4), "
+                           "broadcast(16, 4))] = broadcast(i, 4)\n }\n";
+  EXPECT_NO_THROW(verify(simplify(parse(head + both + "}\n")), Stage::scheduled));
 }
 
 TEST(Simplify, FloatsKeepSignedZerosAndNans) {

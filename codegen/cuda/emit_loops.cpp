@@ -279,6 +279,8 @@ void FunctionEmitter::fragment_loops(const ir::For& rows) {
 }
 
 void FunctionEmitter::fragment_product(const ir::FragmentProduct& p) {
+  constexpr int64_t of_element = 250;  // that a lane has
+  function_.unrolled += p.rows * p.columns / ir::warp_lanes * of_element;
   begin({p.a.begin, p.b.begin});
   // Whole rows of 8 elements from shared memory, or else pairs along k: at once, where they lie so.
   const auto multiple = [&](const ir::FragmentProduct::Operand& o, int64_t of) { return ir::known_multiple(o.begin, ranges_) % of == 0; };

@@ -32,6 +32,7 @@ struct CudaFunction {
   std::vector<CudaArgument> arguments;
   // Its blocks wait for one another, so that all of a launch must run at once: as many as fit, and at least so many. 0: an ordinary function.
   int64_t cooperative = 0;
+  int64_t unrolled = 0;  // what NVRTC makes of short words, in characters of ordinary text that would compile as long; of no use later
 };
 constexpr int64_t barrier_bytes = 4;
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
@@ -97,20 +96,6 @@ struct Part {
   int functions = 0;
 };
 
-// What a function takes to compile, in characters of ordinary text. A product on matrix units is a short word and long code: per element that a lane has.
-size_t weight(std::string_view function) {
-  constexpr size_t of_element = 250;
-  constexpr std::string_view word = "gl_fragment_product<";
-  size_t sum = function.size();
-  for (size_t at = function.find(word); at != std::string_view::npos; at = function.find(word, at + 1)) {
-    long rows = 0, columns = 0;
-    const size_t sizes = function.find(", ", at);  // after the dtype
-    if (sizes != std::string_view::npos && std::sscanf(function.data() + sizes, ", %ld, %ld", &rows, &columns) == 2)
-      sum += static_cast<size_t>(rows * columns) / 32 * of_element;
-  }
-  return sum;
-}
-
 // Of about the same weight. A compile takes as long for its start as for `worth_it` characters.
 std::vector<Part> split(const CudaModule& module, int most) {
   constexpr size_t worth_it = 4000;
@@ -122,7 +107,7 @@ std::vector<Part> split(const CudaModule& module, int most) {
   const size_t above = starts[0];
   starts.push_back(text.size());
   std::vector<size_t> before{0};  // a function: the weight of all before it
-  for (size_t i = 0; i < functions; ++i) before.push_back(before[i] + weight(std::string_view(text).substr(starts[i], starts[i + 1] - starts[i])));
+  for (size_t i = 0; i < functions; ++i) before.push_back(before[i] + starts[i + 1] - starts[i] + static_cast<size_t>(module.functions[i].unrolled));
   const size_t all = before[functions], count = std::min({static_cast<size_t>(std::max(most, 1)), functions, all / worth_it});
   if (count <= 1) return {{text, static_cast<int>(functions)}};
   std::vector<Part> parts;

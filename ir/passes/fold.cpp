@@ -1,5 +1,8 @@
 #include "ir/passes/fold.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "ir/scalar_math.h"
 
 namespace gradloom::ir {
@@ -57,6 +60,35 @@ Expr fold_index(const Expr& e) {
   return result.as<Ramp>() || result.as<Broadcast>() ? result : e;
 }
 
+// Lanes that lie within one multiple of c, divided once: terms that are the same in all lanes and share a factor g with c, over g and by c / g, where what is
+// left of the sum stays within [0, g). Of a scalar this would hide from the proof of a loop that a quotient and a remainder belong together.
+std::optional<Linear> fold_lanes_division(BinaryOp op, const Linear& l, int64_t c, const Ranges& scope) {
+  if (l.lanes == 1) return std::nullopt;
+  std::vector<int64_t> factors;
+  for (const auto& [term, coefficient] : l.terms)
+    if (const int64_t g = std::gcd(coefficient % c, c); term.lanes() == 1 && g > 1 && g < c) factors.push_back(g);
+  std::sort(factors.rbegin(), factors.rend());
+  for (const int64_t g : factors) {
+    Linear kept, rest;
+    rest.lanes = l.lanes;
+    for (const auto& [term, coefficient] : l.terms) {
+      const bool shared = coefficient % g == 0 && term.lanes() == 1;
+      shared ? kept.add(term, coefficient / g) : rest.add(term, coefficient);
+    }
+    rest.constant = l.constant % g < 0 ? l.constant % g + g : l.constant % g;
+    kept.constant = (l.constant - rest.constant) / g;
+    const Range r = rest.terms.empty() ? Range{rest.constant, rest.constant} : scope.of(to_expr(rest));
+    if (!r.min || !r.max || *r.min < 0 || *r.max >= g) continue;
+    const Expr divided = binary(op, to_expr(kept), Expr(c / g));
+    if (op == BinaryOp::floor_mod) return rest.add(divided, g), rest;
+    Linear quotient;
+    quotient.add(divided, 1);
+    quotient.lanes = l.lanes;
+    return quotient;
+  }
+  return std::nullopt;
+}
+
 // floor_div and floor_mod of c * q + r: of r alone, and gone where 0 <= r < c.
 Expr fold_division(const Binary& n, const Expr& e, const Ranges& scope) {
   const Const* divisor = uniform(n.b);
@@ -82,7 +114,14 @@ Expr fold_division(const Binary& n, const Expr& e, const Ranges& scope) {
   quotient.constant = (l.constant - low) / c;
   Range r = rest.terms.empty() ? Range{low, low} : scope.of(to_expr(rest));
   if (r.min && r.max && *r.min >= 0 && *r.max < c) return to_expr(is_mod ? rest : quotient);
-  if (quotient.terms.empty() || !r.min || !r.max) return e;
+  if (!r.min || !r.max) return e;
+  const bool all = quotient.terms.empty();
+  if (const std::optional<Linear> once = fold_lanes_division(n.op, all ? l : rest, c, scope)) {
+    if (is_mod || all) return to_expr(*once);
+    quotient.add(*once);
+    return to_expr(quotient);
+  }
+  if (all) return e;
   const Expr of_rest = binary(n.op, to_expr(rest), n.b);
   return is_mod ? of_rest : to_expr(quotient) + of_rest;
 }
