@@ -25,8 +25,8 @@ Expr i64(Expr e) { return ir::cast(DType::i64, std::move(e)); }
 
 class Partition {
  public:
-  explicit Partition(KernelFrame& frame)
-      : f_(frame, gather_roles(frame.plan())), b_(f_.b), size_(f_.dx->dims[0]), count_(f_.dy->dims[0]), lengths_(partition_lengths(f_.sum, size_, count_)),
+  Partition(KernelFrame& frame, const ir::Target& target)
+      : f_(frame, gather_roles(frame.plan())), b_(f_.b), size_(f_.dx->dims[0]), count_(f_.dy->dims[0]), lengths_(partition_lengths(f_.sum, size_, count_, target)),
         bins_(ir::floor_div(size_ + (lengths_.bin - 1), lengths_.bin)), chunks_(ir::floor_div(count_ + (lengths_.chunk - 1), lengths_.chunk)) {}
 
   void write() {
@@ -105,27 +105,63 @@ class Partition {
   // Whole bins side by side, then what is left of dX.
   void sum() {
     const int64_t bin_length = lengths_.bin;
-    b_.loop("b", 0, ir::floor_div(size_, bin_length), [&](Expr bin) { sum_bin(bin, bin_length); });
+    const Expr whole = ir::floor_div(size_, bin_length);
+    if (lengths_.group > 1)
+      sum_groups(whole);
+    else
+      b_.loop("b", 0, whole, [&](Expr bin) { sum_bin(bin, bin_length); });
     const Expr rest = ir::floor_mod(size_, bin_length);
     if (ir::as_int(size_) && *ir::as_int(size_) % bin_length == 0) return;
-    b_.if_then(rest > 0, [&] { sum_bin(ir::floor_div(size_, bin_length), rest); });
+    b_.if_then(rest > 0, [&] { sum_bin(whole, rest); });
+  }
+
+  // Sums are what the core waits for and dX what memory waits for: a bin is written a piece at a time between the runs of the next.
+  void sum_groups(const Expr& whole) {
+    constexpr int64_t piece = 64;
+    const int64_t length = lengths_.bin, group = lengths_.group, pieces = length / piece;
+    b_.loop("b", 0, ir::floor_div(whole + (group - 1), group), [&](Expr g) {
+      const Buffer acc = b_.alloc("acc", f_.sum, {2, length});
+      const Expr first = g * group;
+      const auto known = ir::as_int(whole);
+      const Expr bins = known && *known % group == 0 ? Expr(group) : b_.let("bins", ir::min(Expr(group), whole - first));
+      for (int half = 0; half < 2; ++half) b_.loop("z", 0, length, [&](Expr i) { b_.store(acc, {half, i}, ir::zero({f_.sum, 1})); });
+      const auto write = [&](const Expr& q, const Expr& i) { f_.store_total({(first + q) * length + i}, ir::load(acc, {ir::floor_mod(q, 2), i})); };
+      b_.loop("s", 0, chunks_, [&](Expr c) { add_run(acc, 0, c, first); });
+      b_.loop("q", 0, bins - 1, [&](Expr q) {
+        const Expr share = b_.let("share", ir::floor_div(pieces + (chunks_ - 1), chunks_));
+        b_.loop("s", 0, chunks_, [&](Expr c) {
+          b_.loop("p", ir::min(c * share, Expr(pieces)), ir::min(share, pieces - ir::min(c * share, Expr(pieces))), [&](Expr p) {
+            b_.loop("i", 0, piece, [&](Expr i) {
+              write(q, p * piece + i);
+              b_.store(acc, {ir::floor_mod(q, 2), p * piece + i}, ir::zero({f_.sum, 1}));
+            });
+          });
+          add_run(acc, ir::floor_mod(q + 1, 2), c, first + q + 1);
+        });
+      });
+      b_.loop("i", 0, length, [&](Expr i) { write(bins - 1, i); });
+    });
   }
 
   void sum_bin(const Expr& bin, const Expr& extent) {
-    const Buffer acc = b_.alloc("acc", f_.sum, {lengths_.bin});
-    b_.loop("z", 0, lengths_.bin, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); });
-    b_.loop("s", 0, chunks_, [&](Expr c) {
-      const Expr from = b_.let("from", i64(ir::load(begin_, {c, bin})));
-      b_.loop("r", from, i64(ir::load(begin_, {c, bin + 1})) - from, [&](Expr r) {
-        const Expr word = b_.let("word", ir::load(sorted_, {c, r}));
-        if (f_.sum != DType::f64) {
-          b_.accumulate(acc, {i64(ir::binary(ir::BinaryOp::shr, word, ir::constant_int(DType::u64, 32)))}, ir::bitcast(DType::f32, ir::cast(DType::u32, word)));
-        } else {
-          b_.accumulate(acc, {i64(word)}, ir::bitcast(DType::f64, ir::load(sorted_values_, {c, r})));
-        }
-      });
+    const Buffer acc = b_.alloc("acc", f_.sum, {1, lengths_.bin});
+    b_.loop("z", 0, lengths_.bin, [&](Expr i) { b_.store(acc, {0, i}, ir::zero({f_.sum, 1})); });
+    b_.loop("s", 0, chunks_, [&](Expr c) { add_run(acc, 0, c, bin); });
+    b_.loop("i", 0, extent, [&](Expr i) { f_.store_total({bin * lengths_.bin + i}, ir::load(acc, {0, i})); });
+  }
+
+  // The records of a bin from chunk c, to the sums acc[half].
+  void add_run(const Buffer& acc, const Expr& half, const Expr& c, const Expr& bin) {
+    const Expr from = b_.let("from", i64(ir::load(begin_, {c, bin})));
+    b_.loop("r", from, i64(ir::load(begin_, {c, bin + 1})) - from, [&](Expr r) {
+      const Expr word = b_.let("word", ir::load(sorted_, {c, r}));
+      if (f_.sum != DType::f64) {
+        b_.accumulate(acc, {half, i64(ir::binary(ir::BinaryOp::shr, word, ir::constant_int(DType::u64, 32)))},
+                      ir::bitcast(DType::f32, ir::cast(DType::u32, word)));
+      } else {
+        b_.accumulate(acc, {half, i64(word)}, ir::bitcast(DType::f64, ir::load(sorted_values_, {c, r})));
+      }
     });
-    b_.loop("i", 0, extent, [&](Expr i) { f_.store_total({bin * lengths_.bin + i}, ir::load(acc, {i})); });
   }
 
   const GatherFrame f_;
@@ -139,7 +175,7 @@ class Partition {
 
 }  // namespace
 
-PartitionLengths partition_lengths(DType sum, const Expr& size, const Expr& count) {
+PartitionLengths partition_lengths(DType sum, const Expr& size, const Expr& count, const ir::Target& target) {
   constexpr int64_t shortest_run = 64, longest_bin = 1 << 19;  // of sums, in bytes: half of an L2 cache
   PartitionLengths l{.bin = (int64_t{1} << 17) / size_of(sum), .chunk = (int64_t{1} << 17) / size_of(sum)};
   const std::optional<int64_t> known = ir::as_int(size), records = ir::as_int(count);
@@ -149,10 +185,12 @@ PartitionLengths partition_lengths(DType sum, const Expr& size, const Expr& coun
     while (l.chunk < shortest_run * bins && l.chunk < int64_t{1} << 17) l.chunk *= 2;
   }
   if (records) l.chunk = std::min(l.chunk, (*records + tile - 1) / tile * tile);
+  // A few tasks for each thread, so that one core that is busy elsewhere holds up little; but each task's last bin is written with nothing to do meanwhile.
+  if (!target.gpu) l.group = known ? std::clamp<int64_t>(*known / l.bin / 32, 1, 16) : 4;
   if (known) l.run = std::clamp<int64_t>(l.chunk * l.bin / std::max<int64_t>(*known, 1), 8, 512);
   return l;
 }
 
-void author_gather_partition(KernelFrame& frame) { Partition(frame).write(); }
+void author_gather_partition(KernelFrame& frame, const ir::Target& target) { Partition(frame, target).write(); }
 
 }  // namespace gradloom

@@ -130,7 +130,7 @@ void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target
   for (Loop loop : schedule.loops("k"))
     if (const Loop records = copies(schedule, loop, 8); records && large(s, target)) schedule.prefetch(records, dy, 128, 1);
   if (large(s, target)) {
-    const int64_t run = partition_lengths(accumulator_of(dx->dtype), dx->dims[0], dy->dims[0]).run;
+    const int64_t run = partition_lengths(accumulator_of(dx->dtype), dx->dims[0], dy->dims[0], target).run;
     for (const char* name : {"sorted", "sorted_values"}) {
       if (s.sum_bytes == 4 && name != std::string_view("sorted")) continue;
       schedule.streaming(schedule.buffer(name));
@@ -197,7 +197,7 @@ void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Ta
   if (target.gpu && (strategy == "grouped" || strategy == "chunked") && !frame.any_shape()) return author_gather_sorted(frame, strategy == "chunked");
   if (strategy == "grouped" || strategy == "chunked") return author_gather_grouped(frame);
   if (strategy == "partition" && target.gpu && !frame.any_shape() && gather_bins_serve(frame.plan(), target)) return author_gather_bins(frame, target);
-  if (strategy == "partition") return author_gather_partition(frame);
+  if (strategy == "partition") return author_gather_partition(frame, target);
   author_gather_direct(frame);
 }
 
