@@ -126,9 +126,9 @@ void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target
   for (Loop loop : schedule.loops("w")) vectorize(schedule, loop, 8, target);
   for (Loop loop : schedule.loops("h"))
     if (const Loop vectors = vectorize(schedule, loop, 8, target, 1); vectors && large(s, target)) schedule.prefetch(vectors, indices, 512 / target.lanes(8), 1);
-  for (Loop loop : schedule.loops("n")) copies(schedule, loop, 8);
+  for (Loop loop : schedule.loops("n")) copies(schedule, loop, 4);
   for (Loop loop : schedule.loops("k"))
-    if (const Loop records = copies(schedule, loop, 8); records && large(s, target)) schedule.prefetch(records, dy, 128, 1);
+    if (const Loop records = copies(schedule, loop, 4); records && large(s, target)) schedule.prefetch(records, dy, 256, 1);
   if (large(s, target)) {
     const int64_t run = partition_lengths(accumulator_of(dx->dtype), dx->dims[0], dy->dims[0], target).run;
     for (const char* name : {"sorted", "sorted_values"}) {
