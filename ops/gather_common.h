@@ -74,9 +74,9 @@ bool has_atomic_adds(DType dtype);
 // Strategies "grouped" and "partition": nests of their own, the same sums in the same order.
 void author_gather_grouped(KernelFrame& frame);
 void author_gather_partition(KernelFrame& frame, const ir::Target& target);
-// Of "partition": sums in a bin, indices in a chunk, about as many of them as a bin gets from a chunk, and bins that one task sums.
+// Of "partition": sums in a bin, indices in a chunk, about as many of them as a bin gets from a chunk, bins and chunks of a task.
 struct PartitionLengths {
-  int64_t bin = 0, chunk = 0, run = 64, group = 1;
+  int64_t bin = 0, chunk = 0, run = 64, bins = 1, chunks = 1;
 };
 PartitionLengths partition_lengths(DType sum, const ir::Expr& size, const ir::Expr& count, const ir::Target& target);
 

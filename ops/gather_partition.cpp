@@ -1,8 +1,10 @@
 // The strategy "partition" of a flat scatter into a dX larger than the cache: indices and values are first sorted by bins of neighbouring destinations, a chunk
 // of them at a time that stays in cache, stably; then each bin's sums, which stay in cache too, take its records from chunk after chunk and are streamed out.
 #include "ops/gather_common.h"
+#include "ops/schedule_common.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 namespace gradloom {
@@ -11,7 +13,7 @@ namespace {
 using ir::Buffer;
 using ir::Expr;
 
-constexpr int64_t tile = 256;      // indices that are checked, then counted: in the L1 cache in between
+constexpr int64_t tile = 64;       // indices that are checked, then counted: few, so that the core does both at once
 constexpr int64_t line_words = 8;  // of a cache line
 
 // One array of 8-byte words a record. f32 sums need one word (offset in the bin, value); f64 sums two.
@@ -35,23 +37,52 @@ class Partition {
     const int64_t row = lengths_.chunk + (lengths_.run / line_words + 1) * line_words;
     sorted_ = b_.alloc("sorted", DType::u64, {chunks_, row});
     if (f_.sum == DType::f64) sorted_values_ = b_.alloc("sorted_values", DType::u64, {chunks_, row});
-    b_.loop("c", 0, chunks_, [&](Expr c) { sort(c); });
+    sort();
     sum();
   }
 
  private:
-  // The records of chunk c, bin after bin, in index order within a bin.
-  void sort(const Expr& c) {
-    const int64_t chunk = lengths_.chunk;
-    const Expr first = c * chunk;
-    const auto count = ir::as_int(count_);
-    const Expr records = count && *count % chunk == 0 ? Expr(chunk) : b_.let("records", ir::min(Expr(chunk), count_ - first));
-    const auto size = ir::as_int(size_);
-    // Destinations, those of a failed check among them: what is counted and placed is in range.
-    destinations_ = b_.alloc("destinations", size && *size <= std::numeric_limits<uint32_t>::max() ? DType::u32 : DType::i64, {chunk});
-    cursor_ = b_.alloc("cursor", DType::i32, {bins_});
-    words_.assign(1, {b_.alloc("placed", DType::u64, {chunk}), sorted_, {}});
-    if (f_.sum == DType::f64) words_.push_back({b_.alloc("placed_values", DType::u64, {chunk}), sorted_values_, {}});
+  // The records of each chunk, bin after bin, in index order within a bin. A chunk is copied out, which is memory's work, while the next is counted, which is
+  // the core's.
+  void sort() {
+    const int64_t chunk = lengths_.chunk, group = lengths_.chunks;
+    b_.loop("c", 0, ir::floor_div(chunks_ + (group - 1), group), [&](Expr g) {
+      const Expr first = g * group, chunks = at_most(group, chunks_, first);
+      const auto size = ir::as_int(size_);
+      // Destinations, those of a failed check among them: what is counted and placed is in range.
+      destinations_ = b_.alloc("destinations", size && *size <= std::numeric_limits<uint32_t>::max() ? DType::u32 : DType::i64, {chunk});
+      cursor_ = b_.alloc("cursor", DType::i32, {bins_});
+      alloc_placed();
+      b_.loop("e", -1, chunks + 1, [&](Expr e) {
+        const Expr c = b_.let("chunk", first + e + 1), records = at_most(chunk, count_, c * chunk), whole = ir::floor_div(records, tile);
+        b_.loop("zb", 0, bins_, [&](Expr bin) { b_.store(cursor_, {bin}, ir::constant_int(DType::i32, 0)); });
+        b_.loop("t", 0, chunk / tile, [&](Expr t) {
+          b_.if_then(e >= 0, [&] {
+            for (const Word& word : words_)
+              b_.loop("w", t * tile, tile, [&](Expr i) { b_.store(word.sorted, {first + e, i}, ir::load(word.placed, {i})); });
+          });
+          b_.if_then((e + 1 < chunks) & (t < whole), [&] { count_tile(c * chunk, t * tile, tile); });
+        });
+        b_.if_then(e + 1 < chunks, [&] {
+          if (!(ir::as_int(count_) && *ir::as_int(count_) % tile == 0)) count_tile(c * chunk, whole * tile, ir::floor_mod(records, tile));
+          lay_out(c);
+          place(c * chunk, records);
+        });
+      });
+    });
+  }
+
+  // What is left of `extent` from `begin` on, but at most `length`.
+  Expr at_most(int64_t length, const Expr& extent, const Expr& begin) const {
+    const auto known = ir::as_int(extent);
+    return known && *known % length == 0 ? Expr(length) : b_.let("length", ir::min(Expr(length), extent - begin));
+  }
+
+  void alloc_placed() {
+    words_.assign(1, {b_.alloc("placed", DType::u64, {lengths_.chunk}), sorted_, {}});
+    if (f_.sum == DType::f64) words_.push_back({b_.alloc("placed_values", DType::u64, {lengths_.chunk}), sorted_values_, {}});
+    // The rest of a shorter chunk is copied too, and not looked at.
+    for (const Word& word : words_) b_.loop("zp", 0, lengths_.chunk, [&](Expr i) { b_.store(word.placed, {i}, ir::constant_int(DType::u64, 0)); });
     if (words_.size() == 1) {
       words_[0].pack = [](Expr offset, Expr value) {
         return ir::binary(ir::BinaryOp::bit_or, ir::binary(ir::BinaryOp::shl, u64(offset), ir::constant_int(DType::u64, 32)),
@@ -61,13 +92,6 @@ class Partition {
       words_[0].pack = [](Expr offset, Expr) { return u64(offset); };
       words_[1].pack = [](Expr, Expr value) { return ir::bitcast(DType::u64, value); };
     }
-    b_.loop("zb", 0, bins_, [&](Expr bin) { b_.store(cursor_, {bin}, ir::constant_int(DType::i32, 0)); });
-    b_.loop("t", 0, ir::floor_div(records, tile), [&](Expr t) { count_tile(first, t * tile, tile); });
-    if (!(count && *count % tile == 0)) count_tile(first, ir::floor_div(records, tile) * tile, ir::floor_mod(records, tile));
-    lay_out(c);
-    place(first, records);
-    for (const Word& word : words_)
-      b_.loop("w", 0, records, [&](Expr i) { b_.store(word.sorted, {c, i}, ir::load(word.placed, {i})); });
   }
 
   void count_tile(const Expr& first, const Expr& begin, const Expr& extent) {
@@ -106,7 +130,7 @@ class Partition {
   void sum() {
     const int64_t bin_length = lengths_.bin;
     const Expr whole = ir::floor_div(size_, bin_length);
-    if (lengths_.group > 1)
+    if (lengths_.bins > 1)
       sum_groups(whole);
     else
       b_.loop("b", 0, whole, [&](Expr bin) { sum_bin(bin, bin_length); });
@@ -115,51 +139,50 @@ class Partition {
     b_.if_then(rest > 0, [&] { sum_bin(whole, rest); });
   }
 
-  // Sums are what the core waits for and dX what memory waits for: a bin is written a piece at a time between the runs of the next.
+  // Sums are the core's work and writing dX is memory's: a bin is written a piece at a time between the runs of the next.
   void sum_groups(const Expr& whole) {
     constexpr int64_t piece = 64;
-    const int64_t length = lengths_.bin, group = lengths_.group, pieces = length / piece;
+    const int64_t length = lengths_.bin, group = lengths_.bins, pieces = length / piece;
     b_.loop("b", 0, ir::floor_div(whole + (group - 1), group), [&](Expr g) {
-      const Buffer acc = b_.alloc("acc", f_.sum, {2, length});
-      const Expr first = g * group;
-      const auto known = ir::as_int(whole);
-      const Expr bins = known && *known % group == 0 ? Expr(group) : b_.let("bins", ir::min(Expr(group), whole - first));
-      for (int half = 0; half < 2; ++half) b_.loop("z", 0, length, [&](Expr i) { b_.store(acc, {half, i}, ir::zero({f_.sum, 1})); });
-      const auto write = [&](const Expr& q, const Expr& i) { f_.store_total({(first + q) * length + i}, ir::load(acc, {ir::floor_mod(q, 2), i})); };
-      b_.loop("s", 0, chunks_, [&](Expr c) { add_run(acc, 0, c, first); });
-      b_.loop("q", 0, bins - 1, [&](Expr q) {
-        const Expr share = b_.let("share", ir::floor_div(pieces + (chunks_ - 1), chunks_));
+      const Buffer acc = b_.alloc("acc", f_.sum, {2 * length});
+      const Expr first = g * group, bins = at_most(group, whole, first);
+      b_.loop("z", 0, 2 * length, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); });
+      const Expr share = b_.let("share", ir::floor_div(pieces + (chunks_ - 1), chunks_));
+      b_.loop("q", -1, bins + 1, [&](Expr q) {
         b_.loop("s", 0, chunks_, [&](Expr c) {
-          b_.loop("p", ir::min(c * share, Expr(pieces)), ir::min(share, pieces - ir::min(c * share, Expr(pieces))), [&](Expr p) {
-            b_.loop("i", 0, piece, [&](Expr i) {
-              write(q, p * piece + i);
-              b_.store(acc, {ir::floor_mod(q, 2), p * piece + i}, ir::zero({f_.sum, 1}));
+          b_.if_then(q >= 0, [&] {
+            const Expr from = ir::min(c * share, Expr(pieces));
+            b_.loop("p", from, ir::min(share, pieces - from), [&](Expr p) {
+              b_.loop("i", p * piece, piece, [&](Expr i) {
+                const Expr at = ir::floor_mod(q, 2) * length + i;
+                f_.store_total({(first + q) * length + i}, ir::load(acc, {at}));
+                b_.store(acc, {at}, ir::zero({f_.sum, 1}));
+              });
             });
           });
-          add_run(acc, ir::floor_mod(q + 1, 2), c, first + q + 1);
+          b_.if_then(q + 1 < bins, [&] { add_run(acc, ir::floor_mod(q + 1, 2) * length, c, first + q + 1); });
         });
       });
-      b_.loop("i", 0, length, [&](Expr i) { write(bins - 1, i); });
     });
   }
 
   void sum_bin(const Expr& bin, const Expr& extent) {
-    const Buffer acc = b_.alloc("acc", f_.sum, {1, lengths_.bin});
-    b_.loop("z", 0, lengths_.bin, [&](Expr i) { b_.store(acc, {0, i}, ir::zero({f_.sum, 1})); });
+    const Buffer acc = b_.alloc("acc", f_.sum, {lengths_.bin});
+    b_.loop("z", 0, lengths_.bin, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); });
     b_.loop("s", 0, chunks_, [&](Expr c) { add_run(acc, 0, c, bin); });
-    b_.loop("i", 0, extent, [&](Expr i) { f_.store_total({bin * lengths_.bin + i}, ir::load(acc, {0, i})); });
+    b_.loop("i", 0, extent, [&](Expr i) { f_.store_total({bin * lengths_.bin + i}, ir::load(acc, {i})); });
   }
 
-  // The records of a bin from chunk c, to the sums acc[half].
-  void add_run(const Buffer& acc, const Expr& half, const Expr& c, const Expr& bin) {
+  // The records of a bin from chunk c, to the sums from acc[at] on.
+  void add_run(const Buffer& acc, const Expr& at, const Expr& c, const Expr& bin) {
     const Expr from = b_.let("from", i64(ir::load(begin_, {c, bin})));
     b_.loop("r", from, i64(ir::load(begin_, {c, bin + 1})) - from, [&](Expr r) {
       const Expr word = b_.let("word", ir::load(sorted_, {c, r}));
       if (f_.sum != DType::f64) {
-        b_.accumulate(acc, {half, i64(ir::binary(ir::BinaryOp::shr, word, ir::constant_int(DType::u64, 32)))},
+        b_.accumulate(acc, {at + i64(ir::binary(ir::BinaryOp::shr, word, ir::constant_int(DType::u64, 32)))},
                       ir::bitcast(DType::f32, ir::cast(DType::u32, word)));
       } else {
-        b_.accumulate(acc, {half, i64(word)}, ir::bitcast(DType::f64, ir::load(sorted_values_, {c, r})));
+        b_.accumulate(acc, {at + i64(word)}, ir::bitcast(DType::f64, ir::load(sorted_values_, {c, r})));
       }
     });
   }
@@ -176,18 +199,23 @@ class Partition {
 }  // namespace
 
 PartitionLengths partition_lengths(DType sum, const Expr& size, const Expr& count, const ir::Target& target) {
-  constexpr int64_t shortest_run = 64, longest_bin = 1 << 19;  // of sums, in bytes: half of an L2 cache
-  PartitionLengths l{.bin = (int64_t{1} << 17) / size_of(sum), .chunk = (int64_t{1} << 17) / size_of(sum)};
+  constexpr int64_t shortest_run = 64;
+  const int64_t l2 = std::clamp<int64_t>(static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(target.l2_bytes))), 1 << 18, 1 << 21);
+  // Of an L2 cache: the sums of two bins a quarter, a chunk's records a quarter and destinations an eighth.
+  PartitionLengths l{.bin = l2 / 8 / size_of(sum), .chunk = l2 / 8 / size_of(sum)};
   const std::optional<int64_t> known = ir::as_int(size), records = ir::as_int(count);
   if (known) {
-    while (*known / l.bin > 1024 && l.bin * size_of(sum) < longest_bin) l.bin *= 2;
-    const int64_t bins = (*known + l.bin - 1) / l.bin;
-    while (l.chunk < shortest_run * bins && l.chunk < int64_t{1} << 17) l.chunk *= 2;
+    // A larger dX: rather larger bins than short runs.
+    while (*known / l.bin > 1024 && l.bin * size_of(sum) < l2 / 2) l.bin *= 2;
+    while (l.chunk * l.bin < shortest_run * *known && l.chunk * size_of(sum) < l2 / 2) l.chunk *= 2;
   }
   if (records) l.chunk = std::min(l.chunk, (*records + tile - 1) / tile * tile);
-  // A few tasks for each thread, so that one core that is busy elsewhere holds up little; but each task's last bin is written with nothing to do meanwhile.
-  if (!target.gpu) l.group = known ? std::clamp<int64_t>(*known / l.bin / 32, 1, 16) : 4;
   if (known) l.run = std::clamp<int64_t>(l.chunk * l.bin / std::max<int64_t>(*known, 1), 8, 512);
+  if (target.gpu) return l;
+  // Each task writes its last bin, or chunk, with nothing to do meanwhile: few tasks, but enough that a core that is busy elsewhere holds up little.
+  const int64_t tasks = target.threads > 1 ? wanted_tasks(target) : 1;
+  l.bins = known ? std::max<int64_t>(*known / l.bin / tasks, 1) : 8;
+  l.chunks = records ? std::max<int64_t>(*records / l.chunk / tasks, 1) : 8;
   return l;
 }
 

@@ -123,7 +123,8 @@ void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target
   const ir::Buffer indices = schedule.kernel().buffers[0], dy = schedule.kernel().buffers[1], dx = schedule.kernel().buffers[2];
   for (const char* name : {"z", "i"})
     for (Loop loop : schedule.loops(name)) vectorize(schedule, loop, s.sum_bytes, target);
-  for (Loop loop : schedule.loops("w")) vectorize(schedule, loop, 8, target);
+  for (const char* name : {"zp", "w"})
+    for (Loop loop : schedule.loops(name)) vectorize(schedule, loop, 8, target);
   for (Loop loop : schedule.loops("h"))
     if (const Loop vectors = vectorize(schedule, loop, 8, target, 1); vectors && large(s, target)) schedule.prefetch(vectors, indices, 512 / target.lanes(8), 1);
   for (Loop loop : schedule.loops("n")) copies(schedule, loop, 4);
