@@ -139,28 +139,28 @@ class Partition {
     b_.if_then(rest > 0, [&] { sum_bin(whole, rest); });
   }
 
-  // Sums are the core's work and writing dX is memory's: a bin is written a piece at a time between the runs of the next.
+  // Sums are the core's work and writing dX is memory's: a bin is written piece by piece between the runs of the next.
   void sum_groups(const Expr& whole) {
-    constexpr int64_t piece = 64;
+    constexpr int64_t piece = 256;
     const int64_t length = lengths_.bin, group = lengths_.bins, pieces = length / piece;
     b_.loop("b", 0, ir::floor_div(whole + (group - 1), group), [&](Expr g) {
       const Buffer acc = b_.alloc("acc", f_.sum, {2 * length});
       const Expr first = g * group, bins = at_most(group, whole, first);
       b_.loop("z", 0, 2 * length, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); });
-      const Expr share = b_.let("share", ir::floor_div(pieces + (chunks_ - 1), chunks_));
+      const Expr runs = b_.let("runs", ir::floor_div(chunks_ + (pieces - 1), pieces));
       b_.loop("q", -1, bins + 1, [&](Expr q) {
-        b_.loop("s", 0, chunks_, [&](Expr c) {
+        b_.loop("p", 0, pieces, [&](Expr p) {
           b_.if_then(q >= 0, [&] {
-            const Expr from = ir::min(c * share, Expr(pieces));
-            b_.loop("p", from, ir::min(share, pieces - from), [&](Expr p) {
-              b_.loop("i", p * piece, piece, [&](Expr i) {
-                const Expr at = ir::floor_mod(q, 2) * length + i;
-                f_.store_total({(first + q) * length + i}, ir::load(acc, {at}));
-                b_.store(acc, {at}, ir::zero({f_.sum, 1}));
-              });
+            b_.loop("i", p * piece, piece, [&](Expr i) {
+              const Expr at = ir::floor_mod(q, 2) * length + i;
+              f_.store_total({(first + q) * length + i}, ir::load(acc, {at}));
+              b_.store(acc, {at}, ir::zero({f_.sum, 1}));
             });
           });
-          b_.if_then(q + 1 < bins, [&] { add_run(acc, ir::floor_mod(q + 1, 2) * length, c, first + q + 1); });
+          b_.if_then(q + 1 < bins, [&] {
+            const Expr from = b_.let("next", ir::min(p * runs, chunks_));
+            b_.loop("s", from, ir::min(runs, chunks_ - from), [&](Expr c) { add_run(acc, ir::floor_mod(q + 1, 2) * length, c, first + q + 1); });
+          });
         });
       });
     });
