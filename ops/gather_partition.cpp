@@ -141,8 +141,7 @@ class Partition {
 
   // Sums are the core's work and writing dX is memory's: a bin is written piece by piece between the runs of the next.
   void sum_groups(const Expr& whole) {
-    constexpr int64_t piece = 256;
-    const int64_t length = lengths_.bin, group = lengths_.bins, pieces = length / piece;
+    const int64_t length = lengths_.bin, group = lengths_.bins, piece = std::min<int64_t>(256, length), pieces = length / piece;
     b_.loop("b", 0, ir::floor_div(whole + (group - 1), group), [&](Expr g) {
       const Buffer acc = b_.alloc("acc", f_.sum, {2 * length});
       const Expr first = g * group, bins = at_most(group, whole, first);
@@ -200,7 +199,7 @@ class Partition {
 
 PartitionLengths partition_lengths(DType sum, const Expr& size, const Expr& count, const ir::Target& target) {
   constexpr int64_t shortest_run = 64;
-  const int64_t l2 = std::clamp<int64_t>(static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(target.l2_bytes))), 1 << 18, 1 << 21);
+  const int64_t l2 = std::clamp<int64_t>(static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(target.l2_bytes))), 1 << 10, 1 << 21);
   // Of an L2 cache: the sums of two bins a quarter, a chunk's records a quarter and destinations an eighth.
   PartitionLengths l{.bin = l2 / 8 / size_of(sum), .chunk = l2 / 8 / size_of(sum)};
   const std::optional<int64_t> known = ir::as_int(size), records = ir::as_int(count);
@@ -209,6 +208,7 @@ PartitionLengths partition_lengths(DType sum, const Expr& size, const Expr& coun
     while (*known / l.bin > 1024 && l.bin * size_of(sum) < l2 / 2) l.bin *= 2;
     while (l.chunk * l.bin < shortest_run * *known && l.chunk * size_of(sum) < l2 / 2) l.chunk *= 2;
   }
+  l.chunk = std::max(l.chunk, tile);
   if (records) l.chunk = std::min(l.chunk, (*records + tile - 1) / tile * tile);
   if (known) l.run = std::clamp<int64_t>(l.chunk * l.bin / std::max<int64_t>(*known, 1), 8, 512);
   if (target.gpu) return l;

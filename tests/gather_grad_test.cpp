@@ -75,6 +75,8 @@ TEST(GatherElementsGrad, EveryCase) {
                                     {{3, 4, 5}, {3, 4, 5}, 1},
                                     {{3, 4, 5}, {1, 4, 6}, 2},
                                     {{2, 1, 3, 4}, {2, 1, 2, 4}, 0},
+                                    {{1100}, {1300}, 0},  // partition: bins and chunks, some of them in groups, and what is left
+                                    {{1024}, {1280}, 0},  // only whole groups of them
                                     {{4, 3}, {0, 3}, 0},
                                     {{0, 3}, {0, 3}, 1},
                                     {{1, 1}, {1, 1}, 0}};
@@ -102,6 +104,7 @@ TEST(Gathers, EveryDtype) {
   for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
     gather_call(true, {{4, 6}, {40, 5}, 0}, dtype, DType::i64, false);
     gather_call(false, {{4, 6}, {40}, 0}, dtype, DType::i32, false);
+    gather_call(true, {{600}, {700}, 0}, dtype, DType::i32, false);
     if (HasFatalFailure()) return;
   }
 }
