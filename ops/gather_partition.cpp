@@ -1,11 +1,11 @@
 // The strategy "partition" of a flat scatter into a dX larger than the cache: indices and values are first sorted by bins of neighbouring destinations, a chunk
 // of them at a time that stays in cache, stably; then each bin's sums, which stay in cache too, take its records from chunk after chunk and are streamed out.
-#include "ops/gather_common.h"
-#include "ops/schedule_common.h"
-
 #include <algorithm>
 #include <bit>
 #include <limits>
+
+#include "ops/gather_common.h"
+#include "ops/schedule_common.h"
 
 namespace gradloom {
 namespace {
@@ -28,8 +28,9 @@ Expr i64(Expr e) { return ir::cast(DType::i64, std::move(e)); }
 class Partition {
  public:
   Partition(KernelFrame& frame, const ir::Target& target)
-      : f_(frame, gather_roles(frame.plan())), b_(f_.b), size_(f_.dx->dims[0]), count_(f_.dy->dims[0]), lengths_(partition_lengths(f_.sum, size_, count_, target)),
-        bins_(ir::floor_div(size_ + (lengths_.bin - 1), lengths_.bin)), chunks_(ir::floor_div(count_ + (lengths_.chunk - 1), lengths_.chunk)) {}
+      : f_(frame, gather_roles(frame.plan())), b_(f_.b), size_(f_.dx->dims[0]), count_(f_.dy->dims[0]),
+        lengths_(partition_lengths(f_.sum, size_, count_, target)), bins_(ir::floor_div(size_ + (lengths_.bin - 1), lengths_.bin)),
+        chunks_(ir::floor_div(count_ + (lengths_.chunk - 1), lengths_.chunk)) {}
 
   void write() {
     begin_ = b_.alloc("begin", DType::i32, {chunks_, bins_ + 1});

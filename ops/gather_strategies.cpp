@@ -125,11 +125,13 @@ void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target
     for (Loop loop : schedule.loops(name)) vectorize(schedule, loop, s.sum_bytes, target);
   for (const char* name : {"zp", "w"})
     for (Loop loop : schedule.loops(name)) vectorize(schedule, loop, 8, target);
+  constexpr int64_t indices_ahead = 512, values_ahead = 1024;
+  const int lanes = target.lanes(8);
   for (Loop loop : schedule.loops("h"))
-    if (const Loop vectors = vectorize(schedule, loop, 8, target, 1); vectors && large(s, target)) schedule.prefetch(vectors, indices, 512 / target.lanes(8), 1);
+    if (const Loop vectors = schedule.vectorize(loop, lanes); vectors && large(s, target)) schedule.prefetch(vectors, indices, indices_ahead / lanes, 1);
   for (Loop loop : schedule.loops("n")) copies(schedule, loop, 4);
   for (Loop loop : schedule.loops("k"))
-    if (const Loop records = copies(schedule, loop, 4); records && large(s, target)) schedule.prefetch(records, dy, 256, 1);
+    if (const Loop records = copies(schedule, loop, 4); records && large(s, target)) schedule.prefetch(records, dy, values_ahead / 4, 1);
   if (large(s, target)) {
     const int64_t run = partition_lengths(accumulator_of(dx->dtype), dx->dims[0], dy->dims[0], target).run;
     for (const char* name : {"sorted", "sorted_values"}) {
