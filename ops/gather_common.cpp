@@ -134,10 +134,11 @@ ir::Expr GatherFrame::position(const Index& index) const {
   return flat;
 }
 
-void GatherFrame::checked_index(const Index& index, const std::function<void(ir::Expr)>& body) const {
+void GatherFrame::checked_index(const Index& index, const std::function<void(ir::Expr)>& body, const std::function<void(ir::Expr)>& before) const {
   const ir::Expr s = axis_extent();
   const ir::Expr raw = b.let("raw", ir::cast(DType::i64, ir::load(indices, index)));
   const ir::Expr j = b.let("j", ir::select(raw < 0, raw + s, raw));
+  if (before) before(j);
   b.check((j >= 0) & (j < s), position(index), "indices", [&] { body(j); });
 }
 

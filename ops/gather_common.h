@@ -54,7 +54,8 @@ struct GatherFrame {
   Index index_at(const Index& p, const Index& k, const Index& q) const;  // into indices
   ir::Expr position(const Index& index) const;                           // row-major in the caller's indices tensor: a Check's position
   // Loads the index at `index` once (as i64, negatives wrapped into a let), checks it, and runs body(jj) guarded.
-  void checked_index(const Index& index, const std::function<void(ir::Expr)>& body) const;
+  // `before` runs before the check, whatever the index.
+  void checked_index(const Index& index, const std::function<void(ir::Expr)>& body, const std::function<void(ir::Expr)>& before = {}) const;
   // Whether dX's (p, q) lies in the leading corner that indices cover; absent when it always does.
   ir::Expr covered(const Index& p, const Index& q) const;
   // dX[index] = total, or dX[index] + total: in the accumulator's dtype, rounded once.
@@ -73,6 +74,11 @@ bool has_atomic_adds(DType dtype);
 // Strategies "grouped" and "partition": nests of their own, the same sums in the same order.
 void author_gather_grouped(KernelFrame& frame);
 void author_gather_partition(KernelFrame& frame, const ir::Target& target);
+// Of "partition": sums in a bin, indices in a chunk, about as many of them as a bin gets from a chunk, bins and chunks of a task.
+struct PartitionLengths {
+  int64_t bin = 0, chunk = 0, run = 64, bins = 1, chunks = 1;
+};
+PartitionLengths partition_lengths(DType sum, const ir::Expr& size, const ir::Expr& count, const ir::Target& target);
 
 // All strategies (gather_strategies.cpp says what each is for).
 std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& target);

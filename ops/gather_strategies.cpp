@@ -54,6 +54,13 @@ Loop vectorize(ir::Schedule& s, Loop loop, int element_bytes, const ir::Target& 
   return s.vectorize(loop, target.lanes(element_bytes), copies);
 }
 
+// A few iterations side by side; the loop over whole groups of them is returned, 0 where there is none.
+Loop copies(ir::Schedule& s, Loop loop, int64_t factor) {
+  const ir::Schedule::Split split = s.split(loop, factor);
+  if (split.outer) s.unroll(split.inner);
+  return split.outer;
+}
+
 bool large(const Sizes& s, const ir::Target& target) { return target.streaming_stores && s.traffic > 4 * target.l2_bytes; }
 
 void stream(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
@@ -152,20 +159,29 @@ void schedule_grouped(ir::Schedule& schedule, const Sizes& s, const ir::Target& 
 }
 
 void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
+  const ir::Buffer indices = schedule.kernel().buffers[0], dy = schedule.kernel().buffers[1], dx = schedule.kernel().buffers[2];
   for (const char* name : {"z", "i"})
     for (Loop loop : schedule.loops(name)) vectorize(schedule, loop, s.sum_bytes, target);
-  vectorize(schedule, schedule.loop("h"), 8, target, 1);
-  for (const char* name : {"full0", "full1"})
-    for (Loop full : schedule.loops(name)) vectorize(schedule, full, 8, target);
+  for (const char* name : {"zp", "w"})
+    for (Loop loop : schedule.loops(name)) vectorize(schedule, loop, 8, target);
+  constexpr int64_t indices_ahead = 512, values_ahead = 1024;
+  const int lanes = target.lanes(8);
+  for (Loop loop : schedule.loops("h"))
+    if (const Loop vectors = schedule.vectorize(loop, lanes); vectors && large(s, target)) schedule.prefetch(vectors, indices, indices_ahead / lanes, 1);
+  for (Loop loop : schedule.loops("n")) copies(schedule, loop, 4);
+  for (Loop loop : schedule.loops("k"))
+    if (const Loop records = copies(schedule, loop, 4); records && large(s, target)) schedule.prefetch(records, dy, values_ahead / 4, 1);
   if (large(s, target)) {
-    schedule.streaming(schedule.buffer("sorted"));
-    if (s.sum_bytes == 8) schedule.streaming(schedule.buffer("sorted_values"));
+    const int64_t run = partition_lengths(accumulator_of(dx->dtype), dx->dims[0], dy->dims[0], target).run;
+    for (const char* name : {"sorted", "sorted_values"}) {
+      if (s.sum_bytes == 4 && name != std::string_view("sorted")) continue;
+      schedule.streaming(schedule.buffer(name));
+      // What the next bin gets from the same chunk.
+      for (Loop loop : schedule.loops("r")) schedule.prefetch(loop, schedule.buffer(name), run, 1);
+    }
   }
   schedule.parallel(schedule.loop("b"));
-  if (target.threads > 1) {
-    schedule.parallel(schedule.loop("hc"));
-    schedule.parallel(schedule.loop("kc"));
-  }
+  if (target.threads > 1) schedule.parallel(schedule.loop("c"));
   stream(schedule, s, target);
 }
 

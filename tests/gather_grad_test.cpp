@@ -106,6 +106,27 @@ TEST(Gathers, EveryDtype) {
   }
 }
 
+// With caches so small that there are many bins and chunks: in groups, and some left over; for one thread and for several.
+TEST(Gathers, PartitionGivesTheDefinitionsBits) {
+  struct Sizes {
+    int64_t extent, count;
+  };
+  for (const auto [extent, count] : {Sizes{1100, 1300}, Sizes{1024, 1280}, Sizes{31, 64}, Sizes{2000, 5}})
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
+      for (const bool accumulate : {false, true})
+        for (How how : hows(accumulate))
+          for (const int threads : {1, 2}) {
+            how.target.threads = threads;
+            const std::vector<Tensor> inputs{filled(dtype, {count}, 5), ints({extent}), Tensor::of(DType::i32, {count}, index_values(count, extent, 3))};
+            const auto sums = [&](const char* strategy) {
+              how.strategy = strategy;
+              return run(op("GatherElementsGrad"), inputs, {}, how, {filled(dtype, {extent}, 99)})[0];
+            };
+            const Tensor want = sums("direct"), got = sums("partition");
+            for (int64_t i = 0; i < extent; ++i) ASSERT_EQ(bits_at(got, i), bits_at(want, i)) << describe(how) << ", element " << i << " of " << extent;
+          }
+}
+
 TEST(Gathers, MergeToThreeDims) {
   const std::vector<Tensor> inputs{ints({2, 3, 7, 4, 5}), filled(DType::i64, {6, 2}, 1), filled(DType::f32, {2, 3, 6, 2, 4, 5}, 1)};
   const Operands operands(op("GatherGrad").schema(), inputs);

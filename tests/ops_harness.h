@@ -13,6 +13,7 @@ struct How {
   bool any_shape = false, scheduled = false, accumulate = false;
   uint32_t wanted = ~0u;
   ir::Target target{.vector_bytes = 32, .l2_bytes = 1 << 10, .threads = 2};
+  std::string strategy = "direct";
 };
 
 // An owned tensor whose memory the test may write.
@@ -88,7 +89,7 @@ inline std::vector<Tensor> run(const Op& op, const std::vector<Tensor>& inputs, 
   const Operands operands(op.schema(), inputs);
   const Request request = operands.request(attributes, how.wanted, how.accumulate);
   Plan plan = op.check(request);
-  const std::string strategy = choose_strategy(op, plan, "direct", how.target);
+  const std::string strategy = choose_strategy(op, plan, how.strategy, how.target);
   const BuiltKernel built = (how.scheduled ? build_kernel : author_kernel)(op, plan, strategy, how.target, how.any_shape, 64, how.accumulate);
   const ir::Kernel& kernel = how.scheduled ? built.lowered : built.authored;
   outputs.resize(plan.outputs.size());
