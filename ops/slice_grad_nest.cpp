@@ -27,7 +27,8 @@ class SliceNest {
       const std::string name = "lo" + std::to_string(d);
       lo_.push_back(frame.param(p++, name, 0, x_->dims[d] - 1 - (y_->dims[d] - 1) * stride(d)));
     }
-    line_ = streamed_line(frame, target);
+    streams_ = !key_.empty && stream_slice(frame.plan(), key_, target);
+    line_ = streamed_line();
   }
 
   // One loop nest over dX: every element is dY's or zero, by its coordinates.
@@ -67,12 +68,18 @@ class SliceNest {
 
   // The elements of a cache line when rows start on lines and are to be streamed, so that it pays to know where lines start in the innermost window;
   // else 0.
-  int64_t streamed_line(const KernelFrame& frame, const ir::Target& target) const {
+  int64_t streamed_line() const {
     constexpr int64_t line_bytes = 64, longest_step = 2;
-    if (key_.empty || key_.steps.back() == 0 || !stream_slice(frame.plan(), key_, target) || x_->alignment < line_bytes) return 0;
+    if (!streams_ || key_.steps.back() == 0 || x_->alignment < line_bytes) return 0;
     const int64_t line = line_bytes / size_of(x_->dtype);
     const std::optional<int64_t> row = ir::as_int(x_->dims.back());
     return row && *row % line == 0 && stride(rank() - 1) <= longest_step ? line : 0;
+  }
+
+  // Half of the outermost dim where its second half is to be written beside the first, else 0: plain copies are faster from and to two places far apart.
+  int64_t row_beside() const {
+    const std::optional<int64_t> extent = ir::as_int(y_->dims[0]);
+    return streams_ && rank() > 1 && key_.steps.back() == 0 && extent && *extent % 2 == 0 ? *extent / 2 : 0;
   }
 
   // A window without gaps, of two lines at least: every store is a whole line, wherever the window starts. Its first and last line hold zeros as well.
@@ -107,7 +114,9 @@ class SliceNest {
     const int d = rank() - 1;
     b_.loop(name + std::to_string(d), std::move(begin), std::move(extent), [&](Expr i) {
       const Expr q = i - lo_[d], guard = inside(i);
-      at(i, key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q, [&] { put(guard ? ir::load(y_, at_y_, guard, zero()) : ir::load(y_, at_y_)); });
+      at(i, key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q, [&] {
+        put([&] { return guard ? ir::load(y_, at_y_, guard, zero()) : ir::load(y_, at_y_); });
+      });
     });
   }
 
@@ -141,29 +150,38 @@ class SliceNest {
   void zero_rest() {
     const int d = static_cast<int>(at_x_.size());
     if (d == rank())
-      put(zero());
+      put_zero();
     else
       zeros("z", 0, x_->dims[d]);
   }
 
-  // What `write` writes to a row of dX, then zeros in the same places of the rows after it that belong to its step.
-  void with_rows_after(const std::function<void(bool zeros)>& write) {
-    const int64_t rows = std::exchange(rows_after_, 0);
-    write(false);
-    for (int64_t g = 1; g <= rows; ++g) {
-      const Expr row = std::exchange(at_x_[rank() - 2], at_x_[rank() - 2] + g);
-      write(true);
-      at_x_[rank() - 2] = row;
-    }
-    rows_after_ = rows;
+  // Runs `write` for the current row and the one that is written beside it, and for the rows after each that belong to its step and hold zeros.
+  void each_row(const std::function<void(bool zeros)>& write) {
+    const int64_t after = std::exchange(rows_after_, 0), beside = std::exchange(beside_, 0);
+    const auto moved = [](std::vector<Expr>& index, int d, int64_t by, const auto& body) {
+      const Expr here = std::exchange(index[d], index[d] + by);
+      body();
+      index[d] = here;
+    };
+    const auto rows = [&] {
+      write(false);
+      for (int64_t g = 1; g <= after; ++g) moved(at_x_, rank() - 2, g, [&] { write(true); });
+    };
+    rows();
+    if (beside > 0) moved(at_x_, 0, beside, [&] { moved(at_y_, 0, beside, rows); });
+    rows_after_ = after;
+    beside_ = beside;
   }
-  void put(const Expr& value) {
-    with_rows_after([&](bool zeros) { b_.store(x_, at_x_, zeros ? zero() : value); });
+  void put(const std::function<Expr()>& value) {
+    each_row([&](bool zeros) { b_.store(x_, at_x_, zeros ? zero() : value()); });
+  }
+  void put_zero() {
+    put([&] { return zero(); });
   }
 
   void copy_element() {
+    if (!key_.accumulate) return put([&] { return ir::load(y_, at_y_); });
     const Expr value = ir::load(y_, at_y_);
-    if (!key_.accumulate) return put(value);
     const DType sum = accumulator_of(x_->dtype);
     b_.store(x_, at_x_, ir::cast(x_->dtype, ir::cast(sum, ir::load(x_, at_x_)) + ir::cast(sum, value)));
   }
@@ -180,7 +198,8 @@ class SliceNest {
   void write_dim(int d) {
     if (d == rank()) return copy_element();
     if (key_.steps[d] == 0) {
-      b_.loop("x" + std::to_string(d), 0, y_->dims[d], [&](Expr i) { at(i, i, [&] { write_dim(d + 1); }); });
+      beside_ = d == 0 ? row_beside() : beside_;
+      b_.loop("x" + std::to_string(d), 0, beside_ > 0 && d == 0 ? Expr(beside_) : y_->dims[d], [&](Expr i) { at(i, i, [&] { write_dim(d + 1); }); });
       return;
     }
     if (line_ > 0 && d + 1 == rank()) {
@@ -211,8 +230,8 @@ class SliceNest {
     if (phase_ >= 0 && innermost) {
       // Every step from a line's start on, zeros before the element as well: the row is whole lines, so that the last step lies in it.
       b_.loop(name, 0, count, [&](Expr q) {
-        with_rows_after([&](bool zeros) {
-          for (int64_t g = 0; g < k; ++g) at(place(d, q) + g, q, [&] { g == phase_ && !zeros ? copy_element() : put(zero()); });
+        each_row([&](bool zeros) {
+          for (int64_t g = 0; g < k; ++g) at(place(d, q) + g, q, [&] { g == phase_ && !zeros ? copy_element() : put_zero(); });
         });
       });
       return;
@@ -221,16 +240,16 @@ class SliceNest {
       const bool down = key_.steps[d] < 0;  // the last element written upwards has no gap after it
       const Expr last = down ? Expr(0) : count - 1;
       b_.loop(name, down ? 1 : 0, count - 1, [&](Expr q) {
-        with_rows_after([&](bool zeros) {
-          at(place(d, q), q, [&] { zeros ? put(zero()) : copy_element(); });
-          for (int64_t g = 1; g < k; ++g) at(place(d, q) + g, {}, [&] { put(zero()); });
+        each_row([&](bool zeros) {
+          at(place(d, q), q, [&] { zeros ? put_zero() : copy_element(); });
+          for (int64_t g = 1; g < k; ++g) at(place(d, q) + g, {}, [&] { put_zero(); });
         });
       });
       at(place(d, last), last, [&] { copy_element(); });
       return;
     }
     const auto row = [&](const Expr& q) { at(place(d, q), q, [&] { write_dim(d + 1); }); };
-    if (gaps && d + 2 == rank() && line_ > 0 && k <= max_inline_step) {
+    if (gaps && d + 2 == rank() && streams_ && k <= max_inline_step) {
       // Memory is at its best where reads and writes alternate all the time: a row's gap is written with the row.
       const bool down = key_.steps[d] < 0;  // the last row written upwards has no gap after it
       rows_after_ = k - 1;
@@ -254,9 +273,11 @@ class SliceNest {
   ir::KernelBuilder& b_;
   Buffer y_, x_;
   std::vector<Expr> lo_;
+  bool streams_ = false;
   int64_t line_ = 0;    // elements
   int64_t phase_ = -1;  // while not negative: the innermost lo is a line's start, and elements lie this far into their step
   int64_t rows_after_ = 0;  // rows of dX that are zeroed with the one being written
+  int64_t beside_ = 0;      // while not zero: how far on in the outermost dim a row is written with the one being written
   std::vector<Expr> at_x_, at_y_;  // the indices of the dims entered so far
 };
 
