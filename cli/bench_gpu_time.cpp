@@ -145,7 +145,8 @@ int bench_gpu_time(const GpuTimeOptions& options) {
   }
   Table table({"case", "dtype", "strategy", ">us", ">lowest us", ">GB/s", ">cold ms", ">other us", "other", ">times as fast", "verified"});
   if (options.markdown)
-    fmt::print("{}\n\n|case|dtype|strategy|us|lowest us|GB/s|cold ms|other us|other|times as fast|verified|\n|-|-|-|-:|-:|-:|-:|-:|-|-:|-|\n", runtime.target_name());
+    fmt::print("{}\n\n|case|dtype|strategy|us|lowest us|GB/s|cold ms|other us|other|times as fast|verified|\n|-|-|-|-:|-:|-:|-:|-:|-|-:|-|\n",
+               runtime.target_name());
   for (const GpuTime& t : times) {
     const auto other = beside.find({t.name, to_string(t.dtype)});
     const bool has = other != beside.end();

@@ -197,6 +197,28 @@ std::vector<BufferAccess> accesses(const Stmt& root, const Buffer& buffer) {
   return result;
 }
 
+bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin, const std::vector<Expr>& extent) {
+  std::vector<bool> used(loops.size(), false);
+  for (size_t d = 0; d < begin.size(); ++d) {
+    const Linear rest = linear(index_sub(index[d], begin[d]));
+    if (rest.terms.empty()) {
+      if (rest.constant != 0 || !is_const(extent[d], 1)) return false;
+      continue;
+    }
+    const auto own = std::find_if(loops.begin(), loops.end(), [&](const For* f) { return mentions(index[d], f->var.id); });
+    if (own == loops.end() || used[static_cast<size_t>(own - loops.begin())]) return false;
+    used[static_cast<size_t>(own - loops.begin())] = true;
+    // index - begin == variable - its loop's begin, and the loop is as long as the window.
+    const Linear offset = linear(index_sub(to_expr(rest), index_sub(var((*own)->var), (*own)->begin)));
+    const Linear length = linear(index_sub((*own)->extent, extent[d]));
+    if (!offset.exact || !length.exact || !offset.terms.empty() || offset.constant != 0 || !length.terms.empty() || length.constant != 0) return false;
+  }
+  // A loop that no index walks must run at least once.
+  for (size_t i = 0; i < loops.size(); ++i)
+    if (!used[i] && as_int(loops[i]->extent).value_or(0) < 1) return false;
+  return true;
+}
+
 bool writes_what_is_read(const Stmt& s, const Expr& e) {
   std::vector<Buffer> read;
   walk(e, [&](const Expr& x) {

@@ -11,7 +11,9 @@ namespace {
 
 class Carry {
  public:
-  Carry(const For& loop, const Buffer& buffer) : loop_(loop), buffer_(buffer), origin_(buffer->dims.size(), Expr(0)) {}
+  // `around`: the variables that are bound outside of the loop.
+  Carry(const For& loop, const Buffer& buffer, std::vector<Var> around)
+      : loop_(loop), buffer_(buffer), around_(std::move(around)), origin_(buffer->dims.size(), Expr(0)) {}
 
   // The loop's body without the allocation and the zeros, which are left in `zeros`.
   Stmt body(const Stmt& s) {
@@ -30,6 +32,7 @@ class Carry {
     const auto first = std::find_if(stmts.begin(), stmts.end(), touches);
     const auto last = std::find_if(stmts.rbegin(), stmts.rend(), touches);
     if (first == stmts.end() || !zeroes(*first)) refuse("carry_zeros", loop_.var.name, "buffer " + buffer_->name + " is not filled with zeros first");
+    if (!closed_zeros(*first)) refuse("carry_zeros", loop_.var.name, "where buffer " + buffer_->name + " is zeroed depends on it");
     zeros = *first;
     *last = emptied(*last, {});
     stmts.erase(first);
@@ -41,7 +44,19 @@ class Carry {
     Stmt inner = s;
     while (const For* f = inner.as<For>()) loops.push_back(f), inner = f->body;
     const Store* st = inner.as<Store>();
-    return st && !st->guard && st->buffer.same_as(buffer_) && equal(st->value, zero(st->value.type())) && walks_window(loops, st->index, origin_, buffer_->dims);
+    return st && !st->guard && st->buffer.same_as(buffer_) && equal(st->value, zero(st->value.type())) &&
+           walks_window(loops, st->index, origin_, buffer_->dims);
+  }
+
+  bool closed_zeros(const Stmt& s) const {
+    std::vector<Var> bound = around_;
+    Stmt inner = s;
+    while (const For* f = inner.as<For>()) {
+      if (!closed(f->begin, bound) || !closed(f->extent, bound)) return false;
+      bound.push_back(f->var), inner = f->body;
+    }
+    const std::vector<Expr>& index = inner.as<Store>()->index;
+    return std::all_of(index.begin(), index.end(), [&](const Expr& i) { return closed(i, bound); });
   }
 
   // Loops that read all of the buffer, each element once, with a zero put where one was read.
@@ -58,53 +73,38 @@ class Carry {
     const bool once = !reads.empty() && each_once && !holds_loop(s) && std::all_of(loops.begin(), loops.end(), [&](const For* f) {
       return is_const(f->extent, 1) || std::any_of(reads[0].index.begin(), reads[0].index.end(), [&](const Expr& i) { return mentions(i, f->var.id); });
     });
-    if (!once) refuse("carry_zeros", loop_.var.name, "buffer " + buffer_->name + " is not read last, each element once");
+    bool bound_after = true;  // what the index mentions
+    walk(s, [&](const Stmt& x) {
+      const Let* l = x.as<Let>();
+      bound_after &= !l || std::none_of(reads.begin(), reads.end(), [&](const BufferAccess& a) {
+        return std::any_of(a.index.begin(), a.index.end(), [&](const Expr& i) { return mentions(i, l->var.id); });
+      });
+    });
+    if (!once || !bound_after) refuse("carry_zeros", loop_.var.name, "buffer " + buffer_->name + " is not read last, each element once");
     return block({s, store(buffer_, reads[0].index, zero({buffer_->dtype, 1}))});
   }
 
   const For& loop_;
   const Buffer& buffer_;
+  const std::vector<Var> around_;
   const std::vector<Expr> origin_;
 };
 
 }  // namespace
-
-bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin, const std::vector<Expr>& extent) {
-  std::vector<bool> used(loops.size(), false);
-  for (size_t d = 0; d < begin.size(); ++d) {
-    const Linear rest = linear(index_sub(index[d], begin[d]));
-    if (rest.terms.empty()) {
-      if (rest.constant != 0 || !is_const(extent[d], 1)) return false;
-      continue;
-    }
-    const auto own = std::find_if(loops.begin(), loops.end(), [&](const For* f) { return mentions(index[d], f->var.id); });
-    if (own == loops.end() || used[static_cast<size_t>(own - loops.begin())]) return false;
-    used[static_cast<size_t>(own - loops.begin())] = true;
-    // index - begin == variable - its loop's begin, and the loop is as long as the window.
-    const Linear offset = linear(index_sub(to_expr(rest), index_sub(var((*own)->var), (*own)->begin)));
-    const Linear length = linear(index_sub((*own)->extent, extent[d]));
-    if (!offset.exact || !length.exact || !offset.terms.empty() || offset.constant != 0 || !length.terms.empty() || length.constant != 0) return false;
-  }
-  // A loop that no index walks must run at least once.
-  for (size_t i = 0; i < loops.size(); ++i)
-    if (!used[i] && as_int(loops[i]->extent).value_or(0) < 1) return false;
-  return true;
-}
 
 void Schedule::carry_zeros(Loop id, const Buffer& buffer) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
   require_serial("carry_zeros", loop);
   const std::string line = "carry_zeros " + handle_name(kernel_, id) + " " + handle_name(kernel_, buffer);
-  for (const Expr& dim : buffer->dims)
-    if (!closed(dim, visible(kernel_, site, false))) refuse("carry_zeros", loop.var.name, "the dims of buffer " + buffer->name + " depend on it");
-  Carry carry(loop, buffer);
+  const std::vector<Var> around = visible(kernel_, site, false);
+  for (const Expr& dim : buffer->dims) {
+    if (!closed(dim, around)) refuse("carry_zeros", loop.var.name, "the dims of buffer " + buffer->name + " depend on it");
+    // What guards the allocation, or a loop that does not run, no longer does.
+    if (site.scope.of(dim).min.value_or(-1) < 0) refuse("carry_zeros", loop.var.name, "a dim of buffer " + buffer->name + " may be negative");
+  }
+  Carry carry(loop, buffer, around);
   const Stmt body = carry.body(loop.body);
-  walk(carry.zeros, [&](const Stmt& s) {
-    const For* f = s.as<For>();
-    if (f && !(closed(f->begin, visible(kernel_, site, false)) && closed(f->extent, visible(kernel_, site, false))))
-      refuse("carry_zeros", loop.var.name, "where buffer " + buffer->name + " is zeroed depends on it");
-  });
   put("carry_zeros", site, alloc(buffer, block({carry.zeros, for_loop(loop.var, loop.begin, loop.extent, loop.kind, body)})), line);
 }
 

@@ -207,7 +207,7 @@ PartitionLengths partition_lengths(DType sum, const Expr& size, const Expr& coun
   if (known) {
     // A larger dX: rather larger bins than short runs.
     while (*known / l.bin > 1024 && l.bin * size_of(sum) < l2 / 2) l.bin *= 2;
-    while (l.chunk * l.bin < shortest_run * *known && l.chunk * size_of(sum) < l2 / 2) l.chunk *= 2;
+    while (l.chunk * l.bin / shortest_run < *known && l.chunk * size_of(sum) < l2 / 2) l.chunk *= 2;
   }
   l.chunk = std::max(l.chunk, tile);
   if (records) l.chunk = std::min(l.chunk, (*records + tile - 1) / tile * tile);

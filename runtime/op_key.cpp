@@ -93,12 +93,15 @@ std::optional<NearestKey> nearest_key(const std::string& wanted, const std::vect
 
 std::string toolchain_text(std::string_view compiler) { return fmt::format("{} emitter {}", compiler, emitter_id()); }
 
-std::string target_text(const ir::Target& t, std::string_view features) {
+std::string target_text(const ir::Target& target, std::string_view features) {
+  // All of its fields: one more does not compile until it is told apart here.
+  const auto& [name, vector_bytes, vector_registers, hardware_scatter, fast_scatter, streaming_stores, l1, l2, threads, gpu, multiprocessors, cooperative,
+               block_threads, shared_bytes, matrix_units] = target;
   return fmt::format(
-      "{} vector_bytes {} vector_registers {} hardware_scatter {} streaming_stores {} l1 {} l2 {} threads {} gpu {} multiprocessors {} block_threads {} "
-      "shared_bytes {} matrix_units {} features {}",
-      t.name, t.vector_bytes, t.vector_registers, t.hardware_scatter, t.streaming_stores, t.l1_bytes, t.l2_bytes, t.threads, t.gpu, t.multiprocessors,
-      t.block_threads, t.shared_bytes, t.matrix_units, features);
+      "{} vector_bytes {} vector_registers {} hardware_scatter {} fast_scatter {} streaming_stores {} l1 {} l2 {} threads {} gpu {} multiprocessors {} "
+      "cooperative {} block_threads {} shared_bytes {} matrix_units {} features {}",
+      name, vector_bytes, vector_registers, hardware_scatter, fast_scatter, streaming_stores, l1, l2, threads, gpu, multiprocessors, cooperative, block_threads,
+      shared_bytes, matrix_units, features);
 }
 
 }  // namespace gradloom

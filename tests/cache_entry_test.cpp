@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
+#include <set>
 
 #include "runtime/op_key.h"
 #include "runtime/planned_call.h"
@@ -80,6 +82,32 @@ TEST(OpKey, TellsApartWhatTheMemoryCacheTellsApart) {
     }
   }
   EXPECT_GT(same, 10);
+}
+
+TEST(OpKey, TellsTargetsApartByEveryField) {
+  const std::function<void(ir::Target&)> changes[] = {
+      [](ir::Target& t) { t.name = "another"; },
+      [](ir::Target& t) { t.vector_bytes *= 2; },
+      [](ir::Target& t) { t.vector_registers *= 2; },
+      [](ir::Target& t) { t.hardware_scatter = !t.hardware_scatter; },
+      [](ir::Target& t) { t.fast_scatter = !t.fast_scatter; },
+      [](ir::Target& t) { t.streaming_stores = !t.streaming_stores; },
+      [](ir::Target& t) { t.l1_bytes *= 2; },
+      [](ir::Target& t) { t.l2_bytes *= 2; },
+      [](ir::Target& t) { t.threads *= 2; },
+      [](ir::Target& t) { t.gpu = !t.gpu; },
+      [](ir::Target& t) { t.multiprocessors *= 2; },
+      [](ir::Target& t) { t.cooperative = !t.cooperative; },
+      [](ir::Target& t) { t.block_threads *= 2; },
+      [](ir::Target& t) { t.shared_bytes *= 2; },
+      [](ir::Target& t) { t.matrix_units = !t.matrix_units; },
+  };
+  std::set<std::string> texts{target_text({}, "")};
+  for (const auto& change : changes) {
+    ir::Target target;
+    change(target);
+    EXPECT_TRUE(texts.insert(target_text(target, "")).second) << target_text(target, "");
+  }
 }
 
 TEST(OpKey, NamesWhatDiffersFromTheNearest) {

@@ -1,4 +1,5 @@
 // The gather gradients as the interpreter runs them, against plain loops: dtypes, axes, strides, any-shape and specialised, authored and scheduled, accumulate.
+#include "ops/gather_common.h"
 #include "tests/ops_expect.h"
 
 namespace gradloom {
@@ -125,6 +126,16 @@ TEST(Gathers, PartitionGivesTheDefinitionsBits) {
             const Tensor want = sums("direct"), got = sums("partition");
             for (int64_t i = 0; i < extent; ++i) ASSERT_EQ(bits_at(got, i), bits_at(want, i)) << describe(how) << ", element " << i << " of " << extent;
           }
+}
+
+// Half of the cache is a bin, half a chunk, however large dX is.
+TEST(Gathers, PartitionLengthsOfAHugeTensor) {
+  const ir::Target target;
+  for (const int shift : {40, 57, 58, 61}) {
+    const PartitionLengths lengths = partition_lengths(DType::f32, ir::Expr(int64_t{1} << shift), ir::Expr(int64_t{1} << 40), target);
+    EXPECT_EQ(lengths.bin * 4, target.l2_bytes / 2) << shift;
+    EXPECT_EQ(lengths.chunk * 4, target.l2_bytes / 2) << shift;
+  }
 }
 
 TEST(Gathers, MergeToThreeDims) {

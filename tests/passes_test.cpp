@@ -1,6 +1,7 @@
 // Each pass: what it prints before and after, and that the interpreter computes the same bits.
 #include "ir/passes/passes.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -324,6 +325,38 @@ TEST(SplitUpdates, LeavesWhatIsFasterOrMayHaveChanged) {
   std::string written = row_updates("[0, 5]");  // the indices are no input: what a lane would read again may be another number by then
   written.replace(written.find("in idx"), 2, "inout");
   EXPECT_EQ(after(split_lanes, written.c_str()), printed(written.c_str()));
+}
+
+TEST(SplitUpdates, WrapsWhereTheConditionDoesNotAskWhetherThePlaceIsNegative) {
+  const std::string asks = "j >= broadcast(0, 4) & j < broadcast(6, 4)";
+  for (const char* condition : {"j < broadcast(6, 4)", "idx[ramp(0, 1, 4)] != broadcast(3, 4)", "j >= broadcast(-6, 4)"}) {
+    std::string text = row_updates("[-6, 5]");
+    text.replace(text.find(asks), asks.size(), condition);
+    EXPECT_EQ(after(split_lanes, text.c_str()), printed(text.c_str()));
+  }
+}
+
+TEST(SplitUpdates, LeavesWhatALaneBeforeMayHaveChanged) {
+  for (const char* column : {"broadcast(min(acc[0, 0], 5), 4)", "ramp(min(acc[0, 0], 5), 1, 4)", "broadcast(min(acc[0, 0], 5), 4) + ramp(0, 1, 4)"}) {
+    const std::string text = std::string("kernel k() {\n in idx: i64[4] in [0, 0]\n in dy: i64[4] in [1, 2]\n inout acc: i64[1, 9] in [0, 1]\n") +
+                             "let j: i64x4 = idx[ramp(0, 1, 4)]\n check j >= broadcast(0, 4) & j < broadcast(1, 4) at ramp(0, 1, 4) \"indices\" {\n acc[j, " +
+                             column + "] += dy[ramp(0, 1, 4)]\n }\n}";
+    after(split_lanes, text.c_str());
+  }
+}
+
+// Each let mentions the one before twice: what is known of one is found once, and no lane repeats a chain of loads.
+TEST(SplitUpdates, LongChainsOfLets) {
+  for (const char* next : {"min(NAME, NAME)", "x[NAME, NAME]"}) {
+    std::string text = "kernel k() {\n in x: i64[4, 4] in [0, 3]\n in dy: f32[4]\n inout acc: f32[4]\n let a0: i64x4 = x[ramp(0, 1, 4), ramp(0, 1, 4)]\n";
+    for (int i = 1; i < 100; ++i) {
+      std::string value = next;
+      for (size_t at; (at = value.find("NAME")) != std::string::npos;) value.replace(at, 4, fmt::format("a{}", i - 1));
+      text += fmt::format("let a{}: i64x4 = {}\n", i, value);
+    }
+    text += "check a99 >= broadcast(0, 4) at ramp(0, 1, 4) \"x\" {\n acc[a99] += dy[ramp(0, 1, 4)]\n }\n}";
+    EXPECT_EQ(after(split_lanes, text.c_str()), printed(text.c_str()));
+  }
 }
 
 TEST(Lower, LeavesNoVectorOrUnrollLoopAndReportsItsPasses) {

@@ -104,7 +104,8 @@ std::string row_sums(const std::string& zeros, const std::string& last, const st
   }
 })";
 }
-const std::string zeroed = "for z in 0 .. 5 {\n acc[z] = 0.0f32\n }\n", read_out = "for i in 0 .. 5 {\n let old: f32 = dx[p, i]\n dx[p, i] = old + acc[i]\n }\n";
+const std::string zeroed = "for z in 0 .. 5 {\n acc[z] = 0.0f32\n }\n";
+const std::string read_out = "for i in 0 .. 5 {\n let old: f32 = dx[p, i]\n dx[p, i] = old + acc[i]\n }\n";
 
 TEST(CarryZeros, AllocatesOnceAndZeroesWhereItReads) {
   const std::string text = row_sums(zeroed, read_out);
@@ -135,6 +136,17 @@ TEST(CarryZeros, Refusals) {
   EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n for t in 0 .. 2 {\n dx[p, i] = acc[i]\n }\n }\n")), not_last);  // the second read would be of a zero
   EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 4 {\n dx[p, i] = acc[i] + acc[i + 1]\n }\n")), not_last);
   EXPECT_EQ(says(row_sums(zeroed, read_out, "dx[p, 0] = acc[1]\n")), not_last);
+  // Sums to zero, but not where the zeros would go.
+  EXPECT_EQ(says(row_sums("for z in 0 .. 5 {\n acc[z + p - p] = 0.0f32\n }\n", read_out)),
+            "carry_zeros of loop p: where buffer acc is zeroed depends on it");
+  EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n let q: i64 = idx[p, 0]\n dx[p, i] = acc[i + q - q]\n }\n")), not_last);
+  // Sizes that only what is left inside keeps from being negative.
+  const auto sized = [](const std::string& loop, const std::string& condition) {
+    return "kernel k(n: i64 in [-3, 4]) {\n in x: f32[6]\n inout dx: f32[6, 5]\n for p in 0 .. " + loop + " {\n if " + condition + " {\n alloc acc: f32[n]\n" +
+           "for z in 0 .. n {\n acc[z] = 0.0f32\n }\n for z in 0 .. n {\n acc[z] += x[z]\n }\n for i in 0 .. n {\n dx[p, i] = acc[i]\n }\n }\n }\n}";
+  };
+  for (const std::string& text : {sized("6", "n > 0"), sized("n", "p < 6")})
+    EXPECT_EQ(says(text), "carry_zeros of loop p: a dim of buffer acc may be negative");
   Schedule s(parse(row_sums(zeroed, read_out)));
   EXPECT_EQ(refused(s, [&] { s.carry_zeros(s.loop("p"), s.kernel().buffers[2]); }),
             "carry_zeros of loop p: an iteration does more than to allocate buffer dx and use it");

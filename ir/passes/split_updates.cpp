@@ -22,7 +22,7 @@ class SplitUpdates : public Rewriter {
   using Rewriter::rewrite;
 
   Stmt rewrite(const Let& n, const Stmt& self) override {
-    if (n.value.lanes() > 1) lets_[n.var.id] = n.value;
+    if (n.value.lanes() > 1) lets_[n.var.id] = {n.value, loads(n.value)};
     return Rewriter::rewrite(n, self);
   }
 
@@ -33,7 +33,7 @@ class SplitUpdates : public Rewriter {
     if (fast_scatter_ && std::any_of(update->index.begin(), update->index.end(), steps)) return self;
     Substitution in_range;  // what an index is where it is in range before any wrapping
     std::vector<Expr> index;
-    for (const Expr& i : update->index) index.push_back(unwrapped(i, in_range));
+    for (const Expr& i : update->index) index.push_back(unwrapped(i, n.condition, in_range));
     if (std::none_of(index.begin(), index.end(), [&](const Expr& i) { return loads(i); })) return self;
 
     const bool reload = lane(update->value, 0) && update->value.as<Load>();  // a conversion is cheaper for all lanes together
@@ -61,42 +61,61 @@ class SplitUpdates : public Rewriter {
     bool found = has_load(e);
     walk(e, [&](const Expr& x) {
       if (const auto* v = x.as<Var>(); v && x.lanes() > 1)
-        if (const auto let = lets_.find(v->id); let != lets_.end()) found |= loads(let->second);
+        if (const auto let = lets_.find(v->id); let != lets_.end()) found |= let->second.loads;
     });
     return found;
   }
 
-  // `e`, its variables that wrap once, select(x < 0, x + n, x), replaced by their x.
-  Expr unwrapped(const Expr& e, Substitution& in_range) const {
+  // Whether a conjunction has v >= 0 among its terms.
+  static bool asks_nonnegative(const Expr& condition, int64_t v) {
+    const auto* n = condition.as<Binary>();
+    if (!n) return false;
+    if (n->op == BinaryOp::bit_and) return asks_nonnegative(n->a, v) || asks_nonnegative(n->b, v);
+    const auto* a = n->a.as<Var>();
+    const auto* zero = n->op == BinaryOp::ge ? n->b.as<Broadcast>() : nullptr;
+    return a && a->id == v && zero && as_int(zero->value) == 0;
+  }
+
+  // `e`, its variables that wrap once, select(x < 0, x + n, x), replaced by their x, which the condition, replaced likewise, then finds to be no less than 0.
+  Expr unwrapped(const Expr& e, const Expr& condition, Substitution& in_range) const {
     walk(e, [&](const Expr& x) {
       const auto* v = x.as<Var>();
       const auto let = v ? lets_.find(v->id) : lets_.end();
-      const auto* wrapped = let == lets_.end() ? nullptr : let->second.as<Select>();
+      const auto* wrapped = let == lets_.end() ? nullptr : let->second.value.as<Select>();
       const auto* negative = wrapped ? wrapped->condition.as<Binary>() : nullptr;
       const auto* zero = negative && negative->op == BinaryOp::lt ? negative->b.as<Broadcast>() : nullptr;
-      if (zero && as_int(zero->value) == 0 && equal(negative->a, wrapped->b)) in_range.emplace(v->id, wrapped->b);
+      if (zero && as_int(zero->value) == 0 && equal(negative->a, wrapped->b) && asks_nonnegative(condition, v->id)) in_range.emplace(v->id, wrapped->b);
     });
     return substitute(e, in_range);
   }
 
-  // One lane, computed alone; absent where that would repeat work or read what may have changed since.
-  Expr lane(const Expr& e, int l) const {
-    if (e.lanes() == 1) return e;
-    if (const auto* n = e.as<Broadcast>()) return n->value;
-    if (const auto* n = e.as<Ramp>()) return index_add(n->base, index_mul(n->stride, Expr(l)));
+  // A scalar, absent where it reads what lanes before may have changed.
+  static Expr unchanged(const Expr& e) {
+    bool changes = false;
+    walk(e, [&](const Expr& x) {
+      if (const auto* load = x.as<Load>()) changes |= load->buffer->role != Role::in;
+    });
+    return changes ? Expr() : e;
+  }
+
+  // One lane, computed alone; absent where that would repeat work (`of_load`: an index that is itself loaded) or read what may have changed since.
+  Expr lane(const Expr& e, int l, bool of_load = false) const {
+    if (e.lanes() == 1) return unchanged(e);
+    if (const auto* n = e.as<Broadcast>()) return unchanged(n->value);
+    if (const auto* n = e.as<Ramp>()) return unchanged(n->base) && unchanged(n->stride) ? index_add(n->base, index_mul(n->stride, Expr(l))) : Expr();
     if (const auto* n = e.as<Var>()) {
       const auto let = lets_.find(n->id);
-      return let == lets_.end() ? Expr() : lane(let->second, l);
+      return let == lets_.end() ? Expr() : lane(let->second.value, l, of_load);
     }
     if (const auto* n = e.as<Cast>()) {
-      const Expr value = is_float(n->value.dtype()) || is_float(e.dtype()) ? Expr() : lane(n->value, l);
+      const Expr value = is_float(n->value.dtype()) || is_float(e.dtype()) ? Expr() : lane(n->value, l, of_load);
       return value ? cast(e.dtype(), value) : Expr();
     }
     if (const auto* n = e.as<Load>()) {
-      if (n->guard || n->buffer->role != Role::in) return {};
+      if (n->guard || n->buffer->role != Role::in || of_load) return {};
       std::vector<Expr> index;
       for (const Expr& i : n->index) {
-        index.push_back(lane(i, l));
+        index.push_back(lane(i, l, true));
         if (!index.back()) return {};
       }
       return load(n->buffer, std::move(index));
@@ -104,8 +123,12 @@ class SplitUpdates : public Rewriter {
     return {};
   }
 
+  struct VectorLet {
+    Expr value;
+    bool loads;  // itself, or what it mentions
+  };
   const bool fast_scatter_;
-  std::unordered_map<int64_t, Expr> lets_;  // vector lets around
+  std::unordered_map<int64_t, VectorLet> lets_;  // around
 };
 
 }  // namespace
