@@ -128,6 +128,25 @@ TEST(Llvm, MaskedLoadsStayBeforeStores) {
       }
 }
 
+// The bits of two values put together by a constant, some lanes of them kept (LLVM 22 took the operands of the one instruction in the wrong order).
+TEST(Llvm, BitsOfTwoValuesInSomeLanes) {
+  for (const DType t : {DType::u8, DType::i16, DType::i32, DType::u32, DType::i64})
+    for (const int lanes : {4, 8, 16})
+      for (const uint64_t bits : {uint64_t{0x7}, uint64_t{0x5a}, ~(uint64_t{1} << (8 * size_of(t) - 1))}) {
+        KernelBuilder b("bits_" + std::string(to_string(t)) + "_" + std::to_string(lanes));
+        const Expr limit = b.scalar("n"), at = ramp(40, 1, lanes), keep = lanes_below(lanes, limit);
+        const Buffer x = b.input("x", t, {64}), z = b.input("z", t, {64}), y = b.inout("y", t, {4, 64});
+        const Expr mask = broadcast(constant_bits(t, bits), lanes), rest = broadcast(constant_bits(t, ~bits), lanes);
+        const Expr v = b.let("v", load(x, {at}) + load(z, {at}));
+        const auto w = [&](int64_t row) { return load(z, {at + row}); };  // each used once: only then it is folded
+        b.append(store(y, {0, at}, select(keep, (w(1) & mask) | (v & rest), v)));
+        b.append(store(y, {1, at}, select(keep, (v & mask) | (w(2) & rest), v)));
+        b.append(store(y, {2, at}, select(keep, (w(3) & rest) | (v & mask), v)));
+        b.append(store(y, {3, at}, select(keep, v, (w(4) & mask) | (v & rest))));
+        agree_on(b.build(), {elements(t, 64, 1), elements(t, 64, 2), elements(t, 256, 3)}, {{0}, {1}, {lanes - 1}, {lanes}});
+      }
+}
+
 // Lanes of a mask that is a vector's signs, used one by one (LLVM 22 lost the mask after its first use).
 TEST(Llvm, LanesOfSignMasks) {
   for (const DType t : {DType::i8, DType::i16, DType::i32, DType::i64})

@@ -14,6 +14,7 @@
 
 #include <map>
 
+#include "codegen/llvm/bit_selects.h"
 #include "codegen/llvm/pinned_masked_loads.h"
 #include "codegen/llvm/single_lane_stores.h"
 #include "ir/per_thread.h"
@@ -96,6 +97,7 @@ Toolchain::Toolchain(const Isa& isa) {
   passes_.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
   passes_.addPass(llvm::SimplifyCFGPass());
   passes_.addPass(SingleLaneStores());  // last: masks have become constants by now
+  passes_.addPass(PinBitSelects());
 
   add_code_generator(generator_, *machine_, stream_, llvm::CodeGenFileType::ObjectFile);
 }
