@@ -1,4 +1,5 @@
 // The schedule of BroadcastGrad: kept dims and column tiles to threads; columns, or the 16 partials, to vectors.
+#include "ir/rewrite.h"
 #include "ir/schedule_gpu.h"
 #include "ops/broadcast_grad.h"
 #include "ops/schedule_common.h"
@@ -28,7 +29,12 @@ void share(ir::Schedule& s, const std::vector<Loop>& kept, const Plan& plan, con
     const std::optional<int64_t> extent = ir::as_int(s.get(tiles[0]).extent);
     if (!extent || *extent > most) return s.parallel(tiles[0]);
   }
-  if (best) s.parallel(*best);
+  if (!best) return;
+  if (ir::holds_loop(s.get(*best).body)) return s.parallel(*best);
+  // One row, copied: pieces of whole cache lines; a piece's elements go to vectors.
+  const int64_t line = 64, chunk = (most / wanted_tasks(target) + line) / line * line;
+  if (chunk >= most) return;
+  if (const std::optional<Loop> pieces = s.split(*best, chunk).outer) s.parallel(*pieces);
 }
 
 // Rows that are summed one after the other are one stream of reads; memory gives more to two that are far apart.

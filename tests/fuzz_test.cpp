@@ -51,8 +51,8 @@ Result interpreted(const RandomCase& c, const Kernel& kernel, const InterpretOpt
 }
 
 #if GRADLOOM_WITH_LLVM
-Result compiled(const RandomCase& c, const Kernel& lowered) {
-  const codegen::CompiledKernel code = codegen::compile(lowered, codegen::host_isa());
+Result compiled(const RandomCase& c, const Kernel& lowered, const codegen::Isa& isa) {
+  const codegen::CompiledKernel code = codegen::compile(lowered, isa);
   LaunchContext context{};
   context.parallel_for = [](LaunchContext*, int64_t n, void (*fn)(void*, int64_t, int64_t), void* env) {
     fn(env, n / 2, n);  // out of order, and in parts of more than one iteration
@@ -64,6 +64,15 @@ Result compiled(const RandomCase& c, const Kernel& lowered) {
   code.function(&context, pointers(result.memory).data(), c.scalars.data());
   result.bad_position = context.bad_position;
   return result;
+}
+
+// This machine's instruction set, and one of the levels that run here.
+std::vector<codegen::Isa> instruction_sets(uint64_t seed) {
+  std::vector<codegen::Isa> levels;
+  for (const char* name : {"x86-64-v4", "x86-64-v3", "x86-64-v2"})
+    if (codegen::runs_here(codegen::isa_named(name))) levels.push_back(codegen::isa_named(name));
+  if (levels.empty()) return {codegen::host_isa()};
+  return {codegen::host_isa(), levels[seed % levels.size()]};
 }
 #endif
 
@@ -151,7 +160,7 @@ class RandomSchedule {
         schedule.vectorize(loop, 4);
         return;
       case 13:
-        schedule.vectorize(loop, 2 << pick(3), 1 + pick(3));
+        schedule.vectorize(loop, 2 << pick(6), 1 + pick(3));
         return;
       case 14:
         if (buffer->role != Role::in)
@@ -306,8 +315,10 @@ std::string fuzz(uint64_t seed, Counts& counts) {
     stage = "lowered";
     if (std::string d = difference(kernel, expected, interpreted(c, lowered)); !d.empty()) return report(d + "\nlowered kernel:\n" + print(lowered));
 #if GRADLOOM_WITH_LLVM
-    stage = "compiled";
-    if (std::string d = difference(kernel, expected, compiled(c, lowered)); !d.empty()) return report(d + "\nlowered kernel:\n" + print(lowered));
+    for (const codegen::Isa& isa : instruction_sets(seed)) {
+      stage = "compiled for " + isa.name;
+      if (std::string d = difference(kernel, expected, compiled(c, lowered, isa)); !d.empty()) return report(d + "\nlowered kernel:\n" + print(lowered));
+    }
 #endif
     stage = "general GPU schedule";
     Schedule blocks(kernel);

@@ -14,6 +14,8 @@
 
 #include <map>
 
+#include "codegen/llvm/bit_selects.h"
+#include "codegen/llvm/pinned_masked_loads.h"
 #include "codegen/llvm/single_lane_stores.h"
 #include "ir/per_thread.h"
 
@@ -88,11 +90,14 @@ Toolchain::Toolchain(const Isa& isa) {
   // Short on purpose: the vector code is already written; what is left is addresses, invariants and accumulators in memory.
   passes_.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
   passes_.addPass(llvm::EarlyCSEPass());
+  passes_.addPass(PinMaskedLoads());
   passes_.addPass(llvm::InstCombinePass());
+  passes_.addPass(UnpinMaskedLoads());
   passes_.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*UseMemorySSA=*/true));
   passes_.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
   passes_.addPass(llvm::SimplifyCFGPass());
   passes_.addPass(SingleLaneStores());  // last: masks have become constants by now
+  passes_.addPass(PinBitSelects());
 
   add_code_generator(generator_, *machine_, stream_, llvm::CodeGenFileType::ObjectFile);
 }

@@ -161,6 +161,8 @@ inline std::vector<Call> broadcast_calls() {
     add("strided" + std::to_string(n), DType::f32, {n, 19}, {19});
   }
   add("nothing_reduced", DType::f32, {6, 9}, {6, 9});
+  add("nothing_reduced_large", DType::f16, {401, 333}, {401, 333});
+  add("nothing_reduced_accumulated", DType::f32, {401, 333}, {401, 333}, true);
   add("accumulated", DType::bf16, {37, 45}, {45}, true);
   add("large_rows", DType::f32, {700, 130}, {130});
   add("large_columns", DType::f32, {700, 130}, {700, 1});

@@ -231,7 +231,16 @@ class RandomIr {
     static const std::vector<UnaryOp> one{UnaryOp::neg, UnaryOp::bit_not, UnaryOp::abs};
     static const std::vector<int> divisors{1, 2, 3, 7, 8, 127, -1, -3, -4};
     if (what < 32) return binary(chance(50) ? BinaryOp::floor_div : BinaryOp::floor_mod, operand(), constant_int(t, any(divisors)));
+    if (what < 36 && t != DType::u64) {  // divisors that differ from lane to lane; those of u64 are not proved
+      const Expr divisor = binary(BinaryOp::max, operand(), constant_int(t, 1 + pick(3)));
+      return binary(chance(50) ? BinaryOp::floor_div : BinaryOp::floor_mod, operand(), divisor);
+    }
     if (what < 42) return binary(chance(50) ? BinaryOp::shl : BinaryOp::shr, operand(), constant_int(t, pick(size_of(t) * 8)));
+    if (what < 45) {  // the bits of two values put together
+      const int bits = pick(size_of(t) * 8 - 1) + 1;
+      const Expr mask = constant_bits(t, (uint64_t{1} << bits) - 1);
+      return (operand() & mask) | (operand() & unary(UnaryOp::bit_not, mask));
+    }
     return what < 52 ? unary(any(one), operand()) : binary(any(two), operand(), operand());
   }
 
