@@ -34,7 +34,7 @@ void share(ir::Schedule& s, const std::vector<Loop>& kept, const Plan& plan, con
   // One row, copied: pieces of whole cache lines; a piece's elements go to vectors.
   const int64_t line = 64, chunk = (most / wanted_tasks(target) + line) / line * line;
   if (chunk >= most) return;
-  if (const std::optional<Loop> pieces = s.split(*best, chunk).outer) s.parallel(*pieces);
+  if (const Loop pieces = s.split(*best, chunk).outer) s.parallel(pieces);
 }
 
 // Rows that are summed one after the other are one stream of reads; memory gives more to two that are far apart.

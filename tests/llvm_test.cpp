@@ -147,7 +147,7 @@ TEST(Llvm, BitsOfTwoValuesInSomeLanes) {
       }
 }
 
-// Lanes of a mask that is a vector's signs, used one by one (LLVM 22 lost the mask after its first use).
+// Lanes of a mask that is a vector's signs, used one by one.
 TEST(Llvm, LanesOfSignMasks) {
   for (const DType t : {DType::i8, DType::i16, DType::i32, DType::i64})
     for (const int lanes : {2, 4, 8, 16, 32}) {

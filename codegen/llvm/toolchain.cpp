@@ -14,9 +14,7 @@
 
 #include <map>
 
-#include "codegen/llvm/bit_selects.h"
-#include "codegen/llvm/pinned_masked_loads.h"
-#include "codegen/llvm/single_lane_stores.h"
+#include "codegen/llvm/llvm_faults.h"
 #include "ir/per_thread.h"
 
 namespace gradloom::codegen {
