@@ -5,6 +5,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "runtime/runtime.h"
 
@@ -32,6 +35,10 @@ class ForkTest : public testing::Test {
   // The child's status; it is killed when it hangs.
   template <class Body>
   static int in_child(Body&& body) {
+#ifdef __SANITIZE_ADDRESS__
+    // Its allocator, unlike the system's, may be locked by another thread at that moment, and stays so in the child.
+    while (!others_sleep()) usleep(1000);
+#endif
     const pid_t child = fork();
     if (child == 0) {
       alarm(60);
@@ -40,6 +47,18 @@ class ForkTest : public testing::Test {
     int status = -1;
     waitpid(child, &status, 0);
     return status;
+  }
+
+  // Whether no other thread of this process runs.
+  static bool others_sleep() {
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+      if (thread.path().filename() == std::to_string(gettid())) continue;
+      std::ifstream file(thread.path() / "stat");
+      const std::string stat{std::istreambuf_iterator<char>(file), {}};
+      const size_t name_end = stat.rfind(')');
+      if (name_end != std::string::npos && stat.compare(name_end, 3, ") S") != 0) return false;
+    }
+    return true;
   }
 
   std::vector<float> upstream_;
