@@ -102,7 +102,7 @@ void schedule_row(ir::Schedule& schedule, const Sizes& s, const ir::Target& targ
   for (Loop k : schedule.loops("k0")) {
     constexpr int lanes = 8;
     const Loop vectors = schedule.vectorize(k, lanes);
-    const int64_t ahead = target.l1_bytes / 2 / (lanes * s.read_bytes);  // half of the L1 cache
+    const int64_t ahead = std::max<int64_t>(target.l1_bytes / 2 / (lanes * s.read_bytes), 1);  // half of the L1 cache
     if (large(s, target))
       for (int input : {0, 1}) schedule.prefetch(vectors, schedule.kernel().buffers[input], ahead, 1);
   }
