@@ -125,7 +125,7 @@ const std::vector<GemmCase>& gemm_cases() {
 ir::Kernel gpu_gemm_kernel(const GemmCase& c, const ir::Target& target) {
   ir::Schedule schedule(authored_kernel(c, [&](ir::KernelBuilder& builder, const Matmul& product) { author_matmul_blocks(builder, product, target); }));
   schedule_matmul_blocks(schedule, "p");
-  return ir::lower(schedule.kernel(), {.gpu = true, .shared_bytes = target.shared_bytes});
+  return ir::lower(schedule.kernel(), ir::lowering_for(target));
 }
 
 std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names) { return chosen_of(gemm_cases(), "gemm", names); }

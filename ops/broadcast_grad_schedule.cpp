@@ -31,10 +31,10 @@ void share(ir::Schedule& s, const std::vector<Loop>& kept, const Plan& plan, con
   }
   if (!best) return;
   if (ir::holds_loop(s.get(*best).body)) return s.parallel(*best);
-  // One row, copied: pieces of whole cache lines; a piece's elements go to vectors.
-  const int64_t line = 64, chunk = (most / wanted_tasks(target) + line) / line * line;
-  if (chunk >= most) return;
-  if (const Loop pieces = s.split(*best, chunk).outer) s.parallel(pieces);
+  // One row, copied; a piece's elements go to vectors.
+  const int64_t piece = row_piece(most, target);
+  if (piece >= most) return;
+  if (const Loop pieces = s.split(*best, piece).outer) s.parallel(pieces);
 }
 
 // Rows that are summed one after the other are one stream of reads; memory gives more to two that are far apart.

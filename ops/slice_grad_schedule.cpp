@@ -68,8 +68,7 @@ class SliceSchedule {
     } else if (const ir::For* loop = stmt.as<ir::For>()) {
       const int64_t extent = expected(*loop), tasks = wanted_tasks(target_);
       if (!ir::holds_loop(loop->body)) {
-        // One row: pieces of whole cache lines.
-        const int64_t line = 64, chunk = (extent / tasks + line) / line * line;
+        const int64_t chunk = row_piece(extent, target_);
         if (bytes >= parallel_bytes && chunk < extent) chunks_.push_back({loop->var.id, chunk});
       } else if (extent >= tasks || bytes / std::max<int64_t>(extent, 1) < parallel_bytes / 2) {
         if (extent > 1) rows_.push_back(loop->var.id);

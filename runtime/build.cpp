@@ -105,7 +105,7 @@ BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& stra
   op.schedule(schedule, plan, strategy, target);
   built.scheduled = schedule.kernel();
   built.trace = schedule.trace();
-  built.lowered = ir::lower(built.scheduled, {.fast_scatter = target.fast_scatter, .gpu = target.gpu, .shared_bytes = target.shared_bytes});
+  built.lowered = ir::lower(built.scheduled, ir::lowering_for(target));
   built.ms += milliseconds_since(start);
   return built;
 }

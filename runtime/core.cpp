@@ -75,11 +75,10 @@ ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target) {
     throw Error(ErrorCode::unsupported, fmt::format("kernel {}: it has loops of a GPU (grid, thread, warp, lane, cooperative), which target {} does not run",
                                                     kernel.name, target.name));
   }
-  if (!target.gpu || ir::is_gpu(kernel))
-    return ir::lower(kernel, {.fast_scatter = target.fast_scatter, .gpu = target.gpu, .shared_bytes = target.shared_bytes});
+  if (!target.gpu || ir::is_gpu(kernel)) return ir::lower(kernel, ir::lowering_for(target));
   ir::Schedule schedule(kernel);
   ir::schedule_gpu(schedule, target);
-  return ir::lower(schedule.kernel(), {.gpu = true, .shared_bytes = target.shared_bytes});
+  return ir::lower(schedule.kernel(), ir::lowering_for(target));
 }
 
 // None where there is no finished code to keep, and where it is off.

@@ -1,6 +1,7 @@
 #include "codegen/llvm/llvm_faults.h"
 
 #include <llvm/ADT/STLExtras.h>
+#include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/InstIterator.h>
@@ -17,11 +18,20 @@ bool is_call_of(const llvm::Instruction& instruction, llvm::Intrinsic::ID id) {
   return call && call->getIntrinsicID() == id;
 }
 
-llvm::PreservedAnalyses changed_if(bool changed) {
+// `change` says whether it changed anything; it may erase the instruction and put others after it.
+llvm::PreservedAnalyses each_instruction(llvm::Function& function, llvm::function_ref<bool(llvm::Instruction&)> change) {
+  bool changed = false;
+  for (llvm::Instruction& instruction : llvm::make_early_inc_range(llvm::instructions(function))) changed |= change(instruction);
   if (!changed) return llvm::PreservedAnalyses::all();
   llvm::PreservedAnalyses preserved;
   preserved.preserveSet<llvm::CFGAnalyses>();
   return preserved;
+}
+
+// A second use of a value, which emits nothing.
+bool pin(llvm::Instruction& value) {
+  llvm::IRBuilder<>(value.getNextNode()).CreateIntrinsic(llvm::Intrinsic::fake_use, {&value});
+  return true;
 }
 
 std::optional<unsigned> only_lane(const llvm::Value* mask) {
@@ -41,46 +51,35 @@ std::optional<unsigned> only_lane(const llvm::Value* mask) {
 }  // namespace
 
 llvm::PreservedAnalyses PinMaskedLoads::run(llvm::Function& function, llvm::FunctionAnalysisManager&) {
-  bool changed = false;
-  for (llvm::Instruction& load : llvm::instructions(function)) {
-    if (!is_call_of(load, llvm::Intrinsic::masked_load) || load.hasMetadata(llvm::LLVMContext::MD_invariant_load)) continue;
-    llvm::IRBuilder<>(load.getNextNode()).CreateIntrinsic(llvm::Intrinsic::fake_use, {&load});
-    changed = true;
-  }
-  return changed_if(changed);
+  return each_instruction(function, [](llvm::Instruction& load) {
+    return is_call_of(load, llvm::Intrinsic::masked_load) && !load.hasMetadata(llvm::LLVMContext::MD_invariant_load) && pin(load);
+  });
 }
 
 llvm::PreservedAnalyses UnpinMaskedLoads::run(llvm::Function& function, llvm::FunctionAnalysisManager&) {
-  bool changed = false;
-  for (llvm::Instruction& use : llvm::make_early_inc_range(llvm::instructions(function))) {
-    if (!is_call_of(use, llvm::Intrinsic::fake_use)) continue;
+  return each_instruction(function, [](llvm::Instruction& use) {
+    if (!is_call_of(use, llvm::Intrinsic::fake_use)) return false;
     use.eraseFromParent();
-    changed = true;
-  }
-  return changed_if(changed);
+    return true;
+  });
 }
 
 llvm::PreservedAnalyses PinBitSelects::run(llvm::Function& function, llvm::FunctionAnalysisManager&) {
-  using namespace llvm::PatternMatch;
-  bool changed = false;
-  for (llvm::Instruction& instruction : llvm::instructions(function)) {
+  return each_instruction(function, [](llvm::Instruction& instruction) {
+    using namespace llvm::PatternMatch;
     llvm::Constant *kept = nullptr, *taken = nullptr;
     const auto bits_of_two = m_Or(m_And(m_Value(), m_Constant(kept)), m_And(m_Value(), m_Constant(taken)));
-    if (!instruction.getType()->isVectorTy() || !match(&instruction, bits_of_two) || llvm::ConstantExpr::getNot(kept) != taken) continue;
-    llvm::IRBuilder<>(instruction.getNextNode()).CreateIntrinsic(llvm::Intrinsic::fake_use, {&instruction});
-    changed = true;
-  }
-  return changed_if(changed);
+    return instruction.getType()->isVectorTy() && match(&instruction, bits_of_two) && llvm::ConstantExpr::getNot(kept) == taken && pin(instruction);
+  });
 }
 
 llvm::PreservedAnalyses SingleLaneStores::run(llvm::Function& function, llvm::FunctionAnalysisManager&) {
-  bool changed = false;
-  for (llvm::Instruction& instruction : llvm::make_early_inc_range(llvm::instructions(function))) {
-    if (!is_call_of(instruction, llvm::Intrinsic::masked_store)) continue;
+  return each_instruction(function, [&](llvm::Instruction& instruction) {
+    if (!is_call_of(instruction, llvm::Intrinsic::masked_store)) return false;
     auto* store = llvm::cast<llvm::IntrinsicInst>(&instruction);
     llvm::Value *vector = store->getArgOperand(0), *pointer = store->getArgOperand(1);
     const std::optional<unsigned> lane = only_lane(store->getArgOperand(2));
-    if (!lane) continue;
+    if (!lane) return false;
     llvm::IRBuilder<> builder(store);
     llvm::Value* element = builder.CreateExtractElement(vector, uint64_t{*lane});
     const int64_t offset = static_cast<int64_t>(*lane) * function.getDataLayout().getTypeStoreSize(element->getType());
@@ -88,9 +87,8 @@ llvm::PreservedAnalyses SingleLaneStores::run(llvm::Function& function, llvm::Fu
     const llvm::Align align = llvm::commonAlignment(store->getParamAlign(1).valueOrOne(), offset);
     builder.CreateAlignedStore(element, at, align)->setAAMetadata(store->getAAMetadata());
     store->eraseFromParent();
-    changed = true;
-  }
-  return changed_if(changed);
+    return true;
+  });
 }
 
 }  // namespace gradloom::codegen

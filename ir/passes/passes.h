@@ -43,6 +43,9 @@ struct LowerOptions {
   bool gpu = false;                 // for a GPU even where no loop is bound to it
   int64_t shared_bytes = 99 << 10;  // of a block
 };
+inline LowerOptions lowering_for(const Target& target) {
+  return {.fast_scatter = target.fast_scatter, .gpu = target.gpu, .shared_bytes = target.shared_bytes};
+}
 // All of the above, in order; those for a GPU where a loop is bound to one or the options say so. The result verifies as Stage::lowered. Debug builds verify
 // after every pass.
 Kernel lower(const Kernel& scheduled, const LowerOptions& options = {});
