@@ -12,7 +12,8 @@ using ir::Expr;
 using Index = GatherFrame::Index;
 using Loop = ir::Schedule::Loop;
 
-constexpr int64_t tile_elements = 4096;  // of all columns: four loads on their way for each of 1024 threads
+constexpr int64_t most_threads = 1024;   // of a block
+constexpr int64_t tile_elements = 4096;  // of all columns, for a multiprocessor: four indices and values on their way for each of 1024 threads
 constexpr int64_t banks = 32;            // of shared memory, four bytes each
 
 // A row of shared memory as long as `length` but for padding: neighbouring columns lie four banks apart, and four rows of eight columns meet in none.
@@ -47,13 +48,22 @@ class BlockNest {
     acc_ = b_.alloc("acc", f_.sum, {cut_.columns, s ? Expr(padded(*s)) : extent_});
     places_ = b_.alloc("places", number, {cut_.columns, padded(cut_.tile)}, {.min = -1, .max = extent_ - 1});
     values_ = b_.alloc("values", f_.sum, {cut_.columns, padded(cut_.tile)});
+    raw_ = b_.alloc("raw", f_.indices->dtype, {cut_.threads(), cut_.each()}, {}, ir::Space::per_thread);
+    held_ = b_.alloc("held", f_.dy->dtype, {cut_.threads(), cut_.each()}, {}, ir::Space::per_thread);
     b_.loop("z0", 0, cut_.columns, [&](Expr c) { b_.loop("z1", 0, acc_->dims[1], [&](Expr i) { b_.store(acc_, {c, i}, ir::zero({f_.sum, 1})); }); });
-    b_.loop("tile", 0, ir::floor_div(count_ + (cut_.tile - 1), cut_.tile), [&](Expr tile) {
-      each("t", cut_.tile, [&](const Expr& c, const Expr& t) { bring(tile, c, t); });
-      b_.loop("column", 0, cut_.columns, [&](Expr c) {
-        b_.loop("k", 0, cut_.tile, [&](Expr t) {
-          const Expr place = b_.let("place", ir::cast(DType::i64, ir::load(places_, {c, t})));
-          b_.if_then(place >= 0, [&] { b_.accumulate(acc_, {c, place}, ir::load(values_, {c, t})); });
+    // While a tile is added, the next is on its way: in turn `tile` threads put down tile - 1 and ask for `tile`.
+    const Expr tiles = ir::floor_div(count_ + (cut_.tile - 1), cut_.tile);
+    b_.loop("tile", 0, tiles + 1, [&](Expr tile) {
+      b_.loop("t", 0, cut_.threads(), [&](Expr t) {
+        b_.if_then(tile > 0, [&] { b_.loop("put", 0, cut_.each(), [&](Expr u) { put(tile - 1, t, u); }); });
+        b_.if_then(tile < tiles, [&] { b_.loop("ask", 0, cut_.each(), [&](Expr u) { ask(tile, t, u); }); });
+      });
+      b_.if_then(tile > 0, [&] {
+        b_.loop("column", 0, cut_.columns, [&](Expr c) {
+          b_.loop("k", 0, cut_.tile, [&](Expr t) {
+            const Expr place = b_.let("place", ir::cast(DType::i64, ir::load(places_, {c, t})));
+            b_.if_then(place >= 0, [&] { b_.accumulate(acc_, {c, place}, ir::load(values_, {c, t})); });
+          });
         });
       });
     });
@@ -73,21 +83,41 @@ class BlockNest {
       b_.loop(outer, 0, cut_.columns, [&](Expr c) { b_.loop(inner, 0, length, [&](Expr i) { body(c, i); }); });
   }
 
-  void bring(const Expr& tile, const Expr& c, const Expr& t) {
+  // A thread's element `u` of a tile: neighbours in memory are neighbouring threads'.
+  struct Element {
+    Expr c, t, k, inside;  // column, row of the tile, row of dY; absent: always
+  };
+  Element element(const Expr& tile, const Expr& thread, const Expr& u) {
+    const Expr at = u * cut_.threads() + thread, c = inner_ ? ir::floor_mod(at, Expr(cut_.columns)) : ir::floor_div(at, Expr(cut_.tile)),
+               t = inner_ ? ir::floor_div(at, Expr(cut_.columns)) : ir::floor_mod(at, Expr(cut_.tile));
     const Expr k = b_.let("k", tile * cut_.tile + t);
-    const Index p = p_at(c), q = q_at(c);
-    b_.store(places_, {c, t}, ir::constant_int(places_->dtype, -1));
-    const auto load = [&] {
-      f_.checked_index(f_.index_at(p, {k}, q), [&](Expr j) {
-        b_.store(places_, {c, t}, ir::cast(places_->dtype, j));
-        b_.store(values_, {c, t}, ir::cast(f_.sum, ir::load(f_.dy, joined(p, k, q))));
-      });
-    };
     Expr inside = column_inside(c);
     const auto also = [&](const Expr& e) { inside = !e ? inside : inside ? inside & e : e; };
     if (const auto n = ir::as_int(count_); !n || *n % cut_.tile != 0) also(k < count_);
-    also(f_.covered(p, q));
-    inside ? b_.if_then(inside, load) : load();
+    also(f_.covered(p_at(c), q_at(c)));
+    return {c, t, k, inside};
+  }
+
+  void ask(const Expr& tile, const Expr& thread, const Expr& u) {
+    const Element e = element(tile, thread, u);
+    const auto load = [&] {
+      const Index p = p_at(e.c), q = q_at(e.c);
+      b_.store(raw_, {thread, u}, ir::load(f_.indices, f_.index_at(p, {e.k}, q)));
+      b_.store(held_, {thread, u}, ir::load(f_.dy, joined(p, e.k, q)));
+    };
+    e.inside ? b_.if_then(e.inside, load) : load();
+  }
+
+  void put(const Expr& tile, const Expr& thread, const Expr& u) {
+    const Element e = element(tile, thread, u);
+    b_.store(places_, {e.c, e.t}, ir::constant_int(places_->dtype, -1));
+    const auto down = [&] {
+      f_.checked_index(ir::load(raw_, {thread, u}), f_.index_at(p_at(e.c), {e.k}, q_at(e.c)), [&](Expr j) {
+        b_.store(places_, {e.c, e.t}, ir::cast(places_->dtype, j));
+        b_.store(values_, {e.c, e.t}, ir::cast(f_.sum, ir::load(held_, {thread, u})));
+      });
+    };
+    e.inside ? b_.if_then(e.inside, down) : down();
   }
 
   Expr column(const Expr& c) const { return strip_ * cut_.columns + c; }
@@ -116,6 +146,7 @@ class BlockNest {
   Index p_;
   Expr strip_;
   Buffer acc_, places_, values_;
+  Buffer raw_, held_;  // a thread's elements on their way
 };
 
 // All loops of these names, outermost first, each all that the one before holds, as one.
@@ -133,12 +164,19 @@ GatherBlock gather_block(const Plan& plan, const ir::Target& target) {
   const View &dy = plan.views[1], &dx = plan.views[2];
   const int64_t sum = size_of(accumulator_of(dx.dtype)), extent = dx.dims[roles.axis()], count = dy.dims[roles.outer];
   for (const int64_t columns : {16, 8, 4, 2}) {
-    const int64_t tile = std::min(tile_elements / columns, round_up(std::max<int64_t>(count, 1), ir::warp_lanes));
+    // The wide strip leaves room for two blocks, in registers too.
+    const int64_t blocks = columns == 16 ? 2 : 1;
+    const int64_t tile = std::min(tile_elements / blocks / columns, round_up(std::max<int64_t>(count, 1), ir::warp_lanes));
     const int64_t bytes = columns * (padded(extent) * sum + padded(tile) * (size_of(DType::i32) + sum)) + 64;
-    // The wide strip leaves room for two blocks.
-    if (extent < target.shared_bytes && bytes <= (columns == 16 ? target.shared_bytes / 2 : target.shared_bytes)) return {columns, tile};
+    if (extent < target.shared_bytes && bytes <= target.shared_bytes / blocks) return {columns, tile};
   }
   return {};
+}
+
+int64_t GatherBlock::each() const {
+  int64_t each = (columns * tile + most_threads - 1) / most_threads;
+  while (columns * tile % each != 0) ++each;
+  return each;
 }
 
 void author_gather_block(KernelFrame& frame, const ir::Target& target) { BlockNest(frame, target).write(); }
@@ -148,7 +186,9 @@ void schedule_gather_block(ir::Schedule& s, const ir::Target&) {
   while (!s.loops("p" + std::to_string(blocks.size())).empty()) blocks.push_back(s.loop("p" + std::to_string(blocks.size())));
   blocks.push_back(s.loop("strip"));
   s.bind(fused(s, blocks), ir::ForKind::grid);
-  for (const std::string name : {"z", "t", "i"}) {
+  s.bind(s.loop("t"), ir::ForKind::thread);
+  for (const char* copies : {"put", "ask"}) s.unroll(s.loop(copies));
+  for (const std::string name : {"z", "i"}) {
     // A column is known to be the block's own only by a division by a constant.
     const Loop outer = s.loop(name + "0"), inner = s.loop(name + "1");
     s.bind(ir::as_int(s.get(inner).extent) ? s.fuse(outer, inner) : inner, ir::ForKind::thread);

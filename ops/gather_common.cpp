@@ -135,8 +135,13 @@ ir::Expr GatherFrame::position(const Index& index) const {
 }
 
 void GatherFrame::checked_index(const Index& index, const std::function<void(ir::Expr)>& body, const std::function<void(ir::Expr)>& before) const {
+  checked_index(ir::load(indices, index), index, body, before);
+}
+
+void GatherFrame::checked_index(const ir::Expr& read, const Index& index, const std::function<void(ir::Expr)>& body,
+                                const std::function<void(ir::Expr)>& before) const {
   const ir::Expr s = axis_extent();
-  const ir::Expr raw = b.let("raw", ir::cast(DType::i64, ir::load(indices, index)));
+  const ir::Expr raw = b.let("raw", ir::cast(DType::i64, read));
   const ir::Expr j = b.let("j", ir::select(raw < 0, raw + s, raw));
   if (before) before(j);
   b.check((j >= 0) & (j < s), position(index), "indices", [&] { body(j); });

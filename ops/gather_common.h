@@ -56,6 +56,9 @@ struct GatherFrame {
   // Loads the index at `index` once (as i64, negatives wrapped into a let), checks it, and runs body(jj) guarded.
   // `before` runs before the check, whatever the index.
   void checked_index(const Index& index, const std::function<void(ir::Expr)>& body, const std::function<void(ir::Expr)>& before = {}) const;
+  // The same where it was read before.
+  void checked_index(const ir::Expr& read, const Index& index, const std::function<void(ir::Expr)>& body,
+                     const std::function<void(ir::Expr)>& before = {}) const;
   // Whether dX's (p, q) lies in the leading corner that indices cover; absent when it always does.
   ir::Expr covered(const Index& p, const Index& q) const;
   // dX[index] = total, or dX[index] + total: in the accumulator's dtype, rounded once.

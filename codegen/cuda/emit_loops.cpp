@@ -215,7 +215,7 @@ std::vector<FunctionEmitter::Deferred> FunctionEmitter::defer(const ir::For& lan
     if (v.lanes() != 1) throw Error(ErrorCode::unsupported, "CUDA: a vector is written to " + b->name + " where the lanes of a warp may meet");
     if (++written[b->id] > 1) throw Error(ErrorCode::unsupported, "CUDA: " + b->name + " is written twice in a lane loop where lanes may meet");
     const std::string type = memory_type(b->dtype);
-    Deferred d{fresh("on"), fresh("at"), fresh("what"), "", s.get()};
+    Deferred d{fresh("on"), fresh("at"), fresh("what"), "", s.get(), place(b).of_block};
     line(fmt::format("bool {} = false;", d.on));
     line(fmt::format("{}* {} = 0;", type, d.place));
     line(fmt::format("{} {} = 0;", type, d.value));
@@ -246,10 +246,11 @@ void FunctionEmitter::lane_loop(const ir::For& n) {
   part_ = Part::warp;
   if (extent < ir::warp_lanes) close();
   for (const Deferred& d : deferred_) {
-    const std::string element = "*" + d.place;
     const auto* accumulate = std::get_if<ir::Accumulate>(&d.node->value);
-    line(fmt::format("gl_ordered({}, {}, [&] {{ {} }});", d.on, d.place,
-                     accumulate ? updated(*accumulate, element, d.value, d.factor) : fmt::format("{} = {};", element, d.value)));
+    const std::string type = memory_type(accumulate ? accumulate->buffer->dtype : std::get<ir::Store>(d.node->value).buffer->dtype);
+    line(fmt::format("gl_ordered<{}>({}, {}, []({}& element, {} v{}) {{ {} }}, {}{});", d.near, d.on, d.place, type, type,
+                     d.factor.empty() ? "" : fmt::format(", {} factor", type), accumulate ? updated(*accumulate, "element", "v", "factor") : "element = v;", d.value,
+                     d.factor.empty() ? "" : ", " + d.factor));
   }
   deferred_.clear();
   line("gl_sync_warp();");

@@ -56,6 +56,7 @@ class FunctionEmitter {
   struct Deferred {
     std::string on, place, value, factor;
     const ir::StmtNode* node;
+    bool near;  // the place is in shared memory
   };
 
   // emit_function.cpp

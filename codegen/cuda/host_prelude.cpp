@@ -36,8 +36,12 @@ static inline void gl_sync_grid(unsigned*, int site = __builtin_LINE()) { gl_sta
 static inline void gl_sync_warp(int site = __builtin_LINE()) { gl_state->wait(gl_state, gl_wait_warp, site, 0, 0); }
 static inline unsigned gl_ballot(bool on, int site = __builtin_LINE()) { return (unsigned)gl_state->wait(gl_state, gl_wait_ballot, site, on, 0); }
 static inline unsigned gl_match(unsigned long long v, int site = __builtin_LINE()) { return (unsigned)gl_state->wait(gl_state, gl_wait_match, site, v, 0); }
-static inline unsigned long long gl_shuffle(unsigned long long v, int lane, int site = __builtin_LINE()) {
-  return gl_state->wait(gl_state, gl_wait_shuffle, site, v, lane);
+template <class T> static inline T gl_shuffle(T v, int lane, int site = __builtin_LINE()) {
+  unsigned long long bits = 0;
+  __builtin_memcpy(&bits, &v, sizeof v);
+  bits = gl_state->wait(gl_state, gl_wait_shuffle, site, bits, lane);
+  __builtin_memcpy(&v, &bits, sizeof v);
+  return v;
 }
 
 // The lanes lay their pieces side by side; the executor takes them as the instruction would.
@@ -51,7 +55,7 @@ template <bool transposed> static inline void gl_load_matrices(unsigned* piece, 
   gl_state->wait(gl_state, gl_wait_matrix_rows, site, (unsigned long long)&own, 0);
 }
 
-static inline int gl_count_bits(unsigned v) { return __builtin_popcount(v); }
+static inline int gl_first_bit(unsigned v) { return __builtin_ctz(v); }
 static inline void gl_atomic_min(long long* place, long long v) { if (v < *place) *place = v; }
 static inline void gl_atomic_add(int* place, int v) { *place = (int)((unsigned)*place + (unsigned)v); }
 static inline void gl_atomic_add(unsigned* place, unsigned v) { *place += v; }

@@ -97,16 +97,38 @@ GL_INLINE float gl_odd(unsigned long long v) {
 // A few neighbours, moved at once.
 template <class T, int n> struct alignas(sizeof(T) * n) gl_vector { T lane[n]; };
 
-// Runs `update` for the warp's lanes that are on: lanes of the same place in lane order, others side by side. All lanes of the warp call it.
-template <class Update> GL_INLINE void gl_ordered(bool on, const void* place, Update update) {
-  const unsigned active = gl_ballot(on);
-  const unsigned same = gl_match((unsigned long long)place) & active;
+// update(*place, what...) for the warp's lanes that are on: those of one place in lane order, by its first lane. All lanes of the warp call it. `apart`: the place
+// is the warp's own and near, so that lanes that meet nobody are told from others without comparing all places: matching them takes a turn for each.
+template <bool apart, class T, class Update, class... V> GL_INLINE void gl_ordered(bool on, T* place, Update update, V... what) {
   const int lane = gl_thread() % 32;
-  const int before = gl_count_bits(same & ((1u << lane) - 1u));
-  for (int turn = 0; gl_ballot(on && before >= turn); ++turn) {
-    if (on && before == turn) update();
+  T sum = 0;
+  if (on) sum = *place;
+  if (apart) {
+    unsigned char* const number = (unsigned char*)place;
     gl_sync_warp();
+    if (on) *number = (unsigned char)lane;
+    gl_sync_warp();
+    if (!gl_ballot(on && *number != lane)) {
+      update(sum, what...);
+      if (on) *place = sum;
+      return;
+    }
   }
+  const unsigned long long address = (unsigned long long)place;
+  const unsigned active = gl_ballot(on), same = (apart ? gl_match((unsigned)address) : gl_match(address)) & active;
+  const bool first = on && !(same & ((1u << lane) - 1u));
+  if (gl_ballot(same == 0xffffffffu)) {
+#pragma unroll
+    for (int next = 0; next < 32; ++next) update(sum, gl_shuffle(what, next)...);
+  } else {
+    update(sum, what...);
+    for (unsigned left = first ? same & (same - 1u) : 0u; gl_ballot(left != 0u); left &= left - 1u) {
+      T more = sum;
+      update(more, gl_shuffle(what, left ? gl_first_bit(left) : lane)...);
+      if (left) sum = more;
+    }
+  }
+  if (first) *place = sum;
 }
 
 // A tile of a warp is laid out by pieces of 16 rows by 8 columns, each with two pairs in every lane: two neighbours in row lane / 4, two 8 rows below.

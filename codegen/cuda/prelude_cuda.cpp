@@ -38,11 +38,12 @@ GL_INLINE void gl_sync_warp() { __syncwarp(); }
 
 GL_INLINE unsigned gl_ballot(bool on) { return __ballot_sync(0xffffffffu, on); }
 
+GL_INLINE unsigned gl_match(unsigned v) { return __match_any_sync(0xffffffffu, v); }
 GL_INLINE unsigned gl_match(unsigned long long v) { return __match_any_sync(0xffffffffu, v); }
 
-GL_INLINE int gl_count_bits(unsigned v) { return __popc(v); }
+GL_INLINE int gl_first_bit(unsigned v) { return __ffs((int)v) - 1; }
 
-GL_INLINE unsigned long long gl_shuffle(unsigned long long v, int lane) { return __shfl_sync(0xffffffffu, v, lane); }
+template <class T> GL_INLINE T gl_shuffle(T v, int lane) { return (T)__shfl_sync(0xffffffffu, v, lane); }
 
 GL_INLINE void gl_atomic_min(long long* place, long long v) { atomicMin(place, v); }
 
