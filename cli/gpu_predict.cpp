@@ -78,6 +78,7 @@ class Predictor {
   double enter(const ir::For& n) {
     const double begin = expected(n.begin, true), extent = std::max(0.0, expected(n.extent, true));
     middle_[n.var.id] = begin + std::max(0.0, extent - 1) / 2;
+    range_[n.var.id] = {begin, extent};
     return extent;
   }
 
@@ -126,9 +127,29 @@ class Predictor {
     write(n.buffer, n.value.lanes(), times);
     return 1 + look(n.value, times);
   }
-  // Of two cases, the first is taken.
+  // Where a condition compares a loop's variable with a number, each case as often as it holds; else the first case there is.
   double steps(const ir::If& n, double times) {
-    return look(n.condition, times) + (n.then_case ? statement(n.then_case, times) : statement(n.else_case, times));
+    const double read = look(n.condition, times), holds = share(n.condition);
+    if (holds < 0) return read + (n.then_case ? statement(n.then_case, times) : statement(n.else_case, times));
+    return read + holds * statement(n.then_case, times * holds) + (1 - holds) * statement(n.else_case, times * (1 - holds));
+  }
+  // In how many of a loop's iterations the condition holds, from 0 to 1; negative: unknown.
+  double share(const Expr& condition) {
+    const auto* n = condition.as<ir::Binary>();
+    if (!n || (n->op != ir::BinaryOp::lt && n->op != ir::BinaryOp::gt)) return -1;
+    const bool less = n->op == ir::BinaryOp::lt;
+    const Expr &low = less ? n->a : n->b, &high = less ? n->b : n->a;
+    for (const bool above : {false, true}) {  // v < c, c < v
+      const auto* v = (above ? high : low).as<ir::Var>();
+      const auto c = ir::as_int(above ? low : high);
+      const auto range = v && c ? range_.find(v->id) : range_.end();
+      if (range == range_.end()) continue;
+      const auto [begin, extent] = range->second;
+      const double below = static_cast<double>(*c) + (above ? 1 : 0) - begin;  // iterations before it
+      const double part = std::clamp(below / std::max(1.0, extent), 0.0, 1.0);
+      return above ? 1 - part : part;
+    }
+    return -1;
   }
   double steps(const ir::Alloc& n, double times) {
     own_.insert(n.buffer->id);
@@ -199,6 +220,7 @@ class Predictor {
 
   double threads_ = 32;
   std::unordered_map<int64_t, double> middle_;  // of loop variables
+  std::unordered_map<int64_t, std::pair<double, double>> range_;  // begin and extent
   std::unordered_map<int64_t, Expr> lets_;
   std::unordered_set<int64_t> own_;  // of a block, warp or thread
   std::unordered_map<int64_t, Traffic> traffic_;
