@@ -57,14 +57,8 @@ void add_gru_views(const Request& request, int inputs, GruOptions& options, Plan
 void split_gates(View& view, int64_t gates);
 void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dtype, const Dims& dims);
 
-// What the nest of a strategy is written for: "direct" is the same for every machine of so many threads.
-inline ir::Target gru_target(const std::string& strategy, ir::Target target) {
-  target.matrix_units = strategy == "matrix";
-  target.gpu = strategy == "blocks" || target.matrix_units;
-  return target;
-}
-void author_gru_training(KernelFrame& frame, const ir::Target& target);
-void author_gru_grad(KernelFrame& frame, const ir::Target& target);
+void author_gru_training(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
+void author_gru_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
 void schedule_gru(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
 
 // What both ops have in common; each adds its schema, its check and its nest.
@@ -72,10 +66,11 @@ class GruOp : public Op {
  public:
   std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const final {
     if (!target.gpu) return {"direct"};
-    const bool matrix = target.matrix_units && plan.determinism != Determinism::sequential && is_storage_float(plan.views[0].dtype);
-    return matrix ? std::vector<std::string>{"matrix", "blocks", "direct"} : std::vector<std::string>{"blocks", "direct"};
+    if (plan.determinism == Determinism::sequential) return {"blocks", "direct"};
+    return {target.matrix_units && is_storage_float(plan.views[0].dtype) ? "matrix" : "split", "blocks", "direct"};
   }
-  Determinism determinism(std::string_view strategy) const final { return strategy == "matrix" ? Determinism::run_to_run : Determinism::sequential; }
+  Determinism determinism(std::string_view strategy) const final { return sums_in_order(strategy) ? Determinism::sequential : Determinism::run_to_run; }
+  static bool sums_in_order(std::string_view strategy) { return strategy == "blocks" || strategy == "direct"; }
   void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const final { schedule_gru(s, plan, target); }
   Error explain(const Request& request, const Plan& plan, int64_t position, const std::function<int64_t(int, int64_t)>& values) const final;
 };
@@ -87,12 +82,12 @@ class GruNest {
   using Buffer = ir::Buffer;
   using Index = std::vector<Expr>;
 
-  GruNest(KernelFrame& frame, const ir::Target& target, const std::vector<ArgumentSchema>& arguments);
+  GruNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target, const std::vector<ArgumentSchema>& arguments);
 
   // After all views are taken: extents, checked lengths.
   void start(const Buffer& all_states);
 
-  // On a GPU in blocks, by strategies "blocks" and "matrix".
+  // On a GPU in blocks, but by strategy "direct".
   void multiply(const Matmul& product) { target_.gpu ? author_matmul_blocks(b, product, target_) : author_matmul(b, product); }
 
   Buffer scratch(const char* name, std::vector<Expr> dims) { return b.alloc(name, sum, std::move(dims)); }
@@ -147,6 +142,7 @@ class GruNest {
   const GruOptions options;
   const int64_t threads;
   const ir::Target target_;
+  const bool in_order_;    // along k, sums of the step-by-step products
   std::vector<Buffer> in;  // by input; absent: not given
   DType dtype, sum;        // of the operands, of arithmetic
   Expr steps, batch, inputs, hidden, rows;

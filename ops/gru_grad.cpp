@@ -63,7 +63,7 @@ class GruGrad final : public GruOp {
   }
 
   void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override {
-    author_gru_grad(frame, gru_target(strategy, target));
+    author_gru_grad(frame, strategy, target);
   }
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 class GradNest : GradSums {
  public:
-  GradNest(KernelFrame& frame, const ir::Target& target) : GradSums(frame, target) {}
+  GradNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target) : GradSums(frame, strategy, target) {}
 
   void write() {
     start(in[gru_hall]);
@@ -167,7 +167,7 @@ class GradNest : GradSums {
     const auto product = [&](const char* prefix, int first_gate, int gates) {
       Matmul p{.prefix = prefix + direction, .m = batch, .n = hidden, .k = column(gates, 0), .sum = sum};
       p.b = [this, d, first_gate](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(first_gate, k), n}); };
-      return RecurrentMatmul(b, p, target_, target_.shared_bytes / (linear_ ? 1 : 2));
+      return RecurrentMatmul(b, p, target_, {.shared_bytes = target_.shared_bytes / (linear_ ? 1 : 2), .in_order = in_order_});
     };
     RecurrentMatmul add = product("step", 0, linear_ ? 3 : 2), candidate = product("candidate", 2, 1);
     b.loop("launch", 0, 1, [&](Expr) {
@@ -298,6 +298,6 @@ class GradNest : GradSums {
 
 }  // namespace
 
-void author_gru_grad(KernelFrame& frame, const ir::Target& target) { GradNest(frame, target).write(); }
+void author_gru_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target) { GradNest(frame, strategy, target).write(); }
 
 }  // namespace gradloom

@@ -4,7 +4,8 @@
 
 namespace gradloom {
 
-GradSums::GradSums(KernelFrame& frame, const ir::Target& target) : GruNest(frame, target, gru_grad_op().schema().inputs), linear_(options.linear_before_reset) {
+GradSums::GradSums(KernelFrame& frame, const std::string& strategy, const ir::Target& target)
+    : GruNest(frame, strategy, target, gru_grad_op().schema().inputs), linear_(options.linear_before_reset) {
   const char* names[] = {"dX", "dW", "dR", "dB", "dH0"};
   int v = 0;
   for (const Buffer& buffer : in) v += buffer ? 1 : 0;

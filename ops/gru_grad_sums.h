@@ -6,7 +6,7 @@ namespace gradloom {
 
 class GradSums : protected GruNest {
  protected:
-  GradSums(KernelFrame& frame, const ir::Target& target);
+  GradSums(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
 
   // Those of the outputs that are asked for.
   void sum_all_rows();

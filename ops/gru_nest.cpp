@@ -12,10 +12,23 @@ int64_t useful_threads(const KernelFrame& frame, const ir::Target& target) {
   return plan.bytes_read + plan.bytes_written >= parallel_bytes ? target.threads : 1;
 }
 
+// What the nest of a strategy is written for: "direct" is the same for every machine of so many threads.
+ir::Target written_for(const std::string& strategy, ir::Target target) {
+  target.gpu = strategy != "direct";
+  target.matrix_units = strategy == "matrix";
+  return target;
+}
+
 }  // namespace
 
-GruNest::GruNest(KernelFrame& frame, const ir::Target& target, const std::vector<ArgumentSchema>& arguments)
-    : frame_(frame), b(frame.builder), options(GruOptions::read(frame.plan())), threads(useful_threads(frame, target)), target_(target), in(arguments.size()) {
+GruNest::GruNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target, const std::vector<ArgumentSchema>& arguments)
+    : frame_(frame),
+      b(frame.builder),
+      options(GruOptions::read(frame.plan())),
+      threads(useful_threads(frame, target)),
+      target_(written_for(strategy, target)),
+      in_order_(GruOp::sums_in_order(strategy)),
+      in(arguments.size()) {
   int v = 0;
   for (size_t i = 0; i < arguments.size(); ++i)
     if (options.has(static_cast<int>(i))) in[i] = frame.view(v++, arguments[i].name);

@@ -44,13 +44,14 @@ class GruTraining final : public GruOp {
   }
 
   void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override {
-    author_gru_training(frame, gru_target(strategy, target));
+    author_gru_training(frame, strategy, target);
   }
 };
 
 class TrainingNest : GruNest {
  public:
-  TrainingNest(KernelFrame& frame, const ir::Target& target) : GruNest(frame, target, gru_training_op().schema().inputs) {
+  TrainingNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target)
+      : GruNest(frame, strategy, target, gru_training_op().schema().inputs) {
     int v = static_cast<int>(frame.plan().views.size()) - (options.wants(out_hfinal) ? 3 : 2);
     all_ = frame.view(v++, "HAll");
     if (options.wants(out_hfinal)) final_ = frame.view(v++, "HFinal");
@@ -169,7 +170,7 @@ class TrainingNest : GruNest {
   RecurrentMatmul recurrent_in_blocks(const char* prefix, int d, int first_gate, int count) {
     Matmul p{.prefix = prefix + std::to_string(d), .m = batch, .n = hidden, .k = hidden, .sum = sum};
     p.b = [this, d, first_gate](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(first_gate, n), k}); };
-    return RecurrentMatmul(b, p, target_, target_.shared_bytes * count / 3, count);
+    return RecurrentMatmul(b, p, target_, {.shared_bytes = target_.shared_bytes * count / 3, .in_order = in_order_}, count);
   }
 
   // Where sequence i is at a step; beyond its end in the padding.
@@ -255,7 +256,7 @@ class TrainingNest : GruNest {
 
 }  // namespace
 
-void author_gru_training(KernelFrame& frame, const ir::Target& target) { TrainingNest(frame, target).write(); }
+void author_gru_training(KernelFrame& frame, const std::string& strategy, const ir::Target& target) { TrainingNest(frame, strategy, target).write(); }
 
 const Op& gru_training_op() {
   static const GruTraining op;

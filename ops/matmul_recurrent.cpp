@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t access_bytes = 16, most_side = 64, most_tile = 1024;
 constexpr int64_t busy_threads = 128;     // of a block: more columns a thread before more threads, as sums of several columns hide one another's latency
+constexpr int64_t most_parts = 8, most_threads = 512, least_of_part = 32;  // of sums that are taken in parts: threads of a block, elements along k
 constexpr int64_t most_sums_bytes = 96;   // of a thread: operands and what stands beside the sums take registers as well
 constexpr int64_t moving_threads = 128;   // bring operands
 constexpr int64_t in_flight = 48, most_groups = 16;  // elements, and groups of neighbours, that a thread brings before it puts the first down
@@ -21,16 +22,16 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-RecurrentMatmul::RecurrentMatmul(KernelBuilder& builder, Matmul shape, const Target& target, int64_t shared_bytes, int64_t count)
+RecurrentMatmul::RecurrentMatmul(KernelBuilder& builder, Matmul shape, const Target& target, const Limits& limits, int64_t count)
     : b_(builder), p_(std::move(shape)), target_(target), count_(count) {
   const std::optional<int64_t> m = as_int(p_.m), n = as_int(p_.n), k = as_int(p_.k);
   if (!target.cooperative || !m || !n || !k || *m < 1 || *n < 1 || *k < 1) return;
   m_ = *m, n_ = *n, k_ = *k;
-  choose(shared_bytes);
+  choose(limits);
 }
 
 // The most blocks that run at once, each as square as can be; then as much of A at once as there is room for.
-void RecurrentMatmul::choose(int64_t shared_bytes) {
+void RecurrentMatmul::choose(const Limits& limits) {
   int64_t blocks = 0, rows = 0, columns = 0;
   for (int64_t r = 1; r <= most_side; r *= 2)
     for (int64_t c = 1; c <= most_side && r * c <= most_tile; c *= 2) {
@@ -41,24 +42,31 @@ void RecurrentMatmul::choose(int64_t shared_bytes) {
     }
   if (blocks == 0) return;
   const int64_t bytes = size_of(p_.sum), lanes = k_ % (access_bytes / bytes) == 0 ? access_bytes / bytes : 1, pad = access_bytes / bytes;
-  const int64_t left = shared_bytes / bytes - count_ * columns * (k_ + pad);
-  for (int64_t parts = 1; parts <= 16 && depth_ == 0; ++parts)
-    if (k_ % (parts * lanes) == 0 && rows * (k_ / parts + pad) <= left) depth_ = k_ / parts;
-  if (depth_ == 0) return;
-  rows_ = rows, columns_ = columns, lanes_ = lanes;
+  int64_t each = std::min(columns, std::max<int64_t>(1, rows * columns / busy_threads));
+  while (each > 1 && count_ * each * bytes > most_sums_bytes) each /= 2;
+  const int64_t threads = rows * columns / each;
+  int64_t parts = 1;
+  while (!limits.in_order && parts < most_parts && 2 * parts * threads <= most_threads) parts *= 2;
+  const int64_t left = limits.shared_bytes / bytes - count_ * columns * (k_ + pad) - count_ * each * (parts - 1) * threads;
+  int64_t depth = 0;
+  for (int64_t turns = 1; turns <= 16 && depth == 0; ++turns)
+    if (k_ % (turns * lanes) == 0 && rows * (k_ / turns + pad) <= left) depth = k_ / turns;
+  if (depth == 0) return;
+  while (parts > 1 && (depth % (parts * lanes) != 0 || depth / parts < least_of_part)) parts /= 2;
+  rows_ = rows, columns_ = columns, lanes_ = lanes, depth_ = depth;
   row_blocks_ = ceil_div(m_, rows), column_blocks_ = ceil_div(n_, columns);
-  each_ = std::min(columns, std::max<int64_t>(1, rows * columns / busy_threads));
-  while (each_ > 1 && count_ * each_ * bytes > most_sums_bytes) each_ /= 2;
-  threads_ = rows * columns / each_;
+  each_ = each, threads_ = threads, parts_ = parts;
 }
 
 Expr RecurrentMatmul::in_row(const Expr& block, const Expr& m) const { return floor_div(block, Expr(column_blocks_)) * rows_ + m; }
 Expr RecurrentMatmul::in_column(const Expr& block, const Expr& n) const { return floor_mod(block, Expr(column_blocks_)) * columns_ + n; }
 Expr RecurrentMatmul::of_b(int64_t g, const Expr& n) const { return index_add(g * n_, n); }
 Expr RecurrentMatmul::of_thread(int64_t g, const Expr& j) const { return index_add(g * each_, j); }
+Expr RecurrentMatmul::first_of(const Expr& t) const { return parts_ == 1 ? t : floor_mod(t, Expr(threads_)); }
 
-void RecurrentMatmul::guarded(const Expr& m, const Expr& n, const std::function<void()>& body) {
-  Expr inside;
+// By the threads that have the first part along k.
+void RecurrentMatmul::guarded(const Expr& t, const Expr& m, const Expr& n, const std::function<void()>& body) {
+  Expr inside = parts_ == 1 ? Expr() : t < threads_;
   const auto also = [&](const Expr& e) { inside = inside ? inside & e : e; };
   if (m && m_ % rows_ != 0) also(m < m_);
   if (n && n_ % columns_ != 0) also(n < n_);
@@ -69,7 +77,7 @@ void RecurrentMatmul::threads(const char* name, int64_t count, const std::functi
   b_.loop(p_.prefix + name, 0, count, [&](Expr t) { body(t); });
 }
 
-// A thread's columns: neighbouring threads have neighbouring ones, so that they read different banks.
+// A thread's columns: neighbouring threads have neighbouring ones, so that they read different banks. Of the threads that have the first part along k.
 void RecurrentMatmul::each(const char* name, const Expr& block, const Expr& t, const std::function<void(const Expr& j, const Expr& m, const Expr& n)>& body) {
   const int64_t across = columns_ / each_;
   b_.loop(p_.prefix + name, 0, each_, [&](Expr j) {
@@ -144,19 +152,19 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
     };
     return author_matmul_blocks(b_, product, count_, beside ? with_values : store, target_);
   }
-  const int64_t values = beside ? std::ssize(beside(0, 0)) : 0;
+  const int64_t values = beside ? std::ssize(beside(0, 0)) : 0, all_threads = parts_ * threads_;
   b_.loop(p_.prefix + "_rb", 0, row_blocks_ * column_blocks_, [&](Expr block) {
-    const Buffer sums = b_.alloc(p_.prefix + "_sums", p_.sum, {threads_, count_ * each_}, {}, Space::per_thread);
-    const Buffer held = values ? b_.alloc(p_.prefix + "_beside", p_.sum, {threads_, values * each_}, {}, Space::per_thread) : Buffer();
+    const Buffer sums = b_.alloc(p_.prefix + "_sums", p_.sum, {all_threads, count_ * each_}, {}, Space::per_thread);
+    const Buffer held = values ? b_.alloc(p_.prefix + "_beside", p_.sum, {all_threads, values * each_}, {}, Space::per_thread) : Buffer();
     const Buffer rows = b_.alloc(p_.prefix + "_rows", p_.sum, {rows_, depth_ + lanes_}, {.exclusive = true});
-    threads("_ft", threads_, [&](const Expr& t) {
+    threads("_ft", all_threads, [&](const Expr& t) {
       each("_fj", block, t, [&](const Expr& j, const Expr& m, const Expr& n) {
         for (int64_t g = 0; g < count_; ++g) {
           b_.store(sums, {t, of_thread(g, j)}, zero({p_.sum, 1}));
-          if (first) guarded(m, n, [&] { b_.store(sums, {t, of_thread(g, j)}, cast(p_.sum, first(m, of_b(g, n)))); });
+          if (first) guarded(t, m, n, [&] { b_.store(sums, {t, of_thread(g, j)}, cast(p_.sum, first(m, of_b(g, n)))); });
         }
         if (!values) return;
-        guarded(m, n, [&] {
+        guarded(t, m, n, [&] {
           const std::vector<Expr> now = beside(m, n);
           for (int64_t v = 0; v < values; ++v) b_.store(held, {t, of_thread(v, j)}, now[static_cast<size_t>(v)]);
         });
@@ -171,17 +179,30 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
                   .value = [&](const Expr& group, const Expr& lane) { return cast(p_.sum, a(in_row(block, row(group)), part * depth_ + k(group, lane))); },
                   .guard = [&](const Expr& group) { return m_ % rows_ == 0 ? Expr() : in_row(block, row(group)) < m_; },
                   .put = [&](const Expr& group, const Expr& lane, const Expr& v) { b_.store(rows, {row(group), k(group, lane)}, v); }});
-      threads("_mt", threads_, [&](const Expr& t) {
-        const int64_t wide = std::max(lanes_, std::min(side_by_side, held_bytes / size_of(p_.sum) / each_) / lanes_ * lanes_);
-        add("_g", t, sums, rows, block, part, 0, wide, depth_ / wide);
-        add("_h", t, sums, rows, block, part, depth_ / wide * wide, lanes_, depth_ % wide / lanes_);
+      threads("_mt", all_threads, [&](const Expr& t) {
+        const int64_t own = depth_ / parts_, wide = std::max(lanes_, std::min(side_by_side, held_bytes / size_of(p_.sum) / each_) / lanes_ * lanes_);
+        add("_g", t, sums, rows, block, part, 0, wide, own / wide);
+        add("_h", t, sums, rows, block, part, own / wide * wide, lanes_, own % wide / lanes_);
       });
     });
-    threads("_st", threads_, [&](const Expr& t) {
+    Buffer meeting;
+    if (parts_ > 1) {
+      meeting = b_.alloc(p_.prefix + "_meeting", p_.sum, {count_ * each_, all_threads - threads_}, {}, Space::shared);
+      threads("_pt", all_threads, [&](const Expr& t) {
+        b_.if_then(t >= threads_, [&] {
+          b_.loop(p_.prefix + "_pj", 0, count_ * each_, [&](Expr j) { b_.store(meeting, {j, t - threads_}, load(sums, {t, j})); });
+        });
+      });
+    }
+    threads("_st", all_threads, [&](const Expr& t) {
       each("_sj", block, t, [&](const Expr& j, const Expr& m, const Expr& n) {
-        guarded(m, n, [&] {
+        guarded(t, m, n, [&] {
           std::vector<Expr> together;
-          for (int64_t g = 0; g < count_; ++g) together.push_back(load(sums, {t, of_thread(g, j)}));
+          for (int64_t g = 0; g < count_; ++g) {
+            Expr total = load(sums, {t, of_thread(g, j)});
+            for (int64_t part = 1; part < parts_; ++part) total = total + load(meeting, {of_thread(g, j), t + (part - 1) * threads_});
+            together.push_back(parts_ == 1 ? total : b_.let("total", total));
+          }
           for (int64_t v = 0; v < values; ++v) together.push_back(load(held, {t, of_thread(v, j)}));
           store(m, n, together);
         });
@@ -190,16 +211,17 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
   });
 }
 
-// `turns` times `count` steps along k, from `from` of this part: operands first.
+// `turns` times `count` steps along k, from `from` of this part of A, and of it the thread's own part: operands first.
 void RecurrentMatmul::add(const std::string& name, const Expr& t, const Buffer& sums, const Buffer& rows, const Expr& block, const Expr& part, int64_t from,
                           int64_t count, int64_t turns) {
   if (turns == 0) return;
   const int64_t across = columns_ / each_, own = count_ * each_;  // a thread's columns of all products: as far apart across products as within one
-  const Expr row = floor_div(t, Expr(across)), column = floor_mod(t, Expr(across));
+  const Expr row = floor_div(first_of(t), Expr(across)), column = floor_mod(t, Expr(across));
+  const Expr own_part = parts_ == 1 ? Expr(0) : floor_div(t, Expr(threads_)) * (depth_ / parts_);
   b_.loop(p_.prefix + name, 0, turns, [&](Expr turn) {
     const Buffer x = b_.alloc(p_.prefix + "_x", p_.sum, {count}, {}, Space::registers),
                  y = b_.alloc(p_.prefix + "_y", p_.sum, {own, count}, {}, Space::registers);
-    const Expr first = turn * count + from;
+    const Expr first = index_add(own_part, turn * count + from);
     const auto read = [&](const char* loop, const std::function<void(const Expr& k)>& body) {
       b_.loop(p_.prefix + name + loop, 0, count / lanes_,
               [&](Expr u) { b_.loop(p_.prefix + name + loop + "v", 0, lanes_, [&](Expr v) { body(u * lanes_ + v); }); });
@@ -218,9 +240,9 @@ void schedule_matmul_recurrent(Schedule& s, const std::string& prefix) {
   const auto named = [&](const std::string& name) { return s.loops(prefix + name); };
   for (const char* grid : {"_kb", "_rb"})
     for (const Schedule::Loop loop : named(grid)) s.bind(loop, ForKind::grid);
-  for (const char* thread : {"_bt", "_at", "_ft", "_mt", "_st"})
+  for (const char* thread : {"_bt", "_at", "_ft", "_mt", "_pt", "_st"})
     for (const Schedule::Loop loop : named(thread)) s.bind(loop, ForKind::thread);
-  for (const char* copies : {"_bu", "_bw", "_au", "_aw", "_fj", "_sj", "_gx", "_gy", "_gyj", "_gk", "_gj", "_hx", "_hy", "_hyj", "_hk", "_hj"})
+  for (const char* copies : {"_bu", "_bw", "_au", "_aw", "_fj", "_pj", "_sj", "_gx", "_gy", "_gyj", "_gk", "_gj", "_hx", "_hy", "_hyj", "_hk", "_hj"})
     for (const Schedule::Loop loop : named(copies)) s.unroll(loop);
   for (const char* lanes : {"_bv", "_bx", "_bz", "_av", "_ax", "_az", "_gxv", "_gyv", "_hxv", "_hyv"})
     for (const Schedule::Loop loop : named(lanes)) as_int(s.get(loop).extent) == 1 ? s.unroll(loop) : s.vectorize(loop);

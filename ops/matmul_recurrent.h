@@ -2,7 +2,7 @@
 // A product in every turn of a loop over time, on a GPU, where B is always the same: blocks keep their columns of B in shared memory from one turn to the next.
 // The same sums as author_matmul's.
 //
-//   RecurrentMatmul product(builder, shape, target, bytes);      // prefix, m, n, k, sum and b of a Matmul
+//   RecurrentMatmul product(builder, shape, target, room);       // prefix, m, n, k, sum and b of a Matmul
 //   builder.loop("launch", 0, 1, [&](Expr) {                     // a cooperative loop, once scheduled
 //     product.bring();
 //     builder.loop("t", 0, steps, [&](Expr t) { product.multiply(a, first, store); });
@@ -16,8 +16,13 @@ namespace gradloom {
 
 class RecurrentMatmul {
  public:
-  // `shared_bytes`: of a block, for this product. Where B's part does not fit, or extents are no constants, each turn is author_matmul_blocks'.
-  RecurrentMatmul(ir::KernelBuilder& builder, Matmul shape, const ir::Target& target, int64_t shared_bytes, int64_t count = 1);
+  struct Limits {
+    int64_t shared_bytes;  // of a block, for this product
+    // Each sum is taken along k in order, so that one addition waits for another. Else in a few parts, each by a thread of its own, that are added in order.
+    bool in_order = true;
+  };
+  // Where B's part does not fit, or extents are no constants, each turn is author_matmul_blocks'.
+  RecurrentMatmul(ir::KernelBuilder& builder, Matmul shape, const ir::Target& target, const Limits& limits, int64_t count = 1);
 
   void bring();
   void multiply(std::function<ir::Expr(ir::Expr m, ir::Expr k)> a, std::function<ir::Expr(ir::Expr m, ir::Expr n)> first,
@@ -32,12 +37,13 @@ class RecurrentMatmul {
  private:
   using Expr = ir::Expr;
 
-  void choose(int64_t shared_bytes);
+  void choose(const Limits& limits);
   Expr in_row(const Expr& block, const Expr& m) const;
   Expr in_column(const Expr& block, const Expr& n) const;
   Expr of_b(int64_t g, const Expr& n) const;         // column n of product g
   Expr of_thread(int64_t g, const Expr& j) const;    // where a thread has its sum of its column j
-  void guarded(const Expr& m, const Expr& n, const std::function<void()>& body);
+  Expr first_of(const Expr& t) const;                // the thread that has the same sums' first part
+  void guarded(const Expr& t, const Expr& m, const Expr& n, const std::function<void()>& body);
   void threads(const char* name, int64_t count, const std::function<void(const Expr& t)>& body);
   void each(const char* name, const Expr& block, const Expr& t, const std::function<void(const Expr& j, const Expr& m, const Expr& n)>& body);
   // Elements on their way to shared memory, in groups of neighbours: where the guard does not hold, zeros.
@@ -58,7 +64,8 @@ class RecurrentMatmul {
   int64_t m_ = 0, n_ = 0, k_ = 0;
   int64_t rows_ = 0, columns_ = 0;      // a block's; no rows: B is not kept
   int64_t row_blocks_ = 0, column_blocks_ = 0;
-  int64_t each_ = 1, threads_ = 0;      // columns of a thread, of each product; threads that have sums
+  int64_t each_ = 1, threads_ = 0;      // columns of a thread, of each product; threads that have the sums of a part along k
+  int64_t parts_ = 1;                   // along k
   int64_t depth_ = 0;                   // of A, that is brought at once
   int64_t lanes_ = 1;                   // neighbours along k that are read at once
   ir::Buffer kept_;

@@ -127,7 +127,7 @@ void expect_every_sum(const Shape& s, bool kept) {
     });
   });
   const ir::Kernel authored = over_time(s, [&](ir::KernelBuilder& b, const ir::Buffer& x, const ir::Buffer& y, const ir::Buffer& out) {
-    RecurrentMatmul p(b, product(y, 0), target, s.shared_bytes, s.count);
+    RecurrentMatmul p(b, product(y, 0), target, {.shared_bytes = s.shared_bytes}, s.count);
     b.loop("launch", 0, 1, [&](ir::Expr) {
       p.bring();
       b.loop("t", 0, 3, [&](ir::Expr t) {
@@ -165,7 +165,7 @@ TEST(RecurrentMatmul, BringsWhatLiesAlongK) {
     const ir::Buffer x = b.input("x", DType::f32, {8, k}), y = b.input("y", DType::f32, {48, k}), out = b.output("out", DType::f32, {3, 8, 16}, 64);
     Matmul p{.prefix = "p", .m = 8, .n = 16, .k = k};
     p.b = [&](ir::Expr k, ir::Expr n) { return ir::load(y, {n, k}); };
-    RecurrentMatmul product(b, p, {.gpu = true}, 64 << 10, 3);
+    RecurrentMatmul product(b, p, {.gpu = true}, {.shared_bytes = 64 << 10}, 3);
     b.loop("launch", 0, 1, [&](ir::Expr) {
       product.bring();
       product.multiply([&](ir::Expr m, ir::Expr k) { return ir::load(x, {m, k}); }, {}, [&](ir::Expr m, ir::Expr n, const std::vector<ir::Expr>& sums) {

@@ -454,7 +454,7 @@ TEST(GpuFragments, ServeTheGruAtRunToRun) {
     };
     EXPECT_EQ(chosen(Determinism::sequential), "blocks");
     if (!is_storage_float(call.inputs[0].dtype())) {
-      EXPECT_EQ(chosen(Determinism::run_to_run), "blocks") << call.name;
+      EXPECT_EQ(chosen(Determinism::run_to_run), "split") << call.name;
       continue;
     }
     EXPECT_EQ(chosen(Determinism::run_to_run), "matrix") << call.name;

@@ -223,6 +223,7 @@ inline std::vector<Call> gru_calls() {
   add("lens", 4, 7, 5, 17, {.dtype = DType::bf16, .lens = true, .direction = "bidirectional"});
   add("clip", 3, 4, 6, 16, {.dtype = DType::f16, .direction = "bidirectional", .clip = 0.8, .activations = {"HardSigmoid", "Softplus", "Softsign", "Elu"}});
   add("wide", 2, 18, 40, 72, {.linear = true});
+  add("wide_lens", 2, 6, 8, 72, {.dtype = DType::bf16, .lens = true});
   return calls;
 }
 
