@@ -123,6 +123,8 @@ class GruNest {
     Expr i, n, p, row;
   };
   using Visit = std::function<void(const Place&)>;
+  // Where sequence i of the whole batch is at a step; beyond its end in the padding.
+  Place place_of(int d, const Expr& i, const Expr& step) const;
   // `padded` where the sequence has ended: p is then the step itself, as padding lies at the end in both directions.
   void each_batch(int d, const Chunk& chunk, const Expr& step, const Visit& live, const Visit& padded);
   void at_batch(int d, const Expr& i, const Expr& n, const Expr& step, const Visit& live, const Visit& padded);

@@ -124,11 +124,11 @@ class GradNest : GradSums {
       const std::string direction = std::to_string(d);
       if (linear_) {
         each_change(
-            d, chunk, step, [&](const Place& at, const Expr& j) { change_linear(d, at, j, ir::load(gradient_, {at.i, j})); });
+            d, chunk, step, [&](const Place& at, const Expr& j) { change_linear(d, at, j, ir::load(gradient_, {at.i, j}), operands(d, at, j)); });
         add_product("step" + direction, d, chunk, step, 0, 3);
       } else {
         each_change(
-            d, chunk, step, [&](const Place& at, const Expr& j) { change_update_and_candidate(d, at, j, ir::load(gradient_, {at.i, j})); });
+            d, chunk, step, [&](const Place& at, const Expr& j) { change_update_and_candidate(d, at, j, ir::load(gradient_, {at.i, j}), operands(d, at, j)); });
         product("candidate" + direction, d, chunk, step, 2, 1, product_, {});
         each_batch(
             d, chunk, step, [&](const Place& at) { each_column([&](Expr j) { change_reset(d, at, j, ir::load(product_, {at.i, j})); }); }, [](const Place&) {});
@@ -183,23 +183,31 @@ class GradNest : GradSums {
             at_batch(d, i, i, step, reset, [](const Place&) {});
           });
         }
-        add.multiply([&](Expr m, Expr k) { return ir::load(step_, {turn, m, k}); }, [&](Expr i, Expr j) { return ir::load(gradient_, {i, j}); },
-                     [&](Expr i, Expr j, Expr total) {
-                       // Rows whose sequence has ended keep their gradient.
-                       const Expr g = b.let("g", lens_ ? ir::select(step < ir::load(lens_, {i}), total, ir::load(gradient_, {i, j})) : total);
-                       turn_ = next;
-                       b.if_then(
-                           step > 0, [&] { change_in_blocks(d, i, ir::index_sub(step, 1), j, g); }, [&] { b.store(gradient_, {i, j}, g); });
-                     });
+        const Expr before = ir::index_sub(step, 1);
+        add.multiply(
+            [&](Expr m, Expr k) { return ir::load(step_, {turn, m, k}); }, [&](Expr i, Expr j) { return ir::load(gradient_, {i, j}); },
+            [&](Expr i, Expr j, const std::vector<Expr>& values) {
+              // Rows whose sequence has ended keep their gradient.
+              const Expr g = b.let("g", lens_ ? ir::select(step < ir::load(lens_, {i}), values[0], ir::load(gradient_, {i, j})) : values[0]);
+              turn_ = next;
+              b.if_then(
+                  step > 0, [&] { change_in_blocks(d, i, before, j, g, {values.begin() + 1, values.end()}); }, [&] { b.store(gradient_, {i, j}, g); });
+            },
+            // The step before's, which is found next; beyond the first step, the first one's again.
+            [&](Expr i, Expr j) { return operands(d, place_of(d, i, ir::index_max(before, 0)), j); });
       });
     });
     first_state_gradient(d, {0, batch, batch});
   }
 
   // The changes of a state's element at a step, from the gradient that reaches it.
-  void change_in_blocks(int d, const Expr& i, const Expr& step, const Expr& j, const Expr& g) {
+  void change_in_blocks(int d, const Expr& i, const Expr& step, const Expr& j, const Expr& g, const std::vector<Expr>& read = {}) {
     at_batch(
-        d, i, i, step, [&](const Place& at) { linear_ ? change_linear(d, at, j, g) : change_update_and_candidate(d, at, j, g); },
+        d, i, i, step,
+        [&](const Place& at) {
+          const std::vector<Expr> all = read.empty() ? operands(d, at, j) : read;
+          linear_ ? change_linear(d, at, j, g, all) : change_update_and_candidate(d, at, j, g, all);
+        },
         [&](const Place& at) {
           pad(d, at, j);
           b.store(gradient_, {i, j}, g);
@@ -238,41 +246,49 @@ class GradNest : GradSums {
   }
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change) { keep(at, d, g, j, change, change); }
 
-  // The gradient that reaches the state after this step.
-  Expr arriving(int d, const Place& at, const Expr& j, const Expr& g) {
-    return b.let("arriving", in[gru_dhall] ? g + value(in[gru_dhall], {at.p, d, at.n, j}) : g);
+  // What is read of an element at a step to find its changes: the gates, the state before, dHAll where it is given, and, linear before reset, h' Rh' and
+  // its bias.
+  std::vector<Expr> operands(int d, const Place& at, const Expr& j) const {
+    std::vector<Expr> all;
+    for (int g = 0; g < 3; ++g) all.push_back(gate(at, d, g, j));
+    all.push_back(value(before_, {0, d, at.row, j}));
+    if (in[gru_dhall]) all.push_back(value(in[gru_dhall], {at.p, d, at.n, j}));
+    if (linear_) all.push_back(state_product(at, d, 2, j));
+    if (linear_ && bias_) all.push_back(recurrent_bias(d, j));
+    return all;
   }
 
   struct Gates {
-    Expr g, z, r, c, h;  // arriving, the gates, the state before
+    Expr g, z, r, c, h, reset;  // arriving, the gates, the state before, what the reset gate is multiplied with
     Expr dz, dc;
   };
-  Gates changes(int d, const Place& at, const Expr& j, const Expr& g) {
+  // `g`: the gradient that reaches the state but for dHAll's part.
+  Gates changes(int d, const Place& at, const Expr& j, const Expr& g, const std::vector<Expr>& operands) {
     Gates s;
-    s.g = arriving(d, at, j, g);
-    s.z = b.let("z", gate(at, d, 0, j));
-    s.r = b.let("r", gate(at, d, 1, j));
-    s.c = b.let("c", gate(at, d, 2, j));
-    s.h = b.let("h", value(before_, {0, d, at.row, j}));
+    size_t next = 0;
+    s.z = b.let("z", operands[next++]);
+    s.r = b.let("r", operands[next++]);
+    s.c = b.let("c", operands[next++]);
+    s.h = b.let("h", operands[next++]);
+    s.g = b.let("arriving", in[gru_dhall] ? g + operands[next++] : g);
+    if (linear_) s.reset = bias_ ? operands[next] + operands[next + 1] : operands[next];
     s.dz = b.let("dz", through(at, d, 0, s.g * (s.h - s.c), s.z, s.r, j));
     s.dc = b.let("dc", through(at, d, 2, s.g * (number(1) - s.z), s.c, s.r, j));
     return s;
   }
 
-  // Element j of a state's changes; `g`: the gradient of the state, but for dHAll's part.
-  void change_linear(int d, const Place& at, const Expr& j, const Expr& g) {
-    const Gates s = changes(d, at, j, g);
-    const Expr recurrent = state_product(at, d, 2, j);
-    const Expr reset = bias_ ? recurrent + recurrent_bias(d, j) : recurrent;
-    const Expr dr = b.let("dr", through(at, d, 1, s.dc * reset, s.r, s.r, j)), dcr = b.let("dcr", s.dc * s.r);
+  // Element j of a state's changes.
+  void change_linear(int d, const Place& at, const Expr& j, const Expr& g, const std::vector<Expr>& operands) {
+    const Gates s = changes(d, at, j, g, operands);
+    const Expr dr = b.let("dr", through(at, d, 1, s.dc * s.reset, s.r, s.r, j)), dcr = b.let("dcr", s.dc * s.r);
     keep(at, d, 0, j, s.dz);
     keep(at, d, 1, j, dr);
     keep(at, d, 2, j, s.dc, dcr);
     b.store(gradient_, {at.i, j}, s.g * s.z);
   }
 
-  void change_update_and_candidate(int d, const Place& at, const Expr& j, const Expr& g) {
-    const Gates s = changes(d, at, j, g);
+  void change_update_and_candidate(int d, const Place& at, const Expr& j, const Expr& g, const std::vector<Expr>& operands) {
+    const Gates s = changes(d, at, j, g, operands);
     keep(at, d, 0, j, s.dz);
     keep(at, d, 2, j, s.dc);
     b.store(gradient_, {at.i, j}, s.g * s.z);

@@ -75,31 +75,49 @@ void GradSums::biases_gradient() {
   }
 }
 
-// The same sums, a column at a time, with many rows on their way.
+// The same sums, a column at a time, with many rows on their way. Where the order is free, first of stretches of rows.
 void GradSums::biases_by_column() {
-  constexpr int64_t in_flight = 32;
+  constexpr int64_t in_flight = 32, stretch = 128;
   const Buffer totals = scratch("totals", {options.directions, slots(), hidden});
+  const Expr stretches = in_order_ ? Expr() : ir::index_div(ir::index_add(rows, stretch - 1), stretch);
+  const Buffer partial = in_order_ ? Buffer() : scratch("stretch_totals", {options.directions, stretches, slots(), hidden});
+  const auto summed = [&](const Expr& first, const Expr& count, const std::function<Expr(const Expr& row)>& value) {
+    const Buffer total = b.alloc("total", sum, {1}, {}, ir::Space::registers);
+    const auto read = [&](const Expr& row) { return b.let("row_value", value(ir::index_add(first, row))); };
+    b.store(total, {0}, number(0));
+    const Expr whole = ir::index_div(count, in_flight);
+    b.loop("row", 0, whole, [&](Expr group) {
+      std::vector<Expr> values;
+      for (int64_t k = 0; k < in_flight; ++k) values.push_back(read(group * in_flight + k));
+      for (const Expr& v : values) b.accumulate(total, {0}, v);
+    });
+    b.loop("row", ir::index_mul(whole, in_flight), ir::index_mod(count, in_flight), [&](Expr row) { b.accumulate(total, {0}, read(row)); });
+    return ir::load(total, {0});
+  };
   const auto sums_of = [&](const Buffer& from, int first_gate, int gates, int first_slot) {
     b.loop("d", 0, options.directions, [&](Expr d) {
-      b.loop("gate", 0, gates, [&](Expr g) {
-        each_column([&](Expr j) {
-          const Buffer total = b.alloc("total", sum, {1}, {}, ir::Space::registers);
-          const auto change = [&](const Expr& row) { return b.let("change", value(from, {d, row, column(ir::index_add(g, first_gate), j)})); };
-          b.store(total, {0}, number(0));
-          const Expr whole = ir::index_div(rows, in_flight);
-          b.loop("row", 0, whole, [&](Expr group) {
-            std::vector<Expr> values;
-            for (int64_t k = 0; k < in_flight; ++k) values.push_back(change(group * in_flight + k));
-            for (const Expr& v : values) b.accumulate(total, {0}, v);
-          });
-          b.loop("row", ir::index_mul(whole, in_flight), ir::index_mod(rows, in_flight), [&](Expr row) { b.accumulate(total, {0}, change(row)); });
-          b.store(totals, {d, ir::index_add(g, first_slot), j}, ir::load(total, {0}));
+      const auto columns = [&](const std::function<void(const Expr& slot, const Expr& column_of_gate, const Expr& j)>& body) {
+        b.loop("gate", 0, gates, [&](Expr g) {
+          each_column([&](Expr j) { body(ir::index_add(g, first_slot), column(ir::index_add(g, first_gate), j), j); });
         });
+      };
+      const auto change = [&](const Expr& c) { return [&, c](const Expr& row) { return value(from, {d, row, c}); }; };
+      if (in_order_)
+        return columns([&](const Expr& slot, const Expr& c, const Expr& j) { b.store(totals, {d, slot, j}, summed(0, rows, change(c))); });
+      b.loop("stretch", 0, stretches, [&](Expr s) {
+        const Expr first = ir::index_mul(s, stretch), count = ir::index_min(stretch, ir::index_sub(rows, first));
+        columns([&](const Expr& slot, const Expr& c, const Expr& j) { b.store(partial, {d, s, slot, j}, summed(first, count, change(c))); });
       });
     });
   };
   sums_of(changes_, 0, in_one() ? 4 : 3, 0);
   if (linear_ && !in_one()) sums_of(recurrent_, 2, 1, 3);
+  if (!in_order_)
+    b.loop("d", 0, options.directions, [&](Expr d) {
+      b.loop("slot", 0, slots(), [&](Expr slot) {
+        each_column([&](Expr j) { b.store(totals, {d, slot, j}, summed(0, stretches, [&](const Expr& s) { return ir::load(partial, {d, s, slot, j}); })); });
+      });
+    });
   b.loop("d", 0, options.directions, [&](Expr d) {
     b.loop("part", 0, 6, [&](Expr part) {
       // parts_of, the other way around.

@@ -133,6 +133,15 @@ void GruNest::at_batch(int d, const Expr& i, const Expr& n, const Expr& step, co
       step < len, [&] { visit(live, options.reversed(d) ? (len - 1) - step : step); }, [&] { visit(padded, step); });
 }
 
+GruNest::Place GruNest::place_of(int d, const Expr& i, const Expr& step) const {
+  Expr p = position(d, step);
+  if (lens_) {
+    const Expr len = ir::load(lens_, {i});
+    p = options.reversed(d) ? ir::select(step < len, (len - 1) - step, step) : step;
+  }
+  return {i, i, p, row_of(p, i)};
+}
+
 void GruNest::each_batch(const Chunk& chunk, const std::function<void(Expr i, Expr n)>& body) {
   b.loop("i", 0, chunk.count, [&](Expr i) { body(i, ir::index_add(chunk.first, i)); });
 }

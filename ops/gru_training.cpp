@@ -124,7 +124,7 @@ class TrainingNest : GruNest {
         // What From takes beside the product's sums, as it lies: what is made of it waits for it, and would hold up the product.
         const auto beside = [&](int first_gate, int count, const Expr& i, const Expr& j) {
           std::vector<Expr> values{ir::load(state_, before(i, j))};
-          for (int g = first_gate; g < first_gate + count; ++g) values.push_back(ir::load(products_, {d, row_at(d, i, step), column(g, j)}));
+          for (int g = first_gate; g < first_gate + count; ++g) values.push_back(ir::load(products_, {d, place_of(d, i, step).row, column(g, j)}));
           if (!bias_) return values;
           for (int g = first_gate; g < first_gate + count; ++g) values.push_back(value(bias_, {d, g, j}));
           if (linear) values.push_back(recurrent_bias(d, j));
@@ -171,13 +171,6 @@ class TrainingNest : GruNest {
     Matmul p{.prefix = prefix + std::to_string(d), .m = batch, .n = hidden, .k = hidden, .sum = sum};
     p.b = [this, d, first_gate](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(first_gate, n), k}); };
     return RecurrentMatmul(b, p, target_, {.shared_bytes = target_.shared_bytes * count / 3, .in_order = in_order_}, count);
-  }
-
-  // Where sequence i is at a step; beyond its end in the padding.
-  Expr row_at(int d, const Expr& i, const Expr& step) const {
-    if (!lens_) return row_of(position(d, step), i);
-    const Expr len = ir::load(lens_, {i});
-    return row_of(options.reversed(d) ? ir::select(step < len, (len - 1) - step, step) : step, i);
   }
 
   // The state before and after a step. In blocks it lies twice: while one step's is read by all, the next one's is written.

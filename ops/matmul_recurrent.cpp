@@ -14,7 +14,7 @@ constexpr int64_t access_bytes = 16, most_side = 64, most_tile = 1024;
 constexpr int64_t busy_threads = 128;     // of a block: more columns a thread before more threads, as sums of several columns hide one another's latency
 constexpr int64_t most_parts = 8, most_threads = 512, least_of_part = 32;  // of sums that are taken in parts: threads of a block, elements along k
 constexpr int64_t most_sums_bytes = 96;   // of a thread: operands and what stands beside the sums take registers as well
-constexpr int64_t moving_threads = 128;   // bring operands
+constexpr int64_t moving_threads = 128;   // bring operands, or all there are
 constexpr int64_t in_flight = 48, most_groups = 16;  // elements, and groups of neighbours, that a thread brings before it puts the first down
 constexpr int64_t side_by_side = 32, held_bytes = 128;  // steps along k whose operands are read before the first is added; bytes of each B's
 
@@ -88,15 +88,15 @@ void RecurrentMatmul::each(const char* name, const Expr& block, const Expr& t, c
 // By all threads, each group once, with several groups of each on their way at once: no more at a time than rounds of equal length take, as groups that some
 // threads or rounds have not are guarded one by one.
 void RecurrentMatmul::move(const std::string& name, const Moved& moved) {
-  const int64_t turns = ceil_div(moved.groups, moving_threads), most = std::min(most_groups, std::max<int64_t>(1, in_flight / moved.lanes));
+  const int64_t movers = std::max(moving_threads, parts_ * threads_), turns = ceil_div(moved.groups, movers), most = std::min(most_groups, std::max<int64_t>(1, in_flight / moved.lanes));
   const int64_t together = ceil_div(turns, ceil_div(turns, most));
-  const bool whole = moved.groups == ceil_div(turns, together) * together * moving_threads;
-  threads((name + "t").c_str(), moving_threads, [&](const Expr& t) {
+  const bool whole = moved.groups == ceil_div(turns, together) * together * movers;
+  threads((name + "t").c_str(), movers, [&](const Expr& t) {
     b_.loop(p_.prefix + name + "o", 0, ceil_div(turns, together), [&](Expr o) {
       const Buffer held = b_.alloc(p_.prefix + "_held", p_.sum, {together * moved.lanes}, {}, Space::registers);
       const auto each_group = [&](const char* part, const std::function<void(const Expr& group, const Expr& place)>& body) {
         b_.loop(p_.prefix + name + part, 0, together, [&](Expr u) {
-          const Expr group = (o * together + u) * moving_threads + t;
+          const Expr group = (o * together + u) * movers + t;
           const auto one = [&] { body(group, u * moved.lanes); };
           whole ? one() : b_.if_then(group < moved.groups, one);
         });

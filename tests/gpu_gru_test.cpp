@@ -113,14 +113,17 @@ TEST(GruMeetings, OneAStepOrTwo) {
         }
 }
 
-TEST(GruTraining, NothingWaitsForMemoryAfterTheProduct) {
-  const std::string text = module_of("GRUTraining", {50, 32, 128, 256}, linear_before_reset(true), gpu).text;
-  const size_t product = text.find("step0_mt"), last = text.rfind("step0_st");
-  ASSERT_LT(product, last);
-  const std::string before = text.substr(0, product), after = text.substr(product, text.find("GL_KERNEL", last) - product);
-  for (const char* read : {"= h[", "x_products[", "bias["}) {
-    EXPECT_NE(before.find(read), std::string::npos) << read << "\n" << before;
-    EXPECT_EQ(after.find(read), std::string::npos) << read << "\n" << after;
+TEST(GruSteps, NothingWaitsForMemoryAfterTheProduct) {
+  for (const auto& [op, reads] : {std::pair{"GRUTraining", std::vector<const char*>{"= h[", "x_products[", "bias["}},
+                                  std::pair{"GRUGrad", std::vector<const char*>{"= g[", "ZRH[", "before[", "dHAll[", "h_products[", "bias["}}}) {
+    const std::string text = module_of(op, {50, 32, 128, 256}, linear_before_reset(true), gpu).text;
+    const size_t product = text.find("step0_mt"), last = text.rfind("step0_st");
+    ASSERT_LT(product, last);
+    const std::string before = text.substr(0, product), after = text.substr(product, text.find("\n}", last) - product);
+    for (const char* read : reads) {
+      EXPECT_NE(before.find(read), std::string::npos) << read << "\n" << before;
+      EXPECT_EQ(after.find(read), std::string::npos) << read << "\n" << after;
+    }
   }
 }
 #endif
