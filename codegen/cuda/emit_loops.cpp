@@ -215,7 +215,7 @@ std::vector<FunctionEmitter::Deferred> FunctionEmitter::defer(const ir::For& lan
     if (v.lanes() != 1) throw Error(ErrorCode::unsupported, "CUDA: a vector is written to " + b->name + " where the lanes of a warp may meet");
     if (++written[b->id] > 1) throw Error(ErrorCode::unsupported, "CUDA: " + b->name + " is written twice in a lane loop where lanes may meet");
     const std::string type = memory_type(b->dtype);
-    Deferred d{fresh("on"), fresh("at"), fresh("what"), "", s.get(), place(b).of_block};
+    Deferred d{fresh("on"), fresh("at"), fresh("what"), "", s.get(), place(b).of_block && size_of(b->dtype) >= 4};
     line(fmt::format("bool {} = false;", d.on));
     line(fmt::format("{}* {} = 0;", type, d.place));
     line(fmt::format("{} {} = 0;", type, d.value));

@@ -56,7 +56,7 @@ class FunctionEmitter {
   struct Deferred {
     std::string on, place, value, factor;
     const ir::StmtNode* node;
-    bool near;  // the place is in shared memory
+    bool near;  // the place is in shared memory, and of 32 bits or more
   };
 
   // emit_function.cpp

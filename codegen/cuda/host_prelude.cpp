@@ -55,6 +55,8 @@ template <bool transposed> static inline void gl_load_matrices(unsigned* piece, 
   gl_state->wait(gl_state, gl_wait_matrix_rows, site, (unsigned long long)&own, 0);
 }
 
+static inline void gl_mark(void* place, unsigned v) { __builtin_memcpy(place, &v, sizeof v); }
+static inline unsigned gl_marked(const void* place) { unsigned v; __builtin_memcpy(&v, place, sizeof v); return v; }
 static inline int gl_first_bit(unsigned v) { return __builtin_ctz(v); }
 static inline void gl_atomic_min(long long* place, long long v) { if (v < *place) *place = v; }
 static inline void gl_atomic_add(int* place, int v) { *place = (int)((unsigned)*place + (unsigned)v); }

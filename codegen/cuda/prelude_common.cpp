@@ -98,17 +98,16 @@ GL_INLINE float gl_odd(unsigned long long v) {
 template <class T, int n> struct alignas(sizeof(T) * n) gl_vector { T lane[n]; };
 
 // update(*place, what...) for the warp's lanes that are on: those of one place in lane order, by its first lane. All lanes of the warp call it. `apart`: the place
-// is the warp's own and near, so that lanes that meet nobody are told from others without comparing all places: matching them takes a turn for each.
+// is in shared memory and of 32 bits or more, so that lanes that meet nobody are told from others without comparing all places: matching takes a turn for each.
 template <bool apart, class T, class Update, class... V> GL_INLINE void gl_ordered(bool on, T* place, Update update, V... what) {
   const int lane = gl_thread() % 32;
   T sum = 0;
   if (on) sum = *place;
   if (apart) {
-    unsigned char* const number = (unsigned char*)place;
     gl_sync_warp();
-    if (on) *number = (unsigned char)lane;
+    if (on) gl_mark(place, (unsigned)lane);
     gl_sync_warp();
-    if (!gl_ballot(on && *number != lane)) {
+    if (!gl_ballot(on && gl_marked(place) != (unsigned)lane)) {
       update(sum, what...);
       if (on) *place = sum;
       return;
@@ -128,6 +127,7 @@ template <bool apart, class T, class Update, class... V> GL_INLINE void gl_order
       if (left) sum = more;
     }
   }
+  gl_sync_warp();  // all have read what lies there
   if (first) *place = sum;
 }
 

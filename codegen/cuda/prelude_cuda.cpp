@@ -41,6 +41,10 @@ GL_INLINE unsigned gl_ballot(bool on) { return __ballot_sync(0xffffffffu, on); }
 GL_INLINE unsigned gl_match(unsigned v) { return __match_any_sync(0xffffffffu, v); }
 GL_INLINE unsigned gl_match(unsigned long long v) { return __match_any_sync(0xffffffffu, v); }
 
+// A word of shared memory that lanes write at the same time: one of them is the last, and no tool takes it for a race.
+GL_INLINE void gl_mark(void* place, unsigned v) { atomicExch((unsigned*)place, v); }
+GL_INLINE unsigned gl_marked(const void* place) { return *(const volatile unsigned*)place; }
+
 GL_INLINE int gl_first_bit(unsigned v) { return __ffs((int)v) - 1; }
 
 template <class T> GL_INLINE T gl_shuffle(T v, int lane) { return (T)__shfl_sync(0xffffffffu, v, lane); }
