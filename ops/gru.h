@@ -88,7 +88,7 @@ class GruNest {
   void start(const Buffer& all_states);
 
   // On a GPU in blocks, but by strategy "direct".
-  void multiply(const Matmul& product) { target_.gpu ? author_matmul_blocks(b, product, target_) : author_matmul(b, product); }
+  void multiply(const Matmul& product) { target_.gpu ? author_matmul_blocks(b, product, target_, in_order_) : author_matmul(b, product); }
 
   Buffer scratch(const char* name, std::vector<Expr> dims) { return b.alloc(name, sum, std::move(dims)); }
   // What a product over all steps reads. For matrix units it is rounded to the operands' dtype, as cuDNN's and PyTorch's are.

@@ -14,20 +14,33 @@ using matmul_blocks::runs_along;
 
 constexpr int64_t side = 16;   // threads of a block along m, and along n
 constexpr int64_t vector = 4;  // neighbours that are read at once
+constexpr int64_t shortest_part = 256, most_parts = 16;  // of sums in parts, along k
+constexpr int64_t resident = 2;                          // blocks of these tiles that a multiprocessor runs at once
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t tiles_of(int64_t m, int64_t n, int64_t each) { return ceil_div(m, each * side) * ceil_div(n, each * side); }
+
+// Elements along m, and along n, of a thread: at most `most`, fewer where there would be too few tiles for all multiprocessors; `unknown` where extents are.
+int64_t elements_a_thread(const Matmul& p, const Target& target, int64_t most, int64_t unknown) {
+  const std::optional<int64_t> m = as_int(p.m), n = as_int(p.n);
+  if (!m || !n) return unknown;
+  int64_t each = most;
+  while (each > 1 && 2 * tiles_of(*m, *n, each) < target.multiprocessors) each /= 2;
+  return each;
+}
 
 class Tiles {
  public:
-  // `most`: elements along m, and along n, of a thread; `unknown`: where extents are no constants.
-  Tiles(KernelBuilder& builder, const Matmul& product, int64_t count, const StoreTogether& store, const Target& target, int64_t most, int64_t unknown)
-      : b_(builder), p_(product), count_(count), store_(store), each_(most) {
-    const std::optional<int64_t> m = as_int(p_.m), n = as_int(p_.n);
-    const auto tiles = [&](int64_t each) { return (*m + each * side - 1) / (each * side) * ((*n + each * side - 1) / (each * side)); };
-    while (m && n && each_ > 1 && 2 * tiles(each_) < target.multiprocessors) each_ /= 2;
-    if (!m || !n) each_ = unknown;
-    group_ = std::min(each_, vector);
-    tile_ = each_ * side;
-    depth_ = each_ == 8 ? 16 : each_ == 4 ? 32 : 64;
-  }
+  // `each`: elements along m, and along n, of a thread.
+  Tiles(KernelBuilder& builder, const Matmul& product, int64_t count, const StoreTogether& store, int64_t each)
+      : b_(builder),
+        p_(product),
+        count_(count),
+        store_(store),
+        each_(each),
+        group_(std::min(each, vector)),
+        tile_(each * side),
+        depth_(each == 8 ? 16 : each == 4 ? 32 : 64) {}
 
   void write() {
     // A constant where it is one: what is known of the grid lets vectors of C be proved apart.
@@ -146,21 +159,64 @@ class Tiles {
   const Matmul& p_;
   const int64_t count_;  // of products
   const StoreTogether& store_;
-  int64_t each_;  // rows, and columns, of a thread
-  int64_t group_ = 0, tile_ = 0, depth_ = 0;
+  const int64_t each_;  // rows, and columns, of a thread
+  const int64_t group_, tile_, depth_;
   Expr first_m_, first_n_;
 };
 
+// How a long product of few tiles is cut along k, so that tiles can be large and all multiprocessors have some.
+struct Parts {
+  int64_t each, count, length;  // elements of a thread; parts, and elements of a part, along k
+};
+std::optional<Parts> parts_of(const Matmul& p, const Target& target) {
+  const std::optional<int64_t> m = as_int(p.m), n = as_int(p.n), k = as_int(p.k);
+  if (!m || !n || !k || *m < 1 || *n < 1) return std::nullopt;
+  const int64_t most = std::min(most_parts, *k / shortest_part);
+  for (const int64_t each : {8, 4}) {
+    const int64_t tiles = tiles_of(*m, *n, each), count = std::min(most, resident * target.multiprocessors / tiles);
+    if (count < 2 || tiles * count < target.multiprocessors) continue;
+    const int64_t length = ceil_div(ceil_div(*k, count), side) * side;
+    return Parts{each, ceil_div(*k, length), length};
+  }
+  return std::nullopt;
+}
+
+// for <prefix>_part { tiles of a part of k } for <prefix>_tm { for <prefix>_tn { the parts' sum, in order } }
+void author_in_parts(KernelBuilder& b, const Matmul& p, const Parts& parts) {
+  const Buffer partial = b.alloc(p.prefix + "_partial", p.sum, {parts.count, p.m, p.n}, {.exclusive = true});
+  b.loop(p.prefix + "_part", 0, parts.count, [&](Expr part) {
+    const Expr first = part * parts.length;
+    Matmul one = p;
+    one.k = *as_int(p.k) % parts.length == 0 ? Expr(parts.length) : min(Expr(parts.length), p.k - first);
+    one.a = [&](Expr m, Expr k) { return p.a(std::move(m), first + k); };
+    one.b = [&](Expr k, Expr n) { return p.b(first + k, std::move(n)); };
+    one.first = {};
+    const StoreTogether store = [&](Expr m, Expr n, const std::vector<Expr>& sums) { b.store(partial, {part, m, n}, sums[0]); };
+    Tiles(b, one, 1, store, parts.each).write();
+  });
+  b.loop(p.prefix + "_tm", 0, p.m, [&](Expr m) {
+    b.loop(p.prefix + "_tn", 0, p.n, [&](Expr n) {
+      Expr total = p.first ? cast(p.sum, p.first(m, n)) : Expr();
+      for (int64_t part = 0; part < parts.count; ++part) {
+        const Expr value = load(partial, {part, m, n});
+        total = total ? total + value : value;
+      }
+      p.store(m, n, b.let("total", total));
+    });
+  });
+}
+
 }  // namespace
 
-void author_matmul_blocks(KernelBuilder& builder, const Matmul& product, const Target& target) {
+void author_matmul_blocks(KernelBuilder& builder, const Matmul& product, const Target& target, bool in_order) {
   if (fits_matrix_units(product, target)) return author_matmul_fragments(builder, product, target);
+  if (const std::optional<Parts> parts = in_order ? std::nullopt : parts_of(product, target)) return author_in_parts(builder, product, *parts);
   const StoreTogether store = [&](Expr m, Expr n, const std::vector<Expr>& sums) { product.store(m, n, sums[0]); };
-  Tiles(builder, product, 1, store, target, 8, 4).write();
+  Tiles(builder, product, 1, store, elements_a_thread(product, target, 8, 4)).write();
 }
 
 void author_matmul_blocks(KernelBuilder& builder, const Matmul& product, int64_t count, const StoreTogether& store, const Target& target) {
-  Tiles(builder, product, count, store, target, count == 1 ? 8 : 2, 1).write();
+  Tiles(builder, product, count, store, elements_a_thread(product, target, count == 1 ? 8 : 2, 1)).write();
 }
 
 namespace matmul_blocks {
@@ -185,7 +241,8 @@ Schedule::Loop next_loop(const Schedule& s, const std::string& prefix, const std
 void schedule_matmul_blocks(Schedule& s, const std::string& prefix) {
   const auto first = [&](const std::string& name) { return matmul_blocks::next_loop(s, prefix, name); };
   while (!s.loops(prefix + "_bm").empty()) {
-    const Schedule::Loop grid = s.fuse(first("_bm"), first("_bn"));
+    Schedule::Loop grid = s.fuse(first("_bm"), first("_bn"));
+    if (!s.loops(prefix + "_part").empty()) grid = s.fuse(first("_part"), grid);
     s.bind(grid, ForKind::grid);
     if (!s.loops(prefix + "_fw").empty()) {
       schedule_matmul_fragments(s, prefix);

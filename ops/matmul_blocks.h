@@ -7,8 +7,9 @@
 
 namespace gradloom {
 
-// for <prefix>_bm { for <prefix>_bn { a tile } }. Tiles are smaller where there would be too few for all multiprocessors.
-void author_matmul_blocks(ir::KernelBuilder& builder, const Matmul& product, const ir::Target& target);
+// for <prefix>_bm { for <prefix>_bn { a tile } }. Tiles are smaller where there would be too few for all multiprocessors; where sums need not be in order, a
+// long k is cut instead, and the sums of its parts are added in order, by loops <prefix>_tm and <prefix>_tn that are bound to nothing yet.
+void author_matmul_blocks(ir::KernelBuilder& builder, const Matmul& product, const ir::Target& target, bool in_order = true);
 
 // `count` products of one A, whose Bs lie side by side: column n of product g is b's and first's column g * product.n + n. One thread has the `count` sums of
 // (m, n), and they go to `store` together, in place of product.store. That may be much code: a thread has few elements, one where extents are no constants.

@@ -20,6 +20,8 @@ using namespace testing_ops;
 
 const ir::Target gpu{.name = "gpu", .vector_bytes = 16, .gpu = true, .multiprocessors = 132, .shared_bytes = 227 << 10};
 
+Attributes linear_before_reset(bool linear) { return {{"linear_before_reset", int64_t{linear}}}; }
+
 #ifdef GRADLOOM_WITH_CUDA
 struct Sizes {
   int64_t steps, batch, inputs, hidden;
@@ -38,7 +40,6 @@ codegen::CudaModule module_of(const char* name, const Sizes& z, const Attributes
   const Plan plan = op.check(operands.request(attributes));
   return codegen::emit_cuda(build_kernel(op, plan, "blocks", target, any_shape, any_shape ? 1 : 64, false).lowered);
 }
-Attributes linear_before_reset(bool linear) { return {{"linear_before_reset", int64_t{linear}}}; }
 
 struct Launches {
   int all = 0, cooperative = 0;
@@ -213,6 +214,28 @@ TEST(GruTraining, EveryActivation) {
         expect_definition(training(DType::f32, 3, 3, 8, attributes, false, false), gpu, any_shape);
         if (HasFailure()) return;
       }
+}
+
+// Enough rows that the products over all steps, and dB, are summed in parts.
+TEST(GruGrad, LongSumsInPartsAreComplete) {
+  const Call forward = training(DType::f64, 20, 26, 5, linear_before_reset(true), true, false);
+  Runtime reference({.target = TargetKind::interpreter});
+  const std::vector<Tensor> out = reference.run(forward.op, forward.inputs, forward.attributes).value();
+  Random random(3);
+  Call call{"long", "GRUGrad", forward.inputs, forward.attributes};
+  call.inputs.insert(call.inputs.end(), {out[0], out[2], random.values(DType::f64, {20, 1, 26, 5}), random.values(DType::f64, {1, 26, 5})});
+  ir::Target target = gpu;
+  target.multiprocessors = 2;
+  const Op& op = *find_op(call.op);
+  const Operands operands(op.schema(), call.inputs);
+  const Plan plan = op.check(operands.request(call.attributes, ~0u, false, Determinism::run_to_run));
+  ASSERT_EQ(choose_strategy(op, plan, "", target), "split");
+  const BuiltKernel built = build_kernel(op, plan, "split", target, false, 64, false);
+  EXPECT_NE(ir::print(built.lowered).find("dw_partial"), std::string::npos);
+  const Bits want = defined(op, call, plan), got = interpreted(built.lowered, call, plan, {}, false);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(ir::double_from_bits(DType::f64, got[i]), ir::double_from_bits(DType::f64, want[i]), 1e-11) << i;
 }
 
 }  // namespace

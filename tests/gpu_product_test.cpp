@@ -8,8 +8,10 @@
 #include "ir/interpret.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
+#include "ir/schedule_gpu.h"
 #include "ir/verify.h"
 #include "ops/matmul_blocks.h"
+#include "schedule_support.h"
 
 namespace gradloom {
 namespace {
@@ -64,6 +66,41 @@ TEST(GpuProduct, KeepsEverySum) {
           EXPECT_EQ(std::memcmp(want.data(), got.data(), want.size() * sizeof(float)), 0)
               << s.m << "x" << s.n << "x" << s.k << transposed << any_shape << multiprocessors;
         }
+}
+
+// A long k of few tiles in parts: sums of whole numbers are the same in any order. Parts of equal length, a shorter last one, edges, and where it is not cut.
+TEST(GpuProduct, SumsInPartsAreComplete) {
+  struct Case {
+    Shape shape;
+    int multiprocessors;
+    bool cut;
+  };
+  for (const Case& c : {Case{{70, 66, 520}, 8, true}, Case{{64, 128, 512}, 4, true}, Case{{30, 20, 530}, 2, true}, Case{{64, 64, 500}, 4, false},
+                        Case{{512, 512, 1024}, 4, false}}) {
+    const auto [m, n, k] = c.shape;
+    SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k));
+    const auto authored = [&](const Author& author) {
+      KernelBuilder b("product");
+      const Buffer x = b.input("x", DType::i8, {m, k}), y = b.input("y", DType::i8, {k, n}), out = b.output("out", DType::f32, {m, n}, 64);
+      Matmul p{.prefix = "x", .m = m, .n = n, .k = k};
+      p.a = [&](Expr i, Expr j) { return load(x, {i, j}); };
+      p.b = [&](Expr j, Expr i) { return load(y, {j, i}); };
+      p.first = [&](Expr i, Expr j) { return cast(DType::f32, i - j); };
+      p.store = [&](Expr i, Expr j, Expr sum) { b.store(out, {i, j}, sum); };
+      author(b, p);
+      return b.build();
+    };
+    const Target target{.gpu = true, .multiprocessors = c.multiprocessors};
+    Schedule schedule(authored([&](KernelBuilder& b, const Matmul& p) { author_matmul_blocks(b, p, target, false); }));
+    EXPECT_EQ(!schedule.loops("x_part").empty(), c.cut);
+    if (!c.cut) continue;
+    schedule_matmul_blocks(schedule, "x");
+    schedule_gpu(schedule, target);
+    const Kernel lowered = lower(schedule.kernel(), {.gpu = true, .shared_bytes = target.shared_bytes});
+    verify(lowered, Stage::lowered);
+    EXPECT_EQ(gpu_misfit(lowered), "");
+    expect_same(authored(author_matmul), lowered);
+  }
 }
 
 // Sums never pass through shared memory: each access to them is by constants beside the thread's number.
