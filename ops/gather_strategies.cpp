@@ -3,6 +3,7 @@
 //   direct     the definition: a column of dX at a time
 //   row        no inner dim: one row of sums in cache, scattered to by scalar adds, streamed out
 //   strip      an inner dim: a strip of neighbouring columns in cache, vectors of indices and values a row
+//   pipelined  an inner dim of whole cache lines, a few of whose columns fit in cache: narrow strips, written while the next ones are summed
 //   grouped    GatherGrad with an inner dim: positions sorted by row, each row summed in registers and written once
 //   chunked    as grouped, but long groups are summed in chunks, in a fixed order (run_to_run)
 //   atomic     every element is added to memory where it goes (relaxed)
@@ -14,6 +15,7 @@
 #include "ops/gather_bins.h"
 #include "ops/gather_block.h"
 #include "ops/gather_common.h"
+#include "ops/gather_pipelined.h"
 #include "ops/gather_sorted.h"
 #include "ops/schedule_common.h"
 
@@ -223,6 +225,7 @@ std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& t
   if (flat && s.roles.outer == 0) offer(row_bytes > target.l2_bytes, "partition");
   if (flat) offer(true, "row");
   if (s.roles.inner == 1 && s.roles.middle == 1 && !s.roles.varying) offer(s.inner * s.sum_bytes >= 32 && row_bytes * s.inner > target.l2_bytes, "grouped");
+  if (const std::optional<GatherPipeline> cut = gather_pipeline(plan)) offer(large(s, target) && pipelining_pays(plan, *cut, target), "pipelined");
   if (s.roles.inner == 1 && s.roles.middle == 1) offer(s.inner >= 8, "strip");
   fast.insert(fast.end(), slow.begin(), slow.end());
   fast.push_back("direct");
@@ -240,6 +243,7 @@ void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Ta
   if (strategy == "grouped" || strategy == "chunked") return author_gather_grouped(frame);
   if (strategy == "partition" && target.gpu && !frame.any_shape() && gather_bins_serve(frame.plan(), target)) return author_gather_bins(frame, target);
   if (strategy == "partition") return author_gather_partition(frame, target);
+  if (strategy == "pipelined" && !frame.any_shape()) return author_gather_pipelined(frame, target);
   author_gather_direct(frame);
 }
 
@@ -255,6 +259,10 @@ void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string
   if (strategy == "strip") return schedule_strip(schedule, s, target);
   if (strategy == "grouped") return schedule_grouped(schedule, s, target);
   if (strategy == "partition") return schedule_partition(schedule, s, target);
+  if (strategy == "pipelined") {
+    if (!schedule_gather_pipelined(schedule)) return schedule_strip(schedule, s, target);  // the any-shape kernel is that of "strip"
+    return stream(schedule, s, target);
+  }
   schedule_gather_direct(schedule, plan, target);
 }
 

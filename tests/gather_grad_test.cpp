@@ -128,6 +128,78 @@ TEST(Gathers, PartitionGivesTheDefinitionsBits) {
           }
 }
 
+// Few rows of dX and many, fewer than the parts in which they are written; rows of dY in shares of one, of several and uneven; one strip and many, shared
+// out with a last task of fewer; indices that leave strips out.
+TEST(Gathers, PipelinedGivesTheDefinitionsBits) {
+  struct Sizes {
+    Dims shape, indices;
+    int64_t axis;
+  };
+  for (const auto& [shape, indices, axis] : {Sizes{{2, 1, 32}, {2, 3, 32}, 1}, Sizes{{2, 3, 96}, {2, 1, 96}, 1}, Sizes{{3, 5, 48}, {3, 12, 48}, 1},
+                                             Sizes{{1, 23, 64}, {1, 7, 64}, 1}, Sizes{{3, 9, 96}, {2, 20, 64}, 1}, Sizes{{40, 96}, {17, 32}, 0},
+                                             Sizes{{9, 24, 32}, {9, 5, 32}, 1}, Sizes{{7, 100, 96}, {7, 12, 96}, 1}, Sizes{{130, 544}, {20, 544}, 0}})
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
+      for (const bool accumulate : {false, true})
+        for (How how : hows(accumulate))
+          for (const int threads : {1, 2}) {
+            const int64_t count = element_count(indices), elements = element_count(shape), line = 64 / size_of(dtype);
+            if (shape.back() % line != 0) continue;  // served by other strategies
+            how.target.threads = threads;
+            const std::vector<Tensor> inputs{filled(dtype, indices, 5), ints(std::vector<int64_t>(shape.begin(), shape.end())),
+                                             Tensor::of(DType::i32, indices, index_values(count, shape[axis], 3))};
+            const auto sums = [&](const char* strategy) {
+              how.strategy = strategy;
+              return run(op("GatherElementsGrad"), inputs, {{"axis", axis}}, how, {filled(dtype, shape, 99)})[0];
+            };
+            const Tensor want = sums("direct"), got = sums("pipelined");
+            for (int64_t i = 0; i < elements; ++i)
+              ASSERT_EQ(bits_at(got, i), bits_at(want, i)) << describe(how) << ", element " << i << " of " << to_string(shape) << ", " << threads << " threads";
+          }
+}
+
+// Whatever strip it is in, of two the one that comes first in indices.
+TEST(Gathers, PipelinedNamesTheFirstBadIndex) {
+  const Dims dims{3, 6, 96};
+  for (const int64_t bad : {int64_t{0}, int64_t{95}, int64_t{96 * 6 + 33}, element_count(dims) - 1})
+    for (const int threads : {1, 2}) {
+      std::vector<int64_t> values = index_values(element_count(dims), 9, 3);
+      values[bad] = 9, values.back() = -10;
+      How how{.scheduled = true, .strategy = "pipelined"};
+      how.target.threads = threads;
+      try {
+        run(op("GatherElementsGrad"), {filled(DType::f32, dims, 5), ints({3, 9, 96}), Tensor::of(DType::i64, dims, values)}, {{"axis", int64_t{1}}}, how);
+        FAIL() << "no error";
+      } catch (const Error& error) {
+        const Dims at = unravel(dims, bad);
+        EXPECT_EQ(error.code(), ErrorCode::out_of_range);
+        EXPECT_NE(std::string(error.what()).find(to_string(at)), std::string::npos) << error.what() << ", not " << to_string(at);
+      }
+    }
+}
+
+TEST(Gathers, PipelinedWhereItIsFaster) {
+  const auto first = [](const Dims& shape, const Dims& indices, int64_t axis, DType dtype, bool accumulate, int64_t l2_bytes = 1 << 20) {
+    static const float nothing = 0;
+    const std::vector<Tensor> inputs{Tensor::borrow(&nothing, dtype, indices), ints(std::vector<int64_t>(shape.begin(), shape.end())),
+                                     Tensor::borrow(&nothing, DType::i64, indices)};
+    const Operands operands(op("GatherElementsGrad").schema(), inputs);
+    const Plan plan = op("GatherElementsGrad").check(operands.request({{"axis", axis}}, ~0u, accumulate));
+    return op("GatherElementsGrad").strategies(plan, {.l2_bytes = l2_bytes})[0];
+  };
+  EXPECT_EQ(first({64, 1024, 256}, {64, 128, 256}, 1, DType::f32, false), "pipelined");
+  EXPECT_EQ(first({64, 1024, 256}, {64, 128, 256}, 1, DType::f32, true), "pipelined");
+  EXPECT_EQ(first({64, 1024, 256}, {64, 128, 256}, 1, DType::bf16, false), "pipelined");
+  EXPECT_EQ(first({1024, 16384}, {256, 16384}, 0, DType::f32, false), "pipelined");
+  EXPECT_EQ(first({64, 1024, 256}, {64, 342, 256}, 1, DType::f32, false), "strip");           // more to read than to write
+  EXPECT_EQ(first({64, 1024, 256}, {64, 128, 256}, 1, DType::f32, false, 1 << 18), "strip");  // a smaller cache
+  EXPECT_EQ(first({4096, 4096}, {512, 4096}, 0, DType::f32, false), "strip");                 // longer strips
+  EXPECT_EQ(first({4096, 32, 256}, {4096, 8, 256}, 1, DType::f32, false), "strip");           // short ones
+  EXPECT_EQ(first({4096, 64, 256}, {4096, 8, 256}, 1, DType::f32, true), "strip");            // dX is read, too
+  EXPECT_EQ(first({64, 1024, 250}, {64, 128, 250}, 1, DType::f32, false), "strip");           // no whole lines
+  EXPECT_EQ(first({64, 1024, 256}, {64, 128, 250}, 1, DType::f32, false), "strip");
+  EXPECT_EQ(first({2, 1024, 256}, {2, 128, 256}, 1, DType::f32, false), "strip");  // all of it stays in cache
+}
+
 // Half of the cache is a bin, half a chunk, however large dX is.
 TEST(Gathers, PartitionLengthsOfAHugeTensor) {
   const ir::Target target;

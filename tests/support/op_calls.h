@@ -101,7 +101,13 @@ inline std::vector<Call> gather_elements_calls() {
     add("columns", dtype, {19, 45}, {23, 45}, 0, DType::i32);
     add("flat", dtype, {70001}, {3001}, 0);
     add("middle", dtype, {3, 17, 70}, {3, 29, 70}, 1);
+    add("pipelined", dtype, {3, 17, 64}, {3, 29, 64}, 1);
   }
+  add("pipelined_lines", DType::f32, {5, 13, 48}, {5, 4, 48}, 1, DType::i32);
+  add("pipelined_short", DType::f32, {4, 9, 96}, {3, 30, 32}, 1);
+  add("pipelined_accumulated", DType::f16, {3, 41, 64}, {3, 10, 64}, 1, DType::i64, true);
+  add("pipelined_shared", DType::f32, {7, 150, 96}, {7, 40, 96}, 1);
+  add("pipelined_shared_columns", DType::f32, {130, 608}, {37, 608}, 0, DType::i32);
   for (int64_t n : {1, 7, 8, 9, 31, 32, 33, 65}) add("strip" + std::to_string(n), DType::f32, {5, n}, {11, n}, 0);
   add("long_rows", DType::f32, {7, 20}, {7, 1100}, 1);
   add("long_columns", DType::f32, {20, 7}, {1024, 7}, 0);
