@@ -62,7 +62,7 @@ TEST(CudaEmit, AScatterThroughSharedMemory) {
   EXPECT_EQ(m.functions[0].shared_bytes, 3200);
   // Between zeroing and adding, and between adding and copying out; none at the end.
   EXPECT_EQ(count(m.text, "gl_sync_block();"), 2) << m.text;
-  EXPECT_EQ(count(m.text, "gl_ordered("), 1) << m.text;
+  EXPECT_EQ(count(m.text, "gl_ordered<true>("), 1) << m.text;
   // All indices are within int; the checked one is narrowed where the check proves it.
   EXPECT_NE(m.text.find("const int n_1 = (int)n;"), std::string::npos) << m.text;
   EXPECT_NE(m.text.find("acc[(int)j * 8 + q]"), std::string::npos) << m.text;
