@@ -14,7 +14,7 @@ constexpr int64_t access_bytes = 16, most_side = 64, most_tile = 1024;
 constexpr int64_t busy_threads = 128;     // of a block: more columns a thread before more threads, as sums of several columns hide one another's latency
 constexpr int64_t most_parts = 8, most_threads = 512, least_of_part = 32;  // of sums that are taken in parts: threads of a block, elements along k
 constexpr int64_t most_sums_bytes = 96;   // of a thread: operands and what stands beside the sums take registers as well
-constexpr int64_t moving_threads = 128;   // bring operands, or all there are
+constexpr int64_t moving_threads = 128;   // bring operands, or all that have sums, where these are more
 constexpr int64_t in_flight = 48, most_groups = 16;  // elements, and groups of neighbours, that a thread brings before it puts the first down
 constexpr int64_t side_by_side = 32, held_bytes = 128;  // steps along k whose operands are read before the first is added; bytes of each B's
 
