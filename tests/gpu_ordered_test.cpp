@@ -200,7 +200,8 @@ TEST(GpuOrdered, ShortLoopsThatWriteTwoBuffers) {
 #ifdef GRADLOOM_WITH_CUDA
     batch.add(type, codegen::emit_cuda(kernel), [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
       for (const codegen::HostOrder order : {codegen::HostOrder::forward, codegen::HostOrder::reverse, codegen::HostOrder::shuffled})
-        EXPECT_EQ(run([&](const std::vector<void*>& memory) { codegen::run_on_host(module, loaded, memory, {}, order, 3); }), want) << type << "\n" << module.text;
+        EXPECT_EQ(run([&](const std::vector<void*>& memory) { codegen::run_on_host(module, loaded, memory, {}, order, 3); }), want) << type << "\n"
+                                                                                                                                    << module.text;
     });
 #endif
   }

@@ -97,9 +97,9 @@ GL_INLINE float gl_odd(unsigned long long v) {
 // A few neighbours, moved at once.
 template <class T, int n> struct alignas(sizeof(T) * n) gl_vector { T lane[n]; };
 
-// update(*place, what...) for the warp's lanes that are on: those of one place in lane order, by its first lane. All lanes of the warp call it. `near`: the place
-// is in shared memory and of 32 bits or more. There, that no lanes meet is found without comparing all places, as matching takes a turn for each: every lane
-// leaves its number at its place, and finds it again.
+// update(*place, what...) for the warp's lanes that are on: those of one place in lane order, by its first lane. All lanes of the warp call it. `near`: the
+// place is in shared memory and of 32 bits or more. There, that no lanes meet is found without comparing all places, as matching takes a turn for each: every
+// lane leaves its number at its place, and finds it again.
 template <bool near, class T, class Update, class... V> GL_INLINE void gl_ordered(bool on, T* place, Update update, V... what) {
   const int lane = gl_thread() % 32;
   T sum = 0;
