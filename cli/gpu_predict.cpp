@@ -78,7 +78,8 @@ class Predictor {
   double enter(const ir::For& n) {
     const double begin = expected(n.begin, true), extent = std::max(0.0, expected(n.extent, true));
     middle_[n.var.id] = begin + std::max(0.0, extent - 1) / 2;
-    range_[n.var.id] = {begin, extent};
+    const bool threads = n.kind == ir::ForKind::thread, warps = n.kind == ir::ForKind::warp, lanes = n.kind == ir::ForKind::lane;
+    range_[n.var.id] = {begin, extent, threads ? threads_ : warps ? std::max(1.0, threads_ / ir::warp_lanes) : lanes ? ir::warp_lanes : 0};
     return extent;
   }
 
@@ -127,14 +128,22 @@ class Predictor {
     write(n.buffer, n.value.lanes(), times);
     return 1 + look(n.value, times);
   }
+  struct Range {
+    double begin, extent, together;  // iterations that run side by side; 0: one after the other
+  };
   // Where a condition compares a loop's variable with a number, each case as often as it holds; else the first case there is.
   double steps(const ir::If& n, double times) {
-    const double read = look(n.condition, times), holds = share(n.condition);
+    Range range;
+    const double read = look(n.condition, times), holds = share(n.condition, range);
     if (holds < 0) return read + (n.then_case ? statement(n.then_case, times) : statement(n.else_case, times));
-    return read + holds * statement(n.then_case, times * holds) + (1 - holds) * statement(n.else_case, times * (1 - holds));
+    // A case that one of the threads takes, all of them wait for.
+    const auto turns = [&](double part) {
+      return range.together ? std::ceil(part * range.extent / range.together) / std::max(1.0, std::ceil(range.extent / range.together)) : part;
+    };
+    return read + turns(holds) * statement(n.then_case, times * holds) + turns(1 - holds) * statement(n.else_case, times * (1 - holds));
   }
-  // In how many of a loop's iterations the condition holds, from 0 to 1; negative: unknown.
-  double share(const Expr& condition) {
+  // In how many of a loop's iterations the condition holds, from 0 to 1, and that loop's range; negative: unknown.
+  double share(const Expr& condition, Range& range) {
     const auto* n = condition.as<ir::Binary>();
     if (!n || (n->op != ir::BinaryOp::lt && n->op != ir::BinaryOp::gt)) return -1;
     const bool less = n->op == ir::BinaryOp::lt;
@@ -142,11 +151,11 @@ class Predictor {
     for (const bool above : {false, true}) {  // v < c, c < v
       const auto* v = (above ? high : low).as<ir::Var>();
       const auto c = ir::as_int(above ? low : high);
-      const auto range = v && c ? range_.find(v->id) : range_.end();
-      if (range == range_.end()) continue;
-      const auto [begin, extent] = range->second;
-      const double below = static_cast<double>(*c) + (above ? 1 : 0) - begin;  // iterations before it
-      const double part = std::clamp(below / std::max(1.0, extent), 0.0, 1.0);
+      const auto found = v && c ? range_.find(v->id) : range_.end();
+      if (found == range_.end()) continue;
+      range = found->second;
+      const double below = static_cast<double>(*c) + (above ? 1 : 0) - range.begin;  // iterations before it
+      const double part = std::clamp(below / std::max(1.0, range.extent), 0.0, 1.0);
       return above ? 1 - part : part;
     }
     return -1;
@@ -220,7 +229,7 @@ class Predictor {
 
   double threads_ = 32;
   std::unordered_map<int64_t, double> middle_;  // of loop variables
-  std::unordered_map<int64_t, std::pair<double, double>> range_;  // begin and extent
+  std::unordered_map<int64_t, Range> range_;
   std::unordered_map<int64_t, Expr> lets_;
   std::unordered_set<int64_t> own_;  // of a block, warp or thread
   std::unordered_map<int64_t, Traffic> traffic_;

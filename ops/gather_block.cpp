@@ -173,9 +173,10 @@ GatherBlock gather_block(const Plan& plan, const ir::Target& target) {
   return {};
 }
 
+// A power of two: of three, say, it is not proved that threads put down elements of their own.
 int64_t GatherBlock::each() const {
-  int64_t each = (columns * tile + most_threads - 1) / most_threads;
-  while (columns * tile % each != 0) ++each;
+  int64_t each = 1;
+  while (columns * tile > each * most_threads) each *= 2;
   return each;
 }
 

@@ -144,7 +144,7 @@ class GruNest {
   const GruOptions options;
   const int64_t threads;
   const ir::Target target_;
-  const bool in_order_;    // along k, sums of the step-by-step products
+  const bool in_order_;    // sums of the step-by-step products along k, and dB's
   std::vector<Buffer> in;  // by input; absent: not given
   DType dtype, sum;        // of the operands, of arithmetic
   Expr steps, batch, inputs, hidden, rows;

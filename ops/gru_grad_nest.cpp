@@ -6,7 +6,7 @@
 //
 // Only that runs step by step. [dz^ dr^ dc^], which meets W, and, linear before reset, [dz^ dr^ dc^ r], which meets R, are kept for all rows (position and
 // batch), and everything else is a product or a sum over all rows at once: dX = [dz^ dr^ dc^] W; dW = [dz^ dr^ dc^]' X; dR likewise with h' or r h'; dB sums
-// the rows in order.
+// the rows, in order unless the strategy leaves it free.
 #include "ops/gru_grad.h"
 #include "ops/gru_grad_sums.h"
 #include "ops/matmul_recurrent.h"
@@ -246,8 +246,8 @@ class GradNest : GradSums {
   }
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change) { keep(at, d, g, j, change, change); }
 
-  // What is read of an element at a step to find its changes: the gates, the state before, dHAll where it is given, and, linear before reset, h' Rh' and
-  // its bias.
+  // What is read of an element at a step to find its changes, but for what gives activations' inputs again: the gates, the state before, dHAll where it is
+  // given, and, linear before reset, h' Rh' and its bias.
   std::vector<Expr> operands(int d, const Place& at, const Expr& j) const {
     std::vector<Expr> all;
     for (int g = 0; g < 3; ++g) all.push_back(gate(at, d, g, j));

@@ -14,7 +14,7 @@ constexpr int64_t access_bytes = 16, most_side = 64, most_tile = 1024;
 constexpr int64_t busy_threads = 128;     // of a block: more columns a thread before more threads, as sums of several columns hide one another's latency
 constexpr int64_t most_parts = 8, most_threads = 512, least_of_part = 32;  // of sums that are taken in parts: threads of a block, elements along k
 constexpr int64_t most_sums_bytes = 96;   // of a thread: operands and what stands beside the sums take registers as well
-constexpr int64_t moving_threads = 128;   // bring operands, or all there are
+constexpr int64_t moving_threads = 128;   // bring operands, or all that have sums, where these are more
 constexpr int64_t in_flight = 48, most_groups = 16;  // elements, and groups of neighbours, that a thread brings before it puts the first down
 constexpr int64_t side_by_side = 32, held_bytes = 128;  // steps along k whose operands are read before the first is added; bytes of each B's
 
@@ -45,17 +45,19 @@ void RecurrentMatmul::choose(const Limits& limits) {
   int64_t each = std::min(columns, std::max<int64_t>(1, rows * columns / busy_threads));
   while (each > 1 && count_ * each * bytes > most_sums_bytes) each /= 2;
   const int64_t threads = rows * columns / each;
-  int64_t parts = 1;
-  while (!limits.in_order && parts < most_parts && 2 * parts * threads <= most_threads) parts *= 2;
-  const int64_t left = limits.shared_bytes / bytes - count_ * columns * (k_ + pad) - count_ * each * (parts - 1) * threads;
-  int64_t depth = 0;
-  for (int64_t turns = 1; turns <= 16 && depth == 0; ++turns)
-    if (k_ % (turns * lanes) == 0 && rows * (k_ / turns + pad) <= left) depth = k_ / turns;
-  if (depth == 0) return;
-  while (parts > 1 && (depth % (parts * lanes) != 0 || depth / parts < least_of_part)) parts /= 2;
-  rows_ = rows, columns_ = columns, lanes_ = lanes, depth_ = depth;
-  row_blocks_ = ceil_div(m_, rows), column_blocks_ = ceil_div(n_, columns);
-  each_ = each, threads_ = threads, parts_ = parts;
+  // As many parts as leave room for B: a part's sums lie in shared memory too, where they meet.
+  for (int64_t parts = limits.in_order ? 1 : most_parts; parts >= 1; parts /= 2) {
+    if (parts > 1 && parts * threads > most_threads) continue;
+    const int64_t left = limits.shared_bytes / bytes - count_ * columns * (k_ + pad) - count_ * each * (parts - 1) * threads;
+    int64_t depth = 0;
+    for (int64_t turns = 1; turns <= 16 && depth == 0; ++turns)
+      if (k_ % (turns * lanes) == 0 && rows * (k_ / turns + pad) <= left) depth = k_ / turns;
+    if (depth == 0 || (parts > 1 && (depth % (parts * lanes) != 0 || depth / parts < least_of_part))) continue;
+    rows_ = rows, columns_ = columns, lanes_ = lanes, depth_ = depth;
+    row_blocks_ = ceil_div(m_, rows), column_blocks_ = ceil_div(n_, columns);
+    each_ = each, threads_ = threads, parts_ = parts;
+    return;
+  }
 }
 
 Expr RecurrentMatmul::in_row(const Expr& block, const Expr& m) const { return floor_div(block, Expr(column_blocks_)) * rows_ + m; }
@@ -88,7 +90,8 @@ void RecurrentMatmul::each(const char* name, const Expr& block, const Expr& t, c
 // By all threads, each group once, with several groups of each on their way at once: no more at a time than rounds of equal length take, as groups that some
 // threads or rounds have not are guarded one by one.
 void RecurrentMatmul::move(const std::string& name, const Moved& moved) {
-  const int64_t movers = std::max(moving_threads, parts_ * threads_), turns = ceil_div(moved.groups, movers), most = std::min(most_groups, std::max<int64_t>(1, in_flight / moved.lanes));
+  const int64_t movers = std::max(moving_threads, parts_ * threads_), turns = ceil_div(moved.groups, movers);
+  const int64_t most = std::min(most_groups, std::max<int64_t>(1, in_flight / moved.lanes));
   const int64_t together = ceil_div(turns, ceil_div(turns, most));
   const bool whole = moved.groups == ceil_div(turns, together) * together * movers;
   threads((name + "t").c_str(), movers, [&](const Expr& t) {

@@ -1,8 +1,8 @@
 #pragma once
 // A product in every turn of a loop over time, on a GPU, where B is always the same: blocks keep their columns of B in shared memory from one turn to the next.
-// The same sums as author_matmul's.
+// The same sums as author_matmul's, in the same order unless limits say that it is free.
 //
-//   RecurrentMatmul product(builder, shape, target, room);       // prefix, m, n, k, sum and b of a Matmul
+//   RecurrentMatmul product(builder, shape, target, limits);     // prefix, m, n, k, sum and b of a Matmul
 //   builder.loop("launch", 0, 1, [&](Expr) {                     // a cooperative loop, once scheduled
 //     product.bring();
 //     builder.loop("t", 0, steps, [&](Expr t) { product.multiply(a, first, store); });

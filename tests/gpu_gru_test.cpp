@@ -129,6 +129,38 @@ TEST(GruSteps, NothingWaitsForMemoryAfterTheProduct) {
 }
 #endif
 
+// What sums in parts need for their meeting gives way to R.
+TEST(GruSteps, KeepRInPartsWhereverTheyDoInOrder) {
+  const auto kept = [](const Call& call, const char* strategy, const ir::Target& target) {
+    const Op& op = *find_op(call.op);
+    const Operands operands(op.schema(), call.inputs);
+    const Plan plan = op.check(operands.request(call.attributes, ~0u, false, Determinism::run_to_run));
+    const std::string text = ir::print(author_kernel(op, plan, strategy, target, false, 64, false).authored);
+    int count = 0;
+    for (size_t at = text.find("_kept:"); at != std::string::npos; at = text.find("_kept:", at + 1)) ++count;
+    return count;
+  };
+  static const double nothing = 0;
+  int some = 0;
+  for (const auto& [multiprocessors, kib] : {std::pair{132, 227}, std::pair{108, 163}, std::pair{132, 99}, std::pair{40, 16}})
+    for (const bool linear : {true, false})
+      for (const DType dtype : {DType::f32, DType::f64})
+        for (const int64_t n : {8, 32, 64})
+          for (const int64_t h : {64, 100, 256, 384, 512, 768})
+            for (const char* name : {"GRUTraining", "GRUGrad"}) {
+              const auto of = [&](const Dims& dims) { return Tensor::borrow(static_cast<const void*>(&nothing), dtype, dims); };
+              Call call{"", name, {of({3, n, 8}), of({1, 3 * h, 8}), of({1, 3 * h, h}), {}, {}, {}}, {{"linear_before_reset", int64_t{linear}}}};
+              if (name == std::string("GRUGrad"))
+                for (const int64_t gates : {1, 3, 1}) call.inputs.push_back(of({3, 1, n, gates * h}));
+              ir::Target target = gpu;
+              target.multiprocessors = multiprocessors, target.shared_bytes = int64_t{kib} << 10;
+              const int in_order = kept(call, "blocks", target);
+              EXPECT_EQ(kept(call, "split", target), in_order) << name << ", " << to_string(dtype) << ", N " << n << ", H " << h << ", " << kib << " KiB";
+              some += in_order;
+            }
+  EXPECT_GT(some, 100);
+}
+
 Call training(DType dtype, int64_t steps, int64_t batch, int64_t hidden, Attributes attributes, bool lens, bool bare) {
   Random random(static_cast<uint64_t>(17 * batch + hidden));
   const int64_t d = attributes.contains("direction") && std::get<std::string>(attributes["direction"]) == "bidirectional" ? 2 : 1;

@@ -24,7 +24,9 @@ constexpr int64_t places = 40, lanes = warp_lanes;
 // One warp's lanes, `count` turns of 32; a lane whose index is the last place is off.
 Kernel kernel_of(DType dtype, const std::string& write, bool shared, int64_t count) {
   const std::string type = to_string(dtype), sums = shared ? "acc" : "out_sums";
-  const auto moved = [&](const char* to, const char* from) { return shared ? fmt::format("for i in 0 .. {} thread {{ {}[i] = {}[i] }}", places, to, from) : ""; };
+  const auto moved = [&](const char* to, const char* from) {
+    return shared ? fmt::format("for i in 0 .. {} thread {{ {}[i] = {}[i] }}", places, to, from) : "";
+  };
   return parse(fmt::format(R"(kernel ordered() {{
   in index: i64[{0}] in [0, {1} - 1]
   in v: {2}[{0}]
@@ -133,6 +135,76 @@ TEST(GpuOrdered, LanesThatMeetGoInLaneOrder) {
         });
 #endif
       }
+#ifdef GRADLOOM_WITH_CUDA
+  batch.flush();
+#endif
+}
+
+// Two warps' loops of fewer lanes than a warp has, each lane with a place in either buffer: the last lane's value stays in one, the other's are added. Values
+// have all bit patterns.
+TEST(GpuOrdered, ShortLoopsThatWriteTwoBuffers) {
+  constexpr int64_t turns = 6, short_lanes = 20, count = 2 * turns * short_lanes;
+  std::vector<int64_t> at;
+  std::vector<uint64_t> bits;
+  uint32_t state = 5;
+  const auto next = [&] { return (state = state * 1664525 + 1013904223) >> 8; };
+  for (int64_t i = 0; i < count; ++i) {
+    at.push_back(i / short_lanes % turns == 0 ? i % short_lanes : i / short_lanes % turns == 1 ? 4 : next() % (i % 2 ? 5 : places));
+    bits.push_back(i % 7 == 0 ? uint64_t{0x8000000080008000} : i % 11 == 0 ? ~uint64_t{0} : uint64_t{next()} << 40 ^ uint64_t{next()} << 20 ^ next());
+  }
+#ifdef GRADLOOM_WITH_CUDA
+  HostBatch batch;
+#endif
+  for (int d = 0; d < dtype_count; ++d) {
+    const auto dtype = static_cast<DType>(d);
+    const bool adds = dtype != DType::boolean && !is_storage_float(dtype);
+    const std::string type = to_string(dtype);
+    SCOPED_TRACE(type);
+    const Kernel kernel = parse(fmt::format(R"(kernel two() {{
+  in index: i64[{0}] in [0, {1} - 1]
+  in v: {2}[{0}]
+  in f: f32[{0}]
+  inout last: {2}[2, {1}]
+  inout out_sums: {3}[2, {1}]
+  for b in 0 .. 1 grid {{
+    alloc acc: {3}[2, {1}] shared
+    for i in 0 .. 2 * {1} thread {{ acc[floor_div(i, {1}), floor_mod(i, {1})] = out_sums[floor_div(i, {1}), floor_mod(i, {1})] }}
+    for w in 0 .. 2 warp {{
+      for turn in 0 .. {4} {{
+        for l in 0 .. {5} lane {{
+          let e: i64 = (w * {4} + turn) * {5} + l
+          let place: i64 = index[e]
+          if place < {1} - 1 {{
+            acc[w, {1} - 1 - place] += {6}[e]
+            last[w, place] = v[e]
+          }}
+        }}
+      }}
+    }}
+    for i in 0 .. 2 * {1} thread {{ out_sums[floor_div(i, {1}), floor_mod(i, {1})] = acc[floor_div(i, {1}), floor_mod(i, {1})] }}
+  }}
+}})",
+                                            count, places, type, adds ? type : "f32", turns, short_lanes, adds ? "v" : "f"));
+    verify(kernel, Stage::lowered);
+    const auto run = [=](const std::function<void(const std::vector<void*>&)>& execute) {
+      std::vector<int64_t> where = at;
+      std::vector<uint64_t> v = bits, f = bits, last(2 * places, 0x3c3c3c3c3c3c3c3c), sums(2 * places, 0x3c003c003c003c00);
+      if (dtype == DType::boolean)
+        for (uint64_t& word : v) word &= 0x0101010101010101;
+      execute({where.data(), v.data(), f.data(), last.data(), sums.data()});
+      last.insert(last.end(), sums.begin(), sums.end());
+      return last;
+    };
+    const std::vector<uint64_t> want = run([&](const std::vector<void*>& memory) { interpret(kernel, memory, {}); });
+    EXPECT_EQ(run([&](const std::vector<void*>& memory) { interpret(kernel, memory, {}, {.reverse_parallel = true}); }), want);
+#ifdef GRADLOOM_WITH_CUDA
+    batch.add(type, codegen::emit_cuda(kernel), [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
+      for (const codegen::HostOrder order : {codegen::HostOrder::forward, codegen::HostOrder::reverse, codegen::HostOrder::shuffled})
+        EXPECT_EQ(run([&](const std::vector<void*>& memory) { codegen::run_on_host(module, loaded, memory, {}, order, 3); }), want) << type << "\n"
+                                                                                                                                    << module.text;
+    });
+#endif
+  }
 #ifdef GRADLOOM_WITH_CUDA
   batch.flush();
 #endif

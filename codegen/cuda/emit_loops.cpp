@@ -215,7 +215,7 @@ std::vector<FunctionEmitter::Deferred> FunctionEmitter::defer(const ir::For& lan
     if (v.lanes() != 1) throw Error(ErrorCode::unsupported, "CUDA: a vector is written to " + b->name + " where the lanes of a warp may meet");
     if (++written[b->id] > 1) throw Error(ErrorCode::unsupported, "CUDA: " + b->name + " is written twice in a lane loop where lanes may meet");
     const std::string type = memory_type(b->dtype);
-    Deferred d{fresh("on"), fresh("at"), fresh("what"), "", s.get(), place(b).of_block && size_of(b->dtype) >= 4};
+    Deferred d{type, fresh("on"), fresh("at"), fresh("what"), "", s.get(), place(b).of_block && size_of(b->dtype) >= 4};
     line(fmt::format("bool {} = false;", d.on));
     line(fmt::format("{}* {} = 0;", type, d.place));
     line(fmt::format("{} {} = 0;", type, d.value));
@@ -247,10 +247,10 @@ void FunctionEmitter::lane_loop(const ir::For& n) {
   if (extent < ir::warp_lanes) close();
   for (const Deferred& d : deferred_) {
     const auto* accumulate = std::get_if<ir::Accumulate>(&d.node->value);
-    const std::string type = memory_type(accumulate ? accumulate->buffer->dtype : std::get<ir::Store>(d.node->value).buffer->dtype);
-    line(fmt::format("gl_ordered<{}>({}, {}, []({}& element, {} v{}) {{ {} }}, {}{});", d.near, d.on, d.place, type, type,
-                     d.factor.empty() ? "" : fmt::format(", {} factor", type), accumulate ? updated(*accumulate, "element", "v", "factor") : "element = v;", d.value,
-                     d.factor.empty() ? "" : ", " + d.factor));
+    const std::string update = accumulate ? updated(*accumulate, "element", "v", "factor") : "element = v;";
+    const bool factor = !d.factor.empty();
+    line(fmt::format("gl_ordered<{0}>({1}, {2}, []({3}& element, {3} v{4}) {{ {5} }}, {6}{7});", d.near, d.on, d.place, d.type,
+                     factor ? ", " + d.type + " factor" : "", update, d.value, factor ? ", " + d.factor : ""));
   }
   deferred_.clear();
   line("gl_sync_warp();");

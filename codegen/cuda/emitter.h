@@ -54,7 +54,7 @@ class FunctionEmitter {
   };
   // A write of a lane loop whose lanes may meet: the body notes what to do, and after it all lanes do it together, in lane order.
   struct Deferred {
-    std::string on, place, value, factor;
+    std::string type, on, place, value, factor;
     const ir::StmtNode* node;
     bool near;  // the place is in shared memory, and of 32 bits or more
   };

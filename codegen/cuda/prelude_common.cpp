@@ -97,13 +97,14 @@ GL_INLINE float gl_odd(unsigned long long v) {
 // A few neighbours, moved at once.
 template <class T, int n> struct alignas(sizeof(T) * n) gl_vector { T lane[n]; };
 
-// update(*place, what...) for the warp's lanes that are on: those of one place in lane order, by its first lane. All lanes of the warp call it. `apart`: the place
-// is in shared memory and of 32 bits or more, so that lanes that meet nobody are told from others without comparing all places: matching takes a turn for each.
-template <bool apart, class T, class Update, class... V> GL_INLINE void gl_ordered(bool on, T* place, Update update, V... what) {
+// update(*place, what...) for the warp's lanes that are on: those of one place in lane order, by its first lane. All lanes of the warp call it. `near`: the
+// place is in shared memory and of 32 bits or more. There, that no lanes meet is found without comparing all places, as matching takes a turn for each: every
+// lane leaves its number at its place, and finds it again.
+template <bool near, class T, class Update, class... V> GL_INLINE void gl_ordered(bool on, T* place, Update update, V... what) {
   const int lane = gl_thread() % 32;
   T sum = 0;
   if (on) sum = *place;
-  if (apart) {
+  if (near) {
     gl_sync_warp();
     if (on) gl_mark(place, (unsigned)lane);
     gl_sync_warp();
@@ -114,7 +115,7 @@ template <bool apart, class T, class Update, class... V> GL_INLINE void gl_order
     }
   }
   const unsigned long long address = (unsigned long long)place;
-  const unsigned active = gl_ballot(on), same = (apart ? gl_match((unsigned)address) : gl_match(address)) & active;
+  const unsigned active = gl_ballot(on), same = (near ? gl_match((unsigned)address) : gl_match(address)) & active;
   const bool first = on && !(same & ((1u << lane) - 1u));
   if (gl_ballot(same == 0xffffffffu)) {
 #pragma unroll

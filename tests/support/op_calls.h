@@ -111,6 +111,7 @@ inline std::vector<Call> gather_elements_calls() {
   for (int64_t n : {1, 7, 8, 9, 31, 32, 33, 65}) add("strip" + std::to_string(n), DType::f32, {5, n}, {11, n}, 0);
   add("long_rows", DType::f32, {7, 20}, {7, 1100}, 1);
   add("long_columns", DType::f32, {20, 7}, {1024, 7}, 0);
+  add("wide_rows", DType::f32, {9, 5000}, {9, 288}, 1);
   add("short_rows", DType::f32, {6, 37}, {4, 20}, 1);
   add("short_columns", DType::f32, {19, 45}, {23, 40}, 0);
   add("accumulated", DType::bf16, {19, 45}, {23, 45}, 0, DType::i64, true);
