@@ -77,10 +77,18 @@ class Predictor {
   // How long the loop is expected to be.
   double enter(const ir::For& n) {
     const double begin = expected(n.begin, true), extent = std::max(0.0, expected(n.extent, true));
-    middle_[n.var.id] = begin + std::max(0.0, extent - 1) / 2;
-    const bool threads = n.kind == ir::ForKind::thread, warps = n.kind == ir::ForKind::warp, lanes = n.kind == ir::ForKind::lane;
-    range_[n.var.id] = {begin, extent, threads ? threads_ : warps ? std::max(1.0, threads_ / ir::warp_lanes) : lanes ? ir::warp_lanes : 0};
+    range_[n.var.id] = {begin, extent, together(n.kind)};
     return extent;
+  }
+
+  // Iterations that run side by side; 0: one after the other.
+  double together(ir::ForKind kind) const {
+    switch (kind) {
+      case ir::ForKind::thread: return threads_;
+      case ir::ForKind::warp: return std::max(1.0, threads_ / ir::warp_lanes);
+      case ir::ForKind::lane: return ir::warp_lanes;
+      default: return 0;
+    }
   }
 
   // Steps of one thread; `times`: how often the statement runs in the whole launch, what all threads of a block do alike counted once.
@@ -90,8 +98,8 @@ class Predictor {
   double steps(const ir::For& n, double times) {
     const double extent = enter(n), body = statement(n.body, times * extent);
     switch (n.kind) {
-      case ir::ForKind::thread: return std::ceil(extent / threads_) * body;
-      case ir::ForKind::warp: return std::ceil(extent / std::max(1.0, threads_ / ir::warp_lanes)) * body;
+      case ir::ForKind::thread:
+      case ir::ForKind::warp: return std::ceil(extent / together(n.kind)) * body;
       case ir::ForKind::lane:
       case ir::ForKind::vector: return body;
       // Rows and columns: 8 by 4 lanes side by side. With 16 along k, 16 by 8 sums are one instruction.
@@ -129,7 +137,8 @@ class Predictor {
     return 1 + look(n.value, times);
   }
   struct Range {
-    double begin, extent, together;  // iterations that run side by side; 0: one after the other
+    double begin = 0, extent = 0, together = 0;
+    double middle() const { return begin + std::max(0.0, extent - 1) / 2; }
   };
   // Where a condition compares a loop's variable with a number, each case as often as it holds; else the first case there is.
   double steps(const ir::If& n, double times) {
@@ -203,8 +212,8 @@ class Predictor {
     if (const auto n = ir::as_int(e)) return static_cast<double>(*n);
     if (const auto* n = e.as<ir::Var>()) {
       if (const auto let = lets_.find(n->id); let != lets_.end()) return expected(let->second, up);
-      const auto middle = middle_.find(n->id);
-      return middle == middle_.end() ? 0 : middle->second;
+      const auto range = range_.find(n->id);
+      return range == range_.end() ? 0 : range->second.middle();
     }
     if (const auto* n = e.as<ir::Load>()) {
       const double count = elements(n->buffer);
@@ -228,8 +237,7 @@ class Predictor {
   }
 
   double threads_ = 32;
-  std::unordered_map<int64_t, double> middle_;  // of loop variables
-  std::unordered_map<int64_t, Range> range_;
+  std::unordered_map<int64_t, Range> range_;  // of loop variables
   std::unordered_map<int64_t, Expr> lets_;
   std::unordered_set<int64_t> own_;  // of a block, warp or thread
   std::unordered_map<int64_t, Traffic> traffic_;

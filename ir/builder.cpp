@@ -87,6 +87,8 @@ void KernelBuilder::if_then(Expr condition, const std::function<void()>& then_ca
   append(ir::if_then(condition, then_stmt, else_case ? scoped(else_case) : Stmt()));
 }
 
+void KernelBuilder::guarded(const Expr& condition, const std::function<void()>& body) { condition ? if_then(condition, body) : body(); }
+
 void KernelBuilder::check(Expr condition, Expr position, std::string argument, const std::function<void()>& body) {
   append(ir::check(condition, position, std::move(argument), scoped(body)));
 }

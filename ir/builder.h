@@ -30,6 +30,7 @@ class KernelBuilder {
   void store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard = {}, bool streaming = false);
   void accumulate(const Buffer& buffer, std::vector<Expr> index, Expr value, AccumulateOp op = AccumulateOp::add, Expr factor = {}, bool atomic = false);
   void if_then(Expr condition, const std::function<void()>& then_case, const std::function<void()>& else_case = {});
+  void guarded(const Expr& condition, const std::function<void()>& body);  // if_then; always where the condition is absent
   void check(Expr condition, Expr position, std::string argument, const std::function<void()>& body);
   void prefetch(const Buffer& buffer, std::vector<Expr> index, int level);
   void append(Stmt stmt);

@@ -5,11 +5,11 @@
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
 #include "ir/schedule_product.h"
+#include "ir/target.h"
 
 namespace gradloom::ir {
 namespace {
 
-constexpr int line_bytes = 64;
 constexpr int bits_of_a_lane = 128;  // shuffles within 128 bits are single instructions on all that has wider vectors
 
 // Rows of a square -> its columns, by log2(n) rounds of pairwise shuffles. Each round writes lets around `body`.
@@ -103,7 +103,7 @@ struct Packer {
 
   // Squares of one line of the operand's rows pass together: rows far apart meet in the nearest cache, and a line would be gone before its second half is read.
   Stmt squares() const {
-    const int side = p.group, together = std::max(1, line_bytes / (side * size_of(p.buffer->dtype)));
+    const int side = p.group, together = std::max<int>(1, line_bytes / (side * size_of(p.buffer->dtype)));
     const Expr whole = index_div(p.k_count, side), rest = index_mod(p.k_count, side);
     const Expr lines = index_div(whole, together), odd = index_mod(whole, together);
     const auto each = [&](const Expr& count, const Expr& begin, int n, const char* suffix) {

@@ -5,11 +5,11 @@
 #include "ir/rewrite.h"
 #include "ir/schedule.h"
 #include "ir/schedule_site.h"
+#include "ir/target.h"
 
 namespace gradloom::ir {
 namespace {
 
-constexpr int64_t line_bytes = 64;
 constexpr int64_t unrolled_lines = 8;
 
 struct MarkStreaming : Rewriter {

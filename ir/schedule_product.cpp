@@ -13,6 +13,7 @@
 
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
+#include "ir/target.h"
 
 namespace gradloom::ir {
 namespace {
@@ -285,7 +286,7 @@ class ProductNest {
   Stmt fetch_next(const Var& m0, const Var& n0) const {
     if (!p_.plain || is_const(k_blocks(), 1)) return {};
     std::vector<Stmt> all;
-    const int64_t line = 64 / size_of(p_.sum->dtype), last = t_.columns() - 1;
+    const int64_t line = line_bytes / size_of(p_.sum->dtype), last = t_.columns() - 1;
     const int64_t down = t_.along_rows ? 0 : t_.rows, along = t_.along_rows ? t_.columns() : 0;
     for (int i = 0; i < t_.rows; ++i)
       for (int64_t c = 0; c - line < last; c += line) {

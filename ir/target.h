@@ -5,6 +5,8 @@
 
 namespace gradloom::ir {
 
+inline constexpr int64_t line_bytes = 64;  // of every cache
+
 struct Target {
   std::string name = "generic";  // for messages and keys: an ISA level such as "x86-64-v3", "x86-64-v4"
   int vector_bytes = 16;         // of the widest vector register worth using

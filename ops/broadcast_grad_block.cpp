@@ -4,6 +4,7 @@
 
 #include "ir/index_math.h"
 #include "ir/schedule_gpu.h"
+#include "ops/integer_math.h"
 
 namespace gradloom {
 namespace {
@@ -91,7 +92,7 @@ class StagedNest {
     if (roles_.reduced.size() > 1) next_ = b_.alloc("totals", sum_, extents(rest_));
     const auto n = ir::as_int(n_);
     const bool one_part = n && *n <= part_blocks * block();
-    blocks_ = n ? std::clamp<int64_t>((*n + block() - 1) / block(), 1, part_blocks) : part_blocks;
+    blocks_ = n ? std::clamp<int64_t>(ceil_div(*n, block()), 1, part_blocks) : part_blocks;
     if (one_part) return tiles(0, [&](const Expr& total) { put(total); });
     const Expr parts = ir::floor_div(n_ + (part_blocks * block() - 1), part_blocks * block());
     std::vector<Expr> dims{parts};

@@ -5,6 +5,7 @@
 // 16 for every other. Where several dims are reduced, an inner one's total is an element of the outer one. The innermost reduced dim has parts of 64 blocks:
 // its total is +0.0 plus, in order, each part's total. So one output is work for many threads, with little to keep.
 #include "ops/broadcast_grad.h"
+#include "ops/integer_math.h"
 
 namespace gradloom {
 namespace {
@@ -45,14 +46,14 @@ class ReduceNest {
   // Long pieces of a row are read at a time, as memory is fast at that only. On a GPU a column each: neighbours are neighbouring threads', sums are in
   // registers.
   int64_t column_tile(const KernelFrame& frame, const ir::Target& target) const {
-    constexpr int64_t any = 256, line_bytes = 64;
+    constexpr int64_t any = 256;
     if (target.gpu) return 1;
     const int64_t most = 4096 / size_of(sum_);
     if (frame.any_shape()) return any;
     const View& x = frame.plan().views[1];
     const int64_t columns = std::max<int64_t>(x.dims.back(), 1), rows = std::max<int64_t>(element_count(x.dims) / columns, 1),
-                  line = line_bytes / size_of(x.dtype);
-    const int64_t pieces = (target.threads + rows - 1) / rows, piece = ((columns + pieces - 1) / pieces + line - 1) / line * line;
+                  line = ir::line_bytes / size_of(x.dtype);
+    const int64_t pieces = ceil_div(target.threads, rows), piece = round_up(ceil_div(columns, pieces), line);
     return std::clamp<int64_t>(piece, 1, std::min(columns, most));
   }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/block_sort.h"
+#include "ops/integer_math.h"
 
 namespace gradloom {
 namespace {
@@ -21,7 +22,6 @@ int64_t bin_elements(const Plan& plan, const ir::Target& target) {
   return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(target.shared_bytes / 3 / size_of(accumulator_of(plan.views[2].dtype)))));
 }
 int64_t run_length(int64_t count) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::clamp(count, shortest_run, longest_run)))); }
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class BinNest {
  public:

@@ -4,6 +4,9 @@
 #include <limits>
 #include <optional>
 
+#include "ir/index_math.h"
+#include "ops/integer_math.h"
+
 namespace gradloom {
 namespace {
 
@@ -18,8 +21,6 @@ constexpr int64_t banks = 32;            // of shared memory, four bytes each
 
 // A row of shared memory as long as `length` but for padding: neighbouring columns lie four banks apart, and four rows of eight columns meet in none.
 int64_t padded(int64_t length) { return length + (banks + 4 - length % banks) % banks; }
-
-int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 class BlockNest {
  public:
@@ -68,9 +69,7 @@ class BlockNest {
       });
     });
     each("i", extent_, [&](const Expr& c, const Expr& i) {
-      const auto put = [&] { f_.store_total(joined(p_at(c), i, q_at(c)), ir::load(acc_, {c, i})); };
-      const Expr inside = column_inside(c);
-      inside ? b_.if_then(inside, put) : put();
+      b_.guarded(column_inside(c), [&] { f_.store_total(f_.joined(p_at(c), {i}, q_at(c)), ir::load(acc_, {c, i})); });
     });
   }
 
@@ -91,33 +90,29 @@ class BlockNest {
     const Expr at = u * cut_.threads() + thread, c = inner_ ? ir::floor_mod(at, Expr(cut_.columns)) : ir::floor_div(at, Expr(cut_.tile)),
                t = inner_ ? ir::floor_div(at, Expr(cut_.columns)) : ir::floor_mod(at, Expr(cut_.tile));
     const Expr k = b_.let("k", tile * cut_.tile + t);
-    Expr inside = column_inside(c);
-    const auto also = [&](const Expr& e) { inside = !e ? inside : inside ? inside & e : e; };
-    if (const auto n = ir::as_int(count_); !n || *n % cut_.tile != 0) also(k < count_);
-    also(f_.covered(p_at(c), q_at(c)));
-    return {c, t, k, inside};
+    const auto n = ir::as_int(count_);
+    const Expr in_count = n && *n % cut_.tile == 0 ? Expr() : k < count_;
+    return {c, t, k, ir::both(ir::both(column_inside(c), in_count), f_.covered(p_at(c), q_at(c)))};
   }
 
   void ask(const Expr& tile, const Expr& thread, const Expr& u) {
     const Element e = element(tile, thread, u);
-    const auto load = [&] {
+    b_.guarded(e.inside, [&] {
       const Index p = p_at(e.c), q = q_at(e.c);
       b_.store(raw_, {thread, u}, ir::load(f_.indices, f_.index_at(p, {e.k}, q)));
-      b_.store(held_, {thread, u}, ir::load(f_.dy, joined(p, e.k, q)));
-    };
-    e.inside ? b_.if_then(e.inside, load) : load();
+      b_.store(held_, {thread, u}, ir::load(f_.dy, f_.joined(p, {e.k}, q)));
+    });
   }
 
   void put(const Expr& tile, const Expr& thread, const Expr& u) {
     const Element e = element(tile, thread, u);
     b_.store(places_, {e.c, e.t}, ir::constant_int(places_->dtype, -1));
-    const auto down = [&] {
+    b_.guarded(e.inside, [&] {
       f_.checked_index(ir::load(raw_, {thread, u}), f_.index_at(p_at(e.c), {e.k}, q_at(e.c)), [&](Expr j) {
         b_.store(places_, {e.c, e.t}, ir::cast(places_->dtype, j));
         b_.store(values_, {e.c, e.t}, ir::cast(f_.sum, ir::load(held_, {thread, u})));
       });
-    };
-    e.inside ? b_.if_then(e.inside, down) : down();
+    });
   }
 
   Expr column(const Expr& c) const { return strip_ * cut_.columns + c; }
@@ -132,11 +127,6 @@ class BlockNest {
     return p;
   }
   Index q_at(const Expr& c) const { return inner_ ? Index{column(c)} : Index{}; }
-  static Index joined(Index p, const Expr& k, const Index& q) {
-    p.push_back(k);
-    p.insert(p.end(), q.begin(), q.end());
-    return p;
-  }
 
   const GatherFrame f_;
   ir::KernelBuilder& b_;

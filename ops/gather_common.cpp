@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ir/index_math.h"
 #include "ops/merge_dims.h"
 
 namespace gradloom {
@@ -120,13 +121,13 @@ std::vector<ir::Expr> GatherFrame::middle_dims() const {
 }
 std::vector<ir::Expr> GatherFrame::inner_dims(const ir::Buffer& buffer) const { return {buffer->dims.end() - roles.inner, buffer->dims.end()}; }
 
-GatherFrame::Index GatherFrame::index_at(const Index& p, const Index& k, const Index& q) const {
-  if (!roles.varying) return k;
-  Index index = p;
-  index.insert(index.end(), k.begin(), k.end());
-  index.insert(index.end(), q.begin(), q.end());
-  return index;
+GatherFrame::Index GatherFrame::joined(Index p, const Index& k, const Index& q) {
+  p.insert(p.end(), k.begin(), k.end());
+  p.insert(p.end(), q.begin(), q.end());
+  return p;
 }
+
+GatherFrame::Index GatherFrame::index_at(const Index& p, const Index& k, const Index& q) const { return roles.varying ? joined(p, k, q) : k; }
 
 ir::Expr GatherFrame::position(const Index& index) const {
   ir::Expr flat = index[0];
@@ -149,11 +150,10 @@ void GatherFrame::checked_index(const ir::Expr& read, const Index& index, const 
 
 ir::Expr GatherFrame::covered(const Index& p, const Index& q) const {
   ir::Expr all;
-  const auto also = [&](const ir::Expr& i, const ir::Expr& extent) { all = all ? all & (i < extent) : i < extent; };
   for (int d = 0; d < roles.outer; ++d)
-    if (roles.outer_shorter(d)) also(p[d], dy->dims[d]);
+    if (roles.outer_shorter(d)) all = ir::both(all, p[d] < dy->dims[d]);
   for (int d = 0; d < roles.inner; ++d)
-    if (roles.inner_shorter(d)) also(q[d], dy->dims[roles.outer + roles.middle + d]);
+    if (roles.inner_shorter(d)) all = ir::both(all, q[d] < dy->dims[roles.outer + roles.middle + d]);
   return all;
 }
 

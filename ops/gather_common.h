@@ -51,6 +51,7 @@ struct GatherFrame {
   ir::Expr axis_extent() const { return dx->dims[roles.axis()]; }
 
   using Index = std::vector<ir::Expr>;
+  static Index joined(Index p, const Index& k, const Index& q);          // into dY, and into dX where k is the place along the axis
   Index index_at(const Index& p, const Index& k, const Index& q) const;  // into indices
   ir::Expr position(const Index& index) const;                           // row-major in the caller's indices tensor: a Check's position
   // Loads the index at `index` once (as i64, negatives wrapped into a let), checks it, and runs body(jj) guarded.

@@ -8,27 +8,16 @@ namespace {
 
 using Index = GatherFrame::Index;
 
-Index joined(const Index& p, const Index& k, const Index& q) {
-  Index index = p;
-  index.insert(index.end(), k.begin(), k.end());
-  index.insert(index.end(), q.begin(), q.end());
-  return index;
-}
-
 void column(const GatherFrame& f, const Index& p, const Index& q) {
   ir::KernelBuilder& b = f.b;
   const ir::Buffer acc = b.alloc("acc", f.sum, {f.axis_extent()});
   b.loop("z", 0, f.axis_extent(), [&](ir::Expr i) { b.store(acc, {i}, ir::zero({f.sum, 1})); });
-  const auto scatter = [&] {
+  b.guarded(f.covered(p, q), [&] {
     b.loops("k", f.middle_dims(), [&](const Index& k) {
-      f.checked_index(f.index_at(p, k, q), [&](ir::Expr j) { b.accumulate(acc, {j}, ir::cast(f.sum, ir::load(f.dy, joined(p, k, q)))); });
+      f.checked_index(f.index_at(p, k, q), [&](ir::Expr j) { b.accumulate(acc, {j}, ir::cast(f.sum, ir::load(f.dy, f.joined(p, k, q)))); });
     });
-  };
-  if (const ir::Expr covered = f.covered(p, q))
-    b.if_then(covered, scatter);
-  else
-    scatter();
-  b.loop("i", 0, f.axis_extent(), [&](ir::Expr i) { f.store_total(joined(p, {i}, q), ir::load(acc, {i})); });
+  });
+  b.loop("i", 0, f.axis_extent(), [&](ir::Expr i) { f.store_total(f.joined(p, {i}, q), ir::load(acc, {i})); });
 }
 
 }  // namespace
@@ -54,7 +43,7 @@ void author_gather_atomic(KernelFrame& frame) {
     b.loops("k", f.middle_dims(), [&](const Index& k) {
       b.loops("q", f.inner_dims(f.dy), [&](const Index& q) {
         f.checked_index(f.index_at(p, k, q), [&](const ir::Expr& j) {
-          b.accumulate(f.dx, joined(p, {j}, q), ir::load(f.dy, joined(p, k, q)), ir::AccumulateOp::add, {}, true);
+          b.accumulate(f.dx, f.joined(p, {j}, q), ir::load(f.dy, f.joined(p, k, q)), ir::AccumulateOp::add, {}, true);
         });
       });
     });

@@ -12,7 +12,6 @@ using ir::Buffer;
 using ir::Expr;
 using Index = GatherFrame::Index;
 
-constexpr int64_t line_bytes = 64;
 
 DType counter_type(const Expr& limit) {
   const auto known = ir::as_int(limit);
@@ -56,30 +55,24 @@ void author_gather_grouped(KernelFrame& frame) {
     });
   });
 
-  const auto inner_at = [&](const Index& p, const Expr& k, const Index& q) {
-    Index index = p;
-    index.push_back(k);
-    index.insert(index.end(), q.begin(), q.end());
-    return index;
-  };
   b.loops("p", f.outer_dims(f.dx), [&](const Index& p) {
     b.loop("r", 0, rows, [&](Expr r) {
       const Expr begin = b.let("begin", position(ir::load(first, {r}))), end = b.let("end", position(ir::load(first, {r + 1})));
       if (f.roles.inner == 1) {
         // A row further on in sorted order is on its way while this one is summed.
-        const int64_t step = line_bytes / size_of(f.dy->dtype);
+        const int64_t step = ir::line_bytes / size_of(f.dy->dtype);
         b.if_then(begin < end, [&] {
           const Expr next = b.let("next", position(ir::load(order, {ir::min(end + rows_ahead(f), count - 1)})));
-          b.loop("f", 0, ir::floor_div(f.dx->dims.back() + (step - 1), step), [&](Expr line) { b.prefetch(f.dy, inner_at(p, next, {line * step}), 1); });
+          b.loop("f", 0, ir::floor_div(f.dx->dims.back() + (step - 1), step), [&](Expr line) { b.prefetch(f.dy, f.joined(p, {next}, {line * step}), 1); });
         });
       }
       b.loops("q", f.inner_dims(f.dx), [&](const Index& q) {
         const Buffer acc = b.alloc("acc", f.sum, {1}, {}, ir::Space::registers);
         b.store(acc, {0}, ir::zero({f.sum, 1}));
         b.loop("g", begin, end - begin, [&](Expr g) {
-          b.accumulate(acc, {0}, ir::cast(f.sum, ir::load(f.dy, inner_at(p, position(ir::load(order, {g})), q))));
+          b.accumulate(acc, {0}, ir::cast(f.sum, ir::load(f.dy, f.joined(p, {position(ir::load(order, {g}))}, q))));
         });
-        f.store_total(inner_at(p, r, q), ir::load(acc, {0}));
+        f.store_total(f.joined(p, {r}, q), ir::load(acc, {0}));
       });
     });
   });

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/gather_common.h"
+#include "ops/integer_math.h"
 #include "ops/schedule_common.h"
 
 namespace gradloom {
@@ -210,7 +211,7 @@ PartitionLengths partition_lengths(DType sum, const Expr& size, const Expr& coun
     while (l.chunk * l.bin / shortest_run < *known && l.chunk * size_of(sum) < l2 / 2) l.chunk *= 2;
   }
   l.chunk = std::max(l.chunk, tile);
-  if (records) l.chunk = std::min(l.chunk, (*records + tile - 1) / tile * tile);
+  if (records) l.chunk = std::min(l.chunk, round_up(*records, tile));
   if (known) l.run = std::clamp<int64_t>(l.chunk * l.bin / std::max<int64_t>(*known, 1), 8, 512);
   if (target.gpu) return l;
   // Each task writes its last bin, or chunk, with nothing to do meanwhile: few tasks, but enough that a core that is busy elsewhere holds up little.

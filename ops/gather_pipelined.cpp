@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "ir/index_math.h"
+#include "ops/integer_math.h"
 #include "ops/schedule_common.h"
 
 namespace gradloom {
@@ -11,7 +13,7 @@ namespace {
 using ir::Buffer;
 using ir::Expr;
 
-constexpr int64_t line_bytes = 64, lines_at_a_time = 4;
+constexpr int64_t lines_at_a_time = 4;
 constexpr int64_t shortest_strip = 8 << 10;  // bytes of sums; below, changing strips costs more than is hidden
 
 // How many rows ahead of their turn a tensor's lines are asked for: fewer where rows meet in the same sets of an L1 cache.
@@ -28,11 +30,11 @@ class Pipelined {
         rows_(*ir::as_int(f_.dy->dims[f_.roles.outer])),
         inner_(*ir::as_int(f_.dx->dims.back()) / cut.columns),
         all_((f_.roles.outer ? *ir::as_int(f_.dx->dims[0]) : 1) * inner_),
-        most_((all_ + tasks - 1) / tasks) {}
+        most_(ceil_div(all_, tasks)) {}
 
   // Neighbouring strips are a task's.
   void write() {
-    const int64_t tasks = (all_ + most_ - 1) / most_;
+    const int64_t tasks = ceil_div(all_, most_);
     if (tasks == 1) return task(0);
     b_.loop("c", 0, tasks, [&](const Expr& c) { task(c * most_); });
   }
@@ -54,10 +56,9 @@ class Pipelined {
       const Strip now = strip(t), next = strip(t + 1);
       std::vector<Strip> before;
       for (int64_t d = 0; d < cut_.depth; ++d) before.push_back(strip(t - (d + 1)));
-      Expr summed = t < strips_;
-      if (const Expr covered = f_.covered(index(now.p), {now.q})) summed = summed & covered;
+      const Expr summed = ir::both(t < strips_, f_.covered(index(now.p), {now.q}));
       // A strip's rows in parts: first the first part, with the next strip's sums, and so on.
-      const int64_t part = (extent_ + cut_.depth - 1) / cut_.depth, steps = std::min(rows_, part);
+      const int64_t part = ceil_div(extent_, cut_.depth), steps = std::min(rows_, part);
       b_.loop("n", 0, steps, [&](const Expr& n) {
         b_.if_then(summed, [&] { share("k", n, rows_, steps, [&](const Expr& k) { add_row(now, next, k); }); });
         share("i", n, part, steps, [&](const Expr& i) {
@@ -87,7 +88,7 @@ class Pipelined {
   }
 
   Index index(const Expr& p) const { return f_.roles.outer ? Index{p} : Index{}; }
-  Index index(const Expr& p, const Expr& row, const Expr& q) const { return f_.roles.outer ? Index{p, row, q} : Index{row, q}; }
+  Index index(const Expr& p, const Expr& row, const Expr& q) const { return f_.joined(index(p), {row}, {q}); }
 
   void add_row(const Strip& s, const Strip& next, const Expr& k) {
     ask_ahead(s, next, k);
@@ -108,8 +109,8 @@ class Pipelined {
   }
 
   void ask(const Buffer& b, const Expr& p, const Expr& row, const Expr& q) {
-    const int64_t line = line_bytes / size_of(b->dtype);
-    b_.loop("f", 0, (cut_.columns + line - 1) / line, [&](const Expr& i) { b_.prefetch(b, index(p, row, q + i * line), 1); });
+    const int64_t line = ir::line_bytes / size_of(b->dtype);
+    b_.loop("f", 0, ceil_div(cut_.columns, line), [&](const Expr& i) { b_.prefetch(b, index(p, row, q + i * line), 1); });
   }
 
   void write_row(const Strip& s, const Expr& i) {
@@ -135,12 +136,12 @@ std::optional<GatherPipeline> gather_pipeline(const Plan& plan) {
   const GatherRoles roles = gather_roles(plan);
   if (roles.empty || !roles.varying || roles.outer > 1 || roles.middle != 1 || roles.inner != 1) return {};
   const View &dy = plan.views[1], &dx = plan.views[2];
-  const int64_t line = line_bytes / size_of(dx.dtype), inner = dx.dims.back(), extent = dx.dims[roles.axis()];
+  const int64_t line = ir::line_bytes / size_of(dx.dtype), inner = dx.dims.back(), extent = dx.dims[roles.axis()];
   if (inner % line != 0 || std::max(extent, dy.dims[roles.outer]) > std::numeric_limits<int32_t>::max()) return {};  // the nest multiplies these
-  const int64_t sum_bytes = size_of(accumulator_of(dx.dtype)), two_lines = 2 * line_bytes / sum_bytes;
+  const int64_t sum_bytes = size_of(accumulator_of(dx.dtype)), two_lines = 2 * ir::line_bytes / sum_bytes;
   GatherPipeline cut{.columns = inner % two_lines == 0 ? two_lines : line};
   if (dy.dims.back() % cut.columns != 0) return {};
-  cut.depth = lines_at_a_time * line_bytes / (cut.columns * sum_bytes);
+  cut.depth = lines_at_a_time * ir::line_bytes / (cut.columns * sum_bytes);
   cut.sum_bytes = (cut.depth + 1) * extent * cut.columns * sum_bytes;
   return cut;
 }

@@ -7,6 +7,8 @@
 #include "ir/schedule_gpu.h"
 #include "ops/block_sort.h"
 #include "ops/gather_sorted.h"
+#include "ops/integer_math.h"
+#include "ops/sum_in_flight.h"
 
 namespace gradloom {
 namespace {
@@ -30,7 +32,7 @@ class SortedNest {
   SortedNest(KernelFrame& frame, bool chunked)
       : chunked_(chunked), f_(frame, gather_roles(frame.plan())), b_(f_.b), rows_(f_.axis_extent()), count_(*ir::as_int(f_.dy->dims[f_.roles.outer])),
         run_(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::clamp(count_, shortest_run, longest_run))))),
-        padded_(run_ * static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((count_ + run_ - 1) / run_)))) {}
+        padded_(run_ * static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(count_, run_))))) {}
 
   void write() {
     keys_ = b_.alloc("keys", DType::i64, {2, padded_}, {.min = 0, .exclusive = true});
@@ -103,7 +105,7 @@ class SortedNest {
 
   // A group of more than `long_` positions begins in a stretch of as many that no other such group begins in.
   void find_long_groups() {
-    const int64_t slots = (count_ + long_ - 1) / long_;
+    const int64_t slots = ceil_div(count_, long_);
     long_rows_ = b_.alloc("long_rows", DType::i64, {slots}, {.min = -slots, .max = rows_ - 1, .injective = true, .exclusive = true});
     b_.loop("none", 0, slots, [&](Expr i) { b_.store(long_rows_, {i}, Expr(-1) - i); });
     b_.loop("find", 0, rows_, [&](Expr r) {
@@ -113,7 +115,7 @@ class SortedNest {
   }
 
   void sum_long_groups(int from) {
-    const int64_t width = f_.roles.inner == 1 ? *ir::as_int(f_.dx->dims.back()) : 1, tile = std::min(chunk_columns, width), tiles = (width + tile - 1) / tile;
+    const int64_t width = f_.roles.inner == 1 ? *ir::as_int(f_.dx->dims.back()) : 1, tile = std::min(chunk_columns, width), tiles = ceil_div(width, tile);
     b_.loops("lp", f_.outer_dims(f_.dx), [&](const Index& p) {
       b_.loop("slot", 0, long_rows_->dims[0], [&](Expr slot) {
         const auto in_tile = [&](const Expr& t) {
@@ -151,29 +153,14 @@ class SortedNest {
   }
 
   // Without an inner dim, a row is one element.
-  Index place(const Index& p, const Expr& row, const Expr& q) const {
-    Index index = p;
-    index.push_back(row);
-    if (f_.roles.inner == 1) index.push_back(q);
-    return index;
-  }
+  Index place(const Index& p, const Expr& row, const Expr& q) const { return f_.joined(p, {row}, f_.roles.inner == 1 ? Index{q} : Index{}); }
 
   // The sum, in order, of what the keys from `begin` on say, several on their way at once.
   Expr in_flight(const Index& p, const Expr& q, const Expr& begin, const Expr& count, int from) {
-    const auto value = [&](const Expr& g) {
+    return author_sum_in_flight(b_, f_.sum, "g", begin, count, rows_in_flight, [&](const Expr& g) {
       const Expr position = b_.let("position", ir::load(keys_, {from, g}) & Expr((int64_t{1} << position_bits) - 1));
-      return b_.let("value", ir::cast(f_.sum, ir::load(f_.dy, place(p, position, q))));
-    };
-    const Buffer acc = b_.alloc("acc", f_.sum, {1}, {}, ir::Space::registers);
-    b_.store(acc, {0}, ir::zero({f_.sum, 1}));
-    const Expr whole = b_.let("whole", ir::floor_div(count, Expr(rows_in_flight)));
-    b_.loop("g", 0, whole, [&](Expr g) {
-      std::vector<Expr> values;
-      for (int64_t k = 0; k < rows_in_flight; ++k) values.push_back(value(begin + g * rows_in_flight + k));
-      for (const Expr& v : values) b_.accumulate(acc, {0}, v);
+      return ir::cast(f_.sum, ir::load(f_.dy, place(p, position, q)));
     });
-    b_.loop("g", begin + whole * rows_in_flight, count - whole * rows_in_flight, [&](Expr g) { b_.accumulate(acc, {0}, value(g)); });
-    return ir::load(acc, {0});
   }
 
   // Of a long group, nothing yet.

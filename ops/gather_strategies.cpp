@@ -45,7 +45,7 @@ struct Sizes {
 // Rows of memory are read in pieces as wide as the strip, and memory is fast at long pieces: as wide as leaves half of the strip of sums in the L2 cache,
 // and a strip for every thread.
 int64_t strip_width(const Sizes& s, const ir::Target& target) {
-  const int64_t line = 64 / s.sum_bytes, most = 64, strips = s.outer >= wanted_tasks(target) ? 1 : target.threads;
+  const int64_t line = ir::line_bytes / s.sum_bytes, most = 64, strips = s.outer >= wanted_tasks(target) ? 1 : target.threads;
   int64_t width = most;
   while (width > line && (s.extent * width * s.sum_bytes > 2 * target.l2_bytes || s.inner < strips * width)) width /= 2;
   return width;

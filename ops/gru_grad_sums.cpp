@@ -1,6 +1,8 @@
 #include "ops/gru_grad_sums.h"
 
+#include "ops/integer_math.h"
 #include "ops/registry.h"
+#include "ops/sum_in_flight.h"
 
 namespace gradloom {
 
@@ -82,17 +84,7 @@ void GradSums::biases_by_column() {
   const Expr stretches = in_order_ ? Expr() : ir::index_div(ir::index_add(rows, stretch - 1), stretch);
   const Buffer partial = in_order_ ? Buffer() : scratch("stretch_totals", {options.directions, stretches, slots(), hidden});
   const auto summed = [&](const Expr& first, const Expr& count, const std::function<Expr(const Expr& row)>& value) {
-    const Buffer total = b.alloc("total", sum, {1}, {}, ir::Space::registers);
-    const auto read = [&](const Expr& row) { return b.let("row_value", value(ir::index_add(first, row))); };
-    b.store(total, {0}, number(0));
-    const Expr whole = ir::index_div(count, in_flight);
-    b.loop("row", 0, whole, [&](Expr group) {
-      std::vector<Expr> values;
-      for (int64_t k = 0; k < in_flight; ++k) values.push_back(read(group * in_flight + k));
-      for (const Expr& v : values) b.accumulate(total, {0}, v);
-    });
-    b.loop("row", ir::index_mul(whole, in_flight), ir::index_mod(count, in_flight), [&](Expr row) { b.accumulate(total, {0}, read(row)); });
-    return ir::load(total, {0});
+    return author_sum_in_flight(b, sum, "row", first, count, in_flight, value);
   };
   const auto sums_of = [&](const Buffer& from, int first_gate, int gates, int first_slot) {
     b.loop("d", 0, options.directions, [&](Expr d) {
@@ -132,7 +124,7 @@ void GradSums::add_rows(int d, const Buffer& from, int gate, int gates, int slot
   constexpr int64_t together = 4, most = 2048;  // columns whose sums stay in the nearest cache
   const Expr columns = column(gates, 0), whole = ir::index_div(rows, together);
   const auto known = ir::as_int(columns);
-  const int64_t stretch = known ? std::clamp<int64_t>((*known + threads - 1) / threads, 1, most) : std::max<int64_t>(most / threads, 64);
+  const int64_t stretch = known ? std::clamp<int64_t>(ceil_div(*known, threads), 1, most) : std::max<int64_t>(most / threads, 64);
   const Buffer totals = b.alloc("totals", sum, {columns}, {.exclusive = true});  // each stretch has its own
   b.loop(shared("stretch"), 0, ir::index_div(ir::index_add(columns, stretch - 1), stretch), [&](Expr s) {
     const auto columns_of = [&](const std::function<void(Expr)>& body) {

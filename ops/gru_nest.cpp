@@ -1,5 +1,6 @@
 // The parts that the nests of GRUTraining and GRUGrad share.
 #include "ops/gru.h"
+#include "ops/integer_math.h"
 #include "ops/schedule_common.h"
 
 namespace gradloom {
@@ -111,7 +112,7 @@ ir::Expr GruNest::candidate_input(const Expr& from_input, const Expr& r, const E
 void GruNest::each_chunk(const std::function<void(const Chunk&)>& body) {
   const auto n = ir::as_int(batch);
   if (threads == 1 || (n && *n < 2)) return body({0, batch, batch});
-  const int64_t chunk = n ? (*n + threads - 1) / threads : 16;
+  const int64_t chunk = n ? ceil_div(*n, threads) : 16;
   b.loop("chunk", 0, ir::index_div(ir::index_add(batch, chunk - 1), chunk), [&](Expr c) {
     const Expr first = ir::index_mul(c, chunk);
     body({first, n && *n % chunk == 0 ? Expr(chunk) : ir::index_min(chunk, ir::index_sub(batch, first)), chunk});

@@ -3,6 +3,7 @@
 #include "ir/index_math.h"
 #include "ir/ranges.h"
 #include "ir/rewrite.h"
+#include "ops/integer_math.h"
 
 namespace gradloom {
 
@@ -17,7 +18,6 @@ constexpr int64_t vector = 4;  // neighbours that are read at once
 constexpr int64_t shortest_part = 256, most_parts = 16;  // of sums in parts, along k
 constexpr int64_t resident = 2;                          // blocks of these tiles that a multiprocessor runs at once
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t tiles_of(int64_t m, int64_t n, int64_t each) { return ceil_div(m, each * side) * ceil_div(n, each * side); }
 
 // Elements along m, and along n, of a thread: at most `most`, fewer where there would be too few tiles for all multiprocessors; `unknown` where extents are.
@@ -46,7 +46,7 @@ class Tiles {
     // A constant where it is one: what is known of the grid lets vectors of C be proved apart.
     const auto tiles = [&](const Expr& extent) {
       const int64_t known = as_int(extent).value_or(0);  // of no tiles at all the loops must stand, to be scheduled
-      return known > 0 ? Expr((known + tile_ - 1) / tile_) : floor_div(extent + (tile_ - 1), tile_);
+      return known > 0 ? Expr(ceil_div(known, tile_)) : floor_div(extent + (tile_ - 1), tile_);
     };
     b_.loop(p_.prefix + "_bm", 0, tiles(p_.m), [&](Expr bm) {
       b_.loop(p_.prefix + "_bn", 0, tiles(p_.n), [&](Expr bn) {
@@ -78,9 +78,7 @@ class Tiles {
 
   void guarded(const Expr& m, const Expr& n, const std::function<void()>& body) {
     const auto inside = [&](const Expr& e, const Expr& extent) { return as_int(extent).value_or(1) % tile_ == 0 ? Expr() : e < extent; };
-    const Expr a = inside(m, p_.m), c = inside(n, p_.n);
-    if (!a && !c) return body();
-    b_.if_then(a && c ? a & c : a ? a : c, body);
+    b_.guarded(both(inside(m, p_.m), inside(n, p_.n)), body);
   }
 
   void one_tile() {
@@ -137,16 +135,12 @@ class Tiles {
     const bool along_k = runs_along(value(0, var(probe_i), var(probe_k)), probe_k);
     const std::optional<int64_t> k = as_int(p_.k), n = as_int(extent);
     const auto bring = [&](const Expr& i, const Expr& kk) {
-      Expr inside;
-      const auto also = [&](const Expr& e) { inside = inside ? inside & e : e; };
-      if (!n || *n % tile_ != 0) also(first + i < extent);
-      if (!k || *k % depth_ != 0) also(first_k + kk < p_.k);
+      const Expr in_tile = n && *n % tile_ == 0 ? Expr() : first + i < extent, in_k = k && *k % depth_ == 0 ? Expr() : first_k + kk < p_.k;
       const auto each_product = [&](const std::function<Expr(int64_t g)>& element) {
         for (int64_t g = 0; g < count; ++g) b_.store(to, {kk, staged(g, i)}, element(g));
       };
-      const auto put = [&] { each_product([&](int64_t g) { return cast(p_.sum, value(g, first + i, first_k + kk)); }); };
       if (!n || *n % tile_ != 0) each_product([&](int64_t) { return zero({p_.sum, 1}); });  // for sums that nobody keeps
-      inside ? b_.if_then(inside, put) : put();
+      b_.guarded(both(in_tile, in_k), [&] { each_product([&](int64_t g) { return cast(p_.sum, value(g, first + i, first_k + kk)); }); });
     };
     const std::string outer = p_.prefix + name + "0", inner = p_.prefix + name + "1";
     if (along_k)
@@ -175,7 +169,7 @@ std::optional<Parts> parts_of(const Matmul& p, const Target& target) {
   for (const int64_t each : {8, 4}) {
     const int64_t tiles = tiles_of(*m, *n, each), count = std::min(most, resident * target.multiprocessors / tiles);
     if (count < 2 || tiles * count < target.multiprocessors) continue;
-    const int64_t length = ceil_div(ceil_div(*k, count), side) * side;
+    const int64_t length = round_up(ceil_div(*k, count), side);
     return Parts{each, ceil_div(*k, length), length};
   }
   return std::nullopt;

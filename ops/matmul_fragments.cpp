@@ -1,6 +1,8 @@
 // Products on matrix units: a tile of C a block, its parts to warps, operands as they are stored. Tiles in shared memory keep k where the operand has it: rows
 // of either kind end in 16 bytes that are not used, so that the lanes of a warp find their elements in different banks.
 #include "ir/fragment_product.h"
+#include "ir/index_math.h"
+#include "ops/integer_math.h"
 #include "ops/matmul_blocks.h"
 
 namespace gradloom {
@@ -23,7 +25,7 @@ class Fragments {
  public:
   Fragments(KernelBuilder& builder, const Matmul& product, const Target& target) : b_(builder), p_(product) {
     const std::optional<int64_t> m = as_int(p_.m), n = as_int(p_.n);
-    const auto too_few = [&](const WarpTile& t) { return 2 * ((*m + t.tile - 1) / t.tile) * ((*n + t.tile - 1) / t.tile) < target.multiprocessors; };
+    const auto too_few = [&](const WarpTile& t) { return 2 * ceil_div(*m, t.tile) * ceil_div(*n, t.tile) < target.multiprocessors; };
     t_ = !m || !n ? middle : !too_few(large) ? large : !too_few(middle) ? middle : small;
   }
 
@@ -70,9 +72,7 @@ class Fragments {
 
   void guarded(const Expr& m, const Expr& n, const std::function<void()>& body) {
     const auto inside = [&](const Expr& e, const Expr& extent) { return as_int(extent).value_or(1) % t_.tile == 0 ? Expr() : e < extent; };
-    const Expr a = inside(m, p_.m), c = inside(n, p_.n);
-    if (!a && !c) return body();
-    b_.if_then(a && c ? a & c : a ? a : c, body);
+    b_.guarded(both(inside(m, p_.m), inside(n, p_.n)), body);
   }
 
   void one_tile() {
@@ -112,10 +112,9 @@ class Fragments {
           };
           together > 1 ? b_.loop(name + loop, 0, together, one) : one(0);
         };
-        Expr inside;
-        const auto also = [&](const Expr& e) { inside = inside ? inside & e : e; };
-        if (!n || *n % t_.tile != 0) also(o.first + (o.along_k ? outer : inner * together) < o.extent);
-        if (!k || *k % t_.depth != 0) also(first_k + (o.along_k ? inner * together : outer) < p_.k);
+        const Expr in_tile = n && *n % t_.tile == 0 ? Expr() : o.first + (o.along_k ? outer : inner * together) < o.extent;
+        const Expr in_k = k && *k % t_.depth == 0 ? Expr() : first_k + (o.along_k ? inner * together : outer) < p_.k;
+        const Expr inside = both(in_tile, in_k);
         inside ? b_.if_then(inside, [&] { copy("2", true); }, [&] { copy("3", false); }) : copy("2", true);
       });
     });

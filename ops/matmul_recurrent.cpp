@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/index_math.h"
+#include "ops/integer_math.h"
 
 namespace gradloom {
 
@@ -17,8 +18,6 @@ constexpr int64_t most_sums_bytes = 96;   // of a thread: operands and what stan
 constexpr int64_t moving_threads = 128;   // bring operands, or all that have sums, where these are more
 constexpr int64_t in_flight = 48, most_groups = 16;  // elements, and groups of neighbours, that a thread brings before it puts the first down
 constexpr int64_t side_by_side = 32, held_bytes = 128;  // steps along k whose operands are read before the first is added; bytes of each B's
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
@@ -68,11 +67,9 @@ Expr RecurrentMatmul::first_of(const Expr& t) const { return parts_ == 1 ? t : f
 
 // By the threads that have the first part along k.
 void RecurrentMatmul::guarded(const Expr& t, const Expr& m, const Expr& n, const std::function<void()>& body) {
-  Expr inside = parts_ == 1 ? Expr() : t < threads_;
-  const auto also = [&](const Expr& e) { inside = inside ? inside & e : e; };
-  if (m && m_ % rows_ != 0) also(m < m_);
-  if (n && n_ % columns_ != 0) also(n < n_);
-  inside ? b_.if_then(inside, body) : body();
+  const Expr first_part = parts_ == 1 ? Expr() : t < threads_;
+  const Expr in_m = m_ % rows_ == 0 ? Expr() : m < m_, in_n = n_ % columns_ == 0 ? Expr() : n < n_;
+  b_.guarded(both(both(first_part, in_m), in_n), body);
 }
 
 void RecurrentMatmul::threads(const char* name, int64_t count, const std::function<void(const Expr& t)>& body) {

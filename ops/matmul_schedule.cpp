@@ -3,6 +3,7 @@
 
 #include "ir/rewrite.h"
 #include "ir/schedule_product.h"
+#include "ops/integer_math.h"
 #include "ops/matmul.h"
 
 namespace gradloom {
@@ -10,9 +11,6 @@ namespace gradloom {
 using namespace ir;
 
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 // What a schedule depends on.
 struct Shape {

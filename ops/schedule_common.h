@@ -13,8 +13,7 @@ inline int64_t wanted_tasks(const ir::Target& target) { return int64_t{4} * targ
 
 // Elements of a row that is shared out on its own: whole cache lines, for about as many tasks.
 inline int64_t row_piece(int64_t extent, const ir::Target& target) {
-  constexpr int64_t line = 64;
-  return (extent / wanted_tasks(target) + line) / line * line;
+  return (extent / wanted_tasks(target) + ir::line_bytes) / ir::line_bytes * ir::line_bytes;
 }
 
 // Vectorizes a loop over elements of this many bytes, with fewer lanes when it is known to be shorter than a vector; a loop of one element stays.

@@ -108,7 +108,7 @@ void check_dy(const OpSchema& schema, const Operand& dy, const SliceDims& dims, 
 // Adjacent dims become one where dX's and dY's elements stay in line: below a contiguous window (or a whole dim) a whole dim. Long rows of whole
 // cache lines stay apart from a window: its start is only known at launch, and as a multiple of the row it keeps stores aligned.
 SliceDims merge(const SliceDims& dims, const Dims& dy_strides, int element_bytes) {
-  constexpr int64_t line = 64, long_row = 512;
+  constexpr int64_t long_row = 512;
   SliceDims merged;
   for (int i = 0; i < dims.size(); ++i) {
     SliceDim d = dims[i];
@@ -118,7 +118,7 @@ SliceDims merge(const SliceDims& dims, const Dims& dy_strides, int element_bytes
     if (!merged.empty() && d.step == 0) {
       SliceDim& outer = merged.back();
       const bool in_line = outer.dy == 1 || outer.dy_stride == d.dy_stride * d.dy;
-      const bool aligned_rows = outer.step == 1 && d.dx * element_bytes % line == 0 && d.dx * element_bytes >= long_row;
+      const bool aligned_rows = outer.step == 1 && d.dx * element_bytes % ir::line_bytes == 0 && d.dx * element_bytes >= long_row;
       if ((outer.step == 0 || outer.step == 1) && in_line && !aligned_rows) {
         outer = {.dx = outer.dx * d.dx, .dy = outer.dy * d.dy, .dy_stride = d.dy_stride, .lo = outer.lo * d.dx, .step = outer.step};
         continue;

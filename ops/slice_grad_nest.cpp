@@ -2,6 +2,7 @@
 // is one loop nest over dX.
 #include <utility>
 
+#include "ir/index_math.h"
 #include "ops/slice_grad.h"
 
 namespace gradloom {
@@ -36,7 +37,6 @@ class SliceNest {
     std::vector<Expr> extents(x_->dims.begin(), x_->dims.end());
     b_.loops("i", extents, [&](const std::vector<Expr>& i) {
       Expr guard;
-      const auto also = [&](const Expr& e) { guard = guard ? guard & e : e; };
       for (int d = 0; d < rank(); ++d) {
         if (key_.steps[d] == 0) {
           at_y_.push_back(i[d]);
@@ -44,9 +44,8 @@ class SliceNest {
         }
         const int64_t k = stride(d);
         const Expr from_lo = b_.let("from" + std::to_string(d), i[d] - lo_[d]), q = k == 1 ? from_lo : ir::floor_div(from_lo, Expr(k));
-        also(from_lo >= 0);
-        also(q < y_->dims[d]);
-        if (k > 1) also(ir::floor_mod(from_lo, Expr(k)) == 0);
+        guard = ir::both(guard, from_lo >= 0) & (q < y_->dims[d]);
+        if (k > 1) guard = guard & (ir::floor_mod(from_lo, Expr(k)) == 0);
         at_y_.push_back(key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q);
       }
       b_.store(x_, i, guard ? ir::load(y_, at_y_, guard, zero()) : ir::load(y_, at_y_));
@@ -69,9 +68,9 @@ class SliceNest {
   // The elements of a cache line when rows start on lines and are to be streamed, so that it pays to know where lines start in the innermost window;
   // else 0.
   int64_t streamed_line() const {
-    constexpr int64_t line_bytes = 64, longest_step = 2;
-    if (!streams_ || key_.steps.back() == 0 || x_->alignment < line_bytes) return 0;
-    const int64_t line = line_bytes / size_of(x_->dtype);
+    constexpr int64_t longest_step = 2;
+    if (!streams_ || key_.steps.back() == 0 || x_->alignment < ir::line_bytes) return 0;
+    const int64_t line = ir::line_bytes / size_of(x_->dtype);
     const std::optional<int64_t> row = ir::as_int(x_->dims.back());
     return row && *row % line == 0 && stride(rank() - 1) <= longest_step ? line : 0;
   }

@@ -103,7 +103,7 @@ class SliceSchedule {
 
   // A line of one store an iteration; a loop that writes its gaps stores several vectors already, and one that may not be whole lines would need one more tail.
   int copies(Loop loop) const {
-    const int64_t line = 64 / size_of(dx_.dtype);
+    const int64_t line = ir::line_bytes / size_of(dx_.dtype);
     const bool whole = ir::known_multiple(s_.get(loop).extent, ir::Ranges(s_.kernel())) % line == 0;
     return stores(s_.get(loop).body) > 1 || !whole ? 1 : std::max(1, 64 / target_.vector_bytes);
   }

@@ -59,7 +59,7 @@ TEST(GpuProduct, KeepsEverySum) {
           const Target target{.gpu = true, .multiprocessors = multiprocessors};
           Schedule schedule(authored(s, transposed, any_shape, [&](KernelBuilder& b, const Matmul& p) { author_matmul_blocks(b, p, target); }));
           schedule_matmul_blocks(schedule, "x");
-          const Kernel lowered = lower(schedule.kernel(), {.gpu = true, .shared_bytes = target.shared_bytes});
+          const Kernel lowered = lower(schedule.kernel(), lowering_for(target));
           verify(lowered, Stage::lowered);
           EXPECT_EQ(gpu_misfit(lowered), "");
           const std::vector<float> want = product(authored(s, transposed, any_shape, author_matmul), s, any_shape), got = product(lowered, s, any_shape);
@@ -96,7 +96,7 @@ TEST(GpuProduct, SumsInPartsAreComplete) {
     if (!c.cut) continue;
     schedule_matmul_blocks(schedule, "x");
     schedule_gpu(schedule, target);
-    const Kernel lowered = lower(schedule.kernel(), {.gpu = true, .shared_bytes = target.shared_bytes});
+    const Kernel lowered = lower(schedule.kernel(), lowering_for(target));
     verify(lowered, Stage::lowered);
     EXPECT_EQ(gpu_misfit(lowered), "");
     expect_same(authored(author_matmul), lowered);
@@ -108,7 +108,7 @@ TEST(GpuProduct, SumsStayWithTheirThreads) {
   const Target target{.gpu = true, .multiprocessors = 1};
   Schedule schedule(authored({128, 128, 32}, false, false, [&](KernelBuilder& b, const Matmul& p) { author_matmul_blocks(b, p, target); }));
   schedule_matmul_blocks(schedule, "x");
-  const Kernel lowered = lower(schedule.kernel(), {.gpu = true, .shared_bytes = target.shared_bytes});
+  const Kernel lowered = lower(schedule.kernel(), lowering_for(target));
   int accesses = 0;
   walk(lowered.body, [&](const Stmt& s) {
     const auto* n = s.as<Accumulate>();
