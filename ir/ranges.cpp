@@ -110,11 +110,14 @@ void Ranges::enter(const For& loop) {
   const Interval trips = intersect(interval(loop.extent), {1, limits(DType::i64).high});
   // Bounds are read on entry: what they load must not change in the body.
   const bool stable = !changes_in(loop.begin, loop.body) && !changes_in(loop.extent, loop.body);
-  const Linear begin = form(loop.begin), extent = form(loop.extent);
+  const Linear begin = form(loop.begin);
+  Linear extent = form(loop.extent);
+  // Where the body runs the extent is at least 1: a difference that is not negative has not wrapped.
+  if (Linear whole = expand(loop.extent); !fits(whole) && interval(whole).high <= Wide{UINT64_MAX} && nonnegative(whole)) extent = std::move(whole);
   Linear last = begin;
   last.add(extent);
   last.add(Linear{.constant = -1});
-  const bool ends = fits(last) || fits_i64(add(interval(begin), add(trips, {-1, -1})));
+  const bool ends = add(interval(begin), trips).high - 1 <= INT64_MAX || fits_above(last);  // never before begin
   if (trips.empty())
     entry.range = empty_interval;
   else if (ends)
@@ -240,22 +243,37 @@ Interval Ranges::term_interval(const Expr& e) const {
   return v;
 }
 
+// e is at most `multiple` times the product of the dims, each taken as at least 1: a dim, a multiple or rounded-up part of one, products of such.
+bool Ranges::count_of(const Expr& e, std::vector<int64_t>& dims, Wide& multiple) const {
+  if (dims.size() > 16 || multiple > max_elements) return false;
+  if (const std::optional<int64_t> c = as_int(e)) return *c >= 0 && (multiple *= std::max<int64_t>(*c, 1), true);
+  if (const Var* v = e.as<Var>()) {
+    if (const Expr* value = let_value(v->id)) return count_of(*value, dims, multiple);
+    return dims.push_back(v->id), true;
+  }
+  const Binary* b = e.as<Binary>();
+  if (!b || e.dtype() != DType::i64) return false;
+  const std::optional<int64_t> c = as_int(b->b);
+  if (b->op == BinaryOp::mul) return count_of(b->a, dims, multiple) && count_of(b->b, dims, multiple);
+  if (b->op == BinaryOp::max) return c && *c <= 1 && count_of(b->a, dims, multiple);
+  if (b->op != BinaryOp::floor_div || !c || *c < 1) return false;
+  const Linear l = linear(b->a);
+  if (!l.exact || l.terms.size() != 1 || l.terms[0].second < 1 || l.constant < 0 || l.constant >= *c || l.terms[0].second > max_elements) return false;
+  return multiple *= l.terms[0].second, count_of(l.terms[0].first, dims, multiple);
+}
+
 Interval Ranges::product_of_dims(const Expr& e) const {
   const Interval all = limits(DType::i64);
   std::vector<int64_t> factors;
-  const auto collect = [&](const auto& self, const Expr& x) -> bool {
-    if (const Var* v = x.as<Var>()) return factors.push_back(v->id), true;
-    const Binary* b = x.as<Binary>();
-    return b && b->op == BinaryOp::mul && factors.size() < 64 && self(self, b->a) && self(self, b->b);
-  };
-  if (dims_.empty() || !collect(collect, e)) return all;
+  Wide multiple = 1;
+  if (dims_.empty() || !count_of(e, factors, multiple)) return all;
   for (const std::vector<int64_t>& dims : dims_) {
     std::vector<int64_t> left = dims;
     const bool among = std::all_of(factors.begin(), factors.end(), [&](int64_t id) {
       const auto found = std::find(left.begin(), left.end(), id);
       return found != left.end() && (left.erase(found), true);
     });
-    if (among) return {0, max_elements};
+    if (among) return wrapped({0, multiple * max_elements}, DType::i64);
   }
   return all;
 }

@@ -92,7 +92,12 @@ class Ranges {
   Interval term_interval(const Expr& e) const;    // of a term that `expand` does not take apart
   Interval node_interval(const Expr& e) const;    // from the node's own meaning
   Interval product_of_dims(const Expr& e) const;  // what max_elements says of a product
+  bool count_of(const Expr& e, std::vector<int64_t>& dims, Wide& multiple) const;
   Linear quick_form(const Expr& e) const;         // `form`, by intervals alone
+  bool fits_above(const Linear& l) const;         // at most INT64_MAX
+  bool fits_below(const Linear& l) const;         // at least INT64_MIN
+  const Load* input_load(const Expr& e) const;
+  bool in_order(const Expr& earlier, const Expr& later) const;  // elements of one nondecreasing input
   int expanded_nodes(const Expr& e) const;
   bool from_memory(const Expr& e) const;
   void assume(const Expr& condition, bool truth);

@@ -69,14 +69,22 @@ bool Ranges::from_memory(const Expr& e) const {
   return memory;
 }
 
-bool Ranges::fits(const Linear& l) const {
+// A constant of the other sign only helps.
+bool Ranges::fits_above(const Linear& l) const {
   if (!l.exact) return false;
-  if (l.terms.empty() || (l.terms.size() == 1 && l.constant == 0 && l.terms[0].second == 1)) return true;
-  const Interval v = interval(l), i64 = limits(DType::i64);
-  if (i64.contains(v)) return true;
-  // -INT64_MAX <= l, then l <= INT64_MAX; a constant of the other sign only helps.
-  const bool low = v.low >= i64.low || nonnegative(scaled(without_constant(l), 1, INT64_MAX + std::min<int64_t>(l.constant, 0)));
-  return low && (v.high <= i64.high || nonnegative(scaled(without_constant(l), -1, INT64_MAX - std::max<int64_t>(l.constant, 0))));
+  if (interval(l).high <= INT64_MAX) return true;
+  return nonnegative(scaled(without_constant(l), -1, INT64_MAX - std::max<int64_t>(l.constant, 0)));
+}
+
+bool Ranges::fits_below(const Linear& l) const {
+  if (!l.exact) return false;
+  if (interval(l).low >= INT64_MIN) return true;
+  return nonnegative(scaled(without_constant(l), 1, INT64_MAX + std::min<int64_t>(l.constant, 0)));
+}
+
+bool Ranges::fits(const Linear& l) const {
+  const bool plain = l.terms.empty() || (l.terms.size() == 1 && l.constant == 0 && l.terms[0].second == 1);
+  return l.exact && (plain || interval(l).empty() || (fits_above(l) && fits_below(l)));
 }
 
 Linear Ranges::form(const Expr& e, int64_t keep) const {
@@ -171,6 +179,25 @@ void Ranges::tighten(const Linear& l) {
   }
 }
 
+// The load of an input that a term's value is, through lets and casts that keep the value.
+const Load* Ranges::input_load(const Expr& e) const {
+  if (const Load* l = e.as<Load>()) return l->buffer->role == Role::in && !l->guard && e.lanes() == 1 ? l : nullptr;
+  if (const Cast* c = e.as<Cast>()) return limits(e.dtype()).contains(limits(c->value.dtype())) && is_int(c->value.dtype()) ? input_load(c->value) : nullptr;
+  const Var* v = e.as<Var>();
+  const Expr* value = v ? let_value(v->id) : nullptr;
+  return value ? input_load(*value) : nullptr;
+}
+
+bool Ranges::in_order(const Expr& earlier, const Expr& later) const {
+  const Load *a = input_load(earlier), *b = input_load(later);
+  if (!a || !b || !a->buffer.same_as(b->buffer) || !a->buffer->facts.nondecreasing) return false;
+  const size_t last = a->index.size() - 1;
+  for (size_t d = 0; d < last; ++d)
+    if (!equal(a->index[d], b->index[d])) return false;
+  const Linear step = minus(quick_form(b->index[last]), quick_form(a->index[last]));
+  return step.exact && step.terms.empty() && step.constant >= 0;
+}
+
 // What the meaning of l's terms adds: floor_div by a constant, floor_mod, min, max, and facts of loads.
 void Ranges::add_axioms(const Linear& l, std::vector<Linear>& to, int depth) const {
   if (depth == 0) return;
@@ -183,6 +210,10 @@ void Ranges::add_axioms(const Linear& l, std::vector<Linear>& to, int depth) con
     to.push_back(q);
     add_axioms(q, to, depth - 1);
   };
+  // Elements of a nondecreasing input, the later one less the earlier one.
+  for (const auto& [later, p] : l.terms)
+    for (const auto& [earlier, q] : l.terms)
+      if (p > 0 && q < 0 && in_order(earlier, later)) add(minus(single_term(later), single_term(earlier)));
   for (const auto& [term, coefficient] : l.terms) {
     if (const Load* load = term.as<Load>()) {
       const Facts& facts = load->buffer->facts;

@@ -110,7 +110,8 @@ Expr fold_division(const Binary& n, const Expr& e, const Ranges& scope) {
   quotient.constant = static_cast<int64_t>(floor_divide(l.constant, c));
   rest.constant = static_cast<int64_t>(l.constant - Wide{quotient.constant} * c);
   if (scope.within(rest, 0, c - 1)) return to_expr(is_mod ? rest : quotient);
-  if (!scope.within(rest, INT64_MIN, INT64_MAX)) return e;
+  // What only its type or a launch bounds stays whole, as proofs about loops look for it.
+  if (!scope.within(rest, 1 - max_elements, max_elements - 1)) return e;
   const bool all = quotient.terms.empty();
   if (const std::optional<Linear> once = fold_lanes_division(n.op, all ? l : rest, c, scope)) {
     if (is_mod || all) return to_expr(*once);
