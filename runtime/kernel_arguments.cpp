@@ -1,0 +1,161 @@
+#include "runtime/kernel_arguments.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ir/interpret_memory.h"
+#include "ir/print.h"
+#include "ir/scalar_math.h"
+
+namespace gradloom {
+namespace {
+
+constexpr uint64_t most_negative = uint64_t{1} << 63;
+
+bool wraps(ir::BinaryOp op, int64_t x, int64_t y) {
+  int64_t result = 0;
+  if (op == ir::BinaryOp::add) return __builtin_add_overflow(x, y, &result);
+  if (op == ir::BinaryOp::sub) return __builtin_sub_overflow(x, y, &result);
+  if (op == ir::BinaryOp::floor_div) return y == -1 && static_cast<uint64_t>(x) == most_negative;
+  return op == ir::BinaryOp::mul && __builtin_mul_overflow(x, y, &result);
+}
+
+// A scalar expression's bits over the kernel's scalars; nullopt for what a dim or bound may not contain (a load, a vector), and for a size that wraps.
+std::optional<uint64_t> evaluate(const ir::Expr& e, const ir::Kernel& kernel, std::span<const int64_t> slots) {
+  const auto next = [&](const ir::Expr& operand) { return evaluate(operand, kernel, slots); };
+  const bool i64 = e.dtype() == DType::i64;
+  if (const auto* c = e.as<ir::Const>()) return c->bits;
+  if (const auto* v = e.as<ir::Var>()) {
+    for (size_t i = 0; i < kernel.scalars.size(); ++i) {
+      if (kernel.scalars[i].var.id != v->id) continue;
+      const int bits = size_of(e.dtype()) * 8;
+      return static_cast<uint64_t>(slots[i]) & (bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1);
+    }
+    return std::nullopt;
+  }
+  if (const auto* cast = e.as<ir::Cast>()) {
+    const auto value = next(cast->value);
+    return value ? std::optional(ir::eval_cast(cast->value.dtype(), e.dtype(), *value)) : std::nullopt;
+  }
+  if (const auto* bitcast = e.as<ir::Bitcast>()) return next(bitcast->value);
+  if (const auto* u = e.as<ir::Unary>()) {
+    const auto a = next(u->a);
+    if (i64 && a == most_negative && (u->op == ir::UnaryOp::neg || u->op == ir::UnaryOp::abs)) return std::nullopt;
+    return a ? std::optional(ir::eval_unary(u->op, u->a.dtype(), *a)) : std::nullopt;
+  }
+  if (const auto* f = e.as<ir::Fma>()) {
+    const auto a = next(f->a), b = next(f->b), c = next(f->c);
+    return a && b && c && is_float(e.dtype()) ? std::optional(ir::eval_fma(e.dtype(), *a, *b, *c)) : std::nullopt;
+  }
+  if (const auto* s = e.as<ir::Select>()) {
+    const auto condition = next(s->condition);
+    return condition ? next(*condition ? s->a : s->b) : std::nullopt;
+  }
+  if (const auto* b = e.as<ir::Binary>()) {
+    const auto x = next(b->a), y = next(b->b);
+    if (!x || !y) return std::nullopt;
+    const bool divides = b->op == ir::BinaryOp::floor_div || b->op == ir::BinaryOp::floor_mod;
+    const bool shifts = b->op == ir::BinaryOp::shl || b->op == ir::BinaryOp::shr;
+    if ((divides && *y == 0) || (shifts && *y >= 8u * size_of(b->a.dtype()))) return std::nullopt;
+    if (b->a.dtype() == DType::i64 && wraps(b->op, static_cast<int64_t>(*x), static_cast<int64_t>(*y))) return std::nullopt;
+    return ir::eval_binary(b->op, b->a.dtype(), *x, *y);
+  }
+  return std::nullopt;
+}
+
+[[noreturn]] void refuse(const ir::Kernel& kernel, const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("kernel {}: {}", kernel.name, what));
+}
+
+// What was declared, and its value where that does not show.
+std::string limit_text(const ir::Expr& declared, const DeclaredRange::Limit& limit) {
+  const std::string value = value_text(limit.dtype, limit.bits);
+  return declared.as<ir::Const>() ? value : fmt::format("{} ({})", ir::print(declared), value);
+}
+
+DType scalar_dtype(const ir::Kernel& kernel, size_t i) { return kernel.scalars[i].var.type.dtype; }
+
+uint64_t slot_bits(DType dtype, int64_t slot) {
+  const int bits = size_of(dtype) * 8;
+  return static_cast<uint64_t>(slot) & (bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1);
+}
+
+Dims evaluate_all(const ir::Kernel& kernel, const ir::Buffer& buffer, const std::vector<ir::Expr>& list, const char* what, std::span<const int64_t> slots) {
+  Dims values;
+  for (const ir::Expr& e : list) {
+    const auto bits = evaluate(e, kernel, slots);
+    if (!bits) refuse(kernel, fmt::format("buffer {}: its {} {} cannot be evaluated from the scalars given", buffer->name, what, ir::print(e)));
+    values.push_back(static_cast<int64_t>(*bits));
+  }
+  return values;
+}
+
+}  // namespace
+
+std::string value_text(DType dtype, uint64_t bits) {
+  if (dtype == DType::u64) return fmt::format("{}", bits);
+  if (!is_float(dtype)) return fmt::format("{}", ir::int_from_bits(dtype, bits));
+  const double value = ir::double_from_bits(dtype, bits);
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  std::string text = dtype == DType::f64 ? fmt::format("{}", value) : fmt::format("{}", static_cast<float>(value));
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::vector<int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int64_t> scalars) {
+  if (scalars.size() != kernel.scalars.size()) refuse(kernel, fmt::format("{} scalars given; it takes {}", scalars.size(), kernel.scalars.size()));
+  std::vector<int64_t> slots(scalars.begin(), scalars.end());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const DType dtype = scalar_dtype(kernel, i);
+    const uint64_t bits = dtype == DType::boolean ? slots[i] != 0 : slot_bits(dtype, slots[i]);
+    slots[i] = is_int(dtype) ? ir::int_from_bits(dtype, bits) : static_cast<int64_t>(bits);
+  }
+  return slots;
+}
+
+DeclaredRange::DeclaredRange(const ir::Kernel& kernel, const ir::Expr& min, const ir::Expr& max, std::span<const int64_t> slots) {
+  const auto limit = [&](const ir::Expr& e) -> std::optional<Limit> {
+    if (!e) return std::nullopt;
+    const auto bits = evaluate(e, kernel, slots);
+    if (!bits) refuse(kernel, fmt::format("the declared limit {} cannot be evaluated from the scalars given", ir::print(e)));
+    return Limit{e.dtype(), *bits};
+  };
+  min_ = limit(min);
+  max_ = limit(max);
+  if (min_ && max_)
+    text_ = fmt::format("in [{}, {}]", limit_text(min, *min_), limit_text(max, *max_));
+  else if (min_)
+    text_ = fmt::format("at least {}", limit_text(min, *min_));
+  else if (max_)
+    text_ = fmt::format("at most {}", limit_text(max, *max_));
+}
+
+bool DeclaredRange::contains(DType dtype, uint64_t bits) const {
+  if (unlimited()) return true;
+  if (is_float(dtype) && std::isnan(ir::double_from_bits(dtype, bits))) return false;
+  if (min_ && ir::interp::less(dtype, bits, min_->dtype, min_->bits)) return false;
+  return !max_ || !ir::interp::less(max_->dtype, max_->bits, dtype, bits);
+}
+
+void check_scalars(const ir::Kernel& kernel, std::span<const int64_t> slots) {
+  for (size_t i = 0; i < kernel.scalars.size(); ++i) {
+    const ir::Scalar& scalar = kernel.scalars[i];
+    if (!scalar.min && !scalar.max) continue;
+    const DType dtype = scalar_dtype(kernel, i);
+    const uint64_t bits = slot_bits(dtype, slots[i]);
+    const DeclaredRange range(kernel, scalar.min, scalar.max, slots);
+    if (!range.contains(dtype, bits)) refuse(kernel, fmt::format("scalar {} is {}; it must be {}", scalar.var.name, value_text(dtype, bits), range.text()));
+  }
+}
+
+Dims evaluate_dims(const ir::Kernel& kernel, const ir::Buffer& buffer, std::span<const int64_t> slots) {
+  return evaluate_all(kernel, buffer, buffer->dims, "dim", slots);
+}
+
+Dims evaluate_strides(const ir::Kernel& kernel, const ir::Buffer& buffer, std::span<const int64_t> slots) {
+  return evaluate_all(kernel, buffer, buffer->strides, "stride", slots);
+}
+
+}  // namespace gradloom
