@@ -119,15 +119,22 @@ void Memory::set(int64_t offset, uint64_t bits) { std::memcpy(first_ + offset * 
 Tensor Memory::tensor(bool writable) const { return Tensor::share(block_, first_, dtype_, dims_, strides_, writable); }
 
 std::optional<int64_t> Memory::stray_write() const {
-  std::vector<bool> owned(static_cast<size_t>(high_ - low_));
-  each([&](int64_t, int64_t offset) {
-    for (int byte = 0; byte < size_of(dtype_); ++byte) owned[static_cast<size_t>(offset * size_of(dtype_) - low_ + byte)] = true;
-  });
+  const int width = size_of(dtype_);
+  const bool gaps = !is_dense(dims_, strides_);
+  std::vector<bool> owned(gaps ? static_cast<size_t>((high_ - low_) / width) : 0);
+  if (gaps) each([&](int64_t, int64_t offset) { owned[static_cast<size_t>(offset - low_ / width)] = true; });
   for (int64_t at = low_ - guard_bytes; at < high_ + guard_bytes; ++at) {
-    const bool element = at >= low_ && at < high_ && owned[static_cast<size_t>(at - low_)];
+    if (at == low_ && !gaps) at = high_;
+    const bool element = at >= low_ && at < high_ && owned[static_cast<size_t>((at - low_) / width)];
     if (!element && static_cast<unsigned char>(first_[at]) != guard_byte) return at;
   }
   return std::nullopt;
+}
+
+uint64_t Memory::checksum() const {
+  uint64_t sum = 0xcbf29ce484222325;
+  each([&](int64_t, int64_t offset) { sum = (sum ^ get(offset)) * 0x100000001b3; });
+  return sum;
 }
 
 std::string Argument::element_name(int64_t position) const {

@@ -37,6 +37,7 @@ class Memory {
   Tensor tensor(bool writable) const;
   // The byte, counted from element [0, ..., 0], of the first one outside all elements that is not as it was made; nothing when all are.
   std::optional<int64_t> stray_write() const;
+  uint64_t checksum() const;  // of the elements
   // The bytes that a call of these dims takes, guards and alignment included; nothing beyond most_bytes.
   static std::optional<int64_t> bytes_of(DType dtype, const Dims& dims, const Dims& strides, int64_t alignment);
 

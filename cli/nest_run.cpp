@@ -21,12 +21,21 @@ struct Ran {
   std::string error_text() const { return fmt::format("{}: {}", to_string(error->code()), error->what()); }
 };
 
-void refuse_stray_writes(const nest::Call& call) {
-  for (const nest::Argument& argument : call.buffers) {
-    if (const auto at = argument.memory.stray_write()) {
-      throw Error(ErrorCode::internal, fmt::format("kernel {}: wrote beside the elements of buffer {}, at byte {} from its first element", call.kernel.name,
-                                                   argument.name, *at));
-    }
+// Of in buffers.
+std::vector<uint64_t> checksums(const nest::Call& call) {
+  std::vector<uint64_t> sums;
+  for (const nest::Argument& argument : call.buffers) sums.push_back(argument.written() ? 0 : argument.memory.checksum());
+  return sums;
+}
+
+void refuse_stray_writes(const nest::Call& call, const std::vector<uint64_t>& before) {
+  const auto refuse = [&](const std::string& what) { throw Error(ErrorCode::internal, fmt::format("kernel {}: it wrote {}", call.kernel.name, what)); };
+  const std::vector<uint64_t> after = checksums(call);
+  for (size_t b = 0; b < call.buffers.size(); ++b) {
+    const nest::Argument& argument = call.buffers[b];
+    if (const auto at = argument.memory.stray_write())
+      refuse(fmt::format("outside the elements of buffer {}, {} bytes from element {}", argument.name, *at, argument.element_name(0)));
+    if (after[b] != before[b]) refuse(fmt::format("to buffer {}, which is in", argument.name));
   }
 }
 
@@ -99,10 +108,12 @@ std::string run_nest(const ir::Kernel& kernel, nest::Call& call, const RuntimeOp
   std::vector<Tensor> tensors;
   for (const nest::Argument& argument : call.buffers) tensors.push_back(runtime.to_device(argument.memory.tensor(argument.written())).value());
   const LaunchOptions launch{.check = CheckMode::sync};
-  executable(tensors, call.slots, launch).value();
-  runtime.synchronize().value();
+  const std::vector<uint64_t> before = checksums(call);
+  const Result<std::monostate> done = executable(tensors, call.slots, launch);
   const bool on_host = runtime.device() < 0;
-  if (on_host) refuse_stray_writes(call);
+  if (on_host) refuse_stray_writes(call, before);  // after a failed check too
+  done.value();
+  runtime.synchronize().value();
   for (size_t b = 0; b < tensors.size() && !on_host; ++b)
     if (call.buffers[b].written()) copy_back(call.buffers[b], runtime.to_host(tensors[b]).value());
   return runtime.target_name();
@@ -122,10 +133,10 @@ std::string compare_nest(const NestsToCompare& nests, const nest::Call& call, co
   bool same = true;
   for (const Ran& ran : all) {
     names.push_back(ran.target);
-    outcomes.push_back(fmt::format("{} on {}", ran.error ? ran.error_text() : "no error", ran.target));
+    outcomes.push_back(fmt::format("on {}: {}", ran.target, ran.error ? ran.error_text() : "no error"));
     same = same && ran.error.has_value() == definition.has_value() && (!definition || ran.error_text() == all[0].error_text());
   }
-  if (!same) throw DifferentResults(fmt::format("kernel {}: {}", call.kernel.name, fmt::join(outcomes, ", ")));
+  if (!same) throw DifferentResults(fmt::format("{}", fmt::join(outcomes, "; ")));
   if (definition) throw Error(definition->code(), fmt::format("{} (on {})", definition->what(), fmt::join(names, ", ")));
   if (const auto difference = first_difference(all)) throw DifferentResults(fmt::format("kernel {}: buffer {}", call.kernel.name, *difference));
   return fmt::format("equal on {}", fmt::join(names, ", "));
