@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ir/interpret_memory.h"
@@ -91,7 +92,38 @@ Dims evaluate_all(const ir::Kernel& kernel, const ir::Buffer& buffer, const std:
   return values;
 }
 
+struct Axis {
+  __int128 stride, most;  // an index difference is within -most to most
+};
+
+// Whether index differences, not all 0 unless `differs` already, reach from `offset` back to 0. The axes go from the largest stride to the smallest, so that
+// what the rest can reach leaves few differences to try.
+bool meets_zero(std::span<const Axis> axes, __int128 offset, bool differs) {
+  if (axes.empty()) return offset == 0 && differs;
+  __int128 rest = 0;
+  for (const Axis& axis : axes.subspan(1)) rest += axis.stride * axis.most;
+  const Axis& first = axes[0];
+  // |offset + stride * d| <= rest
+  const auto floor_div = [](__int128 a, __int128 b) { return a / b - (a % b < 0); };
+  const __int128 low = std::max(-first.most, -floor_div(rest + offset, first.stride)), high = std::min(first.most, floor_div(rest - offset, first.stride));
+  for (__int128 d = low; d <= high; ++d)
+    if (meets_zero(axes.subspan(1), offset + first.stride * d, differs || d != 0)) return true;
+  return false;
+}
+
 }  // namespace
+
+bool elements_overlap(const Dims& dims, const Dims& strides) {
+  std::vector<Axis> axes;
+  for (int d = 0; d < dims.size(); ++d) {
+    if (dims[d] == 0) return false;
+    const __int128 stride = strides[d];
+    if (dims[d] > 1) axes.push_back({stride < 0 ? -stride : stride, dims[d] - 1});
+  }
+  std::sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
+  if (!axes.empty() && axes.back().stride == 0) return true;
+  return meets_zero(axes, 0, false);
+}
 
 std::string value_text(DType dtype, uint64_t bits) {
   if (dtype == DType::u64) return fmt::format("{}", bits);

@@ -43,6 +43,9 @@ void check_scalars(const ir::Kernel& kernel, std::span<const int64_t> slots);
 Dims evaluate_dims(const ir::Kernel& kernel, const ir::Buffer& buffer, std::span<const int64_t> slots);
 Dims evaluate_strides(const ir::Kernel& kernel, const ir::Buffer& buffer, std::span<const int64_t> slots);
 
+// Whether two elements share memory: proofs take the elements of a written buffer for distinct. Exact.
+bool elements_overlap(const Dims& dims, const Dims& strides);
+
 std::string value_text(DType dtype, uint64_t bits);  // "7", "-0.0", "nan"; a float as the shortest decimal that reads back
 
 }  // namespace gradloom

@@ -25,6 +25,9 @@ void check_buffer(const ir::Kernel& kernel, const ir::Buffer& buffer, const Tens
       refuse_buffer(fmt::format("has strides {}; it must have {}", to_string(tensor.strides()), to_string(strides)));
     }
   }
+  if (buffer->role != ir::Role::in && !strides.empty() && elements_overlap(dims, strides)) {
+    refuse_buffer(fmt::format("is written and its elements overlap: its shape is {}, its strides {}", to_string(dims), to_string(strides)));
+  }
   if (!aligned(tensor, buffer->alignment)) refuse_buffer(fmt::format("is not aligned to {} bytes", buffer->alignment));
   if (buffer->role != ir::Role::in && !tensor.writable()) refuse_buffer("is read-only; it must be writable");
 }

@@ -170,6 +170,44 @@ std::vector<std::filesystem::path> files() {
   return found;
 }
 
+#if defined(GRADLOOM_WITH_LLVM) && defined(GRADLOOM_WITH_CUDA)
+// docs/nest.md: the nest it begins with, the commands after "$ " and what they print.
+TEST(Docs, print_what_the_page_says) {
+  std::ifstream page(std::filesystem::path(GRADLOOM_TEST_DIR) / ".." / "docs" / "nest.md");
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("gradloom_nest_page_" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  std::filesystem::create_symlink(GRADLOOM_COMMAND, folder / "gradloom");
+  std::string nest, command, wanted;
+  int commands = 0;
+  const auto finish = [&] {
+    if (command.empty()) return;
+    const Answer answer = run("cd '" + folder.string() + "' && PATH=.:$PATH && { " + command + "; }");
+    EXPECT_EQ(answer.code, 0) << command << "\n" << answer.text;
+    EXPECT_TRUE(wanted.empty() || answer.text == wanted) << command << "\n" << answer.text;
+    ++commands;
+    command.clear(), wanted.clear();
+  };
+  bool inside = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("```")) {
+      finish();
+      if (inside && !nest.empty()) std::ofstream(folder / "relu_grad.loop") << nest;
+      inside = !inside;
+      nest.clear();
+    } else if (inside && line.starts_with("$ ")) {
+      finish();
+      command = line.substr(2);
+    } else if (inside && !command.empty()) {
+      wanted += line + "\n";
+    } else if (inside && (!nest.empty() || line.starts_with("kernel relu_grad"))) {
+      nest += line + "\n";
+    }
+  }
+  EXPECT_EQ(commands, 5);
+  std::filesystem::remove_all(folder);
+}
+#endif
+
 class Nest : public testing::TestWithParam<std::filesystem::path> {};
 
 TEST_P(Nest, gives_what_the_file_says) { NestFile(GetParam()).check(); }
