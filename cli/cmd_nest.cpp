@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -27,7 +28,7 @@ namespace {
 struct NestOptions {
   std::string file, target = "automatic", schedule, trace, data;
   std::vector<std::string> scalars;
-  std::optional<uint64_t> seed;
+  std::string seed;
   StageOptions stage{"nest"};
   bool json = false, compare = false;
 };
@@ -59,6 +60,15 @@ ir::Kernel parse_nest(const std::string& file) {
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", file == "-" ? "standard input" : file, error.what()));
   }
+}
+
+// The option's own conversion would wrap.
+uint64_t seed_of(const std::string& text) {
+  uint64_t seed = 0;
+  const char* const end = text.data() + text.size();
+  if (const auto read = std::from_chars(text.data(), end, seed); read.ec != std::errc() || read.ptr != end)
+    throw UsageError(fmt::format("nest: --seed is {}, expected a whole number from 0 to 2^64 - 1", text));
+  return seed;
 }
 
 bool gpu_target_named(const std::string& target) { return is_gpu(target_named(target)); }
@@ -100,7 +110,7 @@ void print_stage(const ir::Kernel& kernel, const Scheduled& scheduled, const Nes
 
 nest::Call call_of(const ir::Kernel& kernel, const NestOptions& options) {
   const auto scalars = nest::read_scalars(kernel, options.scalars);
-  if (options.seed) return nest::draw(kernel, scalars, *options.seed);
+  if (!options.seed.empty()) return nest::draw(kernel, scalars, seed_of(options.seed));
   nest::Call call(kernel, nest::all_scalars(kernel, scalars));
   if (options.data.empty()) {
     nest::refuse_missing_values(call);
@@ -127,11 +137,11 @@ void print_table(const nest::Call& call, const std::string& target) {
   for (size_t i = 0; i < names.scalars.size(); ++i) {
     const DType dtype = call.kernel.scalars[i].var.type.dtype;
     const uint64_t mask = size_of(dtype) == 8 ? ~uint64_t{0} : (uint64_t{1} << 8 * size_of(dtype)) - 1;
-    table.row({names.scalars[i], "scalar", to_string(dtype), "", value_text(dtype, static_cast<uint64_t>(call.slots[i]) & mask)});
+    table.row({printable(names.scalars[i]), "scalar", to_string(dtype), "", value_text(dtype, static_cast<uint64_t>(call.slots[i]) & mask)});
   }
   for (const nest::Argument& argument : call.buffers)
-    table.row({argument.name, to_string(argument.declared->role), to_string(argument.declared->dtype), to_string(argument.dims), values_text(argument)});
-  fmt::print("{}{} by {}\n", table.text(), call.kernel.name, target);
+    table.row({printable(argument.name), to_string(argument.declared->role), to_string(argument.declared->dtype), to_string(argument.dims), values_text(argument)});
+  fmt::print("{}{} by {}\n", table.text(), printable(call.kernel.name), target);
 }
 
 void check_options(const NestOptions& options) {
@@ -139,12 +149,17 @@ void check_options(const NestOptions& options) {
   const StageOptions& stage = options.stage;
   const bool gpu = gpu_target_named(options.target);
   if (!options.trace.empty() && !options.schedule.empty()) refuse("got --schedule beside --trace, expected one of them");
-  if (!options.data.empty() && options.seed) refuse("got --data beside --seed, expected one of them");
+  if (!options.data.empty() && !options.seed.empty()) refuse("got --data beside --seed, expected one of them");
   if (!stage.stage.empty() && (options.json || options.compare)) refuse("got --json or --compare beside --stage, which runs nothing");
   if (options.json && options.compare) refuse("got --json beside --compare, expected one of them");
   if (options.compare && options.target != "automatic") refuse("got --target beside --compare, which runs every target of this build");
   if (stage.stage.empty() && !stage.arch.empty() && !gpu) refuse("got --arch, expected it with --target cuda or cuda-host, or with --stage");
   if (!stage.stage.empty() && !stage.arch.empty() && !gpu && options.target != "automatic") refuse("got --arch, which is a GPU's, with --target " + options.target);
+  if (!options.seed.empty()) seed_of(options.seed);
+  if (stage.isa != "host") {
+    if (stage.stage.empty() && options.target != "automatic" && options.target != "llvm") refuse("got --isa, which is llvm's, with --target " + options.target);
+    stage.check_isa();
+  }
   if (options.file == "-" && (options.data == "-" || options.trace == "-")) refuse("got - twice, expected one file from standard input");
   if (options.data == "-" && options.trace == "-") refuse("got - twice, expected one file from standard input");
 }

@@ -36,8 +36,22 @@ bool StageOptions::for_gpu() const { return gpu || !arch.empty() || is_gpu_stage
 
 int StageOptions::architecture() const { return arch.empty() ? 90 : architecture_of(command, arch); }
 
+void StageOptions::check_isa() const {
+  if (isa == "host") return;
+#ifdef GRADLOOM_WITH_LLVM
+  try {
+    codegen::isa_named(isa);
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("{}: {}", command, error.what()));
+  }
+#else
+  throw UsageError(fmt::format("{}: --isa is {}, expected host: this build has no LLVM", command, isa));
+#endif
+}
+
 ir::Target StageOptions::target() const {
   if (for_gpu()) return gpu_target(architecture());
+  check_isa();
   RuntimeOptions runtime;
   runtime.threads = threads;
 #ifdef GRADLOOM_WITH_LLVM
@@ -45,7 +59,6 @@ ir::Target StageOptions::target() const {
   target.threads = Runtime(runtime).threads();
   return target;
 #else
-  if (isa != "host") throw UsageError(fmt::format("{}: --isa is {}, expected host: this build has no LLVM", command, isa));
   return Runtime(runtime).target();
 #endif
 }

@@ -18,6 +18,7 @@ struct StageOptions {
   void add_to(CLI::App& app, const std::string& stage_help);  // --stage, --isa, --arch, --threads
   bool for_gpu() const;
   int architecture() const;  // of the GPU: 90 when --arch does not say
+  void check_isa() const;  // throws UsageError for an --isa that is none
   // What kernels are scheduled and lowered for. Throws UsageError.
   ir::Target target() const;
 };

@@ -172,23 +172,25 @@ void draw_buffer(const ir::Kernel& kernel, Argument& argument, Random& random) {
   const DType dtype = argument.declared->dtype;
   const int64_t count = argument.memory.elements();
   if (count == 0) return;
-  const std::string what = "buffer " + argument.name;
-  Source source(kernel, what, dtype, argument.range, facts.injective ? count : 1, random);
-  std::vector<uint64_t> values;
+  Source source(kernel, "buffer " + argument.name, dtype, argument.range, facts.injective ? count : 1, random);
+  std::vector<uint64_t> distinct;
   if (facts.injective) {
-    values = source.draw_distinct(count);
-    if (static_cast<int64_t>(values.size()) < count) refuse(kernel, fmt::format("{}: {} values that differ were not found", what, count));
-  } else {
-    for (int64_t i = 0; i < count; ++i) values.push_back(source.draw());
+    distinct = source.draw_distinct(count);
+    if (static_cast<int64_t>(distinct.size()) < count) refuse(kernel, fmt::format("buffer {}: {} values that differ were not found", argument.name, count));
   }
-  if (facts.nondecreasing && !argument.dims.empty()) {
-    const auto less = [dtype](uint64_t a, uint64_t b) {  // a NaN, which the fact says nothing of, comes last
-      const auto nan = [dtype](uint64_t bits) { return is_float(dtype) && std::isnan(ir::double_from_bits(dtype, bits)); };
-      return nan(a) || nan(b) ? !nan(a) && nan(b) : ir::interp::less(dtype, a, dtype, b);
-    };
-    for (int64_t row = 0; row < count; row += argument.dims.back()) std::sort(values.begin() + row, values.begin() + row + argument.dims.back(), less);
-  }
-  argument.memory.each([&](int64_t position, int64_t offset) { argument.memory.set(offset, values[static_cast<size_t>(position)]); });
+  const auto less = [dtype](uint64_t a, uint64_t b) {  // a NaN, which the fact says nothing of, comes last
+    const auto nan = [dtype](uint64_t bits) { return is_float(dtype) && std::isnan(ir::double_from_bits(dtype, bits)); };
+    return nan(a) || nan(b) ? !nan(a) && nan(b) : ir::interp::less(dtype, a, dtype, b);
+  };
+  std::vector<uint64_t> row(static_cast<size_t>(argument.dims.empty() ? 1 : argument.dims.back()));
+  argument.memory.each([&](int64_t position, int64_t offset) {
+    const size_t at = static_cast<size_t>(position) % row.size();
+    if (at == 0) {
+      for (size_t i = 0; i < row.size(); ++i) row[i] = facts.injective ? distinct[static_cast<size_t>(position) + i] : source.draw();
+      if (facts.nondecreasing) std::sort(row.begin(), row.end(), less);
+    }
+    argument.memory.set(offset, row[at]);
+  });
 }
 
 bool in_dims(const ir::Kernel& kernel, const ir::Var& scalar) {
