@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 
 #include "cli/command.h"
@@ -88,6 +91,42 @@ Ran ran_on(const std::string& target, const ir::Kernel& kernel, const nest::Call
   return ran;
 }
 
+// A target other than the interpreter believes the nest, so a bad one may crash: that is said in a line before the process ends.
+volatile sig_atomic_t crashed_target = 0;
+constexpr const char* crash_lines[] = {
+    "gradloom: the nest crashed; --target interpreter checks every access\n", "gradloom: the nest crashed on llvm; --target interpreter checks every access\n",
+    "gradloom: the nest crashed on interpreter\n", "gradloom: the nest crashed on cuda; --target interpreter checks every access\n",
+    "gradloom: the nest crashed on cuda-host; --target interpreter checks every access\n"};
+
+void tell_crash(int signal) {
+  const char* const line = crash_lines[crashed_target];
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, std::strlen(line));
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+// For its lifetime; a sanitizer's own report says more.
+class CrashLine {
+ public:
+  explicit CrashLine(TargetKind target) {
+    crashed_target = static_cast<int>(target);
+#ifndef __SANITIZE_ADDRESS__
+    for (size_t i = 0; i < std::size(signals); ++i) before_[i] = std::signal(signals[i], tell_crash);
+#endif
+  }
+  ~CrashLine() {
+#ifndef __SANITIZE_ADDRESS__
+    for (size_t i = 0; i < std::size(signals); ++i) std::signal(signals[i], before_[i]);
+#endif
+  }
+  CrashLine(const CrashLine&) = delete;
+  CrashLine& operator=(const CrashLine&) = delete;
+
+ private:
+  static constexpr int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+  sighandler_t before_[std::size(signals)] = {};
+};
+
 bool has_gpu() {
   if (!built_with_cuda()) return false;
   RuntimeOptions options;
@@ -103,6 +142,7 @@ bool has_gpu() {
 }  // namespace
 
 std::string run_nest(const ir::Kernel& kernel, nest::Call& call, const RuntimeOptions& options, const KernelOptions& how) {
+  const CrashLine crash_line(options.target);
   Runtime runtime(options);
   const KernelExecutable executable = runtime.compile(kernel, how).value();
   std::vector<Tensor> tensors;

@@ -84,6 +84,10 @@ uint64_t slot_bits(DType dtype, int64_t slot) {
 
 Dims evaluate_all(const ir::Kernel& kernel, const ir::Buffer& buffer, const std::vector<ir::Expr>& list, const char* what, std::span<const int64_t> slots) {
   Dims values;
+  if (list.size() > static_cast<size_t>(max_rank)) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("kernel {}: buffer {} has {} dims; a parameter has at most {}", kernel.name, buffer->name, list.size(), max_rank));
+  }
   for (const ir::Expr& e : list) {
     const auto bits = evaluate(e, kernel, slots);
     if (!bits) refuse(kernel, fmt::format("buffer {}: its {} {} cannot be evaluated from the scalars given", buffer->name, what, ir::print(e)));

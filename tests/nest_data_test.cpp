@@ -138,6 +138,8 @@ TEST(NestData, refuses_buffers_that_no_memory_holds) {
   EXPECT_EQ(error("in x: f32[2] strides [n]", -(int64_t{1} << 40)).substr(0, 18), "resource_exhausted");
   EXPECT_EQ(error("in x: f32[n * 2]", int64_t{1} << 62), "invalid_argument: kernel k: buffer x: its dim n * 2 cannot be evaluated from the scalars given");
   EXPECT_EQ(error("in x: f32[floor_div(8, n)]", 0).substr(0, 16), "invalid_argument");
+  EXPECT_EQ(error("in x: f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", 0),
+            "unsupported: kernel k: buffer x has 17 dims; a parameter has at most 16");
   EXPECT_EQ(error("in x: f32[1] align 4294967296", 0).substr(0, 18), "resource_exhausted");
   EXPECT_EQ(error("in x: f32[] inout y: f64[2, 3] strides [-3, 1] align 4096", 0), "no error");
 }
