@@ -5,24 +5,14 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
 #include <csignal>
 #include <cstring>
 
 #include "cli/command.h"
-#include "ir/scalar_math.h"
+#include "cli/nest_compare.h"
 
 namespace gradloom::cli {
 namespace {
-
-// What one target made of the call: the results, or the error.
-struct Ran {
-  std::string target;  // as --target has it
-  nest::Call call;
-  std::optional<Error> error;
-  std::string error_text() const { return fmt::format("{}: {}", to_string(error->code()), error->what()); }
-};
 
 // Of in buffers.
 std::vector<uint64_t> checksums(const nest::Call& call) {
@@ -51,37 +41,8 @@ void copy_back(nest::Argument& argument, const Tensor& result) {
   });
 }
 
-// Floats that are both NaN are equal, whatever their bits.
-bool same_value(DType dtype, uint64_t a, uint64_t b) {
-  return a == b || (is_float(dtype) && std::isnan(ir::double_from_bits(dtype, a)) && std::isnan(ir::double_from_bits(dtype, b)));
-}
-
-std::string element_text(DType dtype, uint64_t bits) {
-  return fmt::format("{} (0x{:0{}x})", value_text(dtype, bits), bits, 2 * size_of(dtype));
-}
-
-// "y[3] is 1.0 (0x3f800000) on interpreter, 2.0 (0x40000000) on llvm", or nothing.
-std::optional<std::string> first_difference(const std::vector<Ran>& all) {
-  const nest::Call& first = all[0].call;
-  for (size_t b = 0; b < first.buffers.size(); ++b) {
-    const nest::Argument& argument = first.buffers[b];
-    const DType dtype = argument.declared->dtype;
-    std::optional<std::string> found;
-    if (!argument.written()) continue;
-    argument.memory.each([&](int64_t position, int64_t offset) {
-      const auto differs = [&](const Ran& ran) { return !same_value(dtype, argument.memory.get(offset), ran.call.buffers[b].memory.get(offset)); };
-      if (found || std::none_of(all.begin(), all.end(), differs)) return;
-      std::vector<std::string> values;
-      for (const Ran& ran : all) values.push_back(fmt::format("{} on {}", element_text(dtype, ran.call.buffers[b].memory.get(offset)), ran.target));
-      found = fmt::format("{} is {}", argument.element_name(position), fmt::join(values, ", "));
-    });
-    if (found) return found;
-  }
-  return std::nullopt;
-}
-
-Ran ran_on(const std::string& target, const ir::Kernel& kernel, const nest::Call& call, RuntimeOptions options, const KernelOptions& how) {
-  Ran ran{target, call, {}};
+nest::Ran ran_on(const std::string& target, const ir::Kernel& kernel, const nest::Call& call, RuntimeOptions options, const KernelOptions& how) {
+  nest::Ran ran{target, call, {}};
   options.target = target_named(target);
   try {
     run_nest(kernel, ran.call, options, how);
@@ -160,7 +121,7 @@ std::string run_nest(const ir::Kernel& kernel, nest::Call& call, const RuntimeOp
 }
 
 std::string compare_nest(const NestsToCompare& nests, const nest::Call& call, const RuntimeOptions& options) {
-  std::vector<Ran> all{ran_on("interpreter", nests.authored, call, options, {})};
+  std::vector<nest::Ran> all{ran_on("interpreter", nests.authored, call, options, {})};
   const std::optional<Error> definition = all[0].error;
   // Only the interpreter checks accesses and facts: what it refuses means nothing elsewhere.
   if (definition && definition->code() != ErrorCode::out_of_range) throw *definition;
@@ -169,16 +130,10 @@ std::string compare_nest(const NestsToCompare& nests, const nest::Call& call, co
   if (nests.on_gpu && built_with_cuda()) targets.push_back("cuda-host");
   if (nests.on_gpu && has_gpu()) targets.push_back("cuda");
   for (const std::string& target : targets) all.push_back(ran_on(target, nests.scheduled, call, options, nests.how));
-  std::vector<std::string> names, outcomes;
-  bool same = true;
-  for (const Ran& ran : all) {
-    names.push_back(ran.target);
-    outcomes.push_back(fmt::format("on {}: {}", ran.target, ran.error ? ran.error_text() : "no error"));
-    same = same && ran.error.has_value() == definition.has_value() && (!definition || ran.error_text() == all[0].error_text());
-  }
-  if (!same) throw DifferentResults(fmt::format("{}", fmt::join(outcomes, "; ")));
+  if (const auto difference = nest::difference(all)) throw DifferentResults(*difference);
+  std::vector<std::string> names;
+  for (const nest::Ran& ran : all) names.push_back(ran.target);
   if (definition) throw Error(definition->code(), fmt::format("{} (on {})", definition->what(), fmt::join(names, ", ")));
-  if (const auto difference = first_difference(all)) throw DifferentResults(fmt::format("kernel {}: buffer {}", call.kernel.name, *difference));
   return fmt::format("equal on {}", fmt::join(names, ", "));
 }
 

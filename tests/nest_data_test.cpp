@@ -2,10 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
+#include <functional>
 #include <set>
 #include <sstream>
 
+#include "cli/nest_compare.h"
 #include "cli/nest_data.h"
 #include "cli/nest_draw.h"
 #include "ir/print.h"
@@ -174,6 +175,35 @@ TEST(NestData, prints_what_reads_back) {
         EXPECT_EQ(bits, back) << to_string(dtype) << " " << json_element(dtype, bits);
     });
   }
+}
+
+TEST(NestCompare, tells_the_first_difference_with_its_bits) {
+  const ir::Kernel k = kernel_of("in x: f32[2] out y: f32[2, 2] inout z: u16[1]");
+  const auto differ = [&](const std::function<void(Call&)>& change) {
+    Call same(k, std::vector<int64_t>{1});
+    for (Argument& argument : same.buffers) argument.memory.each([&](int64_t, int64_t offset) { argument.memory.set(offset, 0x3f80); });
+    Call other = same;
+    change(other);
+    return difference(std::vector<Ran>{{"a", same, {}}, {"b", same, {}}, {"c", other, {}}}).value_or("equal");
+  };
+  EXPECT_EQ(differ([](Call&) {}), "equal");
+  EXPECT_EQ(differ([](Call& call) { call.buffers[0].memory.set(1, 1); }), "equal");  // an in buffer is no result
+  EXPECT_EQ(differ([](Call& call) { call.buffers[1].memory.set(3, 0xbf800000), call.buffers[2].memory.set(0, 9); }),
+            "kernel k: buffer y[1,1] is 2.278e-41 (0x00003f80) on a, 2.278e-41 (0x00003f80) on b, -1.0 (0xbf800000) on c");
+  EXPECT_EQ(differ([](Call& call) { call.buffers[2].memory.set(0, 9); }),
+            "kernel k: buffer z[0] is 16256 (0x3f80) on a, 16256 (0x3f80) on b, 9 (0x0009) on c");
+  const auto two = [&](uint64_t a, uint64_t b) {
+    Call one(k, std::vector<int64_t>{1}), other = one;
+    one.buffers[1].memory.set(0, a), other.buffers[1].memory.set(0, b);
+    return difference(std::vector<Ran>{{"a", one, {}}, {"b", other, {}}}).value_or("equal");
+  };
+  EXPECT_EQ(two(0x7fc00000, 0xffc12345), "equal");
+  EXPECT_EQ(two(0, 0x80000000), "kernel k: buffer y[0,0] is 0.0 (0x00000000) on a, -0.0 (0x80000000) on b");
+  const Call call(k, std::vector<int64_t>{1});
+  const Error at_1(ErrorCode::out_of_range, "at 1"), at_2(ErrorCode::out_of_range, "at 2");
+  EXPECT_EQ(difference(std::vector<Ran>{{"a", call, at_1}, {"b", call, at_1}}).value_or("equal"), "equal");
+  EXPECT_EQ(difference(std::vector<Ran>{{"a", call, at_1}, {"b", call, at_2}}).value_or("equal"), "on a: out_of_range: at 1; on b: out_of_range: at 2");
+  EXPECT_EQ(difference(std::vector<Ran>{{"a", call, {}}, {"b", call, at_2}}).value_or("equal"), "on a: no error; on b: out_of_range: at 2");
 }
 
 std::string drawn(const ir::Kernel& kernel, uint64_t seed) {
