@@ -137,10 +137,12 @@ void print_table(const nest::Call& call, const std::string& target) {
   for (size_t i = 0; i < names.scalars.size(); ++i) {
     const DType dtype = call.kernel.scalars[i].var.type.dtype;
     const uint64_t mask = size_of(dtype) == 8 ? ~uint64_t{0} : (uint64_t{1} << 8 * size_of(dtype)) - 1;
-    table.row({printable(names.scalars[i]), "scalar", to_string(dtype), "", value_text(dtype, static_cast<uint64_t>(call.slots[i]) & mask)});
+    table.row({printable(names.scalars[i]), "scalar", to_string(dtype), "",
+               value_text(dtype, static_cast<uint64_t>(call.slots[i]) & mask)});
   }
   for (const nest::Argument& argument : call.buffers)
-    table.row({printable(argument.name), to_string(argument.declared->role), to_string(argument.declared->dtype), to_string(argument.dims), values_text(argument)});
+    table.row({printable(argument.name), to_string(argument.declared->role), to_string(argument.declared->dtype),
+               to_string(argument.dims), values_text(argument)});
   fmt::print("{}{} by {}\n", table.text(), printable(call.kernel.name), target);
 }
 
@@ -148,19 +150,26 @@ void check_options(const NestOptions& options) {
   const auto refuse = [](const std::string& what) { throw UsageError("nest: " + what); };
   const StageOptions& stage = options.stage;
   const bool gpu = gpu_target_named(options.target);
-  if (!options.trace.empty() && !options.schedule.empty()) refuse("got --schedule beside --trace, expected one of them");
+  if (!options.trace.empty() && !options.schedule.empty())
+    refuse("got --schedule beside --trace, expected one of them");
   if (!options.data.empty() && !options.seed.empty()) refuse("got --data beside --seed, expected one of them");
-  if (!stage.stage.empty() && (options.json || options.compare)) refuse("got --json or --compare beside --stage, which runs nothing");
+  if (!stage.stage.empty() && (options.json || options.compare))
+    refuse("got --json or --compare beside --stage, which runs nothing");
   if (options.json && options.compare) refuse("got --json beside --compare, expected one of them");
-  if (options.compare && options.target != "automatic") refuse("got --target beside --compare, which runs every target of this build");
-  if (stage.stage.empty() && !stage.arch.empty() && !gpu) refuse("got --arch, expected it with --target cuda or cuda-host, or with --stage");
-  if (!stage.stage.empty() && !stage.arch.empty() && !gpu && options.target != "automatic") refuse("got --arch, which is a GPU's, with --target " + options.target);
+  if (options.compare && options.target != "automatic")
+    refuse("got --target beside --compare, which runs every target of this build");
+  if (stage.stage.empty() && !stage.arch.empty() && !gpu)
+    refuse("got --arch, expected it with --target cuda or cuda-host, or with --stage");
+  if (!stage.stage.empty() && !stage.arch.empty() && !gpu && options.target != "automatic")
+    refuse("got --arch, which is a GPU's, with --target " + options.target);
   if (!options.seed.empty()) seed_of(options.seed);
   if (stage.isa != "host") {
-    if (stage.stage.empty() && options.target != "automatic" && options.target != "llvm") refuse("got --isa, which is llvm's, with --target " + options.target);
+    if (stage.stage.empty() && options.target != "automatic" && options.target != "llvm")
+      refuse("got --isa, which is llvm's, with --target " + options.target);
     stage.check_isa();
   }
-  if (options.file == "-" && (options.data == "-" || options.trace == "-")) refuse("got - twice, expected one file from standard input");
+  if (options.file == "-" && (options.data == "-" || options.trace == "-"))
+    refuse("got - twice, expected one file from standard input");
   if (options.data == "-" && options.trace == "-") refuse("got - twice, expected one file from standard input");
 }
 
@@ -213,19 +222,29 @@ int answer(const NestOptions& options) {
 void add_nest(CLI::App& app, int& status) {
   auto options = std::make_shared<NestOptions>();
   CLI::App* command = app.add_subcommand("nest", "Run a loop nest (.loop) on any target");
-  command->add_option("file", options->file, "a loop nest (ir/README.md has the grammar); - is standard input")->required();
+  command->add_option("file", options->file, "a loop nest (ir/README.md has the grammar); - is standard input")
+      ->required();
   add_target(*command, options->target);
-  options->stage.add_to(*command, "print the nest instead: authored, scheduled, lowered, llvm-raw, llvm, asm; for a GPU cuda, ptx, sass-report");
+  options->stage.add_to(
+      *command,
+      "print the nest instead: authored, scheduled, lowered, llvm-raw, llvm, asm; for a GPU cuda, ptx, sass-report");
   command->add_option("--scalar", options->scalars, "NAME=VALUE, once for each scalar")->allow_extra_args(false);
-  command->add_option("--schedule", options->schedule, "default: what Runtime does, on a GPU the general schedule, on a CPU nothing; none: nothing anywhere")
+  command
+      ->add_option(
+          "--schedule", options->schedule,
+          "default: what Runtime does, on a GPU the general schedule, on a CPU nothing; none: nothing anywhere")
       ->check(CLI::IsMember({"none", "default"}));
-  command->add_option("--trace", options->trace, "replay these schedule steps, a line each, as `gradloom emit --trace` prints them");
-  command->add_option("--data", options->data, "JSON: {\"x\": [1, 2.5, \"nan\"], ...}, a flat list for each in and inout buffer");
-  command->add_option("--seed", options->seed, "draw the values, and the scalars not given, within what the nest declares");
+  command->add_option("--trace", options->trace,
+                      "replay these schedule steps, a line each, as `gradloom emit --trace` prints them");
+  command->add_option("--data", options->data,
+                      "JSON: {\"x\": [1, 2.5, \"nan\"], ...}, a flat list for each in and inout buffer");
+  command->add_option("--seed", options->seed,
+                      "draw the values, and the scalars not given, within what the nest declares");
   command->add_flag("--json", options->json, "print the out and inout buffers as JSON");
   command->add_flag("--compare", options->compare, "run on all targets of this build, and tell the first difference");
   command->footer(
-      "An element that the nest never writes is a NaN, -1 or 255 on every target. Exit code 1: a check failed, the call was refused, or targets differ.\n"
+      "An element that the nest never writes is a NaN, -1 or 255 on every target. Exit code 1: a check failed, the "
+      "call was refused, or targets differ.\n"
       "Examples:\n  gradloom nest examples/relu_grad.loop --seed 1\n"
       "  gradloom nest examples/relu_grad.loop --scalar n=2 --data relu.json --target interpreter --json\n"
       "  gradloom nest examples/relu_grad.loop --seed 7 --compare\n"

@@ -15,9 +15,11 @@ namespace {
 std::string machine_text([[maybe_unused]] const ir::Kernel& lowered, const StageOptions& options) {
 #ifdef GRADLOOM_WITH_LLVM
   const codegen::Isa isa = options.isa == "host" ? codegen::host_isa() : codegen::isa_named(options.isa);
-  return options.stage == "asm" ? codegen::emit_assembly(lowered, isa) : codegen::emit_llvm(lowered, isa, options.stage == "llvm");
+  return options.stage == "asm" ? codegen::emit_assembly(lowered, isa)
+                                : codegen::emit_llvm(lowered, isa, options.stage == "llvm");
 #else
-  throw UsageError(fmt::format("{}: --stage is {}, expected authored, scheduled or lowered: this build has no LLVM", options.command, options.stage));
+  throw UsageError(fmt::format("{}: --stage is {}, expected authored, scheduled or lowered: this build has no LLVM",
+                               options.command, options.stage));
 #endif
 }
 
@@ -25,11 +27,13 @@ std::string machine_text([[maybe_unused]] const ir::Kernel& lowered, const Stage
 
 void StageOptions::add_to(CLI::App& app, const std::string& stage_help) {
   CLI::Option* option = app.add_option("--stage", stage, stage_help)
-                            ->check(CLI::IsMember({"authored", "scheduled", "lowered", "llvm-raw", "llvm", "asm", "cuda", "ptx", "sass-report"}));
+                            ->check(CLI::IsMember({"authored", "scheduled", "lowered", "llvm-raw", "llvm", "asm",
+                                                   "cuda", "ptx", "sass-report"}));
   if (!stage.empty()) option->capture_default_str();
   app.add_option("--isa", isa, "host, x86-64-v2, x86-64-v3 or x86-64-v4")->capture_default_str();
   app.add_option("--arch", arch, "for this GPU, such as sm_80; sm_90 for the stages of a GPU when not given");
-  app.add_option("--threads", threads, "threads that the schedule is for; 0: as many as this process may use")->check(CLI::Range(0, 1024));
+  app.add_option("--threads", threads, "threads that the schedule is for; 0: as many as this process may use")
+      ->check(CLI::Range(0, 1024));
 }
 
 bool StageOptions::for_gpu() const { return gpu || !arch.empty() || is_gpu_stage(stage); }
@@ -63,13 +67,15 @@ ir::Target StageOptions::target() const {
 #endif
 }
 
-std::string stage_text(const ir::Kernel& authored, const ir::Kernel& scheduled, const ir::Kernel& lowered, const StageOptions& options) {
+std::string stage_text(const ir::Kernel& authored, const ir::Kernel& scheduled, const ir::Kernel& lowered,
+                       const StageOptions& options) {
   if (options.stage == "authored" || options.stage == "scheduled" || options.stage == "lowered")
     return ir::print(options.stage == "authored" ? authored : options.stage == "scheduled" ? scheduled : lowered);
   if (is_gpu_stage(options.stage)) return gpu_text(lowered, options.stage, options.architecture());
   if (options.for_gpu()) {
-    throw UsageError(fmt::format("{}: --stage is {}, expected authored, scheduled, lowered, cuda, ptx or sass-report {}", options.command, options.stage,
-                                 options.arch.empty() ? "for a GPU" : "with --arch"));
+    throw UsageError(
+        fmt::format("{}: --stage is {}, expected authored, scheduled, lowered, cuda, ptx or sass-report {}",
+                    options.command, options.stage, options.arch.empty() ? "for a GPU" : "with --arch"));
   }
   return machine_text(lowered, options);
 }

@@ -13,8 +13,8 @@
 namespace gradloom::cases {
 namespace {
 
-// Watches the parser. Copying and printing a Json recurse, and no file nests deeper than its data: what would run out of stack is refused. So is a key that is
-// given twice, of which one would be lost.
+// Watches the parser. Copying and printing a Json recurse, and no file nests deeper than its data: what would run out
+// of stack is refused. So is a key that is given twice, of which one would be lost.
 class Strict {
  public:
   bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
@@ -38,7 +38,9 @@ Json read_json(std::istream& in) { return Json::parse(in, Strict()); }
 
 // Json stores integers up to 2^64 - 1; get would wrap those beyond i64.
 bool fits_i64(const Json& value) {
-  return value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+  return value.is_number_integer() &&
+         (!value.is_number_unsigned() ||
+          value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
 }
 
 std::optional<uint64_t> element_bits(const Json& value, DType dtype) {
@@ -61,7 +63,9 @@ std::optional<uint64_t> element_bits(const Json& value, DType dtype) {
 }
 
 std::string expected_element(DType dtype) {
-  return is_float(dtype) ? "a number, \"nan\", \"inf\" or \"-inf\"" : dtype == DType::boolean ? "true or false" : "an integer of that type";
+  return is_float(dtype)           ? "a number, \"nan\", \"inf\" or \"-inf\""
+         : dtype == DType::boolean ? "true or false"
+                                   : "an integer of that type";
 }
 
 std::string json_text(const Json& value) {

@@ -13,13 +13,14 @@ using Json = nlohmann::json;
 
 [[noreturn]] void refuse(const std::string& message);  // Error(invalid_argument)
 
-// Throws Error(invalid_argument) for a key that is given twice and for lists that nest deep, Json::exception for what is no JSON.
+// Throws Error(invalid_argument) for a key that is given twice and for lists that nest deep, Json::exception for what
+// is no JSON.
 Json read_json(std::istream& in);
 
 bool fits_i64(const Json& value);
 
-// An element's bits: a number rounded once to a float dtype, "nan", "inf" or "-inf", an integer of the dtype, true, false, 0 or 1 for a boolean. Nothing for
-// any other value.
+// An element's bits: a number rounded once to a float dtype, "nan", "inf" or "-inf", an integer of the dtype, true,
+// false, 0 or 1 for a boolean. Nothing for any other value.
 std::optional<uint64_t> element_bits(const Json& value, DType dtype);
 std::string expected_element(DType dtype);  // "a number, \"nan\", \"inf\" or \"-inf\""
 

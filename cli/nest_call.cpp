@@ -44,7 +44,8 @@ int64_t block_alignment(int64_t declared) { return std::max<int64_t>(declared, 6
 
 std::shared_ptr<char> allocate(int64_t bytes, int64_t alignment) {
   const std::align_val_t align{static_cast<size_t>(alignment)};
-  return {static_cast<char*>(::operator new(static_cast<size_t>(bytes), align)), [align](char* data) { ::operator delete(data, align); }};
+  return {static_cast<char*>(::operator new(static_cast<size_t>(bytes), align)),
+          [align](char* data) { ::operator delete(data, align); }};
 }
 
 [[noreturn]] void refuse(const ir::Kernel& kernel, const std::string& what) {
@@ -66,7 +67,8 @@ Names::Names(const ir::Kernel& kernel) {
 
 std::optional<int64_t> Memory::bytes_of(DType dtype, const Dims& dims, const Dims& strides, int64_t alignment) {
   const Extent extent = extent_of(dtype, dims, strides);
-  if (extent.elements > most_bytes || extent.high - extent.low > most_bytes || alignment > most_bytes) return std::nullopt;
+  if (extent.elements > most_bytes || extent.high - extent.low > most_bytes || alignment > most_bytes)
+    return std::nullopt;
   const int64_t bytes = lead_of(extent, block_alignment(alignment)) + static_cast<int64_t>(extent.high) + guard_bytes;
   return bytes <= most_bytes ? std::optional(bytes) : std::nullopt;
 }
@@ -98,23 +100,29 @@ Memory::Memory(const Memory& other)
       high_(other.high_),
       block_(allocate(lead_ + size_, alignment_)),
       first_(block_.get() + lead_) {
-  std::memcpy(first_ + low_ - guard_bytes, other.first_ + low_ - guard_bytes, static_cast<size_t>(high_ - low_ + 2 * guard_bytes));
+  std::memcpy(first_ + low_ - guard_bytes, other.first_ + low_ - guard_bytes,
+              static_cast<size_t>(high_ - low_ + 2 * guard_bytes));
 }
 
 Memory& Memory::operator=(Memory other) {
-  std::swap(dtype_, other.dtype_), std::swap(dims_, other.dims_), std::swap(strides_, other.strides_), std::swap(alignment_, other.alignment_);
-  std::swap(elements_, other.elements_), std::swap(lead_, other.lead_), std::swap(size_, other.size_), std::swap(low_, other.low_);
+  std::swap(dtype_, other.dtype_), std::swap(dims_, other.dims_), std::swap(strides_, other.strides_),
+      std::swap(alignment_, other.alignment_);
+  std::swap(elements_, other.elements_), std::swap(lead_, other.lead_), std::swap(size_, other.size_),
+      std::swap(low_, other.low_);
   std::swap(high_, other.high_), std::swap(block_, other.block_), std::swap(first_, other.first_);
   return *this;
 }
 
 uint64_t Memory::get(int64_t offset) const {
   uint64_t bits = 0;
-  std::memcpy(&bits, first_ + offset * size_of(dtype_), static_cast<size_t>(size_of(dtype_)));  // little endian: the low bytes are the value
+  std::memcpy(&bits, first_ + offset * size_of(dtype_),
+              static_cast<size_t>(size_of(dtype_)));  // little endian: the low bytes are the value
   return bits;
 }
 
-void Memory::set(int64_t offset, uint64_t bits) { std::memcpy(first_ + offset * size_of(dtype_), &bits, static_cast<size_t>(size_of(dtype_))); }
+void Memory::set(int64_t offset, uint64_t bits) {
+  std::memcpy(first_ + offset * size_of(dtype_), &bits, static_cast<size_t>(size_of(dtype_)));
+}
 
 Tensor Memory::tensor(bool writable) const { return Tensor::share(block_, first_, dtype_, dims_, strides_, writable); }
 
@@ -144,7 +152,8 @@ std::string Argument::element_name(int64_t position) const {
   return name + to_string(index);
 }
 
-Call::Call(const ir::Kernel& kernel_in, std::span<const int64_t> scalars, int64_t bytes) : kernel(kernel_in), slots(scalar_slots(kernel, scalars)) {
+Call::Call(const ir::Kernel& kernel_in, std::span<const int64_t> scalars, int64_t bytes)
+    : kernel(kernel_in), slots(scalar_slots(kernel, scalars)) {
   check_scalars(kernel, slots);
   const Names names(kernel);
   int64_t left = bytes;
@@ -152,19 +161,27 @@ Call::Call(const ir::Kernel& kernel_in, std::span<const int64_t> scalars, int64_
     const ir::Buffer& declared = kernel.buffers[b];
     const Dims dims = evaluate_dims(kernel, declared, slots);
     for (const int64_t dim : dims)
-      if (dim < 0) refuse(kernel, fmt::format("buffer {} has shape {}; no dim may be negative", names.buffers[b], to_string(dims)));
+      if (dim < 0)
+        refuse(kernel,
+               fmt::format("buffer {} has shape {}; no dim may be negative", names.buffers[b], to_string(dims)));
     const Dims declared_strides = evaluate_strides(kernel, declared, slots);
     // Of dense dims that no memory holds the strides would wrap.
-    const auto dense = Memory::bytes_of(declared->dtype, dims, Dims(std::vector<int64_t>(static_cast<size_t>(dims.size()), 0)), declared->alignment);
+    const auto dense = Memory::bytes_of(
+        declared->dtype, dims, Dims(std::vector<int64_t>(static_cast<size_t>(dims.size()), 0)), declared->alignment);
     const Dims strides = declared->strides.empty() && dense ? dense_strides(dims) : declared_strides;
     const auto size = dense ? Memory::bytes_of(declared->dtype, dims, strides, declared->alignment) : std::nullopt;
     if (!size || *size > left) {
-      throw Error(ErrorCode::resource_exhausted,
-                  fmt::format("kernel {}: buffer {} of shape {}{} needs more than the {} MiB that all buffers of a call may take", kernel.name, names.buffers[b],
-                              to_string(dims), declared->strides.empty() ? "" : fmt::format(" and strides {}", to_string(declared_strides)), bytes >> 20));
+      throw Error(
+          ErrorCode::resource_exhausted,
+          fmt::format(
+              "kernel {}: buffer {} of shape {}{} needs more than the {} MiB that all buffers of a call may take",
+              kernel.name, names.buffers[b], to_string(dims),
+              declared->strides.empty() ? "" : fmt::format(" and strides {}", to_string(declared_strides)),
+              bytes >> 20));
     }
     left -= *size;
-    buffers.push_back({declared, names.buffers[b], dims, strides, DeclaredRange(kernel, declared->facts.min, declared->facts.max, slots),
+    buffers.push_back({declared, names.buffers[b], dims, strides,
+                       DeclaredRange(kernel, declared->facts.min, declared->facts.max, slots),
                        Memory(declared->dtype, dims, strides, declared->alignment)});
   }
 }
@@ -182,13 +199,18 @@ void Call::check_facts() const {
     uint64_t previous = 0;
     a.memory.each([&](int64_t position, int64_t offset) {
       const uint64_t bits = a.memory.get(offset);
-      if (!a.range.contains(dtype, bits)) refuse_element(position, bits, fmt::format("; it must be {}", a.range.text()));
+      if (!a.range.contains(dtype, bits))
+        refuse_element(position, bits, fmt::format("; it must be {}", a.range.text()));
       if (facts.nondecreasing && position % row != 0 && ir::interp::less(dtype, bits, dtype, previous))
-        refuse_element(position, bits, fmt::format(" after {}; it must be nondecreasing along its last dim", value_text(dtype, previous)));
+        refuse_element(
+            position, bits,
+            fmt::format(" after {}; it must be nondecreasing along its last dim", value_text(dtype, previous)));
       previous = bits;
       if (!facts.injective) return;
       if (const auto [first, added] = seen.try_emplace(bits, position); !added)
-        refuse_element(position, bits, fmt::format(" as {} is; no two elements may be equal (injective)", a.element_name(first->second)));
+        refuse_element(
+            position, bits,
+            fmt::format(" as {} is; no two elements may be equal (injective)", a.element_name(first->second)));
     });
   }
 }

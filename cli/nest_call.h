@@ -14,13 +14,15 @@ namespace gradloom::nest {
 
 inline constexpr int64_t most_bytes = int64_t{1} << 32;  // of all buffers of a call
 
-// The names of a kernel's parameters, without backquotes. One that another parameter has already gets its number, as in the text: "n#1".
+// The names of a kernel's parameters, without backquotes. One that another parameter has already gets its number, as in
+// the text: "n#1".
 struct Names {
   explicit Names(const ir::Kernel& kernel);
   std::vector<std::string> scalars, buffers;
 };
 
-// A buffer's elements where its strides put them, between guards that show stray writes. What is not set holds 0xff bytes: a NaN, -1, no boolean.
+// A buffer's elements where its strides put them, between guards that show stray writes. What is not set holds 0xff
+// bytes: a NaN, -1, no boolean.
 class Memory {
  public:
   Memory(DType dtype, const Dims& dims, const Dims& strides, int64_t alignment);
@@ -35,7 +37,8 @@ class Memory {
   void set(int64_t offset, uint64_t bits);
   // Seen as a tensor; this must outlive it.
   Tensor tensor(bool writable) const;
-  // The byte, counted from element [0, ..., 0], of the first one outside all elements that is not as it was made; nothing when all are.
+  // The byte, counted from element [0, ..., 0], of the first one outside all elements that is not as it was made;
+  // nothing when all are.
   std::optional<int64_t> stray_write() const;
   uint64_t checksum() const;  // of the elements
   // The bytes that a call of these dims takes, guards and alignment included; nothing beyond most_bytes.
@@ -57,15 +60,17 @@ struct Argument {
   Dims dims, strides;
   DeclaredRange range;
   Memory memory;
-  bool given() const { return declared->role != ir::Role::out; }    // it has values before the call
+  bool given() const { return declared->role != ir::Role::out; }  // it has values before the call
   bool written() const { return declared->role != ir::Role::in; }
-  std::string element_name(int64_t position) const;                 // "x[1,2]"
+  std::string element_name(int64_t position) const;  // "x[1,2]"
 };
 
 struct Call {
-  // Checks the scalars against their ranges and makes the memory. Throws Error(invalid_argument); Error(resource_exhausted) beyond `bytes`.
+  // Checks the scalars against their ranges and makes the memory. Throws Error(invalid_argument);
+  // Error(resource_exhausted) beyond `bytes`.
   Call(const ir::Kernel& kernel, std::span<const int64_t> scalars, int64_t bytes = most_bytes);
-  // The values of in and inout buffers keep the declared facts: ranges, nondecreasing, injective. Throws Error(invalid_argument) naming the first that does not.
+  // The values of in and inout buffers keep the declared facts: ranges, nondecreasing, injective. Throws
+  // Error(invalid_argument) naming the first that does not.
   void check_facts() const;
 
   ir::Kernel kernel;

@@ -16,7 +16,8 @@ struct Ran {
   std::optional<Error> error;
 };
 
-// The first difference, in one line; nothing when all are equal. Floats that are both NaN are equal whatever their bits; so are equal errors.
+// The first difference, in one line; nothing when all are equal. Floats that are both NaN are equal whatever their
+// bits; so are equal errors.
 std::optional<std::string> difference(std::span<const Ran> all);
 
 }  // namespace gradloom::nest

@@ -23,7 +23,8 @@ using cases::Json;
 // As element_bits, but a finite number that the dtype can only hold as an infinity is outside of it.
 std::optional<uint64_t> value_bits(const Json& value, DType dtype) {
   const auto bits = cases::element_bits(value, dtype);
-  if (bits && is_float(dtype) && value.is_number() && !std::isfinite(ir::double_from_bits(dtype, *bits))) return std::nullopt;
+  if (bits && is_float(dtype) && value.is_number() && !std::isfinite(ir::double_from_bits(dtype, *bits)))
+    return std::nullopt;
   return bits;
 }
 
@@ -45,29 +46,35 @@ Json scalar_json(const std::string& text) {
   }
 }
 
-std::string listed(const std::vector<std::string>& names) { return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")); }
+std::string listed(const std::vector<std::string>& names) {
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
 
 void read_list(const ir::Kernel& kernel, Argument& argument, const Json& list) {
   const DType dtype = argument.declared->dtype;
   if (!list.is_array())
-    refuse(kernel, fmt::format("buffer {} is given {}, expected a flat list of {} values", argument.name, cases::json_text(list), argument.memory.elements()));
+    refuse(kernel, fmt::format("buffer {} is given {}, expected a flat list of {} values", argument.name,
+                               cases::json_text(list), argument.memory.elements()));
   if (static_cast<int64_t>(list.size()) != argument.memory.elements()) {
-    refuse(kernel, fmt::format("buffer {} is given {} values, expected {}: its shape is {}", argument.name, list.size(), argument.memory.elements(),
-                               to_string(argument.dims)));
+    refuse(kernel, fmt::format("buffer {} is given {} values, expected {}: its shape is {}", argument.name, list.size(),
+                               argument.memory.elements(), to_string(argument.dims)));
   }
   argument.memory.each([&](int64_t position, int64_t offset) {
     const Json& value = list[static_cast<size_t>(position)];
     const auto bits = value_bits(value, dtype);
     if (!bits)
-      refuse(kernel, fmt::format("buffer {} is given {}, expected {}", argument.element_name(position), cases::json_text(value), expected_value(dtype)));
+      refuse(kernel, fmt::format("buffer {} is given {}, expected {}", argument.element_name(position),
+                                 cases::json_text(value), expected_value(dtype)));
     argument.memory.set(offset, *bits);
   });
   // Elements may share memory: a stride of 0.
   argument.memory.each([&](int64_t position, int64_t offset) {
     const uint64_t wanted = *value_bits(list[static_cast<size_t>(position)], dtype), got = argument.memory.get(offset);
     if (got == wanted) return;
-    refuse(kernel, fmt::format("buffer {} is given {}; by its strides {} it shares memory with an element that is given {}", argument.element_name(position),
-                               value_text(dtype, wanted), to_string(argument.strides), value_text(dtype, got)));
+    refuse(kernel,
+           fmt::format("buffer {} is given {}; by its strides {} it shares memory with an element that is given {}",
+                       argument.element_name(position), value_text(dtype, wanted), to_string(argument.strides),
+                       value_text(dtype, got)));
   });
 }
 
@@ -78,10 +85,12 @@ std::vector<std::optional<int64_t>> read_scalars(const ir::Kernel& kernel, std::
   std::vector<std::optional<int64_t>> values(kernel.scalars.size());
   for (const std::string& assignment : given) {
     const size_t at = assignment.rfind('=');
-    if (at == std::string::npos) refuse(kernel, fmt::format("scalar \"{}\" has no value, expected NAME=VALUE", assignment));
+    if (at == std::string::npos)
+      refuse(kernel, fmt::format("scalar \"{}\" has no value, expected NAME=VALUE", assignment));
     const std::string name = assignment.substr(0, at), text = assignment.substr(at + 1);
     const auto found = std::find(names.scalars.begin(), names.scalars.end(), name);
-    if (found == names.scalars.end()) refuse(kernel, fmt::format("it has no scalar {}; its scalars: {}", name, listed(names.scalars)));
+    if (found == names.scalars.end())
+      refuse(kernel, fmt::format("it has no scalar {}; its scalars: {}", name, listed(names.scalars)));
     const size_t i = static_cast<size_t>(found - names.scalars.begin());
     if (values[i]) refuse(kernel, fmt::format("scalar {} is given twice, expected once", name));
     const DType dtype = kernel.scalars[i].var.type.dtype;
@@ -111,15 +120,20 @@ void read_buffers(Call& call, std::istream& in) {
   } catch (const Json::exception& error) {
     refuse(call.kernel, fmt::format("the data is no JSON: {}", error.what()));
   }
-  if (!json.is_object()) refuse(call.kernel, fmt::format("the data is {}, expected an object: buffer name -> flat list", cases::json_text(json)));
+  if (!json.is_object())
+    refuse(call.kernel,
+           fmt::format("the data is {}, expected an object: buffer name -> flat list", cases::json_text(json)));
   std::vector<std::string> wanted;
   for (const Argument& argument : call.buffers)
     if (argument.given()) wanted.push_back(argument.name);
   for (const auto& [name, list] : json.items()) {
     const auto named = [&, &name = name](const Argument& argument) { return argument.name == name; };
     const auto found = std::find_if(call.buffers.begin(), call.buffers.end(), named);
-    if (found == call.buffers.end()) refuse(call.kernel, fmt::format("it has no buffer {}; those with values: {}", name, listed(wanted)));
-    if (!found->given()) refuse(call.kernel, fmt::format("buffer {} is out, so it takes no values; those with values: {}", name, listed(wanted)));
+    if (found == call.buffers.end())
+      refuse(call.kernel, fmt::format("it has no buffer {}; those with values: {}", name, listed(wanted)));
+    if (!found->given())
+      refuse(call.kernel,
+             fmt::format("buffer {} is out, so it takes no values; those with values: {}", name, listed(wanted)));
     read_list(call.kernel, *found, list);
   }
   for (const std::string& name : wanted)
@@ -129,7 +143,8 @@ void read_buffers(Call& call, std::istream& in) {
 
 void refuse_missing_values(const Call& call) {
   for (const Argument& argument : call.buffers)
-    if (argument.given()) refuse(call.kernel, fmt::format("buffer {} has no values, expected --data FILE or --seed N", argument.name));
+    if (argument.given())
+      refuse(call.kernel, fmt::format("buffer {} has no values, expected --data FILE or --seed N", argument.name));
 }
 
 std::string json_element(DType dtype, uint64_t bits) {
@@ -138,7 +153,8 @@ std::string json_element(DType dtype, uint64_t bits) {
   std::string text = value_text(dtype, bits);
   if (!std::isfinite(value)) return fmt::format("\"{}\"", text);
   // The shortest text of an f32 may read back as another one by way of a double.
-  if (cases::element_bits(Json::parse(text), dtype) != bits) text = value_text(DType::f64, ir::bits_from_double(DType::f64, value));
+  if (cases::element_bits(Json::parse(text), dtype) != bits)
+    text = value_text(DType::f64, ir::bits_from_double(DType::f64, value));
   return text;
 }
 

@@ -64,7 +64,8 @@ Wide integer_of(const DeclaredRange::Limit& limit, bool up) {
 
 Interval integers_of(DType dtype, const DeclaredRange& range) {
   const Interval all = all_of(dtype);
-  return all.within(range.min() ? integer_of(*range.min(), true) : all.low, range.max() ? integer_of(*range.max(), false) : all.high);
+  return all.within(range.min() ? integer_of(*range.min(), true) : all.low,
+                    range.max() ? integer_of(*range.max(), false) : all.high);
 }
 
 // The `count` values nearest to 0 (from 0 on: to the first of them that is not negative).
@@ -98,20 +99,26 @@ uint64_t special_float(DType dtype, Random& random) {
 // How one buffer's values are drawn. Most buffers have small ones: whatever serves as an index is then often in bounds.
 class Source {
  public:
-  Source(const ir::Kernel& kernel, const std::string& what, DType dtype, const DeclaredRange& range, int64_t distinct, Random& random)
+  Source(const ir::Kernel& kernel, const std::string& what, DType dtype, const DeclaredRange& range, int64_t distinct,
+         Random& random)
       : dtype_(dtype), range_(range), specials_(random.one_in(4)), random_(random) {
     if (is_float(dtype)) {
-      const double least = range.min() ? ir::double_from_bits(range.min()->dtype, range.min()->bits) : -std::numeric_limits<double>::infinity();
-      const double most = range.max() ? ir::double_from_bits(range.max()->dtype, range.max()->bits) : std::numeric_limits<double>::infinity();
+      const double least = range.min() ? ir::double_from_bits(range.min()->dtype, range.min()->bits)
+                                       : -std::numeric_limits<double>::infinity();
+      const double most = range.max() ? ir::double_from_bits(range.max()->dtype, range.max()->bits)
+                                      : std::numeric_limits<double>::infinity();
       low_ = std::isfinite(least) ? least : std::isfinite(most) ? most - 16 : -16;
       high_ = std::isfinite(most) ? most : std::max(low_, -16.0) + 32;
-      if (!contains_any()) refuse(kernel, fmt::format("{}: no value of {} is {}", what, to_string(dtype), range.text()));
+      if (!contains_any())
+        refuse(kernel, fmt::format("{}: no value of {} is {}", what, to_string(dtype), range.text()));
       return;
     }
     const Interval all = integers_of(dtype, range);
     if (all.empty()) refuse(kernel, fmt::format("{}: no value of {} is {}", what, to_string(dtype), range.text()));
     const Wide count = all.high - all.low + 1;
-    if (distinct > count) refuse(kernel, fmt::format("{}: {} values that differ are wanted, only {} are there", what, distinct, static_cast<int64_t>(count)));
+    if (distinct > count)
+      refuse(kernel, fmt::format("{}: {} values that differ are wanted, only {} are there", what, distinct,
+                                 static_cast<int64_t>(count)));
     const bool limited = range.min() && range.max();
     const bool whole = limited || random.one_in(4);
     integers_ = whole ? all : near_zero(all, std::max<Wide>(17, Wide{4} * distinct), !random.one_in(4));
@@ -123,7 +130,8 @@ class Source {
       if (random_.one_in(8)) return bits_of(dtype_, random_.one_in(2) ? integers_.low : integers_.high);
       return bits_of(dtype_, random_.between(integers_.low, integers_.high));
     }
-    if (range_.unlimited()) return specials_ && random_.one_in(16) ? special_float(dtype_, random_) : any_float(dtype_, random_);
+    if (range_.unlimited())
+      return specials_ && random_.one_in(16) ? special_float(dtype_, random_) : any_float(dtype_, random_);
     const double unit = random_.unit();
     const uint64_t bits = ir::bits_from_double(dtype_, low_ * (1 - unit) + high_ * unit);
     return range_.contains(dtype_, bits) ? bits : inside_;
@@ -135,7 +143,8 @@ class Source {
     const Wide there = integers_.high - integers_.low + 1;
     if (!is_float(dtype_) && there <= Wide{4} * count) {
       for (Wide value = integers_.low; value <= integers_.high; ++value) values.push_back(bits_of(dtype_, value));
-      for (size_t i = 0; i < static_cast<size_t>(count); ++i) std::swap(values[i], values[static_cast<size_t>(random_.between(i, values.size() - 1))]);
+      for (size_t i = 0; i < static_cast<size_t>(count); ++i)
+        std::swap(values[i], values[static_cast<size_t>(random_.between(i, values.size() - 1))]);
       values.resize(static_cast<size_t>(count));
       return values;
     }
@@ -176,17 +185,21 @@ void draw_buffer(const ir::Kernel& kernel, Argument& argument, Random& random) {
   std::vector<uint64_t> distinct;
   if (facts.injective) {
     distinct = source.draw_distinct(count);
-    if (static_cast<int64_t>(distinct.size()) < count) refuse(kernel, fmt::format("buffer {}: {} values that differ were not found", argument.name, count));
+    if (static_cast<int64_t>(distinct.size()) < count)
+      refuse(kernel, fmt::format("buffer {}: {} values that differ were not found", argument.name, count));
   }
   const auto less = [dtype](uint64_t a, uint64_t b) {  // a NaN, which the fact says nothing of, comes last
-    const auto nan = [dtype](uint64_t bits) { return is_float(dtype) && std::isnan(ir::double_from_bits(dtype, bits)); };
+    const auto nan = [dtype](uint64_t bits) {
+      return is_float(dtype) && std::isnan(ir::double_from_bits(dtype, bits));
+    };
     return nan(a) || nan(b) ? !nan(a) && nan(b) : ir::interp::less(dtype, a, dtype, b);
   };
   std::vector<uint64_t> row(static_cast<size_t>(argument.dims.empty() ? 1 : argument.dims.back()));
   argument.memory.each([&](int64_t position, int64_t offset) {
     const size_t at = static_cast<size_t>(position) % row.size();
     if (at == 0) {
-      for (size_t i = 0; i < row.size(); ++i) row[i] = facts.injective ? distinct[static_cast<size_t>(position) + i] : source.draw();
+      for (size_t i = 0; i < row.size(); ++i)
+        row[i] = facts.injective ? distinct[static_cast<size_t>(position) + i] : source.draw();
       if (facts.nondecreasing) std::sort(row.begin(), row.end(), less);
     }
     argument.memory.set(offset, row[at]);
@@ -205,7 +218,8 @@ bool in_dims(const ir::Kernel& kernel, const ir::Var& scalar) {
   return found;
 }
 
-std::vector<int64_t> draw_scalars(const ir::Kernel& kernel, std::span<const std::optional<int64_t>> given, int64_t window, Random& random) {
+std::vector<int64_t> draw_scalars(const ir::Kernel& kernel, std::span<const std::optional<int64_t>> given,
+                                  int64_t window, Random& random) {
   std::vector<int64_t> slots(kernel.scalars.size());
   for (size_t i = 0; i < slots.size(); ++i) {
     const ir::Scalar& scalar = kernel.scalars[i];
@@ -231,7 +245,8 @@ std::vector<int64_t> draw_scalars(const ir::Kernel& kernel, std::span<const std:
 }  // namespace
 
 Call draw(const ir::Kernel& kernel, std::span<const std::optional<int64_t>> scalars, uint64_t seed) {
-  const bool all_given = std::all_of(scalars.begin(), scalars.end(), [](const auto& scalar) { return scalar.has_value(); });
+  const bool all_given =
+      std::all_of(scalars.begin(), scalars.end(), [](const auto& scalar) { return scalar.has_value(); });
   std::optional<Error> failure;
   int attempt = 0;
   for (int64_t window = 65; window > 0; ++attempt, window = attempt % 8 ? window : window / 2) {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
 #include <unistd.h>
 
 #include <csignal>
@@ -17,17 +16,21 @@ namespace {
 // Of in buffers.
 std::vector<uint64_t> checksums(const nest::Call& call) {
   std::vector<uint64_t> sums;
-  for (const nest::Argument& argument : call.buffers) sums.push_back(argument.written() ? 0 : argument.memory.checksum());
+  for (const nest::Argument& argument : call.buffers)
+    sums.push_back(argument.written() ? 0 : argument.memory.checksum());
   return sums;
 }
 
 void refuse_stray_writes(const nest::Call& call, const std::vector<uint64_t>& before) {
-  const auto refuse = [&](const std::string& what) { throw Error(ErrorCode::internal, fmt::format("kernel {}: it wrote {}", call.kernel.name, what)); };
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::internal, fmt::format("kernel {}: it wrote {}", call.kernel.name, what));
+  };
   const std::vector<uint64_t> after = checksums(call);
   for (size_t b = 0; b < call.buffers.size(); ++b) {
     const nest::Argument& argument = call.buffers[b];
     if (const auto at = argument.memory.stray_write())
-      refuse(fmt::format("outside the elements of buffer {}, {} bytes from element {}", argument.name, *at, argument.element_name(0)));
+      refuse(fmt::format("outside the elements of buffer {}, {} bytes from element {}", argument.name, *at,
+                         argument.element_name(0)));
     if (after[b] != before[b]) refuse(fmt::format("to buffer {}, which is in", argument.name));
   }
 }
@@ -41,7 +44,8 @@ void copy_back(nest::Argument& argument, const Tensor& result) {
   });
 }
 
-nest::Ran ran_on(const std::string& target, const ir::Kernel& kernel, const nest::Call& call, RuntimeOptions options, const KernelOptions& how) {
+nest::Ran ran_on(const std::string& target, const ir::Kernel& kernel, const nest::Call& call, RuntimeOptions options,
+                 const KernelOptions& how) {
   nest::Ran ran{target, call, {}};
   options.target = target_named(target);
   try {
@@ -52,11 +56,14 @@ nest::Ran ran_on(const std::string& target, const ir::Kernel& kernel, const nest
   return ran;
 }
 
-// A target other than the interpreter believes the nest, so a bad one may crash: that is said in a line before the process ends.
+// A target other than the interpreter believes the nest, so a bad one may crash: that is said in a line before the
+// process ends.
 volatile sig_atomic_t crashed_target = 0;
 constexpr const char* crash_lines[] = {
-    "gradloom: the nest crashed; --target interpreter checks every access\n", "gradloom: the nest crashed on llvm; --target interpreter checks every access\n",
-    "gradloom: the nest crashed on interpreter\n", "gradloom: the nest crashed on cuda; --target interpreter checks every access\n",
+    "gradloom: the nest crashed; --target interpreter checks every access\n",
+    "gradloom: the nest crashed on llvm; --target interpreter checks every access\n",
+    "gradloom: the nest crashed on interpreter\n",
+    "gradloom: the nest crashed on cuda; --target interpreter checks every access\n",
     "gradloom: the nest crashed on cuda-host; --target interpreter checks every access\n"};
 
 void tell_crash(int signal) {
@@ -102,12 +109,14 @@ bool has_gpu() {
 
 }  // namespace
 
-std::string run_nest(const ir::Kernel& kernel, nest::Call& call, const RuntimeOptions& options, const KernelOptions& how) {
+std::string run_nest(const ir::Kernel& kernel, nest::Call& call, const RuntimeOptions& options,
+                     const KernelOptions& how) {
   const CrashLine crash_line(options.target);
   Runtime runtime(options);
   const KernelExecutable executable = runtime.compile(kernel, how).value();
   std::vector<Tensor> tensors;
-  for (const nest::Argument& argument : call.buffers) tensors.push_back(runtime.to_device(argument.memory.tensor(argument.written())).value());
+  for (const nest::Argument& argument : call.buffers)
+    tensors.push_back(runtime.to_device(argument.memory.tensor(argument.written())).value());
   const LaunchOptions launch{.check = CheckMode::sync};
   const std::vector<uint64_t> before = checksums(call);
   const Result<std::monostate> done = executable(tensors, call.slots, launch);
@@ -133,7 +142,8 @@ std::string compare_nest(const NestsToCompare& nests, const nest::Call& call, co
   if (const auto difference = nest::difference(all)) throw DifferentResults(*difference);
   std::vector<std::string> names;
   for (const nest::Ran& ran : all) names.push_back(ran.target);
-  if (definition) throw Error(definition->code(), fmt::format("{} (on {})", definition->what(), fmt::join(names, ", ")));
+  if (definition)
+    throw Error(definition->code(), fmt::format("{} (on {})", definition->what(), fmt::join(names, ", ")));
   return fmt::format("equal on {}", fmt::join(names, ", "));
 }
 

@@ -22,7 +22,8 @@ bool wraps(ir::BinaryOp op, int64_t x, int64_t y) {
   return op == ir::BinaryOp::mul && __builtin_mul_overflow(x, y, &result);
 }
 
-// A scalar expression's bits over the kernel's scalars; nullopt for what a dim or bound may not contain (a load, a vector), and for a size that wraps.
+// A scalar expression's bits over the kernel's scalars; nullopt for what a dim or bound may not contain (a load, a
+// vector), and for a size that wraps.
 std::optional<uint64_t> evaluate(const ir::Expr& e, const ir::Kernel& kernel, std::span<const int64_t> slots) {
   const auto next = [&](const ir::Expr& operand) { return evaluate(operand, kernel, slots); };
   const bool i64 = e.dtype() == DType::i64;
@@ -59,7 +60,8 @@ std::optional<uint64_t> evaluate(const ir::Expr& e, const ir::Kernel& kernel, st
     const bool divides = b->op == ir::BinaryOp::floor_div || b->op == ir::BinaryOp::floor_mod;
     const bool shifts = b->op == ir::BinaryOp::shl || b->op == ir::BinaryOp::shr;
     if ((divides && *y == 0) || (shifts && *y >= 8u * size_of(b->a.dtype()))) return std::nullopt;
-    if (b->a.dtype() == DType::i64 && wraps(b->op, static_cast<int64_t>(*x), static_cast<int64_t>(*y))) return std::nullopt;
+    if (b->a.dtype() == DType::i64 && wraps(b->op, static_cast<int64_t>(*x), static_cast<int64_t>(*y)))
+      return std::nullopt;
     return ir::eval_binary(b->op, b->a.dtype(), *x, *y);
   }
   return std::nullopt;
@@ -82,15 +84,18 @@ uint64_t slot_bits(DType dtype, int64_t slot) {
   return static_cast<uint64_t>(slot) & (bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1);
 }
 
-Dims evaluate_all(const ir::Kernel& kernel, const ir::Buffer& buffer, const std::vector<ir::Expr>& list, const char* what, std::span<const int64_t> slots) {
+Dims evaluate_all(const ir::Kernel& kernel, const ir::Buffer& buffer, const std::vector<ir::Expr>& list,
+                  const char* what, std::span<const int64_t> slots) {
   Dims values;
   if (list.size() > static_cast<size_t>(max_rank)) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("kernel {}: buffer {} has {} dims; a parameter has at most {}", kernel.name, buffer->name, list.size(), max_rank));
+    throw Error(ErrorCode::unsupported, fmt::format("kernel {}: buffer {} has {} dims; a parameter has at most {}",
+                                                    kernel.name, buffer->name, list.size(), max_rank));
   }
   for (const ir::Expr& e : list) {
     const auto bits = evaluate(e, kernel, slots);
-    if (!bits) refuse(kernel, fmt::format("buffer {}: its {} {} cannot be evaluated from the scalars given", buffer->name, what, ir::print(e)));
+    if (!bits)
+      refuse(kernel, fmt::format("buffer {}: its {} {} cannot be evaluated from the scalars given", buffer->name, what,
+                                 ir::print(e)));
     values.push_back(static_cast<int64_t>(*bits));
   }
   return values;
@@ -100,8 +105,8 @@ struct Axis {
   __int128 stride, most;  // an index difference is within -most to most
 };
 
-// Whether index differences, not all 0 unless `differs` already, reach from `offset` back to 0. The axes go from the largest stride to the smallest, so that
-// what the rest can reach leaves few differences to try.
+// Whether index differences, not all 0 unless `differs` already, reach from `offset` back to 0. The axes go from the
+// largest stride to the smallest, so that what the rest can reach leaves few differences to try.
 bool meets_zero(std::span<const Axis> axes, __int128 offset, bool differs) {
   if (axes.empty()) return offset == 0 && differs;
   __int128 rest = 0;
@@ -109,7 +114,8 @@ bool meets_zero(std::span<const Axis> axes, __int128 offset, bool differs) {
   const Axis& first = axes[0];
   // |offset + stride * d| <= rest
   const auto floor_div = [](__int128 a, __int128 b) { return a / b - (a % b < 0); };
-  const __int128 low = std::max(-first.most, -floor_div(rest + offset, first.stride)), high = std::min(first.most, floor_div(rest - offset, first.stride));
+  const __int128 low = std::max(-first.most, -floor_div(rest + offset, first.stride)),
+                 high = std::min(first.most, floor_div(rest - offset, first.stride));
   for (__int128 d = low; d <= high; ++d)
     if (meets_zero(axes.subspan(1), offset + first.stride * d, differs || d != 0)) return true;
   return false;
@@ -141,7 +147,8 @@ std::string value_text(DType dtype, uint64_t bits) {
 }
 
 std::vector<int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int64_t> scalars) {
-  if (scalars.size() != kernel.scalars.size()) refuse(kernel, fmt::format("{} scalars given; it takes {}", scalars.size(), kernel.scalars.size()));
+  if (scalars.size() != kernel.scalars.size())
+    refuse(kernel, fmt::format("{} scalars given; it takes {}", scalars.size(), kernel.scalars.size()));
   std::vector<int64_t> slots(scalars.begin(), scalars.end());
   for (size_t i = 0; i < slots.size(); ++i) {
     const DType dtype = scalar_dtype(kernel, i);
@@ -151,11 +158,13 @@ std::vector<int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int6
   return slots;
 }
 
-DeclaredRange::DeclaredRange(const ir::Kernel& kernel, const ir::Expr& min, const ir::Expr& max, std::span<const int64_t> slots) {
+DeclaredRange::DeclaredRange(const ir::Kernel& kernel, const ir::Expr& min, const ir::Expr& max,
+                             std::span<const int64_t> slots) {
   const auto limit = [&](const ir::Expr& e) -> std::optional<Limit> {
     if (!e) return std::nullopt;
     const auto bits = evaluate(e, kernel, slots);
-    if (!bits) refuse(kernel, fmt::format("the declared limit {} cannot be evaluated from the scalars given", ir::print(e)));
+    if (!bits)
+      refuse(kernel, fmt::format("the declared limit {} cannot be evaluated from the scalars given", ir::print(e)));
     return Limit{e.dtype(), *bits};
   };
   min_ = limit(min);
@@ -182,7 +191,9 @@ void check_scalars(const ir::Kernel& kernel, std::span<const int64_t> slots) {
     const DType dtype = scalar_dtype(kernel, i);
     const uint64_t bits = slot_bits(dtype, slots[i]);
     const DeclaredRange range(kernel, scalar.min, scalar.max, slots);
-    if (!range.contains(dtype, bits)) refuse(kernel, fmt::format("scalar {} is {}; it must be {}", scalar.var.name, value_text(dtype, bits), range.text()));
+    if (!range.contains(dtype, bits))
+      refuse(kernel,
+             fmt::format("scalar {} is {}; it must be {}", scalar.var.name, value_text(dtype, bits), range.text()));
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// What a user's own kernel declares of its arguments, evaluated with the scalars of one call. Proofs rely on it, so a launch refuses what breaks it.
+// What a user's own kernel declares of its arguments, evaluated with the scalars of one call. Proofs rely on it, so a
+// launch refuses what breaks it.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -11,7 +12,8 @@
 
 namespace gradloom {
 
-// One 64-bit slot a scalar, as every executor reads them: integers sign- or zero-extended to 64 bits, booleans 0 or 1, floats as their bits.
+// One 64-bit slot a scalar, as every executor reads them: integers sign- or zero-extended to 64 bits, booleans 0 or 1,
+// floats as their bits.
 std::vector<int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int64_t> scalars);
 
 // A declared range of values, of any dtypes, compared by value.
@@ -28,7 +30,7 @@ class DeclaredRange {
   const std::optional<Limit>& min() const { return min_; }
   const std::optional<Limit>& max() const { return max_; }
   bool unlimited() const { return !min_ && !max_; }
-  bool contains(DType dtype, uint64_t bits) const;  // a NaN is in no range but the unlimited one
+  bool contains(DType dtype, uint64_t bits) const;   // a NaN is in no range but the unlimited one
   const std::string& text() const { return text_; }  // "in [0, 7]", "at most n - 1 (4)"
 
  private:
@@ -36,7 +38,8 @@ class DeclaredRange {
   std::string text_;
 };
 
-// Every scalar is in its declared range. Throws Error(invalid_argument) naming the first that is not, its value and the range.
+// Every scalar is in its declared range. Throws Error(invalid_argument) naming the first that is not, its value and the
+// range.
 void check_scalars(const ir::Kernel& kernel, std::span<const int64_t> slots);
 
 // A buffer's dims or strides (empty: dense). Throw Error(invalid_argument) for what wraps or cannot be evaluated.
@@ -46,6 +49,7 @@ Dims evaluate_strides(const ir::Kernel& kernel, const ir::Buffer& buffer, std::s
 // Whether two elements share memory: proofs take the elements of a written buffer for distinct. Exact.
 bool elements_overlap(const Dims& dims, const Dims& strides);
 
-std::string value_text(DType dtype, uint64_t bits);  // "7", "-0.0", "nan"; a float as the shortest decimal that reads back
+std::string value_text(DType dtype,
+                       uint64_t bits);  // "7", "-0.0", "nan"; a float as the shortest decimal that reads back
 
 }  // namespace gradloom

@@ -1,4 +1,6 @@
 // The values of `gradloom nest`: read from JSON and the command line, drawn by seed, checked, printed.
+#include "cli/nest_data.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +9,6 @@
 #include <sstream>
 
 #include "cli/nest_compare.h"
-#include "cli/nest_data.h"
 #include "cli/nest_draw.h"
 #include "ir/print.h"
 #include "ir/scalar_math.h"
@@ -52,8 +53,10 @@ TEST(NestData, refuses_buffers_in_one_line) {
       {"{\"x\": [1.0], \"z\": [1, 2]}", "buffer x[0] is given 1.0, expected an integer within u8"},
       {"{\"x\": [null], \"z\": [1, 2]}", "buffer x[0] is given null, expected an integer within u8"},
       {"{\"x\": [true], \"z\": [1, 2]}", "buffer x[0] is given true, expected an integer within u8"},
-      {"{\"x\": [1], \"z\": [1, 3.5e38]}", "buffer z[0,1] is given 3.5e+38, expected a number within f32, \"nan\", \"inf\" or \"-inf\""},
-      {"{\"x\": [1], \"z\": [1, \"NaN\"]}", "buffer z[0,1] is given \"NaN\", expected a number within f32, \"nan\", \"inf\" or \"-inf\""},
+      {"{\"x\": [1], \"z\": [1, 3.5e38]}",
+       "buffer z[0,1] is given 3.5e+38, expected a number within f32, \"nan\", \"inf\" or \"-inf\""},
+      {"{\"x\": [1], \"z\": [1, \"NaN\"]}",
+       "buffer z[0,1] is given \"NaN\", expected a number within f32, \"nan\", \"inf\" or \"-inf\""},
       {"{\"x\": [1], \"x\": [2], \"z\": [1, 2]}", "key \"x\" is given twice, expected once"},
       {"[]", "the data is a list, expected an object: buffer name -> flat list"},
       {"{\"x\": [1], \"z\": [1, 2", "the data is no JSON: "},
@@ -80,12 +83,15 @@ TEST(NestData, refuses_what_breaks_a_fact) {
       {"in x: f32[n] in [0, 1]", "[-0.0, 1, 1.0000001]", "buffer x[2] is 1.0000001; it must be in [0, 1]"},
       {"in x: f32[n] in [0, 1]", "[0, \"nan\", 1]", "buffer x[1] is nan; it must be in [0, 1]"},
       {"in x: f32[n]", "[0, \"nan\", 1]", "no error"},
-      {"in x: i32[n] nondecreasing", "[1, 1, 0]", "buffer x[2] is 0 after 1; it must be nondecreasing along its last dim"},
-      {"inout x: i32[n] injective", "[4, 1, 4]", "buffer x[2] is 4 as x[0] is; no two elements may be equal (injective)"},
+      {"in x: i32[n] nondecreasing", "[1, 1, 0]",
+       "buffer x[2] is 0 after 1; it must be nondecreasing along its last dim"},
+      {"inout x: i32[n] injective", "[4, 1, 4]",
+       "buffer x[2] is 4 as x[0] is; no two elements may be equal (injective)"},
       {"in x: f32[n] injective", "[0, -0.0, 1]", "no error"},  // by bits, as the interpreter counts
       {"in x: i32[3, n] nondecreasing", "[1, 2, 3, 0, 0, 0, 5, 6, 7]", "no error"},
       {"in x: i32[n] strides [0]", "[4, 4, 4]", "no error"},
-      {"in x: i32[n] strides [0]", "[4, 5, 4]", "buffer x[0] is given 4; by its strides [0] it shares memory with an element that is given 5"},
+      {"in x: i32[n] strides [0]", "[4, 5, 4]",
+       "buffer x[0] is given 4; by its strides [0] it shares memory with an element that is given 5"},
   };
   for (const auto& [parameter, values, what] : refused) {
     // The last write to shared memory counts, so name either side.
@@ -98,7 +104,8 @@ TEST(NestData, refuses_what_breaks_a_fact) {
 }
 
 TEST(NestData, refuses_scalars_in_one_line) {
-  const ir::Kernel k = kernel_of("", "n: i64 in [0, ], m: i64 in [n, n * 2], h: f16, b: bool, n: u64 in [1, ], f: f32 in [0.5f32, 1]");
+  const ir::Kernel k =
+      kernel_of("", "n: i64 in [0, ], m: i64 in [n, n * 2], h: f16, b: bool, n: u64 in [1, ], f: f32 in [0.5f32, 1]");
   const auto error = [&](const std::vector<std::string>& given) {
     return error_of([&] { Call call(k, all_scalars(k, read_scalars(k, given))); });
   };
@@ -113,9 +120,13 @@ TEST(NestData, refuses_scalars_in_one_line) {
   EXPECT_EQ(with(good, 1, "n=4"), "invalid_argument: kernel k: scalar n is given twice, expected once");
   EXPECT_EQ(with(good, 0, "n"), "invalid_argument: kernel k: scalar \"n\" has no value, expected NAME=VALUE");
   EXPECT_EQ(with(good, 0, "n="), "invalid_argument: kernel k: scalar n is given , expected an integer within i64");
-  EXPECT_EQ(with(good, 0, "n=9223372036854775808"), "invalid_argument: kernel k: scalar n is given 9223372036854775808, expected an integer within i64");
-  EXPECT_EQ(with(good, 0, "n=0x10"), "invalid_argument: kernel k: scalar n is given 0x10, expected an integer within i64");
-  EXPECT_EQ(with(good, 2, "h=65520"), "invalid_argument: kernel k: scalar h is given 65520, expected a number within f16, \"nan\", \"inf\" or \"-inf\"");
+  EXPECT_EQ(with(good, 0, "n=9223372036854775808"),
+            "invalid_argument: kernel k: scalar n is given 9223372036854775808, expected an integer within i64");
+  EXPECT_EQ(with(good, 0, "n=0x10"),
+            "invalid_argument: kernel k: scalar n is given 0x10, expected an integer within i64");
+  EXPECT_EQ(with(good, 2, "h=65520"),
+            "invalid_argument: kernel k: scalar h is given 65520, expected a number within f16, \"nan\", \"inf\" or "
+            "\"-inf\"");
   EXPECT_EQ(with(good, 3, "b=2"), "invalid_argument: kernel k: scalar b is given 2, expected 0 or 1");
   EXPECT_EQ(with(good, 0, "n=-1"), "invalid_argument: kernel k: scalar n is -1; it must be at least 0");
   EXPECT_EQ(with(good, 1, "m=7"), "invalid_argument: kernel k: scalar m is 7; it must be in [n (3), n * 2 (6)]");
@@ -132,12 +143,14 @@ TEST(NestData, refuses_buffers_that_no_memory_holds) {
   };
   EXPECT_EQ(error("in x: f32[n]", -1), "invalid_argument: kernel k: buffer x has shape [-1]; no dim may be negative");
   EXPECT_EQ(error("in x: f32[n]", int64_t{1} << 62),
-            "resource_exhausted: kernel k: buffer x of shape [4611686018427387904] needs more than the 4096 MiB that all buffers of a call may take");
+            "resource_exhausted: kernel k: buffer x of shape [4611686018427387904] needs more than the 4096 MiB that "
+            "all buffers of a call may take");
   EXPECT_EQ(error("out x: f32[n, n, n]", int64_t{1} << 40).substr(0, 18), "resource_exhausted");
   EXPECT_EQ(error("out x: f32[0, n, n]", int64_t{1} << 62), "no error");  // it has no elements
   EXPECT_EQ(error("in x: f32[n] strides [0]", int64_t{1} << 40).substr(0, 18), "resource_exhausted");
   EXPECT_EQ(error("in x: f32[2] strides [n]", -(int64_t{1} << 40)).substr(0, 18), "resource_exhausted");
-  EXPECT_EQ(error("in x: f32[n * 2]", int64_t{1} << 62), "invalid_argument: kernel k: buffer x: its dim n * 2 cannot be evaluated from the scalars given");
+  EXPECT_EQ(error("in x: f32[n * 2]", int64_t{1} << 62),
+            "invalid_argument: kernel k: buffer x: its dim n * 2 cannot be evaluated from the scalars given");
   EXPECT_EQ(error("in x: f32[floor_div(8, n)]", 0).substr(0, 16), "invalid_argument");
   EXPECT_EQ(error("in x: f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", 0),
             "unsupported: kernel k: buffer x has 17 dims; a parameter has at most 16");
@@ -163,7 +176,9 @@ TEST(NestData, prints_what_reads_back) {
     const ir::Kernel k = kernel_of(std::string("inout x: ") + to_string(dtype) + "[n]");
     constexpr int64_t count = 5000;
     Call call(k, std::vector<int64_t>{count});
-    call.buffers[0].memory.each([&](int64_t, int64_t offset) { call.buffers[0].memory.set(offset, state = state * 6364136223846793005 + 1442695040888963407); });
+    call.buffers[0].memory.each([&](int64_t, int64_t offset) {
+      call.buffers[0].memory.set(offset, state = state * 6364136223846793005 + 1442695040888963407);
+    });
     Call again(k, std::vector<int64_t>{count});
     std::istringstream json(json_buffers(call));
     read_buffers(again, json);
@@ -181,15 +196,17 @@ TEST(NestCompare, tells_the_first_difference_with_its_bits) {
   const ir::Kernel k = kernel_of("in x: f32[2] out y: f32[2, 2] inout z: u16[1]");
   const auto differ = [&](const std::function<void(Call&)>& change) {
     Call same(k, std::vector<int64_t>{1});
-    for (Argument& argument : same.buffers) argument.memory.each([&](int64_t, int64_t offset) { argument.memory.set(offset, 0x3f80); });
+    for (Argument& argument : same.buffers)
+      argument.memory.each([&](int64_t, int64_t offset) { argument.memory.set(offset, 0x3f80); });
     Call other = same;
     change(other);
     return difference(std::vector<Ran>{{"a", same, {}}, {"b", same, {}}, {"c", other, {}}}).value_or("equal");
   };
   EXPECT_EQ(differ([](Call&) {}), "equal");
   EXPECT_EQ(differ([](Call& call) { call.buffers[0].memory.set(1, 1); }), "equal");  // an in buffer is no result
-  EXPECT_EQ(differ([](Call& call) { call.buffers[1].memory.set(3, 0xbf800000), call.buffers[2].memory.set(0, 9); }),
-            "kernel k: buffer y[1,1] is 2.278e-41 (0x00003f80) on a, 2.278e-41 (0x00003f80) on b, -1.0 (0xbf800000) on c");
+  EXPECT_EQ(
+      differ([](Call& call) { call.buffers[1].memory.set(3, 0xbf800000), call.buffers[2].memory.set(0, 9); }),
+      "kernel k: buffer y[1,1] is 2.278e-41 (0x00003f80) on a, 2.278e-41 (0x00003f80) on b, -1.0 (0xbf800000) on c");
   EXPECT_EQ(differ([](Call& call) { call.buffers[2].memory.set(0, 9); }),
             "kernel k: buffer z[0] is 16256 (0x3f80) on a, 16256 (0x3f80) on b, 9 (0x0009) on c");
   const auto two = [&](uint64_t a, uint64_t b) {
@@ -202,8 +219,10 @@ TEST(NestCompare, tells_the_first_difference_with_its_bits) {
   const Call call(k, std::vector<int64_t>{1});
   const Error at_1(ErrorCode::out_of_range, "at 1"), at_2(ErrorCode::out_of_range, "at 2");
   EXPECT_EQ(difference(std::vector<Ran>{{"a", call, at_1}, {"b", call, at_1}}).value_or("equal"), "equal");
-  EXPECT_EQ(difference(std::vector<Ran>{{"a", call, at_1}, {"b", call, at_2}}).value_or("equal"), "on a: out_of_range: at 1; on b: out_of_range: at 2");
-  EXPECT_EQ(difference(std::vector<Ran>{{"a", call, {}}, {"b", call, at_2}}).value_or("equal"), "on a: no error; on b: out_of_range: at 2");
+  EXPECT_EQ(difference(std::vector<Ran>{{"a", call, at_1}, {"b", call, at_2}}).value_or("equal"),
+            "on a: out_of_range: at 1; on b: out_of_range: at 2");
+  EXPECT_EQ(difference(std::vector<Ran>{{"a", call, {}}, {"b", call, at_2}}).value_or("equal"),
+            "on a: no error; on b: out_of_range: at 2");
 }
 
 std::string drawn(const ir::Kernel& kernel, uint64_t seed) {
@@ -215,14 +234,18 @@ std::string drawn(const ir::Kernel& kernel, uint64_t seed) {
 
 // What a seed gives is the same on every build for good: reports name it.
 TEST(NestDraw, is_the_same_everywhere) {
-  EXPECT_EQ(drawn(kernel_of("inout a: i64[n] in [0, n] inout b: f32[2] in [-1, 1] inout c: u8[2]", "n: i64 in [2, 4], m: i64"), 7),
+  EXPECT_EQ(drawn(kernel_of("inout a: i64[n] in [0, n] inout b: f32[2] in [-1, 1] inout c: u8[2]",
+                            "n: i64 in [2, 4], m: i64"),
+                  7),
             "3 -31 {\"a\": [1, 2, 0], \"b\": [-0.5370118, -0.13992965], \"c\": [0, 8]}");
 }
 
 TEST(NestDraw, keeps_every_fact) {
   const ir::Kernel k = kernel_of(
-      "in a: i64[n] in [0, n - 1] nondecreasing in b: i32[m, n] in [0, m * n - 1] injective in c: f16[n] in [0.25f16, 0.5f16] nondecreasing "
-      "in d: u64[n] in [18446744073709551600u64, ] in e: f64[n] in [0, ] injective in f: bool[n] in [1, ] in g: i8[n] in [-3, -3] "
+      "in a: i64[n] in [0, n - 1] nondecreasing in b: i32[m, n] in [0, m * n - 1] injective in c: f16[n] in [0.25f16, "
+      "0.5f16] nondecreasing "
+      "in d: u64[n] in [18446744073709551600u64, ] in e: f64[n] in [0, ] injective in f: bool[n] in [1, ] in g: i8[n] "
+      "in [-3, -3] "
       "in h: i16[3, n] nondecreasing injective in i: i64[n] strides [0] in [5, 9] in j: f32[n]",
       "n: i64 in [1, ], m: i64 in [n, n + 2], s: i64, t: u8 in [200, ], v: f32 in [0, 1]");
   std::set<int64_t> sizes, others;
@@ -260,7 +283,8 @@ TEST(NestDraw, refuses_what_nothing_fits) {
             "invalid_argument: kernel k: buffer x: 3 values that differ are wanted, only 2 are there");
   EXPECT_EQ(error("in x: f32[3] in [1, 0]", ""), "invalid_argument: kernel k: buffer x: no value of f32 is in [1, 0]");
   EXPECT_EQ(error("out x: f32[n]", "n: i64 in [8589934592, ]"),
-            "resource_exhausted: kernel k: buffer x of shape [8589934592] needs more than the 32 MiB that all buffers of a call may take");
+            "resource_exhausted: kernel k: buffer x of shape [8589934592] needs more than the 32 MiB that all buffers "
+            "of a call may take");
   EXPECT_EQ(error("", "n: i64 in [3, 2]"), "invalid_argument: kernel k: scalar n: no value of i64 is in [3, 2]");
 }
 

@@ -1,7 +1,8 @@
-// `gradloom nest`, file by file: tests/nest/*.loop hold a nest below comment lines that say how it is run and what must come out, on every target of this
-// build. tests/README.md has the format.
+// `gradloom nest`, file by file: tests/nest/*.loop hold a nest below comment lines that say how it is run and what must
+// come out, on every target of this build. tests/README.md has the format.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -9,7 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <unistd.h>
 
 namespace {
 
@@ -65,13 +65,15 @@ std::string without_spaces(const std::string& text) {
 
 class NestFile {
  public:
-  explicit NestFile(std::filesystem::path path) : path_(std::move(path)), temporary_(std::filesystem::temp_directory_path()) {
+  explicit NestFile(std::filesystem::path path)
+      : path_(std::move(path)), temporary_(std::filesystem::temp_directory_path()) {
     temporary_ /= "gradloom_nest_test_" + std::to_string(getpid()) + "_" + path_.stem().string();
     std::ifstream in(path_);
     int number = 0;
     for (std::string line; std::getline(in, line) && line.starts_with("//");) header(line, ++number);
     if (cases_.empty() || std::any_of(cases_.begin(), cases_.end(), [](const Case& c) { return c.expected.empty(); }))
-      throw std::runtime_error(path_.string() + ": expected an expectation (expect, error, equal, shows, lacks) for each case");
+      throw std::runtime_error(path_.string() +
+                               ": expected an expectation (expect, error, equal, shows, lacks) for each case");
   }
   ~NestFile() {
     std::error_code code;
@@ -109,8 +111,11 @@ class NestFile {
       std::istringstream words(*targets);
       for (std::string word; words >> word;) here().targets.push_back(word);
     }
-    const std::pair<const char*, Expected::Kind> kinds[] = {
-        {"expect", Expected::output}, {"error", Expected::error}, {"equal", Expected::equal}, {"shows", Expected::shows}, {"lacks", Expected::lacks}};
+    const std::pair<const char*, Expected::Kind> kinds[] = {{"expect", Expected::output},
+                                                            {"error", Expected::error},
+                                                            {"equal", Expected::equal},
+                                                            {"shows", Expected::shows},
+                                                            {"lacks", Expected::lacks}};
     for (const auto& [key, kind] : kinds)
       if (const auto text = value(key)) {
         std::vector<Expected>& expected = here().expected;
@@ -141,7 +146,8 @@ class NestFile {
     } else if (e.kind == Expected::shows || e.kind == Expected::lacks) {
       const Answer answer = run(command);
       EXPECT_EQ(answer.code, 0) << answer.text;
-      EXPECT_EQ(answer.text.find(e.text) != std::string::npos, e.kind == Expected::shows) << e.text << "\n" << answer.text;
+      EXPECT_EQ(answer.text.find(e.text) != std::string::npos, e.kind == Expected::shows) << e.text << "\n"
+                                                                                          << answer.text;
     } else {
       const std::vector<std::string> all = all_targets();
       for (const std::string& target : c.targets.empty() ? all : c.targets) {
@@ -174,7 +180,8 @@ std::vector<std::filesystem::path> files() {
 // docs/nest.md: the nest it begins with, the commands after "$ " and what they print.
 TEST(Docs, print_what_the_page_says) {
   std::ifstream page(std::filesystem::path(GRADLOOM_TEST_DIR) / ".." / "docs" / "nest.md");
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("gradloom_nest_page_" + std::to_string(getpid()));
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("gradloom_nest_page_" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
   std::filesystem::create_symlink(GRADLOOM_COMMAND, folder / "gradloom");
   std::string nest, command, wanted;
@@ -214,7 +221,8 @@ TEST_P(Nest, gives_what_the_file_says) { NestFile(GetParam()).check(); }
 
 INSTANTIATE_TEST_SUITE_P(files, Nest, testing::ValuesIn(files()), [](const auto& info) {
   std::string name = info.param.stem().string();
-  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
   return name;
 });
 
