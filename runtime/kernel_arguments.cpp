@@ -77,6 +77,23 @@ std::string limit_text(const ir::Expr& declared, const DeclaredRange::Limit& lim
   return declared.as<ir::Const>() ? value : fmt::format("{} ({})", ir::print(declared), value);
 }
 
+std::optional<DeclaredRange::Limit> limit_of(const ir::Kernel& kernel, const ir::Expr& e,
+                                             std::span<const int64_t> slots) {
+  if (!e) return std::nullopt;
+  const auto bits = evaluate(e, kernel, slots);
+  if (!bits)
+    refuse(kernel, fmt::format("the declared limit {} cannot be evaluated from the scalars given", ir::print(e)));
+  return DeclaredRange::Limit{e.dtype(), *bits};
+}
+
+bool within(DType dtype, uint64_t bits, const std::optional<DeclaredRange::Limit>& min,
+            const std::optional<DeclaredRange::Limit>& max) {
+  if (!min && !max) return true;
+  if (is_float(dtype) && std::isnan(ir::double_from_bits(dtype, bits))) return false;
+  if (min && ir::interp::less(dtype, bits, min->dtype, min->bits)) return false;
+  return !max || !ir::interp::less(max->dtype, max->bits, dtype, bits);
+}
+
 DType scalar_dtype(const ir::Kernel& kernel, size_t i) { return kernel.scalars[i].var.type.dtype; }
 
 uint64_t slot_bits(DType dtype, int64_t slot) {
@@ -146,43 +163,41 @@ std::string value_text(DType dtype, uint64_t bits) {
   return text;
 }
 
-std::vector<int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int64_t> scalars) {
+std::span<const int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int64_t> scalars,
+                                      std::vector<int64_t>& storage) {
   if (scalars.size() != kernel.scalars.size())
     refuse(kernel, fmt::format("{} scalars given; it takes {}", scalars.size(), kernel.scalars.size()));
-  std::vector<int64_t> slots(scalars.begin(), scalars.end());
-  for (size_t i = 0; i < slots.size(); ++i) {
+  bool same = true;
+  const auto normal = [&](size_t i) {
     const DType dtype = scalar_dtype(kernel, i);
-    const uint64_t bits = dtype == DType::boolean ? slots[i] != 0 : slot_bits(dtype, slots[i]);
-    slots[i] = is_int(dtype) ? ir::int_from_bits(dtype, bits) : static_cast<int64_t>(bits);
-  }
-  return slots;
+    const uint64_t bits = dtype == DType::boolean ? scalars[i] != 0 : slot_bits(dtype, scalars[i]);
+    return is_int(dtype) ? ir::int_from_bits(dtype, bits) : static_cast<int64_t>(bits);
+  };
+  for (size_t i = 0; i < scalars.size(); ++i) same = same && normal(i) == scalars[i];
+  if (same) return scalars;
+  for (size_t i = 0; i < scalars.size(); ++i) storage.push_back(normal(i));
+  return storage;
+}
+
+std::vector<int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int64_t> scalars) {
+  std::vector<int64_t> storage;
+  const std::span<const int64_t> slots = scalar_slots(kernel, scalars, storage);
+  return {slots.begin(), slots.end()};
 }
 
 DeclaredRange::DeclaredRange(const ir::Kernel& kernel, const ir::Expr& min, const ir::Expr& max,
-                             std::span<const int64_t> slots) {
-  const auto limit = [&](const ir::Expr& e) -> std::optional<Limit> {
-    if (!e) return std::nullopt;
-    const auto bits = evaluate(e, kernel, slots);
-    if (!bits)
-      refuse(kernel, fmt::format("the declared limit {} cannot be evaluated from the scalars given", ir::print(e)));
-    return Limit{e.dtype(), *bits};
-  };
-  min_ = limit(min);
-  max_ = limit(max);
-  if (min_ && max_)
-    text_ = fmt::format("in [{}, {}]", limit_text(min, *min_), limit_text(max, *max_));
-  else if (min_)
-    text_ = fmt::format("at least {}", limit_text(min, *min_));
-  else if (max_)
-    text_ = fmt::format("at most {}", limit_text(max, *max_));
+                             std::span<const int64_t> slots)
+    : min_(limit_of(kernel, min, slots)), max_(limit_of(kernel, max, slots)), declared_min_(min), declared_max_(max) {}
+
+std::string DeclaredRange::text() const {
+  if (min_ && max_) {
+    return fmt::format("in [{}, {}]", limit_text(declared_min_, *min_), limit_text(declared_max_, *max_));
+  }
+  if (min_) return fmt::format("at least {}", limit_text(declared_min_, *min_));
+  return max_ ? fmt::format("at most {}", limit_text(declared_max_, *max_)) : "any value";
 }
 
-bool DeclaredRange::contains(DType dtype, uint64_t bits) const {
-  if (unlimited()) return true;
-  if (is_float(dtype) && std::isnan(ir::double_from_bits(dtype, bits))) return false;
-  if (min_ && ir::interp::less(dtype, bits, min_->dtype, min_->bits)) return false;
-  return !max_ || !ir::interp::less(max_->dtype, max_->bits, dtype, bits);
-}
+bool DeclaredRange::contains(DType dtype, uint64_t bits) const { return within(dtype, bits, min_, max_); }
 
 void check_scalars(const ir::Kernel& kernel, std::span<const int64_t> slots) {
   for (size_t i = 0; i < kernel.scalars.size(); ++i) {
@@ -190,10 +205,10 @@ void check_scalars(const ir::Kernel& kernel, std::span<const int64_t> slots) {
     if (!scalar.min && !scalar.max) continue;
     const DType dtype = scalar_dtype(kernel, i);
     const uint64_t bits = slot_bits(dtype, slots[i]);
-    const DeclaredRange range(kernel, scalar.min, scalar.max, slots);
-    if (!range.contains(dtype, bits))
-      refuse(kernel,
-             fmt::format("scalar {} is {}; it must be {}", scalar.var.name, value_text(dtype, bits), range.text()));
+    const auto min = limit_of(kernel, scalar.min, slots), max = limit_of(kernel, scalar.max, slots);
+    if (within(dtype, bits, min, max)) continue;
+    refuse(kernel, fmt::format("scalar {} is {}; it must be {}", scalar.var.name, value_text(dtype, bits),
+                               DeclaredRange(kernel, scalar.min, scalar.max, slots).text()));
   }
 }
 

@@ -14,6 +14,9 @@ namespace gradloom {
 
 // One 64-bit slot a scalar, as every executor reads them: integers sign- or zero-extended to 64 bits, booleans 0 or 1,
 // floats as their bits.
+// What a caller gives may differ from it above a narrow scalar's bits; `storage` is used only where it does.
+std::span<const int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int64_t> scalars,
+                                      std::vector<int64_t>& storage);
 std::vector<int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int64_t> scalars);
 
 // A declared range of values, of any dtypes, compared by value.
@@ -30,12 +33,12 @@ class DeclaredRange {
   const std::optional<Limit>& min() const { return min_; }
   const std::optional<Limit>& max() const { return max_; }
   bool unlimited() const { return !min_ && !max_; }
-  bool contains(DType dtype, uint64_t bits) const;   // a NaN is in no range but the unlimited one
-  const std::string& text() const { return text_; }  // "in [0, 7]", "at most n - 1 (4)"
+  bool contains(DType dtype, uint64_t bits) const;  // a NaN is in no range but the unlimited one
+  std::string text() const;                         // "in [0, 7]", "at most n - 1 (4)"
 
  private:
   std::optional<Limit> min_, max_;
-  std::string text_;
+  ir::Expr declared_min_, declared_max_;
 };
 
 // Every scalar is in its declared range. Throws Error(invalid_argument) naming the first that is not, its value and the
@@ -49,7 +52,7 @@ Dims evaluate_strides(const ir::Kernel& kernel, const ir::Buffer& buffer, std::s
 // Whether two elements share memory: proofs take the elements of a written buffer for distinct. Exact.
 bool elements_overlap(const Dims& dims, const Dims& strides);
 
-std::string value_text(DType dtype,
-                       uint64_t bits);  // "7", "-0.0", "nan"; a float as the shortest decimal that reads back
+// "7", "-0.0", "nan"; a float as the shortest decimal that reads back.
+std::string value_text(DType dtype, uint64_t bits);
 
 }  // namespace gradloom

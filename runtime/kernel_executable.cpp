@@ -54,7 +54,8 @@ void KernelExecutable::State::check(std::span<const Tensor> buffers, std::span<c
 
 void KernelExecutable::State::call(std::span<const Tensor> buffers, std::span<const int64_t> scalars, const LaunchOptions& launch) const {
   FloatMode mode;
-  const std::vector<int64_t> slots = scalar_slots(kernel, scalars);
+  std::vector<int64_t> storage;
+  const std::span<const int64_t> slots = scalar_slots(kernel, scalars, storage);
   check(buffers, slots);
   std::vector<void*> data;
   for (const Tensor& tensor : buffers) data.push_back(tensor.data());
