@@ -166,7 +166,8 @@ class Collector {
       for (const Expr& i : l->index) t.elements.push_back(form(scope_.expand(i), depth + 1));
     }
     if (const Binary* b = expr.as<Binary>(); b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod))
-      if (!varies(b->b)) {
+      // Lanes have the divisor in common: which they are is told by the dividend.
+      if (const Broadcast* all = b->b.as<Broadcast>(); !varies(all ? all->value : b->b)) {
         t.divisor = b->b;
         t.is_mod = b->op == BinaryOp::floor_mod;
         t.dividend = form(scope_.expand(b->a), depth + 1);

@@ -190,7 +190,7 @@ class General {
     if (!plain || bytes == 0 || bytes > vector_bytes / 2) return;
     const int64_t lanes = vector_bytes / bytes;
     const std::optional<int64_t> extent = as_int(loop.extent);
-    if (!extent || *extent % lanes != 0 || neighbours(s, loops.back()) == 0) return;
+    if (!extent || *extent < lanes || *extent % lanes != 0 || neighbours(s, loops.back()) == 0) return;
     s.attempt([&](Schedule& trial) {
       const Schedule::Split cut = trial.split(loops.back(), lanes);
       trial.vectorize(cut.inner);

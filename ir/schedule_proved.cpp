@@ -8,9 +8,7 @@
 #include "ir/verify.h"
 
 namespace gradloom::ir {
-namespace {
 
-// Whether a divisor or a shift count is there that only its surroundings prove.
 bool has_variable_divisor(const Stmt& s) {
   bool found = false;
   walk(
@@ -21,8 +19,6 @@ bool has_variable_divisor(const Stmt& s) {
       });
   return found;
 }
-
-}  // namespace
 
 std::string not_widenable(const For& loop) {
   std::unordered_set<int64_t> varying{loop.var.id}, own_buffers;

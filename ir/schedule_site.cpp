@@ -123,6 +123,12 @@ void require_serial(const std::string& step, const For& loop) {
   if (loop.kind != ForKind::serial) refuse(step, loop.var.name, std::string("it is a ") + to_string(loop.kind) + " loop, not a serial one");
 }
 
+void require_outside(const std::string& step, const For& loop, const Buffer& buffer) {
+  walk(loop.body, [&](const Stmt& s) {
+    if (const Alloc* own = s.as<Alloc>(); own && own->buffer.same_as(buffer)) refuse(step, loop.var.name, "buffer " + buffer->name + " exists only inside it");
+  });
+}
+
 std::vector<const For*> loops_below(const Stmt& root) {
   std::vector<const For*> result;
   walk(root, [&](const Stmt& s) {

@@ -25,6 +25,8 @@ Kernel replace(const Kernel& kernel, const Site& site, const Stmt& to);
 // Throws a refusal of the step when a parallel or vector loop around or in `to`, or a divisor, is not proved in the changed kernel; the verifier's own error
 // when the kernel before the step was not legal.
 void require_proved(const std::string& step, const Site& site, const Kernel& before, const Kernel& changed, const Stmt& to);
+// Whether a divisor or a shift count is there that only its surroundings prove.
+bool has_variable_divisor(const Stmt& s);
 // What the body of a loop may not hold when its statements are to run for all lanes at once; empty when nothing is wrong.
 std::string not_widenable(const For& loop);
 
@@ -33,6 +35,8 @@ std::string not_widenable(const For& loop);
 // An error of the step's caller, no refusal: no nest would allow it.
 [[noreturn]] void wrong_argument(const std::string& step, const std::string& loop, const std::string& why);
 void require_serial(const std::string& step, const For& loop);
+// ... when the loop's body allocates the buffer.
+void require_outside(const std::string& step, const For& loop, const Buffer& buffer);
 
 // All loops below, in order of appearance, outer before inner.
 std::vector<const For*> loops_below(const Stmt& root);

@@ -1,6 +1,7 @@
 // Random kernels under random schedules: authored == scheduled == lowered == machine code, and for a GPU == lowered == the text compiled with the host's
 // compiler, bit for bit (all NaNs are equal). After each step that is taken the nest verifies, lowers, and interprets to the same bits.
-// GRADLOOM_FUZZ_RUNS: how many seeds; GRADLOOM_FUZZ_SEED: the first one; GRADLOOM_FUZZ_INTERPRET: if set, nothing is compiled.
+// GRADLOOM_FUZZ_RUNS: how many seeds; GRADLOOM_FUZZ_SEED: the first one; GRADLOOM_FUZZ_FAILURES: after how many it
+// stops; GRADLOOM_FUZZ_INTERPRET: if set, nothing is compiled.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -245,10 +246,10 @@ std::string fuzz(uint64_t seed, Counts& counts) {
 }
 
 TEST(Fuzz, EveryExecutorAgreesOnRandomKernels) {
-  const int64_t runs = environment("GRADLOOM_FUZZ_RUNS", 30), first = environment("GRADLOOM_FUZZ_SEED", 1);
+  const int64_t runs = environment("GRADLOOM_FUZZ_RUNS", 30), first = environment("GRADLOOM_FUZZ_SEED", 1), most = environment("GRADLOOM_FUZZ_FAILURES", 3);
   int failures = 0;
   Counts n;
-  for (int64_t seed = first; seed < first + runs && failures < 3; ++seed) {
+  for (int64_t seed = first; seed < first + runs && failures < most; ++seed) {
     const std::string problem = fuzz(static_cast<uint64_t>(seed), n);
     EXPECT_EQ(problem, "");
     failures += !problem.empty();

@@ -43,7 +43,7 @@ TEST(Refusal, IsNotAFaultOfTheKernel) {
     }
   }
 })"));
-  EXPECT_EQ(wrong_argument(s, [&] { s.split(s.loop("j"), 2); }).substr(0, 79),
+  EXPECT_EQ(wrong_argument(s, [&] { s.split(s.loop("j"), 2); }).substr(0, 80),
             "kernel k (scheduled): for i in 0 .. 4 parallel: the parallel loop is not proved:");
 }
 

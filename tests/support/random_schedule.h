@@ -162,7 +162,10 @@ class RandomGpuSchedule {
         return s.bind(cut.outer, ForKind::warp);
       }
       case 4: return s.bind(s.split_guarded(loop, 4).outer, ForKind::grid);
-      case 5: return s.vectorize(s.split(loop, 2 << pick(2)).inner);
+      case 5: {
+        const Schedule::Split cut = s.split(loop, 2 << pick(2));
+        return cut.inner ? s.vectorize(cut.inner) : void();
+      }
       case 6:
         if (inner) return void(s.fuse(loop, inner->var.id));
         return void(s.split(loop, 2 + pick(4)));
