@@ -152,27 +152,6 @@ bool loads_written(const Stmt& prefetches, const Stmt& body) {
   return found;
 }
 
-// Whether the statement mentions only variables and buffers that exist where the loop's body begins, or that it binds itself.
-bool in_scope(const Stmt& s, const Kernel& kernel, const Site& site) {
-  std::vector<Var> vars = visible(kernel, site, true);
-  std::vector<Buffer> buffers = kernel.buffers;
-  for (const Stmt& around : site.path)
-    if (const Alloc* a = around.as<Alloc>()) buffers.push_back(a->buffer);
-  const auto exists = [&](const Buffer& b) { return std::any_of(buffers.begin(), buffers.end(), [&](const Buffer& o) { return o.same_as(b); }); };
-  bool ok = true;
-  walk(
-      s,
-      [&](const Stmt& x) {
-        if (const For* f = x.as<For>()) vars.push_back(f->var);
-      },
-      [&](const Expr& e) {
-        ok &= closed(e, vars);
-        if (const Load* l = e.as<Load>()) ok &= exists(l->buffer);
-        if (const Intrinsic* i = e.as<Intrinsic>(); i && i->buffer) ok &= exists(i->buffer);
-      });
-  return ok;
-}
-
 Stmt prefetch_nest(const Buffer& buffer, const Touch& touch, const Substitution& moved, const Expr& guard, const Collect& context, int level) {
   const auto move = [&](const Expr& e) { return GuardLoads(guard)(substitute(context.expand(e), moved)); };
   Substitution fresh;
@@ -246,7 +225,6 @@ void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int lev
     stmts.push_back(prefetch_nest(buffer, t, {{id, later}}, exists, collect, level));
     if (loads && loads_written(stmts.back(), loop.body))
       refuse("prefetch", loop.var.name, "it writes what an index of " + buffer->name + " is loaded from");
-    if (!in_scope(stmts.back(), kernel_, site)) refuse("prefetch", loop.var.name, "an index of " + buffer->name + " uses what exists only inside it");
   }
   const Stmt added = block(stmts);
   stmts.push_back(loop.body);

@@ -227,6 +227,7 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
   require_serial("privatise", loop);
+  require_outside("privatise", loop, buffer);
   const std::string line = "privatise " + handle_name(kernel_, id) + " " + handle_name(kernel_, buffer);
   std::optional<AccumulateOp> op;
   const auto only = [&](bool ok) {
@@ -240,10 +241,6 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
   if (!op) refuse("privatise", loop.var.name, "nothing in it accumulates into buffer " + buffer->name);
   if (is_float(buffer->dtype) && (*op == AccumulateOp::add || *op == AccumulateOp::fma))
     refuse("privatise", loop.var.name, "it would change the order in which sums of " + std::string(to_string(buffer->dtype)) + " are rounded");
-  const std::vector<Var> outside = visible(kernel_, site, false);
-  for (const Expr& dim : buffer->dims)
-    if (!closed(dim, outside)) refuse("privatise", loop.var.name, "buffer " + buffer->name + " exists only inside it");
-  require_outside("privatise", loop, buffer);
   // The copies are added to every element, whichever the loop names.
   const std::vector<Expr> origin(buffer->dims.size(), Expr(0));
   if ((buffer->role == Role::out || buffer->role == Role::temp) && !filled_before(site, buffer, origin, buffer->dims))

@@ -184,6 +184,24 @@ TEST(Vectorize, Refusals) {
   EXPECT_EQ(refused(twice, [&] { twice.vectorize(twice.loop("i")); }), "vectorize of loop i: it holds the vector loop j");
 }
 
+TEST(Unroll, OfMoreStatementsThanANestMayHave) {
+  Schedule s(parse(R"(kernel many() {
+  inout y: i64[64]
+  for i in 0 .. 64 {
+    for j in 0 .. 64 {
+      for k in 0 .. 64 {
+        for l in 0 .. 16 {
+          y[i] += j * k * l
+        }
+      }
+    }
+  }
+})"));
+  for (const char* name : {"k", "i", "l"}) s.unroll(s.loop(name));
+  EXPECT_EQ(refused(s, [&] { s.unroll(s.loop("j")); }),
+            "unroll of loop j: with the unrolled loops around and in it, it would be more than 4194304 statements");
+}
+
 TEST(Partition, FoldsTheConditionOnBothSides) {
   const char* text = R"(kernel edge(n: i64 in [0, 40], p: i64 in [-5, 50]) {
   in x: f32[n]
