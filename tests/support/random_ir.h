@@ -297,6 +297,7 @@ class RandomIr {
           });
         case 2: {  // a divisor that is proved by a guard
           const int least = pick(4);
+          if (as_int(extent).value_or(64) <= least) return add_row();
           return builder_.if_then(extent > least, [&] {
             values_.push_back(floor_div(cast(DType::i64, leaf(DType::i64)), extent - least));
             row = min(max(values_.back(), Expr(0)), last);
