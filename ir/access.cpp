@@ -97,6 +97,11 @@ class Collector {
     if (!written_.contains(buffer->id) || private_.contains(buffer->id)) return;
     access.buffer = buffer;
     for (const Expr& i : index) access.index.push_back(form(scope_.expand(i, loop_), 0));  // what differs between iterations must be seen
+    if (windowed_) {
+      windows_ = false;
+      for (const Expr& i : index) access.plain.push_back(form(scope_.expand(i, loop_), 0));
+      windows_ = true, windowed_ = false;
+    }
     access.iterations = scope_.of(var(loop_var_));
     access.statement = statement_;
     access.inner_loop = depth_ > 0;
@@ -160,7 +165,10 @@ class Collector {
     t.varies = varies(expr);
     const Var* v = expr.as<Var>();
     if (!t.varies || depth > 3 || (v && v->id == loop_)) return single(std::move(t));
-    if (std::optional<IndexForm> offset = window(t, depth)) return *offset;
+    if (std::optional<IndexForm> offset = windows_ ? window(t, depth) : std::nullopt) {
+      windowed_ = true;
+      return *offset;
+    }
     if (const Load* l = resolve_load(expr); l && l->buffer->facts.injective && !l->guard && fixed(l->buffer)) {
       t.injective = l->buffer;
       for (const Expr& i : l->index) t.elements.push_back(form(scope_.expand(i), depth + 1));
@@ -263,6 +271,7 @@ class Collector {
   std::unordered_set<int64_t> tied_;    // those that follow from the loop's variable
   std::vector<Access> found_;
   int statement_ = 0, depth_ = 0;
+  bool windows_ = true, windowed_ = false;  // whether terms may be put as their bounds, and whether one was
 };
 
 }  // namespace
