@@ -41,6 +41,8 @@ struct Executable::State {
   std::atomic<const KernelEntry*> unaligned_ready{nullptr};
 };
 
+struct DeclaredArguments;  // of an own kernel: what a call's arguments are checked against
+
 struct KernelExecutable::State {
   State(std::shared_ptr<Core> core, const ir::Kernel& kernel);
   void call(std::span<const Tensor> buffers, std::span<const int64_t> scalars, const LaunchOptions& launch) const;
@@ -49,6 +51,7 @@ struct KernelExecutable::State {
   const std::shared_ptr<Core> core;
   const ir::Kernel kernel;
   const KernelHandle entry;
+  const std::shared_ptr<const DeclaredArguments> declared;
 };
 
 }  // namespace gradloom

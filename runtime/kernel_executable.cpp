@@ -3,8 +3,10 @@
 
 #include <optional>
 
+#include "ir/interpret_memory.h"
 #include "ir/print.h"
 #include "ir/scalar_math.h"
+#include "ir/scalar_program.h"
 #include "runtime/executable.h"
 #include "runtime/float_mode.h"
 #include "runtime/outputs.h"
@@ -12,80 +14,90 @@
 namespace gradloom {
 namespace {
 
-bool wraps(ir::BinaryOp op, int64_t x, int64_t y) {
-  int64_t result = 0;
-  if (op == ir::BinaryOp::add) return __builtin_add_overflow(x, y, &result);
-  if (op == ir::BinaryOp::sub) return __builtin_sub_overflow(x, y, &result);
-  return op == ir::BinaryOp::mul && __builtin_mul_overflow(x, y, &result);
-}
-
-// A scalar expression's bits over the kernel's scalars; nullopt for what a dim or bound may not hold (a load, a vector), and for a size that wraps.
-std::optional<uint64_t> evaluate(const ir::Expr& e, const ir::Kernel& kernel, std::span<const int64_t> scalars) {
-  const auto next = [&](const ir::Expr& operand) { return evaluate(operand, kernel, scalars); };
-  if (const auto* c = e.as<ir::Const>()) return c->bits;
-  if (const auto* v = e.as<ir::Var>()) {
-    for (size_t i = 0; i < kernel.scalars.size(); ++i) {
-      if (kernel.scalars[i].var.id == v->id) return ir::eval_cast(DType::i64, e.dtype(), static_cast<uint64_t>(scalars[i]));
-    }
-    return std::nullopt;
+// A dim, a stride or a bound of a scalar, over the kernel's scalars. Dims and strides count elements: one that wraps has no value.
+struct Declared {
+  Declared(const ir::Kernel& kernel, const ir::Expr& e, ir::Overflow on_overflow) : expr(e), overflow(on_overflow) {
+    const auto slot_of = [&](const ir::Var& v) {
+      for (size_t i = 0; i < kernel.scalars.size(); ++i)
+        if (kernel.scalars[i].var.id == v.id) return static_cast<int64_t>(i);
+      throw Error(ErrorCode::internal, fmt::format("{} is no scalar of the kernel", v.name));
+    };
+    program = ir::scalar_program(e, slot_of);
   }
-  if (const auto* cast = e.as<ir::Cast>()) {
-    const auto value = next(cast->value);
-    return value ? std::optional(ir::eval_cast(cast->value.dtype(), e.dtype(), *value)) : std::nullopt;
-  }
-  if (const auto* u = e.as<ir::Unary>()) {
-    const auto a = next(u->a);
-    return a ? std::optional(ir::eval_unary(u->op, u->a.dtype(), *a)) : std::nullopt;
-  }
-  if (const auto* s = e.as<ir::Select>()) {
-    const auto condition = next(s->condition);
-    return condition ? next(*condition ? s->a : s->b) : std::nullopt;
-  }
-  if (const auto* b = e.as<ir::Binary>()) {
-    const auto x = next(b->a), y = next(b->b);
-    if (!x || !y) return std::nullopt;
-    const bool divides = b->op == ir::BinaryOp::floor_div || b->op == ir::BinaryOp::floor_mod;
-    const bool shifts = b->op == ir::BinaryOp::shl || b->op == ir::BinaryOp::shr;
-    if ((divides && *y == 0) || (shifts && *y >= 8u * size_of(b->a.dtype()))) return std::nullopt;
-    if (b->a.dtype() == DType::i64 && wraps(b->op, static_cast<int64_t>(*x), static_cast<int64_t>(*y))) return std::nullopt;
-    return ir::eval_binary(b->op, b->a.dtype(), *x, *y);
-  }
-  return std::nullopt;
-}
+  uint64_t bits(const ir::Kernel& kernel, std::span<const int64_t> scalars) const;
+  int64_t count(const ir::Kernel& kernel, std::span<const int64_t> scalars) const { return static_cast<int64_t>(bits(kernel, scalars)); }
+  ir::Expr expr;
+  ir::ScalarProgram program;
+  ir::Overflow overflow;
+};
 
 [[noreturn]] void refuse_argument(const ir::Kernel& kernel, const std::string& what) {
   throw Error(ErrorCode::invalid_argument, fmt::format("kernel {}: {}", kernel.name, what));
 }
 
-int64_t integer(const ir::Expr& e, const ir::Kernel& kernel, std::span<const int64_t> scalars) {
-  const auto bits = evaluate(e, kernel, scalars);
-  if (!bits) refuse_argument(kernel, fmt::format("{} cannot be evaluated from the scalars given", ir::print(e)));
-  return ir::int_from_bits(e.dtype(), *bits);
+uint64_t Declared::bits(const ir::Kernel& kernel, std::span<const int64_t> scalars) const {
+  const std::optional<uint64_t> value = ir::evaluate(program, scalars, overflow);
+  if (!value) refuse_argument(kernel, fmt::format("{} cannot be evaluated from the scalars given", ir::print(expr)));
+  return *value;
 }
 
-void check_scalars(const ir::Kernel& kernel, std::span<const int64_t> scalars) {
+std::string number(DType dtype, uint64_t bits) {
+  if (is_float(dtype)) return fmt::format("{}", ir::double_from_bits(dtype, bits));
+  return dtype == DType::u64 ? fmt::format("{}", bits) : fmt::format("{}", ir::int_from_bits(dtype, bits));
+}
+
+}  // namespace
+
+struct DeclaredArguments {
+  struct Range {
+    Declared value;                    // the scalar itself
+    std::optional<Declared> min, max;
+  };
+  struct Shape {
+    std::vector<Declared> dims, strides;
+  };
+  std::vector<Range> scalars;
+  std::vector<Shape> buffers;
+
+  explicit DeclaredArguments(const ir::Kernel& kernel) {
+    const auto bound = [&](const ir::Expr& e) { return e ? std::optional(Declared(kernel, e, ir::Overflow::wraps)) : std::nullopt; };
+    for (const ir::Scalar& s : kernel.scalars) scalars.push_back({*bound(ir::var(s.var)), bound(s.min), bound(s.max)});
+    for (const ir::Buffer& b : kernel.buffers) {
+      buffers.emplace_back();
+      for (const ir::Expr& e : b->dims) buffers.back().dims.emplace_back(kernel, e, ir::Overflow::has_no_value);
+      for (const ir::Expr& e : b->strides) buffers.back().strides.emplace_back(kernel, e, ir::Overflow::has_no_value);
+    }
+  }
+};
+
+namespace {
+
+void check_scalars(const ir::Kernel& kernel, const DeclaredArguments& declared, std::span<const int64_t> scalars) {
   if (scalars.size() != kernel.scalars.size()) refuse_argument(kernel, fmt::format("{} scalars given; it takes {}", scalars.size(), kernel.scalars.size()));
   for (size_t i = 0; i < scalars.size(); ++i) {
-    const ir::Scalar& scalar = kernel.scalars[i];
-    if (!is_int(scalar.var.type.dtype)) continue;
-    const int64_t value = ir::int_from_bits(scalar.var.type.dtype, ir::eval_cast(DType::i64, scalar.var.type.dtype, static_cast<uint64_t>(scalars[i])));
-    if (scalar.min && value < integer(scalar.min, kernel, scalars)) {
-      refuse_argument(kernel, fmt::format("scalar {} is {}; it must be at least {}", scalar.var.name, value, integer(scalar.min, kernel, scalars)));
-    }
-    if (scalar.max && value > integer(scalar.max, kernel, scalars)) {
-      refuse_argument(kernel, fmt::format("scalar {} is {}; it must be at most {}", scalar.var.name, value, integer(scalar.max, kernel, scalars)));
-    }
+    const auto& [scalar, min, max] = declared.scalars[i];
+    const DType dtype = scalar.expr.dtype();
+    const uint64_t value = scalar.bits(kernel, scalars);
+    const auto refuse = [&](const char* side, const Declared& bound, uint64_t bits) {
+      refuse_argument(kernel, fmt::format("scalar {} is {}; it must be at {} {}", kernel.scalars[i].var.name, number(dtype, value), side,
+                                          number(bound.expr.dtype(), bits)));
+    };
+    if (min)
+      if (const uint64_t low = min->bits(kernel, scalars); ir::interp::less(dtype, value, min->expr.dtype(), low)) refuse("least", *min, low);
+    if (max)
+      if (const uint64_t high = max->bits(kernel, scalars); ir::interp::less(max->expr.dtype(), high, dtype, value)) refuse("most", *max, high);
   }
 }
 
-void check_buffer(const ir::Kernel& kernel, const ir::Buffer& buffer, const Tensor& tensor, std::span<const int64_t> scalars) {
+void check_buffer(const ir::Kernel& kernel, const ir::Buffer& buffer, const DeclaredArguments::Shape& declared, const Tensor& tensor,
+                  std::span<const int64_t> scalars) {
   const auto refuse_buffer = [&](const std::string& what) { refuse_argument(kernel, fmt::format("buffer {} {}", buffer->name, what)); };
   if (!tensor.present()) refuse_buffer("is absent");
   if (tensor.dtype() != buffer->dtype) refuse_buffer(fmt::format("has dtype {}; it must have {}", to_string(tensor.dtype()), to_string(buffer->dtype)));
   Dims dims, strides;
-  for (const ir::Expr& dim : buffer->dims) dims.push_back(integer(dim, kernel, scalars));
+  for (const Declared& dim : declared.dims) dims.push_back(dim.count(kernel, scalars));
   if (!(tensor.dims() == dims)) refuse_buffer(fmt::format("has shape {}; it must have {}", to_string(tensor.dims()), to_string(dims)));
-  for (const ir::Expr& stride : buffer->strides) strides.push_back(integer(stride, kernel, scalars));
+  for (const Declared& stride : declared.strides) strides.push_back(stride.count(kernel, scalars));
   if (strides.empty() && !tensor.dense()) refuse_buffer(fmt::format("has strides {}; it must be dense", to_string(tensor.strides())));
   for (int i = 0; i < strides.size() && tensor.elements() > 0; ++i) {
     if (dims[i] > 1 && tensor.strides()[i] != strides[i]) {
@@ -99,13 +111,13 @@ void check_buffer(const ir::Kernel& kernel, const ir::Buffer& buffer, const Tens
 }  // namespace
 
 KernelExecutable::State::State(std::shared_ptr<Core> core_in, const ir::Kernel& kernel_in)
-    : core(std::move(core_in)), kernel(kernel_in), entry(core->build_own(kernel)) {}
+    : core(std::move(core_in)), kernel(kernel_in), entry(core->build_own(kernel)), declared(std::make_shared<DeclaredArguments>(kernel)) {}
 
 void KernelExecutable::State::check(std::span<const Tensor> buffers, std::span<const int64_t> scalars) const {
-  check_scalars(kernel, scalars);
+  check_scalars(kernel, *declared, scalars);
   if (buffers.size() != kernel.buffers.size()) refuse_argument(kernel, fmt::format("{} buffers given; it takes {}", buffers.size(), kernel.buffers.size()));
   for (size_t i = 0; i < buffers.size(); ++i) {
-    check_buffer(kernel, kernel.buffers[i], buffers[i], scalars);
+    check_buffer(kernel, kernel.buffers[i], declared->buffers[i], buffers[i], scalars);
     if (buffers[i].device() != core->device()) refuse_argument(kernel, fmt::format("buffer {} is not in the target's memory", kernel.buffers[i]->name));
     for (size_t other = 0; other < i; ++other) {
       const bool read_only = kernel.buffers[i]->role == ir::Role::in && kernel.buffers[other]->role == ir::Role::in;
