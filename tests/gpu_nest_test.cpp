@@ -141,7 +141,7 @@ class GpuNest : public testing::TestWithParam<std::filesystem::path> {
  protected:
 #ifdef GRADLOOM_WITH_CUDA
   static void TearDownTestSuite() { batch.flush(); }
-  static inline HostBatch batch;
+  static inline HostBatch batch{codegen::HostOverflow::traps};
 #endif
 };
 
