@@ -61,7 +61,7 @@ std::string FunctionEmitter::slot(int64_t var_id, const std::string& name, Type 
   const std::string typed = fresh(name);
   const std::string bits = type.dtype == DType::f32   ? fmt::format("gl_float((unsigned){})", raw)
                            : type.dtype == DType::f64 ? fmt::format("gl_double((unsigned long long){})", raw)
-                                                      : fmt::format("({}){}", c_type(type.dtype), raw);
+                                                      : fmt::format("({}){}{}", c_type(type.dtype), type.dtype == DType::boolean ? "(unsigned char)" : "", raw);
   head_ += fmt::format("  const {} {} = {};\n", c_type(type.dtype), typed, bits);
   return typed;
 }
