@@ -276,7 +276,7 @@ void FunctionEmitter::emit(const ir::Check& n) {
   const Text position = bound(value(n.position), DType::i64, "position");
   // INT64_MAX is the status of no failure.
   const auto kept = [known = ranges_.of(n.position).max.has_value()](const std::string& at) {
-    return known ? at : fmt::format("{0} < 0x7fffffffffffffffLL ? {0} : 0x7ffffffffffffffeLL", at);
+    return known ? at : fmt::format("{0} < 0x7fffffffffffffffLL ? {0} : 0x7ffffffffffffffeLL", parenthesised(at));
   };
   std::string all;
   for (const std::string& c : condition.lanes) all += (all.empty() ? "" : " && ") + c;
