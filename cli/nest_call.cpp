@@ -154,17 +154,18 @@ std::string Argument::element_name(int64_t position) const {
 
 Call::Call(const ir::Kernel& kernel_in, std::span<const int64_t> scalars, int64_t bytes)
     : kernel(kernel_in), slots(scalar_slots(kernel, scalars)) {
-  check_scalars(kernel, slots);
+  const DeclaredArguments arguments(kernel);
+  arguments.check_scalars(slots);
   const Names names(kernel);
   int64_t left = bytes;
   for (size_t b = 0; b < kernel.buffers.size(); ++b) {
     const ir::Buffer& declared = kernel.buffers[b];
-    const Dims dims = evaluate_dims(kernel, declared, slots);
+    const Dims dims = arguments.dims(b, slots);
     for (const int64_t dim : dims)
       if (dim < 0)
         refuse(kernel,
                fmt::format("buffer {} has shape {}; no dim may be negative", names.buffers[b], to_string(dims)));
-    const Dims declared_strides = evaluate_strides(kernel, declared, slots);
+    const Dims declared_strides = arguments.strides(b, slots);
     // Of dense dims that no memory holds the strides would wrap.
     const auto dense = Memory::bytes_of(
         declared->dtype, dims, Dims(std::vector<int64_t>(static_cast<size_t>(dims.size()), 0)), declared->alignment);

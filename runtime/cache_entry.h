@@ -14,7 +14,7 @@
 
 namespace gradloom {
 
-inline constexpr uint32_t cache_format_version = 2;  // raise it with any change of what follows; it is part of every key
+inline constexpr uint32_t cache_format_version = 3;  // raise it with any change of what follows; it is part of every key
 
 enum class CacheFile : uint32_t { kernel = 1, index = 2, calls = 3 };
 

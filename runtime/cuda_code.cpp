@@ -29,15 +29,21 @@ void write(ByteWriter& out, const HostValue& value) {
   out.value(static_cast<uint64_t>(value.size()));
   for (const HostCode& code : value) {
     out.value(static_cast<uint8_t>(code.op));
+    out.value(static_cast<uint8_t>(code.dtype));
+    out.value(code.what);
     out.value(code.value);
   }
 }
-HostValue read_value(ByteReader& in) {
+HostValue read_value(ByteReader& in, int slots) {
   HostValue value;
-  for (size_t n = in.count(9); n > 0; --n) {
-    const auto op = read_kind(in, HostCode::last);
-    value.push_back({op, in.value<int64_t>()});
+  for (size_t n = in.count(11); n > 0; --n) {
+    HostCode code{.op = read_kind(in, HostCode::last)};
+    code.dtype = static_cast<DType>(in.value<uint8_t>());
+    code.what = in.value<uint8_t>();
+    code.value = in.value<int64_t>();
+    value.push_back(code);
   }
+  if (!value.empty() && !ir::is_well_formed(value, slots)) refuse("a value of a kernel's host part cannot be evaluated");
   return value;
 }
 
@@ -52,15 +58,15 @@ void write(ByteWriter& out, const std::vector<HostStep>& steps) {
     write(out, step.otherwise);
   }
 }
-std::vector<HostStep> read_steps(ByteReader& in, int depth = 0) {
+std::vector<HostStep> read_steps(ByteReader& in, int slots, int depth = 0) {
   if (depth > deepest) refuse("a kernel's host part is nested too deeply");
   std::vector<HostStep> steps;
   for (size_t n = in.count(37); n > 0; --n) {
     HostStep step{.kind = read_kind(in, HostStep::last), .index = in.value<int>(), .value = {}, .begin = {}, .body = {}, .otherwise = {}};
-    step.value = read_value(in);
-    step.begin = read_value(in);
-    step.body = read_steps(in, depth + 1);
-    step.otherwise = read_steps(in, depth + 1);
+    step.value = read_value(in, slots);
+    step.begin = read_value(in, slots);
+    step.body = read_steps(in, slots, depth + 1);
+    step.otherwise = read_steps(in, slots, depth + 1);
     steps.push_back(std::move(step));
   }
   return steps;
@@ -107,7 +113,7 @@ CudaCode decode_cuda_code(std::string_view bytes) {
     }
     m.functions.push_back(std::move(f));
   }
-  m.steps = read_steps(in);
+  m.steps = read_steps(in, m.slots);
   size_t held = 0;
   for (size_t n = in.count(12); n > 0; --n) {
     codegen::CudaImage image{.bytes = std::string(in.text()), .functions = in.value<int>()};

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "runtime/call.h"
+#include "runtime/kernel_arguments.h"
 
 namespace gradloom {
 
@@ -49,6 +50,7 @@ struct KernelExecutable::State {
   const std::shared_ptr<Core> core;
   const ir::Kernel kernel;
   const KernelHandle entry;
+  const DeclaredArguments declared;
 };
 
 }  // namespace gradloom

@@ -12,59 +12,15 @@
 namespace gradloom {
 namespace {
 
-constexpr uint64_t most_negative = uint64_t{1} << 63;
-
-bool wraps(ir::BinaryOp op, int64_t x, int64_t y) {
-  int64_t result = 0;
-  if (op == ir::BinaryOp::add) return __builtin_add_overflow(x, y, &result);
-  if (op == ir::BinaryOp::sub) return __builtin_sub_overflow(x, y, &result);
-  if (op == ir::BinaryOp::floor_div) return y == -1 && static_cast<uint64_t>(x) == most_negative;
-  return op == ir::BinaryOp::mul && __builtin_mul_overflow(x, y, &result);
+int64_t slot_of(const ir::Kernel& kernel, const ir::Var& v) {
+  for (size_t i = 0; i < kernel.scalars.size(); ++i)
+    if (kernel.scalars[i].var.id == v.id) return static_cast<int64_t>(i);
+  throw Error(ErrorCode::internal, fmt::format("{} is no scalar of kernel {}", v.name, kernel.name));
 }
 
-// A scalar expression's bits over the kernel's scalars; nullopt for what a dim or bound may not contain (a load, a
-// vector), and for a size that wraps.
-std::optional<uint64_t> evaluate(const ir::Expr& e, const ir::Kernel& kernel, std::span<const int64_t> slots) {
-  const auto next = [&](const ir::Expr& operand) { return evaluate(operand, kernel, slots); };
-  const bool i64 = e.dtype() == DType::i64;
-  if (const auto* c = e.as<ir::Const>()) return c->bits;
-  if (const auto* v = e.as<ir::Var>()) {
-    for (size_t i = 0; i < kernel.scalars.size(); ++i) {
-      if (kernel.scalars[i].var.id != v->id) continue;
-      const int bits = size_of(e.dtype()) * 8;
-      return static_cast<uint64_t>(slots[i]) & (bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1);
-    }
-    return std::nullopt;
-  }
-  if (const auto* cast = e.as<ir::Cast>()) {
-    const auto value = next(cast->value);
-    return value ? std::optional(ir::eval_cast(cast->value.dtype(), e.dtype(), *value)) : std::nullopt;
-  }
-  if (const auto* bitcast = e.as<ir::Bitcast>()) return next(bitcast->value);
-  if (const auto* u = e.as<ir::Unary>()) {
-    const auto a = next(u->a);
-    if (i64 && a == most_negative && (u->op == ir::UnaryOp::neg || u->op == ir::UnaryOp::abs)) return std::nullopt;
-    return a ? std::optional(ir::eval_unary(u->op, u->a.dtype(), *a)) : std::nullopt;
-  }
-  if (const auto* f = e.as<ir::Fma>()) {
-    const auto a = next(f->a), b = next(f->b), c = next(f->c);
-    return a && b && c && is_float(e.dtype()) ? std::optional(ir::eval_fma(e.dtype(), *a, *b, *c)) : std::nullopt;
-  }
-  if (const auto* s = e.as<ir::Select>()) {
-    const auto condition = next(s->condition);
-    return condition ? next(*condition ? s->a : s->b) : std::nullopt;
-  }
-  if (const auto* b = e.as<ir::Binary>()) {
-    const auto x = next(b->a), y = next(b->b);
-    if (!x || !y) return std::nullopt;
-    const bool divides = b->op == ir::BinaryOp::floor_div || b->op == ir::BinaryOp::floor_mod;
-    const bool shifts = b->op == ir::BinaryOp::shl || b->op == ir::BinaryOp::shr;
-    if ((divides && *y == 0) || (shifts && *y >= 8u * size_of(b->a.dtype()))) return std::nullopt;
-    if (b->a.dtype() == DType::i64 && wraps(b->op, static_cast<int64_t>(*x), static_cast<int64_t>(*y)))
-      return std::nullopt;
-    return ir::eval_binary(b->op, b->a.dtype(), *x, *y);
-  }
-  return std::nullopt;
+ir::ScalarProgram program_of(const ir::Kernel& kernel, const ir::Expr& e) {
+  if (!e) return {};
+  return ir::scalar_program(e, [&](const ir::Var& v) { return slot_of(kernel, v); });
 }
 
 [[noreturn]] void refuse(const ir::Kernel& kernel, const std::string& what) {
@@ -77,10 +33,11 @@ std::string limit_text(const ir::Expr& declared, const DeclaredRange::Limit& lim
   return declared.as<ir::Const>() ? value : fmt::format("{} ({})", ir::print(declared), value);
 }
 
+// A limit that wraps is none that could be kept.
 std::optional<DeclaredRange::Limit> limit_of(const ir::Kernel& kernel, const ir::Expr& e,
-                                             std::span<const int64_t> slots) {
+                                             const ir::ScalarProgram& program, std::span<const int64_t> slots) {
   if (!e) return std::nullopt;
-  const auto bits = evaluate(e, kernel, slots);
+  const auto bits = ir::evaluate(program, slots, ir::Overflow::has_no_value);
   if (!bits)
     refuse(kernel, fmt::format("the declared limit {} cannot be evaluated from the scalars given", ir::print(e)));
   return DeclaredRange::Limit{e.dtype(), *bits};
@@ -99,23 +56,6 @@ DType scalar_dtype(const ir::Kernel& kernel, size_t i) { return kernel.scalars[i
 uint64_t slot_bits(DType dtype, int64_t slot) {
   const int bits = size_of(dtype) * 8;
   return static_cast<uint64_t>(slot) & (bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1);
-}
-
-Dims evaluate_all(const ir::Kernel& kernel, const ir::Buffer& buffer, const std::vector<ir::Expr>& list,
-                  const char* what, std::span<const int64_t> slots) {
-  Dims values;
-  if (list.size() > static_cast<size_t>(max_rank)) {
-    throw Error(ErrorCode::unsupported, fmt::format("kernel {}: buffer {} has {} dims; a parameter has at most {}",
-                                                    kernel.name, buffer->name, list.size(), max_rank));
-  }
-  for (const ir::Expr& e : list) {
-    const auto bits = evaluate(e, kernel, slots);
-    if (!bits)
-      refuse(kernel, fmt::format("buffer {}: its {} {} cannot be evaluated from the scalars given", buffer->name, what,
-                                 ir::print(e)));
-    values.push_back(static_cast<int64_t>(*bits));
-  }
-  return values;
 }
 
 struct Axis {
@@ -187,7 +127,8 @@ std::vector<int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int6
 
 DeclaredRange::DeclaredRange(const ir::Kernel& kernel, const ir::Expr& min, const ir::Expr& max,
                              std::span<const int64_t> slots)
-    : min_(limit_of(kernel, min, slots)), max_(limit_of(kernel, max, slots)), declared_min_(min), declared_max_(max) {}
+    : min_(limit_of(kernel, min, program_of(kernel, min), slots)),
+      max_(limit_of(kernel, max, program_of(kernel, max), slots)), declared_min_(min), declared_max_(max) {}
 
 std::string DeclaredRange::text() const {
   if (min_ && max_) {
@@ -199,25 +140,69 @@ std::string DeclaredRange::text() const {
 
 bool DeclaredRange::contains(DType dtype, uint64_t bits) const { return within(dtype, bits, min_, max_); }
 
-void check_scalars(const ir::Kernel& kernel, std::span<const int64_t> slots) {
-  for (size_t i = 0; i < kernel.scalars.size(); ++i) {
-    const ir::Scalar& scalar = kernel.scalars[i];
-    if (!scalar.min && !scalar.max) continue;
-    const DType dtype = scalar_dtype(kernel, i);
-    const uint64_t bits = slot_bits(dtype, slots[i]);
-    const auto min = limit_of(kernel, scalar.min, slots), max = limit_of(kernel, scalar.max, slots);
-    if (within(dtype, bits, min, max)) continue;
-    refuse(kernel, fmt::format("scalar {} is {}; it must be {}", scalar.var.name, value_text(dtype, bits),
-                               DeclaredRange(kernel, scalar.min, scalar.max, slots).text()));
+DeclaredArguments::DeclaredArguments(const ir::Kernel& kernel) : kernel_(kernel) {
+  const auto value = [&](const ir::Expr& e) { return Value{e, program_of(kernel, e)}; };
+  for (const ir::Scalar& s : kernel.scalars) scalars_.push_back({value(s.min), value(s.max)});
+  for (const ir::Buffer& b : kernel.buffers) {
+    Shape& shape = buffers_.emplace_back();
+    for (const ir::Expr& dim : b->dims) {
+      shape.dims.push_back(value(dim));
+      shape.by_scalars |= !ir::as_int(dim);
+    }
+    for (const ir::Expr& stride : b->strides) shape.strides.push_back(value(stride));
   }
 }
 
-Dims evaluate_dims(const ir::Kernel& kernel, const ir::Buffer& buffer, std::span<const int64_t> slots) {
-  return evaluate_all(kernel, buffer, buffer->dims, "dim", slots);
+void DeclaredArguments::check_scalars(std::span<const int64_t> slots) const {
+  for (size_t i = 0; i < kernel_.scalars.size(); ++i) {
+    const ir::Scalar& scalar = kernel_.scalars[i];
+    if (!scalar.min && !scalar.max) continue;
+    const DType dtype = scalar_dtype(kernel_, i);
+    const uint64_t bits = slot_bits(dtype, slots[i]);
+    const auto min = limit_of(kernel_, scalar.min, scalars_[i].min.program, slots);
+    const auto max = limit_of(kernel_, scalar.max, scalars_[i].max.program, slots);
+    if (within(dtype, bits, min, max)) continue;
+    refuse(kernel_, fmt::format("scalar {} is {}; it must be {}", scalar.var.name, value_text(dtype, bits),
+                                DeclaredRange(kernel_, scalar.min, scalar.max, slots).text()));
+  }
 }
 
-Dims evaluate_strides(const ir::Kernel& kernel, const ir::Buffer& buffer, std::span<const int64_t> slots) {
-  return evaluate_all(kernel, buffer, buffer->strides, "stride", slots);
+Dims DeclaredArguments::all(size_t buffer, const std::vector<Value>& list, const char* what,
+                            std::span<const int64_t> slots) const {
+  const std::string& name = kernel_.buffers[buffer]->name;
+  if (list.size() > static_cast<size_t>(max_rank)) {
+    throw Error(ErrorCode::unsupported, fmt::format("kernel {}: buffer {} has {} dims; a parameter has at most {}",
+                                                    kernel_.name, name, list.size(), max_rank));
+  }
+  Dims values;
+  for (const Value& v : list) {
+    const auto bits = ir::evaluate(v.program, slots, ir::Overflow::has_no_value);
+    if (!bits)
+      refuse(kernel_, fmt::format("buffer {}: its {} {} cannot be evaluated from the scalars given", name, what,
+                                  ir::print(v.expr)));
+    values.push_back(static_cast<int64_t>(*bits));
+  }
+  return values;
+}
+
+Dims DeclaredArguments::dims(size_t buffer, std::span<const int64_t> slots) const {
+  const Shape& shape = buffers_[buffer];
+  const Dims dims = all(buffer, shape.dims, "dim", slots);
+  if (!shape.by_scalars) return dims;
+  int64_t elements = 1;
+  for (const int64_t dim : dims) {
+    const std::string& name = kernel_.buffers[buffer]->name;
+    if (dim < 0) refuse(kernel_, fmt::format("buffer {} has shape {}; no dim may be negative", name, to_string(dims)));
+    if (dim > ir::max_elements / elements)
+      refuse(kernel_, fmt::format("buffer {} has shape {}; dims, those of 0 left out, may multiply to 2^48 at most", name,
+                                  to_string(dims)));
+    elements *= std::max<int64_t>(dim, 1);
+  }
+  return dims;
+}
+
+Dims DeclaredArguments::strides(size_t buffer, std::span<const int64_t> slots) const {
+  return all(buffer, buffers_[buffer].strides, "stride", slots);
 }
 
 }  // namespace gradloom

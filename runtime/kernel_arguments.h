@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/scalar_program.h"
 #include "ir/stmt.h"
 #include "ops/dims.h"
 
@@ -41,13 +42,37 @@ class DeclaredRange {
   ir::Expr declared_min_, declared_max_;
 };
 
-// Every scalar is in its declared range. Throws Error(invalid_argument) naming the first that is not, its value and the
-// range.
-void check_scalars(const ir::Kernel& kernel, std::span<const int64_t> slots);
+// What a kernel declares of its arguments, made ready to be evaluated at every launch.
+class DeclaredArguments {
+ public:
+  explicit DeclaredArguments(const ir::Kernel& kernel);
 
-// A buffer's dims or strides (empty: dense). Throw Error(invalid_argument) for what wraps or cannot be evaluated.
-Dims evaluate_dims(const ir::Kernel& kernel, const ir::Buffer& buffer, std::span<const int64_t> slots);
-Dims evaluate_strides(const ir::Kernel& kernel, const ir::Buffer& buffer, std::span<const int64_t> slots);
+  // Every scalar is in its declared range. Throws Error(invalid_argument) naming the first that is not, its value and the
+  // range.
+  void check_scalars(std::span<const int64_t> slots) const;
+  // A buffer's dims or strides (empty: dense). Throw Error(invalid_argument) for what wraps or cannot be evaluated, and
+  // for dims by scalars that are negative or, those of 0 left out, multiply to more than ir::max_elements.
+  Dims dims(size_t buffer, std::span<const int64_t> slots) const;
+  Dims strides(size_t buffer, std::span<const int64_t> slots) const;
+
+ private:
+  struct Value {
+    ir::Expr expr;
+    ir::ScalarProgram program;  // empty: no expression
+  };
+  struct Range {
+    Value min, max;
+  };
+  struct Shape {
+    std::vector<Value> dims, strides;
+    bool by_scalars = false;  // some dim is
+  };
+  Dims all(size_t buffer, const std::vector<Value>& list, const char* what, std::span<const int64_t> slots) const;
+
+  ir::Kernel kernel_;
+  std::vector<Range> scalars_;
+  std::vector<Shape> buffers_;
+};
 
 // Whether two elements share memory: proofs take the elements of a written buffer for distinct. Exact.
 bool elements_overlap(const Dims& dims, const Dims& strides);

@@ -13,15 +13,17 @@ namespace {
   throw Error(ErrorCode::invalid_argument, fmt::format("kernel {}: {}", kernel.name, what));
 }
 
-void check_buffer(const ir::Kernel& kernel, const ir::Buffer& buffer, const Tensor& tensor, std::span<const int64_t> scalars) {
+void check_buffer(const ir::Kernel& kernel, const DeclaredArguments& declared, size_t i, const Tensor& tensor,
+                  std::span<const int64_t> scalars) {
+  const ir::Buffer& buffer = kernel.buffers[i];
   const auto refuse_buffer = [&](const std::string& what) { refuse_argument(kernel, fmt::format("buffer {} {}", buffer->name, what)); };
   if (!tensor.present()) refuse_buffer("is absent");
   if (tensor.dtype() != buffer->dtype) refuse_buffer(fmt::format("has dtype {}; it must have {}", to_string(tensor.dtype()), to_string(buffer->dtype)));
-  const Dims dims = evaluate_dims(kernel, buffer, scalars), strides = evaluate_strides(kernel, buffer, scalars);
+  const Dims dims = declared.dims(i, scalars), strides = declared.strides(i, scalars);
   if (!(tensor.dims() == dims)) refuse_buffer(fmt::format("has shape {}; it must have {}", to_string(tensor.dims()), to_string(dims)));
   if (strides.empty() && !tensor.dense()) refuse_buffer(fmt::format("has strides {}; it must be dense", to_string(tensor.strides())));
-  for (int i = 0; i < strides.size() && tensor.elements() > 0; ++i) {
-    if (dims[i] > 1 && tensor.strides()[i] != strides[i]) {
+  for (int d = 0; d < strides.size() && tensor.elements() > 0; ++d) {
+    if (dims[d] > 1 && tensor.strides()[d] != strides[d]) {
       refuse_buffer(fmt::format("has strides {}; it must have {}", to_string(tensor.strides()), to_string(strides)));
     }
   }
@@ -35,13 +37,13 @@ void check_buffer(const ir::Kernel& kernel, const ir::Buffer& buffer, const Tens
 }  // namespace
 
 KernelExecutable::State::State(std::shared_ptr<Core> core_in, const ir::Kernel& kernel_in, const KernelOptions& options)
-    : core(std::move(core_in)), kernel(kernel_in), entry(core->build_own(kernel, options)) {}
+    : core(std::move(core_in)), kernel(kernel_in), entry(core->build_own(kernel, options)), declared(kernel) {}
 
 void KernelExecutable::State::check(std::span<const Tensor> buffers, std::span<const int64_t> scalars) const {
-  check_scalars(kernel, scalars);
+  declared.check_scalars(scalars);
   if (buffers.size() != kernel.buffers.size()) refuse_argument(kernel, fmt::format("{} buffers given; it takes {}", buffers.size(), kernel.buffers.size()));
   for (size_t i = 0; i < buffers.size(); ++i) {
-    check_buffer(kernel, kernel.buffers[i], buffers[i], scalars);
+    check_buffer(kernel, declared, i, buffers[i], scalars);
     if (buffers[i].device() != core->device()) refuse_argument(kernel, fmt::format("buffer {} is not in the target's memory", kernel.buffers[i]->name));
     for (size_t other = 0; other < i; ++other) {
       const bool read_only = kernel.buffers[i]->role == ir::Role::in && kernel.buffers[other]->role == ir::Role::in;

@@ -6,21 +6,23 @@
 
 #include "ir/error.h"
 #include "ir/scalar_math.h"
+#include "ir/scalar_program.h"
 #include "runtime/allocate.h"
 #include "runtime/float_mode.h"
 
 namespace gradloom {
 namespace {
 
-// The bytes from element [0, ..., 0] to the first and to past the last byte of any element. Throws Error(invalid_argument) when they leave i64.
+// The bytes from element [0, ..., 0] to the first and to past the last byte of any element. Throws Error(invalid_argument) where they are further apart than a
+// kernel's arithmetic may rely on.
 std::pair<int64_t, int64_t> byte_extent(const Dims& dims, const Dims& strides, int width) {
   __int128 low = 0, high = 0;
   for (int i = 0; i < dims.size(); ++i) {
     const __int128 reach = static_cast<__int128>(dims[i] - 1) * strides[i] * width;
     (reach < 0 ? low : high) += reach;
-    if (low < -(__int128{1} << 62) || high > (__int128{1} << 62)) {
+    if (high - low > ir::max_buffer_bytes - width) {
       throw Error(ErrorCode::invalid_argument,
-                  fmt::format("a tensor with dims {} and strides {} spans more than 2^62 bytes", to_string(dims), to_string(strides)));
+                  fmt::format("a tensor with dims {} and strides {} spans more than 2^48 bytes", to_string(dims), to_string(strides)));
     }
   }
   return {static_cast<int64_t>(low), static_cast<int64_t>(high + width)};
@@ -44,12 +46,11 @@ Tensor Tensor::make(void* data, DType dtype, const Dims& dims, const Dims& strid
   t.elements_ = element_count(dims, size_of(dtype));
   if (strides.empty()) {
     t.strides_ = dense_strides(dims);
-    t.high_ = t.elements_ * size_of(dtype);
   } else {
     t.strides_ = strides;
     t.dense_ = is_dense(dims, strides);
-    if (t.elements_ > 0) std::tie(t.low_, t.high_) = byte_extent(dims, strides, size_of(dtype));
   }
+  if (t.elements_ > 0) std::tie(t.low_, t.high_) = byte_extent(dims, t.strides_, size_of(dtype));
   if (t.elements_ > 0 && data == nullptr) {
     throw Error(ErrorCode::invalid_argument, fmt::format("a tensor of {} elements has no data", t.elements_));
   }

@@ -149,7 +149,7 @@ TEST(CudaCode, IsReadAsWritten) {
                  {"g", 32, 0, {{CudaArgument::barrier, 0}}, 12}};
   const HostStep launch{.kind = HostStep::launch,
                         .index = 1,
-                        .value = {{HostCode::constant, 7}, {HostCode::slot, 2}, {HostCode::mul, 0}},
+                        .value = {{HostCode::constant, 7}, {HostCode::slot, 2}, {.op = HostCode::binary, .what = static_cast<uint8_t>(ir::BinaryOp::mul)}},
                         .begin = {},
                         .body = {},
                         .otherwise = {}};
@@ -167,7 +167,7 @@ TEST(CudaCode, IsReadAsWritten) {
   EXPECT_EQ(again.module.functions[0].arguments[2].kind, CudaArgument::slot);
   EXPECT_EQ(again.module.functions[0].shared_bytes, 4096);
   EXPECT_EQ(again.module.functions[1].cooperative, 12);
-  EXPECT_EQ(again.module.steps[0].body[0].body[1].value[2].op, HostCode::mul);
+  EXPECT_EQ(again.module.steps[0].body[0].body[1].value[2], m.steps[0].body[0].body[1].value[2]);
   EXPECT_EQ(again.module.steps[0].body[0].value[0].value, -5);
   EXPECT_EQ(again.module.steps[0].otherwise[0].index, 1);
   // Images that hold other functions than there are, are none of this code.

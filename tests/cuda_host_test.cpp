@@ -98,6 +98,14 @@ TEST(CudaHost, AMissingBarrierShows) {
   EXPECT_TRUE(poison && right);
 }
 
+TEST(CudaHost, SignedArithmeticThatOverflowsEndsTheProcessWhereAsked) {
+  const CudaModule m = module_of("  out[gl_thread()] = n + 1;");
+  const CudaModule* const one = &m;
+  const auto loaded = HostModule::compile(std::span(&one, 1), HostOverflow::traps).front();
+  EXPECT_EQ(run(m, *loaded, HostOrder::forward, 7)[3], 8);
+  EXPECT_DEATH(run(m, *loaded, HostOrder::forward, std::numeric_limits<int64_t>::max()), "");
+}
+
 // A cooperative function: its blocks meet.
 CudaModule cooperative(const std::string& body, int64_t at_least = 1, int64_t blocks = 4) {
   CudaModule m = module_of(body, 32, 0, blocks);

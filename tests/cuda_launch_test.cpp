@@ -14,10 +14,13 @@ namespace {
 
 HostValue constant(int64_t v) { return {{HostCode::constant, v}}; }
 HostValue slot(int64_t number) { return {{HostCode::slot, number}}; }
-HostValue apply(HostCode::Op op, HostValue a, const HostValue& b) {
+HostValue apply(HostCode code, HostValue a, const HostValue& b) {
   a.insert(a.end(), b.begin(), b.end());
-  a.push_back({op, 0});
+  a.push_back(code);
   return a;
+}
+HostValue apply(ir::BinaryOp op, HostValue a, const HostValue& b) {
+  return apply({.op = HostCode::binary, .what = static_cast<uint8_t>(op)}, std::move(a), b);
 }
 HostStep launch(HostValue blocks, int function = 0) { return {.kind = HostStep::launch, .index = function, .value = std::move(blocks)}; }
 
@@ -97,8 +100,8 @@ TEST(CudaLaunch, LoopsCountFromTheirBegin) {
 }
 
 TEST(CudaLaunch, BranchesAndLets) {
-  const HostValue even = apply(HostCode::eq, apply(HostCode::floor_mod, slot(0), constant(2)), constant(0));
-  HostStep let{.kind = HostStep::let, .index = 1, .value = apply(HostCode::mul, slot(0), constant(10)), .body = {launch(slot(1))}};
+  const HostValue even = apply(ir::BinaryOp::eq, apply(ir::BinaryOp::floor_mod, slot(0), constant(2)), constant(0));
+  HostStep let{.kind = HostStep::let, .index = 1, .value = apply(ir::BinaryOp::mul, slot(0), constant(10)), .body = {launch(slot(1))}};
   HostStep branch{.kind = HostStep::branch, .value = even, .body = {let}, .otherwise = {launch(constant(1))}};
   HostStep loop{.kind = HostStep::loop, .index = 0, .value = constant(4), .begin = constant(-1), .body = {branch}};
   Recorder r;
@@ -108,7 +111,7 @@ TEST(CudaLaunch, BranchesAndLets) {
 
 TEST(CudaLaunch, ScratchLivesThroughItsBody) {
   HostStep inner{.kind = HostStep::scratch, .index = 1, .value = constant(0), .body = {launch(constant(2))}};
-  HostStep outer{.kind = HostStep::scratch, .index = 0, .value = apply(HostCode::mul, slot(0), constant(4)), .body = {inner, launch(constant(3))}};
+  HostStep outer{.kind = HostStep::scratch, .index = 0, .value = apply(ir::BinaryOp::mul, slot(0), constant(4)), .body = {inner, launch(constant(3))}};
   const int64_t scalars[] = {6};
   Recorder r;
   r.walk(module_of({outer, launch(constant(4))}, {{CudaArgument::scratch, 0}}, 1, 2), {}, scalars);
@@ -141,14 +144,14 @@ TEST(CudaLaunch, NoMemoryForScratchIsAnErrorThatReleasesWhatItHad) {
 TEST(CudaLaunch, ArithmeticWrapsAndDividesDown) {
   constexpr int64_t least = std::numeric_limits<int64_t>::min(), most = std::numeric_limits<int64_t>::max();
   const struct {
-    HostCode::Op op;
+    ir::BinaryOp op;
     int64_t a, b, want;
   } cases[] = {
-      {HostCode::add, most, 1, least},      {HostCode::sub, least, 1, most},       {HostCode::mul, most, 2, -2},        {HostCode::floor_div, -7, 2, -4},
-      {HostCode::floor_div, 7, -2, -4},     {HostCode::floor_div, least, -1, least}, {HostCode::floor_mod, -7, 2, 1},     {HostCode::floor_mod, 7, -2, -1},
-      {HostCode::floor_mod, least, -1, 0},  {HostCode::min, -1, 1, -1},            {HostCode::max, -1, 1, 1},           {HostCode::lt, -1, 1, 1},
-      {HostCode::le, 1, 1, 1},              {HostCode::gt, -1, 1, 0},              {HostCode::ge, 1, 1, 1},             {HostCode::ne, 1, 1, 0},
-      {HostCode::bit_and, 12, 10, 8},       {HostCode::bit_or, 12, 10, 14},        {HostCode::bit_xor, 12, 10, 6},
+      {ir::BinaryOp::add, most, 1, least},      {ir::BinaryOp::sub, least, 1, most},       {ir::BinaryOp::mul, most, 2, -2},        {ir::BinaryOp::floor_div, -7, 2, -4},
+      {ir::BinaryOp::floor_div, 7, -2, -4},     {ir::BinaryOp::floor_div, least, -1, least}, {ir::BinaryOp::floor_mod, -7, 2, 1},     {ir::BinaryOp::floor_mod, 7, -2, -1},
+      {ir::BinaryOp::floor_mod, least, -1, 0},  {ir::BinaryOp::min, -1, 1, -1},            {ir::BinaryOp::max, -1, 1, 1},           {ir::BinaryOp::lt, -1, 1, 1},
+      {ir::BinaryOp::le, 1, 1, 1},              {ir::BinaryOp::gt, -1, 1, 0},              {ir::BinaryOp::ge, 1, 1, 1},             {ir::BinaryOp::ne, 1, 1, 0},
+      {ir::BinaryOp::bit_and, 12, 10, 8},       {ir::BinaryOp::bit_or, 12, 10, 14},        {ir::BinaryOp::bit_xor, 12, 10, 6},
   };
   for (const auto& c : cases) {
     HostStep let{.kind = HostStep::let, .index = 0, .value = apply(c.op, constant(c.a), constant(c.b)), .body = {launch(constant(1))}};
@@ -164,7 +167,7 @@ TEST(CudaLaunch, SizesThatDoNotFitAreNoMemory) {
     int64_t a, b, want;
   } cases[] = {{3, 4, 12}, {0, most, 0}, {-1, most, 0}, {half, 8, most}, {half, half, most}, {half, 3, 3 * half}, {most, 1, most}};
   for (const auto& c : cases) {
-    HostStep let{.kind = HostStep::let, .index = 0, .value = apply(HostCode::size, constant(c.a), constant(c.b)), .body = {launch(constant(1))}};
+    HostStep let{.kind = HostStep::let, .index = 0, .value = apply({.op = HostCode::size}, constant(c.a), constant(c.b)), .body = {launch(constant(1))}};
     Recorder r;
     r.walk(module_of({let}, {{CudaArgument::slot, 0}}, 1));
     EXPECT_EQ(r.text, fmt::format("f 1 {}\n", c.want)) << c.a << " times " << c.b;
@@ -173,14 +176,18 @@ TEST(CudaLaunch, SizesThatDoNotFitAreNoMemory) {
 
 TEST(CudaLaunch, ADivisionByZeroIsAnError) {
   Recorder r;
-  EXPECT_THROW(r.walk(module_of({launch(apply(HostCode::floor_div, constant(4), constant(0)))})), Error);
-  EXPECT_THROW(r.walk(module_of({launch(apply(HostCode::floor_mod, constant(4), constant(0)))})), Error);
+  EXPECT_THROW(r.walk(module_of({launch(apply(ir::BinaryOp::floor_div, constant(4), constant(0)))})), Error);
+  EXPECT_THROW(r.walk(module_of({launch(apply(ir::BinaryOp::floor_mod, constant(4), constant(0)))})), Error);
 }
 
 TEST(CudaLaunch, Selects) {
   for (int64_t condition : {0, 1}) {
     const HostValue chosen = {
-        {HostCode::constant, condition}, {HostCode::logical_not, 0}, {HostCode::constant, 5}, {HostCode::constant, 9}, {HostCode::select, 0}};
+        {HostCode::constant, condition, DType::boolean},
+        {.op = HostCode::unary, .dtype = DType::boolean, .what = static_cast<uint8_t>(ir::UnaryOp::bit_not)},
+        {HostCode::constant, 5},
+        {HostCode::constant, 9},
+        {HostCode::select, 0}};
     Recorder r;
     r.walk(module_of({launch(chosen)}));
     EXPECT_EQ(r.text, condition ? "f 9\n" : "f 5\n");

@@ -61,7 +61,7 @@ std::string FunctionEmitter::slot(int64_t var_id, const std::string& name, Type 
   const std::string typed = fresh(name);
   const std::string bits = type.dtype == DType::f32   ? fmt::format("gl_float((unsigned){})", raw)
                            : type.dtype == DType::f64 ? fmt::format("gl_double((unsigned long long){})", raw)
-                                                      : fmt::format("({}){}", c_type(type.dtype), raw);
+                                                      : fmt::format("({}){}{}", c_type(type.dtype), type.dtype == DType::boolean ? "(unsigned char)" : "", raw);
   head_ += fmt::format("  const {} {} = {};\n", c_type(type.dtype), typed, bits);
   return typed;
 }
@@ -109,14 +109,17 @@ void FunctionEmitter::grid_loop(const ir::For& grid, bool strides) {
     return inside.of(ir::var(grid.var));
   }();
   const bool narrow = at.min && at.max && *at.min >= -int_max && *at.max <= int_max;
-  const std::string begin_text = ir::is_const(grid.begin, 0) ? "" : wide(grid.begin) + " + ";
+  const bool fits = narrow || counts_in_range(grid);
+  const std::string block = strides ? "gl_at" : "gl_block()";
+  const std::string number = ir::is_const(grid.begin, 0) ? block
+                             : fits                      ? fmt::format("{} + {}", wide(grid.begin), block)
+                                                         : fmt::format("gl_add<long long>({}, {})", wide(grid.begin), block);
   const std::string name = fresh(grid.var.name);
   if (strides) {
     open(fmt::format("for (long long gl_at = gl_block(); gl_at < {}; gl_at += gl_blocks()) ", wide(grid.extent)));
     line("gl_sync_block();");
   }
-  line(fmt::format("const {0} {1} = {4}{2}{3}{5};", narrow ? "int" : "long long", name, begin_text, strides ? "gl_at" : "gl_block()", narrow ? "(int)(" : "",
-                   narrow ? ")" : ""));
+  line(narrow ? fmt::format("const int {} = (int)({});", name, number) : fmt::format("const long long {} = {};", name, number));
   vars_[grid.var.id] = {{name}, narrow, true};
   const ir::Ranges::Mark mark = ranges_.mark();
   ranges_.enter(grid);
@@ -273,7 +276,7 @@ void FunctionEmitter::emit(const ir::Check& n) {
   const Text position = bound(value(n.position), DType::i64, "position");
   // INT64_MAX is the status of no failure.
   const auto kept = [known = ranges_.of(n.position).max.has_value()](const std::string& at) {
-    return known ? at : fmt::format("{0} < 0x7fffffffffffffffLL ? {0} : 0x7ffffffffffffffeLL", at);
+    return known ? at : fmt::format("{0} < 0x7fffffffffffffffLL ? {0} : 0x7ffffffffffffffeLL", parenthesised(at));
   };
   std::string all;
   for (const std::string& c : condition.lanes) all += (all.empty() ? "" : " && ") + c;

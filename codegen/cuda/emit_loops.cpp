@@ -96,13 +96,21 @@ void FunctionEmitter::name_divisions(const ir::For& n) {
   }
 }
 
-// Declares nothing: the name, and whether int holds all that the loop's variable and end can be.
-std::string FunctionEmitter::loop_variable(const ir::For& n, bool& narrow) {
+// Declares nothing: the name, and whether int holds all that the loop's variable and end can be, and what lies `past` the end.
+std::string FunctionEmitter::loop_variable(const ir::For& n, bool& narrow, int past) {
   const ir::Range end = ranges_.of(n.begin + n.extent), begin = ranges_.of(n.begin);
-  narrow = end.max && *end.max <= int_max && begin.min && begin.max && *begin.min >= -int_max && *begin.max <= int_max && end.min && *end.min >= -int_max;
+  narrow = end.max && *end.max <= int_max - past && begin.min && begin.max && *begin.min >= -int_max && *begin.max <= int_max && end.min &&
+           *end.min >= -int_max;
   const std::string name = fresh(n.var.name);
   vars_[n.var.id] = {{name}, narrow, true};
   return name;
+}
+
+// Whether begin + k does not leave i64 for any iteration, nor for k up to `past` more, and neither does begin + extent.
+bool FunctionEmitter::counts_in_range(const ir::For& n, int64_t past) const {
+  if (ir::is_const(n.begin, 0)) return past == 0 || ranges_.of(n.extent).max.value_or(INT64_MAX) <= INT64_MAX - past;
+  const ir::Range end = ranges_.of(n.begin + n.extent);
+  return end.min && end.max && *end.max <= INT64_MAX - past;
 }
 
 void FunctionEmitter::serial_loop(const ir::For& n) {
@@ -114,6 +122,23 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
   begin({n.begin, n.extent});
   bool narrow = false;
   const std::string name = loop_variable(n, narrow);
+  const bool turns = !(ir::as_int(n.extent) == 1);
+  const auto body = [&] {
+    if (part_ <= Part::block && ((turns && all.clashes(all)) || all.clashes(since_barrier_))) barrier();
+    with_variable(n, [&] { statement(n.body); });
+    close();
+    since_barrier_.add(entry);  // the body may not have run
+    since_barrier_.add(bounds);
+  };
+  if (!counts_in_range(n)) {
+    // The end may have wrapped: what counts is how many.
+    const Text count = bound(Text{{wide(n.extent)}}, DType::i64, "count"), from = bound(Text{{wide(n.begin)}}, DType::i64, "begin");
+    const std::string k = fresh(n.var.name + "_k");
+    if (const int copies = unrolled(n, part_ == Part::thread)) line(fmt::format("#pragma unroll {}", copies));
+    open(fmt::format("for (long long {0} = 0; {0} < {1}; ++{0}) ", k, count.lanes[0]));
+    line(fmt::format("const long long {} = gl_add<long long>({}, {});", name, from.lanes[0], k));
+    return body();
+  }
   const std::string from = narrow ? scalar(n.begin) : wide(n.begin);
   std::string end = ir::is_const(n.begin, 0) ? (narrow ? scalar(n.extent) : wide(n.extent))
                     : narrow                 ? fmt::format("{} + {}", parenthesised(scalar(n.begin)), parenthesised(scalar(n.extent)))
@@ -127,31 +152,36 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
   if (const int copies = unrolled(n, part_ == Part::thread)) line(fmt::format("#pragma unroll {}", copies));
   open(fmt::format("for ({0} {1} = {2}; {1} < {3}; ++{1}) ", narrow ? "int" : "long long", name,
                    narrow && !value(n.begin).narrow ? "(int)" + parenthesised(from) : from, end));
-  const bool turns = !(ir::as_int(n.extent) == 1);
-  if (part_ <= Part::block && ((turns && all.clashes(all)) || all.clashes(since_barrier_))) barrier();
-  with_variable(n, [&] { statement(n.body); });
-  close();
-  since_barrier_.add(entry);  // the body may not have run
-  since_barrier_.add(bounds);
+  body();
 }
 
-std::string FunctionEmitter::offset_of(const ir::Expr& begin, bool narrow) {
-  if (ir::is_const(begin, 0)) return "";
-  return narrow ? fmt::format("(int){} + ", parenthesised(scalar(begin))) : fmt::format("{} + ", parenthesised(wide(begin)));
+std::string FunctionEmitter::iteration(const ir::For& n, const std::string& k, bool narrow, int64_t past) {
+  if (ir::is_const(n.begin, 0)) return k;
+  if (narrow) return fmt::format("(int){} + {}", parenthesised(scalar(n.begin)), k);
+  return counts_in_range(n, past) ? fmt::format("{} + {}", parenthesised(wide(n.begin)), k) : fmt::format("gl_add<long long>({}, {})", wide(n.begin), k);
+}
+
+// Reads the bounds of a loop whose iterations run side by side: once, before any iteration changes what they read.
+void FunctionEmitter::read_bounds(const ir::For& n) {
+  begin({n.begin, n.extent});
+  Touched bounds = touched(n.begin);
+  bounds.add(touched(n.extent));
+  if (!touched(n.body).clashes(bounds)) return void(value(n.begin));
+  for (const ir::Expr& e : {n.begin, n.extent}) memo_[e.get()] = {e, bound(value(e), DType::i64, "bound", true)};
+  part_ == Part::warp ? line("gl_sync_warp();") : barrier();
 }
 
 void FunctionEmitter::thread_loop(const ir::For& n) {
-  begin({n.begin, n.extent});
+  read_bounds(n);
   bool narrow = false;
   const std::string name = loop_variable(n, narrow);
   const char* type = narrow ? "int" : "long long";
   const std::optional<int64_t> extent = ir::as_int(n.extent);
-  const std::string offset = offset_of(n.begin, narrow);
   const std::string count = extent ? std::to_string(*extent) : wide(n.extent);
   const int64_t threads = function_.threads;
   if (extent && *extent <= threads) {
     open(*extent < threads ? fmt::format("if (gl_thread() < {}) ", count) : "");
-    line(fmt::format("const {} {} = {}gl_thread();", type, name, offset));
+    line(fmt::format("const {} {} = {};", type, name, iteration(n, "gl_thread()", narrow)));
   } else {
     // A few turns side by side keep as many loads on their way; the compiler would put them around inner loops too.
     constexpr int64_t side_by_side = 4;
@@ -160,11 +190,14 @@ void FunctionEmitter::thread_loop(const ir::For& n) {
     if (extent && *extent % threads == 0) {
       if (!ir::holds_loop(n.body)) line(fmt::format("#pragma unroll {}", std::min(side_by_side, *extent / threads)));
       open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0}) ", k, *extent / threads));
-      line(fmt::format("const {} {} = {}{} * {} + gl_thread();", type, name, offset, narrow ? k : "(long long)" + k, threads));
+      const bool in_int = narrow && *extent <= int_max;
+      const std::string at = fmt::format("{} * {} + gl_thread()", in_int ? k : "(long long)" + k, threads);
+      const std::string i = iteration(n, at, in_int);
+      line(fmt::format("const {} {} = {};", type, name, narrow && !in_int ? fmt::format("(int)({})", i) : i));
     } else {
       const bool counts_in_int = extent && *extent <= int_max - threads;
       open(fmt::format("for ({1} {0} = gl_thread(); {0} < {2}; {0} += {3}) ", k, counts_in_int ? "int" : "long long", count, threads));
-      line(fmt::format("const {0} {1} = {2}{3}{4};", type, name, offset, narrow && !counts_in_int ? "(int)" : "", k));
+      line(fmt::format("const {} {} = {};", type, name, iteration(n, narrow && !counts_in_int ? "(int)" + k : k, narrow)));
     }
   }
   part_ = Part::thread;
@@ -174,20 +207,19 @@ void FunctionEmitter::thread_loop(const ir::For& n) {
 }
 
 void FunctionEmitter::warp_loop(const ir::For& n) {
-  begin({n.begin, n.extent});
+  read_bounds(n);
   bool narrow = false;
   const std::string name = loop_variable(n, narrow);
   const int warps = function_.threads / ir::warp_lanes;
-  const std::string offset = offset_of(n.begin, narrow);
   const char* type = narrow ? "int" : "long long";
   if (const std::optional<int64_t> extent = ir::as_int(n.extent); extent && *extent <= warps) {
     open(*extent < warps ? fmt::format("if (gl_thread() / 32 < {}) ", *extent) : "");
-    line(fmt::format("const {} {} = {}gl_thread() / 32;", type, name, offset));
+    line(fmt::format("const {} {} = {};", type, name, iteration(n, "gl_thread() / 32", narrow)));
   } else {
     const std::string k = fresh(n.var.name + "_k");
     line("#pragma unroll 1");
     open(fmt::format("for (long long {0} = gl_thread() / 32; {0} < {1}; {0} += {2}) ", k, wide(n.extent), warps));
-    line(fmt::format("const {0} {1} = ({0})({2}{3});", type, name, offset, k));
+    line(fmt::format("const {0} {1} = ({0})({2});", type, name, iteration(n, k, narrow)));
   }
   part_ = Part::warp;
   with_variable(n, [&] { statement(n.body); });
@@ -232,13 +264,13 @@ std::vector<FunctionEmitter::Deferred> FunctionEmitter::defer(const ir::For& lan
 }
 
 void FunctionEmitter::lane_loop(const ir::For& n) {
-  begin({n.begin, n.extent});
   const int64_t extent = *ir::as_int(n.extent);
   open("");
+  read_bounds(n);
   bool narrow = false;
-  const std::string name = loop_variable(n, narrow);
-  const std::string offset = offset_of(n.begin, narrow);
-  line(fmt::format("const {} {} = {}gl_thread() % 32;", narrow ? "int" : "long long", name, offset));
+  constexpr int past = ir::warp_lanes - 1;  // lanes that are off have a number, too
+  const std::string name = loop_variable(n, narrow, past);
+  line(fmt::format("const {} {} = {};", narrow ? "int" : "long long", name, iteration(n, "gl_thread() % 32", narrow, past)));
   deferred_ = defer(n);
   if (extent < ir::warp_lanes) open(fmt::format("if (gl_thread() % 32 < {}) ", extent));
   part_ = Part::thread;

@@ -55,7 +55,9 @@ std::optional<int64_t> FunctionEmitter::constant_offset(const ir::Buffer& b, con
   const auto* ramp = at.as<ir::Ramp>();
   if (!ramp) return ir::as_int(at);
   const std::optional<int64_t> base = ir::as_int(ramp->base), step = ir::as_int(ramp->stride);
-  return base && step ? std::optional(*base + *step * lane) : std::nullopt;
+  int64_t way = 0, at_lane = 0;
+  if (!base || !step || __builtin_mul_overflow(*step, lane, &way) || __builtin_add_overflow(*base, way, &at_lane)) return std::nullopt;
+  return at_lane;
 }
 
 std::vector<std::string> FunctionEmitter::variables_of(const ir::Buffer& b, int64_t elements, const std::string& name, const ir::Stmt& body) {

@@ -98,82 +98,22 @@ class ModuleEmitter {
       if (!grid || grid->kind != ir::ForKind::grid) return;
       const bool first = most.empty();
       append(grid->extent, most);
-      if (!first) most.push_back({HostCode::max, 0});
+      if (!first) most.push_back({.op = HostCode::binary, .what = static_cast<uint8_t>(ir::BinaryOp::max)});
     });
     return most;
   }
 
-  HostValue value(const ir::Expr& e) {
+  HostValue value(const ir::Expr& e) const {
     HostValue program;
-    if (e) program.reserve(4), append(e, program);
+    append(e, program);
     return program;
   }
-  void append(const ir::Expr& e, HostValue& to) {
-    if (!is_int(e.dtype()) && e.dtype() != DType::boolean) unsupported(e);
-    if (e.lanes() != 1) unsupported(e);
-    std::visit([&](const auto& n) { node(n, e, to); }, e.node().value);
-  }
-  void node(const ir::Const& n, const ir::Expr& self, HostValue& to) {
-    to.push_back({HostCode::constant, self.dtype() == DType::boolean ? static_cast<int64_t>(n.bits) : *ir::as_int(self)});
-  }
-  void node(const ir::Var& n, const ir::Expr&, HostValue& to) { to.push_back({HostCode::slot, host_.slots.at(n.id)}); }
-  void node(const ir::Binary& n, const ir::Expr& self, HostValue& to) {
-    // Slots hold 64 bits: narrower types would have to be wrapped after each step.
-    if (n.a.dtype() != DType::i64 && n.a.dtype() != DType::boolean) unsupported(self);
-    append(n.a, to), append(n.b, to);
-    to.push_back({code(n.op, self), 0});
-  }
-  void node(const ir::Select& n, const ir::Expr&, HostValue& to) {
-    append(n.condition, to), append(n.a, to), append(n.b, to);
-    to.push_back({HostCode::select, 0});
-  }
-  void node(const ir::Unary& n, const ir::Expr& self, HostValue& to) {
-    if (n.op == ir::UnaryOp::bit_not && self.dtype() == DType::boolean) {
-      append(n.a, to), to.push_back({HostCode::logical_not, 0});
-    } else if (n.op == ir::UnaryOp::neg && self.dtype() == DType::i64) {
-      to.push_back({HostCode::constant, 0}), append(n.a, to), to.push_back({HostCode::sub, 0});
-    } else {
-      unsupported(self);
+  void append(const ir::Expr& e, HostValue& to) const {
+    try {
+      ir::append(to, e, [&](const ir::Var& v) { return host_.slots.at(v.id); });
+    } catch (const Error& error) {
+      throw Error(error.code(), "CUDA: kernel " + kernel_.name + ": " + error.what());
     }
-  }
-  void node(const ir::Cast& n, const ir::Expr& self, HostValue& to) {
-    if (self.dtype() != DType::i64 || !(is_signed_int(n.value.dtype()) || n.value.dtype() == DType::boolean)) unsupported(self);
-    append(n.value, to);
-  }
-  void node(const ir::Load&, const ir::Expr& self, HostValue&) { unsupported(self); }
-  void node(const ir::Fma&, const ir::Expr& self, HostValue&) { unsupported(self); }
-  void node(const ir::Bitcast&, const ir::Expr& self, HostValue&) { unsupported(self); }
-  void node(const ir::Ramp&, const ir::Expr& self, HostValue&) { unsupported(self); }
-  void node(const ir::Broadcast&, const ir::Expr& self, HostValue&) { unsupported(self); }
-  void node(const ir::Shuffle&, const ir::Expr& self, HostValue&) { unsupported(self); }
-  void node(const ir::Intrinsic&, const ir::Expr& self, HostValue&) { unsupported(self); }
-
-  [[noreturn]] void unsupported(const ir::Expr& e) const {
-    throw Error(ErrorCode::unsupported, "CUDA: kernel " + kernel_.name + ": a launcher evaluates i64 and boolean arithmetic only, got " + to_string(e.type()));
-  }
-  HostCode::Op code(ir::BinaryOp op, const ir::Expr& self) const {
-    switch (op) {
-      case ir::BinaryOp::add: return HostCode::add;
-      case ir::BinaryOp::sub: return HostCode::sub;
-      case ir::BinaryOp::mul: return HostCode::mul;
-      case ir::BinaryOp::floor_div: return HostCode::floor_div;
-      case ir::BinaryOp::floor_mod: return HostCode::floor_mod;
-      case ir::BinaryOp::min: return HostCode::min;
-      case ir::BinaryOp::max: return HostCode::max;
-      case ir::BinaryOp::bit_and: return HostCode::bit_and;
-      case ir::BinaryOp::bit_or: return HostCode::bit_or;
-      case ir::BinaryOp::bit_xor: return HostCode::bit_xor;
-      case ir::BinaryOp::eq: return HostCode::eq;
-      case ir::BinaryOp::ne: return HostCode::ne;
-      case ir::BinaryOp::lt: return HostCode::lt;
-      case ir::BinaryOp::le: return HostCode::le;
-      case ir::BinaryOp::gt: return HostCode::gt;
-      case ir::BinaryOp::ge: return HostCode::ge;
-      case ir::BinaryOp::div:
-      case ir::BinaryOp::shl:
-      case ir::BinaryOp::shr: unsupported(self);
-    }
-    unsupported(self);
   }
 
   const ir::Kernel& kernel_;

@@ -71,7 +71,15 @@ bool simple_name(const std::string& text) {
   return true;
 }
 
-bool literal(const std::string& text) { return !text.empty() && (std::isdigit(static_cast<unsigned char>(text[0])) || text[0] == '-'); }
+bool literal(const std::string& text) {
+  const size_t first = !text.empty() && text[0] == '-';
+  if (first == text.size() || !std::isdigit(static_cast<unsigned char>(text[first]))) return false;
+  for (size_t i = first + 1; i < text.size(); ++i) {
+    const bool of_exponent = (text[i] == '-' || text[i] == '+') && text[i - 1] == 'e';
+    if (!std::isalnum(static_cast<unsigned char>(text[i])) && text[i] != '.' && !of_exponent) return false;
+  }
+  return true;
+}
 
 std::string c_constant(DType dtype, uint64_t bits) {
   switch (dtype) {

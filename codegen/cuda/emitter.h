@@ -103,13 +103,16 @@ class FunctionEmitter {
   // Names for the divisions by constants that can be done as soon as this loop's variable is known, where the body has them more than once. The compiler would
   // find most of them itself, in a good part of its time.
   void name_divisions(const ir::For& n);
-  std::string loop_variable(const ir::For& n, bool& narrow);
+  std::string loop_variable(const ir::For& n, bool& narrow, int past = 0);
+  void read_bounds(const ir::For& n);
+  bool counts_in_range(const ir::For& n, int64_t past = 0) const;
+  // The loop's variable in iteration `k`, C++ of a count from 0: begin + k, wrapping where that is not proved to fit.
+  std::string iteration(const ir::For& n, const std::string& k, bool narrow, int64_t past = 0);
 
   // emit_expr.cpp
   Text value(const ir::Expr& e);
   std::string scalar(const ir::Expr& e) { return value(e).lanes[0]; }
   std::string wide(const ir::Expr& e);  // of an i64 scalar, as long long
-  std::string offset_of(const ir::Expr& begin, bool narrow);  // "<begin> + ", before what a loop counts; nothing for 0
   // The same value under a name; `copied`: under one that nothing is assigned to.
   Text bound(Text text, DType dtype, const char* hint, bool copied = false);
   bool fits_int(const ir::Expr& e) const;

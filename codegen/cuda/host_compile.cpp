@@ -108,19 +108,25 @@ std::string source_of(std::span<const CudaModule* const> modules) {
 
 }  // namespace
 
-std::vector<std::shared_ptr<const HostModule>> HostModule::compile(std::span<const CudaModule* const> modules) {
+std::vector<std::shared_ptr<const HostModule>> HostModule::compile(std::span<const CudaModule* const> modules, HostOverflow overflow) {
   const TemporaryFolder folder;
   const fs::path source = folder.path / "kernel.cpp", binary = folder.path / "kernel.so", log = folder.path / "log";
   std::ofstream(source) << source_of(modules);
   std::vector<std::string> words = compiler_words();
   // Without libraries a third faster; the few functions that are called are this process's. -O1 costs 5 ms over -O0.
-  for (const char* option : {"-std=c++17", "-O1", "-march=native", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing", "-w", "-shared", "-fPIC", "-pipe",
+  for (const char* option : {"-std=c++17", "-O1", "-march=native", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-shared", "-fPIC", "-pipe",
                              "-nostdlib", "-o"})
     words.emplace_back(option);
   words.push_back(binary.string());
 #ifdef GRADLOOM_ASAN
+  overflow = HostOverflow::traps;
   words.emplace_back("-fsanitize=address");  // kernels' accesses are checked like the library's own; the runtime is this process's
 #endif
+  if (overflow == HostOverflow::traps) {
+    for (const char* option : {"-fsanitize=signed-integer-overflow,shift", "-fsanitize-undefined-trap-on-error"}) words.emplace_back(option);
+  } else {
+    words.emplace_back("-fwrapv");
+  }
   words.push_back(source.string());
   if (run_program(words, log) != 0) throw Error(ErrorCode::compile_failed, fmt::format("cuda-host: {}: {}", words[0], first_error(log)));
 

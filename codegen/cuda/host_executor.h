@@ -16,12 +16,16 @@ namespace gradloom::codegen {
 // In which order blocks, and threads between two barriers, take their turns. A right kernel gives the same in any.
 enum class HostOrder : uint8_t { forward, reverse, shuffled };
 
+// Signed arithmetic that overflows is undefined for NVRTC, so that no text may rely on what it gives. It wraps, or it ends the process (in builds with
+// AddressSanitizer always).
+enum class HostOverflow : uint8_t { wraps, traps };
+
 class HostModule {
  public:
   // Throws Error(device_error) where there is no C++ compiler (CXX in the environment, else c++), Error(compile_failed) with the compiler's first line.
   static std::shared_ptr<const HostModule> compile(const CudaModule& module);
   // Several with one run of the compiler.
-  static std::vector<std::shared_ptr<const HostModule>> compile(std::span<const CudaModule* const> modules);
+  static std::vector<std::shared_ptr<const HostModule>> compile(std::span<const CudaModule* const> modules, HostOverflow overflow = HostOverflow::wraps);
 
   // As cuLaunchKernel, or cuLaunchCooperativeKernel. Throws Error(internal) naming the function whose threads or blocks part.
   void launch(const CudaFunction& function, int64_t blocks, std::span<void*> arguments, HostOrder order = HostOrder::forward, uint64_t seed = 1) const;

@@ -1,7 +1,8 @@
 // The host part of a GPU kernel, walked. Pure but for the sink.
 #include <algorithm>
-#include <array>
 #include <limits>
+#include <optional>
+#include <string>
 
 #include "codegen/cuda/module.h"
 #include "ir/error.h"
@@ -10,58 +11,18 @@ namespace gradloom::codegen {
 namespace {
 
 constexpr int64_t most_blocks = 2147483647;  // of a grid's x
-constexpr size_t most_depth = 64;
-
-// Integers wrap; a divisor is proved nonzero before this is emitted.
-int64_t wrap(uint64_t v) { return static_cast<int64_t>(v); }
-int64_t floor_divide(int64_t a, int64_t b) {
-  if (b == 0) throw Error(ErrorCode::internal, "launch: a host program divides by 0");
-  if (b == -1) return wrap(0 - static_cast<uint64_t>(a));
-  const int64_t quotient = a / b;
-  return quotient - (a % b != 0 && (a < 0) != (b < 0));
-}
-
-int64_t multiply_sizes(int64_t a, int64_t b) {
-  constexpr int64_t most = std::numeric_limits<int64_t>::max();
-  if (a <= 0 || b <= 0) return 0;
-  return a > most / b ? most : a * b;
-}
-
-int64_t binary(HostCode::Op op, int64_t a, int64_t b) {
-  const auto ua = static_cast<uint64_t>(a), ub = static_cast<uint64_t>(b);
-  switch (op) {
-    case HostCode::add: return wrap(ua + ub);
-    case HostCode::sub: return wrap(ua - ub);
-    case HostCode::mul: return wrap(ua * ub);
-    case HostCode::floor_div: return floor_divide(a, b);
-    case HostCode::floor_mod: return wrap(ua - static_cast<uint64_t>(floor_divide(a, b)) * ub);
-    case HostCode::min: return std::min(a, b);
-    case HostCode::max: return std::max(a, b);
-    case HostCode::eq: return a == b;
-    case HostCode::ne: return a != b;
-    case HostCode::lt: return a < b;
-    case HostCode::le: return a <= b;
-    case HostCode::gt: return a > b;
-    case HostCode::ge: return a >= b;
-    case HostCode::bit_and: return a & b;
-    case HostCode::bit_or: return a | b;
-    case HostCode::bit_xor: return a ^ b;
-    case HostCode::size: return multiply_sizes(a, b);
-    case HostCode::constant:
-    case HostCode::slot:
-    case HostCode::select:
-    case HostCode::logical_not: break;
-  }
-  throw Error(ErrorCode::internal, "launch: a host program holds an unknown operator");
-}
 
 // Memory of the sink's; none for 0 bytes.
 struct Scratch {
-  Scratch(const LaunchSink& s, int64_t n) : sink(s), bytes(n), data(n ? s.acquire(n) : nullptr) {
-    if (n && !data) throw Error(ErrorCode::resource_exhausted, "no device memory for the kernel's scratch of " + std::to_string(n) + " bytes");
+  Scratch(const LaunchSink& s, int64_t n) : sink(s), bytes(n), data(0 < n && n < ir::max_buffer_bytes ? s.acquire(n) : nullptr) {
+    if (n && !data) refuse(n);
   }
   ~Scratch() {
     if (data) sink.release(data, bytes);
+  }
+  [[noreturn]] static void refuse(int64_t n) {
+    const std::string size = n == std::numeric_limits<int64_t>::max() ? "more bytes than can be counted" : std::to_string(n) + " bytes";
+    throw Error(ErrorCode::resource_exhausted, "no device memory for the kernel's scratch of " + size);
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
@@ -93,7 +54,7 @@ class Walk {
       case HostStep::loop: {
         const int64_t begin = value(step.begin), count = value(step.value);
         for (int64_t k = 0; k < count; ++k) {
-          slots_[static_cast<size_t>(step.index)] = begin + k;
+          slots_[static_cast<size_t>(step.index)] = static_cast<int64_t>(static_cast<uint64_t>(begin) + static_cast<uint64_t>(k));
           run(step.body);
         }
         return;
@@ -132,23 +93,9 @@ class Walk {
   }
 
   int64_t value(const HostValue& program) const {
-    std::array<int64_t, most_depth> stack;
-    size_t top = 0;
-    for (const HostCode& code : program) {
-      if (code.op == HostCode::constant || code.op == HostCode::slot) {
-        if (top == most_depth) throw Error(ErrorCode::unsupported, "launch: a host expression is nested too deep");
-        stack[top++] = code.op == HostCode::constant ? code.value : slots_[static_cast<size_t>(code.value)];
-      } else if (code.op == HostCode::logical_not) {
-        stack[top - 1] = !stack[top - 1];
-      } else if (code.op == HostCode::select) {
-        top -= 2;
-        stack[top - 1] = stack[top - 1] ? stack[top] : stack[top + 1];
-      } else {
-        --top;
-        stack[top - 1] = binary(code.op, stack[top - 1], stack[top]);
-      }
-    }
-    return stack[0];
+    const std::optional<uint64_t> bits = ir::evaluate(program, slots_);
+    if (!bits) throw Error(ErrorCode::internal, "launch: a host program divides by 0 or shifts by too much");
+    return static_cast<int64_t>(*bits);
   }
 
   const CudaModule& module_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/scalar_program.h"
 #include "ir/stmt.h"
 #include "ir/target.h"
 
@@ -36,21 +37,14 @@ struct CudaFunction {
 };
 constexpr int64_t barrier_bytes = 4;
 
-// One instruction of a postfix program on a stack of int64_t. Booleans are 0 and 1.
-struct HostCode {
-  enum Op : uint8_t {
-    constant, slot, add, sub, mul, floor_div, floor_mod, min, max, eq, ne, lt, le, gt, ge, bit_and, bit_or, bit_xor, select, logical_not,
-    size  // a product of sizes: nothing where one is negative, INT64_MAX where it is larger
-  } op = constant;
-  static constexpr Op last = size;  // what a file may hold goes up to it
-  int64_t value = 0;  // constant: the value; slot: its number
-};
-using HostValue = std::vector<HostCode>;
+// What the launcher evaluates over its slots, each a value's bits.
+using HostCode = ir::ScalarCode;
+using HostValue = ir::ScalarProgram;
 
 struct HostStep {
   enum Kind : uint8_t {
     launch,  // function `index` with `value` blocks; none when that is not positive
-    loop,    // slot `index` counts from `begin`, `value` times, through body
+    loop,    // slot `index` counts from `begin` (and wraps), `value` times, through body
     branch,  // body when `value` is not 0, else otherwise
     let,     // slot `index` = value, then body
     scratch  // block `index` of `value` bytes lives through body

@@ -1,15 +1,22 @@
 // The host part of a GPU's kernel is brought into the form of gpu_form.h: it only launches.
+//   - a loop of kind parallel is done in order
 //   - statements without a grid loop become launches of one block, neighbours one launch
 //   - a let, condition or check that needs memory goes into each launch below it; where a launch below writes that memory, the value is kept in scratch first
+//   - a check is evaluated in a launch of its own where those below it may have no block
+//   - a loop over launches whose bounds are known on the device only is done by one block, in order
+//   - scratch whose size is known on the device only is as large as it can become; no bound: refused. What a cooperative loop allocates lies around it
 //   - a small buffer that one launch of one block uses moves into it; others are scratch
 // Requires: no vector and no unroll loop; the kernel is for a GPU. Gives: the form, but for where buffers of blocks, warps and threads lie. Breaks: nothing.
 #include <algorithm>
 #include <functional>
-#include <unordered_set>
+#include <unordered_map>
+#include <utility>
 
 #include "ir/index_math.h"
+#include "ir/passes/host_bound.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
+#include "ir/scalar_program.h"
 #include "ir/schedule_site.h"
 
 namespace gradloom::ir {
@@ -74,8 +81,39 @@ struct MoveIn : Rewriter {
   const Buffer& buffer_in;
 };
 
+// What cannot be launched iteration by iteration, as its bounds are known on the device only: one block does it all, in order.
+struct InOneBlock : Rewriter {
+  using Rewriter::rewrite;
+  Buffer buffer(const Buffer& b) override {
+    const auto found = moved.find(b->id);
+    return found == moved.end() ? b : found->second;
+  }
+  Stmt rewrite(const For& n, const Stmt& self) override {
+    if (n.kind != ForKind::grid && n.kind != ForKind::cooperative) return Rewriter::rewrite(n, self);
+    return for_loop(n.var, (*this)(n.begin), (*this)(n.extent), ForKind::serial, (*this)(n.body));
+  }
+  Stmt rewrite(const Alloc& n, const Stmt& self) override {
+    if (n.buffer->space == Space::per_block) moved.emplace(n.buffer->id, Demote(n.buffer).scratch);
+    return Rewriter::rewrite(n, self);
+  }
+  std::unordered_map<int64_t, Buffer> moved;
+};
+
+// Loops in any order, for cores: in order.
+struct InOrder : Rewriter {
+  using Rewriter::rewrite;
+  Stmt rewrite(const For& n, const Stmt& self) override {
+    if (n.kind != ForKind::parallel) return Rewriter::rewrite(n, self);
+    return for_loop(n.var, n.begin, n.extent, ForKind::serial, (*this)(n.body));
+  }
+};
+
 class Form {
  public:
+  explicit Form(const Kernel& kernel) : scope_(kernel) {
+    for (const Scalar& s : kernel.scalars) known_.push_back(s.var);
+  }
+
   Stmt host(const Stmt& s) {
     if (!s) return s;
     if (!holds_grid(s)) return launch(make_var("once"), 0, 1, s);
@@ -85,19 +123,14 @@ class Form {
  private:
   using Wrap = std::function<Stmt(Stmt)>;
 
-  bool on_host(const Expr& e) const {
-    bool ok = true;
-    walk(e, [&](const Expr& x) {
-      if (x.as<Load>()) ok = false;
-      if (const Var* v = x.as<Var>()) ok &= !device_.contains(v->id);
-    });
-    return ok;
-  }
+  bool on_host(const Expr& e) const { return is_scalar_arithmetic(e) && closed(e, known_); }
+  bool on_host(const For& n) const { return on_host(n.begin) && on_host(n.extent); }
 
   Stmt launch(const Var& v, const Expr& begin, const Expr& extent, Stmt body) const {
     for (size_t i = inside_.size(); i-- > 0;) body = inside_[i](body);
     return for_loop(v, begin, extent, ForKind::grid, body);
   }
+  Stmt once(const Stmt& body) const { return launch(make_var("once"), 0, 1, body); }
 
   // A let of the host part, put into a launch under a variable of its own.
   static Wrap sunk(const Var& v, const Expr& value) {
@@ -115,18 +148,61 @@ class Form {
     return result;
   }
 
+  // Known on the host while `body` is formed.
+  template <class Binding>
+  Stmt binding(const Binding& n, const Stmt& body) {
+    const Ranges::Mark mark = scope_.mark();
+    scope_.enter(n);
+    known_.push_back(n.var);
+    const Stmt result = host(body);
+    known_.pop_back();
+    scope_.restore(mark);
+    return result;
+  }
+  template <class Make>
+  auto assuming(const Expr& condition, Make&& make) {
+    const Ranges::Mark mark = scope_.mark();
+    scope_.assume(condition);
+    auto result = make();
+    scope_.restore(mark);
+    return result;
+  }
+
+  // Scratch of the host part; none is allocated in a cooperative loop, which is one launch.
+  Stmt scratch(const Buffer& b, const Stmt& body) {
+    if (!cooperative_) return alloc(b, body);
+    around_cooperative_.push_back(b);
+    return body;
+  }
+
   // `rest(value)`, with the value as it is here: read again in each launch of `body`, from scratch if that writes what it reads.
   Stmt keep(const std::string& name, const Expr& value, const Stmt& body, const std::function<Stmt(const Expr&)>& rest) {
     if (!writes_what_is_read(body, value)) return rest(value);
-    const Buffer kept = make_buffer({.name = name + "_kept", .dtype = value.dtype(), .dims = {1}});
-    const Stmt first = launch(make_var("once"), 0, 1, store(kept, {0}, value));
-    return alloc(kept, block({first, rest(load(kept, {0}))}));
+    const Buffer kept = make_buffer({.name = name + "_kept", .dtype = value.dtype(), .dims = {value.lanes()}});
+    const Expr at = value.lanes() == 1 ? Expr(0) : ramp(0, 1, value.lanes());
+    const Stmt first = once(store(kept, {at}, value));
+    return scratch(kept, block({first, rest(load(kept, {at}))}));
+  }
+
+  // Whether some launch of what the statement becomes is made for certain, with a block at least.
+  bool launches(const Stmt& s) const {
+    if (!s) return false;
+    if (!holds_grid(s) || s.as<Check>()) return true;
+    if (const For* n = s.as<For>()) {
+      if (!on_host(*n)) return true;
+      return scope_.of(n->extent).min.value_or(0) > 0 && (n->kind == ForKind::grid || launches(n->body));
+    }
+    if (const Block* n = s.as<Block>()) return std::any_of(n->stmts.begin(), n->stmts.end(), [&](const Stmt& part) { return launches(part); });
+    if (const Let* n = s.as<Let>()) return launches(n->body);
+    if (const Alloc* n = s.as<Alloc>()) return launches(n->body);
+    if (const If* n = s.as<If>()) return !on_host(n->condition) && (launches(n->then_case) || launches(n->else_case));
+    return false;
   }
 
   Stmt node(const Block& n, const Stmt&) {
     std::vector<Stmt> stmts, run;
     const auto flush = [&] {
-      if (!run.empty()) stmts.push_back(launch(make_var("once"), 0, 1, block(std::move(run))));
+      if (!run.empty()) stmts.push_back(once(block(std::move(run))));
       run.clear();
     };
     for (const Stmt& s : n.stmts) {
@@ -140,57 +216,106 @@ class Form {
     flush();
     return block(std::move(stmts));
   }
-  // A loop with bounds in memory stays, and is refused as what it is.
-  Stmt node(const For& n, const Stmt&) {
+  Stmt node(const For& n, const Stmt& self) {
+    if (!on_host(n)) return once(InOneBlock()(self));
     if (n.kind == ForKind::grid) return launch(n.var, n.begin, n.extent, n.body);
-    return for_loop(n.var, n.begin, n.extent, n.kind, host(n.body));
+    if (n.kind != ForKind::cooperative) return for_loop(n.var, n.begin, n.extent, n.kind, binding(n, n.body));
+    cooperative_ = known_.size() + 1;
+    Stmt result = for_loop(n.var, n.begin, n.extent, n.kind, binding(n, n.body));
+    cooperative_ = 0;
+    for (const Buffer& b : std::exchange(around_cooperative_, {})) result = alloc(b, result);
+    return result;
   }
   Stmt node(const Let& n, const Stmt&) {
-    if (on_host(n.value)) return let(n.var, n.value, host(n.body));
-    device_.insert(n.var.id);
-    return keep(n.var.name, n.value, n.body, [&](const Expr& value) { return within(sunk(n.var, value), n.body); });
+    if (on_host(n.value)) return let(n.var, n.value, binding(n, n.body));
+    return keep(n.var.name, n.value, n.body, [&](const Expr& value) {
+      const Ranges::Mark mark = scope_.mark();
+      scope_.enter(n);
+      const Stmt result = within(sunk(n.var, value), n.body);
+      scope_.restore(mark);
+      return result;
+    });
   }
   Stmt node(const If& n, const Stmt& self) {
-    if (on_host(n.condition)) return if_then(n.condition, host(n.then_case), host(n.else_case));
+    const Expr otherwise = unary(UnaryOp::bit_not, n.condition);
+    if (on_host(n.condition)) {
+      const Stmt yes = assuming(n.condition, [&] { return host(n.then_case); }), no = assuming(otherwise, [&] { return host(n.else_case); });
+      return if_then(n.condition, yes, no);
+    }
     return keep("condition", n.condition, self, [&](const Expr& condition) {
-      const Stmt yes = within([condition](Stmt body) { return if_then(condition, body); }, n.then_case);
-      const Expr otherwise = unary(UnaryOp::bit_not, condition);
-      return block({yes, within([otherwise](Stmt body) { return if_then(otherwise, body); }, n.else_case)});
+      const auto branch = [&](const Expr& taken, const Expr& known, const Stmt& s) {
+        return assuming(known, [&] { return within([taken](Stmt body) { return if_then(taken, body); }, s); });
+      };
+      return block({branch(condition, n.condition, n.then_case), branch(unary(UnaryOp::bit_not, condition), otherwise, n.else_case)});
     });
   }
   Stmt node(const Check& n, const Stmt&) {
     return keep("condition", n.condition, n.body, [&](const Expr& condition) {
-      return keep("position", n.position, n.body, [&](const Expr& position) {
-        return within([condition, position, &n](Stmt body) { return check(condition, position, n.argument, body); }, n.body);
+      return assuming(n.condition, [&] {
+        if (launches(n.body))
+          return keep("position", n.position, n.body, [&](const Expr& position) {
+            return within([condition, position, &n](Stmt body) { return check(condition, position, n.argument, body); }, n.body);
+          });
+        // Launches without a block would report nothing.
+        const Stmt reports = once(check(condition, n.position, n.argument, block({})));
+        const Expr holds = condition.lanes() == 1 ? condition : all_lanes(condition);
+        if (on_host(holds)) return block({reports, if_then(holds, host(n.body))});
+        return block({reports, within([holds](Stmt body) { return if_then(holds, body); }, n.body)});
       });
     });
   }
   Stmt node(const Alloc& n, const Stmt&) {
-    const Stmt body = host(n.body);
-    if (n.buffer->space == Space::per_block) return alloc(n.buffer, body);
-    int64_t bytes = size_of(n.buffer->dtype);
-    for (const Expr& dim : n.buffer->dims) bytes = as_int(dim) && bytes <= small_bytes ? bytes * *as_int(dim) : small_bytes + 1;
-    Users users(n.buffer);
+    Buffer b = n.buffer;
+    Stmt body = host(n.body);
+    if (b->space == Space::per_block) return alloc(b, body);
+    int64_t bytes = size_of(b->dtype);
+    for (const Expr& dim : b->dims) bytes = as_int(dim) && bytes <= small_bytes ? bytes * *as_int(dim) : small_bytes + 1;
+    Users users(b);
     users.visit(body, false);
     if (bytes <= small_bytes && users.launches.size() == 1 && !users.looped && is_const(users.launches[0].as<For>()->extent, 1))
-      return MoveIn(users.launches[0], n.buffer)(body);
-    if (n.buffer->space == Space::global) return alloc(n.buffer, body);
-    Demote demote(n.buffer);
-    return alloc(demote.scratch, demote(body));
+      return MoveIn(users.launches[0], b)(body);
+    if (b->space != Space::global) {
+      Demote demote(b);
+      body = demote(body), b = demote.scratch;
+    }
+    // Its size by what is known where it is allocated.
+    const std::vector<Var> known(known_.begin(), known_.begin() + static_cast<std::ptrdiff_t>(cooperative_ ? cooperative_ - 1 : known_.size()));
+    const bool as_is = std::all_of(b->dims.begin(), b->dims.end(), [&](const Expr& dim) { return is_scalar_arithmetic(dim) && closed(dim, known); });
+    return as_is ? scratch(b, body) : bounded(b, known, body);
+  }
+  Stmt bounded(const Buffer& b, const std::vector<Var>& known, const Stmt& body) {
+    BufferNode node = *b;
+    for (Expr& dim : node.dims) {
+      dim = at_most(dim, known, scope_, scope_);
+      if (!dim) throw Error(ErrorCode::unsupported, "form_launches: nothing outside a launch bounds the size of buffer " + b->name);
+    }
+    for (Expr* fact : {&node.facts.min, &node.facts.max})
+      if (*fact && !closed(*fact, known)) *fact = {};
+    node.facts.nondecreasing = node.facts.injective = false;
+    node.id = 0;
+    struct Exchange : Rewriter {
+      Buffer buffer(const Buffer& used) override { return used.same_as(from) ? to : used; }
+      Buffer from, to;
+    } exchange;
+    exchange.from = b, exchange.to = make_buffer(std::move(node));
+    return scratch(exchange.to, exchange(body));
   }
   Stmt node(const Store&, const Stmt& self) { return self; }
   Stmt node(const Accumulate&, const Stmt& self) { return self; }
   Stmt node(const Evaluate&, const Stmt& self) { return self; }
 
-  std::vector<Wrap> inside_;              // what each launch here stands in, outermost first
-  std::unordered_set<int64_t> device_;  // lets that exist in launches only
+  std::vector<Wrap> inside_;                // what each launch here stands in, outermost first
+  std::vector<Var> known_;                  // on the host
+  Ranges scope_;
+  size_t cooperative_ = 0;                  // in a cooperative loop: how many variables are known with its own
+  std::vector<Buffer> around_cooperative_;  // scratch of it
 };
 
 }  // namespace
 
 Kernel form_launches(const Kernel& kernel) {
   Kernel result = kernel;
-  result.body = Form().host(kernel.body);
+  result.body = Form(kernel).host(InOrder()(kernel.body));
   return result;
 }
 

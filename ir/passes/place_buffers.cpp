@@ -9,8 +9,10 @@
 #include <unordered_map>
 
 #include "ir/index_math.h"
+#include "ir/passes/host_bound.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
+#include "ir/scalar_program.h"
 #include "ir/schedule_site.h"
 
 namespace gradloom::ir {
@@ -101,7 +103,7 @@ struct Redirect : Rewriter {
 class Launch {
  public:
   // `around`: what expressions outside the launch may mention; `scope`: what is known there.
-  Launch(const std::vector<Var>& around, const Ranges& scope, int64_t shared_bytes) : around_(around), scope_(scope), shared_left_(shared_bytes) {}
+  Launch(const std::vector<Var>& around, const Ranges& scope, int64_t shared_bytes) : around_(around), outer_(scope), scope_(scope), shared_left_(shared_bytes) {}
 
   Stmt place(const For& grid, const Stmt& self) {
     walk(grid.body, [&](const Stmt& s) {
@@ -142,8 +144,12 @@ class Launch {
     scope_.restore(mark);
   }
   void node(const If& n) {
+    const bool outside = is_scalar_arithmetic(n.condition) && closed(n.condition, around_) && always_defined(n.condition);
+    if (outside) guards_.push_back(n.condition);
     visit(n.then_case);
+    if (outside) guards_.back() = unary(UnaryOp::bit_not, n.condition);
     visit(n.else_case);
+    if (outside) guards_.pop_back();
   }
   void node(const Check& n) { visit(n.body); }
   void node(const Store&) {}
@@ -200,6 +206,9 @@ class Launch {
     }
     for (const Expr& dim : b->dims) dims.push_back(outside(dim, b));
     dims.insert(dims.end(), last.begin(), last.end());
+    // Where no iteration comes by here there is nothing to allocate.
+    for (const Expr& condition : guards_)
+      if (!as_int(dims[0])) dims[0] = select(condition, dims[0], 0);
     move.to = moved(b, Space::global, std::move(dims), false);
     scratch_.push_back(move.to);
     redirect_.moves[b->id] = std::move(move);
@@ -213,22 +222,9 @@ class Launch {
 
   // The dim, or what it is at most, by what is known outside the launch.
   Expr outside(const Expr& e, const Buffer& b) const {
-    if (const Expr bound = at_most(e)) return bound;
+    if (const Expr bound = at_most(e, around_, scope_, outer_)) return bound;
     throw Error(ErrorCode::unsupported, "place_buffers: nothing outside the launch bounds the size of buffer " + b->name);
   }
-  Expr at_most(const Expr& e) const {
-    if (!has_load(e) && closed(e, around_)) return e;
-    if (const Var* v = e.as<Var>())
-      if (const Expr* value = scope_.let_value(v->id)) return at_most(*value);
-    if (const Binary* n = e.as<Binary>(); n && (n->op == BinaryOp::min || n->op == BinaryOp::max)) {
-      const Expr a = at_most(n->a), c = at_most(n->b);
-      if (a && c) return n->op == BinaryOp::min ? index_min(a, c) : index_max(a, c);
-      if (n->op == BinaryOp::min && (a || c)) return a ? a : c;
-    }
-    const std::optional<int64_t> most = scope_.of(e).max;
-    return most ? Expr(*most) : Expr();
-  }
-
   Buffer moved(const Buffer& b, Space space, std::vector<Expr> dims, bool alike) const {
     BufferNode node = *b;
     node.space = space;
@@ -243,7 +239,9 @@ class Launch {
   }
 
   const std::vector<Var>& around_;
+  const Ranges outer_;
   Ranges scope_;
+  std::vector<Expr> guards_;  // around what is visited, in the launch, known outside
   int64_t shared_left_;
   std::vector<const For*> levels_;       // from the grid in
   std::vector<Buffer> block_, scratch_;  // allocated at the top of the block, around the launch

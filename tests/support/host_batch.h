@@ -15,6 +15,7 @@ namespace gradloom {
 
 class HostBatch {
  public:
+  explicit HostBatch(codegen::HostOverflow overflow = codegen::HostOverflow::wraps) : overflow_(overflow) {}
   using Run = std::function<void(const codegen::CudaModule& module, const codegen::HostModule& loaded)>;
 
   // `run` is called once the module is loaded, by flush() at the latest; `name` says whose text does not compile.
@@ -30,7 +31,7 @@ class HostBatch {
     for (const Waiting& w : now) modules.push_back(&w.module);
     std::vector<std::shared_ptr<const codegen::HostModule>> loaded;
     try {
-      loaded = codegen::HostModule::compile(modules);
+      loaded = codegen::HostModule::compile(modules, overflow_);
     } catch (const Error&) {
       loaded = one_by_one(now);
     }
@@ -60,6 +61,7 @@ class HostBatch {
     return loaded;
   }
 
+  const codegen::HostOverflow overflow_;
   std::vector<Waiting> waiting_;
   int kernels_ = 0;
 };
