@@ -1,9 +1,12 @@
 #pragma once
 // What a kernel for a GPU looks like. There are no barriers in the language: where one is needed follows from the structure, and emitters put it there.
 //
-// The host part is made of block, if, let, alloc, serial loops, cooperative loops and grid loops. Its bounds, conditions and dims mention scalars and its own
-// variables only, so that a launcher evaluates them without the device. Each grid loop is one launch, its iterations are blocks; launches run in order. What is
-// allocated in the host part is global scratch.
+// The host part is made of block, if, let, alloc, serial loops, cooperative loops and grid loops. Its bounds, conditions and dims are scalar arithmetic (of any
+// dtype: scalar_program.h) over scalars and its own variables only, so that a launcher evaluates them without the device. Each grid loop is one launch, its
+// iterations are blocks; a launch without a block does nothing, its checks included; launches run in order. What is allocated in the host part is global
+// scratch. passes/form_launches.cpp gives any nest this form: what needs memory to be decided is decided in the launches, a check around what may have no
+// block is a launch of its own, and a loop over launches whose bounds lie in memory is done by one block. Refused: scratch whose size lies in memory, with no
+// bound that holds outside the launch.
 //
 // A cooperative loop is a serial loop of the host part that is one launch: at most as many blocks as fit at once go through all its turns, each doing its
 // iterations of each grid loop inside, and wait for one another in between. What is inside it, outside grid loops, is done by all threads alike, and is what

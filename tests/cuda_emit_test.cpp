@@ -247,8 +247,38 @@ TEST(CudaEmit, ScratchOfMoreBytesThanThereAreIsNotASmallOne) {
   int64_t asked = 0;
   void* buffers[] = {nullptr};
   const LaunchSink sink{.acquire = [&](int64_t bytes) { return asked = bytes, static_cast<void*>(nullptr); }, .release = [](void*, int64_t) {}, .launch = {}};
-  EXPECT_THROW(launch_all(m, buffers, {&n, 1}, nullptr, sink), Error);
-  EXPECT_EQ(asked, INT64_MAX);
+  try {
+    launch_all(m, buffers, {&n, 1}, nullptr, sink);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::resource_exhausted);
+    EXPECT_STREQ(error.what(), "no device memory for the kernel's scratch of more bytes than can be counted");
+  }
+  EXPECT_EQ(asked, 0);  // more than any address space has is asked of nobody
+}
+
+TEST(CudaEmit, WhatMayLeaveI64IsNotAddedSigned) {
+  const CudaModule m = emit(R"(kernel limits(n: i64, m: i64 in [0, 1000]) {
+  inout x: i64[64]
+  for b in n .. +2 grid {
+    x[b - n] = b
+  }
+  for o in 0 .. 1 grid {
+    for t in n .. +32 thread {
+      x[t - n] = t
+    }
+    for i in n .. +m {
+      x[0] = x[0] + i
+    }
+    for i in m .. +5 {
+      x[1] = x[1] + i
+    }
+  }
+})");
+  for (const char* text : {"const long long b = gl_add<long long>(n, gl_block());", "const long long t = gl_add<long long>(n, gl_thread());",
+                           "for (long long i_k = 0; i_k < count; ++i_k) {\n", "const long long i = gl_add<long long>(n, i_k);",
+                           "for (int i_1 = m_1; i_1 < i_end; ++i_1) {\n"})  // proved to fit: counted as ever
+    EXPECT_NE(m.text.find(text), std::string::npos) << text << "\n" << m.text;
 }
 
 TEST(CudaEmit, AShiftOfAnIntByAWideCountIsWide) {
