@@ -25,21 +25,20 @@ Schedule::Schedule(Kernel kernel) : kernel_(std::move(kernel)) {}
 
 void Schedule::put(const char* step, const Site& site, const Stmt& to, const std::string& line) {
   Kernel changed = replace(kernel_, site, to);
-  if (!part_of_step_) require_proved(step, site, changed, to);
+  if (!part_of_step_) require_proved(step, site, kernel_, changed, to);
   kernel_ = std::move(changed);
   trace_.push_back(line);
 }
 
-bool Schedule::attempt(const std::function<void(Schedule&)>& steps) {
+Schedule::Attempt Schedule::attempt(const std::function<void(Schedule&)>& steps) {
   Schedule trial = *this;
   try {
     steps(trial);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::invalid_argument) throw;
-    return false;
+  } catch (const ScheduleRefusal& refused) {
+    return {refused.what()};
   }
   *this = std::move(trial);
-  return true;
+  return {};
 }
 
 std::vector<Schedule::Loop> Schedule::loops() const {
@@ -91,7 +90,7 @@ void Schedule::bind(Loop id, ForKind kind) {
   const For& loop = *site.loop;
   require_serial("bind", loop);
   if (!on_gpu(kind))
-    refuse("bind", loop.var.name, std::string("a loop is bound to grid, thread, warp, lane, cooperative, fragment or matrix_unit, got ") + to_string(kind));
+    wrong_argument("bind", loop.var.name, std::string("a loop is bound to grid, thread, warp, lane, cooperative, fragment or matrix_unit, got ") + to_string(kind));
   if (const std::string misfit = gpu_nesting_misfit(site.path, loop, kind); !misfit.empty()) refuse("bind", loop.var.name, misfit);
   if (kind == ForKind::lane) {
     const std::optional<int64_t> n = as_int(loop.extent);

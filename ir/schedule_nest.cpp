@@ -11,8 +11,9 @@ namespace gradloom::ir {
 namespace {
 
 // The loop `inner`, which must be all that `outer` holds, with bounds that do not change while `outer` runs.
-const For& perfectly_nested(const char* step, const For& outer, int64_t inner) {
+const For& perfectly_nested(const Kernel& kernel, const char* step, const For& outer, int64_t inner) {
   const For* in = outer.body.as<For>();
+  find_loop(kernel, inner);  // a handle of no loop is no refusal
   if (!in || in->var.id != inner) refuse(step, outer.var.name, "its body is not just the inner loop");
   require_serial(step, outer);
   require_serial(step, *in);
@@ -88,7 +89,7 @@ struct WidenBuffers : Rewriter {
 Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
   const Site site = find_loop(kernel_, outer_id);
   const For& outer = *site.loop;
-  const For& inner = perfectly_nested("fuse", outer, inner_id);
+  const For& inner = perfectly_nested(kernel_, "fuse", outer, inner_id);
   const std::string line = "fuse " + handle_name(kernel_, outer_id) + " " + handle_name(kernel_, inner_id);
   const Bounds rows = read_once(outer, site.scope), columns = read_once(inner, site.scope);
   const Var both = make_var(outer.var.name + "_" + inner.var.name);
@@ -118,7 +119,7 @@ Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
 void Schedule::reorder(Loop outer_id, Loop inner_id) {
   const Site site = find_loop(kernel_, outer_id);
   const For& outer = *site.loop;
-  const For& inner = perfectly_nested("reorder", outer, inner_id);
+  const For& inner = perfectly_nested(kernel_, "reorder", outer, inner_id);
   const Bounds rows = read_once(outer, site.scope);
   const Stmt swapped = for_loop(inner.var, inner.begin, inner.extent, inner.kind, for_loop(outer.var, rows.begin, rows.extent, outer.kind, inner.body));
   const std::string clash = parallel_clash(outer, site.scope);

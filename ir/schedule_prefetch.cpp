@@ -162,7 +162,7 @@ void Schedule::streaming(const Buffer& buffer) {
   MarkStreaming mark(buffer);
   const Kernel marked = mark(kernel_);
   const std::string name = handle_name(kernel_, buffer);
-  if (!mark.found) throw Error(ErrorCode::invalid_argument, "streaming of buffer " + buffer->name + ": nothing stores to it");
+  if (!mark.found) throw ScheduleRefusal("streaming of buffer " + buffer->name + ": nothing stores to it");
   kernel_ = marked;
   trace_.push_back("streaming " + name);
 }
@@ -170,8 +170,8 @@ void Schedule::streaming(const Buffer& buffer) {
 void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int level) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
-  if (distance < 1) refuse("prefetch", loop.var.name, "the distance must be at least 1, got " + std::to_string(distance));
-  if (level < 1 || level > 3) refuse("prefetch", loop.var.name, "the level must be 1 to 3, got " + std::to_string(level));
+  if (distance < 1) wrong_argument("prefetch", loop.var.name, "the distance must be at least 1, got " + std::to_string(distance));
+  if (level < 1 || level > 3) wrong_argument("prefetch", loop.var.name, "the level must be 1 to 3, got " + std::to_string(level));
   const std::string line =
       "prefetch " + handle_name(kernel_, id) + " " + handle_name(kernel_, buffer) + " " + std::to_string(distance) + " " + std::to_string(level);
   walk(loop.body, [&](const Stmt& s) {

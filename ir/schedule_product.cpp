@@ -319,7 +319,7 @@ class ProductNest {
 };
 
 void require_tiles(const For& m, const ProductTiles& t) {
-  const auto fail = [&](const std::string& why) { refuse(step, m.var.name, why); };
+  const auto fail = [&](const std::string& why) { wrong_argument(step, m.var.name, why); };
   if (t.rows < 1 || t.rows > 64) fail("the rows must be 1 to 64, got " + std::to_string(t.rows));
   if (t.vectors < 1 || t.vectors > 64) fail("the vectors must be 1 to 64, got " + std::to_string(t.vectors));
   if (t.lanes != 2 && t.lanes != 4 && t.lanes != 8 && t.lanes != 16 && t.lanes != 32 && t.lanes != 64)
@@ -385,7 +385,7 @@ void Schedule::tile_product(Loop m, const ProductTiles& tiles, Loop pack_before)
   const bool shared = (inside_parallel || tiles.share != ProductTiles::serial) && std::none_of(around.path.begin(), around.path.end() - 1, parallel);
   const Stmt packed = nest.around(now.stmt(), shared ? ForKind::parallel : ForKind::serial);
   Kernel changed = replace(inner, now, packed);
-  if (!part_of_step_) require_proved(step, now, changed, packed);
+  if (!part_of_step_) require_proved(step, now, kernel_, changed, packed);
   kernel_ = std::move(changed);
   trace_.push_back(line);
 }

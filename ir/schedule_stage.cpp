@@ -157,11 +157,11 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
   const size_t rank = buffer->dims.size();
   if (loop.kind == ForKind::vector) refuse("stage", loop.var.name, "it is a vector loop");
   if (begin.size() != rank || extent.size() != rank)
-    refuse("stage", loop.var.name, "buffer " + buffer->name + " has rank " + std::to_string(rank) + ", the window " + std::to_string(begin.size()));
+    wrong_argument("stage", loop.var.name, "buffer " + buffer->name + " has rank " + std::to_string(rank) + ", the window " + std::to_string(begin.size()));
   for (const std::vector<Expr>* list : {&begin, &extent})
     for (const Expr& e : *list)
       if (!e || e.type() != Type{} || !closed(e, vars))
-        refuse("stage", loop.var.name, "the window of " + buffer->name + " uses what is not known in the loop's body");
+        wrong_argument("stage", loop.var.name, "the window of " + buffer->name + " uses what is not known in the loop's body");
   const std::string line = "stage " + handle_name(kernel_, id) + " " + name + (rank ? " " + joined(begin, vars) + " " + joined(extent, vars) : "");
   const std::vector<BufferAccess> all = accesses(loop.body, buffer);
   if (all.empty()) refuse("stage", loop.var.name, "nothing in it touches buffer " + buffer->name);
