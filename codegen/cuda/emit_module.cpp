@@ -3,6 +3,7 @@
 
 #include "codegen/cuda/emitter.h"
 #include "ir/gpu_form.h"
+#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::codegen {
@@ -149,7 +150,7 @@ class ModuleEmitter {
   void node(const ir::Intrinsic&, const ir::Expr& self, HostValue&) { unsupported(self); }
 
   [[noreturn]] void unsupported(const ir::Expr& e) const {
-    throw Error(ErrorCode::unsupported, "CUDA: kernel " + kernel_.name + ": a launcher evaluates i64 and boolean arithmetic only, got " + to_string(e.type()));
+    throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: kernel " + kernel_.name + ": a launcher evaluates i64 and boolean arithmetic only, got " + to_string(e.type()));
   }
   HostCode::Op code(ir::BinaryOp op, const ir::Expr& self) const {
     switch (op) {
@@ -185,7 +186,7 @@ class ModuleEmitter {
 }  // namespace
 
 CudaModule emit_cuda(const ir::Kernel& lowered) {
-  if (const std::string misfit = ir::gpu_misfit(lowered); !misfit.empty()) throw Error(ErrorCode::unsupported, "CUDA: kernel " + lowered.name + ": " + misfit);
+  if (const std::string misfit = ir::gpu_misfit(lowered); !misfit.empty()) throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: kernel " + lowered.name + ": " + misfit);
   return ModuleEmitter(lowered).run();
 }
 

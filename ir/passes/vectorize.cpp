@@ -5,6 +5,7 @@
 // and shift counts are replaced by harmless ones there.
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
+#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
@@ -152,7 +153,7 @@ class Widen : public Rewriter {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& why) const { throw Error(ErrorCode::invalid_argument, "vectorize: loop " + loop_.var.name + ": " + why); }
+  [[noreturn]] void refuse(const std::string& why) const { throw LoweringRefusal(ErrorCode::invalid_argument, "vectorize: loop " + loop_.var.name + ": " + why); }
   [[noreturn]] void refuse_vectors() const { refuse("its body holds vectors already"); }
 
   static int lanes_of(const std::vector<Expr>& index) {
@@ -215,7 +216,7 @@ struct Vectorize : Rewriter {
   Stmt rewrite(const For& n, const Stmt& self) override {
     if (n.kind != ForKind::vector) return Rewriter::rewrite(n, self);
     const std::optional<int64_t> extent = as_int(n.extent);
-    if (!extent || *extent > 64) throw Error(ErrorCode::invalid_argument, "vectorize: loop " + n.var.name + " has no constant extent of at most 64");
+    if (!extent || *extent > 64) throw LoweringRefusal(ErrorCode::invalid_argument, "vectorize: loop " + n.var.name + " has no constant extent of at most 64");
     if (*extent <= 0) return block({});
     if (*extent == 1) return (*this)(let(n.var, n.begin, n.body));
     if (!has_load(n.begin)) return Widen(n, n.begin, static_cast<int>(*extent))(n.body);
