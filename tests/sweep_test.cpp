@@ -59,8 +59,12 @@ class Worker {
 
   void sweep(uint64_t seed) {
     const bool run = run_one_in_ > 0 && (seed * 0x9e3779b97f4a7c15u >> 33) % static_cast<uint64_t>(run_one_in_) == 0;
-    const FactorPair& pair = pairs.pairs()[seed % pairs.pairs().size()];
-    std::optional<Drawn> drawn = draw(seed, {pair.first, pair.second}, run);
+    std::optional<Drawn> drawn;
+    // One in three is drawn for a pair of values, each in its turn, so that the rarest occur.
+    if (seed % 3 == 0) {
+      const FactorPair& pair = pairs.pairs()[seed / 3 % pairs.pairs().size()];
+      drawn = draw(seed, {pair.first, pair.second}, run);
+    }
     if (!drawn) drawn = draw(seed, {}, run);
     if (!drawn) return void(++counts.no_call);
     ++counts.calls;
