@@ -1,5 +1,7 @@
 #pragma once
 // Which pairs of values a valid call can have.
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "tests/support/pair_coverage.h"
@@ -71,6 +73,9 @@ inline bool pair_is_possible(FactorValue a, FactorValue b) {
     return x.factor != strategy_of || strategy_allows(strategy_names[static_cast<size_t>(x.value)], y);
   };
   if (!strategy_rules(a, b) || !strategy_rules(b, a)) return false;
+  if (a.factor == traffic_of && b.factor == traffic_of) return a.value != few_bytes && b.value != few_bytes;
+  const FactorValue bools{dtype_of, static_cast<int>(DType::boolean)}, accumulating{accumulate_of, 1};
+  if (a == bools && b == accumulating) return false;
   const std::vector<const Op*> ops = all_ops();
   return std::any_of(ops.begin(), ops.end(), [&](const Op* op) { return op_allows(*op, a) && op_allows(*op, b); });
 }

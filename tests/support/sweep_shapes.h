@@ -116,7 +116,7 @@ class Shapes {
   }
   template <class Elements>
   bool fit(const Elements& elements) {
-    return fit(elements, 3000);
+    return fit(elements, most_run);
   }
   int64_t n(size_t d) const { return dims_[d].n; }
 
@@ -213,7 +213,6 @@ class Shapes {
     draw_dims(call.op, rank);  // of dY
     Dims dy, shape;
     std::vector<int64_t> starts, ends, axes, steps;
-    const bool few = limits_.run;
     if (!fit([&] { return product(0, rank); }, 1000)) return false;
     for (size_t d = 0; d < rank; ++d) {
       dy.push_back(n(d));
@@ -222,7 +221,7 @@ class Shapes {
         continue;
       }
       constexpr int64_t all_steps[] = {1, 1, 1, 2, 3, 9, -1, -1, -2, -5};
-      const int64_t step = all_steps[random_.below(few && n(d) > 8 ? 3 : std::size(all_steps))], width = std::abs(step);
+      const int64_t step = all_steps[random_.below(std::size(all_steps))], width = std::abs(step);
       const auto before = static_cast<int64_t>(random_.below(3) * random_.below(17)), after = static_cast<int64_t>(random_.below(3) * random_.below(17));
       const int64_t extent = n(d) == 0 ? 0 : (n(d) - 1) * width + 1, lowest = before, highest = before + extent - 1;
       shape.push_back(before + extent + after);
@@ -234,6 +233,10 @@ class Shapes {
       else
         starts.push_back(highest), ends.push_back(lowest == 0 ? INT64_MIN : lowest - 1);
     }
+    int64_t written = 1;
+    for (const int64_t extent : shape)
+      if (__builtin_mul_overflow(written, extent, &written)) return false;
+    if (limits_.run && written > 2 * std::max<int64_t>(most_run, parallel_bytes / size_of(dtype))) return false;
     call.inputs = {tensor(dtype, dy), testing_ops::shape_tensor(shape)};
     for (const auto* values : {&starts, &ends, &axes, &steps}) call.inputs.push_back(testing_ops::ints(*values));
     return true;
@@ -298,6 +301,8 @@ class Shapes {
     return p;
   }
   DType index_type() { return random_.one_in(2) ? DType::i32 : DType::i64; }
+
+  static constexpr int64_t most_run = 3000;  // elements of a call that is run, unless it is worth threads
 
   Numbers& random_;
   const std::vector<Extent> wanted_;
