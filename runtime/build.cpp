@@ -159,6 +159,7 @@ ServingKernel build_serving(const Op& op, const Plan& plan, const std::string& s
   const std::string last = defined || offered.empty() ? "direct" : offered.back();
   serving.built = build_plain(op, plan, last, target, any_shape, output_alignment, accumulate);
   serving.strategy = last;
+  serving.plain = true;
   if (finish) finish(serving.built, last);
   return serving;
 }

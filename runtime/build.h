@@ -54,6 +54,7 @@ struct GaveWay {
 struct ServingKernel {
   BuiltKernel built;
   std::string strategy;  // that serves the call
+  bool plain = false;    // without its schedule
   std::vector<GaveWay> gave_way;
 };
 // The kernel of `strategy`; where it is refused (a type of its own: ir/refusal.h), of the next that serves the call; at last the

@@ -335,7 +335,8 @@ void Core::build_for(const PlannedCall& call, const Finish& finish) {
   const ServingKernel serving =
       build_serving(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate, finish);
   for (const GaveWay& one : serving.gave_way)
-    log(LogLevel::warn, "{}: strategy {} is refused, {} serves: {}", name, one.strategy, serving.strategy, one.why);
+    log(LogLevel::warn, "{}: strategy {} is refused, {}{} serves: {}", name, one.strategy, serving.strategy,
+        serving.plain ? " without its schedule" : "", one.why);
   std::lock_guard lock(mutex_);
   strategies_refused_ += static_cast<int64_t>(serving.gave_way.size());
 }

@@ -155,7 +155,7 @@ class Shapes {
   }
 
   bool gather_elements(Call& call, DType dtype) {
-    whole_numbers_ = limits_.level != Determinism::sequential;
+    call.whole_numbers = whole_numbers_ = limits_.level != Determinism::sequential;
     const size_t outer = random_.below(3), inner = random_.below(3), rank = outer + 1 + inner;
     draw_dims(call.op, rank + 1);
     const auto elements = [&] {
@@ -176,7 +176,7 @@ class Shapes {
   }
 
   bool gather(Call& call, DType dtype) {
-    whole_numbers_ = limits_.level != Determinism::sequential;
+    call.whole_numbers = whole_numbers_ = limits_.level != Determinism::sequential;
     const size_t rank = 1 + random_.below(4), axis = random_.below(rank), index_rank = random_.one_in(2) ? 1 : random_.below(4);
     draw_dims(call.op, rank + index_rank);
     Dims shape, index, dy;
