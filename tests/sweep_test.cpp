@@ -64,7 +64,8 @@ class Worker {
     // One in three is drawn for a pair of values, each in its turn, so that the rarest occur.
     if (seed % 3 == 0) {
       const FactorPair& pair = pairs.pairs()[seed / 3 % pairs.pairs().size()];
-      drawn = draw(seed, {pair.first, pair.second}, run);
+      const bool slow = pair.first.factor == traffic_of || pair.second.factor == traffic_of;  // for the interpreter
+      if (!run || !slow) drawn = draw(seed, {pair.first, pair.second}, run);
     }
     if (!drawn) drawn = draw(seed, {}, run);
     if (!drawn) return void(++counts.no_call);

@@ -139,7 +139,7 @@ class Draw {
   // The interpreter takes its time: of calls that are run, few are worth threads.
   Traffic traffic() {
     if (forced_value(traffic_of) || !run_) return static_cast<Traffic>(value(traffic_of));
-    return random_.below(24) == 0 ? parallel_traffic : random_.below(4) == 0 ? streamed : few_bytes;
+    return random_.below(48) == 0 ? parallel_traffic : random_.below(8) == 0 ? streamed : few_bytes;
   }
   static bool aligned(const Call& call) {
     return std::all_of(call.inputs.begin(), call.inputs.end(), [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data()) % 16 == 0; });
