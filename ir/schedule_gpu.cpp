@@ -43,7 +43,7 @@ class General {
   bool host(Loop loop, bool repeated) {
     const For& now = s_.get(loop);
     if (now.kind != ForKind::serial) return on_gpu(now.kind);
-    if (!host_bounds(loop)) return false;
+    if (!host_bounds(loop) || runs_nothing(loop)) return false;
     const std::vector<const For*> below = loops_below(now.body);
     if (std::any_of(below.begin(), below.end(), [](const For* f) { return on_gpu(f->kind); })) {  // bound by the op
       for (const Loop inner : outermost(now.body)) host(inner, true);
@@ -84,6 +84,12 @@ class General {
   static bool is_parallel(const Schedule& s, Loop loop) {
     const Site site = find_loop(s.kernel(), loop);
     return site.loop->kind == ForKind::serial && parallel_clash(*site.loop, site.scope).empty();
+  }
+
+  // A nest without iterations is no launch, and would not be there any more once its loops were one.
+  bool runs_nothing(Loop loop) const {
+    const std::vector<Loop> loops = nest(loop);
+    return std::any_of(loops.begin(), loops.end(), [&](Loop l) { return as_int(s_.get(l).extent).value_or(1) <= 0; });
   }
 
   // The loop and those perfectly nested in it, with bounds that do not depend on it.

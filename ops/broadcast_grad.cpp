@@ -40,6 +40,9 @@ class BroadcastGrad final : public Op {
       refuse(schema(), ErrorCode::invalid_argument,
              fmt::format("{} has rank {} (shape {}); shape {} needs at least rank {}", describe_input(schema(), in_dy), dy.dims.size(), to_string(dy.dims),
                          to_string(shape), shape.size()));
+    // An empty sum has no elements to visit, whatever the other dims are: what is left are loops over dX, if that has
+    // any. Strides do not matter then, so that dims are told apart by their roles alone, as a dense dY's are.
+    const bool empty = element_count(dy.dims) == 0, no_output = element_count(shape) == 0;
     LoopDims dims;
     for (int d = 0; d < dy.dims.size(); ++d) {
       const bool reduced = d < lead || shape[d - lead] == 1;
@@ -47,7 +50,8 @@ class BroadcastGrad final : public Op {
         refuse(schema(), ErrorCode::invalid_argument,
                fmt::format("{} has {} in dim {} (shape {}); for shape {} it must be {}", describe_input(schema(), in_dy), dy.dims[d], d, to_string(dy.dims),
                            to_string(shape), shape[d - lead]));
-      dims.push_back({.role = reduced, .full = dy.dims[d], .extent = dy.dims[d], .stride_a = dy.strides[d]});
+      const int64_t extent = empty && dy.dims[d] != 1 && (reduced || no_output) ? 0 : dy.dims[d];
+      dims.push_back({.role = reduced, .full = extent, .extent = extent, .stride_a = empty ? 0 : dy.strides[d]});
     }
 
     Plan plan;
@@ -81,9 +85,11 @@ class BroadcastGrad final : public Op {
     return {"direct", "split"};
   }
   void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override {
+    if (only_empty_sums(frame)) return author_empty_sums(frame);
     strategy == "staged" ? author_broadcast_grad_staged(frame) : author_broadcast_grad(frame, strategy, target);
   }
   void schedule(ir::Schedule& s, const Plan& plan, const std::string& strategy, const ir::Target& target) const override {
+    if (schedule_empty_sums(s, plan, target)) return;
     strategy == "staged" ? schedule_broadcast_grad_staged(s, target) : schedule_broadcast_grad(s, plan, target);
   }
 

@@ -12,10 +12,16 @@ struct ReduceRoles {
     for (int d = 1; d < plan.key.size(); ++d) (plan.key[d] != 0 ? reduced : kept).push_back(d - 1);
   }
   bool accumulate;
-  InlineVector<int, max_rank> kept, reduced;  // dims of dY's view
+  InlineVector<int, max_rank> kept, reduced;  // dims of dY's view; of an empty dY all reduced ones are 0, or all dims
   int rank() const { return kept.size() + reduced.size(); }
   bool columns() const { return !kept.empty() && kept.back() == rank() - 1; }  // the innermost dim is kept
 };
+
+// Whether the kernel is for an empty dY alone: every strategy then writes the sums of nothing.
+bool only_empty_sums(const KernelFrame& frame);
+void author_empty_sums(KernelFrame& frame);
+// False, and nothing is done, for another nest.
+bool schedule_empty_sums(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
 
 void author_broadcast_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
 void schedule_broadcast_grad(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);

@@ -242,7 +242,9 @@ void schedule_broadcast_grad_staged(ir::Schedule& s, const ir::Target& target) {
   std::vector<Loop> grid = s.loops("parts");
   for (const Loop p : numbered("p")) grid.push_back(p);
   grid.push_back(s.loop("tile"));
-  s.bind(fused(s, grid), ir::ForKind::grid);
+  // As many of them as are told apart again once they are one; the host counts the others.
+  while (grid.size() > 1 && !s.attempt([&](ir::Schedule& trial) { trial.bind(fused(trial, grid), ir::ForKind::grid); })) grid.erase(grid.begin());
+  if (grid.size() == 1) s.bind(grid[0], ir::ForKind::grid);
   for (const std::string name : {"u", "v", "w"}) {
     std::vector<Loop> loops = numbered(name);
     if (loops.empty()) continue;

@@ -282,6 +282,19 @@ class ReduceNest {
 
 }  // namespace
 
+bool only_empty_sums(const KernelFrame& frame) { return !frame.any_shape() && element_count(frame.plan().views[0].dims) == 0; }
+
+void author_empty_sums(KernelFrame& frame) {
+  const ReduceRoles roles(frame.plan());
+  frame.view(0, "dY");
+  const ir::Buffer x = frame.view(1, "dX", roles.accumulate);
+  const DType sum = accumulator_of(x->dtype);
+  frame.builder.loops("empty", x->dims, [&](const Index& i) {
+    const Expr zero = ir::zero({sum, 1});
+    frame.builder.store(x, i, ir::cast(x->dtype, roles.accumulate ? ir::cast(sum, ir::load(x, i)) + zero : zero));
+  });
+}
+
 void author_broadcast_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target) { ReduceNest(frame, target).write(strategy == "split"); }
 
 }  // namespace gradloom

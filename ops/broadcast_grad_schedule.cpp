@@ -48,6 +48,18 @@ Loop two_streams(ir::Schedule& s, Loop row) {
 
 }  // namespace
 
+bool schedule_empty_sums(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
+  if (s.loops("empty0").empty()) return false;
+  if (target.gpu) return ir::schedule_gpu(s, target), true;
+  const Loop outer = s.loop("empty0");
+  const bool shared = target.threads > 1 && plan.bytes_read + plan.bytes_written >= parallel_bytes;
+  if (shared && ir::holds_loop(s.get(outer).body)) s.parallel(outer);
+  const DType dtype = plan.views[1].dtype;
+  const int bytes = size_of(ReduceRoles(plan).accumulate ? accumulator_of(dtype) : dtype);
+  for (const Loop loop : innermost_loops(s)) vectorize_elements(s, loop, bytes, 4, target);
+  return true;
+}
+
 void schedule_broadcast_grad(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
   if (target.gpu) {
     ir::schedule_gpu(s, target);

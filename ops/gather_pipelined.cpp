@@ -82,8 +82,10 @@ class Pipelined {
   // Before the first strip of the task, that one; after the last, that.
   Strip strip(const Expr& number) {
     const Expr s = b_.let("strip", ir::max(ir::min(number, strips_ - 1), Expr(0))), at = first_ + s;
-    return {.p = b_.let("p", ir::floor_div(at, inner_)),
-            .q = b_.let("q", (f_.roles.outer ? ir::floor_mod(at, inner_) : at) * cut_.columns),
+    // A strip as wide as dX: its number is p itself, which tells tasks apart without a division.
+    const bool whole = inner_ == 1 && f_.roles.outer > 0;
+    return {.p = b_.let("p", whole ? at : ir::floor_div(at, inner_)),
+            .q = b_.let("q", whole ? Expr(0) : (f_.roles.outer ? ir::floor_mod(at, inner_) : at) * cut_.columns),
             .slot = b_.let("slot", ir::floor_mod(s, cut_.depth + 1))};
   }
 

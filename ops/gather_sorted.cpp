@@ -83,6 +83,7 @@ class SortedNest {
     });
   }
 
+  bool one_row() const { return ir::as_int(rows_) == 1; }
   Expr row_of(const Expr& key) const { return shr(key, Expr(position_bits)); }
 
   // Row r's keys are first[r] ... last[r] - 1.
@@ -103,9 +104,10 @@ class SortedNest {
     });
   }
 
-  // A group of more than `long_` positions begins in a stretch of as many that no other such group begins in.
+  // A group of more than `long_` positions begins in a stretch of as many that no other such group begins in. A row
+  // that is the only one has the first stretch.
   void find_long_groups() {
-    const int64_t slots = ceil_div(count_, long_);
+    const int64_t slots = one_row() ? 1 : ceil_div(count_, long_);
     long_rows_ = b_.alloc("long_rows", DType::i64, {slots}, {.min = -slots, .max = rows_ - 1, .injective = true, .exclusive = true});
     b_.loop("none", 0, slots, [&](Expr i) { b_.store(long_rows_, {i}, Expr(-1) - i); });
     b_.loop("find", 0, rows_, [&](Expr r) {
@@ -117,7 +119,7 @@ class SortedNest {
   void sum_long_groups(int from) {
     const int64_t width = f_.roles.inner == 1 ? *ir::as_int(f_.dx->dims.back()) : 1, tile = std::min(chunk_columns, width), tiles = ceil_div(width, tile);
     b_.loops("lp", f_.outer_dims(f_.dx), [&](const Index& p) {
-      b_.loop("slot", 0, long_rows_->dims[0], [&](Expr slot) {
+      const auto in_slot = [&](const Expr& slot) {
         const auto in_tile = [&](const Expr& t) {
           const Expr row = b_.let("row", ir::load(long_rows_, {slot}));
           b_.if_then(row >= 0, [&] {
@@ -148,7 +150,9 @@ class SortedNest {
           });
         };
         tiles == 1 ? in_tile(0) : b_.loop("lt", 0, tiles, in_tile);
-      });
+      };
+      // The place of an only row does not tell slots apart; there must be a loop for the grid, though.
+      one_row() && (tiles > 1 || f_.roles.outer > 0) ? in_slot(0) : b_.loop("slot", 0, long_rows_->dims[0], in_slot);
     });
   }
 
@@ -189,8 +193,12 @@ class SortedNest {
 
 void schedule_long_groups(ir::Schedule& s, int outer, const ir::Target& target) {
   for (const char* name : {"none", "find"}) ir::schedule_gpu(s, s.loop(name), target);
-  Loop one = s.loops("lt").empty() ? s.loop("slot") : s.fuse(s.loop("slot"), s.loop("lt"));
-  for (int p = outer; p-- > 0;) one = s.fuse(s.loop("lp" + std::to_string(p)), one);
+  std::vector<Loop> grid;  // the innermost first
+  for (const char* name : {"lt", "slot"})
+    for (const Loop loop : s.loops(name)) grid.push_back(loop);
+  for (int p = outer; p-- > 0;) grid.push_back(s.loop("lp" + std::to_string(p)));
+  Loop one = grid[0];
+  for (size_t i = 1; i < grid.size(); ++i) one = s.fuse(grid[i], one);
   s.bind(one, ir::ForKind::grid);
   s.bind(s.fuse(s.loop("lc"), s.loop("lq")), ir::ForKind::thread);
   s.bind(s.loop("ls"), ir::ForKind::thread);
@@ -207,7 +215,7 @@ bool schedule_gather_sorted(ir::Schedule& s, const Plan& plan, const ir::Target&
   std::vector<Loop> flat = s.loops("merge");
   flat.insert(flat.end(), {s.loop("clear"), s.loop("mark")});
   for (const Loop loop : flat) ir::schedule_gpu(s, loop, target);
-  if (!s.loops("slot").empty()) schedule_long_groups(s, gather_roles(plan).outer, target);
+  if (!s.loops("find").empty()) schedule_long_groups(s, gather_roles(plan).outer, target);
   // 16 bytes of a row a thread.
   Loop one = s.loop("r"), columns = s.loop("q");
   const int64_t lanes = vector_bytes / size_of(plan.views[2].dtype);

@@ -51,11 +51,15 @@ GruOptions check_gru(const OpSchema& schema, const Request& request, GruSizes& s
 // Refuses an input of another shape than `wanted`; `meaning` names its dims.
 void check_gru_shape(const OpSchema& schema, const Request& request, int input, const Dims& wanted, const char* meaning);
 void check_gru_dtype(const OpSchema& schema, const Request& request, int input);
+// The extents that loops have. No step of an empty batch does anything, nor does a sequence of no steps where nothing is
+// given, or asked for, that has a batch alone: then both are 0, however large the other is said to be.
+GruSizes looped_sizes(const GruSizes& sizes, const Request& request, const GruOptions& options, int last_state);
 // Views of all inputs that are given, X flat where that is possible (`options.flat_x` is set).
-void add_gru_views(const Request& request, int inputs, GruOptions& options, Plan& plan);
+void add_gru_views(const Request& request, int inputs, const GruSizes& loops, GruOptions& options, Plan& plan);
 // The last dim as [gates, H]: indices of different gates never meet.
 void split_gates(View& view, int64_t gates);
-void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dtype, const Dims& dims);
+// `view`: its dims as loops have them.
+void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dtype, const Dims& dims, const Dims& view);
 
 void author_gru_training(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
 void author_gru_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target);

@@ -149,13 +149,30 @@ void split_gates(View& view, int64_t gates) {
   view.strides.push_back(stride);
 }
 
-void add_gru_views(const Request& request, int inputs, GruOptions& options, Plan& plan) {
+GruSizes looped_sizes(const GruSizes& sizes, const Request& request, const GruOptions& options, int last_state) {
+  GruSizes loops = sizes;
+  if (sizes.batch == 0) loops.steps = 0;
+  const auto given = [&](int input) { return request.input(input).present; };
+  const bool batch_alone = given(gru_lens) || given(gru_h0) || given(gru_dhfinal) || options.wants(last_state);
+  if (sizes.steps == 0 && !batch_alone) loops.batch = 0;
+  return loops;
+}
+
+void add_gru_views(const Request& request, int inputs, const GruSizes& loops, GruOptions& options, Plan& plan) {
+  // Where the batch lies among an input's dims; steps come first in those of rank 3 and more but for states alone.
+  const auto looped_dims = [&](int input, Dims dims) {
+    const bool steps = input == gru_x || input == gru_hall || input == gru_zrh || input == gru_dhall;
+    const int batch = input == gru_lens ? 0 : input == gru_x || input == gru_h0 || input == gru_dhfinal ? 1 : steps ? 2 : -1;
+    if (steps) dims[0] = loops.steps;
+    if (batch >= 0) dims[batch] = loops.batch;
+    return dims;
+  };
   for (int i = 0; i < inputs; ++i) {
     const Operand& operand = request.input(i);
     if (!operand.present) continue;
-    View view{.index = i, .dtype = operand.dtype, .dims = operand.dims, .strides = operand.strides};
+    View view{.index = i, .dtype = operand.dtype, .dims = looped_dims(i, operand.dims), .strides = operand.strides};
     if (i == gru_x) {
-      const Dims &dims = operand.dims, &strides = operand.strides;
+      const Dims dims = view.dims, &strides = operand.strides;
       const bool in_line = dims[0] <= 1 || dims[1] == 1 || strides[0] == dims[1] * strides[1];
       options.flat_x = element_count(dims) == 0 || (in_line && (dims[2] == 1 || strides[2] == 1));
       if (options.flat_x) {
@@ -169,10 +186,10 @@ void add_gru_views(const Request& request, int inputs, GruOptions& options, Plan
   }
 }
 
-void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dtype, const Dims& dims) {
+void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dtype, const Dims& dims, const Dims& view) {
   plan.outputs.push_back({.wanted = options.wants(output), .dtype = dtype, .dims = dims});
   if (!options.wants(output)) return;
-  plan.views.push_back({.output = true, .index = output, .dtype = dtype, .dims = dims, .strides = dense_strides(dims)});
+  plan.views.push_back({.output = true, .index = output, .dtype = dtype, .dims = view, .strides = dense_strides(view)});
   const int64_t bytes = element_count(dims, size_of(dtype)) * size_of(dtype);
   plan.bytes_written += bytes;
   if (options.accumulate) plan.bytes_read += bytes;

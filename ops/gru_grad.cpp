@@ -44,20 +44,17 @@ class GruGrad final : public GruOp {
     check_gru_shape(schema(), request, gru_dhfinal, last, "[D, N, H]");
     Plan plan{.determinism = request.determinism};
     const DType dtype = request.input(gru_x).dtype;
-    add_gru_views(request, static_cast<int>(schema().inputs.size()), options, plan);
-    add_gru_output(plan, options, out_dx, dtype, {sizes.steps, sizes.batch, sizes.inputs});
-    add_gru_output(plan, options, out_dw, dtype, request.input(gru_w).dims);
-    add_gru_output(plan, options, out_dr, dtype, request.input(gru_r).dims);
-    add_gru_output(plan, options, out_db, dtype, {sizes.directions, 6 * sizes.hidden});
-    add_gru_output(plan, options, out_dh0, dtype, last);
-    for (View& view : plan.views) {
-      if (!view.output) continue;
-      if (view.index == out_dx) {  // rows of a product
-        view.dims = {sizes.steps * sizes.batch, sizes.inputs};
-        view.strides = dense_strides(view.dims);
-      }
-      if (view.index == out_db) split_gates(view, 6);
-    }
+    const GruSizes loops = looped_sizes(sizes, request, options, out_dh0);
+    const Dims &w = request.input(gru_w).dims, &r = request.input(gru_r).dims, biases{sizes.directions, 6 * sizes.hidden};
+    add_gru_views(request, static_cast<int>(schema().inputs.size()), loops, options, plan);
+    // dX's view has the rows of a product.
+    add_gru_output(plan, options, out_dx, dtype, {sizes.steps, sizes.batch, sizes.inputs}, {loops.steps * loops.batch, sizes.inputs});
+    add_gru_output(plan, options, out_dw, dtype, w, w);
+    add_gru_output(plan, options, out_dr, dtype, r, r);
+    add_gru_output(plan, options, out_db, dtype, biases, biases);
+    add_gru_output(plan, options, out_dh0, dtype, last, {sizes.directions, loops.batch, sizes.hidden});
+    for (View& view : plan.views)
+      if (view.output && view.index == out_db) split_gates(view, 6);
     options.write(plan);
     return plan;
   }

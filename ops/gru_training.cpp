@@ -34,10 +34,13 @@ class GruTraining final : public GruOp {
     GruOptions options = check_gru(schema(), request, sizes);
     Plan plan{.determinism = request.determinism};
     const DType dtype = request.input(gru_x).dtype;
-    add_gru_views(request, static_cast<int>(schema().inputs.size()), options, plan);
-    add_gru_output(plan, options, out_hall, dtype, {sizes.steps, sizes.directions, sizes.batch, sizes.hidden});
-    add_gru_output(plan, options, out_hfinal, dtype, {sizes.directions, sizes.batch, sizes.hidden});
-    add_gru_output(plan, options, out_zrh, dtype, {sizes.steps, sizes.directions, sizes.batch, 3 * sizes.hidden});
+    const GruSizes loops = looped_sizes(sizes, request, options, out_hfinal);
+    const auto states = [](const GruSizes& z, int64_t gates) -> Dims { return {z.steps, z.directions, z.batch, gates * z.hidden}; };
+    const auto last = [](const GruSizes& z) -> Dims { return {z.directions, z.batch, z.hidden}; };
+    add_gru_views(request, static_cast<int>(schema().inputs.size()), loops, options, plan);
+    add_gru_output(plan, options, out_hall, dtype, states(sizes, 1), states(loops, 1));
+    add_gru_output(plan, options, out_hfinal, dtype, last(sizes), last(loops));
+    add_gru_output(plan, options, out_zrh, dtype, states(sizes, 3), states(loops, 3));
     split_gates(plan.views.back(), 3);
     options.write(plan);
     return plan;

@@ -8,8 +8,10 @@
 #include <cstring>
 
 #include "ir/passes/passes.h"
+#include "ir/refusal.h"
 #include "ir/scalar_math.h"
 #include "ir/schedule.h"
+#include "ir/schedule_gpu.h"
 #include "ir/verify.h"
 
 namespace gradloom {
@@ -108,6 +110,58 @@ BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& stra
   built.lowered = ir::lower(built.scheduled, ir::lowering_for(target));
   built.ms += milliseconds_since(start);
   return built;
+}
+
+namespace {
+
+// No op's decision: the nest as it is, or on a GPU what schedule_gpu makes of any nest.
+BuiltKernel build_plain(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape,
+                        int64_t output_alignment, bool accumulate) {
+  BuiltKernel built = author_kernel(op, plan, strategy, target, any_shape, output_alignment, accumulate);
+  const auto start = std::chrono::steady_clock::now();
+  ir::Schedule schedule(built.authored);
+  if (target.gpu) ir::schedule_gpu(schedule, target);
+  built.scheduled = schedule.kernel();
+  built.trace = schedule.trace();
+  built.lowered = ir::lower(built.scheduled, ir::lowering_for(target));
+  built.ms += milliseconds_since(start);
+  return built;
+}
+
+}  // namespace
+
+ServingKernel build_serving(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape,
+                            int64_t output_alignment, bool accumulate, const Finish& finish) {
+  ServingKernel serving;
+  const auto serves = [&](const auto& build, const std::string& name) {
+    const auto gives_way = [&](const Error& refusal) {
+      serving.gave_way.push_back({name, refusal.what()});
+      return false;
+    };
+    try {
+      serving.built = build(op, plan, name, target, any_shape, output_alignment, accumulate);
+      serving.strategy = name;
+      if (finish) finish(serving.built, name);
+      return true;
+    } catch (const ir::ScheduleRefusal& refusal) {
+      return gives_way(refusal);
+    } catch (const ir::LoweringRefusal& refusal) {
+      return gives_way(refusal);
+    }
+  };
+  if (serves(build_kernel, strategy)) return serving;
+  const std::vector<std::string> offered = op.strategies(plan, target);
+  const auto own = std::find(offered.begin(), offered.end(), strategy);
+  if (own != offered.end() && !any_shape)
+    for (auto next = own + 1; next != offered.end(); ++next)
+      if (serves(build_kernel, *next)) return serving;
+  const bool defined = std::find(offered.begin(), offered.end(), "direct") != offered.end();
+  const std::string last = defined || offered.empty() ? "direct" : offered.back();
+  serving.built = build_plain(op, plan, last, target, any_shape, output_alignment, accumulate);
+  serving.strategy = last;
+  serving.plain = true;
+  if (finish) finish(serving.built, last);
+  return serving;
 }
 
 std::string choose_strategy(const Op& op, const Plan& plan, const std::string& wanted, const ir::Target& target) {

@@ -1,5 +1,6 @@
 #pragma once
 // From a checked call to IR: the one place that authors, schedules and lowers. Used by the Runtime, the command and the tests.
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,6 +47,22 @@ BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& stra
                          bool accumulate);
 // Of every input's first element, in bytes.
 int64_t input_alignment(const ir::Target& target, int64_t output_alignment);
+// A strategy that gave way: its schedule or its lowering was refused.
+struct GaveWay {
+  std::string strategy, why;  // a line
+};
+struct ServingKernel {
+  BuiltKernel built;
+  std::string strategy;  // that serves the call
+  bool plain = false;    // without its schedule
+  std::vector<GaveWay> gave_way;
+};
+// The kernel of `strategy`; where it is refused (a type of its own: ir/refusal.h), of the next that serves the call; at last the
+// definition with no schedule but what every nest has. A kernel for any shape goes to the definition at once: which other
+// strategies serve is told by one shape only. `finish`, where given, may refuse as well: it emits. Any other error is thrown.
+using Finish = std::function<void(const BuiltKernel& built, const std::string& strategy)>;
+ServingKernel build_serving(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape,
+                            int64_t output_alignment, bool accumulate, const Finish& finish = {});
 // Only the authored nest and its sources.
 BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape, int64_t output_alignment,
                           bool accumulate);

@@ -12,6 +12,7 @@
 #include "ir/passes/passes.h"
 #include "ir/per_thread.h"
 #include "ir/print.h"
+#include "ir/refusal.h"
 #include "ir/schedule_gpu.h"
 #include "ir/verify.h"
 #include "runtime/dump.h"
@@ -152,6 +153,7 @@ Stats Core::stats() const {
   std::lock_guard lock(mutex_);
   stats.compiles = compiles_;
   stats.interpreted = interpreted_;
+  stats.strategies_refused = strategies_refused_;
   stats.compile_ms = compile_ms_;
   stats.build_ms = build_ms_;
   stats.stages = stages_;
@@ -286,24 +288,57 @@ std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
       if (std::shared_ptr<KernelEntry> entry = load(*key, options.any_shape)) return entry;
     }
   }
-  BuiltKernel built = interpreted ? author_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate)
-                                  : build_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate);
   auto entry = std::make_shared<KernelEntry>();
   entry->own = own;
-  dump(op.schema().name, strategy, built);
-  entry->sources = std::move(built.sources);
-  const std::optional<ContentId> content = finish(*entry,
-                                                  {.op = op.schema().name,
-                                                   .strategy = strategy,
-                                                   .determinism = op.determinism(strategy),
-                                                   .any_shape = options.any_shape,
-                                                   .build_ms = built.ms,
-                                                   .schedule_trace = std::move(built.trace)},
-                                                  interpreted ? built.authored : built.lowered, interpreted);
+  std::optional<ContentId> content;
+  std::string served_by;
+  const auto use = [&](const BuiltKernel& built, const std::string& used) {
+    dump(op.schema().name, used, built);
+    served_by = used;
+    entry->sources = built.sources;
+    content = finish(*entry,
+                     {.op = op.schema().name,
+                      .strategy = used,
+                      .determinism = op.determinism(used),
+                      .any_shape = options.any_shape,
+                      .build_ms = built.ms,
+                      .schedule_trace = built.trace},
+                     interpreted ? built.authored : built.lowered, interpreted);
+  };
+  if (interpreted) {
+    use(author_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate), strategy);
+  } else {
+    build_for(call, use);
+  }
   if (key && content) {
-    store_->put(IndexRecord{key->text(), *content, entry->sources, entry->report->op, strategy, built.ms, entry->report->schedule_trace});
+    const KernelReport& report = *entry->report;
+    store_->put(IndexRecord{key->text(), *content, entry->sources, report.op, served_by, report.build_ms, report.schedule_trace});
   }
   return entry;
+}
+
+void Core::build_for(const PlannedCall& call, const Finish& finish) {
+  const auto& [op, plan, strategy, options, outputs_wanted, output_alignment, request] = call;
+  const std::string& name = op.schema().name;
+  if (!options.strategy.empty()) {
+    const auto refused = [&](const Error& refusal) {
+      return Error(ErrorCode::unsupported, fmt::format("{}: strategy \"{}\" is refused for this call: {}", name, strategy, refusal.what()));
+    };
+    try {
+      return finish(build_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate), strategy);
+    } catch (const ir::ScheduleRefusal& refusal) {
+      throw refused(refusal);
+    } catch (const ir::LoweringRefusal& refusal) {
+      throw refused(refusal);
+    }
+  }
+  const ServingKernel serving =
+      build_serving(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate, finish);
+  for (const GaveWay& one : serving.gave_way)
+    log(LogLevel::warn, "{}: strategy {} is refused, {}{} serves: {}", name, one.strategy, serving.strategy,
+        serving.plain ? " without its schedule" : "", one.why);
+  std::lock_guard lock(mutex_);
+  strategies_refused_ += static_cast<int64_t>(serving.gave_way.size());
 }
 
 std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel, const KernelOptions& options) {
@@ -335,13 +370,23 @@ void Core::done(const PlannedCall& call, const KernelHandle& entry, bool built) 
 KernelHandle Core::kernel_for(const PlannedCall& call) {
   bool built = false;
   KernelHandle entry = cache_.get(call.key(), [&] { return build(call); }, built);
+  require_named(call, *entry);
   done(call, entry, built);
   return entry;
 }
 
+// What gave way to another is kept under the name of the strategy that was chosen.
+void Core::require_named(const PlannedCall& call, const KernelEntry& entry) const {
+  if (call.options.strategy.empty() || entry.report->strategy == call.strategy) return;
+  throw Error(ErrorCode::unsupported, fmt::format("{}: strategy \"{}\" is refused for this call, which {} serves", call.op.schema().name,
+                                                  call.strategy, entry.report->strategy));
+}
+
 KernelHandle Core::kernel_by_policy(const PlannedCall& call) {
   if (gpu_ || call.options.policy.value_or(policy_) == Policy::specialise || call.options.any_shape) return kernel_for(call);
-  return specialiser_.kernel_for(call);
+  KernelHandle entry = specialiser_.kernel_for(call);
+  require_named(call, *entry);
+  return entry;
 }
 
 std::vector<CallKey> Core::used_calls() const {

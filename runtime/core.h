@@ -72,6 +72,10 @@ class Core {
   std::string compile(KernelEntry& entry, KernelReport& report, const ir::Kernel& lowered);
   std::shared_ptr<KernelEntry> load(const OpKey& key, bool any_shape);
   bool load_code(KernelEntry& entry, const KernelRecord& record);
+  // The kernel of a call's strategy, or of another that serves it; `finish` for that one.
+  void build_for(const PlannedCall& call, const Finish& finish);
+  // No other kernel where the strategy was asked for by name.
+  void require_named(const PlannedCall& call, const KernelEntry& entry) const;
   void done(const PlannedCall& call, const KernelHandle& entry, bool built);
   // Writes the kernel's texts, where a dump is asked for; never throws.
   void dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept;
@@ -89,7 +93,7 @@ class Core {
   const Policy policy_;
   mutable Counter launches_, interpreter_launches_;
   mutable std::mutex mutex_;
-  int64_t compiles_ = 0, interpreted_ = 0;
+  int64_t compiles_ = 0, interpreted_ = 0, strategies_refused_ = 0;
   double build_ms_ = 0, compile_ms_ = 0, load_ms_ = 0;
   CompileStages stages_;
   std::map<uint64_t, std::string> used_calls_;  // by their kernel keys' hashes, as saved: an eighth of a CallKey's memory

@@ -49,10 +49,10 @@ Executable::State::State(std::shared_ptr<Core> core_in, const Op& op_in, std::sp
     : core(std::move(core_in)), op(op_in), attributes(attributes_in), options(options_in), outputs_wanted(wanted) {
   check_devices(op.schema(), core->device_for(op.schema()), inputs, {});
   first = check(inputs);
-  options.strategy = choose_strategy(op, first->plan, options.strategy, core->target());
+  strategy = choose_strategy(op, first->plan, options.strategy, core->target());
   const Operands operands(op.schema(), inputs);
   const Request request = operands.request(attributes, outputs_wanted, options.accumulate, core->level(options));
-  aligned_kernel = core->kernel_for({op, first->plan, options.strategy, options, outputs_wanted, aligned_outputs, &request});
+  aligned_kernel = core->kernel_for({op, first->plan, strategy, options, outputs_wanted, aligned_outputs, &request});
   report = core->last_report();
 }
 
@@ -79,11 +79,11 @@ std::shared_ptr<const Executable::State::Checked> Executable::State::check_again
     if (latest && latest->same(op.schema(), inputs)) return latest;
   }
   std::shared_ptr<const Checked> checked = check(inputs);
-  const KernelKey key(op, checked->plan, options.strategy, options, outputs_wanted, aligned_outputs);
+  const KernelKey key(op, checked->plan, strategy, options, outputs_wanted, aligned_outputs);
   if (!std::equal(key.words().begin(), key.words().end(), aligned_kernel->key.begin(), aligned_kernel->key.end())) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", op.schema().name, difference(inputs)));
   }
-  if (options.any_shape) choose_strategy(op, checked->plan, options.strategy, core->target());  // throws unless it serves this shape too
+  if (options.any_shape) choose_strategy(op, checked->plan, strategy, core->target());  // throws unless it serves this shape too
   std::lock_guard lock(mutex);
   latest = checked;
   return checked;
@@ -103,7 +103,7 @@ std::string Executable::State::difference(std::span<const Tensor> inputs) const 
 
 const KernelEntry& Executable::State::unaligned(const Plan& plan) {
   if (const KernelEntry* ready = unaligned_ready.load(std::memory_order_acquire)) return *ready;
-  KernelHandle entry = core->kernel_for({op, plan, options.strategy, options, outputs_wanted, any_outputs});
+  KernelHandle entry = core->kernel_for({op, plan, strategy, options, outputs_wanted, any_outputs});
   std::lock_guard lock(mutex);
   if (!unaligned_kernel) unaligned_kernel = std::move(entry);
   unaligned_ready.store(unaligned_kernel.get(), std::memory_order_release);

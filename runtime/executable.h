@@ -30,7 +30,8 @@ struct Executable::State {
   const std::shared_ptr<Core> core;
   const Op& op;
   const Attributes attributes;
-  RunOptions options;  // with the strategy that was chosen
+  const RunOptions options;
+  std::string strategy;  // that was chosen
   const uint32_t outputs_wanted;
   std::shared_ptr<const Checked> first;  // of compile: matched without a lock
   KernelHandle aligned_kernel;

@@ -46,7 +46,9 @@ void make_ready(Core& core, const CallKey& key) {
                         .determinism = core.level(key.options)};
   const Plan plan = op->check(request);
   const std::string strategy = choose_strategy(*op, plan, key.options.strategy, core.target());
-  core.kernel_for({*op, plan, strategy, key.options, key.outputs_wanted, key.output_alignment, &request});
+  RunOptions options = key.options;
+  options.strategy.clear();  // what was chosen, and may give way again: nobody has asked for it by name
+  core.kernel_for({*op, plan, strategy, options, key.outputs_wanted, key.output_alignment, &request});
 }
 
 }  // namespace

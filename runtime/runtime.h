@@ -68,7 +68,7 @@ struct RuntimeOptions {
 
 struct RunOptions {
   bool accumulate = false;        // add into the outputs given
-  std::string strategy;           // empty: chosen by shape
+  std::string strategy;           // empty: chosen by shape, and another where that one is refused; by name there is no other
   bool any_shape = false;         // the kernel that serves every shape of this rank
   // The weakest level that will do; absent: the target's own, run_to_run on a GPU (targets cuda and cuda-host), sequential elsewhere.
   std::optional<Determinism> determinism;
@@ -125,6 +125,10 @@ struct Stats {
   int64_t specialised = 0;           // kernels that were swapped in
   int64_t specialise_refused = 0;    // those that could not be compiled or checked, or differed: the any-shape kernel goes on
   int64_t live_specialisations = 0;
+
+  // Strategies that the op chose and whose schedule or lowering was refused, so that the next one served (a line in the log
+  // each): a fault of gradloom's that costs speed at most.
+  int64_t strategies_refused = 0;
 };
 
 // A call's kernel without its data: saved by a job, given to `prewarm` by the next.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "codegen/cuda/emitter.h"
+#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::codegen {
@@ -248,7 +249,7 @@ void FunctionEmitter::emit(const ir::Alloc& n) {
   for (size_t d = holds_a_part(b) ? 1 : 0; d < b->dims.size(); ++d) {
     const int64_t n = std::max<int64_t>(*ir::as_int(b->dims[d]), 0);
     if (n > 0 && elements > int_max / size_of(b->dtype) / n)
-      throw Error(ErrorCode::unsupported, "CUDA: the buffer " + b->name + " of a block or thread takes more than 2 GiB");
+      throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: the buffer " + b->name + " of a block or thread takes more than 2 GiB");
     elements *= n;
   }
   if (b->space == ir::Space::per_warp) elements /= ir::warp_lanes;  // spread over the lanes

@@ -7,6 +7,7 @@
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
 #include "ir/races.h"
+#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::codegen {
@@ -244,8 +245,8 @@ std::vector<FunctionEmitter::Deferred> FunctionEmitter::defer(const ir::For& lan
     const ir::Buffer& b = store ? store->buffer : accumulate->buffer;
     const ir::Expr& v = store ? store->value : accumulate->value;
     if (own.contains(b->id) || place(b).own) return;
-    if (v.lanes() != 1) throw Error(ErrorCode::unsupported, "CUDA: a vector is written to " + b->name + " where the lanes of a warp may meet");
-    if (++written[b->id] > 1) throw Error(ErrorCode::unsupported, "CUDA: " + b->name + " is written twice in a lane loop where lanes may meet");
+    if (v.lanes() != 1) throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: a vector is written to " + b->name + " where the lanes of a warp may meet");
+    if (++written[b->id] > 1) throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: " + b->name + " is written twice in a lane loop where lanes may meet");
     const std::string type = memory_type(b->dtype);
     Deferred d{type, fresh("on"), fresh("at"), fresh("what"), "", s.get(), place(b).of_block && size_of(b->dtype) >= 4};
     line(fmt::format("bool {} = false;", d.on));
@@ -258,7 +259,7 @@ std::vector<FunctionEmitter::Deferred> FunctionEmitter::defer(const ir::For& lan
       lanes.body, [](const ir::Stmt&) {},
       [&](const ir::Expr& e) {
         if (const auto* n = e.as<ir::Load>(); n && written.contains(n->buffer->id))
-          throw Error(ErrorCode::unsupported, "CUDA: " + n->buffer->name + " is read in a lane loop whose lanes may meet in writing it");
+          throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: " + n->buffer->name + " is read in a lane loop whose lanes may meet in writing it");
       });
   return list;
 }

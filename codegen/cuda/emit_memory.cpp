@@ -3,6 +3,7 @@
 
 #include "codegen/cuda/emitter.h"
 #include "ir/index_math.h"
+#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::codegen {
@@ -230,7 +231,7 @@ void FunctionEmitter::emit(const ir::Accumulate& n, const ir::StmtNode* self) {
   const std::vector<std::string> places = elements(n.buffer, n.index, n.value.lanes());
   if (note(self, guard_of(0), places[0], v.lanes[0], n.factor ? f.lanes[0] : "")) return;
   if (n.atomic && (n.op != ir::AccumulateOp::add || dtype == DType::boolean || size_of(dtype) < 4))
-    throw Error(ErrorCode::unsupported, fmt::format("CUDA: an atomic accumulate adds to a number of 32 or 64 bits, got {} to {} {}", to_string(n.op),
+    throw ir::LoweringRefusal(ErrorCode::unsupported, fmt::format("CUDA: an atomic accumulate adds to a number of 32 or 64 bits, got {} to {} {}", to_string(n.op),
                                                     to_string(dtype), n.buffer->name));
   once(n.buffer, [&] {
     for (size_t i = 0; i < places.size(); ++i) {

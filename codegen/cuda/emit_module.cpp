@@ -3,6 +3,7 @@
 
 #include "codegen/cuda/emitter.h"
 #include "ir/gpu_form.h"
+#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::codegen {
@@ -112,7 +113,7 @@ class ModuleEmitter {
     try {
       ir::append(to, e, [&](const ir::Var& v) { return host_.slots.at(v.id); });
     } catch (const Error& error) {
-      throw Error(error.code(), "CUDA: kernel " + kernel_.name + ": " + error.what());
+      throw ir::LoweringRefusal(error.code(), "CUDA: kernel " + kernel_.name + ": " + error.what());
     }
   }
 
@@ -125,7 +126,7 @@ class ModuleEmitter {
 }  // namespace
 
 CudaModule emit_cuda(const ir::Kernel& lowered) {
-  if (const std::string misfit = ir::gpu_misfit(lowered); !misfit.empty()) throw Error(ErrorCode::unsupported, "CUDA: kernel " + lowered.name + ": " + misfit);
+  if (const std::string misfit = ir::gpu_misfit(lowered); !misfit.empty()) throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: kernel " + lowered.name + ": " + misfit);
   return ModuleEmitter(lowered).run();
 }
 

@@ -15,6 +15,7 @@
 #include "ir/index_math.h"
 #include "ir/passes/host_bound.h"
 #include "ir/passes/passes.h"
+#include "ir/refusal.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_program.h"
 #include "ir/schedule_site.h"
@@ -287,7 +288,7 @@ class Form {
     BufferNode node = *b;
     for (Expr& dim : node.dims) {
       dim = at_most(dim, known, scope_, scope_);
-      if (!dim) throw Error(ErrorCode::unsupported, "form_launches: nothing outside a launch bounds the size of buffer " + b->name);
+      if (!dim) throw LoweringRefusal(ErrorCode::unsupported, "form_launches: nothing outside a launch bounds the size of buffer " + b->name);
     }
     for (Expr* fact : {&node.facts.min, &node.facts.max})
       if (*fact && !closed(*fact, known)) *fact = {};

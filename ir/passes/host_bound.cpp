@@ -23,7 +23,7 @@ struct Define : Rewriter {
     if (division ? (right.min && *right.min > 0) || (right.max && *right.max < 0) : right.min && right.max && *right.min >= 0 && *right.max < bits)
       return whole;
     const Expr low = constant_int(t, 0), high = constant_int(t, bits - 1);
-    const Expr valid = division ? b.b != low : b.b >= low & b.b <= high;
+    const Expr valid = division ? b.b != low : (b.b >= low) & (b.b <= high);
     defined = both(defined, valid);
     return binary(b.op, b.a, division ? select(valid, b.b, constant_int(t, 1)) : min(max(b.b, low), high));
   }

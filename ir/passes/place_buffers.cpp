@@ -11,6 +11,7 @@
 #include "ir/index_math.h"
 #include "ir/passes/host_bound.h"
 #include "ir/passes/passes.h"
+#include "ir/refusal.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_program.h"
 #include "ir/schedule_site.h"
@@ -109,7 +110,7 @@ class Launch {
     walk(grid.body, [&](const Stmt& s) {
       const Alloc* a = s.as<Alloc>();
       if (a && a->buffer->space == Space::shared && !reserve(a->buffer, 1))
-        throw Error(ErrorCode::unsupported, "place_buffers: the shared buffer " + a->buffer->name + " does not fit into the shared memory that a block has");
+        throw LoweringRefusal(ErrorCode::unsupported, "place_buffers: the shared buffer " + a->buffer->name + " does not fit into the shared memory that a block has");
     });
     levels_.push_back(&grid);
     scope_.enter(grid);
@@ -216,14 +217,14 @@ class Launch {
   }
 
   Expr place_of(const For& level) const {
-    if (has_load(level.begin)) throw Error(ErrorCode::unsupported, "place_buffers: loop " + level.var.name + " begins at a value from memory");
+    if (has_load(level.begin)) throw LoweringRefusal(ErrorCode::unsupported, "place_buffers: loop " + level.var.name + " begins at a value from memory");
     return index_sub(var(level.var), level.begin);
   }
 
   // The dim, or what it is at most, by what is known outside the launch.
   Expr outside(const Expr& e, const Buffer& b) const {
     if (const Expr bound = at_most(e, around_, scope_, outer_)) return bound;
-    throw Error(ErrorCode::unsupported, "place_buffers: nothing outside the launch bounds the size of buffer " + b->name);
+    throw LoweringRefusal(ErrorCode::unsupported, "place_buffers: nothing outside the launch bounds the size of buffer " + b->name);
   }
   Buffer moved(const Buffer& b, Space space, std::vector<Expr> dims, bool alike) const {
     BufferNode node = *b;
@@ -273,7 +274,7 @@ struct Launches : Rewriter {
     const int64_t before = kept_bytes;
     kept_bytes += block_bytes(n.buffer);
     if (kept_bytes > shared_bytes)
-      throw Error(ErrorCode::unsupported,
+      throw LoweringRefusal(ErrorCode::unsupported,
                   "place_buffers: the buffer " + n.buffer->name + ", a part a block, does not fit into the shared memory that a block has");
     const Stmt result = Rewriter::rewrite(n, self);
     kept_bytes = before;

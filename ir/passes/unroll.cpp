@@ -2,6 +2,7 @@
 // Requires: constant extents. Gives: no loop of kind unroll; every loop, let and allocated buffer still has an id of its own. Breaks: nothing.
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
+#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
@@ -23,7 +24,7 @@ struct Unroll : Rewriter {
   Stmt rewrite(const For& n, const Stmt& self) override {
     if (n.kind != ForKind::unroll) return Rewriter::rewrite(n, self);
     const std::optional<int64_t> extent = as_int(n.extent);
-    if (!extent) throw Error(ErrorCode::invalid_argument, "unroll: loop " + n.var.name + " has no constant extent");
+    if (!extent) throw LoweringRefusal(ErrorCode::invalid_argument, "unroll: loop " + n.var.name + " has no constant extent");
     const Stmt body = (*this)(n.body);
     const bool fresh = declares(body);
     const bool read_once = has_load(n.begin);

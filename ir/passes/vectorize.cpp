@@ -6,6 +6,7 @@
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
 #include "ir/ranges.h"
+#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
@@ -160,7 +161,7 @@ class Widen : public Rewriter {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& why) const { throw Error(ErrorCode::invalid_argument, "vectorize: loop " + loop_.var.name + ": " + why); }
+  [[noreturn]] void refuse(const std::string& why) const { throw LoweringRefusal(ErrorCode::invalid_argument, "vectorize: loop " + loop_.var.name + ": " + why); }
   [[noreturn]] void refuse_vectors() const { refuse("its body holds vectors already"); }
 
   static int lanes_of(const std::vector<Expr>& index) {
@@ -263,7 +264,7 @@ class Vectorize : public Rewriter {
       return body.same_as(n.body) ? self : for_loop(n.var, n.begin, n.extent, n.kind, body);
     }
     const std::optional<int64_t> extent = as_int(n.extent);
-    if (!extent || *extent > 64) throw Error(ErrorCode::invalid_argument, "vectorize: loop " + n.var.name + " has no constant extent of at most 64");
+    if (!extent || *extent > 64) throw LoweringRefusal(ErrorCode::invalid_argument, "vectorize: loop " + n.var.name + " has no constant extent of at most 64");
     if (*extent <= 0) return block({});
     if (*extent == 1) return (*this)(let(n.var, n.begin, n.body));
     if (!has_load(n.begin)) return Widen(n, n.begin, static_cast<int>(*extent), scope_)(n.body);

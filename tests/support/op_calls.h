@@ -20,6 +20,7 @@ struct Call {
   std::vector<Tensor> inputs;
   Attributes attributes;
   bool accumulate = false;
+  bool whole_numbers = false;  // what is added to are whole numbers: sums with them are the same in any order
 };
 
 class Random {
@@ -254,7 +255,11 @@ struct Buffers {
       memory.push_back(Tensor::empty(DType::u8, {bytes + 64}));
       char* data = static_cast<char*>(memory.back().data()) + (unaligned ? size_of(view.dtype) : 0);
       if (call.accumulate) {
-        Tensor old = Random(99).values(view.dtype, view.dims);
+        Tensor old = Random(99).values(call.whole_numbers ? DType::i8 : view.dtype, view.dims);
+        if (call.whole_numbers) {
+          const int8_t* numbers = static_cast<const int8_t*>(old.data());
+          old = Tensor::of(view.dtype, view.dims, std::vector<int8_t>(numbers, numbers + element_count(view.dims)));
+        }
         std::memcpy(data, old.data(), bytes);
       } else {
         std::memset(data, view.dtype == DType::boolean ? 1 : 0xee, bytes);

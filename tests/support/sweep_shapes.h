@@ -1,0 +1,316 @@
+#pragma once
+// The tensors of a drawn call: extents where loops degenerate, layouts, and data where the call is to be run.
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "ops/schedule_common.h"
+#include "tests/support/op_calls.h"
+#include "tests/support/sweep_factors.h"
+
+namespace gradloom::sweep {
+
+using testing_ops::Call;
+
+struct Limits {
+  bool run = false;
+  Traffic traffic = few_bytes;
+  ir::Target target;
+  DType dtype = DType::f32;
+  Determinism level = Determinism::sequential;
+};
+
+class Shapes {
+ public:
+  Shapes(Numbers& random, std::vector<Extent> wanted, Limits limits, Strides strides)
+      : random_(random), wanted_(std::move(wanted)), limits_(std::move(limits)), strides_(strides) {}
+
+  uint32_t outputs_wanted = ~0u;
+
+  // False where the draw leads to no call.
+  bool make(Call& call, DType dtype) {
+    if (call.op == "GatherElementsGrad") return gather_elements(call, dtype);
+    if (call.op == "GatherGrad") return gather(call, dtype);
+    if (call.op == "BroadcastGrad") return broadcast(call, dtype);
+    if (call.op == "SliceGrad") return slice(call, dtype);
+    if (call.op == "BroadcastGradientArgs") return broadcast_args(call);
+    return gru(call, dtype);
+  }
+  std::vector<Extent> used() const {
+    std::vector<Extent> all;
+    for (const Dim& d : dims_)
+      if (d.extent) all.push_back(*d.extent);
+    return all;
+  }
+  Strides made() const { return made_; }  // the layout that some input has
+
+ private:
+  struct Dim {
+    int64_t n = 1;
+    std::optional<Extent> extent;  // none: made larger or smaller
+    bool wanted = false;
+  };
+
+  // What the ops' schedules cut by: a strip of columns or a cache line, a tile, a block of a sum.
+  int64_t length(Extent e, const std::string& op) const {
+    const int64_t bytes = size_of(limits_.dtype), v = std::max<int64_t>(limits_.target.vector_bytes / bytes, 2);
+    int64_t strip_length = 64, tile_length = 256;
+    if (op == "BroadcastGrad") strip_length = random_.one_in(2) ? 16 : 32;
+    if (op == "SliceGrad") strip_length = ir::line_bytes / bytes, tile_length = 512 / bytes;
+    if (op.starts_with("GRU")) strip_length = 16, tile_length = 64;
+    if (op == "BroadcastGradientArgs") return std::array<int64_t, 13>{0, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8, 9}[e];
+    if (limits_.target.gpu && op.starts_with("Gather")) strip_length = int64_t{2} << random_.below(4), tile_length = 32 << random_.below(4);
+    switch (e) {
+      case zero: return 0;
+      case one: return 1;
+      case two: return 2;
+      case three: return 3;
+      case below_vector: case vector: case above_vector: return v + (e - vector);
+      case below_strip: case strip: case above_strip: return strip_length + (e - strip);
+      default: return tile_length + (e - tile);
+    }
+  }
+
+  // `count` extents, those that are wanted among them; small ones more often, as most dims of a call are.
+  void draw_dims(const std::string& op, size_t count) {
+    dims_.assign(count, {});
+    for (Dim& d : dims_) {
+      const auto e = static_cast<Extent>(random_.one_in(2) ? (random_.one_in(4) ? 0 : 1 + random_.below(3)) : random_.below(above_tile + 1));
+      d = {length(e, op), e, false};
+    }
+    for (const Extent e : wanted_) {
+      Dim& d = dims_[random_.below(count)];
+      if (d.wanted) continue;
+      d = {length(e, op), e, true};
+    }
+  }
+
+  // Down to what is run at once, or up to the traffic asked for, by other dims than those that are wanted.
+  template <class Elements>
+  bool fit(const Elements& elements, int64_t most) {
+    std::vector<size_t> free;
+    for (size_t i = 0; i < dims_.size(); ++i)
+      if (!dims_[i].wanted) free.push_back(i);
+    const int64_t bytes = size_of(limits_.dtype);
+    int64_t target = 0;
+    if (limits_.traffic == parallel_traffic) target = parallel_bytes / bytes;
+    if (limits_.traffic == streamed) target = 4 * limits_.target.l2_bytes / bytes + 1;
+    const int64_t limit = limits_.run ? std::max(most, 2 * target) : std::max<int64_t>(2 * target, int64_t{1} << 16);
+    for (int tries = 0; elements() > limit; ++tries) {
+      if (free.empty() || tries > 64) return false;
+      Dim& d = dims_[free[random_.below(free.size())]];
+      if (d.n > 3) d = {static_cast<int64_t>(1 + random_.below(3)), {}, false}, d.extent = static_cast<Extent>(d.n);
+    }
+    if (target == 0 || elements() == 0 || elements() >= target) return target == 0 || elements() != 0;
+    for (int tries = 0; tries < 8; ++tries) {
+      if (free.empty()) return false;
+      Dim& d = dims_[free[random_.below(free.size())]];
+      const Dim old = d;
+      d.extent.reset();
+      for (int doubled = 0; doubled < 40 && elements() < target; ++doubled) d.n = 2 * d.n;
+      if (!random_.one_in(3)) d.n += static_cast<int64_t>(random_.below(3));
+      if (elements() >= target && elements() <= std::max(limit, 4 * target)) return true;
+      d = old;
+    }
+    return false;
+  }
+  template <class Elements>
+  bool fit(const Elements& elements) {
+    return fit(elements, most_run);
+  }
+  int64_t n(size_t d) const { return dims_[d].n; }
+
+  // Values, or indices below `bound`, in the layout that is drawn for the call: in all of its inputs, or some.
+  Tensor tensor(DType dtype, const Dims& dims, std::optional<int64_t> bound = {}) {
+    Dims strides = dense_strides(dims);
+    int64_t offset = 0, span = element_count(dims);
+    if (dims.size() > 0 && strides_ != dense && !random_.one_in(4)) {
+      int64_t step = strides_ == gapped && random_.one_in(2) ? 2 + static_cast<int64_t>(random_.below(2)) : 1;
+      span = 1;
+      for (int d = dims.size(); d-- > 0;) {
+        strides[d] = step;
+        if (strides_ == expanded && random_.one_in(2)) strides[d] = 0;
+        if (strides_ == negative && (random_.one_in(2) || dims.size() == 1)) strides[d] = -step, offset += step * std::max<int64_t>(dims[d] - 1, 0);
+        span += std::abs(strides[d]) * std::max<int64_t>(dims[d] - 1, 0);
+        if (strides[d] != 0) step *= std::max<int64_t>(dims[d], 1);
+        if (strides_ == gapped && !random_.one_in(3)) step += 1 + static_cast<int64_t>(random_.below(3));
+      }
+      if (!is_dense(dims, strides)) made_ = strides_;
+    }
+    static const double nothing[8] = {};
+    if (!limits_.run) return Tensor::borrow(static_cast<const void*>(nothing), dtype, dims, strides);
+    testing_ops::Random values(random_.next());
+    const bool off = random_.one_in(4);  // an element after an aligned address
+    Tensor memory = bound ? values.indices(dtype, {span + 1}, std::max<int64_t>(*bound, 1)) : filled(values, dtype, span + 1);
+    return memory.view(dims, strides, offset + (off ? 1 : 0));
+  }
+  // Whole numbers where the order of a sum is free, so that every order gives the same bits.
+  Tensor filled(testing_ops::Random& values, DType dtype, int64_t count) {
+    if (dtype == DType::boolean || whole_numbers_) {
+      std::vector<int> numbers(static_cast<size_t>(count));
+      for (int& number : numbers) number = dtype == DType::boolean ? static_cast<int>(random_.below(2)) : static_cast<int>(random_.below(17)) - 8;
+      return Tensor::of(dtype, {count}, numbers);
+    }
+    return values.values(dtype, {count});
+  }
+
+  bool gather_elements(Call& call, DType dtype) {
+    call.whole_numbers = whole_numbers_ = limits_.level != Determinism::sequential;
+    const size_t outer = random_.below(3), inner = random_.below(3), rank = outer + 1 + inner;
+    draw_dims(call.op, rank + 1);
+    const auto elements = [&] {
+      int64_t rows = 1;
+      for (size_t d = 0; d < rank; ++d) rows *= d == outer ? 1 : n(d);
+      return rows * (n(outer) + n(rank));
+    };
+    if (!fit(elements)) return false;
+    Dims shape, index;
+    for (size_t d = 0; d < rank; ++d) {
+      shape.push_back(n(d));
+      const bool shorter = d != outer && n(d) > 0 && random_.one_in(6);
+      index.push_back(d == outer ? n(rank) : shorter ? static_cast<int64_t>(random_.below(static_cast<uint64_t>(n(d)))) : n(d));
+    }
+    call.inputs = {tensor(dtype, index), testing_ops::shape_tensor(shape), tensor(index_type(), index, n(outer))};
+    call.attributes = {{"axis", static_cast<int64_t>(outer)}};
+    return true;
+  }
+
+  bool gather(Call& call, DType dtype) {
+    call.whole_numbers = whole_numbers_ = limits_.level != Determinism::sequential;
+    const size_t rank = 1 + random_.below(4), axis = random_.below(rank), index_rank = random_.one_in(2) ? 1 : random_.below(4);
+    draw_dims(call.op, rank + index_rank);
+    Dims shape, index, dy;
+    const auto elements = [&] {
+      int64_t rows = 1, indices = 1;
+      for (size_t d = 0; d < rank; ++d) rows *= d == axis ? 1 : n(d);
+      for (size_t d = 0; d < index_rank; ++d) indices *= n(rank + d);
+      return rows * (n(axis) + indices);
+    };
+    if (!fit(elements)) return false;
+    for (size_t d = 0; d < rank; ++d) shape.push_back(n(d));
+    for (size_t d = 0; d < index_rank; ++d) index.push_back(n(rank + d));
+    for (size_t d = 0; d < rank; ++d) d == axis ? dy.append(std::span<const int64_t>(index.data(), index.size())) : dy.push_back(n(d));
+    call.inputs = {testing_ops::shape_tensor(shape), tensor(index_type(), index, n(axis)), tensor(dtype, dy)};
+    call.attributes = {{"axis", static_cast<int64_t>(axis)}};
+    return true;
+  }
+
+  bool broadcast(Call& call, DType dtype) {
+    const size_t rank = random_.one_in(3) ? 4 + random_.below(5) : 1 + random_.below(3), lead = random_.one_in(2) ? 0 : random_.below(rank + 1);
+    draw_dims(call.op, rank);
+    if (!fit([&] { return product(0, rank); })) return false;
+    Dims dy, shape;
+    for (size_t d = 0; d < rank; ++d) {
+      dy.push_back(n(d));
+      if (d >= lead) shape.push_back(random_.one_in(2) ? 1 : n(d));
+    }
+    call.inputs = {tensor(dtype, dy), testing_ops::shape_tensor(shape)};
+    return true;
+  }
+
+  bool slice(Call& call, DType dtype) {
+    const size_t rank = 1 + random_.below(4);
+    draw_dims(call.op, rank);  // of dY
+    Dims dy, shape;
+    std::vector<int64_t> starts, ends, axes, steps;
+    if (!fit([&] { return product(0, rank); }, 1000)) return false;
+    for (size_t d = 0; d < rank; ++d) {
+      dy.push_back(n(d));
+      if (random_.one_in(3)) {
+        shape.push_back(n(d));
+        continue;
+      }
+      constexpr int64_t all_steps[] = {1, 1, 1, 2, 3, 9, -1, -1, -2, -5};
+      const int64_t step = all_steps[random_.below(std::size(all_steps))], width = std::abs(step);
+      const auto before = static_cast<int64_t>(random_.below(3) * random_.below(17)), after = static_cast<int64_t>(random_.below(3) * random_.below(17));
+      const int64_t extent = n(d) == 0 ? 0 : (n(d) - 1) * width + 1, lowest = before, highest = before + extent - 1;
+      shape.push_back(before + extent + after);
+      axes.push_back(static_cast<int64_t>(d)), steps.push_back(step);
+      if (n(d) == 0)
+        starts.push_back(0), ends.push_back(0), steps.back() = 1;
+      else if (step > 0)
+        starts.push_back(lowest), ends.push_back(highest + 1);
+      else
+        starts.push_back(highest), ends.push_back(lowest == 0 ? INT64_MIN : lowest - 1);
+    }
+    int64_t written = 1;
+    for (const int64_t extent : shape)
+      if (__builtin_mul_overflow(written, extent, &written)) return false;
+    if (limits_.run && written > 2 * std::max<int64_t>(most_run, parallel_bytes / size_of(dtype))) return false;
+    call.inputs = {tensor(dtype, dy), testing_ops::shape_tensor(shape)};
+    for (const auto* values : {&starts, &ends, &axes, &steps}) call.inputs.push_back(testing_ops::ints(*values));
+    return true;
+  }
+
+  bool broadcast_args(Call& call) {
+    draw_dims(call.op, 2);
+    if (limits_.traffic != few_bytes) return false;
+    std::vector<int64_t> a, b;
+    for (int64_t d = 0; d < std::max(n(0), n(1)); ++d) {
+      const auto extent = static_cast<int64_t>(random_.below(4));
+      if (d < n(0)) a.insert(a.begin(), random_.one_in(3) ? 1 : extent);
+      if (d < n(1)) b.insert(b.begin(), random_.one_in(3) ? 1 : extent);
+    }
+    for (const auto* shape : {&a, &b}) {
+      limits_.run = true;  // a handful of values: always there
+      Tensor t = tensor(DType::i64, {static_cast<int64_t>(shape->size())}, 1);
+      for (size_t i = 0; i < shape->size(); ++i) static_cast<int64_t*>(t.data())[static_cast<int64_t>(i) * t.strides()[0]] = (*shape)[i];
+      call.inputs.push_back(t);
+    }
+    outputs_wanted = static_cast<uint32_t>(1 + random_.below(3));
+    return true;
+  }
+
+  bool gru(Call& call, DType dtype) {
+    draw_dims(call.op, 4);
+    for (const size_t d : {0, 3})
+      if (!dims_[d].wanted && dims_[d].n > 17) dims_[d] = {2, two, false};
+    const int64_t d = random_.one_in(3) ? 2 : 1;
+    const bool grad = call.op == "GRUGrad";
+    const auto steps = [&] { return d * n(0) * n(1) * (n(2) + 4 * n(3)) + d * 3 * n(3) * (n(2) + n(3)); };
+    const auto work = [&] { return limits_.run ? std::max(steps(), d * std::max<int64_t>(n(0) * n(1), 1) * 3 * n(3) * (n(2) + n(3)) / 8) : steps(); };
+    if (n(3) == 0 || !fit(work)) return false;
+    const int64_t s = n(0), b = n(1), i = n(2), h = n(3);
+    const auto maybe = [&](const Dims& dims) { return random_.one_in(2) ? tensor(dtype, dims) : Tensor(); };
+    call.inputs = {tensor(dtype, {s, b, i}), tensor(dtype, {d, 3 * h, i}), tensor(dtype, {d, 3 * h, h}), maybe({d, 6 * h}), {}, {}};
+    if (random_.one_in(3)) call.inputs[4] = tensor(DType::i32, {b}, s + 1);
+    if (limits_.run && call.inputs[4].present()) call.inputs[4] = lengths(b, s);
+    call.inputs[5] = maybe({d, b, h});
+    if (grad) {
+      call.inputs.push_back(tensor(dtype, {s, d, b, h}));
+      call.inputs.push_back(tensor(dtype, {s, d, b, 3 * h}));
+      call.inputs.push_back(maybe({s, d, b, h}));
+      call.inputs.push_back(maybe({d, b, h}));
+    }
+    call.attributes["linear_before_reset"] = static_cast<int64_t>(random_.below(2));
+    call.attributes["direction"] = std::string(d == 2 ? "bidirectional" : random_.one_in(3) ? "reverse" : "forward");
+    if (random_.one_in(4)) call.attributes["clip"] = 0.75;
+    outputs_wanted = grad ? static_cast<uint32_t>(1 + random_.below(31)) : 5 | static_cast<uint32_t>(random_.below(2) << 1);
+    if (random_.one_in(2)) outputs_wanted = ~0u;
+    return true;
+  }
+  Tensor lengths(int64_t batch, int64_t steps) {
+    std::vector<int64_t> values(static_cast<size_t>(batch));
+    for (int64_t& v : values) v = static_cast<int64_t>(random_.below(static_cast<uint64_t>(steps) + 1));
+    return Tensor::of(DType::i32, {batch}, values);
+  }
+
+  int64_t product(size_t from, size_t to) const {
+    int64_t p = 1;
+    for (size_t d = from; d < to; ++d) p *= n(d);
+    return p;
+  }
+  DType index_type() { return random_.one_in(2) ? DType::i32 : DType::i64; }
+
+  static constexpr int64_t most_run = 3000;  // elements of a call that is run, unless it is worth threads
+
+  Numbers& random_;
+  const std::vector<Extent> wanted_;
+  Limits limits_;
+  const Strides strides_;
+  Strides made_ = dense;
+  bool whole_numbers_ = false;
+  std::vector<Dim> dims_;
+};
+
+}  // namespace gradloom::sweep
