@@ -1,7 +1,8 @@
 #pragma once
 // Schedules: legality-checked rewrites of a kernel's loops that keep every result bit. Each step is recorded; the trace prints, and replays on the same
-// authored kernel. A step that the nest does not allow throws a ScheduleRefusal that says why and changes nothing; refused is also a step after which a loop made parallel or vector
-// earlier, or a divisor, would no longer be proved.
+// authored kernel. A step that the nest does not allow throws a ScheduleRefusal that says why and changes nothing; refused is also a step after which a loop
+// made parallel or vector earlier, or a divisor, would no longer be proved. After an accepted step the nest verifies, lowers, and means the same. A wrong
+// argument (an unknown name or handle, a factor below 1) is an Error(invalid_argument) and no refusal.
 #include <functional>
 #include <string>
 #include <vector>

@@ -66,6 +66,7 @@ class RandomProduct {
   // Whether a step was taken.
   bool follow(Schedule& s) {
     const std::vector<Schedule::Loop> loops = s.loops();
+    if (loops.empty()) return false;
     const Schedule::Loop loop = loops[static_cast<size_t>(pick(static_cast<int>(loops.size())))];
     const size_t before = s.trace().size();
     s.attempt([&](Schedule& trial) {
