@@ -6,7 +6,7 @@
 #include "ir/print.h"
 #include "ir/scalar_math.h"
 #include "runtime/executable.h"
-#include "runtime/float_mode.h"
+#include "ir/float_mode.h"
 #include "runtime/outputs.h"
 
 namespace gradloom {

@@ -7,7 +7,7 @@
 #include "ir/error.h"
 #include "ir/scalar_math.h"
 #include "runtime/allocate.h"
-#include "runtime/float_mode.h"
+#include "ir/float_mode.h"
 
 namespace gradloom {
 namespace {
