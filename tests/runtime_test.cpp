@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 
 #include "ir/builder.h"
@@ -335,6 +336,17 @@ TEST(FloatMode, DenormalsAreKeptAndTheCallersModeComesBack) {
 }
 
 #if defined(__GLIBC__)
+class TemporaryFolder {
+ public:
+  TemporaryFolder() { path_ = mkdtemp(name_); }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  char name_[32] = "/tmp/gradloom_modes_XXXXXX";
+  std::string path_;
+};
+
 // Every exception that a host can trap, for a scope: what computes in the host's mode then ends the process.
 class Trapped {
  public:
@@ -350,9 +362,10 @@ TEST(FloatMode, EveryEntryRunsWhileTheHostTrapsExceptions) {
   const Tensor indices = Tensor::of(DType::i64, {3}, std::vector<int64_t>{1, 1, 0});
   const std::vector<Tensor> inputs{shape, indices, dy};
   const std::string text = "kernel own() { in x: f32[3] out y: f32[3] for i in 0 .. 3 { y[i] = x[i] / 3.0f32 + 0.1f32 } }";
-  for (const TargetKind target : {TargetKind::interpreter, TargetKind::automatic}) {
+  const TemporaryFolder folder;
+  for (const TargetKind target : {TargetKind::interpreter, TargetKind::automatic, TargetKind::automatic}) {  // the last finds its code on disk
     const Trapped trapped;
-    Runtime runtime({.target = target, .threads = 2, .policy = Policy::generic_first, .specialise_after = 1});
+    Runtime runtime({.target = target, .threads = 2, .disk_cache = folder.path() + "/cache", .policy = Policy::generic_first, .specialise_after = 1});
     for (int again = 0; again < 3; ++again) ASSERT_TRUE(runtime.run("GatherGrad", inputs).ok());
     runtime.wait_for_background();
     std::vector<Tensor> outputs{Tensor::empty(DType::f32, {2})};
@@ -370,8 +383,7 @@ TEST(FloatMode, EveryEntryRunsWhileTheHostTrapsExceptions) {
     ASSERT_TRUE(runtime.synchronize().ok());
     ASSERT_TRUE(runtime.prewarm(load_calls(save_calls(runtime.used_calls())).value()).ok());
     const Stats stats = runtime.stats();
-    EXPECT_GT(stats.compiles, 0);
-    EXPECT_GT(runtime.stats().build_ms, 0);
+    EXPECT_GT(stats.compiles + stats.disk_hits, 0);
     EXPECT_EQ(runtime.last_report().op, "GatherGrad");
     runtime.clear_cache();
   }
