@@ -104,7 +104,7 @@ Expr load(const Buffer& buffer, std::vector<Expr> index, Expr guard, Expr otherw
   int lanes = index_lanes(buffer, index, "load");
   if (guard) {
     require(guard.dtype() == DType::boolean, "a load's guard must be bool", guard.type());
-    lanes = std::max(lanes, guard.lanes());
+    lanes = std::max({lanes, guard.lanes(), otherwise ? otherwise.lanes() : 1});
     guard = broadcast(guard, lanes);
     otherwise = broadcast(otherwise ? otherwise : constant_bits(buffer->dtype, 0), lanes);
     require(otherwise.dtype() == buffer->dtype, "a load's otherwise must have the buffer's dtype", otherwise.type());

@@ -23,8 +23,6 @@ Kernel replace(const Kernel& kernel, const Site& site, const Stmt& to);
 
 // Throws a refusal of the step when a parallel or vector loop around or in `to`, or a divisor, is not proved in the changed kernel.
 void require_proved(const std::string& step, const Site& site, const Kernel& changed, const Stmt& to);
-// What the body of a loop may not hold when its statements are to run for all lanes at once; empty when nothing is wrong.
-std::string not_widenable(const For& loop);
 
 // Refuses a step: "split of loop i: why".
 [[noreturn]] void refuse(const std::string& step, const std::string& loop, const std::string& why);

@@ -89,6 +89,14 @@ class AllSerial : public Rewriter {
   Stmt rewrite(const For& n, const Stmt&) override { return for_loop(n.var, n.begin, n.extent, ForKind::serial, (*this)(n.body)); }
 };
 
+class ParallelToSerial : public Rewriter {
+  Stmt rewrite(const For& n, const Stmt& self) override {
+    const Stmt inner = Rewriter::rewrite(n, self);
+    const For& loop = *inner.as<For>();
+    return loop.kind == ForKind::parallel ? for_loop(loop.var, loop.begin, loop.extent, ForKind::serial, loop.body) : inner;
+  }
+};
+
 #if GRADLOOM_WITH_LLVM
 Result compiled(const RandomProgram& program, const Kernel& lowered, const codegen::Isa& isa) {
   const codegen::CompiledKernel code = codegen::compile(lowered, isa);
@@ -182,7 +190,7 @@ class Way {
     }
 #endif
     at("schedule for a GPU");
-    Schedule blocks(kernel);
+    Schedule blocks(ParallelToSerial()(kernel));  // what parallel loops are bound to is the schedule's choice
     schedule_gpu(blocks, gpu_target);
     verify(blocks.kernel(), Stage::scheduled);
     at("lower for a GPU");
