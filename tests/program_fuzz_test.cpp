@@ -4,6 +4,9 @@
 // GRADLOOM_PROGRAM_SHRINK=1: failing programs are made smaller; GRADLOOM_PROGRAM_CUDA=N: one program in N goes to the host's compiler.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "tests/support/program_run.h"
 
 namespace gradloom::ir::testing {
@@ -29,6 +32,18 @@ TEST(ProgramFuzz, EveryExecutorAgreesOnRandomPrograms) {
             << n.slowest_seed << ")\n";
   EXPECT_EQ(n.failures, 0);
   EXPECT_LE(10 * n.skipped, n.programs);
+}
+
+// What such programs found, made small: tests/programs/*.loop.
+TEST(ProgramFuzz, FoundProgramsRunAlike) {
+  int programs = 0;
+  for (const auto& file : std::filesystem::directory_iterator(std::string(GRADLOOM_TEST_DIR) + "/programs")) {
+    std::ifstream in(file.path());
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_EQ(replay_program(text), "") << file.path();
+    ++programs;
+  }
+  EXPECT_GT(programs, 0);
 }
 
 }  // namespace

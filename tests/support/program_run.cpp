@@ -10,6 +10,9 @@
 #include <cstring>
 #include <set>
 
+#include <nlohmann/json.hpp>
+#include <sstream>
+
 #include "ir/gpu_form.h"
 #include "ir/interpret.h"
 #include "ir/passes/passes.h"
@@ -244,11 +247,12 @@ ProgramShape shape_of(const ProgramOptions& options, int64_t seed) {
 }
 
 // The whole of a program, in this process.
-ProgramFailure run_one(const RandomProgram& program, int64_t seed, const std::function<void(const char*)>& at, bool cuda) {
+ProgramFailure run_one(const RandomProgram& program, int64_t seed, const std::function<void(const char*)>& at, bool cuda, bool strict) {
   ProgramCounts counts;
   Way way(program, seed, at, counts);
   way.cuda = cuda;
   ProgramFailure failure = way.run();
+  if (strict && counts.skipped) failure = {"serial", "the program has no defined result"};
 #if GRADLOOM_WITH_CUDA
   if (failure.stage.empty() && way.module) {
     at("cuda-host");
@@ -364,7 +368,7 @@ std::string kind_of(const ProgramFailure& failure) {
 }
 
 // In a child, so that a crash is only an answer.
-ProgramFailure run_in_child(const RandomProgram& program, int64_t seed, bool verify_only, bool cuda, Shared& shared) {
+ProgramFailure run_in_child(const RandomProgram& program, int64_t seed, bool verify_only, bool cuda, bool strict, Shared& shared) {
   shared.failures = 0;
   const int status = in_child([&] {
     limit_time();
@@ -373,8 +377,9 @@ ProgramFailure run_in_child(const RandomProgram& program, int64_t seed, bool ver
     ProgramFailure failure;
     try {
       verify(program.kernel, Stage::scheduled);
-      if (!verify_only) failure = run_one(program, seed, at, cuda);
-    } catch (const Error&) {  // no program
+      if (!verify_only) failure = run_one(program, seed, at, cuda, strict);
+    } catch (const Error& error) {  // no program
+      if (strict) failure = {"generate", std::string("error: ") + error.what()};
     }
     if (failure.stage.empty()) return;
     copy_text(shared.failed[0].stage, failure.stage), copy_text(shared.failed[0].what, failure.what);
@@ -401,6 +406,8 @@ void print_failure(const RandomProgram& program, const ProgramFailure& failure, 
     const Var& v = program.kernel.scalars[k].var;
     std::cout << " --scalar " << v.name << "=" << number_text(v.type.dtype, bits_from_int(DType::i64, program.scalars[k]));
   }
+  std::cout << "\n// origins:";
+  for (const size_t origin : program.origins) std::cout << " " << origin;
   std::cout << "\n// data: {";
   for (size_t k = 0; k < program.kernel.buffers.size(); ++k) {
     const Buffer& b = program.kernel.buffers[k];
@@ -414,6 +421,46 @@ void print_failure(const RandomProgram& program, const ProgramFailure& failure, 
     std::cout << "]";
   }
   std::cout << "}\n" << print(program.kernel) << std::endl;
+}
+
+template <class Json>
+uint64_t bits_of(DType t, const Json& value) {
+  if (value.is_string()) return bits_from_double(t, value == "inf" ? INFINITY : value == "-inf" ? -INFINITY : NAN);
+  if (value.is_number_float()) return bits_from_double(t, value.template get<double>());
+  return bits_from_int(t, value.is_number_unsigned() ? static_cast<int64_t>(value.template get<uint64_t>()) : value.template get<int64_t>());
+}
+
+RandomProgram read_program(const std::string& text) {
+  RandomProgram program{parse(text), {}, {}, {}};
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string word;
+    words >> word >> word;
+    if (word == "scalars:") {
+      for (const Scalar& s : program.kernel.scalars) {
+        words >> word >> word;
+        const uint64_t bits = bits_of(s.var.type.dtype, nlohmann::json::parse(word.substr(word.find('=') + 1)));
+        program.scalars.push_back(is_float(s.var.type.dtype) ? static_cast<int64_t>(bits) : int_from_bits(s.var.type.dtype, bits));
+      }
+    } else if (word == "origins:") {
+      for (size_t origin; words >> origin;) program.origins.push_back(origin);
+    } else if (word == "data:") {
+      const nlohmann::json data = nlohmann::json::parse(line.substr(line.find('{')));
+      for (const Buffer& b : program.kernel.buffers) {
+        const size_t size = static_cast<size_t>(size_of(b->dtype));
+        std::vector<uint8_t> bytes;
+        for (const nlohmann::json& value : data.at(b->name)) {
+          const uint64_t bits = bits_of(b->dtype, value);
+          bytes.resize(bytes.size() + size);
+          std::memcpy(&bytes[bytes.size() - size], &bits, size);
+        }
+        program.buffers.push_back(std::move(bytes));
+      }
+    }
+  }
+  program.origins.resize(program.buffers.size());
+  return program;
 }
 
 void report(const ProgramOptions& options, const ProgramFailure& failure, const std::string& text, int64_t seed, Shared& shared) {
@@ -432,15 +479,26 @@ void report(const ProgramOptions& options, const ProgramFailure& failure, const 
   }
   const bool cuda = failure.stage == "cuda-host" || failure.stage == "emit for a GPU";
   if (options.shrink)
-    program = shrink_program(program, [&](const RandomProgram& trial) { return kind_of(run_in_child(trial, seed, generating, cuda, shared)) == kind_of(failure); });
-  const ProgramFailure now = options.shrink ? run_in_child(program, seed, generating, cuda, shared) : failure;
+    program = shrink_program(program, [&](const RandomProgram& trial) { return kind_of(run_in_child(trial, seed, generating, cuda, false, shared)) == kind_of(failure); });
+  const ProgramFailure now = options.shrink ? run_in_child(program, seed, generating, cuda, false, shared) : failure;
   print_failure(program, now.stage.empty() ? failure : now, seed);
 }
 
+Shared& map_shared() { return *static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)); }
+
 }  // namespace
 
+std::string replay_program(const std::string& text) {
+  const RandomProgram program = read_program(text);
+  if (program.scalars.size() != program.kernel.scalars.size() || program.buffers.size() != program.kernel.buffers.size()) return "scalars or data are missing";
+  Shared& shared = map_shared();
+  const ProgramFailure failure = run_in_child(program, 0, false, true, true, shared);
+  munmap(&shared, sizeof(Shared));
+  return failure.stage.empty() ? "" : failure.stage + ": " + failure.what;
+}
+
 ProgramCounts run_programs(const ProgramOptions& options) {
-  Shared& shared = *static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  Shared& shared = map_shared();
   ProgramCounts total;
   for (int64_t first = options.first; first < options.first + options.count && total.failures < options.most_failures; first += block_seeds) {
     const int64_t last = std::min(first + block_seeds, options.first + options.count);
