@@ -100,8 +100,12 @@ class Generator {
   }
 
   void scalar() {
-    const DType t = chance(75) ? DType::i64 : number();
+    const DType t = chance(75) ? DType::i64 : element();
     int64_t value = chance(60) ? edge() : small();
+    if (t == DType::boolean) {
+      scalars_.push_back({builder_.scalar(name("s"), {}, {}, t), pick(2), false});
+      return;
+    }
     if (is_float(t)) {
       const uint64_t bits = float_bits(t);
       scalars_.push_back({builder_.scalar(name("s"), {}, {}, t), static_cast<int64_t>(bits), false});
@@ -753,7 +757,9 @@ class Generator {
     const auto e = [&] { return value(t, chance(60) ? at->lanes : 1, 2); };
     const bool fused = (t == DType::f32 || t == DType::f64) && chance(40);
     const Expr a = e();
-    builder_.append(accumulate(at->array.buffer, at->index, fused ? AccumulateOp::fma : any(ops), a, fused ? lanes_of(value(t, 1, 1), 1) : Expr(), at->guard));
+    const bool atomic = is_int(t) && chance(15);  // of floats it would leave the order open
+    builder_.append(
+        accumulate(at->array.buffer, at->index, fused ? AccumulateOp::fma : any(ops), a, fused ? value(t, 1, 1) : Expr(), at->guard, atomic));
   }
 
   std::mt19937_64 random_;
