@@ -96,7 +96,7 @@ class Collector {
   void add(const Buffer& buffer, const std::vector<Expr>& index, Access access) {
     if (!written_.contains(buffer->id) || private_.contains(buffer->id)) return;
     access.buffer = buffer;
-    for (const Expr& i : index) access.index.push_back(form(scope_.expand(i, loop_), 0));  // what differs between iterations must be seen
+    for (const Expr& i : index) access.index.push_back(form(scope_.form(i, loop_), 0));  // what differs between iterations must be seen
     access.iterations = scope_.of(var(loop_var_));
     access.statement = statement_;
     access.inner_loop = depth_ > 0;
@@ -129,26 +129,31 @@ class Collector {
     return std::any_of(f.terms.begin(), f.terms.end(), [](const auto& t) { return t.first->varies; });
   }
 
-  static void append(IndexForm& to, const IndexForm& from, int64_t factor) {
-    to.constant += from.constant * factor;
+  // What no analysis knows anything of: it differs from all else.
+  static IndexForm unknown() { return {0, {{std::make_shared<IndexTerm>(), 1}}}; }
+
+  // to + from * factor; whether it fits.
+  static bool append(IndexForm& to, const IndexForm& from, int64_t factor) {
+    const auto add_scaled = [factor](int64_t& sum, int64_t value) {
+      int64_t scaled;
+      return !__builtin_mul_overflow(value, factor, &scaled) && !__builtin_add_overflow(sum, scaled, &sum) && sum >= -IndexForm::largest &&
+             sum <= IndexForm::largest;
+    };
+    bool fits = add_scaled(to.constant, from.constant);
     for (const auto& [term, coefficient] : from.terms) {
       auto same = std::find_if(to.terms.begin(), to.terms.end(),
-                               [&](const auto& t) { return t.first == term || (term->expr && t.first->expr && equal(t.first->expr, term->expr)); });
-      if (same == to.terms.end())
-        to.terms.emplace_back(term, coefficient * factor);
-      else
-        same->second += coefficient * factor;
+                               [&, t = term](const auto& o) { return o.first == t || (t->expr && o.first->expr && equal(o.first->expr, t->expr)); });
+      if (same == to.terms.end()) same = to.terms.insert(same, {term, 0});
+      fits &= add_scaled(same->second, coefficient);
     }
+    return fits;
   }
 
   IndexForm form(const Linear& l, int depth) {
     IndexForm result{l.constant, {}};
-    if (!l.exact) {
-      result.terms.emplace_back(std::make_shared<IndexTerm>(), 1);  // says nothing
-      return result;
-    }
-    for (const auto& [expr, coefficient] : l.terms) append(result, term(expr, depth), coefficient);
-    return result;
+    bool fits = l.exact && l.constant >= -IndexForm::largest && l.constant <= IndexForm::largest;
+    for (const auto& [expr, coefficient] : l.terms) fits = fits && append(result, term(expr, depth), coefficient);
+    return fits ? result : unknown();
   }
 
   IndexForm single(IndexTerm t) { return {0, {{std::make_shared<IndexTerm>(std::move(t)), 1}}}; }
@@ -156,35 +161,22 @@ class Collector {
   IndexForm term(const Expr& expr, int depth) {
     IndexTerm t;
     t.expr = expr;
-    t.range = bounded(expr);
+    t.range = scope_.of(expr);
     t.varies = varies(expr);
     const Var* v = expr.as<Var>();
     if (!t.varies || depth > 3 || (v && v->id == loop_)) return single(std::move(t));
     if (std::optional<IndexForm> offset = window(t, depth)) return *offset;
     if (const Load* l = resolve_load(expr); l && l->buffer->facts.injective && !l->guard && fixed(l->buffer)) {
       t.injective = l->buffer;
-      for (const Expr& i : l->index) t.elements.push_back(form(scope_.expand(i), depth + 1));
+      for (const Expr& i : l->index) t.elements.push_back(form(scope_.form(i), depth + 1));
     }
     if (const Binary* b = expr.as<Binary>(); b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod))
       if (!varies(b->b)) {
         t.divisor = b->b;
         t.is_mod = b->op == BinaryOp::floor_mod;
-        t.dividend = form(scope_.expand(b->a), depth + 1);
+        t.dividend = form(scope_.form(b->a), depth + 1);
       }
     return single(std::move(t));
-  }
-
-  // What guards say of a term that is no variable (lanes under a mask) is not in its own range.
-  Range bounded(const Expr& expr) const {
-    Range r = scope_.of(expr);
-    if (expr.as<Var>()) return r;
-    for (const Linear& q : scope_.assumed()) {
-      const int64_t c = q.coefficient(expr);
-      if ((c != 1 && c != -1) || q.terms.size() != 1 || !q.exact) continue;
-      if (c == 1 && (!r.min || *r.min < -q.constant)) r.min = -q.constant;
-      if (c == -1 && (!r.max || *r.max > q.constant)) r.max = q.constant;
-    }
-    return r;
   }
 
   // The load that a term's value is, through lets and casts that keep the value.
@@ -225,8 +217,7 @@ class Collector {
     IndexForm result = form(*best, depth + 1);
     IndexTerm rest;
     rest.range = {0, best_width};
-    append(result, single(std::move(rest)), 1);
-    return result;
+    return append(result, single(std::move(rest)), 1) ? result : unknown();
   }
 
   // A quotient or remainder is more than what rounding it again leaves of it.
@@ -239,17 +230,17 @@ class Collector {
   }
 
   void own(IndexTerm& t, const Linear& low, const Linear& high, int depth) {
-    if (t.offsets || low.terms.size() != 1 || high.terms.size() != 1 || low.constant != 0 || high.constant > -1) return;
+    if (t.offsets || !low.exact || !high.exact || low.terms.size() != 1 || high.terms.size() != 1 || low.constant != 0 || high.constant > -1) return;
     if (low.terms[0].second != 1 || high.terms[0].second != 1) return;
     const Load *a = resolve_load(low.terms[0].first), *b = resolve_load(high.terms[0].first);
     if (!a || !b || a->guard || b->guard || !a->buffer.same_as(b->buffer) || !a->buffer->facts.nondecreasing || !fixed(a->buffer)) return;
     const size_t last = a->index.size() - 1;
     for (size_t d = 0; d < last; ++d)
       if (varies(a->index[d]) || !equal(a->index[d], b->index[d])) return;
-    const Linear segment = scope_.expand(a->index[last]);
-    Linear step = scope_.expand(b->index[last]);
+    const Linear segment = scope_.form(a->index[last]);
+    Linear step = scope_.form(b->index[last]);
     step.add(segment, -1);
-    if (!step.terms.empty() || step.constant != 1) return;
+    if (!step.exact || !step.terms.empty() || step.constant != 1) return;
     t.offsets = a->buffer;
     t.segment = form(segment, depth + 1);
   }

@@ -77,6 +77,9 @@ class Buffer {
   std::shared_ptr<const BufferNode> node_;
 };
 
+// What a launch refuses: a parameter whose dims, those of 0 left out, multiply to more. Proofs about symbolic dims rely on it.
+inline constexpr int64_t max_elements = int64_t{1} << 48;
+
 struct BufferNode {
   int64_t id = 0;
   std::string name;

@@ -64,8 +64,8 @@ void Linearizer::add(const Expr& e, int64_t factor) {
   if (const Broadcast* b = e.as<Broadcast>()) return add(b->value, factor);
   if (const Var* v = e.as<Var>(); v && scope)
     if (const Ranges::Entry* entry = scope->find(v->id)) {
-      if (entry->range.single() && v->id != keep) return add(Expr(*entry->range.min), factor);
-      if (entry->value && entry->expandable && dtype == DType::i64) return add(entry->value, factor);
+      if (entry->range.single() && fits_i64(entry->range) && v->id != keep) return add(Expr(static_cast<int64_t>(entry->range.low)), factor);
+      if (entry->form && dtype == DType::i64) return add(*entry->form, factor);
     }
   if (dtype != DType::i64) return out.add(e, factor);
   if (const Cast* c = e.as<Cast>(); c && widens_to_i64(c->value.dtype())) return add(c->value, factor);
@@ -89,6 +89,16 @@ void Linearizer::add(const Expr& e, int64_t factor) {
       if (std::optional<int64_t> count = as_int(b->b); count && *count >= 0 && *count < 63) return add(b->a, wrap_mul(factor, int64_t{1} << *count, out.exact));
   }
   out.add(e, factor);
+}
+
+void Linearizer::add(const Linear& form, int64_t factor) {
+  out.exact &= form.exact;
+  out.lanes = std::max(out.lanes, form.lanes);
+  out.constant = wrap_add(out.constant, wrap_mul(form.constant, factor, out.exact), out.exact);
+  for (const auto& [term, coefficient] : form.terms) {
+    const int64_t scaled = wrap_mul(coefficient, factor, out.exact);
+    term.as<Var>() ? add(term, scaled) : out.add(term, scaled);
+  }
 }
 
 Linear linear(const Expr& e) {

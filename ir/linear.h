@@ -9,6 +9,9 @@ struct Linearizer {
   Linear out;
   int64_t keep = 0;               // a variable that stays, even so
   void add(const Expr& e, int64_t factor);
+
+ private:
+  void add(const Linear& form, int64_t factor);
 };
 
 // Whether e keeps its value when statements run: it loads from inputs only.

@@ -8,7 +8,6 @@
 namespace gradloom::ir {
 namespace {
 
-using Wide = __int128;
 using TermPtr = std::shared_ptr<const IndexTerm>;
 
 // Whether two accesses of distinct iterations can never meet. Their indices are taken to be equal in every dim; from that follow equalities of terms,
@@ -46,18 +45,15 @@ class Meeting {
   }
 
   static void bound(Item& item) {
+    constexpr Wide far = Wide{1} << 120;  // so that sums of items stay within Wide
     const Range& r = item.a->range;
-    if (item.pair) {
-      const Range& s = item.b->range;
-      item.low_known = item.high_known = r.min && r.max && s.min && s.max;
-      if (!item.low_known) return;
-      item.low = Wide{*r.min} - *s.max, item.high = Wide{*r.max} - *s.min;
-    } else {
-      item.low_known = r.min.has_value(), item.high_known = r.max.has_value();
-      item.low = r.min.value_or(0), item.high = r.max.value_or(0);
-    }
-    item.low *= item.coefficient, item.high *= item.coefficient;
-    if (item.coefficient < 0) std::swap(item.low, item.high), std::swap(item.low_known, item.high_known);
+    const Interval all = limits(DType::i64);
+    const auto values = [&](const Range& x) { return Interval{x.min.value_or(all.low), x.max.value_or(all.high)}; };
+    const Interval difference = item.pair ? add(values(r), negate(values(item.b->range))) : values(r);
+    const Interval scaled = multiply(difference, {item.coefficient, item.coefficient});
+    if (scaled.empty()) return;  // no value: [0, 0] will do
+    item.low_known = scaled.low > -far, item.high_known = scaled.high < far;
+    item.low = item.low_known ? scaled.low : 0, item.high = item.high_known ? scaled.high : 0;
   }
 
   // The difference of both sides as items; terms known to be equal in both iterations cancel.

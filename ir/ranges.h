@@ -1,15 +1,18 @@
 #pragma once
 // What is known of an integer expression's value: bounds over loop variables, lets, facts and guards, and divisibility.
 //
-// Bounds by intervals (`of`) hold with wrapping arithmetic. Symbolic comparisons take for granted that i64 arithmetic over loop variables, extents and
-// scalars does not wrap (it counts elements of buffers); a value read from memory is trusted only once facts or guards bound it on both sides.
+// Integers wrap, so every proof here holds for all values that a scalar, a loop variable or a loaded element can take: arithmetic counts as
+// mathematical only where it is proved to stay within i64. A scalar keeps to its declared range, and a parameter to max_elements: launches enforce both.
+#include <memory>
 #include <optional>
+#include <unordered_map>
 
+#include "ir/interval.h"
 #include "ir/stmt.h"
 
 namespace gradloom::ir {
 
-// Inclusive; absent: unbounded on that side. Arithmetic that could leave i64 gives an unbounded side.
+// Inclusive; absent: unbounded on that side, as far as i64 goes. min > max: no value at all, as in code that never runs.
 struct Range {
   std::optional<int64_t> min, max;
   bool single() const { return min && max && *min == *max; }
@@ -27,18 +30,18 @@ struct Linear {
   void add(const Linear& other, int64_t factor = 1);
   int64_t coefficient(const Expr& term) const;  // 0: not there
 };
-Linear linear(const Expr& e);
+Linear linear(const Expr& e);  // modulo 2^64
 Expr to_expr(const Linear& l);
 
 // A scope of known variables. Copyable; entering a loop or let adds a variable. mark and restore leave a scope without a copy.
 class Ranges {
  public:
   struct Mark {
-    size_t vars = 0, assumed = 0, conditions = 0;
+    size_t vars = 0, assumed = 0, conditions = 0, bounds = 0;
   };
 
   Ranges() = default;
-  explicit Ranges(const Kernel& kernel);  // the scalars' declared ranges
+  explicit Ranges(const Kernel& kernel);  // the scalars' declared ranges, and what launches enforce of the parameters' dims
   void set(int64_t var_id, Range range);
   void enter(const For& loop);
   void enter(const Let& let);
@@ -47,43 +50,71 @@ class Ranges {
   // Whether a boolean is proved true (or false) in all lanes; nullopt: unknown. Compares symbolically as well: n - 1 < n, i + 4 <= n under i < n - 3.
   std::optional<bool> proves(const Expr& condition) const;
 
-  // linear(e) with lets put in; a variable that can have one value only is that value, but for `keep`.
+  // linear(e) with lets put in, modulo 2^64; a variable that can have one value only is that value, but for `keep`.
   Linear expand(const Expr& e, int64_t keep = 0) const;
-  Range of(const Linear& l) const;     // of its mathematical value
+  // A form whose mathematical value is e's value: expand(e) where that stays within i64, else e as one term.
+  Linear form(const Expr& e, int64_t keep = 0) const;
+  // The same for a sum: whether l's mathematical value stays within i64.
+  bool fits(const Linear& l) const;
+  bool within(const Linear& l, int64_t min, int64_t max) const;  // whether its mathematical value is, with lets put in
+  Range of(const Linear& l) const;  // of its mathematical value
   bool nonnegative(const Linear& l) const;
-  const Expr* let_value(int64_t var_id) const;                        // nullptr: no let of this scope
+  const Expr* let_value(int64_t var_id) const;  // nullptr: no let of this scope
+  int64_t let_multiple(int64_t var_id) const;   // known_multiple of a let's value; 1: no let of this scope
   const std::vector<Linear>& assumed() const { return assumed_; }  // each is >= 0
-  Mark mark() const { return {vars_.size(), assumed_.size(), conditions_.size()}; }
+  Mark mark() const { return {vars_.size(), assumed_.size(), conditions_.size(), bounds_.size()}; }
   void restore(const Mark& mark);
 
  private:
   friend struct Linearizer;
   struct Entry {  // a later entry of the same id hides an earlier one
     int64_t id = 0;
-    Range range;
-    Expr value;               // of a let whose expansion is of a size to work with; else it is a variable like others
-    int nodes = 1;            // of the value with all lets put in
-    bool expandable = false;  // the let's value stays what it is: no load of a buffer that may be written
-    bool memory = false;      // the let's value depends on one read from memory
+    Interval range;
+    Expr value;                          // of a let whose expansion is of a size to work with; else it is a variable like others
+    std::shared_ptr<const Linear> form;  // of an i64 let whose value stays what it is (no load of a buffer that may be written)
+    int nodes = 1;                       // of the value with all lets put in
+    bool stable = false;                 // the let's value stays what it is
+    bool memory = false;                 // the let's value depends on one read from memory
+    mutable int64_t multiple = 0;        // 0: not asked for yet
   };
+  // Intervals that were worked out in this scope, by node; a copy starts without.
+  struct Memo {
+    std::unordered_map<const ExprNode*, std::pair<Expr, Interval>> known;
+    Memo() = default;
+    Memo(const Memo&) {}
+    Memo& operator=(const Memo&) { return known.clear(), *this; }
+  };
+
   const Entry* find(int64_t id) const;
-  Range raw_range(const Expr& e) const;
-  Range binary_range(const Binary& n) const;
+  void push(Entry entry);
+  Interval interval(const Expr& e) const;
+  Interval interval(const Linear& l) const;       // of its mathematical value
+  Interval term_interval(const Expr& e) const;    // of a term that `expand` does not take apart
+  Interval node_interval(const Expr& e) const;    // from the node's own meaning
+  Interval product_of_dims(const Expr& e) const;  // what max_elements says of a product
+  bool count_of(const Expr& e, std::vector<int64_t>& dims, Wide& multiple) const;
+  Linear quick_form(const Expr& e) const;         // `form`, by intervals alone
+  bool fits_above(const Linear& l) const;         // at most INT64_MAX
+  bool fits_below(const Linear& l) const;         // at least INT64_MIN
+  const Load* input_load(const Expr& e) const;
+  bool in_order(const Expr& earlier, const Expr& later) const;  // elements of one nondecreasing input
   int expanded_nodes(const Expr& e) const;
   bool from_memory(const Expr& e) const;
-  bool trusted(const Linear& l) const;
-  bool may_wrap(const Linear& side) const;  // of a comparison: arithmetic on untrusted memory
   void assume(const Expr& condition, bool truth);
   void assume_comparison(const Binary& n, bool truth);
   void add_inequality(Linear l);
   void add_axioms(const Linear& l, std::vector<Linear>& to, int depth) const;
   void tighten(const Linear& l);
+  void recombine(Linear& l) const;
   bool prove(Linear l, const std::vector<Linear>& axioms, int depth, int& budget) const;
   std::optional<bool> compare(const Binary& n) const;
 
   std::vector<Entry> vars_;
   std::vector<Linear> assumed_;
-  std::vector<std::pair<Expr, bool>> conditions_;  // others, known true or false
+  std::vector<std::pair<Expr, bool>> conditions_;    // others, known true or false
+  std::vector<std::pair<Expr, Interval>> bounds_;    // terms other than variables that guards bound; a later one counts beside an earlier one
+  std::vector<std::vector<int64_t>> dims_;           // of each parameter: the scalars among its dims
+  mutable Memo memo_;
 };
 
 // The largest power of two known to divide e in every lane (0 is divisible by all: 2^62).

@@ -8,6 +8,7 @@
 namespace gradloom::ir {
 namespace {
 
+// l * factor + constant.
 Linear scaled(const Linear& l, int64_t factor, int64_t constant = 0) {
   Linear r;
   r.constant = constant;
@@ -19,6 +20,18 @@ Linear minus(const Linear& a, const Linear& b) {
   Linear r = a;
   r.add(b, -1);
   return r;
+}
+
+Linear without_constant(Linear l) {
+  l.constant = 0;
+  return l;
+}
+
+Linear single_term(const Expr& e) {
+  Linear l;
+  l.lanes = e.lanes();
+  l.add(e, 1);
+  return l;
 }
 
 bool same_terms(const Linear& a, const Linear& b) {
@@ -42,27 +55,6 @@ bool is_order(BinaryOp op) { return op == BinaryOp::lt || op == BinaryOp::le || 
 
 bool is_integer(const Expr& e) { return is_int(e.dtype()) || e.dtype() == DType::boolean; }
 
-// c * floor_div(x, c) + floor_mod(x, c) is x.
-void recombine(Linear& l, const Ranges& scope) {
-  for (size_t i = 0; i < l.terms.size(); ++i) {
-    const Binary* mod = l.terms[i].first.as<Binary>();
-    const int64_t k = l.terms[i].second;
-    if (!mod || mod->op != BinaryOp::floor_mod || mod->a.dtype() != DType::i64) continue;
-    const std::optional<int64_t> c = as_int(mod->b);
-    if (!c) continue;
-    for (size_t j = 0; j < l.terms.size(); ++j) {
-      const Binary* div = l.terms[j].first.as<Binary>();
-      int64_t scaled_k;
-      if (!div || div->op != BinaryOp::floor_div || !is_const(div->b, *c) || !equal(div->a, mod->a)) continue;
-      if (__builtin_mul_overflow(k, *c, &scaled_k) || l.terms[j].second != scaled_k) continue;
-      const Expr a = mod->a, mod_term = l.terms[i].first, div_term = l.terms[j].first;
-      l.add(mod_term, -k), l.add(div_term, -scaled_k);
-      l.add(scope.expand(a), k);
-      return recombine(l, scope);
-    }
-  }
-}
-
 }  // namespace
 
 bool Ranges::from_memory(const Expr& e) const {
@@ -77,31 +69,33 @@ bool Ranges::from_memory(const Expr& e) const {
   return memory;
 }
 
-bool Ranges::trusted(const Linear& l) const {
-  for (const auto& [term, coefficient] : l.terms) {
-    if (const Var* v = term.as<Var>()) {
-      const Entry* entry = find(v->id);
-      if (!entry || !entry->memory) continue;
-    } else if (!from_memory(term)) {
-      continue;
-    }
-    const Range r = raw_range(term);
-    bool below = r.min.has_value(), above = r.max.has_value();
-    for (const Linear& q : assumed_) {
-      if (below && above) break;
-      const int64_t c = q.coefficient(term);
-      below |= c > 0, above |= c < 0;
-    }
-    const Load* load = term.as<Load>();
-    if (load && !load->guard) below |= static_cast<bool>(load->buffer->facts.min), above |= static_cast<bool>(load->buffer->facts.max);
-    if (!below || !above) return false;
-  }
-  return true;
+// A constant of the other sign only helps.
+bool Ranges::fits_above(const Linear& l) const {
+  if (!l.exact) return false;
+  if (interval(l).high <= INT64_MAX) return true;
+  return nonnegative(scaled(without_constant(l), -1, INT64_MAX - std::max<int64_t>(l.constant, 0)));
 }
 
-bool Ranges::may_wrap(const Linear& side) const {
-  const bool plain = side.terms.empty() || (side.terms.size() == 1 && side.constant == 0 && side.terms[0].second == 1);
-  return !plain && !trusted(side);
+bool Ranges::fits_below(const Linear& l) const {
+  if (!l.exact) return false;
+  if (interval(l).low >= INT64_MIN) return true;
+  return nonnegative(scaled(without_constant(l), 1, INT64_MAX + std::min<int64_t>(l.constant, 0)));
+}
+
+bool Ranges::fits(const Linear& l) const {
+  const bool plain = l.terms.empty() || (l.terms.size() == 1 && l.constant == 0 && l.terms[0].second == 1);
+  return l.exact && (plain || interval(l).empty() || (fits_above(l) && fits_below(l)));
+}
+
+Linear Ranges::form(const Expr& e, int64_t keep) const {
+  Linear l = expand(e, keep);
+  return e.dtype() != DType::i64 || fits(l) ? l : single_term(e);
+}
+
+Linear Ranges::quick_form(const Expr& e) const {
+  Linear l = expand(e);
+  const bool plain = l.terms.empty() || (l.terms.size() == 1 && l.constant == 0 && l.terms[0].second == 1);
+  return e.dtype() != DType::i64 || (l.exact && (plain || fits_i64(interval(l)))) ? l : single_term(e);
 }
 
 void Ranges::assume(const Expr& condition) { assume(condition, true); }
@@ -134,9 +128,7 @@ void Ranges::assume_comparison(const Binary& n, bool truth) {
     static constexpr BinaryOp negated[] = {BinaryOp::ne, BinaryOp::eq, BinaryOp::ge, BinaryOp::gt, BinaryOp::le, BinaryOp::lt};
     op = negated[static_cast<int>(op) - static_cast<int>(BinaryOp::eq)];
   }
-  const Linear a = expand(n.a), b = expand(n.b);
-  // Arithmetic on what memory holds may have wrapped: such a condition says nothing of its terms.
-  if (may_wrap(a) || may_wrap(b)) return conditions_.emplace_back(binary(op, n.a, n.b), true), void();
+  const Linear a = form(n.a), b = form(n.b);
   if (is_order(op)) return add_inequality(as_inequality(op, a, b));
   const Linear d = minus(a, b);
   if (op == BinaryOp::eq) {
@@ -159,29 +151,51 @@ void Ranges::add_inequality(Linear l) {
   add_axioms(l, assumed_, 3);
 }
 
-// l >= 0 bounds each of its variables by the others' ranges.
+// l >= 0 bounds each of its terms by the others' ranges.
 void Ranges::tighten(const Linear& l) {
   for (const auto& [term, coefficient] : l.terms) {
-    const Var* v = term.as<Var>();
-    if (!v) continue;
+    if (coefficient == INT64_MIN) continue;
     Linear rest = l;
     rest.add(term, -coefficient);
-    if (!rest.exact || (rest.terms.size() > 0 && !trusted(rest))) continue;
-    const Range r = of(rest);
-    if (!r.max || *r.max == INT64_MIN || coefficient == INT64_MIN) continue;
-    Range now = raw_range(term);
-    const int64_t m = *r.max, size = coefficient > 0 ? coefficient : -coefficient;
-    if (coefficient > 0) {  // term >= ceil(-m / size)
-      const int64_t bound = -m / size + (-m > 0 && -m % size != 0);
-      if (now.min && *now.min >= bound) continue;
-      now.min = bound;
-    } else {  // term <= floor(m / size)
-      const int64_t bound = m / size - (m < 0 && m % size != 0);
-      if (now.max && *now.max <= bound) continue;
-      now.max = bound;
+    const Interval others = interval(rest);
+    if (!rest.exact || others.empty()) continue;
+    const Interval now = term_interval(term);
+    Interval bound = now;
+    if (coefficient > 0)  // term >= -others / coefficient, rounded up
+      bound.low = -floor_divide(others.high, coefficient);
+    else  // term <= others / -coefficient, rounded down
+      bound.high = floor_divide(others.high, -Wide{coefficient});
+    bound = intersect(now, bound);
+    if (bound.low == now.low && bound.high == now.high) continue;
+    if (const Var* v = term.as<Var>()) {
+      const Entry* old = find(v->id);
+      Entry entry = old ? *old : Entry{.id = v->id};
+      entry.range = bound;
+      push(std::move(entry));
+    } else {
+      bounds_.emplace_back(term, bound);
     }
-    set(v->id, now);
+    memo_.known.clear();
   }
+}
+
+// The load of an input that a term's value is, through lets and casts that keep the value.
+const Load* Ranges::input_load(const Expr& e) const {
+  if (const Load* l = e.as<Load>()) return l->buffer->role == Role::in && !l->guard && e.lanes() == 1 ? l : nullptr;
+  if (const Cast* c = e.as<Cast>()) return limits(e.dtype()).contains(limits(c->value.dtype())) && is_int(c->value.dtype()) ? input_load(c->value) : nullptr;
+  const Var* v = e.as<Var>();
+  const Expr* value = v ? let_value(v->id) : nullptr;
+  return value ? input_load(*value) : nullptr;
+}
+
+bool Ranges::in_order(const Expr& earlier, const Expr& later) const {
+  const Load *a = input_load(earlier), *b = input_load(later);
+  if (!a || !b || !a->buffer.same_as(b->buffer) || !a->buffer->facts.nondecreasing) return false;
+  const size_t last = a->index.size() - 1;
+  for (size_t d = 0; d < last; ++d)
+    if (!equal(a->index[d], b->index[d])) return false;
+  const Linear step = minus(quick_form(b->index[last]), quick_form(a->index[last]));
+  return step.exact && step.terms.empty() && step.constant >= 0;
 }
 
 // What the meaning of l's terms adds: floor_div by a constant, floor_mod, min, max, and facts of loads.
@@ -196,14 +210,18 @@ void Ranges::add_axioms(const Linear& l, std::vector<Linear>& to, int depth) con
     to.push_back(q);
     add_axioms(q, to, depth - 1);
   };
+  // Elements of a nondecreasing input, the later one less the earlier one.
+  for (const auto& [later, p] : l.terms)
+    for (const auto& [earlier, q] : l.terms)
+      if (p > 0 && q < 0 && in_order(earlier, later)) add(minus(single_term(later), single_term(earlier)));
   for (const auto& [term, coefficient] : l.terms) {
     if (const Load* load = term.as<Load>()) {
       const Facts& facts = load->buffer->facts;
       if (load->guard) continue;
       Linear value;
       value.add(term, 1);
-      if (facts.min && !as_int(facts.min)) add(minus(value, expand(facts.min)));
-      if (facts.max && !as_int(facts.max)) add(minus(expand(facts.max), value));
+      if (facts.min && !as_int(facts.min)) add(minus(value, quick_form(facts.min)));
+      if (facts.max && !as_int(facts.max)) add(minus(quick_form(facts.max), value));
       continue;
     }
     const Binary* b = term.as<Binary>();
@@ -213,24 +231,23 @@ void Ranges::add_axioms(const Linear& l, std::vector<Linear>& to, int depth) con
     switch (b->op) {
       case BinaryOp::floor_div:
         if (std::optional<int64_t> c = as_int(b->b); c && *c > 0) {
-          const Linear rest = minus(expand(b->a), scaled(value, *c));
+          const Linear rest = minus(quick_form(b->a), scaled(value, *c));
           add(rest);
           add(scaled(rest, -1, *c - 1));
         }
         break;
       case BinaryOp::floor_mod:
         if (!as_int(b->b)) {
-          const Range divisor = of(b->b);
-          if (divisor.min && *divisor.min > 0) add(scaled(minus(expand(b->b), value), 1, -1));
+          if (interval(b->b).low > 0) add(scaled(minus(quick_form(b->b), value), 1, -1));
         }
         break;
       case BinaryOp::min:
-        add(minus(expand(b->a), value));
-        add(minus(expand(b->b), value));
+        add(minus(quick_form(b->a), value));
+        add(minus(quick_form(b->b), value));
         break;
       case BinaryOp::max:
-        add(minus(value, expand(b->a)));
-        add(minus(value, expand(b->b)));
+        add(minus(value, quick_form(b->a)));
+        add(minus(value, quick_form(b->b)));
         break;
       default: break;
     }
@@ -241,34 +258,54 @@ bool Ranges::nonnegative(const Linear& l) const {
   if (!l.exact) return false;
   for (const Linear& q : assumed_)
     if (l.constant >= q.constant && same_terms(l, q)) return true;
-  if (!trusted(l)) return false;
-  const Range r = of(l);
-  if (r.min && *r.min >= 0) return true;
-  if (l.terms.empty() || (r.max && *r.max < 0)) return false;
+  const Interval v = interval(l);
+  if (v.empty() || v.low >= 0) return true;
+  if (l.terms.empty() || v.high < 0) return false;
   std::vector<Linear> axioms;
   add_axioms(l, axioms, 3);
   int budget = 24;
   return prove(l, axioms, 4, budget);
 }
 
+// c * floor_div(x, c) + floor_mod(x, c) is x, for c > 0.
+void Ranges::recombine(Linear& l) const {
+  for (size_t i = 0; i < l.terms.size(); ++i) {
+    const auto [mod_term, k] = l.terms[i];
+    const Binary* mod = mod_term.as<Binary>();
+    if (!mod || mod->op != BinaryOp::floor_mod || mod->a.dtype() != DType::i64 || k == INT64_MIN) continue;
+    const std::optional<int64_t> c = as_int(mod->b);
+    int64_t scaled_k;
+    if (!c || *c < 1 || __builtin_mul_overflow(k, *c, &scaled_k) || scaled_k == INT64_MIN) continue;
+    for (const auto& [div_term, coefficient] : l.terms) {
+      const Binary* div = div_term.as<Binary>();
+      if (!div || div->op != BinaryOp::floor_div || !is_const(div->b, *c) || !equal(div->a, mod->a) || coefficient != scaled_k) continue;
+      Linear whole = l;
+      whole.add(mod_term, -k), whole.add(div_term, -scaled_k);
+      whole.add(quick_form(mod->a), k);
+      l = std::move(whole);
+      return recombine(l);
+    }
+  }
+}
+
 bool Ranges::prove(Linear l, const std::vector<Linear>& axioms, int depth, int& budget) const {
   if (!l.exact) return false;
-  recombine(l, *this);
-  const Range r = of(l);
-  if (r.min && *r.min >= 0) return true;
+  recombine(l);
+  const Interval v = interval(l);
+  if (v.empty() || v.low >= 0) return true;
   if (depth == 0 || --budget <= 0) return false;
-  // Only what is unbounded must go; without such a term, any may.
+  // Only what is bounded by nothing but its type or a launch must go; without such a term, any may.
   const Expr* pivot = nullptr;
   for (const auto& [term, coefficient] : l.terms) {
-    const Range t = raw_range(term);
-    if (!(coefficient > 0 ? t.min : t.max)) pivot = &term;
+    const Interval t = term_interval(term);
+    if (coefficient > 0 ? t.low <= -max_elements : t.high >= max_elements) pivot = &term;
   }
   for (const std::vector<Linear>* list : {&assumed_, &axioms})
     for (const Linear& q : *list)
       for (const auto& [term, coefficient] : l.terms) {
         if (pivot && pivot != &term) continue;
         const int64_t c = q.coefficient(term);
-        if (c == 0 || (c > 0) != (coefficient > 0) || coefficient % c != 0) continue;
+        if (c == 0 || c == INT64_MIN || coefficient == INT64_MIN || (c > 0) != (coefficient > 0) || coefficient % c != 0) continue;
         Linear next = l;
         next.add(q, -(coefficient / c));
         if (prove(std::move(next), axioms, depth - 1, budget)) return true;
@@ -278,12 +315,13 @@ bool Ranges::prove(Linear l, const std::vector<Linear>& axioms, int depth, int& 
   for (const auto& [term, coefficient] : l.terms) {
     const Binary* b = term.as<Binary>();
     const Select* s = term.as<Select>();
-    if (term.dtype() != DType::i64 || !(s || (b && (b->op == BinaryOp::min || b->op == BinaryOp::max)))) continue;
+    if (coefficient == INT64_MIN || term.dtype() != DType::i64) continue;
+    if (!s && !(b && (b->op == BinaryOp::min || b->op == BinaryOp::max))) continue;
     bool all = true;
     for (const Expr& choice : {s ? s->a : b->a, s ? s->b : b->b}) {
       Linear next = l;
       next.add(term, -coefficient);
-      next.add(expand(choice), coefficient);
+      next.add(quick_form(choice), coefficient);
       all = all && prove(std::move(next), axioms, depth - 1, budget);
     }
     return all;
@@ -293,8 +331,7 @@ bool Ranges::prove(Linear l, const std::vector<Linear>& axioms, int depth, int& 
 
 std::optional<bool> Ranges::compare(const Binary& n) const {
   if (!is_integer(n.a)) return std::nullopt;
-  const Linear a = expand(n.a), b = expand(n.b);
-  if (may_wrap(a) || may_wrap(b)) return std::nullopt;
+  const Linear a = form(n.a), b = form(n.b);
   if (is_order(n.op)) {
     const Linear l = as_inequality(n.op, a, b);
     if (nonnegative(l)) return true;
@@ -305,7 +342,7 @@ std::optional<bool> Ranges::compare(const Binary& n) const {
   const Range r = of(d);
   const bool equal_means = n.op == BinaryOp::eq;
   if (d.exact && d.terms.empty()) return (d.constant == 0) == equal_means;
-  if (r.single() && *r.min == 0 && trusted(d)) return equal_means;
+  if (r.single() && *r.min == 0) return equal_means;
   if (nonnegative(scaled(d, 1, -1)) || nonnegative(scaled(d, -1, -1))) return !equal_means;
   if (nonnegative(d) && nonnegative(scaled(d, -1))) return equal_means;
   return std::nullopt;
@@ -338,8 +375,8 @@ std::optional<bool> Ranges::proves(const Expr& condition) const {
   if (const Var* v = condition.as<Var>()) {
     const Entry* entry = find(v->id);
     if (!entry) return std::nullopt;
-    if (entry->range.single()) return *entry->range.min != 0;
-    if (entry->value && entry->expandable) return proves(Expr(entry->value));
+    if (entry->range.single()) return entry->range.low != 0;
+    if (entry->value && entry->stable) return proves(Expr(entry->value));
   }
   return std::nullopt;
 }

@@ -219,8 +219,14 @@ class Verifier {
     for (const Expr& e : list) expr(e, scope);
   }
 
-  // Statements. Ids are unique, so a scope may keep what it learned of a loop variable or let after its end; what a condition teaches is dropped with the
-  // copy that learned it.
+  // What `enter` adds to the scope is known in the statement alone.
+  template <class Enter>
+  void within(const Stmt& s, Ranges& scope, Enter&& enter) {
+    const Ranges::Mark mark = scope.mark();
+    enter();
+    stmt(s, scope);
+    scope.restore(mark);
+  }
   void stmt(const Stmt& s, Ranges& scope) {
     if (s) std::visit([&](const auto& n) { node(n, s, scope); }, s.node().value);
   }
@@ -229,11 +235,8 @@ class Verifier {
     expr(n.extent, scope);
     kind(n, self, scope);
     bind(n.var, self);
-    Ranges inside = scope;
-    inside.assume(n.extent > Expr(0));
-    inside.enter(n);
     below_vector_ += in_lanes(n.kind);
-    stmt(n.body, inside);
+    within(n.body, scope, [&] { scope.enter(n); });
     below_vector_ -= in_lanes(n.kind);
     vars_.erase(n.var.id);
   }
@@ -278,8 +281,7 @@ class Verifier {
   void node(const Let& n, const Stmt& self, Ranges& scope) {
     expr(n.value, scope);
     bind(n.var, self);
-    scope.enter(n);
-    stmt(n.body, scope);
+    within(n.body, scope, [&] { scope.enter(n); });
     vars_.erase(n.var.id);
   }
   void node(const Store& n, const Stmt& self, Ranges& scope) {
@@ -297,13 +299,8 @@ class Verifier {
   }
   void node(const If& n, const Stmt&, Ranges& scope) {
     expr(n.condition, scope);
-    Ranges inside = scope;
-    inside.assume(n.condition);
-    stmt(n.then_case, inside);
-    if (!n.else_case) return;
-    inside = scope;
-    inside.assume(unary(UnaryOp::bit_not, n.condition));
-    stmt(n.else_case, inside);
+    within(n.then_case, scope, [&] { scope.assume(n.condition); });
+    if (n.else_case) within(n.else_case, scope, [&] { scope.assume(unary(UnaryOp::bit_not, n.condition)); });
   }
   void node(const Alloc& n, const Stmt& self, Ranges& scope) {
     declare(n.buffer, self, scope);
@@ -312,9 +309,7 @@ class Verifier {
   }
   void node(const Check& n, const Stmt&, Ranges& scope) {
     operands({n.condition, n.position}, scope);
-    Ranges inside = scope;
-    inside.assume(n.condition);
-    stmt(n.body, inside);
+    within(n.body, scope, [&] { scope.assume(n.condition); });
   }
   void node(const Evaluate& n, const Stmt& self, Ranges& scope) {
     const Intrinsic& intrinsic = *n.value.as<Intrinsic>();

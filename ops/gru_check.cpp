@@ -185,6 +185,9 @@ Error GruOp::explain(const Request& request, const Plan&, int64_t position, cons
 }
 
 void GruOptions::write(Plan& plan) const {
+  // R of more hidden units has more than max_elements; rows of X and dX are steps of a batch.
+  for (View& view : plan.views)
+    if (view.dims.size() > 2) view.most_of_a_dim = int64_t{1} << 24;
   plan.key = {directions, reverse, linear_before_reset, static_cast<int64_t>(bits(clip)), given, wanted, accumulate, flat_x};
   for (int d = 0; d < directions; ++d)
     for (const Activation* f : {&gate[d], &hidden[d]})

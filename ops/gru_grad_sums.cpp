@@ -30,7 +30,8 @@ void GradSums::input_gradient() {
   const Buffer partial = options.directions == 2 ? scratch("dx", {rows, inputs}) : Buffer();
   for (int d = 0; d < options.directions; ++d) {
     const bool last = d + 1 == options.directions;
-    Matmul p{.prefix = "dx" + std::to_string(d), .m = rows, .n = inputs, .k = column(3, 0), .sum = sum};
+    const Buffer& dx = out_[out_dx];
+    Matmul p{.prefix = "dx" + std::to_string(d), .m = dx->dims[0], .n = dx->dims[1], .k = column(3, 0), .sum = sum};
     p.a = [&](Expr m, Expr k) { return ir::load(changes_, {d, m, k}); };
     p.b = [&](Expr k, Expr n) { return ir::load(in[gru_w], {d, k, n}); };
     if (d > 0) p.first = [&](Expr m, Expr n) { return ir::load(partial, {m, n}); };
@@ -44,7 +45,7 @@ void GradSums::input_gradient() {
 
 void GradSums::input_weights() {
   b.loop("d", 0, options.directions, [&](Expr d) {
-    Matmul p{.prefix = "dw", .m = column(3, 0), .n = inputs, .k = rows, .sum = sum};
+    Matmul p{.prefix = "dw", .m = column(3, 0), .n = out_[out_dw]->dims[2], .k = rows, .sum = sum};
     p.a = [&](Expr m, Expr k) { return ir::load(changes_, {d, k, m}); };
     p.b = [&](Expr k, Expr n) { return ir::load(x_, {k, n}); };
     p.store = [&](Expr m, Expr n, Expr total) { add_to(out_dw, {d, m, n}, total); };

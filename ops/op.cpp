@@ -10,6 +10,9 @@ namespace {
 // -1, 0 and 1 stay constants in the any-shape kernel: they decide whether a load is a broadcast, a plain or a reversed vector.
 int64_t class_of(int64_t stride) { return stride == 0 ? 0 : stride == 1 ? 1 : stride == -1 ? 2 : 3; }
 
+// In elements: of which the bytes fit in i64.
+int64_t furthest_stride(DType dtype) { return std::numeric_limits<int64_t>::max() / size_of(dtype); }
+
 std::string names(const std::vector<ArgumentSchema>& arguments) {
   std::string text;
   for (const ArgumentSchema& a : arguments) text += (text.empty() ? "" : ", ") + a.name;
@@ -78,20 +81,34 @@ int64_t stride_class(const View& view) {
   return code;
 }
 
+bool serves_any_shape(const Plan& plan) {
+  for (const View& view : plan.views) {
+    const int64_t furthest = furthest_stride(view.dtype);
+    int64_t elements = 1;
+    for (int64_t dim : view.dims) {
+      if (dim > view.most_of_a_dim || dim > ir::max_elements / elements) return false;
+      elements *= std::max<int64_t>(dim, 1);
+    }
+    for (int64_t stride : view.strides)
+      if (stride < -furthest || stride > furthest) return false;
+  }
+  return true;
+}
+
 KernelFrame::KernelFrame(std::string name, const Plan& plan, bool any_shape, int64_t output_alignment, int64_t input_alignment)
-    : builder(std::move(name)), plan_(plan), any_shape_(any_shape), output_alignment_(output_alignment), input_alignment_(input_alignment) {}
+    : builder(std::move(name)), plan_(plan), any_shape_(any_shape && serves_any_shape(plan)), output_alignment_(output_alignment), input_alignment_(input_alignment) {}
 
 ir::Buffer KernelFrame::view(int v, std::string name, bool inout) {
   const View& view = plan_.views[v];
   const bool dense = is_dense(view.dims, view.strides);
-  const int64_t largest = std::numeric_limits<int64_t>::max() / size_of(view.dtype);
+  const int64_t furthest = furthest_stride(view.dtype);
   ir::BufferNode node{.name = name, .dtype = view.dtype};
   for (int d = 0; d < view.dims.size(); ++d) {
     if (!any_shape_) {
       node.dims.push_back(view.dims[d]);
       continue;
     }
-    node.dims.push_back(builder.scalar(name + "_d" + std::to_string(d), 0, largest));
+    node.dims.push_back(builder.scalar(name + "_d" + std::to_string(d), 0, view.most_of_a_dim));
     sources_.push_back({ScalarSource::dim, v, d});
   }
   for (int d = 0; d < view.dims.size() && !dense; ++d) {
@@ -99,7 +116,7 @@ ir::Buffer KernelFrame::view(int v, std::string name, bool inout) {
       node.strides.push_back(view.strides[d]);
       continue;
     }
-    node.strides.push_back(builder.scalar(name + "_s" + std::to_string(d), -largest, largest));
+    node.strides.push_back(builder.scalar(name + "_s" + std::to_string(d), -furthest, furthest));
     sources_.push_back({ScalarSource::stride, v, d});
   }
   node.role = !view.output ? ir::Role::in : inout ? ir::Role::inout : ir::Role::out;

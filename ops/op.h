@@ -56,11 +56,17 @@ struct View {
   DType dtype = DType::f32;
   Dims dims;
   Dims strides;  // in elements
+  int64_t most_of_a_dim = ir::max_elements;  // that the any-shape kernel serves
 };
 
 // What of a view's strides an any-shape kernel's code depends on: 0 when dense, else one of four classes an axis (0, 1, -1, any other). The any-shape
 // key of a kernel holds each view's rank and this.
 int64_t stride_class(const View& view);
+
+// Whether the any-shape kernel serves these views: each has at most max_elements elements (dims of 0 left out), no dim beyond its most and no stride so
+// far that an address could wrap. A call with larger dims (it is empty, or repeats elements) gets a kernel of its own, as if any_shape had not been asked for.
+struct Plan;
+bool serves_any_shape(const Plan& plan);
 
 inline constexpr int max_views = 16, max_outputs = 8;  // of a Plan
 

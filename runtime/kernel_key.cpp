@@ -27,7 +27,8 @@ KernelKey::KernelKey(const Op& op, const Plan& plan, std::string_view strategy, 
   add(reinterpret_cast<uintptr_t>(&op));  // an embedder's op may share a name with another's
   add(op.schema().name);
   add(strategy);
-  add(static_cast<uint64_t>(options.any_shape) | static_cast<uint64_t>(options.accumulate) << 1 | static_cast<uint64_t>(plan.determinism) << 2 |
+  const bool any_shape = options.any_shape && serves_any_shape(plan);
+  add(static_cast<uint64_t>(any_shape) | static_cast<uint64_t>(options.accumulate) << 1 | static_cast<uint64_t>(plan.determinism) << 2 |
       static_cast<uint64_t>(output_alignment) << 8 | static_cast<uint64_t>(outputs_wanted) << 32);
   add(plan.key.size());
   for (int64_t word : plan.key) add(static_cast<uint64_t>(word));
@@ -35,7 +36,7 @@ KernelKey::KernelKey(const Op& op, const Plan& plan, std::string_view strategy, 
     const bool dense = is_dense(view.dims, view.strides);
     add(static_cast<uint64_t>(view.output) | static_cast<uint64_t>(dense) << 1 | static_cast<uint64_t>(view.dtype) << 2 |
         static_cast<uint64_t>(view.index) << 8 | static_cast<uint64_t>(view.dims.size()) << 32);
-    if (options.any_shape) {
+    if (any_shape) {
       if (!dense) add(static_cast<uint64_t>(stride_class(view)));
       continue;
     }

@@ -34,16 +34,17 @@ const char* to_string(KeyPart part) {
 OpKey::OpKey(const Op& op, const Plan& plan, std::string_view strategy, const RunOptions& options, uint32_t outputs_wanted, int64_t output_alignment,
              std::string_view target, std::string_view toolchain) {
   const auto set = [&](KeyPart part, std::string text) { parts_[static_cast<int>(part)] = std::move(text); };
+  const bool any_shape = options.any_shape && serves_any_shape(plan);
   std::string dtypes, dims, strides;
   for (const View& view : plan.views) {
     const bool dense = is_dense(view.dims, view.strides);
     dtypes += fmt::format(" {}{}:{}", view.output ? "out" : "in", view.index, to_string(view.dtype));
-    dims += options.any_shape ? fmt::format(" rank {}", view.dims.size()) : " " + list(view.dims);
-    strides += dense ? " dense" : options.any_shape ? fmt::format(" class {}", stride_class(view)) : " " + list(view.strides);
+    dims += any_shape ? fmt::format(" rank {}", view.dims.size()) : " " + list(view.dims);
+    strides += dense ? " dense" : any_shape ? fmt::format(" class {}", stride_class(view)) : " " + list(view.strides);
   }
   set(KeyPart::op, op.schema().name);
   set(KeyPart::strategy, std::string(strategy));
-  set(KeyPart::options, fmt::format("any_shape {} accumulate {} determinism {} output_alignment {} outputs_wanted {:x}", options.any_shape, options.accumulate,
+  set(KeyPart::options, fmt::format("any_shape {} accumulate {} determinism {} output_alignment {} outputs_wanted {:x}", any_shape, options.accumulate,
                                     static_cast<int>(plan.determinism), output_alignment, outputs_wanted));
   set(KeyPart::dtypes, std::move(dtypes));
   set(KeyPart::strides, std::move(strides));

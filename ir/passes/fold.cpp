@@ -64,9 +64,10 @@ Expr fold_index(const Expr& e) {
 // left of the sum stays within [0, g). Of a scalar this would hide from the proof of a loop that a quotient and a remainder belong together.
 std::optional<Linear> fold_lanes_division(BinaryOp op, const Linear& l, int64_t c, const Ranges& scope) {
   if (l.lanes == 1) return std::nullopt;
+  const auto below = [](int64_t value, int64_t of) { return static_cast<int64_t>(value - floor_divide(value, of) * of); };
   std::vector<int64_t> factors;
   for (const auto& [term, coefficient] : l.terms)
-    if (const int64_t g = std::gcd(coefficient % c, c); term.lanes() == 1 && g > 1 && g < c) factors.push_back(g);
+    if (const int64_t g = std::gcd(below(coefficient, c), c); term.lanes() == 1 && g > 1 && g < c) factors.push_back(g);
   std::sort(factors.rbegin(), factors.rend());
   for (const int64_t g : factors) {
     Linear kept, rest;
@@ -75,10 +76,9 @@ std::optional<Linear> fold_lanes_division(BinaryOp op, const Linear& l, int64_t 
       const bool shared = coefficient % g == 0 && term.lanes() == 1;
       shared ? kept.add(term, coefficient / g) : rest.add(term, coefficient);
     }
-    rest.constant = l.constant % g < 0 ? l.constant % g + g : l.constant % g;
-    kept.constant = (l.constant - rest.constant) / g;
-    const Range r = rest.terms.empty() ? Range{rest.constant, rest.constant} : scope.of(to_expr(rest));
-    if (!r.min || !r.max || *r.min < 0 || *r.max >= g) continue;
+    rest.constant = below(l.constant, g);
+    kept.constant = static_cast<int64_t>(floor_divide(l.constant, g));
+    if (!scope.within(rest, 0, g - 1)) continue;
     const Expr divided = binary(op, to_expr(kept), Expr(c / g));
     if (op == BinaryOp::floor_mod) return rest.add(divided, g), rest;
     Linear quotient;
@@ -97,10 +97,8 @@ Expr fold_division(const Binary& n, const Expr& e, const Ranges& scope) {
   if (c < 1) return e;
   const bool is_mod = n.op == BinaryOp::floor_mod;
   if (c == 1) return is_mod ? zero(e.type()) : n.a;
-  const Range whole = scope.of(n.a);
-  if (!whole.min && !whole.max) return e;  // may have wrapped
   const Linear l = linear(n.a);
-  if (!l.exact) return e;
+  if (!l.exact || !scope.fits(scope.expand(n.a))) return e;  // may have wrapped
   Linear quotient, rest;
   quotient.lanes = rest.lanes = e.lanes();
   for (const auto& [term, coefficient] : l.terms) {
@@ -109,12 +107,11 @@ Expr fold_division(const Binary& n, const Expr& e, const Ranges& scope) {
     else
       rest.add(term, coefficient);
   }
-  const int64_t low = l.constant % c < 0 ? l.constant % c + c : l.constant % c;
-  rest.constant = low;
-  quotient.constant = (l.constant - low) / c;
-  Range r = rest.terms.empty() ? Range{low, low} : scope.of(to_expr(rest));
-  if (r.min && r.max && *r.min >= 0 && *r.max < c) return to_expr(is_mod ? rest : quotient);
-  if (!r.min || !r.max) return e;
+  quotient.constant = static_cast<int64_t>(floor_divide(l.constant, c));
+  rest.constant = static_cast<int64_t>(l.constant - Wide{quotient.constant} * c);
+  if (scope.within(rest, 0, c - 1)) return to_expr(is_mod ? rest : quotient);
+  // What only its type or a launch bounds stays whole, as proofs about loops look for it.
+  if (!scope.within(rest, 1 - max_elements, max_elements - 1)) return e;
   const bool all = quotient.terms.empty();
   if (const std::optional<Linear> once = fold_lanes_division(n.op, all ? l : rest, c, scope)) {
     if (is_mod || all) return to_expr(*once);

@@ -1,0 +1,33 @@
+#pragma once
+// Intervals of an integer type's values, in arithmetic wide enough not to overflow. A result that may leave the type wraps, so it is the whole type.
+#include "ir/expr.h"
+
+namespace gradloom::ir {
+
+using Wide = __int128;
+
+// Inclusive; low > high: no value at all, as in code that never runs.
+struct Interval {
+  Wide low = 0, high = 0;
+  bool empty() const { return low > high; }
+  bool single() const { return low == high; }
+  bool contains(const Interval& other) const { return other.empty() || (low <= other.low && other.high <= high); }
+};
+
+inline constexpr Interval empty_interval{1, 0};
+Interval limits(DType dtype);  // all values of an integer type or bool; of a float type those of i64
+inline bool fits_i64(const Interval& v) { return limits(DType::i64).contains(v); }
+
+Interval intersect(const Interval& a, const Interval& b);
+Interval unite(const Interval& a, const Interval& b);
+Interval wrapped(const Interval& exact, DType dtype);  // itself where all of it are values of the type, else the whole type
+// The exact results, before they wrap. Beyond 2^126 either way: everything.
+Interval add(const Interval& a, const Interval& b);
+Interval negate(const Interval& a);
+Interval multiply(const Interval& a, const Interval& b);
+// The values of an operator on a type, wrapped; a comparison's are [0, 1].
+Interval binary_values(BinaryOp op, DType dtype, const Interval& a, const Interval& b);
+
+Wide floor_divide(Wide a, Wide b);  // b > 0
+
+}  // namespace gradloom::ir
