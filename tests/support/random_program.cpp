@@ -757,9 +757,11 @@ class Generator {
     const auto e = [&] { return value(t, chance(60) ? at->lanes : 1, 2); };
     const bool fused = (t == DType::f32 || t == DType::f64) && chance(40);
     const Expr a = e();
-    const bool atomic = is_int(t) && chance(15);  // of floats it would leave the order open
-    builder_.append(
-        accumulate(at->array.buffer, at->index, fused ? AccumulateOp::fma : any(ops), a, fused ? value(t, 1, 1) : Expr(), at->guard, atomic));
+    const Expr factor = fused ? value(t, 1, 1) : Expr();
+    // Of floats it would leave the order open; a GPU adds to 32 and 64 bits only.
+    const bool atomic = is_int(t) && size_of(t) >= 4 && chance(15);
+    const AccumulateOp op = fused ? AccumulateOp::fma : atomic ? AccumulateOp::add : any(ops);
+    builder_.append(accumulate(at->array.buffer, at->index, op, a, factor, at->guard, atomic));
   }
 
   std::mt19937_64 random_;
