@@ -6,17 +6,12 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 
-#include "ir/scalar_math.h"
+#include "cli/json.h"
 
 namespace gradloom::cases {
 namespace {
-
-using Json = nlohmann::json;
-
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
 const Json& member(const Json& object, const char* name) {
   auto found = object.find(name);
@@ -60,32 +55,11 @@ auto inside(const std::string& where, Body&& body) {
   }
 }
 
-// Json stores integers up to 2^64 - 1; get would wrap those beyond i64.
-bool fits_i64(const Json& value) {
-  return value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
-}
-
-void put_bits(void* data, DType dtype, int64_t position, uint64_t bits) {
+void put_element(void* data, DType dtype, int64_t position, const Json& value) {
+  const auto bits = element_bits(value, dtype);
+  if (!bits) refuse(fmt::format("a value of a {} tensor is {}, expected {}", onnx_name(dtype), json_text(value), expected_element(dtype)));
   const int bytes = size_of(dtype);  // little endian: the low bytes are the value
-  std::memcpy(static_cast<char*>(data) + position * bytes, &bits, bytes);
-}
-
-uint64_t bits_of(const Json& value, DType dtype) {
-  if (is_float(dtype)) {
-    if (value.is_number()) return ir::bits_from_double(dtype, value.get<double>());
-    if (value == "nan") return ir::bits_from_double(dtype, std::numeric_limits<double>::quiet_NaN());
-    if (value == "inf") return ir::bits_from_double(dtype, std::numeric_limits<double>::infinity());
-    if (value == "-inf") return ir::bits_from_double(dtype, -std::numeric_limits<double>::infinity());
-    refuse(fmt::format("a value of a {} tensor is {}, expected a number, \"nan\", \"inf\" or \"-inf\"", onnx_name(dtype), value.dump()));
-  }
-  if (dtype == DType::boolean && value.is_boolean()) return value.get<bool>() ? 1 : 0;
-  if (dtype == DType::u64 && value.is_number_unsigned()) return value.get<uint64_t>();
-  if (fits_i64(value) && dtype != DType::u64) {
-    const uint64_t bits = ir::bits_from_int(dtype, value.get<int64_t>());
-    if (ir::int_from_bits(dtype, bits) == value.get<int64_t>()) return bits;
-  }
-  refuse(fmt::format("a value of a {} tensor is {}, expected {}", onnx_name(dtype), value.dump(),
-                     dtype == DType::boolean ? "true or false" : "an integer of that type"));
+  std::memcpy(static_cast<char*>(data) + position * bytes, &*bits, bytes);
 }
 
 // A tensor's "shape" may be anything a call may be refused for, so what cannot be held is an error here and not of the op.
@@ -108,7 +82,7 @@ Tensor read_tensor(const Json& json) {
   if (tiled ? given == 0 && count > 0 : given != count)
     refuse(fmt::format("a tensor of shape {} has {} values, expected {}", to_string(dims), given, tiled ? "at least one" : std::to_string(count)));
   Tensor tensor = Tensor::empty(*dtype, dims);
-  for (int64_t i = 0; i < count; ++i) put_bits(tensor.data(), *dtype, i, bits_of(values[tiled ? i % given : i], *dtype));
+  for (int64_t i = 0; i < count; ++i) put_element(tensor.data(), *dtype, i, values[tiled ? i % given : i]);
   return tensor;
 }
 
@@ -174,23 +148,6 @@ Case parse_case(const Json& json) {
   return c;
 }
 
-// Watches the parser. Copying and printing a Json recurse, and no case nests deeper than its tensors' data: what would run out of stack is refused. So is a
-// key that is given twice, of which one would be lost.
-class Strict {
- public:
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    constexpr int deepest = 16;
-    if (depth > deepest) refuse(fmt::format("lists and objects nest deeper than {}, expected a case", deepest));
-    if (event == Json::parse_event_t::object_start) keys_.resize(depth + 1), keys_[depth].clear();
-    if (event == Json::parse_event_t::key && !keys_[depth - 1].insert(parsed.get<std::string>()).second)
-      refuse(fmt::format("key {} is given twice, expected once", parsed.dump()));
-    return true;
-  }
-
- private:
-  std::vector<std::set<std::string>> keys_;  // of the open objects, by depth
-};
-
 }  // namespace
 
 bool Case::exact_on(std::string_view target) const { return std::find(exact.begin(), exact.end(), target) != exact.end(); }
@@ -201,7 +158,7 @@ Case read_case(const std::filesystem::path& file) {
   std::ifstream in(readable ? file : std::filesystem::path());
   if (!in) refuse(fmt::format("{}: cannot be read, expected a case file (.json)", file.string()));
   try {
-    return parse_case(Json::parse(in, Strict()));
+    return parse_case(read_json(in));
   } catch (const Error& error) {
     refuse(fmt::format("{}: {}", file.string(), error.what()));
   } catch (const std::ios_base::failure&) {  // a folder, a failing device

@@ -114,7 +114,7 @@ int bench(const BenchOptions& options) {
   for (const std::string& name : options.dtypes) dtypes.push_back(*dtype_from_string(name));
   if (options.cases[0] == "gpu-report") {
     std::vector<int> architectures;
-    for (const std::string& text : options.architectures) architectures.push_back(architecture_of(text));
+    for (const std::string& text : options.architectures) architectures.push_back(architecture_of("bench", text));
     std::vector<Determinism> levels;
     for (const std::string& name : options.levels) levels.push_back(*determinism_of(name));
     if (levels.empty()) levels.push_back(Determinism::sequential);

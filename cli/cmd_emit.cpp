@@ -5,53 +5,23 @@
 
 #include "cli/command.h"
 #include "cli/emit_call.h"
-#include "cli/emit_gpu.h"
-#include "ir/print.h"
+#include "cli/emit_stage.h"
 #include "runtime/build.h"
-#ifdef GRADLOOM_WITH_LLVM
-#include "codegen/llvm/compiler.h"
-#endif
 
 namespace gradloom::cli {
 namespace {
 
 struct EmitOptions {
   EmitShapes shapes;
-  std::string case_file, stage = "lowered", strategy, isa = "host", arch, determinism;
-  int threads = 0;
+  StageOptions stage{"emit"};
+  std::string case_file, strategy, determinism;
   bool any_shape = false, trace = false;
 };
-
-bool for_gpu(const EmitOptions& options) { return !options.arch.empty() || is_gpu_stage(options.stage); }
-int architecture(const EmitOptions& options) { return options.arch.empty() ? 90 : architecture_of(options.arch); }
-
-ir::Target target_of(const EmitOptions& options) {
-  if (for_gpu(options)) return gpu_target(architecture(options));
-  RuntimeOptions runtime;
-  runtime.threads = options.threads;
-#ifdef GRADLOOM_WITH_LLVM
-  ir::Target target = options.isa == "host" ? codegen::host_isa().target : codegen::isa_named(options.isa).target;
-  target.threads = Runtime(runtime).threads();
-  return target;
-#else
-  if (options.isa != "host") throw UsageError(fmt::format("emit: --isa is {}, expected host: this build has no LLVM", options.isa));
-  return Runtime(runtime).target();
-#endif
-}
-
-std::string machine_text([[maybe_unused]] const ir::Kernel& lowered, const EmitOptions& options) {
-#ifdef GRADLOOM_WITH_LLVM
-  const codegen::Isa isa = options.isa == "host" ? codegen::host_isa() : codegen::isa_named(options.isa);
-  return options.stage == "asm" ? codegen::emit_assembly(lowered, isa) : codegen::emit_llvm(lowered, isa, options.stage == "llvm");
-#else
-  throw UsageError(fmt::format("emit: --stage is {}, expected authored, scheduled or lowered: this build has no LLVM", options.stage));
-#endif
-}
 
 // What --isa, --arch, --threads, --strategy and --determinism say; the last goes to the plan.
 std::pair<ir::Target, std::string> chosen(const EmitOptions& options, const Op& op, Plan& plan) {
   try {
-    const ir::Target target = target_of(options);
+    const ir::Target target = options.stage.target();
     plan.determinism = determinism_of(options.determinism).value_or(own_determinism(target));
     return {target, choose_strategy(op, plan, options.strategy, target)};
   } catch (const Error& error) {
@@ -80,14 +50,8 @@ int emit(const EmitOptions& options) {
   const BuiltKernel built = build_kernel(*op, plan, strategy, target, options.any_shape, output_alignment, false);
   if (options.trace)
     for (const std::string& step : built.trace) fmt::print("{}\n", step);
-  else if (options.stage == "authored" || options.stage == "scheduled" || options.stage == "lowered")
-    fmt::print("{}", ir::print(options.stage == "authored" ? built.authored : options.stage == "scheduled" ? built.scheduled : built.lowered));
-  else if (is_gpu_stage(options.stage))
-    fmt::print("{}", gpu_text(built.lowered, options.stage, architecture(options)));
-  else if (!options.arch.empty())
-    throw UsageError(fmt::format("emit: --stage is {}, expected authored, scheduled, lowered, cuda, ptx or sass-report with --arch", options.stage));
   else
-    fmt::print("{}", machine_text(built.lowered, options));
+    fmt::print("{}", stage_text(built.authored, built.scheduled, built.lowered, options.stage));
   return 0;
 }
 
@@ -112,17 +76,11 @@ void add_emit(CLI::App& app, int& status) {
   shape_option("steps", shapes.steps, "SliceGrad; 1 when not given");
   shape_option("to-shape", shapes.to_shape, "BroadcastGrad: of the output; BroadcastGradientArgs: the second");
   command->add_option("--case", options->case_file, "take op, shapes and attributes from a case file");
-  command
-      ->add_option("--stage", options->stage,
-                   "authored, scheduled, lowered, llvm-raw, llvm (optimised), asm; for a GPU cuda, ptx, sass-report (registers, spills)")
-      ->check(CLI::IsMember({"authored", "scheduled", "lowered", "llvm-raw", "llvm", "asm", "cuda", "ptx", "sass-report"}))
-      ->capture_default_str();
+  options->stage.stage = "lowered";
+  options->stage.add_to(*command, "authored, scheduled, lowered, llvm-raw, llvm (optimised), asm; for a GPU cuda, ptx, sass-report (registers, spills)");
   command->add_option("--strategy", options->strategy, "the op's strategy; chosen by shape when not given");
   command->add_option("--determinism", options->determinism, "the weakest level allowed; the target's own when not given: sequential, for a GPU run-to-run")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(level_names), std::end(level_names))));
-  command->add_option("--isa", options->isa, "host, x86-64-v2, x86-64-v3 or x86-64-v4")->capture_default_str();
-  command->add_option("--arch", options->arch, "for this GPU, such as sm_80; sm_90 for the stages of a GPU when not given");
-  command->add_option("--threads", options->threads, "threads that the schedule is for; 0: as many as this process may use")->check(CLI::Range(0, 1024));
   command->add_flag("--any-shape", options->any_shape, "the kernel that serves every shape of the rank");
   command->add_flag("--trace", options->trace, "print the schedule's steps instead");
   command->footer(

@@ -14,6 +14,7 @@ void add_check(CLI::App& app, int& status);
 void add_run(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_emit(CLI::App& app, int& status);
+void add_nest(CLI::App& app, int& status);
 void add_demo(CLI::App& app, int& status);
 void add_cache(CLI::App& app, int& status);
 
@@ -37,6 +38,9 @@ struct ServeOptions {
   RunOptions run() const;
 };
 bool built_with_llvm();
+bool built_with_cuda();
+TargetKind target_named(const std::string& name);  // automatic for what is none
+void add_target(CLI::App& app, std::string& target);  // --target
 
 inline constexpr const char* level_names[] = {"sequential", "run-to-run", "relaxed"};  // by Determinism
 // The level of a name; none for "".

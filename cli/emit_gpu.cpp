@@ -15,12 +15,11 @@ namespace gradloom::cli {
 
 bool is_gpu_stage(const std::string& stage) { return stage == "cuda" || stage == "ptx" || stage == "sass-report"; }
 
-int architecture_of(const std::string& text) {
+int architecture_of(const std::string& command, const std::string& text) {
   int number = 0;
   const char* const end = text.data() + text.size();
-  if (!text.starts_with("sm_") || std::from_chars(text.data() + 3, end, number).ptr != end || number < 50) {
-    throw UsageError(fmt::format("emit: --arch is {}, expected one like sm_80, sm_90, sm_100", text));
-  }
+  if (!text.starts_with("sm_") || std::from_chars(text.data() + 3, end, number).ptr != end || number < 50)
+    throw UsageError(fmt::format("{}: --arch is {}, expected one like sm_80, sm_90, sm_100", command, text));
   return number;
 }
 
@@ -53,7 +52,7 @@ std::string gpu_text(const ir::Kernel& lowered, const std::string& stage, int ar
 }
 #else
 std::string gpu_text(const ir::Kernel&, const std::string& stage, int) {
-  throw Error(ErrorCode::unsupported, fmt::format("emit: --stage is {}: this build has no CUDA", stage));
+  throw Error(ErrorCode::unsupported, fmt::format("--stage is {}: this build has no CUDA", stage));
 }
 #endif
 

@@ -96,7 +96,13 @@ class Collector {
   void add(const Buffer& buffer, const std::vector<Expr>& index, Access access) {
     if (!written_.contains(buffer->id) || private_.contains(buffer->id)) return;
     access.buffer = buffer;
-    for (const Expr& i : index) access.index.push_back(form(scope_.form(i, loop_), 0));  // what differs between iterations must be seen
+    // What differs between iterations must be seen.
+    for (const Expr& i : index) access.index.push_back(form(scope_.form(i, loop_), 0));
+    if (windowed_) {
+      windows_ = false;
+      for (const Expr& i : index) access.plain.push_back(form(scope_.form(i, loop_), 0));
+      windows_ = true, windowed_ = false;
+    }
     access.iterations = scope_.of(var(loop_var_));
     access.statement = statement_;
     access.inner_loop = depth_ > 0;
@@ -165,13 +171,17 @@ class Collector {
     t.varies = varies(expr);
     const Var* v = expr.as<Var>();
     if (!t.varies || depth > 3 || (v && v->id == loop_)) return single(std::move(t));
-    if (std::optional<IndexForm> offset = window(t, depth)) return *offset;
+    if (std::optional<IndexForm> offset = windows_ ? window(t, depth) : std::nullopt) {
+      windowed_ = true;
+      return *offset;
+    }
     if (const Load* l = resolve_load(expr); l && l->buffer->facts.injective && !l->guard && fixed(l->buffer)) {
       t.injective = l->buffer;
       for (const Expr& i : l->index) t.elements.push_back(form(scope_.form(i), depth + 1));
     }
     if (const Binary* b = expr.as<Binary>(); b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod))
-      if (!varies(b->b)) {
+      // Lanes have the divisor in common: which they are is told by the dividend.
+      if (const Broadcast* all = b->b.as<Broadcast>(); !varies(all ? all->value : b->b)) {
         t.divisor = b->b;
         t.is_mod = b->op == BinaryOp::floor_mod;
         t.dividend = form(scope_.form(b->a), depth + 1);
@@ -253,6 +263,7 @@ class Collector {
   std::unordered_set<int64_t> tied_;    // those that follow from the loop's variable
   std::vector<Access> found_;
   int statement_ = 0, depth_ = 0;
+  bool windows_ = true, windowed_ = false;  // whether terms may be put as their bounds, and whether one was
 };
 
 }  // namespace

@@ -35,6 +35,7 @@ struct Access {
   enum Kind { load, store, accumulate } kind;
   Buffer buffer;
   std::vector<IndexForm> index;
+  std::vector<IndexForm> plain;  // the index without the bounds that guards give its terms, where those were put in their place; else empty
   bool atomic = false;
   AccumulateOp op = AccumulateOp::add;
   Range iterations;         // those that reach it, as far as guards tell

@@ -1,6 +1,7 @@
 // Which nests are matrix products.
 #include <algorithm>
 
+#include "ir/index_math.h"
 #include "ir/races.h"
 #include "ir/rewrite.h"
 #include "ir/schedule_product.h"
@@ -12,14 +13,12 @@ struct GuardLoads : Rewriter {
   explicit GuardLoads(const std::vector<EdgeGuard>& e) : edges(e) {}
   using Rewriter::rewrite;
   Expr rewrite(const Load& n, const Expr& self) override {
-    if (n.guard) return Rewriter::rewrite(n, self);
     Expr guard;
     for (const EdgeGuard& edge : edges)
-      if (std::any_of(n.index.begin(), n.index.end(), [&](const Expr& i) { return mentions(i, edge.var.id); })) {
-        const Expr inside = var(edge.var) < edge.end;
-        guard = guard ? guard & inside : inside;
-      }
-    return guard ? load(n.buffer, n.index, guard, zero(self.type())) : self;
+      if (std::any_of(n.index.begin(), n.index.end(), [&](const Expr& i) { return mentions(i, edge.var.id); })) guard = both(guard, var(edge.var) < edge.end);
+    if (!guard) return Rewriter::rewrite(n, self);
+    bool changed = false;  // an index may be loaded itself, and so may what stands for a load that is off
+    return load(n.buffer, list(n.index, changed), both(guard, (*this)(n.guard)), n.guard ? (*this)(n.otherwise) : zero(self.type()));
   }
   const std::vector<EdgeGuard>& edges;
 };

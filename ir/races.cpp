@@ -16,8 +16,8 @@ class Meeting {
  public:
   Meeting(int64_t loop_var) : loop_(loop_var) {}
 
-  bool impossible(const Access& a, const Access& b) {
-    for (size_t d = 0; d < a.index.size(); ++d) equations_.emplace_back(a.index[d], b.index[d]);
+  bool impossible(const std::vector<IndexForm>& a, const std::vector<IndexForm>& b) {
+    for (size_t d = 0; d < a.size(); ++d) equations_.emplace_back(a[d], b[d]);
     for (int round = 0; round < 12 && !contradiction_; ++round) {
       progress_ = false;
       for (size_t i = 0; i < equations_.size() && !contradiction_; ++i) {
@@ -192,7 +192,9 @@ std::string first_clash(const For& loop, const Ranges& scope, MayMeet&& may_meet
       if (!a.buffer.same_as(b.buffer) || (!a.writes() && !b.writes()) || a.buffer->facts.exclusive || may_meet(a, b)) continue;
       // Guards let one iteration through, the same for both.
       if (a.iterations.single() && b.iterations.single() && *a.iterations.min == *b.iterations.min) continue;
-      if (Meeting(loop.var.id).impossible(a, b)) continue;
+      if (Meeting(loop.var.id).impossible(a.index, b.index)) continue;
+      const auto plain = [](const Access& x) -> const std::vector<IndexForm>& { return x.plain.empty() ? x.index : x.plain; };
+      if ((!a.plain.empty() || !b.plain.empty()) && Meeting(loop.var.id).impossible(plain(a), plain(b))) continue;
       std::string message = "two iterations of loop " + loop.var.name + " may " + verb(a);
       if (a.kind != b.kind) message += std::string(" and ") + verb(b);
       return message + " the same element of " + a.buffer->name;

@@ -294,12 +294,11 @@ bool Ranges::prove(Linear l, const std::vector<Linear>& axioms, int depth, int& 
   const Interval v = interval(l);
   if (v.empty() || v.low >= 0) return true;
   if (depth == 0 || --budget <= 0) return false;
-  // Only what is bounded by nothing but its type or a launch must go; without such a term, any may.
+  // The term that can be furthest below 0 must go where it is so far that no other makes up for it; without such a term, any may.
   const Expr* pivot = nullptr;
-  for (const auto& [term, coefficient] : l.terms) {
-    const Interval t = term_interval(term);
-    if (coefficient > 0 ? t.low <= -max_elements : t.high >= max_elements) pivot = &term;
-  }
+  Wide furthest = -(Wide{1} << 40);
+  for (const auto& [term, coefficient] : l.terms)
+    if (const Wide low = multiply(term_interval(term), {coefficient, coefficient}).low; low <= furthest) pivot = &term, furthest = low;
   for (const std::vector<Linear>* list : {&assumed_, &axioms})
     for (const Linear& q : *list)
       for (const auto& [term, coefficient] : l.terms) {

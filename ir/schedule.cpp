@@ -13,6 +13,22 @@ namespace {
 
 Stmt with_kind(const For& loop, ForKind kind) { return for_loop(loop.var, loop.begin, loop.extent, kind, loop.body); }
 
+// How many statements there are once all loops that are to be unrolled are, up to a number that is too large.
+int64_t unrolled_size(const Stmt& s) {
+  int64_t size = 1;
+  const auto add = [&](const Stmt& part, int64_t times) {
+    if (part) size = std::min<int64_t>(size + unrolled_size(part) * times, max_stmt_nodes + 1);
+  };
+  if (const For* n = s.as<For>()) add(n->body, n->kind == ForKind::unroll ? as_int(n->extent).value_or(1) : 1);
+  if (const Block* n = s.as<Block>())
+    for (const Stmt& part : n->stmts) add(part, 1);
+  if (const Let* n = s.as<Let>()) add(n->body, 1);
+  if (const If* n = s.as<If>()) add(n->then_case, 1), add(n->else_case, 1);
+  if (const Alloc* n = s.as<Alloc>()) add(n->body, 1);
+  if (const Check* n = s.as<Check>()) add(n->body, 1);
+  return size;
+}
+
 int64_t constant_extent(const char* step, const For& loop, int64_t lowest) {
   const std::optional<int64_t> n = as_int(loop.extent);
   if (!n) refuse(step, loop.var.name, "its extent is not a constant");
@@ -26,21 +42,20 @@ Schedule::Schedule(Kernel kernel) : kernel_(std::move(kernel)) {}
 
 void Schedule::put(const char* step, const Site& site, const Stmt& to, const std::string& line) {
   Kernel changed = replace(kernel_, site, to);
-  if (!part_of_step_) require_proved(step, site, changed, to);
+  if (!part_of_step_) require_proved(step, site, kernel_, changed, to);
   kernel_ = std::move(changed);
   trace_.push_back(line);
 }
 
-bool Schedule::attempt(const std::function<void(Schedule&)>& steps) {
+Schedule::Attempt Schedule::attempt(const std::function<void(Schedule&)>& steps) {
   Schedule trial = *this;
   try {
     steps(trial);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::invalid_argument) throw;
-    return false;
+  } catch (const ScheduleRefusal& refused) {
+    return {refused.what()};
   }
   *this = std::move(trial);
-  return true;
+  return {};
 }
 
 std::vector<Schedule::Loop> Schedule::loops() const {
@@ -77,10 +92,11 @@ void Schedule::parallel(Loop id) {
   const For& loop = *site.loop;
   require_serial("parallel", loop);
   for (const Stmt& s : site.path)
-    if (const For* outer = s.as<For>(); outer && (outer->kind == ForKind::parallel || outer->kind == ForKind::vector))
+    if (const For* outer = s.as<For>(); outer && (outer->kind == ForKind::parallel || in_lanes(outer->kind) || on_gpu(outer->kind)))
       refuse("parallel", loop.var.name, "it is inside the " + std::string(to_string(outer->kind)) + " loop " + outer->var.name);
   for (const For* inner : loops_below(loop.body))
-    if (inner->kind == ForKind::parallel) refuse("parallel", loop.var.name, "it holds the parallel loop " + inner->var.name);
+    if (inner->kind == ForKind::parallel || on_gpu(inner->kind))
+      refuse("parallel", loop.var.name, "it holds the " + std::string(to_string(inner->kind)) + " loop " + inner->var.name);
   if (const std::string clash = parallel_clash(loop, site.scope); !clash.empty()) refuse("parallel", loop.var.name, clash);
   const std::string line = "parallel " + handle_name(kernel_, id);
   kernel_ = replace(kernel_, site, with_kind(loop, ForKind::parallel));
@@ -92,7 +108,10 @@ void Schedule::bind(Loop id, ForKind kind) {
   const For& loop = *site.loop;
   require_serial("bind", loop);
   if (!on_gpu(kind))
-    refuse("bind", loop.var.name, std::string("a loop is bound to grid, thread, warp, lane, cooperative, fragment or matrix_unit, got ") + to_string(kind));
+    wrong_argument("bind", loop.var.name, std::string("a loop is bound to grid, thread, warp, lane, cooperative, fragment or matrix_unit, got ") + to_string(kind));
+  for (const Stmt& s : site.path)
+    if (const For* outer = s.as<For>(); outer && in_lanes(outer->kind) && (any_order(kind) || in_lanes(kind)))
+      refuse("bind", loop.var.name, "it is inside the " + std::string(to_string(outer->kind)) + " loop " + outer->var.name);
   if (const std::string misfit = gpu_nesting_misfit(site.path, loop, kind); !misfit.empty()) refuse("bind", loop.var.name, misfit);
   if (kind == ForKind::lane) {
     const std::optional<int64_t> n = as_int(loop.extent);
@@ -111,8 +130,11 @@ void Schedule::unroll(Loop id) {
   const For& loop = *site.loop;
   require_serial("unroll", loop);
   constant_extent("unroll", loop, 0);
+  Kernel changed = replace(kernel_, site, with_kind(loop, ForKind::unroll));
+  if (unrolled_size(changed.body) > max_stmt_nodes)
+    refuse("unroll", loop.var.name, "with the unrolled loops around and in it, it would be more than " + std::to_string(max_stmt_nodes) + " statements");
   const std::string line = "unroll " + handle_name(kernel_, id);
-  kernel_ = replace(kernel_, site, with_kind(loop, ForKind::unroll));
+  kernel_ = std::move(changed);
   trace_.push_back(line);
 }
 
@@ -122,8 +144,8 @@ void Schedule::vectorize(Loop id) {
   require_serial("vectorize", loop);
   constant_extent("vectorize", loop, 2);
   for (const Stmt& s : site.path)
-    if (const For* outer = s.as<For>(); outer && outer->kind == ForKind::vector)
-      refuse("vectorize", loop.var.name, "it is inside the vector loop " + outer->var.name);
+    if (const For* outer = s.as<For>(); outer && in_lanes(outer->kind))
+      refuse("vectorize", loop.var.name, "it is inside the " + std::string(to_string(outer->kind)) + " loop " + outer->var.name);
   if (const std::string why = not_widenable(loop); !why.empty()) refuse("vectorize", loop.var.name, why);
   if (const std::string clash = vector_clash(loop, site.scope); !clash.empty()) refuse("vectorize", loop.var.name, clash);
   const std::string line = "vectorize " + handle_name(kernel_, id);

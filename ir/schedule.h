@@ -1,11 +1,12 @@
 #pragma once
 // Schedules: legality-checked rewrites of a kernel's loops that keep every result bit. Each step is recorded; the trace prints, and replays on the same
-// authored kernel. A refused step throws Error(invalid_argument) that says why and changes nothing; so is a step after which a loop made parallel or vector
+// authored kernel. A step that the nest does not allow throws a ScheduleRefusal that says why and changes nothing; refused is also a step after which a loop made parallel or vector
 // earlier, or a divisor, would no longer be proved.
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "ir/refusal.h"
 #include "ir/stmt.h"
 
 namespace gradloom::ir {
@@ -85,8 +86,14 @@ class Schedule {
   // Prefetches the lines that the load of `buffer` in `loop` will touch `distance` iterations later.
   void prefetch(Loop loop, const Buffer& buffer, int64_t distance, int level);
 
-  // All of these steps, or none where one of them is refused: false then. They are done on the copy that they get; handles are the same.
-  bool attempt(const std::function<void(Schedule& trial)>& steps);
+  // How an attempt ended: true when all of its steps were done, else false with the refusal's line.
+  struct Attempt {
+    std::string refusal;
+    explicit operator bool() const { return refusal.empty(); }
+  };
+  // All of these steps, or none where one of them is refused. They are done on the copy that they get; handles are the same. Any other error, a wrong argument
+  // say, is passed on.
+  Attempt attempt(const std::function<void(Schedule& trial)>& steps);
 
   void replay(const std::vector<std::string>& trace);
 

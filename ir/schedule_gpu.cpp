@@ -122,7 +122,7 @@ class General {
     while (parallel < loops.size() && is_parallel(s_, loops[parallel])) ++parallel;
     for (size_t i = parallel + 1; i < loops.size(); ++i) {
       if (!is_parallel(s_, loops[i])) continue;
-      const bool moved = s_.attempt([&](Schedule& s) {
+      const Schedule::Attempt moved = s_.attempt([&](Schedule& s) {
         for (size_t k = i; k-- > parallel;) s.reorder(loops[k], loops[i]);
       });
       if (!moved) break;
@@ -190,7 +190,7 @@ class General {
     if (!plain || bytes == 0 || bytes > vector_bytes / 2) return;
     const int64_t lanes = vector_bytes / bytes;
     const std::optional<int64_t> extent = as_int(loop.extent);
-    if (!extent || *extent % lanes != 0 || neighbours(s, loops.back()) == 0) return;
+    if (!extent || *extent < lanes || *extent % lanes != 0 || neighbours(s, loops.back()) == 0) return;
     s.attempt([&](Schedule& trial) {
       const Schedule::Split cut = trial.split(loops.back(), lanes);
       trial.vectorize(cut.inner);
@@ -223,12 +223,13 @@ class General {
   bool blocks_of_loops(const std::vector<Loop>& loops) {
     const std::optional<int64_t> total = extent_of(s_, loops);
     if (!total || *total >= few_threads * target_.multiprocessors) return false;
-    return s_.attempt([&](Schedule& s) {
+    const Schedule::Attempt done = s_.attempt([&](Schedule& s) {
       Loop one = loops[0];
       for (size_t i = 1; i < loops.size(); ++i) one = s.fuse(one, loops[i]);
       s.bind(one, ForKind::grid);
-      if (!block(s, s.get(one).body)) throw Error(ErrorCode::invalid_argument, "a long loop would be repeated by all threads of a block");
+      if (!block(s, s.get(one).body)) throw ScheduleRefusal("a long loop would be repeated by all threads of a block");
     });
+    return static_cast<bool>(done);
   }
 
   // Loops of a block: threads where proved. False when a loop that is not short would be repeated by all threads.

@@ -11,8 +11,10 @@ namespace gradloom::ir {
 namespace {
 
 // The loop `inner`, which must be all that `outer` holds, with bounds that do not change while `outer` runs.
-const For& perfectly_nested(const char* step, const For& outer, int64_t inner) {
+const For& perfectly_nested(const Kernel& kernel, const char* step, const Site& site, int64_t inner) {
+  const For& outer = *site.loop;
   const For* in = outer.body.as<For>();
+  find_loop(kernel, inner);  // a handle of no loop is no refusal
   if (!in || in->var.id != inner) refuse(step, outer.var.name, "its body is not just the inner loop");
   require_serial(step, outer);
   require_serial(step, *in);
@@ -20,6 +22,8 @@ const For& perfectly_nested(const char* step, const For& outer, int64_t inner) {
     if (mentions(*bound, outer.var.id)) refuse(step, outer.var.name, "the bounds of its inner loop " + in->var.name + " depend on it");
     if (writes_what_is_read(outer.body, *bound))
       refuse(step, outer.var.name, "the bounds of its inner loop " + in->var.name + " are read from memory that it writes");
+    if (has_load(*bound) && site.scope.of(outer.extent).min.value_or(0) < 1)
+      refuse(step, outer.var.name, "the bounds of its inner loop " + in->var.name + " are read from memory, and it may run no iteration");
   }
   return *in;
 }
@@ -88,11 +92,14 @@ struct WidenBuffers : Rewriter {
 Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
   const Site site = find_loop(kernel_, outer_id);
   const For& outer = *site.loop;
-  const For& inner = perfectly_nested("fuse", outer, inner_id);
+  const For& inner = perfectly_nested(kernel_, "fuse", site, inner_id);
   const std::string line = "fuse " + handle_name(kernel_, outer_id) + " " + handle_name(kernel_, inner_id);
   const Bounds rows = read_once(outer, site.scope), columns = read_once(inner, site.scope);
   const Var both = make_var(outer.var.name + "_" + inner.var.name);
-  const std::optional<int64_t> width = as_int(columns.extent);
+  const std::optional<int64_t> width = as_int(columns.extent), height = as_int(rows.extent);
+  // So many iterations would never end; known beforehand, they are refused.
+  if (int64_t all = 0; width && height && __builtin_mul_overflow(*width, *height, &all))
+    refuse("fuse", outer.var.name, "one loop cannot count its iterations with those of " + inner.var.name);
   Stmt nest;
   if (width && *width == 0) {
     nest = for_loop(both, 0, 0, ForKind::serial, block({}));
@@ -118,7 +125,7 @@ Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
 void Schedule::reorder(Loop outer_id, Loop inner_id) {
   const Site site = find_loop(kernel_, outer_id);
   const For& outer = *site.loop;
-  const For& inner = perfectly_nested("reorder", outer, inner_id);
+  const For& inner = perfectly_nested(kernel_, "reorder", site, inner_id);
   const Bounds rows = read_once(outer, site.scope);
   const Stmt swapped = for_loop(inner.var, inner.begin, inner.extent, inner.kind, for_loop(outer.var, rows.begin, rows.extent, outer.kind, inner.body));
   const std::string clash = parallel_clash(outer, site.scope);

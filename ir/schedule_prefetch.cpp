@@ -27,8 +27,9 @@ struct MarkStreaming : Rewriter {
 // The places that one access will touch, with the loops between the scheduled loop and the access.
 struct Touch {
   std::vector<Expr> index;         // lets expanded
-  std::vector<const For*> inner;   // outermost first
-  bool conditional_load = false;   // an index is loaded under an If or a Check
+  std::vector<const For*> inner;   // outermost first: those that the index, or the bounds of such a loop, mention
+  std::vector<const For*> skipped;  // the others: they may run no iteration
+  bool conditional_load = false;   // an index, or a bound of these loops, is loaded under an If or a Check
 };
 
 // Collects the accesses below a loop; as a rewriter it changes nothing.
@@ -77,17 +78,29 @@ struct Collect : Rewriter {
     return self;
   }
   Expr expand(const Expr& e) const { return substitute(e, lets); }
+  bool loaded_under_condition(const Expr& e) const {
+    return (conditions > 0 && has_load(e)) || std::any_of(conditional_lets.begin(), conditional_lets.end(), [&](int64_t id) { return mentions(e, id); });
+  }
 
   void add(const Buffer& b, const std::vector<Expr>& index) {
     if (!b.same_as(target)) return;
     Touch t;
     for (const Expr& i : index) {
-      for (int64_t id : conditional_lets) t.conditional_load |= mentions(i, id);
-      t.conditional_load |= conditions > 0 && has_load(i);
+      t.conditional_load |= loaded_under_condition(i);
       t.index.push_back(first_lane(expand(i)));
     }
-    for (const For* f : loops)
-      if (std::any_of(t.index.begin(), t.index.end(), [&](const Expr& i) { return mentions(i, f->var.id); })) t.inner.push_back(f);
+    std::vector<Expr> used = t.index;
+    for (size_t i = loops.size(); i-- > 0;) {
+      const For* f = loops[i];
+      const bool needed = std::any_of(used.begin(), used.end(), [&](const Expr& e) { return mentions(e, f->var.id); });
+      (needed ? t.inner : t.skipped).push_back(f);
+      if (!needed) continue;
+      for (const Expr* bound : {&f->begin, &f->extent}) {
+        t.conditional_load |= loaded_under_condition(*bound);
+        used.push_back(expand(*bound));
+      }
+    }
+    std::reverse(t.inner.begin(), t.inner.end());
     const bool known =
         std::any_of(touches.begin(), touches.end(), [&](const Touch& o) { return std::equal(o.index.begin(), o.index.end(), t.index.begin(), equal); });
     if (!known) touches.push_back(std::move(t));
@@ -127,8 +140,16 @@ int64_t values_a_line(const Buffer& b, const std::vector<Expr>& index, const Var
   if (!b->strides.empty() && !is_const(b->strides.back(), 1)) return 1;
   for (size_t d = 0; d + 1 < index.size(); ++d)
     if (mentions(index[d], v.id)) return 1;
-  const int64_t apart = std::abs(coefficient(index.back(), v)) * size_of(b->dtype);
-  return apart ? std::max<int64_t>(line_bytes / apart, 1) : 1;
+  const int64_t c = coefficient(index.back(), v);
+  if (c == 0 || c <= -line_bytes || c >= line_bytes) return 1;
+  return std::max<int64_t>(line_bytes / (std::abs(c) * size_of(b->dtype)), 1);
+}
+
+// Whether a load of the prefetch reads what the body writes: it may not be written yet.
+bool loads_written(const Stmt& prefetches, const Stmt& body) {
+  bool found = false;
+  walk(prefetches, [](const Stmt&) {}, [&](const Expr& e) { found |= e.as<Load>() && writes_what_is_read(body, e); });
+  return found;
 }
 
 Stmt prefetch_nest(const Buffer& buffer, const Touch& touch, const Substitution& moved, const Expr& guard, const Collect& context, int level) {
@@ -162,7 +183,7 @@ void Schedule::streaming(const Buffer& buffer) {
   MarkStreaming mark(buffer);
   const Kernel marked = mark(kernel_);
   const std::string name = handle_name(kernel_, buffer);
-  if (!mark.found) throw Error(ErrorCode::invalid_argument, "streaming of buffer " + buffer->name + ": nothing stores to it");
+  if (!mark.found) throw ScheduleRefusal("streaming of buffer " + buffer->name + ": nothing stores to it");
   kernel_ = marked;
   trace_.push_back("streaming " + name);
 }
@@ -170,14 +191,11 @@ void Schedule::streaming(const Buffer& buffer) {
 void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int level) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
-  if (distance < 1) refuse("prefetch", loop.var.name, "the distance must be at least 1, got " + std::to_string(distance));
-  if (level < 1 || level > 3) refuse("prefetch", loop.var.name, "the level must be 1 to 3, got " + std::to_string(level));
+  if (distance < 1) wrong_argument("prefetch", loop.var.name, "the distance must be at least 1, got " + std::to_string(distance));
+  if (level < 1 || level > 3) wrong_argument("prefetch", loop.var.name, "the level must be 1 to 3, got " + std::to_string(level));
   const std::string line =
       "prefetch " + handle_name(kernel_, id) + " " + handle_name(kernel_, buffer) + " " + std::to_string(distance) + " " + std::to_string(level);
-  walk(loop.body, [&](const Stmt& s) {
-    if (const Alloc* own = s.as<Alloc>(); own && own->buffer.same_as(buffer))
-      refuse("prefetch", loop.var.name, "buffer " + buffer->name + " exists only inside it");
-  });
+  require_outside("prefetch", loop, buffer);
   Collect collect(buffer);
   collect(loop.body);
   if (collect.touches.empty()) {
@@ -187,8 +205,13 @@ void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int lev
   if (collect.touches.empty()) refuse("prefetch", loop.var.name, "nothing in it touches buffer " + buffer->name);
 
   const Expr later = index_add(var(loop.var), distance);
-  const Expr exists = later < index_add(loop.begin, loop.extent);
+  // Counted from the loop's begin where its variable, so far ahead, may be beyond what an i64 holds.
+  const bool fits = sum_fits(loop.begin, loop.extent, site.scope) && sum_fits(index_add(loop.begin, loop.extent), distance, site.scope);
+  const Expr exists = fits ? later < index_add(loop.begin, loop.extent) : index_sub(var(loop.var), loop.begin) < index_sub(loop.extent, distance);
+  const Ranges inside = site.inside();
+  const auto may_be_empty = [&](const For* f) { return inside.of(f->extent).min.value_or(0) < 1; };
   std::vector<Stmt> stmts;
+  bool reads = false;
   for (const Touch& t : collect.touches) {
     bool loads = t.conditional_load;
     for (const Expr& i : t.index) loads |= has_load(i);
@@ -196,10 +219,22 @@ void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int lev
     if (t.conditional_load) refuse("prefetch", loop.var.name, "an index of " + buffer->name + " is loaded under a condition");
     if (loads && (has_load(loop.begin) || has_load(loop.extent)))
       refuse("prefetch", loop.var.name, "its bounds and an index of " + buffer->name + " are both read from memory");
+    if (loads && std::any_of(t.skipped.begin(), t.skipped.end(), may_be_empty))
+      refuse("prefetch", loop.var.name, "an index of " + buffer->name + " is loaded in a loop that may run no iteration");
+    reads |= loads;
     stmts.push_back(prefetch_nest(buffer, t, {{id, later}}, exists, collect, level));
+    if (loads && loads_written(stmts.back(), loop.body))
+      refuse("prefetch", loop.var.name, "it writes what an index of " + buffer->name + " is loaded from");
   }
+  const Stmt added = block(stmts);
   stmts.push_back(loop.body);
-  kernel_ = replace(kernel_, site, for_loop(loop.var, loop.begin, loop.extent, loop.kind, block(std::move(stmts))));
+  const Stmt to = for_loop(loop.var, loop.begin, loop.extent, loop.kind, block(std::move(stmts)));
+  Kernel changed = replace(kernel_, site, to);
+  const auto widened = [](const Stmt& s) { return s.as<For>() && in_lanes(s.as<For>()->kind); };
+  // Prefetches alone touch no memory.
+  if (reads || has_variable_divisor(added) || std::any_of(site.path.begin(), site.path.end(), widened))
+    require_proved("prefetch", site, kernel_, changed, to);
+  kernel_ = std::move(changed);
   trace_.push_back(line);
 }
 

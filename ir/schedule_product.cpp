@@ -318,8 +318,10 @@ class ProductNest {
   Buffer panels_a_, panels_b_, partial_;
 };
 
+constexpr int64_t largest_block = int64_t{1} << 30;
+
 void require_tiles(const For& m, const ProductTiles& t) {
-  const auto fail = [&](const std::string& why) { refuse(step, m.var.name, why); };
+  const auto fail = [&](const std::string& why) { wrong_argument(step, m.var.name, why); };
   if (t.rows < 1 || t.rows > 64) fail("the rows must be 1 to 64, got " + std::to_string(t.rows));
   if (t.vectors < 1 || t.vectors > 64) fail("the vectors must be 1 to 64, got " + std::to_string(t.vectors));
   if (t.lanes != 2 && t.lanes != 4 && t.lanes != 8 && t.lanes != 16 && t.lanes != 32 && t.lanes != 64)
@@ -331,6 +333,18 @@ void require_tiles(const For& m, const ProductTiles& t) {
   if (t.outer_n < 0 || t.outer_n % std::max<int64_t>(t.block_n, t.columns()))
     fail("the outer block of columns must be whole blocks, got " + std::to_string(t.outer_n));
   if (t.block_k < 0) fail("the block along k must not be negative, got " + std::to_string(t.block_k));
+  for (const int64_t block : {t.block_m, t.block_n, t.block_k, t.outer_n})
+    if (block > largest_block) fail("a block must be at most " + std::to_string(largest_block) + ", got " + std::to_string(block));
+}
+
+// Rows and columns are compared with their loop's end, in tiles that may reach over it. From 0 on, more than an i64 holds would be iterations without end.
+void require_in_range(const Product& p, const Site& site, const ProductTiles& t) {
+  for (const auto& [loop, tile] : {std::pair{p.m, int64_t{t.rows}}, std::pair{p.n, t.columns()}}) {
+    if (site.scope.of(loop->begin).max.value_or(1) <= 0) continue;
+    const Expr extent = nonnegative(loop->extent, site.scope), end = index_add(loop->begin, extent);
+    if (!sum_fits(loop->begin, extent, site.scope) || !sum_fits(end, tile, site.scope))
+      refuse(step, p.m->var.name, "the end of loop " + loop->var.name + ", rounded up to whole tiles, may not fit in 64 bits");
+  }
 }
 
 // What B reads must be there, and be the same, before the loop.
@@ -361,6 +375,7 @@ void Schedule::tile_product(Loop m, const ProductTiles& tiles, Loop pack_before)
   require_tiles(*site.loop, tiles);
   const Product product = match_product(site, step);
   require_independent(product, site, step);
+  require_in_range(product, site, tiles);
   const auto parallel = [](const Stmt& s) { return s.as<For>() && s.as<For>()->kind == ForKind::parallel; };
   const bool inside_parallel = std::any_of(site.path.begin(), site.path.end(), parallel);
   if (inside_parallel && tiles.share != ProductTiles::serial) refuse(step, site.loop->var.name, "it is inside a parallel loop already");
@@ -385,7 +400,7 @@ void Schedule::tile_product(Loop m, const ProductTiles& tiles, Loop pack_before)
   const bool shared = (inside_parallel || tiles.share != ProductTiles::serial) && std::none_of(around.path.begin(), around.path.end() - 1, parallel);
   const Stmt packed = nest.around(now.stmt(), shared ? ForKind::parallel : ForKind::serial);
   Kernel changed = replace(inner, now, packed);
-  if (!part_of_step_) require_proved(step, now, changed, packed);
+  if (!part_of_step_) require_proved(step, now, kernel_, changed, packed);
   kernel_ = std::move(changed);
   trace_.push_back(line);
 }

@@ -6,9 +6,7 @@
 #include "ir/widenable.h"
 
 namespace gradloom::ir {
-namespace {
 
-// Whether a divisor or a shift count is there that only its surroundings prove.
 bool has_variable_divisor(const Stmt& s) {
   bool found = false;
   walk(
@@ -20,17 +18,18 @@ bool has_variable_divisor(const Stmt& s) {
   return found;
 }
 
-}  // namespace
-
-void require_proved(const std::string& step, const Site& site, const Kernel& changed, const Stmt& to) {
-  const std::string& name = site.loop->var.name;
+void require_proved(const std::string& step, const Site& site, const Kernel& before, const Kernel& changed, const Stmt& to) {
+  const auto refuse_unproved = [&](const std::string& why) {
+    verify(before, Stage::scheduled);  // what was wrong before the step is no refusal of it
+    refuse(step, site.loop->var.name, why);
+  };
   const auto prove = [&](const For& old) {
     if (!any_order(old.kind) && !in_lanes(old.kind)) return;
     const bool parallel = any_order(old.kind);
     const Site again = find_loop(changed, old.var.id);
     std::string why = parallel ? parallel_clash(*again.loop, again.scope) : vector_clash(*again.loop, again.scope);
     if (why.empty() && !parallel) why = not_widenable(*again.loop);
-    if (!why.empty()) refuse(step, name, std::string("the ") + to_string(old.kind) + " loop " + old.var.name + " would not be proved any more: " + why);
+    if (!why.empty()) refuse_unproved(std::string("the ") + to_string(old.kind) + " loop " + old.var.name + " would not be proved any more: " + why);
   };
   for (const Stmt& s : site.path)
     if (const For* around = s.as<For>(); around && around != site.loop) prove(*around);
@@ -39,7 +38,7 @@ void require_proved(const std::string& step, const Site& site, const Kernel& cha
   try {
     verify(changed, Stage::scheduled);
   } catch (const Error& error) {
-    refuse(step, name, error.what());
+    refuse_unproved(error.what());
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
@@ -111,11 +112,21 @@ Kernel replace(const Kernel& kernel, const Site& site, const Stmt& to) {
 }
 
 void refuse(const std::string& step, const std::string& loop, const std::string& why) {
+  throw ScheduleRefusal(step + " of loop " + loop + ": " + why);
+}
+
+void wrong_argument(const std::string& step, const std::string& loop, const std::string& why) {
   throw Error(ErrorCode::invalid_argument, step + " of loop " + loop + ": " + why);
 }
 
 void require_serial(const std::string& step, const For& loop) {
   if (loop.kind != ForKind::serial) refuse(step, loop.var.name, std::string("it is a ") + to_string(loop.kind) + " loop, not a serial one");
+}
+
+void require_outside(const std::string& step, const For& loop, const Buffer& buffer) {
+  walk(loop.body, [&](const Stmt& s) {
+    if (const Alloc* own = s.as<Alloc>(); own && own->buffer.same_as(buffer)) refuse(step, loop.var.name, "buffer " + buffer->name + " exists only inside it");
+  });
 }
 
 std::vector<const For*> loops_below(const Stmt& root) {
@@ -228,6 +239,19 @@ bool writes_what_is_read(const Stmt& s, const Expr& e) {
     const std::vector<BufferAccess> all = accesses(s, b);
     return std::any_of(all.begin(), all.end(), [](const BufferAccess& a) { return a.writes; });
   });
+}
+
+bool sum_fits(const Expr& a, const Expr& b, const Ranges& scope) {
+  constexpr int64_t least = std::numeric_limits<int64_t>::min(), most = std::numeric_limits<int64_t>::max();
+  const Range x = scope.of(a), y = scope.of(b);
+  int64_t sum = 0;
+  return !__builtin_add_overflow(x.min.value_or(least), y.min.value_or(least), &sum) &&
+         !__builtin_add_overflow(x.max.value_or(most), y.max.value_or(most), &sum);
+}
+
+Expr ceil_div(const Expr& extent, int64_t factor, const Ranges& scope) {
+  if (sum_fits(extent, factor - 1, scope)) return index_div(index_add(extent, factor - 1), factor);
+  return index_add(index_div(index_sub(extent, 1), factor), 1);
 }
 
 Expr nonnegative(const Expr& extent, const Ranges& scope) {

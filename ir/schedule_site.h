@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ir/ranges.h"
+#include "ir/refusal.h"
 #include "ir/stmt.h"
 
 namespace gradloom::ir {
@@ -21,12 +22,19 @@ Site find_loop(const Kernel& kernel, int64_t loop);
 // The kernel with `to` where `from`, the very node, stood on the site's path.
 Kernel replace(const Kernel& kernel, const Site& site, const Stmt& to);
 
-// Throws a refusal of the step when a parallel or vector loop around or in `to`, or a divisor, is not proved in the changed kernel.
-void require_proved(const std::string& step, const Site& site, const Kernel& changed, const Stmt& to);
+// Throws a refusal of the step when a parallel or vector loop around or in `to`, or a divisor, is not proved in the changed kernel; the verifier's own error
+// when the kernel before the step was not legal.
+void require_proved(const std::string& step, const Site& site, const Kernel& before, const Kernel& changed, const Stmt& to);
+// Whether a divisor or a shift count is there that only its surroundings prove.
+bool has_variable_divisor(const Stmt& s);
 
-// Refuses a step: "split of loop i: why".
+// Refuses a step that the nest does not allow: "split of loop i: why".
 [[noreturn]] void refuse(const std::string& step, const std::string& loop, const std::string& why);
+// An error of the step's caller, no refusal: no nest would allow it.
+[[noreturn]] void wrong_argument(const std::string& step, const std::string& loop, const std::string& why);
 void require_serial(const std::string& step, const For& loop);
+// ... when the loop's body allocates the buffer.
+void require_outside(const std::string& step, const For& loop, const Buffer& buffer);
 
 // All loops below, in order of appearance, outer before inner.
 std::vector<const For*> loops_below(const Stmt& root);
@@ -56,6 +64,11 @@ std::vector<BufferAccess> accesses(const Stmt& s, const Buffer& buffer);
 bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin, const std::vector<Expr>& extent);
 // Whether a statement writes a buffer that this expression loads.
 bool writes_what_is_read(const Stmt& s, const Expr& e);
+
+// Whether a + b fits in 64 bits for all values that the scope leaves them.
+bool sum_fits(const Expr& a, const Expr& b, const Ranges& scope);
+// ceil(extent / factor), for an extent that is not negative: whatever its size, no step of it wraps.
+Expr ceil_div(const Expr& extent, int64_t factor, const Ranges& scope);
 
 // The extent as a value that is never negative.
 Expr nonnegative(const Expr& extent, const Ranges& scope);

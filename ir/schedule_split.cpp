@@ -14,7 +14,7 @@ bool divides(int64_t factor, const Expr& extent, const Ranges& scope) {
 }
 
 void require_factor(const char* step, const For& loop, int64_t factor) {
-  if (factor < 1) refuse(step, loop.var.name, "the factor must be at least 1, got " + std::to_string(factor));
+  if (factor < 1) wrong_argument(step, loop.var.name, "the factor must be at least 1, got " + std::to_string(factor));
 }
 
 // Drops what is decided by the part of a range that a loop now covers.
@@ -89,8 +89,13 @@ Schedule::Split Schedule::split_guarded(Loop id, int64_t factor) {
   const Var outer = make_var(loop.var.name + "_o"), inner = make_var(loop.var.name + "_i");
   const Expr offset = index_add(index_mul(var(outer), factor), var(inner));
   Stmt body = substitute(loop.body, {{id, index_add(bounds.begin, offset)}});
-  if (!divides(factor, bounds.extent, site.scope)) body = if_then(offset < bounds.extent, body);
-  const Expr blocks = index_div(index_add(bounds.extent, factor - 1), factor);
+  if (!divides(factor, bounds.extent, site.scope)) {
+    // The last block's end may be beyond what an i64 holds; what is left for a block is not.
+    const bool fits = sum_fits(bounds.extent, factor - 1, site.scope);
+    const Expr exists = fits ? offset < bounds.extent : var(inner) < index_sub(bounds.extent, index_mul(var(outer), factor));
+    body = if_then(exists, body);
+  }
+  const Expr blocks = ceil_div(bounds.extent, factor, site.scope);
   const Stmt nest = for_loop(outer, 0, blocks, ForKind::serial, for_loop(inner, 0, factor, ForKind::serial, body));
   put("split_guarded", site, bounds.wrap(nest), line);
   return {outer.id, inner.id, 0};
@@ -100,8 +105,8 @@ Schedule::Loop Schedule::vectorize(Loop id, int lanes, int copies) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
   require_serial("vectorize", loop);
-  if (lanes < 2 || lanes > 64) refuse("vectorize", loop.var.name, "the lanes must be 2 to 64, got " + std::to_string(lanes));
-  if (copies < 1 || copies > 64) refuse("vectorize", loop.var.name, "the copies must be 1 to 64, got " + std::to_string(copies));
+  if (lanes < 2 || lanes > 64) wrong_argument("vectorize", loop.var.name, "the lanes must be 2 to 64, got " + std::to_string(lanes));
+  if (copies < 1 || copies > 64) wrong_argument("vectorize", loop.var.name, "the copies must be 1 to 64, got " + std::to_string(copies));
   const std::string line = "vectorize " + handle_name(kernel_, id) + " " + std::to_string(lanes) + (copies > 1 ? " " + std::to_string(copies) : "");
 
   Schedule work(kernel_);
@@ -130,7 +135,7 @@ Schedule::Loop Schedule::vectorize(Loop id, int lanes, int copies) {
     }
   }
   // Below the loop nothing was parallel or vector: what the parts hold is proved.
-  if (!part_of_step_) require_proved("vectorize", site, work.kernel_, whole ? loop.body : block({}));
+  if (!part_of_step_) require_proved("vectorize", site, kernel_, work.kernel_, whole ? loop.body : block({}));
   kernel_ = work.kernel_;
   trace_.push_back(line);
   return whole;
@@ -140,23 +145,25 @@ std::pair<Schedule::Loop, Schedule::Loop> Schedule::partition(Loop id, Expr poin
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
   require_serial("partition", loop);
-  if (!point || point.type() != Type{}) refuse("partition", loop.var.name, "the point must be an i64 scalar");
+  if (!point || point.type() != Type{}) wrong_argument("partition", loop.var.name, "the point must be an i64 scalar");
   const std::vector<Var> vars = visible(kernel_, site, false);
-  if (!closed(point, vars)) refuse("partition", loop.var.name, "the point uses a variable that is not known outside the loop");
-  if (has_load(point)) refuse("partition", loop.var.name, "the point reads memory");
+  if (!closed(point, vars)) wrong_argument("partition", loop.var.name, "the point uses a variable that is not known outside the loop");
+  if (has_load(point)) wrong_argument("partition", loop.var.name, "the point reads memory");
   const std::string line = "partition " + handle_name(kernel_, id) + " " + write_expr(point, vars);
 
   const Bounds bounds = read_once(loop, site.scope);
   const Expr end = index_add(bounds.begin, bounds.extent);
+  // Where the range wraps, its values have no such order: the first part is empty then.
+  const bool in_order = sum_fits(bounds.begin, bounds.extent, site.scope);
   Expr middle = point;
-  if (site.scope.proves(point <= end) != true) middle = index_min(middle, end);
-  if (site.scope.proves(bounds.begin <= point) != true) middle = index_max(middle, bounds.begin);
+  if (!in_order || site.scope.proves(point <= end) != true) middle = index_min(middle, end);
+  if (!in_order || site.scope.proves(bounds.begin <= point) != true) middle = index_max(middle, bounds.begin);
   const Var low = make_var(loop.var.name + "_a"), high = make_var(loop.var.name + "_z");
   const auto part = [&](const Var& v, const Expr& begin, const Expr& extent, const Expr& side, const Stmt& body) {
     const Stmt raw = for_loop(v, begin, extent, ForKind::serial, substitute(body, {{id, var(v)}}));
     Ranges known = site.scope;
     known.enter(*raw.as<For>());
-    known.assume(side);
+    if (in_order) known.assume(side);
     return for_loop(v, begin, extent, ForKind::serial, Fold(known)(raw.as<For>()->body));
   };
   const Stmt first = part(low, bounds.begin, index_sub(middle, bounds.begin), var(low) < point, loop.body);

@@ -157,16 +157,19 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
   const size_t rank = buffer->dims.size();
   if (loop.kind == ForKind::vector) refuse("stage", loop.var.name, "it is a vector loop");
   if (begin.size() != rank || extent.size() != rank)
-    refuse("stage", loop.var.name, "buffer " + buffer->name + " has rank " + std::to_string(rank) + ", the window " + std::to_string(begin.size()));
+    wrong_argument("stage", loop.var.name, "buffer " + buffer->name + " has rank " + std::to_string(rank) + ", the window " + std::to_string(begin.size()));
   for (const std::vector<Expr>* list : {&begin, &extent})
     for (const Expr& e : *list)
       if (!e || e.type() != Type{} || !closed(e, vars))
-        refuse("stage", loop.var.name, "the window of " + buffer->name + " uses what is not known in the loop's body");
+        wrong_argument("stage", loop.var.name, "the window of " + buffer->name + " uses what is not known in the loop's body");
   const std::string line = "stage " + handle_name(kernel_, id) + " " + name + (rank ? " " + joined(begin, vars) + " " + joined(extent, vars) : "");
+  require_outside("stage", loop, buffer);
   const std::vector<BufferAccess> all = accesses(loop.body, buffer);
   if (all.empty()) refuse("stage", loop.var.name, "nothing in it touches buffer " + buffer->name);
   const Ranges inside = site.inside();
 
+  for (const Expr& e : extent)
+    if (inside.proves(0 <= e) != true) refuse("stage", loop.var.name, "the window of " + buffer->name + " is not proved to have an extent of 0 or more");
   WithScopes scopes(buffer, inside);
   scopes.visit = [&](const std::vector<Expr>& index, const Ranges& known) {
     for (size_t d = 0; d < rank; ++d) {
@@ -179,6 +182,8 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
 
   Facts facts = buffer->facts;
   facts.exclusive = false;
+  for (size_t d = 0; d < rank; ++d)  // what is copied for places over an edge is no element of the buffer
+    if (inside.proves(0 <= begin[d]) != true || inside.proves(index_add(begin[d], extent[d]) <= buffer->dims[d]) != true) facts = {};
   const Buffer staged = make_buffer({.name = buffer->name + "_s", .dtype = buffer->dtype, .dims = extent, .role = Role::temp, .alignment = 64, .facts = facts});
   const auto place = [&](const std::vector<Expr>& offset) {
     std::vector<Expr> index;
@@ -222,6 +227,7 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
   require_serial("privatise", loop);
+  require_outside("privatise", loop, buffer);
   const std::string line = "privatise " + handle_name(kernel_, id) + " " + handle_name(kernel_, buffer);
   std::optional<AccumulateOp> op;
   const auto only = [&](bool ok) {
@@ -235,13 +241,10 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
   if (!op) refuse("privatise", loop.var.name, "nothing in it accumulates into buffer " + buffer->name);
   if (is_float(buffer->dtype) && (*op == AccumulateOp::add || *op == AccumulateOp::fma))
     refuse("privatise", loop.var.name, "it would change the order in which sums of " + std::string(to_string(buffer->dtype)) + " are rounded");
-  const std::vector<Var> outside = visible(kernel_, site, false);
-  for (const Expr& dim : buffer->dims)
-    if (!closed(dim, outside)) refuse("privatise", loop.var.name, "buffer " + buffer->name + " exists only inside it");
-  walk(loop.body, [&](const Stmt& s) {
-    if (const Alloc* own = s.as<Alloc>(); own && own->buffer.same_as(buffer))
-      refuse("privatise", loop.var.name, "buffer " + buffer->name + " exists only inside it");
-  });
+  // The copies are added to every element, whichever the loop names.
+  const std::vector<Expr> origin(buffer->dims.size(), Expr(0));
+  if ((buffer->role == Role::out || buffer->role == Role::temp) && !filled_before(site, buffer, origin, buffer->dims))
+    refuse("privatise", loop.var.name, "it would add to elements of buffer " + buffer->name + " that are not proved to be written earlier");
 
   const Bounds bounds = read_once(loop, site.scope);
   std::vector<Expr> dims{bounds.extent};

@@ -70,12 +70,12 @@ void release_scratch(LaunchContext* context, void* data, int64_t bytes) { Launch
 
 
 // A user's nest may come without a schedule: a GPU has one for every nest.
-ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target) {
+ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool default_schedule) {
   if (!target.gpu && ir::is_gpu(kernel)) {
     throw Error(ErrorCode::unsupported, fmt::format("kernel {}: it has loops of a GPU (grid, thread, warp, lane, cooperative), which target {} does not run",
                                                     kernel.name, target.name));
   }
-  if (!target.gpu || ir::is_gpu(kernel)) return ir::lower(kernel, ir::lowering_for(target));
+  if (!target.gpu || ir::is_gpu(kernel) || !default_schedule) return ir::lower(kernel, ir::lowering_for(target));
   ir::Schedule schedule(kernel);
   ir::schedule_gpu(schedule, target);
   return ir::lower(schedule.kernel(), ir::lowering_for(target));
@@ -306,14 +306,14 @@ std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
   return entry;
 }
 
-std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel) {
+std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel, const KernelOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   try {
     ir::verify(kernel, ir::Stage::authored);
   } catch (const Error&) {
     ir::verify(kernel, ir::Stage::scheduled);  // its error counts
   }
-  const ir::Kernel lowered = interprets_ ? kernel : lower_own(kernel, target_);
+  const ir::Kernel lowered = interprets_ ? kernel : lower_own(kernel, target_, options.default_schedule);
   dump(kernel.name, "own", {.authored = kernel, .scheduled = kernel, .lowered = lowered, .sources = {}, .trace = {}});
   auto entry = std::make_shared<KernelEntry>();
   entry->own = true;

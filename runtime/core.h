@@ -51,7 +51,7 @@ class Core {
   void answered(const PlannedCall& call, const KernelHandle& entry) { done(call, entry, false); }
   std::vector<CallKey> used_calls() const;
   // A user's kernel: verified, lowered and compiled, or kept for the interpreter.
-  std::shared_ptr<KernelEntry> build_own(const ir::Kernel& kernel);
+  std::shared_ptr<KernelEntry> build_own(const ir::Kernel& kernel, const KernelOptions& options);
 
   // Runs the kernel on this thread and the pool. Gives the smallest bad position, INT64_MAX when no Check failed. Throws Error. Requires the library's
   // floating-point mode.

@@ -42,7 +42,7 @@ struct Executable::State {
 };
 
 struct KernelExecutable::State {
-  State(std::shared_ptr<Core> core, const ir::Kernel& kernel);
+  State(std::shared_ptr<Core> core, const ir::Kernel& kernel, const KernelOptions& options);
   void call(std::span<const Tensor> buffers, std::span<const int64_t> scalars, const LaunchOptions& launch) const;
   void check(std::span<const Tensor> buffers, std::span<const int64_t> scalars) const;
 

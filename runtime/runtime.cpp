@@ -126,11 +126,11 @@ Result<Executable> Runtime::compile(const Op& op, std::span<const Tensor> inputs
   });
 }
 
-Result<KernelExecutable> Runtime::compile(const ir::Kernel& kernel) {
+Result<KernelExecutable> Runtime::compile(const ir::Kernel& kernel, const KernelOptions& options) {
   return capture([&] {
     FloatMode mode;
     KernelExecutable executable;
-    executable.state_ = std::make_shared<KernelExecutable::State>(core_, kernel);
+    executable.state_ = std::make_shared<KernelExecutable::State>(core_, kernel, options);
     return executable;
   });
 }

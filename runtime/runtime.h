@@ -77,6 +77,12 @@ struct RunOptions {
   std::optional<Policy> policy;   // instead of the runtime's; a GPU ignores both
 };
 
+// How an own loop nest is compiled.
+struct KernelOptions {
+  // A nest without loops of a GPU gets the target's default schedule; false: it runs as it is. A CPU has no default schedule.
+  bool default_schedule = true;
+};
+
 // Where a compilation's time went, in milliseconds.
 struct CompileStages {
   double emit_ms = 0, optimize_ms = 0, codegen_ms = 0, link_ms = 0;
@@ -169,7 +175,8 @@ class Executable {
 class KernelExecutable {
  public:
   KernelExecutable() = default;
-  // Constant dims are checked against the tensors'. Scalars: one 64-bit slot each. A failed Check gives Error(out_of_range).
+  // Dims and strides are checked against the tensors', scalars against their declared ranges. Scalars: one 64-bit slot each. A failed Check gives
+  // Error(out_of_range).
   Result<std::monostate> operator()(std::span<const Tensor> buffers, std::span<const int64_t> scalars = {}, const LaunchOptions& launch = {}) const;
 
  private:
@@ -199,7 +206,7 @@ class Runtime {
                                   const RunOptions& options = {});
   Result<Executable> compile(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes = {}, const RunOptions& options = {});
   // An own loop nest: authored or scheduled; it is verified, lowered and compiled.
-  Result<KernelExecutable> compile(const ir::Kernel& kernel);
+  Result<KernelExecutable> compile(const ir::Kernel& kernel, const KernelOptions& options = {});
 
   // A target cuda takes and gives tensors in its device's memory; shape-like inputs, and all of BroadcastGradientArgs, are the host's. On a CPU these three do
   // nothing: there is no device, a tensor is its own copy.

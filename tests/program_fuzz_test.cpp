@@ -20,7 +20,7 @@ int64_t environment(const char* name, int64_t otherwise) {
 TEST(ProgramFuzz, EveryExecutorAgreesOnRandomPrograms) {
   ProgramOptions options;
   options.first = environment("GRADLOOM_PROGRAM_SEED", 1);
-  options.count = environment("GRADLOOM_PROGRAMS", sanitized ? 40 : 300);
+  options.count = environment("GRADLOOM_PROGRAMS", sanitized ? 30 : 150);
   options.statements = static_cast<int>(environment("GRADLOOM_PROGRAM_SIZE", 20));
   options.cuda = environment("GRADLOOM_PROGRAM_CUDA", sanitized ? 4 : 1);
   options.print = environment("GRADLOOM_PROGRAM_PRINT", 0) != 0;

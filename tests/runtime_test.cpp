@@ -289,13 +289,64 @@ TEST(KernelExecutable, ChecksEveryArgument) {
   expect_refused(kernel(std::vector{x, floats({1}, {1}), y}, n), ErrorCode::out_of_range, {"position 1"});
   expect_refused(kernel(std::vector{x, limit, y}), ErrorCode::invalid_argument, {"0 scalars"});
   expect_refused(kernel(std::vector{x, limit, y}, std::vector<int64_t>{3}), ErrorCode::invalid_argument, {"buffer x", "[3]"});
-  expect_refused(kernel(std::vector{x, limit, y}, std::vector<int64_t>{-1}), ErrorCode::invalid_argument, {"scalar n is -1", "at least 0"});
+  expect_refused(kernel(std::vector{x, limit, y}, std::vector<int64_t>{-1}), ErrorCode::invalid_argument, {"scalar n is -1; it must be in [0, 100]"});
   expect_refused(kernel(std::vector{x, x, y}, n), ErrorCode::invalid_argument, {"buffer limit", "[1]"});
   expect_refused(kernel(std::vector{x, limit, x}, n), ErrorCode::invalid_argument, {"x and y overlap"});
   expect_refused(kernel(std::vector{x, limit}, n), ErrorCode::invalid_argument, {"2 buffers"});
   expect_refused(kernel(std::vector{Tensor::empty(DType::f64, {2}), limit, y}, n), ErrorCode::invalid_argument, {"f64", "f32"});
   float data[8] = {};
   expect_refused(kernel(std::vector{Tensor::borrow(data, DType::f32, {2}, {3}), limit, y}, n), ErrorCode::invalid_argument, {"dense"});
+}
+
+std::vector<TargetKind> all_targets() {
+  std::vector<TargetKind> targets{TargetKind::interpreter};
+#ifdef GRADLOOM_WITH_LLVM
+  targets.push_back(TargetKind::llvm);
+#endif
+#ifdef GRADLOOM_WITH_CUDA
+  targets.push_back(TargetKind::cuda_host);
+#endif
+  return targets;
+}
+
+// Proofs rely on the scalars' ranges, so each target's launch enforces them.
+TEST(KernelExecutable, ScalarsAreInTheirDeclaredRanges) {
+  const ir::Kernel kernel = ir::parse(R"(
+kernel ranged(n: i64 in [0, 4], m: i64 in [n, n * 2], u: u64 in [1, 9223372036854775808u64], w: u8 in [, 200], f: f32 in [0, 1]) {
+  out y: i64[1]
+  y[0] = n + m
+})");
+  constexpr int64_t half = 0x3f000000, two = 0x40000000, nan = 0x7fc00000, far = std::numeric_limits<int64_t>::min();  // 2^63 as u64
+  for (const TargetKind target : all_targets()) {
+    Runtime runtime({.target = target, .threads = 1});
+    const KernelExecutable compiled = runtime.compile(kernel).value();
+    const Tensor y = Tensor::empty(DType::i64, {1});
+    const auto call = [&](std::vector<int64_t> scalars) { return compiled(std::vector{y}, scalars); };
+    ASSERT_TRUE(call({3, 6, far, 200, half}).ok());
+    EXPECT_EQ(static_cast<const int64_t*>(y.data())[0], 9);
+    expect_refused(call({5, 6, 1, 0, half}), ErrorCode::invalid_argument, {"scalar n is 5; it must be in [0, 4]"});
+    expect_refused(call({3, 7, 1, 0, half}), ErrorCode::invalid_argument, {"scalar m is 7; it must be in [n (3), n * 2 (6)]"});
+    expect_refused(call({3, 6, 0, 0, half}), ErrorCode::invalid_argument, {"scalar u is 0; it must be in [1, 9223372036854775808]"});
+    expect_refused(call({3, 6, far + 1, 0, half}), ErrorCode::invalid_argument, {"scalar u is 9223372036854775809; it must be in"});
+    expect_refused(call({3, 6, 1, 201, half}), ErrorCode::invalid_argument, {"scalar w is 201; it must be at most 200"});
+    expect_refused(call({3, 6, 1, 0, two}), ErrorCode::invalid_argument, {"scalar f is 2.0; it must be in [0, 1]"});
+    expect_refused(call({3, 6, 1, 0, nan}), ErrorCode::invalid_argument, {"scalar f is nan; it must be in [0, 1]"});
+  }
+}
+
+// So do they on the elements of a written buffer being apart.
+TEST(KernelExecutable, WrittenBuffersDoNotOverlapThemselves) {
+  const ir::Kernel kernel = ir::parse("kernel apart(a: i64, b: i64) { in x: i64[2, 3] strides [a, b] out y: i64[2, 3] strides [a, b] y[0, 0] = x[1, 2] }");
+  alignas(64) int64_t memory[64] = {}, written[64] = {};
+  Runtime runtime(interpreted());
+  const KernelExecutable compiled = runtime.compile(kernel).value();
+  const auto call = [&](int64_t a, int64_t b) {
+    return compiled(std::vector{Tensor::borrow(memory + 32, DType::i64, {2, 3}, {a, b}), Tensor::borrow(written + 32, DType::i64, {2, 3}, {a, b})},
+                    std::vector<int64_t>{a, b});
+  };
+  const std::pair<int64_t, int64_t> apart[] = {{3, 1}, {1, 2}, {-3, 1}, {3, 2}, {7, -2}, {3, -1}}, overlapping[] = {{0, 1}, {1, 0}, {1, 1}, {2, 1}, {-2, 1}, {4, 2}};
+  for (const auto& [a, b] : apart) EXPECT_TRUE(call(a, b).ok()) << a << " " << b;
+  for (const auto& [a, b] : overlapping) expect_refused(call(a, b), ErrorCode::invalid_argument, {"buffer y is written and its elements overlap"});
 }
 
 TEST(KernelExecutable, AFailedCheckAtTheLargestPositionIsAFailure) {

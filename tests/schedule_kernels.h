@@ -24,15 +24,23 @@ inline void check(const std::string& text, const Schedule& schedule, const std::
   EXPECT_EQ(replayed.trace(), schedule.trace());
 }
 
-// A refused step leaves the schedule as it was.
+// A refused step leaves the schedule as it was, and so does one with a wrong argument.
 template <class Step>
-inline std::string refused(Schedule& schedule, Step&& step) {
+inline std::string unchanged(Schedule& schedule, Step&& step) {
   const std::string before = print(schedule.kernel());
   const size_t steps = schedule.trace().size();
-  const std::string message = refusal(step);
+  const std::string message = step();
   EXPECT_EQ(print(schedule.kernel()), before);
   EXPECT_EQ(schedule.trace().size(), steps);
   return message;
+}
+template <class Step>
+inline std::string refused(Schedule& schedule, Step&& step) {
+  return unchanged(schedule, [&] { return refusal(step); });
+}
+template <class Step>
+inline std::string wrong_argument(Schedule& schedule, Step&& step) {
+  return unchanged(schedule, [&] { return wrong(step); });
 }
 
 inline size_t count(const std::string& text, const std::string& what) {

@@ -30,7 +30,7 @@ TEST(Stage, Refusals) {
   const Schedule::Loop i = s.loop("i");
   const Buffer idx = s.kernel().buffers[0], y = s.kernel().buffers[2];
   EXPECT_EQ(refused(s, [&] { s.stage(i, y, {0, 0}, {6, 8}); }), "stage of loop i: an access to buffer y is not proved inside the window in dim 0");
-  EXPECT_EQ(refused(s, [&] { s.stage(i, y, {0}, {6}); }), "stage of loop i: buffer y has rank 2, the window 1");
+  EXPECT_EQ(wrong_argument(s, [&] { s.stage(i, y, {0}, {6}); }), "stage of loop i: buffer y has rank 2, the window 1");
   EXPECT_EQ(refused(s, [&] { s.stage(s.loop("j"), idx, {0}, {6}); }), "stage of loop j: nothing in it touches buffer idx");
 }
 
@@ -185,8 +185,8 @@ TEST(Hints, Refusals) {
   Schedule s(parse(scale));
   const Schedule::Loop i = s.loop("i");
   EXPECT_EQ(refused(s, [&] { s.streaming(s.kernel().buffers[0]); }), "streaming of buffer x: nothing stores to it");
-  EXPECT_EQ(refused(s, [&] { s.prefetch(i, s.kernel().buffers[0], 0, 2); }), "prefetch of loop i: the distance must be at least 1, got 0");
-  EXPECT_EQ(refused(s, [&] { s.prefetch(i, s.kernel().buffers[0], 1, 4); }), "prefetch of loop i: the level must be 1 to 3, got 4");
+  EXPECT_EQ(wrong_argument(s, [&] { s.prefetch(i, s.kernel().buffers[0], 0, 2); }), "prefetch of loop i: the distance must be at least 1, got 0");
+  EXPECT_EQ(wrong_argument(s, [&] { s.prefetch(i, s.kernel().buffers[0], 1, 4); }), "prefetch of loop i: the level must be 1 to 3, got 4");
 }
 
 }  // namespace

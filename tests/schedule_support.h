@@ -8,6 +8,7 @@
 
 #include "ir/interpret.h"
 #include "ir/print.h"
+#include "ir/refusal.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_math.h"
 #include "ir/stmt.h"
@@ -65,15 +66,30 @@ inline void expect_same(const Kernel& before, const Kernel& after, const ScalarV
   }
 }
 
+// Why a step is refused; any other error is passed on.
 template <class Step>
 std::string refusal(Step&& step) {
   try {
     step();
+  } catch (const ScheduleRefusal& refused) {
+    EXPECT_EQ(refused.code(), ErrorCode::invalid_argument);
+    return refused.what();
+  }
+  return "not refused";
+}
+
+// What a step says of a wrong argument, which is no refusal.
+template <class Step>
+std::string wrong(Step&& step) {
+  try {
+    step();
+  } catch (const ScheduleRefusal& refused) {
+    return std::string("refused: ") + refused.what();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     return error.what();
   }
-  return "not refused";
+  return "no error";
 }
 
 }  // namespace gradloom::ir

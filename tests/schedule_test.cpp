@@ -4,6 +4,49 @@
 namespace gradloom::ir {
 namespace {
 
+TEST(Refusal, IsATypeOfItsOwn) {
+  Schedule s(parse(sums));
+  const std::string before = print(s.kernel());
+  const Schedule::Loop r = s.loop("r");
+  const Schedule::Attempt refused = s.attempt([&](Schedule& trial) {
+    trial.split(r, 4);
+    trial.unroll(trial.loop("r_o"));
+    trial.parallel(trial.loop("c"));
+  });
+  EXPECT_FALSE(refused);
+  EXPECT_EQ(refused.refusal, "parallel of loop c: two iterations of loop c may accumulate into the same element of y");
+  EXPECT_EQ(print(s.kernel()), before);
+  EXPECT_TRUE(s.trace().empty());
+
+  // A wrong argument, or a fault in what builds the expressions of a step, passes through.
+  EXPECT_EQ(wrong_argument(s, [&] { s.attempt([&](Schedule& trial) { trial.split(r, 0); }); }), "split of loop r: the factor must be at least 1, got 0");
+  EXPECT_EQ(wrong_argument(s, [&] { s.attempt([&](Schedule& trial) { trial.fuse(r, -1); }); }),
+            "schedule: kernel sums has no loop with this handle (a step has consumed it)");
+  EXPECT_EQ(wrong_argument(s, [&] { s.attempt([&](Schedule& trial) { trial.partition(r, Expr(1) + constant_int(DType::i32, 1)); }); }),
+            "ir: add: operands of i64 and i32");
+  EXPECT_EQ(wrong_argument(s, [&] { s.attempt([](Schedule& trial) { trial.parallel(trial.loop("rows")); }); }),
+            "schedule: kernel sums has no loop rows; its loops are: r c");
+
+  const Schedule::Attempt done = s.attempt([&](Schedule& trial) { trial.split(r, 4); });
+  EXPECT_TRUE(done);
+  EXPECT_EQ(done.refusal, "");
+  EXPECT_EQ(s.trace().size(), 1u);
+}
+
+// Nor is what was wrong before the step.
+TEST(Refusal, IsNotAFaultOfTheKernel) {
+  Schedule s(parse(R"(kernel k() {
+  out y: f32[4]
+  for i in 0 .. 4 parallel {
+    for j in 0 .. 4 {
+      y[j] = 1.0f32
+    }
+  }
+})"));
+  EXPECT_EQ(wrong_argument(s, [&] { s.split(s.loop("j"), 2); }).substr(0, 80),
+            "kernel k (scheduled): for i in 0 .. 4 parallel: the parallel loop is not proved:");
+}
+
 TEST(Handles, GoByNameAndNumber) {
   Schedule s(parse(sums));
   EXPECT_EQ(s.loops().size(), 2u);
@@ -11,9 +54,9 @@ TEST(Handles, GoByNameAndNumber) {
   s.split(s.loop("r"), 5);
   EXPECT_EQ(s.loops("c").size(), 2u);
   EXPECT_EQ(s.loop("c#1"), s.loops("c")[1]);
-  EXPECT_EQ(refused(s, [&] { s.loop("c"); }), "schedule: kernel sums has 2 loops named c: use c#0 to c#1");
-  EXPECT_EQ(refused(s, [&] { s.loop("q"); }), "schedule: kernel sums has no loop q; its loops are: r_o r_i c r_t c");
-  EXPECT_EQ(refused(s, [&] { s.get(-1); }), "schedule: kernel sums has no loop with this handle (a step has consumed it)");
+  EXPECT_EQ(wrong_argument(s, [&] { s.loop("c"); }), "schedule: kernel sums has 2 loops named c: use c#0 to c#1");
+  EXPECT_EQ(wrong_argument(s, [&] { s.loop("q"); }), "schedule: kernel sums has no loop q; its loops are: r_o r_i c r_t c");
+  EXPECT_EQ(wrong_argument(s, [&] { s.get(-1); }), "schedule: kernel sums has no loop with this handle (a step has consumed it)");
 }
 
 TEST(Split, DividesOrLeavesATail) {
@@ -73,7 +116,7 @@ TEST(Split, KnownMultipleNeedsNoTail) {
 
 TEST(Split, Refusals) {
   Schedule s(parse(scale));
-  EXPECT_EQ(refused(s, [&] { s.split(s.loop("i"), 0); }), "split of loop i: the factor must be at least 1, got 0");
+  EXPECT_EQ(wrong_argument(s, [&] { s.split(s.loop("i"), 0); }), "split of loop i: the factor must be at least 1, got 0");
   s.parallel(s.loop("i"));
   EXPECT_EQ(refused(s, [&] { s.split(s.loop("i"), 4); }), "split of loop i: it is a parallel loop, not a serial one");
 }
@@ -135,10 +178,28 @@ TEST(Vectorize, Refusals) {
   Schedule nest(parse("kernel k() {\n inout y: f32[8, 8]\n for i in 0 .. 8 {\n for j in 0 .. i {\n y[i, j] = 1.0f32\n }\n }\n}"));
   EXPECT_EQ(refused(nest, [&] { nest.vectorize(nest.loop("i")); }), "vectorize of loop i: the bounds of its inner loop j depend on it");
   EXPECT_EQ(refused(nest, [&] { nest.vectorize(nest.loop("j")); }), "vectorize of loop j: its extent is not a constant");
-  EXPECT_EQ(refused(nest, [&] { nest.vectorize(nest.loop("i"), 1); }), "vectorize of loop i: the lanes must be 2 to 64, got 1");
+  EXPECT_EQ(wrong_argument(nest, [&] { nest.vectorize(nest.loop("i"), 1); }), "vectorize of loop i: the lanes must be 2 to 64, got 1");
   Schedule twice(parse(product));
   twice.vectorize(twice.loop("j"));
   EXPECT_EQ(refused(twice, [&] { twice.vectorize(twice.loop("i")); }), "vectorize of loop i: it holds the vector loop j");
+}
+
+TEST(Unroll, OfMoreStatementsThanANestMayHave) {
+  Schedule s(parse(R"(kernel many() {
+  inout y: i64[64]
+  for i in 0 .. 64 {
+    for j in 0 .. 64 {
+      for k in 0 .. 64 {
+        for l in 0 .. 16 {
+          y[i] += j * k * l
+        }
+      }
+    }
+  }
+})"));
+  for (const char* name : {"k", "i", "l"}) s.unroll(s.loop(name));
+  EXPECT_EQ(refused(s, [&] { s.unroll(s.loop("j")); }),
+            "unroll of loop j: with the unrolled loops around and in it, it would be more than 4194304 statements");
 }
 
 TEST(Partition, FoldsTheConditionOnBothSides) {
@@ -165,8 +226,8 @@ TEST(Partition, FoldsTheConditionOnBothSides) {
 TEST(Partition, Refusals) {
   Schedule s(parse(sums));
   const Schedule::Loop r = s.loop("r");
-  EXPECT_EQ(refused(s, [&] { s.partition(r, var(s.get(r).var)); }), "partition of loop r: the point uses a variable that is not known outside the loop");
-  EXPECT_EQ(refused(s, [&] { s.partition(r, load(s.kernel().buffers[0], {0, 0})); }), "partition of loop r: the point must be an i64 scalar");
+  EXPECT_EQ(wrong_argument(s, [&] { s.partition(r, var(s.get(r).var)); }), "partition of loop r: the point uses a variable that is not known outside the loop");
+  EXPECT_EQ(wrong_argument(s, [&] { s.partition(r, load(s.kernel().buffers[0], {0, 0})); }), "partition of loop r: the point must be an i64 scalar");
 }
 
 TEST(Fuse, MakesOneLoopOfTwo) {

@@ -4,6 +4,8 @@
 //   // error: 3:7: expected ...      parse refuses the file with this message (lines count from the file's top)
 //   // verify authored               verify accepts the kernel at this stage
 //   // verify authored: message      verify refuses it with this message
+//   // step split i 8               the step of a schedule is taken, after those above; the nest then verifies, lowers, and interprets to the same bits
+//   // refused fuse i j: message    the step is refused with this message
 //   // pass unroll, simplify         these passes, in order, give what stands in comments after the line "// ---" below the kernel
 //                                    (place_buffers with 1 KiB of shared memory)
 //
@@ -23,7 +25,9 @@
 #include "ir/passes/passes.h"
 #include "ir/print.h"
 #include "ir/rewrite.h"
+#include "ir/schedule.h"
 #include "ir/verify.h"
+#include "tests/schedule_support.h"
 
 namespace gradloom::ir {
 namespace {
@@ -89,6 +93,8 @@ class LoopFile {
 
   void check() {
     int expectations = 0;
+    const auto takes_steps = [](const std::string& line) { return line.starts_with("// step ") || line.starts_with("// refused "); };
+    if (std::any_of(header_.begin(), header_.end(), takes_steps)) schedule_ = Schedule(parse(kernel_));
     for (std::string& line : header_) {
       const std::vector<std::string> words = split(line, " ,:");
       if (words.size() < 2) continue;
@@ -105,8 +111,16 @@ class LoopFile {
         std::string actual = message;
         compare(error_of([&] { verify(parse(text_), stages.at(words[2])); }), actual);
         line = "// verify " + words[2] + (actual.empty() ? "" : ": " + actual);
+      } else if (line.starts_with("// step ")) {
+        schedule_.replay({line.substr(8)});
+        check_step();
+      } else if (line.starts_with("// refused ") && colon != std::string::npos) {
+        const std::string step = line.substr(11, colon - 11);
+        std::string actual = message;
+        compare(refusal([&] { schedule_.replay({step}); }), actual);
+        line = "// refused " + step + ": " + actual;
       } else if (word == "pass") {
-        Kernel kernel = parse(text_);
+        Kernel kernel = schedule_.kernel().body ? schedule_.kernel() : parse(text_);
         for (size_t i = 2; i < words.size(); ++i) {
           ASSERT_TRUE(passes.contains(words[i])) << "no pass " << words[i];
           kernel = passes.at(words[i])(kernel);
@@ -122,6 +136,22 @@ class LoopFile {
   }
 
  private:
+  // The nest after a step, for scalars of several sizes within their ranges.
+  void check_step() const {
+    const Kernel authored = parse(kernel_), &scheduled = schedule_.kernel();
+    SCOPED_TRACE(schedule_.trace().back());
+    ASSERT_EQ(error_of([&] { verify(scheduled, Stage::scheduled); }), "");
+    const Kernel lowered = lower(scheduled);
+    ASSERT_EQ(error_of([&] { verify(lowered, Stage::lowered); }), "") << print(lowered);
+    for (const int64_t size : {0, 1, 5, 12}) {
+      ScalarValues scalars;
+      for (const Scalar& s : authored.scalars)
+        scalars[s.var.name] = std::clamp(size, s.min ? value_of(s.min, scalars) : size, s.max ? value_of(s.max, scalars) : size);
+      expect_same(authored, scheduled, scalars);
+      expect_same(authored, lowered, scalars);
+      if (authored.scalars.empty()) return;
+    }
+  }
   void compare(const std::string& actual, std::string& expected) {
     if (actual == expected) return;
     if (!std::getenv("GRADLOOM_UPDATE")) {
@@ -143,6 +173,7 @@ class LoopFile {
 
   const std::filesystem::path path_;
   const std::string text_;
+  Schedule schedule_{{}};  // of the kernel, once a step is taken
   std::vector<std::string> header_;
   std::string kernel_, output_;
   bool changed_ = false;

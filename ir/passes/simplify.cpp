@@ -4,6 +4,7 @@
 
 #include "ir/passes/fold.h"
 #include "ir/passes/passes.h"
+#include "ir/races.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
@@ -58,6 +59,8 @@ class Uses : Rewriter {
   int depth_ = 0;
 };
 
+// A condition that its surroundings imply is folded away; but what the prover of races reads off a condition it may not see in what implies it. A loop whose
+// iterations are no longer proved independent is simplified again with its conditions kept, and those folded around it are put back around it.
 class Simplifier : public Rewriter {
  public:
   explicit Simplifier(const Kernel& kernel) : scope_(kernel), uses_(kernel.body) {}
@@ -80,7 +83,11 @@ class Simplifier : public Rewriter {
     std::vector<Expr> index = list(n.index, changed);
     Buffer b = buffer(n.buffer);
     changed |= b.get() != n.buffer.get();
-    return fold(changed ? load(b, std::move(index), guard, otherwise) : self, scope_);
+    if (keeps_) return load(b, std::move(index), original(n.guard), otherwise);
+    Expr result = fold(changed ? load(b, std::move(index), guard, otherwise) : self, scope_);
+    const Load* unguarded = result.as<Load>();
+    folded_ += unguarded && !unguarded->guard;
+    return result;
   }
   Expr rewrite(const Unary& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
   Expr rewrite(const Binary& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
@@ -99,13 +106,55 @@ class Simplifier : public Rewriter {
     // A loop of warps says who runs its lanes, however often; a cooperative one, what is one launch, and the grid loops in it, what its phases are.
     const bool says = n.kind == ForKind::warp || n.kind == ForKind::cooperative || (n.kind == ForKind::grid && in_cooperative_);
     if (trips.single() && *trips.min == 1 && !says) return bind(n.var, begin, n.body, false);
-    Stmt body;
-    const bool outside = std::exchange(in_cooperative_, in_cooperative_ || n.kind == ForKind::cooperative);
-    within([&] { scope_.enter(For{n.var, begin, extent, n.kind, n.body}); }, [&] { body = (*this)(n.body); });
-    in_cooperative_ = outside;
-    if (is_empty(body)) return block({});
-    if (begin.same_as(n.begin) && extent.same_as(n.extent) && body.same_as(n.body)) return self;
-    return for_loop(n.var, begin, extent, n.kind, body);
+    const auto with_body = [&](const Stmt& old) {
+      Stmt body;
+      const bool outside = std::exchange(in_cooperative_, in_cooperative_ || n.kind == ForKind::cooperative);
+      within([&] { scope_.enter(For{n.var, begin, extent, n.kind, n.body}); }, [&] { body = (*this)(old); });
+      in_cooperative_ = outside;
+      if (is_empty(body)) return block({});
+      if (begin.same_as(n.begin) && extent.same_as(n.extent) && body.same_as(n.body)) return self;
+      return for_loop(n.var, begin, extent, n.kind, body);
+    };
+    const int before = folded_;
+    const Stmt result = with_body(n.body);
+    if (keeps_ || (folded_ == before && around_.empty()) || is_empty(result) || proved(*result.as<For>())) return result;
+    keeps_ = true;
+    Stmt kept = with_body(n.body);
+    keeps_ = false;
+    if (!proved(*kept.as<For>()))
+      for (size_t i = around_.size(); i-- > 0;) kept = if_then(around_[i], kept);
+    return kept;
+  }
+  bool proved(const For& n) const {
+    if (any_order(n.kind)) return parallel_clash(n, scope_).empty();
+    return !in_lanes(n.kind) || vector_clash(n, scope_).empty();
+  }
+  // A condition as it was, before anything known was folded into it.
+  Expr original(const Expr& condition) const { return substitute(condition, values_); }
+  // What a condition that is known to be `truth` guards.
+  Stmt decided(const Expr& condition, bool truth, const Stmt& guarded) {
+    if (!guarded) return block({});
+    if (condition.as<Const>()) return (*this)(guarded);
+    Expr was = original(condition);
+    if (!truth) was = unary(UnaryOp::bit_not, was);
+    if (keeps_) {
+      Stmt inner;
+      within([&] { scope_.assume(was); }, [&] { inner = (*this)(guarded); });
+      return is_empty(inner) ? inner : if_then(was, inner);
+    }
+    ++folded_;
+    const bool stays = was.lanes() == 1 && !loads(was);
+    if (stays) around_.push_back(was);
+    Stmt inner = (*this)(guarded);
+    if (stays) around_.pop_back();
+    return inner;
+  }
+  // The guard of a store that is known to be on: absent, unless conditions are kept.
+  Expr on(const Expr& guard) {
+    if (!guard || guard.as<Const>()) return {};
+    if (keeps_) return original(guard);
+    ++folded_;
+    return {};
   }
   Stmt rewrite(const Let& n, const Stmt& self) override {
     const Expr value = (*this)(n.value);
@@ -135,7 +184,7 @@ class Simplifier : public Rewriter {
     const Expr value = (*this)(n.value);
     Buffer b = buffer(n.buffer);
     if (!changed && b.get() == n.buffer.get() && value.same_as(n.value)) return self;
-    return store(b, std::move(index), value, active ? Expr() : guard, n.streaming);
+    return store(b, std::move(index), value, active ? on(n.guard) : guard, n.streaming);
   }
   Stmt rewrite(const Accumulate& n, const Stmt& self) override {
     const Expr guard = (*this)(n.guard);
@@ -146,12 +195,12 @@ class Simplifier : public Rewriter {
     const Expr value = (*this)(n.value), factor = (*this)(n.factor);
     Buffer b = buffer(n.buffer);
     if (!changed && b.get() == n.buffer.get() && value.same_as(n.value) && factor.same_as(n.factor)) return self;
-    return accumulate(b, std::move(index), n.op, value, factor, active ? Expr() : guard, n.atomic);
+    return accumulate(b, std::move(index), n.op, value, factor, active ? on(n.guard) : guard, n.atomic);
   }
   Stmt rewrite(const If& n, const Stmt& self) override {
     const Expr condition = (*this)(n.condition);
     const std::optional<bool> known = scope_.proves(condition);
-    if (known) return *known ? (*this)(n.then_case) : n.else_case ? (*this)(n.else_case) : block({});
+    if (known) return decided(n.condition, *known, *known ? n.then_case : n.else_case);
     Stmt then_case, else_case;
     within([&] { scope_.assume(condition); }, [&] { then_case = (*this)(n.then_case); });
     if (n.else_case) within([&] { scope_.assume(unary(UnaryOp::bit_not, condition)); }, [&] { else_case = (*this)(n.else_case); });
@@ -162,7 +211,7 @@ class Simplifier : public Rewriter {
   }
   Stmt rewrite(const Check& n, const Stmt& self) override {
     const Expr condition = (*this)(n.condition);
-    if (scope_.proves(condition) == true) return (*this)(n.body);
+    if (scope_.proves(condition) == true) return n.condition.lanes() == 1 ? decided(n.condition, true, n.body) : (*this)(n.body);
     const Expr position = (*this)(n.position);
     Stmt body;
     within([&] { scope_.assume(condition); }, [&] { body = (*this)(n.body); });
@@ -196,6 +245,9 @@ class Simplifier : public Rewriter {
   }
 
   bool in_cooperative_ = false;
+  bool keeps_ = false;         // conditions that are known to hold
+  int folded_ = 0;             // such conditions, so far
+  std::vector<Expr> around_;   // those folded around what is being simplified
   Ranges scope_;
   Uses uses_;
   Substitution values_;

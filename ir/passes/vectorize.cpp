@@ -2,9 +2,10 @@
 // Requires: constant extents of at most 64 and proved loops; scalar bodies. Gives: no loop of kind vector. Breaks: nothing.
 //
 // An If on a vector condition becomes guards. A lane that is off reads and writes nothing and fails no Check; what it computes is dropped, so divisors
-// and shift counts are replaced by harmless ones there.
+// and shift counts are replaced by harmless ones there, unless what is known around the loop proves them.
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
+#include "ir/ranges.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
@@ -13,7 +14,10 @@ namespace {
 // Rewrites the body of one vector loop.
 class Widen : public Rewriter {
  public:
-  Widen(const For& loop, const Expr& begin, int lanes) : loop_(loop), lanes_(lanes) { values_[loop.var.id] = ramp(begin, 1, lanes); }
+  // `around`: what is known outside the loop.
+  Widen(const For& loop, const Expr& begin, int lanes, const Ranges& around) : loop_(loop), lanes_(lanes), around_(around) {
+    values_[loop.var.id] = ramp(begin, 1, lanes);
+  }
 
   using Rewriter::operator();
   using Rewriter::rewrite;
@@ -38,9 +42,13 @@ class Widen : public Rewriter {
     Expr a = (*this)(n.a), b = (*this)(n.b);
     switch (n.op) {
       case BinaryOp::floor_div:
-      case BinaryOp::floor_mod: b = harmless(b, 1); break;
+      case BinaryOp::floor_mod:
+        if (!nonzero(b)) b = harmless(b, 1);
+        break;
       case BinaryOp::shl:
-      case BinaryOp::shr: b = harmless(b, 0); break;
+      case BinaryOp::shr:
+        if (!counts_bits(b)) b = harmless(b, 0);
+        break;
       default: break;
     }
     if (a.same_as(n.a) && b.same_as(n.b)) return self;
@@ -176,6 +184,15 @@ class Widen : public Rewriter {
     return wide ? guard_ : any_lane(guard_);
   }
 
+  // Asked of the widened operand: a load in it gives 0 to lanes that are off.
+  bool nonzero(const Expr& divisor) const {
+    const Range r = around_.of(divisor);
+    return (r.min && *r.min > 0) || (r.max && *r.max < 0);
+  }
+  bool counts_bits(const Expr& count) const {
+    const Range r = around_.of(count);
+    return r.min && r.max && *r.min >= 0 && *r.max < 8 * size_of(count.dtype());
+  }
   Expr harmless(const Expr& operand, int64_t value) const {
     if (operand.as<Const>()) return operand;
     if (const Broadcast* b = operand.as<Broadcast>(); b && b->value.as<Const>()) return operand;
@@ -200,33 +217,80 @@ class Widen : public Rewriter {
 
   const For& loop_;
   const int lanes_;
+  const Ranges& around_;
   Substitution values_;
   std::unordered_map<int64_t, Buffer> buffers_;
   Expr guard_;                 // the lanes that are on; absent: all
   bool some_lane_on_ = false;  // under a branch that says so
 };
 
-struct Vectorize : Rewriter {
+// Whether some divisor or shift count is no constant: only then is it of use to know what is proved of it.
+bool divides(const Stmt& s) {
+  bool found = false;
+  walk(s, [](const Stmt&) {}, [&](const Expr& e) {
+    const Binary* b = e.as<Binary>();
+    if (b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod || b->op == BinaryOp::shl || b->op == BinaryOp::shr)) found |= !b->b.as<Const>();
+  });
+  return found;
+}
+
+class Vectorize : public Rewriter {
+ public:
+  Vectorize() = default;
+  explicit Vectorize(const Kernel& kernel) : scoped_(divides(kernel.body)) {
+    if (scoped_) scope_ = Ranges(kernel);
+  }
+  using Rewriter::operator();
+
+ private:
   using Rewriter::rewrite;
+  template <class Enter>
+  Stmt within(Enter&& enter, const Stmt& body) {
+    if (!scoped_ || !body) return (*this)(body);
+    const Ranges::Mark mark = scope_.mark();
+    enter();
+    Stmt result = (*this)(body);
+    scope_.restore(mark);
+    return result;
+  }
   Stmt rewrite(const Store&, const Stmt& self) override { return self; }
   Stmt rewrite(const Accumulate&, const Stmt& self) override { return self; }
   Stmt rewrite(const Evaluate&, const Stmt& self) override { return self; }
 
   Stmt rewrite(const For& n, const Stmt& self) override {
-    if (n.kind != ForKind::vector) return Rewriter::rewrite(n, self);
+    if (n.kind != ForKind::vector) {
+      const Stmt body = within([&] { scope_.enter(n); }, n.body);
+      return body.same_as(n.body) ? self : for_loop(n.var, n.begin, n.extent, n.kind, body);
+    }
     const std::optional<int64_t> extent = as_int(n.extent);
     if (!extent || *extent > 64) throw Error(ErrorCode::invalid_argument, "vectorize: loop " + n.var.name + " has no constant extent of at most 64");
     if (*extent <= 0) return block({});
     if (*extent == 1) return (*this)(let(n.var, n.begin, n.body));
-    if (!has_load(n.begin)) return Widen(n, n.begin, static_cast<int>(*extent))(n.body);
+    if (!has_load(n.begin)) return Widen(n, n.begin, static_cast<int>(*extent), scope_)(n.body);
     const Var first = make_var(n.var.name + "_b");
-    return let(first, n.begin, Widen(n, var(first), static_cast<int>(*extent))(n.body));
+    return let(first, n.begin, Widen(n, var(first), static_cast<int>(*extent), scope_)(n.body));
   }
+  Stmt rewrite(const Let& n, const Stmt& self) override {
+    const Stmt body = within([&] { scope_.enter(n); }, n.body);
+    return body.same_as(n.body) ? self : let(n.var, n.value, body);
+  }
+  Stmt rewrite(const If& n, const Stmt& self) override {
+    const Stmt then_case = within([&] { scope_.assume(n.condition); }, n.then_case);
+    const Stmt else_case = within([&] { scope_.assume(unary(UnaryOp::bit_not, n.condition)); }, n.else_case);
+    return then_case.same_as(n.then_case) && else_case.same_as(n.else_case) ? self : if_then(n.condition, then_case, else_case);
+  }
+  Stmt rewrite(const Check& n, const Stmt& self) override {
+    const Stmt body = within([&] { scope_.assume(n.condition); }, n.body);
+    return body.same_as(n.body) ? self : check(n.condition, n.position, n.argument, body);
+  }
+
+  bool scoped_ = false;
+  Ranges scope_;
 };
 
 }  // namespace
 
-Kernel vectorize(const Kernel& kernel) { return Vectorize()(kernel); }
+Kernel vectorize(const Kernel& kernel) { return Vectorize(kernel)(kernel); }
 Stmt vectorize(const Stmt& stmt) { return Vectorize()(stmt); }
 
 }  // namespace gradloom::ir

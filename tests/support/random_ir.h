@@ -189,6 +189,7 @@ class RandomIr {
         (*index)[d] = moved;
         return cast(t, load(array.buffer, *index, inside, constant_bits(array.buffer->dtype, 0)));
       }
+      if (chance(10)) return cast(t, load(array.buffer, *index, condition(1), leaf(array.buffer->dtype)));
       return cast(t, load(array.buffer, *index));
     }
     return literal(t);
@@ -255,11 +256,77 @@ class RandomIr {
       define({builder_.alloc(name("t"), element(), dims(axes)), axes});
     } else if (what < 70) {
       update(any(updated_));
-    } else if (what < 85) {
+    } else if (what < 82) {
       scatter(updated_[0]);
+    } else if (what < 92) {
+      bound_inside();
     } else {
       outer();
     }
+  }
+
+  // Indices, bounds and divisors that exist, or are known, only inside a loop.
+  void bound_inside() {
+    const Array& array = any(updated_);
+    if (array.axes.empty()) return update(array);
+    const Expr extent = axes_[array.axes[0]].extent;
+    const std::vector<int> rest(array.axes.begin() + 1, array.axes.end());
+    loops({array.axes[0]}, [&] {
+      const Expr first = indices_in_scope_.back().var;
+      const Expr last = extent - 1;
+      Expr row = first;  // the row that is added to
+      const auto add_row = [&] {
+        loops(rest, [&] {
+          std::vector<Expr> at{row};
+          for (size_t d = 0; d < rest.size(); ++d) at.push_back(indices_in_scope_[indices_in_scope_.size() - rest.size() + d].var);
+          add(array.buffer, at);
+        });
+      };
+      const size_t known = values_.size();
+      switch (pick(6)) {
+        case 0: {  // a row kept in memory
+          const Buffer kept = builder_.alloc(name("kept"), DType::i64, {1});
+          builder_.store(kept, {0}, min(max(value(DType::i64, 1), Expr(0)), last));
+          row = load(kept, {0});
+          return add_row();
+        }
+        case 1:  // a row found under a condition
+          return builder_.if_then(condition(1), [&] {
+            row = builder_.let(name("row"), min(max(read(DType::i64), Expr(0)), last));
+            add_row();
+          });
+        case 2: {  // a divisor that is proved by a guard
+          const int least = pick(4);
+          if (as_int(extent).value_or(64) <= least) return add_row();
+          return builder_.if_then(extent > least, [&] {
+            values_.push_back(floor_div(cast(DType::i64, leaf(DType::i64)), extent - least));
+            row = min(max(values_.back(), Expr(0)), last);
+            add_row();
+            values_.resize(known);
+          });
+        }
+        case 3:  // as many iterations as the row's number
+          return builder_.loop(name("i"), chance(50) ? Expr(0) : first - pick(3), chance(50) ? first : Expr(1 + pick(3)), [&](Expr i) {
+            values_.push_back(i);
+            row = chance(50) ? first : min(max(i, Expr(0)), last);
+            add_row();
+            values_.resize(known);
+          });
+        case 4: {  // as many as memory says
+          const Expr count = min(max(read(DType::i64), Expr(0)), Expr(3));
+          return builder_.loop(name("i"), 0, count, [&](Expr i) {
+            values_.push_back(i);
+            add_row();
+            values_.resize(known);
+          });
+        }
+        default: {  // one of the rows of a group, whose check could not fail
+          const Expr group = floor_div(first, 2) * 2;
+          row = builder_.let(name("row"), min(min(max(read(DType::i64), group), group + 1), last));
+          return builder_.check((row >= group) & (row <= group + 1), first, "rows", [&] { add_row(); });
+        }
+      }
+    });
   }
 
   // Writes every element of the array once, which is readable from then on.

@@ -1,0 +1,97 @@
+#pragma once
+// One call of an own loop nest from the command: its scalars, and a buffer's memory for each parameter.
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/stmt.h"
+#include "runtime/kernel_arguments.h"
+#include "runtime/tensor.h"
+
+namespace gradloom::nest {
+
+inline constexpr int64_t most_bytes = int64_t{1} << 32;  // of all buffers of a call
+
+// The names of a kernel's parameters, without backquotes. One that another parameter has already gets its number, as in
+// the text: "n#1".
+struct Names {
+  explicit Names(const ir::Kernel& kernel);
+  std::vector<std::string> scalars, buffers;
+};
+
+// A buffer's elements where its strides put them, between guards that show stray writes. What is not set holds 0xff
+// bytes: a NaN, -1, no boolean.
+class Memory {
+ public:
+  Memory(DType dtype, const Dims& dims, const Dims& strides, int64_t alignment);
+  Memory(const Memory& other);
+  Memory& operator=(Memory other);
+
+  int64_t elements() const { return elements_; }
+  // Calls fn(position, offset) for the elements in row-major order.
+  template <class Fn>
+  void each(Fn&& fn) const;
+  uint64_t get(int64_t offset) const;
+  void set(int64_t offset, uint64_t bits);
+  // Seen as a tensor; this must outlive it.
+  Tensor tensor(bool writable) const;
+  // The byte, counted from element [0, ..., 0], of the first one outside all elements that is not as it was made;
+  // nothing when all are.
+  std::optional<int64_t> stray_write() const;
+  uint64_t checksum() const;  // of the elements
+  // The bytes that a call of these dims takes, guards and alignment included; nothing beyond most_bytes.
+  static std::optional<int64_t> bytes_of(DType dtype, const Dims& dims, const Dims& strides, int64_t alignment);
+
+ private:
+  DType dtype_;
+  Dims dims_, strides_;
+  int64_t alignment_, elements_ = 0;
+  int64_t lead_ = 0, size_ = 0;  // bytes: of the block before and after element [0, ..., 0]
+  int64_t low_ = 0, high_ = 0;   // bytes from element [0, ..., 0]: where the elements lie
+  std::shared_ptr<char> block_;
+  char* first_ = nullptr;
+};
+
+struct Argument {
+  ir::Buffer declared;
+  std::string name;
+  Dims dims, strides;
+  DeclaredRange range;
+  Memory memory;
+  bool given() const { return declared->role != ir::Role::out; }  // it has values before the call
+  bool written() const { return declared->role != ir::Role::in; }
+  std::string element_name(int64_t position) const;  // "x[1,2]"
+};
+
+struct Call {
+  // Checks the scalars against their ranges and makes the memory. Throws Error(invalid_argument);
+  // Error(resource_exhausted) beyond `bytes`.
+  Call(const ir::Kernel& kernel, std::span<const int64_t> scalars, int64_t bytes = most_bytes);
+  // The values of in and inout buffers keep the declared facts: ranges, nondecreasing, injective. Throws
+  // Error(invalid_argument) naming the first that does not.
+  void check_facts() const;
+
+  ir::Kernel kernel;
+  std::vector<int64_t> slots;
+  std::vector<Argument> buffers;
+};
+
+template <class Fn>
+void Memory::each(Fn&& fn) const {
+  Dims index;
+  index.resize(dims_.size());
+  int64_t offset = 0;
+  for (int64_t position = 0; position < elements_; ++position) {
+    fn(position, offset);
+    for (int d = dims_.size(); d-- > 0;) {
+      offset += strides_[d];
+      if (++index[d] < dims_[d]) break;
+      offset -= strides_[d] * dims_[d];
+      index[d] = 0;
+    }
+  }
+}
+
+}  // namespace gradloom::nest

@@ -1,0 +1,29 @@
+#pragma once
+// `gradloom nest`'s call on one target, or on all of them beside one another.
+#include <string>
+
+#include "cli/nest_call.h"
+#include "runtime/runtime.h"
+
+namespace gradloom::cli {
+
+// Runs the kernel through Runtime, as any user's. The call's out and inout buffers then have the results. Gives the
+// target's name. Throws Error, also for a write beside the elements of a buffer in host memory.
+std::string run_nest(const ir::Kernel& kernel, nest::Call& call, const RuntimeOptions& runtime,
+                     const KernelOptions& how);
+
+// The nests of a comparison: the definition for the interpreter, what the options made of it for the other targets.
+struct NestsToCompare {
+  ir::Kernel authored, scheduled;
+  KernelOptions how;
+  bool on_cpu = true, on_gpu = true;  // where `scheduled` may run
+};
+// Runs all targets of this build on the same values. Gives one line that says where they are equal; throws Error where
+// the definition has none, and DifferentResults for the first difference.
+class DifferentResults : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+std::string compare_nest(const NestsToCompare& nests, const nest::Call& call, const RuntimeOptions& runtime);
+
+}  // namespace gradloom::cli

@@ -1,0 +1,58 @@
+#pragma once
+// What a user's own kernel declares of its arguments, evaluated with the scalars of one call. Proofs rely on it, so a
+// launch refuses what breaks it.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/stmt.h"
+#include "ops/dims.h"
+
+namespace gradloom {
+
+// One 64-bit slot a scalar, as every executor reads them: integers sign- or zero-extended to 64 bits, booleans 0 or 1,
+// floats as their bits.
+// What a caller gives may differ from it above a narrow scalar's bits; `storage` is used only where it does.
+std::span<const int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int64_t> scalars,
+                                      std::vector<int64_t>& storage);
+std::vector<int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int64_t> scalars);
+
+// A declared range of values, of any dtypes, compared by value.
+class DeclaredRange {
+ public:
+  DeclaredRange() = default;  // any value
+  // Throws Error(invalid_argument) for a limit that cannot be evaluated.
+  DeclaredRange(const ir::Kernel& kernel, const ir::Expr& min, const ir::Expr& max, std::span<const int64_t> slots);
+
+  struct Limit {
+    DType dtype = DType::i64;
+    uint64_t bits = 0;
+  };
+  const std::optional<Limit>& min() const { return min_; }
+  const std::optional<Limit>& max() const { return max_; }
+  bool unlimited() const { return !min_ && !max_; }
+  bool contains(DType dtype, uint64_t bits) const;  // a NaN is in no range but the unlimited one
+  std::string text() const;                         // "in [0, 7]", "at most n - 1 (4)"
+
+ private:
+  std::optional<Limit> min_, max_;
+  ir::Expr declared_min_, declared_max_;
+};
+
+// Every scalar is in its declared range. Throws Error(invalid_argument) naming the first that is not, its value and the
+// range.
+void check_scalars(const ir::Kernel& kernel, std::span<const int64_t> slots);
+
+// A buffer's dims or strides (empty: dense). Throw Error(invalid_argument) for what wraps or cannot be evaluated.
+Dims evaluate_dims(const ir::Kernel& kernel, const ir::Buffer& buffer, std::span<const int64_t> slots);
+Dims evaluate_strides(const ir::Kernel& kernel, const ir::Buffer& buffer, std::span<const int64_t> slots);
+
+// Whether two elements share memory: proofs take the elements of a written buffer for distinct. Exact.
+bool elements_overlap(const Dims& dims, const Dims& strides);
+
+// "7", "-0.0", "nan"; a float as the shortest decimal that reads back.
+std::string value_text(DType dtype, uint64_t bits);
+
+}  // namespace gradloom

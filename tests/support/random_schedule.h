@@ -1,0 +1,183 @@
+#pragma once
+// Schedules at random: steps of every kind, on loops and buffers as they come.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ir/rewrite.h"
+#include "ir/schedule.h"
+#include "ir/schedule_site.h"
+#include "ir/target.h"
+
+namespace gradloom::ir::testing {
+
+class RandomSchedule {
+ public:
+  RandomSchedule(const Kernel& kernel, uint64_t seed) : schedule(kernel), random_(seed) {}
+
+  // Whether a step was taken.
+  bool step() {
+    const std::vector<Schedule::Loop> loops = schedule.loops();
+    if (loops.empty()) return false;
+    const Schedule::Loop loop = loops[pick(static_cast<int>(loops.size()))];
+    const size_t before = schedule.trace().size();
+    try {
+      apply(loop);
+    } catch (const ScheduleRefusal&) {
+      EXPECT_EQ(schedule.trace().size(), before);
+      ++refused;
+      return false;
+    }
+    ++accepted;
+    return true;
+  }
+
+  Schedule schedule;
+  int accepted = 0, refused = 0;
+
+ private:
+  int pick(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+
+  void apply(Schedule::Loop loop) {
+    const For& site = schedule.get(loop);
+    const For* inner = site.body.as<For>();
+    const std::optional<int64_t> extent = as_int(site.extent);
+    const std::vector<Buffer> buffers = buffers_of(schedule.kernel());
+    const Buffer buffer = buffers[pick(static_cast<int>(buffers.size()))];
+    switch (pick(18)) {
+      case 0:
+      case 1: return void(schedule.split(loop, 2 + pick(6)));
+      case 2: return void(schedule.split_guarded(loop, 2 + pick(6)));
+      case 3:
+        if (inner) return void(schedule.fuse(loop, inner->var.id));
+        return void(schedule.split(loop, 4));
+      case 4:
+      case 5:
+        if (inner) return schedule.reorder(loop, inner->var.id);
+        return void(schedule.split_guarded(loop, 4));
+      case 6: return void(schedule.partition(loop, index_point(site)));
+      case 7:
+        if (site.body.as<Block>()) return void(schedule.distribute(loop));
+        return void(schedule.partition(loop, index_point(site)));
+      case 8:
+      case 9: return schedule.parallel(loop);
+      case 10:
+        if (extent && *extent <= 8) return schedule.unroll(loop);
+        return void(schedule.split(loop, 3));
+      case 11:
+      case 12:
+        if (extent && *extent >= 2) return schedule.vectorize(loop);
+        return void(schedule.vectorize(loop, 4));
+      case 13: return void(schedule.vectorize(loop, 2 << pick(6), 1 + pick(3)));
+      case 14:
+        if (pick(4) == 0) return schedule.streaming(buffer);
+        return stage(loop, buffer);
+      case 15: return schedule.prefetch(loop, buffer, pick(4) ? 1 + pick(4) : INT64_MAX - pick(3), 1 + pick(3));
+      case 16: {
+        Buffer own = buffer;
+        walk(site.body, [&](const Stmt& s) {
+          if (const Alloc* a = s.as<Alloc>()) own = a->buffer;
+        });
+        return schedule.carry_zeros(loop, own);
+      }
+      default: return void(schedule.privatise(loop, buffer));
+    }
+  }
+  // All of the buffer, or in some dims what lies around a variable.
+  void stage(Schedule::Loop loop, const Buffer& buffer) {
+    const std::vector<Var> vars = visible(schedule.kernel(), find_loop(schedule.kernel(), loop), true);
+    std::vector<Expr> begin, extent;
+    for (const Expr& dim : buffer->dims) {
+      const Var& v = vars.empty() ? Var() : vars[static_cast<size_t>(pick(static_cast<int>(vars.size())))];
+      const int before = pick(2), behind = pick(2);
+      const bool whole = pick(2) || v.type != Type{} || v.id == 0;
+      begin.push_back(whole ? Expr(0) : before ? var(v) - before : var(v));
+      extent.push_back(whole ? (closed(dim, vars) && writable(dim) ? dim : Expr(4)) : Expr(1 + before + behind));
+    }
+    schedule.stage(loop, buffer, begin, extent);
+  }
+  Expr index_point(const For& site) {
+    const Expr middle = site.begin + floor_div(site.extent, 2);
+    if (pick(2) && writable(middle)) return middle;
+    return pick(8) ? pick(9) : pick(2) ? Expr(INT64_MAX - pick(2)) : Expr(INT64_MIN + pick(2));
+  }
+  // Whether a trace can hold it.
+  static bool writable(const Expr& e) {
+    bool ok = true;
+    walk(e, [&](const Expr& x) {
+      const Binary* b = x.as<Binary>();
+      const bool written = b && (b->op <= BinaryOp::mul || (b->op >= BinaryOp::floor_div && b->op <= BinaryOp::max));
+      ok &= x.type() == Type{} && (x.as<Var>() || x.as<Const>() || written);
+    });
+    return ok;
+  }
+
+  std::mt19937_64 random_;
+};
+
+inline const Target gpu_target{.gpu = true, .multiprocessors = 4, .block_threads = 32, .shared_bytes = 256};
+
+// Binds loops at random, some before the general schedule takes what is left.
+class RandomGpuSchedule {
+ public:
+  RandomGpuSchedule(const Kernel& kernel, uint64_t seed) : schedule(kernel), random_(seed * 2 + 1) {}
+
+  // Whether steps were taken.
+  bool step() {
+    std::vector<Schedule::Loop> loops = schedule.loops();
+    std::erase_if(loops, [&](Schedule::Loop loop) { return schedule.get(loop).kind != ForKind::serial; });
+    if (loops.empty()) return false;
+    const Schedule::Attempt done = schedule.attempt([&](Schedule& trial) { apply(trial, loops[pick(static_cast<int>(loops.size()))]); });
+    ++(done ? accepted : refused);
+    return static_cast<bool>(done);
+  }
+
+  Schedule schedule;
+  int accepted = 0, refused = 0;
+
+ private:
+  int pick(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+
+  void apply(Schedule& s, Schedule::Loop loop) {
+    const For* inner = s.get(loop).body.as<For>();
+    switch (pick(10)) {
+      case 0:
+      case 1: {
+        const Schedule::Split cut = s.split_guarded(loop, 1 << (1 + pick(5)));
+        s.bind(cut.outer, ForKind::grid);
+        return s.bind(cut.inner, ForKind::thread);
+      }
+      case 2:
+        if (inner) {
+          s.bind(inner->var.id, pick(2) ? ForKind::thread : ForKind::warp);
+          return s.bind(loop, ForKind::grid);
+        }
+        return s.bind(loop, pick(2) ? ForKind::grid : ForKind::thread);
+      case 3: {
+        const Schedule::Split cut = s.split_guarded(loop, 4 << pick(4));
+        s.bind(cut.inner, ForKind::lane);
+        return s.bind(cut.outer, ForKind::warp);
+      }
+      case 4: return s.bind(s.split_guarded(loop, 4).outer, ForKind::grid);
+      case 5: {
+        const Schedule::Split cut = s.split(loop, 2 << pick(2));
+        return cut.inner ? s.vectorize(cut.inner) : void();
+      }
+      case 6:
+        if (inner) return void(s.fuse(loop, inner->var.id));
+        return void(s.split(loop, 2 + pick(4)));
+      case 7:
+        if (inner) return s.reorder(loop, inner->var.id);
+        return void(s.split_guarded(loop, 2 + pick(4)));
+      case 8: return void(s.privatise(loop, s.kernel().buffers[static_cast<size_t>(pick(static_cast<int>(s.kernel().buffers.size())))]));
+      default: return void(s.distribute(loop));
+    }
+  }
+
+  std::mt19937_64 random_;
+};
+
+}  // namespace gradloom::ir::testing
