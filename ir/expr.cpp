@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "ir/children.h"
+#include "ir/float_mode.h"
 #include "ir/scalar_math.h"
 
 namespace gradloom::ir {
@@ -87,8 +88,14 @@ Buffer make_buffer(BufferNode node) {
 bool is_comparison(BinaryOp op) { return op >= BinaryOp::eq; }
 
 Expr constant_bits(DType dtype, uint64_t bits) { return make({dtype, 1}, Const{bits}); }
-Expr constant(DType dtype, double value) { return constant_bits(dtype, bits_from_double(dtype, value)); }
-Expr constant_int(DType dtype, int64_t value) { return constant_bits(dtype, bits_from_int(dtype, value)); }
+Expr constant(DType dtype, double value) {
+  const FloatMode mode;
+  return constant_bits(dtype, bits_from_double(dtype, value));
+}
+Expr constant_int(DType dtype, int64_t value) {
+  const FloatMode mode;
+  return constant_bits(dtype, bits_from_int(dtype, value));
+}
 Expr zero(Type type) { return broadcast(constant_bits(type.dtype, 0), type.lanes); }
 Expr true_value() { return constant_bits(DType::boolean, 1); }
 Expr var(const Var& v) { return make(v.type, v); }

@@ -1,5 +1,6 @@
 #include "ir/interpret.h"
 
+#include "ir/float_mode.h"
 #include "ir/interpret_code.h"
 #include "ir/scalar_math.h"
 
@@ -83,6 +84,7 @@ Outcome interpret_kernel(const Kernel& kernel, std::span<void* const> buffers, s
 }  // namespace
 
 Outcome interpret(const Kernel& kernel, std::span<void* const> buffers, std::span<const int64_t> scalars, const InterpretOptions& options) {
+  const FloatMode mode;
   try {
     return interpret_kernel(kernel, buffers, scalars, options);
   } catch (const Error& error) {

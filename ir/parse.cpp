@@ -3,6 +3,7 @@
 #include <charconv>
 #include <limits>
 
+#include "ir/float_mode.h"
 #include "ir/parser.h"
 #include "ir/print.h"
 
@@ -298,6 +299,9 @@ Kernel Parser::kernel() {
   return kernel;
 }
 
-Kernel parse(std::string_view text) { return Parser(text).kernel(); }
+Kernel parse(std::string_view text) {
+  const FloatMode mode;  // a constant is rounded to nearest, whatever the caller's mode
+  return Parser(text).kernel();
+}
 
 }  // namespace gradloom::ir

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ir/float_mode.h"
 #include "ir/lexer.h"
 #include "ir/scalar_math.h"
 
@@ -311,8 +312,17 @@ class Printer {
 
 }  // namespace
 
-std::string print(const Kernel& kernel) { return Printer().kernel(kernel); }
-std::string print(const Stmt& stmt) { return Printer().fragment(stmt); }
-std::string print(const Expr& expr) { return Printer()(expr); }
+std::string print(const Kernel& kernel) {
+  const FloatMode mode;
+  return Printer().kernel(kernel);
+}
+std::string print(const Stmt& stmt) {
+  const FloatMode mode;
+  return Printer().fragment(stmt);
+}
+std::string print(const Expr& expr) {
+  const FloatMode mode;
+  return Printer()(expr);
+}
 
 }  // namespace gradloom::ir

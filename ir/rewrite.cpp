@@ -165,6 +165,7 @@ Stmt Rewriter::rewrite(const Check& n, const Stmt& self) {
 
 Stmt Rewriter::rewrite(const Evaluate& n, const Stmt& self) {
   Expr value = (*this)(n.value);
+  if (!value.as<Intrinsic>()) return block({});  // folded: it has no effect
   return value.same_as(n.value) ? self : evaluate(value);
 }
 

@@ -6,6 +6,7 @@
 #include "ir/gpu_form.h"
 #include "ir/races.h"
 #include "ir/schedule_site.h"
+#include "ir/widenable.h"
 
 namespace gradloom::ir {
 namespace {

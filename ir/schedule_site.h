@@ -27,8 +27,6 @@ Kernel replace(const Kernel& kernel, const Site& site, const Stmt& to);
 void require_proved(const std::string& step, const Site& site, const Kernel& before, const Kernel& changed, const Stmt& to);
 // Whether a divisor or a shift count is there that only its surroundings prove.
 bool has_variable_divisor(const Stmt& s);
-// What the body of a loop may not hold when its statements are to run for all lanes at once; empty when nothing is wrong.
-std::string not_widenable(const For& loop);
 
 // Refuses a step that the nest does not allow: "split of loop i: why".
 [[noreturn]] void refuse(const std::string& step, const std::string& loop, const std::string& why);

@@ -9,6 +9,7 @@
 #include "ir/races.h"
 #include "ir/ranges.h"
 #include "ir/rewrite.h"
+#include "ir/widenable.h"
 
 // Every stage:
 //   - scalars, loop variables and lets are bound before they are used, with the type they are used at; no id is bound twice
@@ -24,7 +25,8 @@
 // scheduled:
 //   - vector loops have a constant extent of 2 to 64, unroll loops a constant extent of at most 64
 //   - lane loops have a constant extent of 2 to 32
-//   - no loop below a vector or lane loop is parallel, vector or one of a GPU's
+//   - no loop below a vector or lane loop is parallel, vector or one of a GPU's; a vector loop's body can be widened (widenable.h): it holds no vectors, and
+//     no inner loop's bounds and no allocated buffer's dims depend on its variable
 //   - parallel, grid, thread, warp and fragment loops are proved by parallel_clash, vector and lane loops by vector_clash
 // lowered:
 //   - no vector and no unroll loop; the others are proved as before
@@ -263,6 +265,7 @@ class Verifier {
       case ForKind::vector:
         if (lowered) fail(self, "a lowered kernel has no vector loop");
         if (!extent || *extent < 2 || *extent > max_copies) fail(self, "a vector loop has a constant extent of 2 to " + std::to_string(max_copies));
+        if (const std::string why = not_widenable(n); !why.empty()) fail(self, "the loop cannot be widened: " + why);
         clash = vector_clash(n, scope);
         break;
       case ForKind::unroll:

@@ -249,7 +249,10 @@ gradloom_status gradloom_compile(gradloom_runtime* runtime, const char* op, cons
   });
 }
 
-void gradloom_executable_destroy(gradloom_executable* executable) { delete executable; }
+void gradloom_executable_destroy(gradloom_executable* executable) {
+  const FloatMode mode;  // it may be the last that keeps the runtime's threads and caches
+  delete executable;
+}
 
 gradloom_status gradloom_call(const gradloom_executable* executable, const DLTensor* const* inputs, int32_t input_count, DLTensor* const* outputs,
                               int32_t output_count) {

@@ -6,6 +6,7 @@
 #include <new>
 #include <string>
 
+#include "ir/float_mode.h"
 #include "runtime/gradloom.h"
 #include "runtime/runtime.h"
 
@@ -29,6 +30,7 @@ gradloom_status status_of(ErrorCode code);
 // Every entry's body runs here.
 template <class Body>
 gradloom_status entry(Body&& body) noexcept {
+  const FloatMode mode;
   try {
     body();
     return GRADLOOM_OK;

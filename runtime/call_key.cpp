@@ -1,6 +1,7 @@
 // Calls without their data, saved and read again. The frame is that of the cache's files.
 #include <fmt/format.h>
 
+#include "ir/float_mode.h"
 #include "runtime/build.h"
 #include "runtime/bytes.h"
 #include "runtime/cache_entry.h"
@@ -182,6 +183,7 @@ CallKey load_call(std::string_view bytes) {
 }
 
 std::string save_calls(std::span<const CallKey> calls) {
+  const FloatMode mode;
   ByteWriter out;
   out.value(static_cast<uint64_t>(calls.size()));
   for (const CallKey& call : calls) write_call(out, call);
@@ -190,6 +192,7 @@ std::string save_calls(std::span<const CallKey> calls) {
 
 Result<std::vector<CallKey>> load_calls(std::string_view file) {
   return capture([&] {
+    const FloatMode mode;
     std::string where = "saved calls";
     try {
       ByteReader in(cache_body(CacheFile::calls, file));

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/float_mode.h"
+#include "ir/float_mode.h"
 #include "runtime/outputs.h"
 
 namespace gradloom {

@@ -1,8 +1,8 @@
 // A user's own kernel: its arguments are checked against the kernel's declarations, dims and strides evaluated with the scalars given.
 #include <fmt/format.h>
 
+#include "ir/float_mode.h"
 #include "runtime/executable.h"
-#include "runtime/float_mode.h"
 #include "runtime/kernel_arguments.h"
 #include "runtime/outputs.h"
 

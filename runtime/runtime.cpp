@@ -7,7 +7,7 @@
 
 #include "runtime/call.h"
 #include "runtime/executable.h"
-#include "runtime/float_mode.h"
+#include "ir/float_mode.h"
 #include "runtime/outputs.h"
 #include "runtime/prewarm.h"
 
@@ -86,8 +86,14 @@ RuntimeOptions checked(RuntimeOptions options) {
 
 }  // namespace
 
-Runtime::Runtime(RuntimeOptions options) : core_(std::make_shared<Core>(checked(std::move(options)))) {}
-Runtime::~Runtime() = default;
+Runtime::Runtime(RuntimeOptions options) {
+  FloatMode mode;
+  core_ = std::make_shared<Core>(checked(std::move(options)));
+}
+Runtime::~Runtime() {
+  FloatMode mode;
+  core_.reset();
+}
 
 Result<std::vector<Tensor>> Runtime::run(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options) {
   return capture([&] { return run_fresh(*core_, op_named(op), inputs, attributes, options); });
@@ -129,30 +135,53 @@ Result<KernelExecutable> Runtime::compile(const ir::Kernel& kernel, const Kernel
   });
 }
 
-const KernelReport& Runtime::last_report() const { return core_->last_report(); }
-Stats Runtime::stats() const { return core_->stats(); }
-std::vector<CallKey> Runtime::used_calls() const { return core_->used_calls(); }
+// Counting in floating point, and hash tables that grow, raise the inexact exception: a host may trap it.
+const KernelReport& Runtime::last_report() const {
+  FloatMode mode;
+  return core_->last_report();
+}
+Stats Runtime::stats() const {
+  FloatMode mode;
+  return core_->stats();
+}
+std::vector<CallKey> Runtime::used_calls() const {
+  FloatMode mode;
+  return core_->used_calls();
+}
 Result<PrewarmReport> Runtime::prewarm(std::span<const CallKey> calls) {
   return capture([&] {
     FloatMode mode;
     return gradloom::prewarm(*core_, calls);
   });
 }
-void Runtime::wait_for_background() const { core_->specialiser().wait(); }
-void Runtime::clear_cache() { core_->cache().clear(); }
+void Runtime::wait_for_background() const {
+  FloatMode mode;
+  core_->specialiser().wait();
+}
+void Runtime::clear_cache() {
+  FloatMode mode;
+  core_->cache().clear();
+}
 int Runtime::device() const { return core_->device(); }
 
 Result<std::monostate> Runtime::synchronize(void* stream) {
   return capture([&]() -> std::monostate {
+    FloatMode mode;
     core_->synchronize(stream);
     return {};
   });
 }
 Result<Tensor> Runtime::to_device(const Tensor& tensor, void* stream) {
-  return capture([&] { return core_->copy_to(core_->device(), tensor, stream); });
+  return capture([&] {
+    FloatMode mode;
+    return core_->copy_to(core_->device(), tensor, stream);
+  });
 }
 Result<Tensor> Runtime::to_host(const Tensor& tensor, void* stream) {
-  return capture([&] { return core_->copy_to(-1, tensor, stream); });
+  return capture([&] {
+    FloatMode mode;
+    return core_->copy_to(-1, tensor, stream);
+  });
 }
 
 int Runtime::threads() const { return core_->threads().count(); }

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "runtime/core.h"
-#include "runtime/float_mode.h"
+#include "ir/float_mode.h"
 #include "runtime/log.h"
 
 namespace gradloom {

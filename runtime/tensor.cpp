@@ -8,7 +8,7 @@
 #include "ir/scalar_math.h"
 #include "ir/scalar_program.h"
 #include "runtime/allocate.h"
-#include "runtime/float_mode.h"
+#include "ir/float_mode.h"
 
 namespace gradloom {
 namespace {

@@ -19,7 +19,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-#include "runtime/float_mode.h"
+#include "ir/float_mode.h"
 #include "runtime/usable_threads.h"
 
 namespace gradloom {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "runtime/core.h"
-#include "runtime/float_mode.h"
+#include "ir/float_mode.h"
 
 #if defined(__SSE__)
 #include <xmmintrin.h>

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "codegen/cuda/emitter.h"
 #include "ir/refusal.h"
@@ -276,7 +277,8 @@ void FunctionEmitter::emit(const ir::Check& n) {
   const Text condition = bound(value(n.condition), DType::boolean, "ok");
   const Text position = bound(value(n.position), DType::i64, "position");
   // INT64_MAX is the status of no failure.
-  const auto kept = [known = ranges_.of(n.position).max.has_value()](const std::string& at) {
+  const std::optional<int64_t> most = ranges_.of(n.position).max;
+  const auto kept = [known = most && *most != std::numeric_limits<int64_t>::max()](const std::string& at) {
     return known ? at : fmt::format("{0} < 0x7fffffffffffffffLL ? {0} : 0x7ffffffffffffffeLL", parenthesised(at));
   };
   std::string all;

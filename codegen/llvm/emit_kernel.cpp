@@ -202,7 +202,9 @@ llvm::Function* Emitter::outline(const ir::For& loop, const Captures& captured, 
   }
   frame_ = &frame;
   builder_.SetInsertPoint(frame.entry_end->getSuccessor(0));
-  counted_loop(frame.function->getArg(1), frame.function->getArg(2), false, false, loop.var.name, [&](Value* i) {
+  Value* first = frame.function->getArg(1);
+  Value* last = frame.function->getArg(2);
+  counted_loop(first, last, builder_.CreateICmpSLT(first, last), false, loop.var.name, [&](Value* i) {
     const auto* zero = llvm::dyn_cast<llvm::ConstantInt>(begin);
     bind(loop.var, zero && zero->isZero() ? i : builder_.CreateAdd(begin, i));
     statement(loop.body);

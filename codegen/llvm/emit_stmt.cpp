@@ -23,15 +23,16 @@ void Emitter::statement(const ir::Stmt& s) {
   std::visit([&](const auto& n) { emit(n); }, s.node().value);
 }
 
-// for i in [begin, end): a loop entered only when it runs, with its test at the end.
-void Emitter::counted_loop(Value* begin, Value* end, bool known_nonempty, bool innermost, const llvm::Twine& name, const std::function<void(Value*)>& body) {
+// From begin until end is reached, perhaps past the largest integer: a loop entered only when it runs (always, where `runs` is absent), with its test at
+// the end.
+void Emitter::counted_loop(Value* begin, Value* end, Value* runs, bool innermost, const llvm::Twine& name, const std::function<void(Value*)>& body) {
   llvm::BasicBlock* before = builder_.GetInsertBlock();
   llvm::BasicBlock* loop = llvm::BasicBlock::Create(context_, name, frame_->function);
   llvm::BasicBlock* after = llvm::BasicBlock::Create(context_, name + ".done");
-  if (known_nonempty)
-    builder_.CreateBr(loop);
+  if (runs)
+    builder_.CreateCondBr(runs, loop, after);
   else
-    builder_.CreateCondBr(builder_.CreateICmpSLT(begin, end), loop, after);
+    builder_.CreateBr(loop);
   builder_.SetInsertPoint(loop);
   Stepping steps;
   steps.multiples.push_back({1, builder_.CreatePHI(builder_.getInt64Ty(), 2, name)});
@@ -115,12 +116,14 @@ void Emitter::emit(const ir::For& n) {
   const std::optional<int64_t> extent = ir::as_int(n.extent);
   if (extent && *extent <= 0) return;
   Value* begin = value(n.begin);
-  Value* end = builder_.CreateAdd(begin, value(n.extent));
+  Value* count = value(n.extent);
+  Value* end = builder_.CreateAdd(begin, count);
+  Value* runs = extent ? nullptr : builder_.CreateICmpSGT(count, i64(0));
   const Scope scope(ranges_);
   ranges_.enter(n);
   bool innermost = true;
   ir::walk(n.body, [&](const ir::Stmt& inner) { innermost = innermost && !inner.as<ir::For>(); });
-  counted_loop(begin, end, extent.has_value(), innermost, n.var.name, [&](Value* i) {
+  counted_loop(begin, end, runs, innermost, n.var.name, [&](Value* i) {
     bind(n.var, i);
     statement(n.body);
   });

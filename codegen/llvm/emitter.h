@@ -109,7 +109,7 @@ class Emitter {
   void emit(const ir::Alloc& n);
   void emit(const ir::Check& n);
   void emit(const ir::Evaluate& n);
-  void counted_loop(llvm::Value* begin, llvm::Value* end, bool known_nonempty, bool innermost, const llvm::Twine& name,
+  void counted_loop(llvm::Value* begin, llvm::Value* end, llvm::Value* runs, bool innermost, const llvm::Twine& name,
                     const std::function<void(llvm::Value*)>& body);
   void when(llvm::Value* condition, const std::function<void()>& then_case, const std::function<void()>& else_case = {}, bool likely = false);
   void failed_check(const ir::Check& n, llvm::Value* condition);

@@ -1,4 +1,5 @@
-// A buffer that asked for registers but is indexed by a variable, because no schedule unrolled or vectorized that loop, lives on the stack instead.
+// A buffer that asked for registers but is indexed by a variable, because no schedule unrolled or vectorized that loop, lives on the stack instead. Prefetches
+// of buffers in registers go: there is no memory to fetch.
 #include <algorithm>
 
 #include "ir/passes/passes.h"
@@ -22,7 +23,13 @@ struct Demote : Rewriter {
     node.space = Space::global;
     slot->second = make_buffer(std::move(node));
   }
+  using Rewriter::rewrite;
+  Stmt rewrite(const Evaluate& n, const Stmt& self) override {
+    const Buffer& b = n.value.as<Intrinsic>()->buffer;
+    return b && b->space == Space::registers ? block({}) : Rewriter::rewrite(n, self);
+  }
   std::unordered_map<int64_t, Buffer> demoted;
+  bool prefetched = false;  // one in registers
 };
 
 }  // namespace
@@ -37,8 +44,9 @@ Kernel demote_registers(const Kernel& kernel) {
       },
       [&](const Expr& e) {
         if (const Load* n = e.as<Load>()) demote.look(n->buffer, n->index);
+        if (const Intrinsic* n = e.as<Intrinsic>(); n && n->buffer) demote.prefetched |= n->buffer->space == Space::registers;
       });
-  return demote.demoted.empty() ? kernel : demote(kernel);
+  return demote.demoted.empty() && !demote.prefetched ? kernel : demote(kernel);
 }
 
 }  // namespace gradloom::ir

@@ -1,6 +1,7 @@
 // The passes in order. A vector loop is widened before its surroundings are copied, so that each body is rewritten once.
 #include <chrono>
 
+#include "ir/float_mode.h"
 #include "ir/gpu_form.h"
 #include "ir/passes/passes.h"
 #include "ir/verify.h"
@@ -38,6 +39,7 @@ constexpr Pass passes[] = {
 
 Kernel lower(const Kernel& scheduled, const LowerOptions& options) {
   using Clock = std::chrono::steady_clock;
+  const FloatMode mode;  // folding computes as kernels do
   Kernel kernel = scheduled;
   const bool gpu = options.gpu || is_gpu(scheduled);
   for (const Pass& pass : passes) {

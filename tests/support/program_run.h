@@ -1,0 +1,44 @@
+#pragma once
+// Runs random programs on every executor, in processes of their own, and makes failing ones small.
+#include <cstdint>
+#include <iostream>
+#include <string>
+
+#include "tests/support/random_program.h"
+
+namespace gradloom::ir::testing {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+
+struct ProgramOptions {
+  int64_t first = 1, count = 0;
+  int statements = 20;
+  int64_t cuda = 1;  // one program in so many goes to the host's C++ compiler; 0: none
+  bool print = false, shrink = false;
+  int64_t most_failures = 3;  // then the run ends
+};
+
+struct ProgramCounts {
+  int64_t programs = 0, skipped = 0, failed_checks = 0, compiled = 0, gpu_refused = 0, cuda = 0, failures = 0;
+  int64_t slowest_us = 0, slowest_seed = 0;  // of lowering
+};
+
+// Prints each failing program: what was seen, its text, scalars and data.
+ProgramCounts run_programs(const ProgramOptions& options);
+
+// Runs a program that was printed so: its text, with lines "// scalars:", "// origins:" and "// data:" above. Gives what went wrong, or an empty string.
+std::string replay_program(const std::string& text);
+
+// What went wrong with one program on the way: where, and what; empty when nothing did.
+struct ProgramFailure {
+  std::string stage, what;
+};
+
+// `still_fails` is asked of ever smaller programs.
+RandomProgram shrink_program(RandomProgram program, const std::function<bool(const RandomProgram&)>& still_fails);
+
+}  // namespace gradloom::ir::testing
