@@ -54,7 +54,7 @@ class GpuSchedule : public testing::TestWithParam<Call> {
       }
     });
   }
-  static inline HostBatch batch;
+  static inline HostBatch batch{codegen::HostOverflow::wraps};
 #endif
   static inline int interpreted_kernels = 0, weaker_kernels = 0;
 };
