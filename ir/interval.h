@@ -14,7 +14,7 @@ struct Interval {
   bool contains(const Interval& other) const { return other.empty() || (low <= other.low && other.high <= high); }
 };
 
-inline constexpr Interval empty_interval{1, 0};
+constexpr Interval empty_interval{1, 0};
 Interval limits(DType dtype);  // all values of an integer type or bool; of a float type those of i64
 inline bool fits_i64(const Interval& v) { return limits(DType::i64).contains(v); }
 

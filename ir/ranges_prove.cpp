@@ -147,7 +147,7 @@ void Ranges::add_inequality(Linear l) {
   for (const Linear& q : assumed_)
     if (same(q, l)) return;
   tighten(l);
-  assumed_.push_back(l);
+  if (l.terms.size() > 1) assumed_.push_back(l);  // of one term, its interval says all
   add_axioms(l, assumed_, 3);
 }
 

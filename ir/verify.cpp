@@ -238,6 +238,8 @@ class Verifier {
     below_vector_ += in_lanes(n.kind);
     within(n.body, scope, [&] { scope.enter(n); });
     below_vector_ -= in_lanes(n.kind);
+    if (n.kind == ForKind::vector)
+      if (const std::string why = not_widenable(n); !why.empty()) fail(self, "the loop cannot be widened: " + why);
     vars_.erase(n.var.id);
   }
   void kind(const For& n, const Stmt& self, const Ranges& scope) {
@@ -265,7 +267,6 @@ class Verifier {
       case ForKind::vector:
         if (lowered) fail(self, "a lowered kernel has no vector loop");
         if (!extent || *extent < 2 || *extent > max_copies) fail(self, "a vector loop has a constant extent of 2 to " + std::to_string(max_copies));
-        if (const std::string why = not_widenable(n); !why.empty()) fail(self, "the loop cannot be widened: " + why);
         clash = vector_clash(n, scope);
         break;
       case ForKind::unroll:

@@ -261,11 +261,11 @@ TEST(CudaEmit, WhatMayLeaveI64IsNotAddedSigned) {
   const CudaModule m = emit(R"(kernel limits(n: i64, m: i64 in [0, 1000]) {
   inout x: i64[64]
   for b in n .. +2 grid {
-    x[b - n] = b
+    x[2] += b atomic
   }
   for o in 0 .. 1 grid {
     for t in n .. +32 thread {
-      x[t - n] = t
+      x[3] += t atomic
     }
     for i in n .. +m {
       x[0] = x[0] + i

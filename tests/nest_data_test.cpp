@@ -142,11 +142,16 @@ TEST(NestData, refuses_buffers_that_no_memory_holds) {
     return error_of([&] { Call call(kernel_of(parameters, "n: i64"), std::vector<int64_t>{n}); });
   };
   EXPECT_EQ(error("in x: f32[n]", -1), "invalid_argument: kernel k: buffer x has shape [-1]; no dim may be negative");
-  EXPECT_EQ(error("in x: f32[n]", int64_t{1} << 62),
-            "resource_exhausted: kernel k: buffer x of shape [4611686018427387904] needs more than the 4096 MiB that "
+  EXPECT_EQ(error("in x: f32[n]", int64_t{1} << 48),
+            "resource_exhausted: kernel k: buffer x of shape [281474976710656] needs more than the 4096 MiB that "
             "all buffers of a call may take");
-  EXPECT_EQ(error("out x: f32[n, n, n]", int64_t{1} << 40).substr(0, 18), "resource_exhausted");
-  EXPECT_EQ(error("out x: f32[0, n, n]", int64_t{1} << 62), "no error");  // it has no elements
+  EXPECT_EQ(error("in x: f32[n]", (int64_t{1} << 48) + 1),
+            "invalid_argument: kernel k: buffer x has shape [281474976710657]; dims, those of 0 left out, may multiply "
+            "to 2^48 at most");
+  EXPECT_EQ(error("out x: f32[n, n, n]", int64_t{1} << 16).substr(0, 18), "resource_exhausted");
+  EXPECT_EQ(error("out x: f32[n, n, n]", int64_t{1} << 40).substr(0, 16), "invalid_argument");
+  EXPECT_EQ(error("out x: f32[0, n, n]", int64_t{1} << 24), "no error");  // it has no elements
+  EXPECT_EQ(error("out x: f32[0, n, n]", int64_t{1} << 25).substr(0, 16), "invalid_argument");
   EXPECT_EQ(error("in x: f32[n] strides [0]", int64_t{1} << 40).substr(0, 18), "resource_exhausted");
   EXPECT_EQ(error("in x: f32[2] strides [n]", -(int64_t{1} << 40)).substr(0, 18), "resource_exhausted");
   EXPECT_EQ(error("in x: f32[n * 2]", int64_t{1} << 62),

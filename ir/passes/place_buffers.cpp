@@ -146,13 +146,20 @@ class Launch {
   }
   void node(const If& n) {
     const bool outside = is_scalar_arithmetic(n.condition) && closed(n.condition, around_) && always_defined(n.condition);
+    const Expr otherwise = unary(UnaryOp::bit_not, n.condition);
     if (outside) guards_.push_back(n.condition);
-    visit(n.then_case);
-    if (outside) guards_.back() = unary(UnaryOp::bit_not, n.condition);
-    visit(n.else_case);
+    within(n.then_case, n.condition);
+    if (outside) guards_.back() = otherwise;
+    within(n.else_case, otherwise);
     if (outside) guards_.pop_back();
   }
-  void node(const Check& n) { visit(n.body); }
+  void node(const Check& n) { within(n.body, n.condition); }
+  void within(const Stmt& s, const Expr& condition) {
+    const Ranges::Mark mark = scope_.mark();
+    scope_.assume(condition);
+    visit(s);
+    scope_.restore(mark);
+  }
   void node(const Store&) {}
   void node(const Accumulate&) {}
   void node(const Evaluate&) {}
