@@ -51,6 +51,14 @@ Linear as_inequality(BinaryOp op, const Linear& a, const Linear& b) {
   }
 }
 
+// A comparison that is the same in all lanes, of one lane; absent: it is not.
+Expr of_one_lane(const Expr& condition) {
+  const Binary* n = condition.as<Binary>();
+  if (!n || !is_comparison(n->op)) return {};
+  const Broadcast *a = n->a.as<Broadcast>(), *b = n->b.as<Broadcast>();
+  return a && b && a->value.lanes() == 1 && b->value.lanes() == 1 ? binary(n->op, a->value, b->value) : Expr();
+}
+
 bool is_order(BinaryOp op) { return op == BinaryOp::lt || op == BinaryOp::le || op == BinaryOp::gt || op == BinaryOp::ge; }
 
 bool is_integer(const Expr& e) { return is_int(e.dtype()) || e.dtype() == DType::boolean; }
@@ -102,6 +110,7 @@ void Ranges::assume(const Expr& condition) { assume(condition, true); }
 
 void Ranges::assume(const Expr& condition, bool truth) {
   if (const Broadcast* b = condition.as<Broadcast>()) return assume(b->value, truth);
+  if (const Expr one = of_one_lane(condition)) return assume(one, truth);
   if (const Unary* u = condition.as<Unary>(); u && u->op == UnaryOp::bit_not) return assume(u->a, !truth);
   if (const Intrinsic* i = condition.as<Intrinsic>(); i && i->op == IntrinsicOp::all && truth) return assume(i->args[0], true);
   if (const Intrinsic* i = condition.as<Intrinsic>(); i && i->op == IntrinsicOp::any && !truth) return assume(i->args[0], false);
@@ -351,6 +360,7 @@ std::optional<bool> Ranges::proves(const Expr& condition) const {
   if (!condition || condition.dtype() != DType::boolean) return std::nullopt;
   if (const Const* c = condition.as<Const>()) return c->bits != 0;
   if (const Broadcast* b = condition.as<Broadcast>()) return proves(b->value);
+  if (const Expr one = of_one_lane(condition)) return proves(one);
   if (const Unary* u = condition.as<Unary>(); u && u->op == UnaryOp::bit_not) {
     const std::optional<bool> a = proves(u->a);
     return a ? std::optional<bool>(!*a) : std::nullopt;
