@@ -224,7 +224,7 @@ Interval Ranges::interval(const Expr& e) const {
   const Linear l = expand(e);
   if (l.terms.size() == 1 && l.constant == 0 && l.terms[0].second == 1) return term_interval(l.terms[0].first);
   const Interval v = interval(l);
-  return fits_i64(v) ? v : limits(DType::i64);
+  return fits_i64(v) ? v : term_interval(e);  // it may wrap: what the node and guards say of its value
 }
 
 Range Ranges::of(const Expr& e) const { return is_float(e.dtype()) ? Range{} : to_range(interval(e), e.dtype()); }

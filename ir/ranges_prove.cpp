@@ -340,6 +340,7 @@ bool Ranges::prove(Linear l, const std::vector<Linear>& axioms, int depth, int& 
 std::optional<bool> Ranges::compare(const Binary& n) const {
   if (!is_integer(n.a)) return std::nullopt;
   const Linear a = form(n.a), b = form(n.b);
+  if (interval(a).empty() || interval(b).empty()) return true;  // of no value all is true
   if (is_order(n.op)) {
     const Linear l = as_inequality(n.op, a, b);
     if (nonnegative(l)) return true;

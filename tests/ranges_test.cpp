@@ -192,6 +192,75 @@ TEST(Ranges, UnsignedValuesAboveI64) {
   EXPECT_EQ(r.proves(var(v) >= constant_int(DType::u64, 0)), true);
 }
 
+TEST(Ranges, WhatMayWrapIsComparedAsItIs) {
+  Ranges r;
+  Expr s = exact_range(r, "s", 0, INT64_MAX), e = s * Expr(2);
+  EXPECT_EQ(r.proves(e >= Expr(0)), std::nullopt);
+  EXPECT_EQ(r.proves(min(s + 8, s) == s), std::nullopt);
+  r.assume((e >= Expr(0)) & (e < Expr(8)));
+  expect_range(r.of(e), 0, 7);
+  EXPECT_EQ(r.proves(e <= Expr(7)), true);
+  EXPECT_EQ(r.proves(s < Expr(4)), std::nullopt);  // 2^63 + 3 times 2 is 6 as well
+  EXPECT_TRUE(r.fits(r.form(e + 1)));              // as one term
+}
+
+TEST(Ranges, ProductsOfFarCoefficients) {
+  Ranges r;
+  Expr i = exact_range(r, "i", 0, 3), s = exact_range(r, "s", INT64_MIN, INT64_MAX), t = exact_range(r, "t", INT64_MIN, INT64_MAX);
+  EXPECT_EQ(r.proves(i * Expr(int64_t{1} << 62) > Expr(5)), std::nullopt);
+  EXPECT_EQ(r.proves(i * Expr(int64_t{1} << 61) >= Expr(0)), true);
+  r.assume(t > s);
+  EXPECT_EQ(r.proves(s * Expr(INT64_MIN) + t > Expr(0)), std::nullopt);
+  expect_range(r.of(floor_div(i - Expr(INT64_MAX), Expr(10))), -922337203685477581, -922337203685477581);
+}
+
+TEST(Ranges, ALoopMayPassTheLargestNumber) {
+  Ranges r;
+  Var i = index_var("i"), j = index_var("j");
+  Expr n = exact_range(r, "n", 0, INT64_MAX), m = exact_range(r, "m", 0, INT64_MAX - 4);
+  r.enter(loop_of(i, n, Expr(5)));
+  r.enter(loop_of(j, m, Expr(5)));
+  EXPECT_EQ(r.proves(var(i) >= n), std::nullopt);
+  expect_range(r.of(var(i)), {}, {});
+  EXPECT_EQ(r.proves(var(j) >= m), true);
+  EXPECT_EQ(r.proves(var(j) - m < Expr(5)), true);
+}
+
+TEST(Ranges, CodeThatNeverRunsHasNoValues) {
+  Ranges r;
+  Expr n = exact_range(r, "n", 0, 23), e = Expr(0) - (n + n);
+  r.assume(e > Expr(0));
+  const Range none = r.of(floor_div(Expr(4), n));
+  EXPECT_TRUE(none.min && none.max && *none.min > *none.max);
+  EXPECT_EQ(r.proves(n == Expr(1000)), true);  // of no value all is true
+  Var i = index_var("i");
+  r.enter(loop_of(i, Expr(0), Expr(-3)));
+  EXPECT_EQ(r.proves(var(i) == Expr(7)), true);
+}
+
+TEST(Ranges, LaunchesBoundDims) {
+  KernelBuilder b("k");
+  Expr n = b.scalar("n"), m = b.scalar("m"), k = b.scalar("k");
+  b.input("x", DType::f32, {n, m});
+  b.output("y", DType::f32, {k});
+  const Kernel kernel = b.build();
+  const Ranges r(kernel);
+  expect_range(r.of(n), 0, max_elements);
+  expect_range(r.of(n * m), 0, max_elements);
+  expect_range(r.of(floor_div(n + 15, Expr(16)) * max(floor_div(m * Expr(3) + 63, Expr(64)), Expr(1))), 0, 3 * max_elements);
+  expect_range(r.of(n * n), {}, {});
+  expect_range(r.of(n * k), {}, {});
+  EXPECT_EQ(r.proves(n * m + 255 > n * m), true);
+}
+
+TEST(Ranges, AComparisonOfBroadcastsIsThatOfOneLane) {
+  Ranges r;
+  Expr s = exact_range(r, "s", -5, 5);
+  r.assume(unary(UnaryOp::bit_not, broadcast(s, 8) == broadcast(Expr(0), 8)));
+  EXPECT_EQ(r.proves(s != Expr(0)), true);
+  EXPECT_EQ(r.proves(broadcast(s, 4) != broadcast(Expr(0), 4)), true);
+}
+
 TEST(KnownMultiple, Divisibility) {
   Ranges r;
   Var i = index_var("i"), t = index_var("t");
