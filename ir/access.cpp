@@ -142,22 +142,21 @@ class Collector {
   static bool append(IndexForm& to, const IndexForm& from, int64_t factor) {
     const auto add_scaled = [factor](int64_t& sum, int64_t value) {
       int64_t scaled;
-      return !__builtin_mul_overflow(value, factor, &scaled) && !__builtin_add_overflow(sum, scaled, &sum) && sum >= -IndexForm::largest &&
-             sum <= IndexForm::largest;
+      return !__builtin_mul_overflow(value, factor, &scaled) && !__builtin_add_overflow(sum, scaled, &sum);
     };
     bool fits = add_scaled(to.constant, from.constant);
     for (const auto& [term, coefficient] : from.terms) {
       auto same = std::find_if(to.terms.begin(), to.terms.end(),
                                [&, t = term](const auto& o) { return o.first == t || (t->expr && o.first->expr && equal(o.first->expr, t->expr)); });
       if (same == to.terms.end()) same = to.terms.insert(same, {term, 0});
-      fits &= add_scaled(same->second, coefficient);
+      fits &= add_scaled(same->second, coefficient) && same->second >= -IndexForm::largest && same->second <= IndexForm::largest;
     }
     return fits;
   }
 
   IndexForm form(const Linear& l, int depth) {
     IndexForm result{l.constant, {}};
-    bool fits = l.exact && l.constant >= -IndexForm::largest && l.constant <= IndexForm::largest;
+    bool fits = l.exact;
     for (const auto& [expr, coefficient] : l.terms) fits = fits && append(result, term(expr, depth), coefficient);
     return fits ? result : unknown();
   }

@@ -8,7 +8,7 @@
 namespace gradloom::ir {
 
 struct IndexTerm;
-// constant + sum of coefficient * term, as a mathematical value. No number is larger than `largest` either way.
+// constant + sum of coefficient * term, as a mathematical value. No coefficient is larger than `largest` either way.
 struct IndexForm {
   static constexpr int64_t largest = int64_t{1} << 61;
   int64_t constant = 0;

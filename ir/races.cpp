@@ -87,7 +87,9 @@ class Meeting {
 
   void follow(const IndexForm& a, const IndexForm& b) {
     std::vector<Item> items = difference(a, b);
-    const int64_t constant = a.constant - b.constant;
+    const Wide apart = Wide{a.constant} - b.constant;
+    if (apart < -2 * Wide{IndexForm::largest} || apart > 2 * Wide{IndexForm::largest}) return;
+    const int64_t constant = static_cast<int64_t>(apart);
     int64_t divisor = 0;
     for (const Item& item : items) divisor = std::gcd(divisor, item.coefficient);
     if (divisor == 0 ? constant != 0 : constant % divisor != 0) {
@@ -184,7 +186,7 @@ const char* verb(const Access& a) {
 template <class MayMeet>
 std::string first_clash(const For& loop, const Ranges& scope, MayMeet&& may_meet) {
   const Range extent = scope.of(loop.extent);
-  if (extent.max && *extent.max <= 1) return {};
+  if (scope.never() || (extent.max && *extent.max <= 1)) return {};
   const std::vector<Access> all = accesses(loop, scope);
   for (size_t i = 0; i < all.size(); ++i)
     for (size_t j = i; j < all.size(); ++j) {

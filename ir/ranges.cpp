@@ -75,6 +75,7 @@ void Ranges::set(int64_t var_id, Range range) {
 }
 
 void Ranges::restore(const Mark& mark) {
+  never_ = mark.never;
   if (vars_.size() == mark.vars && assumed_.size() == mark.assumed && bounds_.size() == mark.bounds && conditions_.size() == mark.conditions) return;
   memo_.known.clear();
   vars_.resize(mark.vars);
@@ -119,7 +120,7 @@ void Ranges::enter(const For& loop) {
   last.add(Linear{.constant = -1});
   const bool ends = add(interval(begin), trips).high - 1 <= INT64_MAX || fits_above(last);  // never before begin
   if (trips.empty())
-    entry.range = empty_interval;
+    entry.range = empty_interval, never_ = true;
   else if (ends)
     entry.range = intersect({interval(begin).low, add(interval(begin), trips).high - 1}, {limits(DType::i64).low, interval(last).high});
   push(std::move(entry));
@@ -159,6 +160,7 @@ void Ranges::enter(const Let& let) {
   const int nodes = expanded_nodes(let.value);
   const bool small = nodes <= most_expanded_nodes;
   Entry entry{.id = let.var.id, .range = interval(let.value), .value = small ? let.value : Expr()};
+  never_ |= entry.range.empty();
   entry.memory = from_memory(let.value);
   // A value read from memory stays a variable of its own, that guards can tighten.
   entry.stable = !entry.memory || (let.value.as<Binary>() && is_stable(let.value));

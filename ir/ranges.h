@@ -38,6 +38,7 @@ class Ranges {
  public:
   struct Mark {
     size_t vars = 0, assumed = 0, conditions = 0, bounds = 0;
+    bool never = false;
   };
 
   Ranges() = default;
@@ -62,7 +63,9 @@ class Ranges {
   const Expr* let_value(int64_t var_id) const;  // nullptr: no let of this scope
   int64_t let_multiple(int64_t var_id) const;   // known_multiple of a let's value; 1: no let of this scope
   const std::vector<Linear>& assumed() const { return assumed_; }  // each is >= 0
-  Mark mark() const { return {vars_.size(), assumed_.size(), conditions_.size(), bounds_.size()}; }
+  // Whether what was assumed contradicts itself, or a loop has no iteration: this code never runs, and all is proved of it.
+  bool never() const { return never_; }
+  Mark mark() const { return {vars_.size(), assumed_.size(), conditions_.size(), bounds_.size(), never_}; }
   void restore(const Mark& mark);
 
  private:
@@ -113,6 +116,7 @@ class Ranges {
   std::vector<Linear> assumed_;
   std::vector<std::pair<Expr, bool>> conditions_;    // others, known true or false
   std::vector<std::pair<Expr, Interval>> bounds_;    // terms other than variables that guards bound; a later one counts beside an earlier one
+  bool never_ = false;
   std::vector<std::vector<int64_t>> dims_;           // of each parameter: the scalars among its dims
   mutable Memo memo_;
 };

@@ -110,6 +110,7 @@ void Ranges::assume(const Expr& condition) { assume(condition, true); }
 
 void Ranges::assume(const Expr& condition, bool truth) {
   if (const Broadcast* b = condition.as<Broadcast>()) return assume(b->value, truth);
+  if (const Const* c = condition.as<Const>()) return void(never_ |= (c->bits != 0) != truth);
   if (const Expr one = of_one_lane(condition)) return assume(one, truth);
   if (const Unary* u = condition.as<Unary>(); u && u->op == UnaryOp::bit_not) return assume(u->a, !truth);
   if (const Intrinsic* i = condition.as<Intrinsic>(); i && i->op == IntrinsicOp::all && truth) return assume(i->args[0], true);
@@ -128,7 +129,7 @@ void Ranges::assume(const Expr& condition, bool truth) {
     }
     if (is_comparison(b->op) && is_integer(b->a)) return assume_comparison(*b, truth);
   }
-  if (!condition.as<Const>()) conditions_.emplace_back(condition, truth);
+  conditions_.emplace_back(condition, truth);
 }
 
 void Ranges::assume_comparison(const Binary& n, bool truth) {
@@ -175,6 +176,7 @@ void Ranges::tighten(const Linear& l) {
     else  // term <= others / -coefficient, rounded down
       bound.high = floor_divide(others.high, -Wide{coefficient});
     bound = intersect(now, bound);
+    never_ |= bound.empty();
     if (bound.low == now.low && bound.high == now.high) continue;
     if (const Var* v = term.as<Var>()) {
       const Entry* old = find(v->id);
@@ -340,7 +342,7 @@ bool Ranges::prove(Linear l, const std::vector<Linear>& axioms, int depth, int& 
 std::optional<bool> Ranges::compare(const Binary& n) const {
   if (!is_integer(n.a)) return std::nullopt;
   const Linear a = form(n.a), b = form(n.b);
-  if (interval(a).empty() || interval(b).empty()) return true;  // of no value all is true
+  if (interval(a).empty() || interval(b).empty()) return true;  // it has no value
   if (is_order(n.op)) {
     const Linear l = as_inequality(n.op, a, b);
     if (nonnegative(l)) return true;
@@ -359,6 +361,7 @@ std::optional<bool> Ranges::compare(const Binary& n) const {
 
 std::optional<bool> Ranges::proves(const Expr& condition) const {
   if (!condition || condition.dtype() != DType::boolean) return std::nullopt;
+  if (never_) return true;
   if (const Const* c = condition.as<Const>()) return c->bits != 0;
   if (const Broadcast* b = condition.as<Broadcast>()) return proves(b->value);
   if (const Expr one = of_one_lane(condition)) return proves(one);

@@ -176,7 +176,9 @@ class Verifier {
       case BinaryOp::shr: {
         const int bits = 8 * size_of(n.b.dtype());
         const Range range = scope.of(n.b);
-        if (!range.min || !range.max || *range.min < 0 || *range.max >= bits)
+        const Expr low = zero(n.b.type()), high = broadcast(constant_int(n.b.dtype(), bits), n.b.lanes());
+        const bool within = range.min && range.max && *range.min >= 0 && *range.max < bits;
+        if (!within && scope.proves((n.b >= low) & (n.b < high)) != true)
           fail(self, "the shift count must be proved within [0, " + std::to_string(bits) + ")");
         break;
       }
