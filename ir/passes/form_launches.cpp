@@ -251,9 +251,11 @@ class Form {
     });
   }
   Stmt node(const Check& n, const Stmt&) {
+    // Whatever the condition says of it: where that does not hold the launches must report so.
+    const bool launched = launches(n.body);
     return keep("condition", n.condition, n.body, [&](const Expr& condition) {
       return assuming(n.condition, [&] {
-        if (launches(n.body))
+        if (launched)
           return keep("position", n.position, n.body, [&](const Expr& position) {
             return within([condition, position, &n](Stmt body) { return check(condition, position, n.argument, body); }, n.body);
           });
