@@ -109,37 +109,6 @@ struct InOrder : Rewriter {
   }
 };
 
-// An expression with what it reads kept in scratch where `body` writes that. The rest is worked out again, so that what is known of its value, and of what it
-// depends on, is known in the launches too.
-struct Keep : Rewriter {
-  struct Part {
-    Buffer buffer;
-    Expr value;
-    Expr at() const { return value.lanes() == 1 ? Expr(0) : ramp(0, 1, value.lanes()); }
-  };
-  Keep(std::string n, const Stmt& b, const Ranges& s) : name(std::move(n)), body(b), scope(s) {}
-  using Rewriter::rewrite;
-  Expr rewrite(const Load&, const Expr& self) override { return writes_what_is_read(body, self) ? from_scratch(self) : self; }
-  Expr from_scratch(const Expr& value) {
-    const auto same = [&](const Part& part) { return equal(part.value, value); };
-    auto part = std::find_if(parts.begin(), parts.end(), same);
-    if (part == parts.end()) {
-      BufferNode node{.name = name, .dtype = value.dtype(), .dims = {value.lanes()}};
-      if (value.dtype() == DType::i64) {
-        const Range range = scope.of(value);
-        if (range.min) node.facts.min = *range.min;
-        if (range.max) node.facts.max = *range.max;
-      }
-      part = parts.insert(part, {make_buffer(std::move(node)), value});
-    }
-    return load(part->buffer, {part->at()});
-  }
-  const std::string name;
-  const Stmt& body;
-  const Ranges& scope;
-  std::vector<Part> parts;
-};
-
 class Form {
  public:
   explicit Form(const Kernel& kernel) : scope_(kernel) {
@@ -210,13 +179,16 @@ class Form {
   // `rest(value)`, with the value as it is here: read again in each launch of `body`, from scratch if that writes what it reads.
   Stmt keep(const std::string& name, const Expr& value, const Stmt& body, const std::function<Stmt(const Expr&)>& rest) {
     if (!writes_what_is_read(body, value)) return rest(value);
-    Keep kept{name + "_kept", body, scope_};
-    const Expr again = is_float(value.dtype()) ? kept.from_scratch(value) : kept(value);
-    std::vector<Stmt> first;
-    for (const Keep::Part& part : kept.parts) first.push_back(store(part.buffer, {part.at()}, part.value));
-    Stmt result = block({once(block(std::move(first))), rest(again)});
-    for (const Keep::Part& part : kept.parts) result = scratch(part.buffer, result);
-    return result;
+    BufferNode node{.name = name + "_kept", .dtype = value.dtype(), .dims = {value.lanes()}};
+    if (is_int(value.dtype())) {  // divisors and shift counts below may be proved by it
+      const Range range = scope_.of(value);
+      if (range.min) node.facts.min = constant_int(value.dtype(), *range.min);
+      if (range.max) node.facts.max = constant_int(value.dtype(), *range.max);
+    }
+    const Buffer kept = make_buffer(std::move(node));
+    const Expr at = value.lanes() == 1 ? Expr(0) : ramp(0, 1, value.lanes());
+    const Stmt first = once(store(kept, {at}, value));
+    return scratch(kept, block({first, rest(load(kept, {at}))}));
   }
 
   // Whether some launch of what the statement becomes is made for certain, with a block at least.
