@@ -63,6 +63,7 @@ class Schedule {
   // A loop over a block's statements -> one loop for each of them; allocated buffers in between gain a dim. Refused unless proved.
   std::vector<Loop> distribute(Loop loop);
   void parallel(Loop loop);       // refused unless parallel_clash is empty
+  void serial(Loop loop);         // a parallel loop, in order again
   // A grid, thread, warp or lane loop of a GPU: refused like parallel (lane: like vectorize, extent 2 to 32); or a cooperative one, which stays in order. The
   // kernel need not have the form of gpu_form.h before it is lowered.
   void bind(Loop loop, ForKind kind);

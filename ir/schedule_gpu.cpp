@@ -265,6 +265,9 @@ class General {
 }  // namespace
 
 void schedule_gpu(Schedule& schedule, const Target& target) {
+  // Parallel loops are for cores: what becomes of them here is chosen anew, as their proof is.
+  for (const Loop loop : schedule.loops())
+    if (schedule.get(loop).kind == ForKind::parallel) schedule.serial(loop);
   for (const Loop loop : outermost(schedule.kernel().body)) General(schedule, target).host(loop, false);
 }
 

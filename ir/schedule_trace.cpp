@@ -132,6 +132,8 @@ void Schedule::replay(const std::vector<std::string>& trace) {
       arguments(1, 1), work.distribute(loop_at(1));
     } else if (step == "parallel") {
       arguments(1, 1), work.parallel(loop_at(1));
+    } else if (step == "serial") {
+      arguments(1, 1), work.serial(loop_at(1));
     } else if (step == "bind") {
       arguments(2, 2);
       const auto kind = std::find_if(std::begin(all_for_kinds), std::end(all_for_kinds), [&](ForKind k) { return words[2] == to_string(k); });

@@ -179,7 +179,13 @@ class Form {
   // `rest(value)`, with the value as it is here: read again in each launch of `body`, from scratch if that writes what it reads.
   Stmt keep(const std::string& name, const Expr& value, const Stmt& body, const std::function<Stmt(const Expr&)>& rest) {
     if (!writes_what_is_read(body, value)) return rest(value);
-    const Buffer kept = make_buffer({.name = name + "_kept", .dtype = value.dtype(), .dims = {value.lanes()}});
+    BufferNode node{.name = name + "_kept", .dtype = value.dtype(), .dims = {value.lanes()}};
+    if (is_int(value.dtype())) {  // divisors and shift counts below may be proved by it
+      const Range range = scope_.of(value);
+      if (range.min) node.facts.min = constant_int(value.dtype(), *range.min);
+      if (range.max) node.facts.max = constant_int(value.dtype(), *range.max);
+    }
+    const Buffer kept = make_buffer(std::move(node));
     const Expr at = value.lanes() == 1 ? Expr(0) : ramp(0, 1, value.lanes());
     const Stmt first = once(store(kept, {at}, value));
     return scratch(kept, block({first, rest(load(kept, {at}))}));
@@ -251,9 +257,11 @@ class Form {
     });
   }
   Stmt node(const Check& n, const Stmt&) {
+    // Whatever the condition says of it: where that does not hold the launches must report so.
+    const bool launched = launches(n.body);
     return keep("condition", n.condition, n.body, [&](const Expr& condition) {
       return assuming(n.condition, [&] {
-        if (launches(n.body))
+        if (launched)
           return keep("position", n.position, n.body, [&](const Expr& position) {
             return within([condition, position, &n](Stmt body) { return check(condition, position, n.argument, body); }, n.body);
           });
