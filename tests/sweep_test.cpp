@@ -140,7 +140,7 @@ class Worker {
     } else {
       ir::Target target = isa.target;
       target.threads = d.target.threads;
-      target.l1_bytes = 4 << 10, target.l2_bytes = 16 << 10;
+      small_caches(target);
       strategy = other_strategy(d, target);
       built = build(d, strategy, target, d.alignment);
     }
@@ -167,6 +167,7 @@ class Worker {
     if (!built || !d.target.gpu) {
       ir::Target target = host_gpu_target();
       target.threads = d.target.threads;
+      small_caches(target);
       strategy = other_strategy(d, target);
       built = build(d, strategy, target, d.alignment);
     }
