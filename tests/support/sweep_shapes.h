@@ -135,6 +135,7 @@ class Shapes {
         if (strides[d] != 0) step *= std::max<int64_t>(dims[d], 1);
         if (strides_ == gapped && !random_.one_in(3)) step += 1 + static_cast<int64_t>(random_.below(3));
       }
+      if (element_count(dims) == 0) span = 0, offset = 0;  // strides that reach far, to nothing
       if (!is_dense(dims, strides)) made_ = strides_;
     }
     static const double nothing[8] = {};
