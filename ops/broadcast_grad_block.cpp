@@ -68,7 +68,8 @@ class StagedNest {
   Expr element_at(const Expr& i) {
     at_[last_] = i;
     const auto n = ir::as_int(n_);
-    return element(n && *n > 0 && *n % block() == 0 ? Expr() : i < n_);
+    const int64_t part = blocks_ * block();  // read whole, the last one too
+    return element(n && *n > 0 && *n % part == 0 ? Expr() : i < n_);
   }
 
   // What becomes of a total of the dims in rest_: dX's element, or an element of the next dim.

@@ -112,11 +112,16 @@ class Worker {
     return scalars;
   }
 
+  static Bits interpreted(const std::string& what, const ir::Kernel& kernel, const Drawn& d, const BuiltKernel& built, bool reverse) {
+    SCOPED_TRACE(what);  // a check that fails in it does not know whose it is
+    return testing_ops::interpreted(kernel, d.call, d.plan, scalars_of(d, built), reverse);
+  }
+
   // The drawn strategy on its own target, another one on the other: interpreted and run, all like the definition.
   void compare(const std::string& name, const Drawn& d, const BuiltKernel& drawn) {
     ++counts.run;
     const BuiltKernel direct = author_kernel(*d.op, d.plan, "direct", {}, false, 1, d.call.accumulate);
-    const Bits want = testing_ops::interpreted(direct.authored, d.call, d.plan, scalars_of(d, direct), false);
+    const Bits want = interpreted(name + ", the definition", direct.authored, d, direct, false);
     if (d.op->schema().on_host && d.executor != on_llvm) return;  // that was all: Runtime interprets it
     if (d.target.gpu) {
       on_device(name, d, d.strategy, drawn, want);
@@ -158,7 +163,7 @@ class Worker {
 
   void check_interpreted(const std::string& what, const Drawn& d, const BuiltKernel& built, const Bits& want) {
     ++counts.on_interpreter;
-    const Bits got = testing_ops::interpreted(built.lowered, d.call, d.plan, scalars_of(d, built), true);
+    const Bits got = interpreted(what, built.lowered, d, built, true);
     EXPECT_EQ(testing_ops::difference(got, want), "") << what << ", interpreted\n" << ir::print(built.lowered);
   }
 
@@ -175,7 +180,7 @@ class Worker {
     const std::vector<int64_t> scalars = scalars_of(d, *built);
     // The recurrent ops' sums in parts have their own last bits.
     if (d.op->determinism(strategy) != Determinism::sequential && d.call.op.starts_with("GRU")) {
-      want = testing_ops::interpreted(built->lowered, d.call, d.plan, scalars, true);
+      want = interpreted(what, built->lowered, d, *built, true);
       ++counts.on_interpreter;
     } else if (!(strategy == "staged" && d.any_shape)) {  // a row's blocks are there however short it is: minutes
       check_interpreted(what, d, *built, want);

@@ -135,6 +135,7 @@ class Shapes {
         if (strides[d] != 0) step *= std::max<int64_t>(dims[d], 1);
         if (strides_ == gapped && !random_.one_in(3)) step += 1 + static_cast<int64_t>(random_.below(3));
       }
+      if (element_count(dims) == 0) span = 0, offset = 0;  // strides that reach far, to nothing
       if (!is_dense(dims, strides)) made_ = strides_;
     }
     static const double nothing[8] = {};
@@ -258,6 +259,13 @@ class Shapes {
       call.inputs.push_back(t);
     }
     outputs_wanted = static_cast<uint32_t>(1 + random_.below(3));
+    return broadcast_together(call.inputs[0], call.inputs[1]);  // where a stride is 0, every extent is the last one written
+  }
+  static bool broadcast_together(const Tensor& a, const Tensor& b) {
+    for (int64_t d = 1; d <= std::min(a.elements(), b.elements()); ++d) {
+      const int64_t x = integer_element(a, a.elements() - d), y = integer_element(b, b.elements() - d);
+      if (x != y && x != 1 && y != 1) return false;
+    }
     return true;
   }
 
