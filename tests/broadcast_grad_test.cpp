@@ -119,6 +119,22 @@ TEST(BroadcastGrad, StridedInputs) {
   }
 }
 
+// A part of 64 blocks is read whole: 256 elements a block in a row, 16 in columns.
+TEST(BroadcastGrad, StagedReadsNothingAfterTheLastBlock) {
+  How staged{.strategy = "staged"};
+  staged.target.gpu = true;
+  const std::vector<std::pair<Dims, std::vector<int64_t>>> all{{{16384 - 256}, {}}, {{16384 + 256}, {}},  {{2 * 16384}, {}},
+                                                               {{1024 + 16, 3}, {3}}, {{2 * 1024, 3}, {3}}, {{2, 16384 + 512}, {2, 1}}};
+  for (const auto& [dims, shape] : all)
+    for (const bool scheduled : {false, true}) {
+      SCOPED_TRACE(to_string(dims) + (scheduled ? " scheduled" : ""));
+      staged.scheduled = scheduled;
+      const Tensor dy = filled(DType::f32, dims, 5);
+      const Tensor got = run(op("BroadcastGrad"), {dy, ints(shape)}, {}, staged)[0], want = run(op("BroadcastGrad"), {dy, ints(shape)})[0];
+      for (int64_t i = 0; i < want.elements(); ++i) EXPECT_EQ(bits_at(got, i), bits_at(want, i));
+    }
+}
+
 TEST(BroadcastGrad, NegativeZeroSumsToZeroAndCopiesStay) {
   const Tensor dy = Tensor::of(DType::f32, {2, 1}, std::vector<double>{-0.0, -0.0});
   for (const How& how : hows()) {
