@@ -111,6 +111,16 @@ class Collector {
 
   bool fixed(const Buffer& b) const { return !written_.contains(b->id) && !private_.contains(b->id); }
 
+  // Whether an index names the same place whenever it is evaluated in one iteration.
+  bool fixed(const std::vector<Expr>& index) const {
+    bool result = true;
+    for (const Expr& i : index)
+      walk(i, [&](const Expr& x) {
+        if (const Load* l = x.as<Load>()) result &= fixed(l->buffer);
+      });
+    return result;
+  }
+
   bool varies(const Expr& e) const {
     bool result = e.lanes() > 1;
     walk(e, [&](const Expr& x) {
@@ -174,7 +184,7 @@ class Collector {
       windowed_ = true;
       return *offset;
     }
-    if (const Load* l = resolve_load(expr); l && l->buffer->facts.injective && !l->guard && fixed(l->buffer)) {
+    if (const Load* l = resolve_load(expr); l && l->buffer->facts.injective && !l->guard && fixed(l->buffer) && fixed(l->index)) {
       t.injective = l->buffer;
       for (const Expr& i : l->index) t.elements.push_back(form(scope_.form(i), depth + 1));
     }
@@ -242,7 +252,7 @@ class Collector {
     if (t.offsets || !low.exact || !high.exact || low.terms.size() != 1 || high.terms.size() != 1 || low.constant != 0 || high.constant > -1) return;
     if (low.terms[0].second != 1 || high.terms[0].second != 1) return;
     const Load *a = resolve_load(low.terms[0].first), *b = resolve_load(high.terms[0].first);
-    if (!a || !b || a->guard || b->guard || !a->buffer.same_as(b->buffer) || !a->buffer->facts.nondecreasing || !fixed(a->buffer)) return;
+    if (!a || !b || a->guard || b->guard || !a->buffer.same_as(b->buffer) || !a->buffer->facts.nondecreasing || !fixed(a->buffer) || !fixed(a->index) || !fixed(b->index)) return;
     const size_t last = a->index.size() - 1;
     for (size_t d = 0; d < last; ++d)
       if (varies(a->index[d]) || !equal(a->index[d], b->index[d])) return;

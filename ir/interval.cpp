@@ -66,6 +66,8 @@ Interval limits(DType dtype) {
   return {INT64_MIN, INT64_MAX};
 }
 
+bool keeps_value(DType from, DType to) { return is_int(from) && is_int(to) && limits(to).contains(limits(from)); }
+
 Interval intersect(const Interval& a, const Interval& b) {
   const Interval both{std::max(a.low, b.low), std::min(a.high, b.high)};
   return both.empty() ? empty_interval : both;

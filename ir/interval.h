@@ -21,6 +21,8 @@ inline bool fits_i64(const Interval& v) { return limits(DType::i64).contains(v);
 Interval intersect(const Interval& a, const Interval& b);
 Interval unite(const Interval& a, const Interval& b);
 Interval wrapped(const Interval& exact, DType dtype);  // itself where all of it are values of the type, else the whole type
+// Whether a cast keeps every value: between integers, to one that has them all.
+bool keeps_value(DType from, DType to);
 // The exact results, before they wrap. Beyond 2^126 either way: everything.
 Interval add(const Interval& a, const Interval& b);
 Interval negate(const Interval& a);

@@ -95,16 +95,6 @@ const Expr* Ranges::let_value(int64_t var_id) const {
   return entry && entry->value ? &entry->value : nullptr;
 }
 
-int64_t Ranges::let_multiple(int64_t var_id) const {
-  const Entry* entry = find(var_id);
-  if (!entry || !entry->value || !is_int(entry->value.dtype()) || entry->value.as<Load>()) return 1;
-  if (entry->multiple == 0) {
-    const int64_t multiple = known_multiple(entry->value, *this);
-    entry->multiple = multiple;
-  }
-  return entry->multiple;
-}
-
 // The body runs with begin, ..., begin + extent - 1, which wraps: what is known of the variable takes that sum to stay within i64.
 void Ranges::enter(const For& loop) {
   Entry entry{.id = loop.var.id, .range = limits(DType::i64)};
@@ -168,15 +158,14 @@ void Ranges::enter(const Let& let) {
   if (entry.stable && let.value.dtype() == DType::i64) entry.form = std::make_shared<const Linear>(form(let.value));
   push(std::move(entry));
   Expr value = let.value;
-  while (const Cast* c = value.as<Cast>()) value = c->value;
+  for (const Cast* c = value.as<Cast>(); c && keeps_value(c->value.dtype(), value.dtype()); c = value.as<Cast>()) value = c->value;
   const Load* l = value.as<Load>();
-  if (!l || l->guard || !is_int(let.value.dtype())) return;
+  if (!l || l->guard || !is_int(value.dtype())) return;
   // Symbolic facts go to the variable; constant ones are in its range.
   const Facts& facts = l->buffer->facts;
   for (const bool lower : {true, false}) {
     const Expr& bound = lower ? facts.min : facts.max;
     if (!bound || as_int(bound)) continue;
-    if (let.value.dtype() != value.dtype() && let.value.dtype() != DType::i64) continue;
     Linear inequality;
     inequality.add(var(let.var), lower ? 1 : -1);
     inequality.add(form(bound), lower ? -1 : 1);
@@ -247,8 +236,12 @@ Interval Ranges::term_interval(const Expr& e) const {
 
 // e is at most `multiple` times the product of the dims, each taken as at least 1: a dim, a multiple or rounded-up part of one, products of such.
 bool Ranges::count_of(const Expr& e, std::vector<int64_t>& dims, Wide& multiple) const {
-  if (dims.size() > 16 || multiple > max_elements) return false;
-  if (const std::optional<int64_t> c = as_int(e)) return *c >= 0 && (multiple *= std::max<int64_t>(*c, 1), true);
+  const auto times = [&](int64_t c) {  // so that the product fits i64
+    multiple *= std::clamp<int64_t>(c, 1, 1 << 15);
+    return c >= 0 && multiple < 1 << 15;
+  };
+  if (dims.size() > 16) return false;
+  if (const std::optional<int64_t> c = as_int(e)) return times(*c);
   if (const Var* v = e.as<Var>()) {
     if (const Expr* value = let_value(v->id)) return count_of(*value, dims, multiple);
     return dims.push_back(v->id), true;
@@ -258,10 +251,10 @@ bool Ranges::count_of(const Expr& e, std::vector<int64_t>& dims, Wide& multiple)
   const std::optional<int64_t> c = as_int(b->b);
   if (b->op == BinaryOp::mul) return count_of(b->a, dims, multiple) && count_of(b->b, dims, multiple);
   if (b->op == BinaryOp::max) return c && *c <= 1 && count_of(b->a, dims, multiple);
-  if (b->op != BinaryOp::floor_div || !c || *c < 1) return false;
+  if (b->op != BinaryOp::floor_div || !c || *c < 1 || *c > max_elements) return false;
   const Linear l = linear(b->a);
-  if (!l.exact || l.terms.size() != 1 || l.terms[0].second < 1 || l.constant < 0 || l.constant >= *c || l.terms[0].second > max_elements) return false;
-  return multiple *= l.terms[0].second, count_of(l.terms[0].first, dims, multiple);
+  if (!l.exact || l.terms.size() != 1 || l.terms[0].second < 1 || l.constant < 0 || l.constant >= *c) return false;
+  return times(l.terms[0].second) && count_of(l.terms[0].first, dims, multiple);
 }
 
 Interval Ranges::product_of_dims(const Expr& e) const {
@@ -278,6 +271,15 @@ Interval Ranges::product_of_dims(const Expr& e) const {
     if (among) return wrapped({0, multiple * max_elements}, DType::i64);
   }
   return all;
+}
+
+// Of a vector's lanes wherever they are moved: what a mask says of those that are on does not hold of it.
+Interval Ranges::any_lane(const Expr& e) const {
+  if (const Var* v = e.as<Var>())
+    for (const Entry& entry : vars_)
+      if (entry.id == v->id) return intersect(entry.range, limits(e.dtype()));
+  if (e.lanes() == 1 || e.as<Broadcast>() || e.as<Ramp>()) return interval(e);
+  return e.as<Const>() || e.as<Load>() ? node_interval(e) : limits(e.dtype());
 }
 
 Interval Ranges::node_interval(const Expr& e) const {
@@ -322,7 +324,7 @@ Interval Ranges::node_interval(const Expr& e) const {
   if (const Shuffle* s = e.as<Shuffle>()) {
     if (const Ramp* r = s->a.as<Ramp>(); r && !s->b && s->lanes.size() == 1)
       return wrapped(lanes_of(interval(r->base), interval(r->stride), s->lanes[0], s->lanes[0]), dtype);
-    return s->b ? unite(interval(s->a), interval(s->b)) : interval(s->a);
+    return s->b ? unite(any_lane(s->a), any_lane(s->b)) : any_lane(s->a);
   }
   return all;
 }

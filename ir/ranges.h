@@ -61,7 +61,6 @@ class Ranges {
   Range of(const Linear& l) const;  // of its mathematical value
   bool nonnegative(const Linear& l) const;
   const Expr* let_value(int64_t var_id) const;  // nullptr: no let of this scope
-  int64_t let_multiple(int64_t var_id) const;   // known_multiple of a let's value; 1: no let of this scope
   const std::vector<Linear>& assumed() const { return assumed_; }  // each is >= 0
   // Whether what was assumed contradicts itself, or a loop has no iteration: this code never runs, and all is proved of it.
   bool never() const { return never_; }
@@ -78,7 +77,6 @@ class Ranges {
     int nodes = 1;                       // of the value with all lets put in
     bool stable = false;                 // the let's value stays what it is
     bool memory = false;                 // the let's value depends on one read from memory
-    mutable int64_t multiple = 0;        // 0: not asked for yet
   };
   // Intervals that were worked out in this scope, by node; a copy starts without.
   struct Memo {
@@ -94,6 +92,7 @@ class Ranges {
   Interval interval(const Linear& l) const;       // of its mathematical value
   Interval term_interval(const Expr& e) const;    // of a term that `expand` does not take apart
   Interval node_interval(const Expr& e) const;    // from the node's own meaning
+  Interval any_lane(const Expr& e) const;
   Interval product_of_dims(const Expr& e) const;  // what max_elements says of a product
   bool count_of(const Expr& e, std::vector<int64_t>& dims, Wide& multiple) const;
   Linear quick_form(const Expr& e) const;         // `form`, by intervals alone

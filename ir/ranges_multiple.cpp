@@ -12,7 +12,10 @@ int64_t known_multiple(const Expr& e, const Ranges& ranges) {
   auto of_constant = [&](int64_t v) { return v == 0 ? all : std::min(all, int64_t{1} << std::min(62, std::countr_zero(static_cast<uint64_t>(v)))); };
   auto times = [&](int64_t a, int64_t b) { return a > all / b ? all : a * b; };
   auto of_term = [&](const Expr& t) -> int64_t {
-    if (const Var* v = t.as<Var>()) return ranges.let_multiple(v->id);
+    if (const Var* v = t.as<Var>()) {
+      const Expr* value = ranges.let_value(v->id);
+      return value && is_int(value->dtype()) && !value->as<Load>() ? known_multiple(*value, ranges) : 1;
+    }
     if (const Cast* c = t.as<Cast>()) return is_int(c->value.dtype()) && size_of(c->value.dtype()) >= size_of(t.dtype()) ? known_multiple(c->value, ranges) : 1;
     if (const Select* s = t.as<Select>()) return std::min(known_multiple(s->a, ranges), known_multiple(s->b, ranges));
     if (const Ramp* r = t.as<Ramp>()) return std::min(known_multiple(r->base, ranges), known_multiple(r->stride, ranges));

@@ -192,8 +192,11 @@ void Ranges::tighten(const Linear& l) {
 
 // The load of an input that a term's value is, through lets and casts that keep the value.
 const Load* Ranges::input_load(const Expr& e) const {
-  if (const Load* l = e.as<Load>()) return l->buffer->role == Role::in && !l->guard && e.lanes() == 1 ? l : nullptr;
-  if (const Cast* c = e.as<Cast>()) return limits(e.dtype()).contains(limits(c->value.dtype())) && is_int(c->value.dtype()) ? input_load(c->value) : nullptr;
+  if (const Load* l = e.as<Load>()) {
+    const bool stays = std::all_of(l->index.begin(), l->index.end(), [](const Expr& i) { return is_stable(i); });
+    return l->buffer->role == Role::in && !l->guard && e.lanes() == 1 && stays ? l : nullptr;
+  }
+  if (const Cast* c = e.as<Cast>()) return keeps_value(c->value.dtype(), e.dtype()) ? input_load(c->value) : nullptr;
   const Var* v = e.as<Var>();
   const Expr* value = v ? let_value(v->id) : nullptr;
   return value ? input_load(*value) : nullptr;

@@ -145,7 +145,7 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
                     : narrow                 ? fmt::format("{} + {}", parenthesised(scalar(n.begin)), parenthesised(scalar(n.extent)))
                                              : fmt::format("gl_add<long long>({}, {})", wide(n.begin), wide(n.extent));
   if (narrow && !(value(n.begin).narrow && value(n.extent).narrow)) end = fmt::format("(int)({})", end);
-  if (!simple_name(end)) {
+  if (!simple_name(end) || ir::has_load(n.begin) || ir::has_load(n.extent)) {  // read once, on entry
     const std::string held = fresh(n.var.name + "_end");
     line(fmt::format("const {} {} = {};", narrow ? "int" : "long long", held, end));
     end = held;

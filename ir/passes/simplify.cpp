@@ -121,6 +121,7 @@ class Simplifier : public Rewriter {
     keeps_ = true;
     Stmt kept = with_body(n.body);
     keeps_ = false;
+    if (is_empty(kept)) return kept;
     if (!proved(*kept.as<For>()))
       for (size_t i = around_.size(); i-- > 0;) kept = if_then(around_[i], kept);
     return kept;

@@ -260,7 +260,7 @@ struct Buffers {
           const int8_t* numbers = static_cast<const int8_t*>(old.data());
           old = Tensor::of(view.dtype, view.dims, std::vector<int8_t>(numbers, numbers + element_count(view.dims)));
         }
-        std::memcpy(data, old.data(), bytes);
+        if (bytes > 0) std::memcpy(data, old.data(), bytes);
       } else {
         std::memset(data, view.dtype == DType::boolean ? 1 : 0xee, bytes);
       }
