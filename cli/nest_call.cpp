@@ -161,10 +161,6 @@ Call::Call(const ir::Kernel& kernel_in, std::span<const int64_t> scalars, int64_
   for (size_t b = 0; b < kernel.buffers.size(); ++b) {
     const ir::Buffer& declared = kernel.buffers[b];
     const Dims dims = arguments.dims(b, slots);
-    for (const int64_t dim : dims)
-      if (dim < 0)
-        refuse(kernel,
-               fmt::format("buffer {} has shape {}; no dim may be negative", names.buffers[b], to_string(dims)));
     const Dims declared_strides = arguments.strides(b, slots);
     // Of dense dims that no memory holds the strides would wrap.
     const auto dense = Memory::bytes_of(

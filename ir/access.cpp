@@ -184,7 +184,7 @@ class Collector {
       windowed_ = true;
       return *offset;
     }
-    if (const Load* l = resolve_load(expr); l && l->buffer->facts.injective && !l->guard && fixed(l->buffer) && fixed(l->index)) {
+    if (const Load* l = scope_.load_of(expr); l && l->buffer->facts.injective && !l->guard && fixed(l->buffer) && fixed(l->index)) {
       t.injective = l->buffer;
       for (const Expr& i : l->index) t.elements.push_back(form(scope_.form(i), depth + 1));
     }
@@ -196,18 +196,6 @@ class Collector {
         t.dividend = form(scope_.form(b->a), depth + 1);
       }
     return single(std::move(t));
-  }
-
-  // The load that a term's value is, through lets and casts that keep the value.
-  const Load* resolve_load(const Expr& e) const {
-    if (const Load* l = e.as<Load>()) return l;
-    if (const Cast* c = e.as<Cast>()) {
-      const DType from = c->value.dtype();
-      return e.dtype() == DType::i64 && is_int(from) && from != DType::u64 ? resolve_load(c->value) : nullptr;
-    }
-    const Var* v = e.as<Var>();
-    const Expr* value = v ? scope_.let_value(v->id) : nullptr;
-    return value ? resolve_load(*value) : nullptr;
   }
 
   // A term between two symbolic bounds that depend on the iteration is the lower one plus what is small; or it is owned by a segment of offsets.
@@ -251,7 +239,7 @@ class Collector {
   void own(IndexTerm& t, const Linear& low, const Linear& high, int depth) {
     if (t.offsets || !low.exact || !high.exact || low.terms.size() != 1 || high.terms.size() != 1 || low.constant != 0 || high.constant > -1) return;
     if (low.terms[0].second != 1 || high.terms[0].second != 1) return;
-    const Load *a = resolve_load(low.terms[0].first), *b = resolve_load(high.terms[0].first);
+    const Load *a = scope_.load_of(low.terms[0].first), *b = scope_.load_of(high.terms[0].first);
     if (!a || !b || a->guard || b->guard || !a->buffer.same_as(b->buffer) || !a->buffer->facts.nondecreasing || !fixed(a->buffer) || !fixed(a->index) || !fixed(b->index)) return;
     const size_t last = a->index.size() - 1;
     for (size_t d = 0; d < last; ++d)

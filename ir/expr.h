@@ -79,6 +79,9 @@ class Buffer {
 
 // What a launch refuses: a parameter whose dims, those of 0 left out, multiply to more. Proofs about symbolic dims rely on it.
 inline constexpr int64_t max_elements = int64_t{1} << 48;
+// And a buffer whose first and last byte do not lie less than this apart: more than any address space has, so that offsets within a buffer, in elements or
+// bytes, are known to fit.
+inline constexpr int64_t max_buffer_bytes = int64_t{1} << 48;
 
 struct BufferNode {
   int64_t id = 0;

@@ -6,10 +6,8 @@
 namespace gradloom::ir {
 namespace {
 
-constexpr Wide far = Wide{1} << 126;
-constexpr Interval everything{-far, far};
-
-Interval bounded(const Interval& v) { return v.low < -far || v.high > far ? everything : v; }
+Interval bounded(const Interval& v) { return everything.contains(v) ? v : everything; }
+bool far(const Interval& v) { return v.low == everything.low || v.high == everything.high; }
 
 Interval quotient(const Interval& a, const Interval& b, DType dtype) {
   if (b.high < 0) return quotient(negate(a), negate(b), dtype);
@@ -86,7 +84,7 @@ Interval wrapped(const Interval& exact, DType dtype) {
 
 Interval add(const Interval& a, const Interval& b) {
   if (a.empty() || b.empty()) return empty_interval;
-  return bounded({a.low + b.low, a.high + b.high});
+  return far(a) || far(b) ? everything : bounded({a.low + b.low, a.high + b.high});
 }
 
 Interval negate(const Interval& a) { return a.empty() ? empty_interval : Interval{-a.high, -a.low}; }

@@ -95,6 +95,14 @@ const Expr* Ranges::let_value(int64_t var_id) const {
   return entry && entry->value ? &entry->value : nullptr;
 }
 
+const Load* Ranges::load_of(const Expr& e) const {
+  if (const Load* l = e.as<Load>()) return l;
+  if (const Cast* c = e.as<Cast>()) return keeps_value(c->value.dtype(), e.dtype()) ? load_of(c->value) : nullptr;
+  const Var* v = e.as<Var>();
+  const Expr* value = v ? let_value(v->id) : nullptr;
+  return value ? load_of(*value) : nullptr;
+}
+
 // The body runs with begin, ..., begin + extent - 1, which wraps: what is known of the variable takes that sum to stay within i64.
 void Ranges::enter(const For& loop) {
   Entry entry{.id = loop.var.id, .range = limits(DType::i64)};
@@ -157,10 +165,8 @@ void Ranges::enter(const Let& let) {
   if (small) entry.nodes = nodes;
   if (entry.stable && let.value.dtype() == DType::i64) entry.form = std::make_shared<const Linear>(form(let.value));
   push(std::move(entry));
-  Expr value = let.value;
-  for (const Cast* c = value.as<Cast>(); c && keeps_value(c->value.dtype(), value.dtype()); c = value.as<Cast>()) value = c->value;
-  const Load* l = value.as<Load>();
-  if (!l || l->guard || !is_int(value.dtype())) return;
+  const Load* l = load_of(let.value);
+  if (!l || l->guard || !is_int(l->buffer->dtype)) return;
   // Symbolic facts go to the variable; constant ones are in its range.
   const Facts& facts = l->buffer->facts;
   for (const bool lower : {true, false}) {
@@ -174,17 +180,10 @@ void Ranges::enter(const Let& let) {
 }
 
 Interval Ranges::interval(const Linear& l) const {
-  constexpr Interval everything{-(Wide{1} << 126), Wide{1} << 126};
   if (!l.exact) return everything;
   Interval sum{l.constant, l.constant};
-  bool far = false;
-  for (const auto& [term, coefficient] : l.terms) {
-    const Interval part = multiply(term_interval(term), {coefficient, coefficient});
-    if (part.empty()) return empty_interval;
-    sum = add(sum, part);
-    far |= sum.low == everything.low || sum.high == everything.high || part.low == everything.low || part.high == everything.high;
-  }
-  return far ? everything : sum;
+  for (const auto& [term, coefficient] : l.terms) sum = add(sum, multiply(term_interval(term), {coefficient, coefficient}));
+  return sum;
 }
 
 Range Ranges::of(const Linear& l) const {
@@ -213,10 +212,17 @@ Interval Ranges::interval(const Expr& e) const {
   if (is_float(e.dtype())) return limits(DType::i64);
   if (e.dtype() != DType::i64 || e.as<Const>()) return term_interval(e);
   const Linear l = expand(e);
-  if (l.terms.size() == 1 && l.constant == 0 && l.terms[0].second == 1) return term_interval(l.terms[0].first);
+  if (l.is_term()) return term_interval(l.terms[0].first);
   const Interval v = interval(l);
   return fits_i64(v) ? v : term_interval(e);  // it may wrap: what the node and guards say of its value
 }
+
+bool Ranges::nonzero(const Expr& e) const {
+  const Interval v = interval(e);
+  return v.low > 0 || v.high < 0;
+}
+
+bool Ranges::shift_count(const Expr& e) const { return Interval{0, 8 * size_of(e.dtype()) - 1}.contains(interval(e)); }
 
 Range Ranges::of(const Expr& e) const { return is_float(e.dtype()) ? Range{} : to_range(interval(e), e.dtype()); }
 

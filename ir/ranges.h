@@ -29,6 +29,7 @@ struct Linear {
   void add(const Expr& term, int64_t coefficient);
   void add(const Linear& other, int64_t factor = 1);
   int64_t coefficient(const Expr& term) const;  // 0: not there
+  bool is_term() const { return terms.size() == 1 && constant == 0 && terms[0].second == 1; }
 };
 Linear linear(const Expr& e);  // modulo 2^64
 Expr to_expr(const Linear& l);
@@ -48,6 +49,8 @@ class Ranges {
   void enter(const Let& let);
   void assume(const Expr& condition);  // inside a guard: v < n and the like tighten v and n
   Range of(const Expr& e) const;       // of all lanes; loads use their buffer's facts
+  bool nonzero(const Expr& e) const;      // in every lane, by its range
+  bool shift_count(const Expr& e) const;  // within [0, bits) in every lane, by its range
   // Whether a boolean is proved true (or false) in all lanes; nullopt: unknown. Compares symbolically as well: n - 1 < n, i + 4 <= n under i < n - 3.
   std::optional<bool> proves(const Expr& condition) const;
 
@@ -61,6 +64,8 @@ class Ranges {
   Range of(const Linear& l) const;  // of its mathematical value
   bool nonnegative(const Linear& l) const;
   const Expr* let_value(int64_t var_id) const;  // nullptr: no let of this scope
+  // The load that e's value is, through lets and casts that keep it; nullptr: none. Its buffer and what its index reads may have been written since.
+  const Load* load_of(const Expr& e) const;
   const std::vector<Linear>& assumed() const { return assumed_; }  // each is >= 0
   // Whether what was assumed contradicts itself, or a loop has no iteration: this code never runs, and all is proved of it.
   bool never() const { return never_; }
@@ -98,7 +103,7 @@ class Ranges {
   Linear quick_form(const Expr& e) const;         // `form`, by intervals alone
   bool fits_above(const Linear& l) const;         // at most INT64_MAX
   bool fits_below(const Linear& l) const;         // at least INT64_MIN
-  const Load* input_load(const Expr& e) const;
+  const Load* input_load(const Expr& e) const;    // load_of, where it would be the same at any time
   bool in_order(const Expr& earlier, const Expr& later) const;  // elements of one nondecreasing input
   int expanded_nodes(const Expr& e) const;
   bool from_memory(const Expr& e) const;

@@ -91,8 +91,7 @@ bool Ranges::fits_below(const Linear& l) const {
 }
 
 bool Ranges::fits(const Linear& l) const {
-  const bool plain = l.terms.empty() || (l.terms.size() == 1 && l.constant == 0 && l.terms[0].second == 1);
-  return l.exact && (plain || interval(l).empty() || (fits_above(l) && fits_below(l)));
+  return l.exact && (l.terms.empty() || l.is_term() || interval(l).empty() || (fits_above(l) && fits_below(l)));
 }
 
 Linear Ranges::form(const Expr& e, int64_t keep) const {
@@ -102,8 +101,7 @@ Linear Ranges::form(const Expr& e, int64_t keep) const {
 
 Linear Ranges::quick_form(const Expr& e) const {
   Linear l = expand(e);
-  const bool plain = l.terms.empty() || (l.terms.size() == 1 && l.constant == 0 && l.terms[0].second == 1);
-  return e.dtype() != DType::i64 || (l.exact && (plain || fits_i64(interval(l)))) ? l : single_term(e);
+  return e.dtype() != DType::i64 || (l.exact && (l.is_term() || fits_i64(interval(l)))) ? l : single_term(e);
 }
 
 void Ranges::assume(const Expr& condition) { assume(condition, true); }
@@ -190,16 +188,10 @@ void Ranges::tighten(const Linear& l) {
   }
 }
 
-// The load of an input that a term's value is, through lets and casts that keep the value.
 const Load* Ranges::input_load(const Expr& e) const {
-  if (const Load* l = e.as<Load>()) {
-    const bool stays = std::all_of(l->index.begin(), l->index.end(), [](const Expr& i) { return is_stable(i); });
-    return l->buffer->role == Role::in && !l->guard && e.lanes() == 1 && stays ? l : nullptr;
-  }
-  if (const Cast* c = e.as<Cast>()) return keeps_value(c->value.dtype(), e.dtype()) ? input_load(c->value) : nullptr;
-  const Var* v = e.as<Var>();
-  const Expr* value = v ? let_value(v->id) : nullptr;
-  return value ? input_load(*value) : nullptr;
+  const Load* l = load_of(e);
+  const bool same = l && l->buffer->role == Role::in && !l->guard && std::all_of(l->index.begin(), l->index.end(), is_stable);
+  return same && e.lanes() == 1 ? l : nullptr;
 }
 
 bool Ranges::in_order(const Expr& earlier, const Expr& later) const {

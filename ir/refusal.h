@@ -5,15 +5,21 @@
 
 namespace gradloom::ir {
 
-class ScheduleRefusal : public Error {
+// Either: for who has another way.
+class Refusal : public Error {
+ protected:
+  using Error::Error;
+};
+
+class ScheduleRefusal : public Refusal {
  public:
-  explicit ScheduleRefusal(const std::string& why) : Error(ErrorCode::invalid_argument, why) {}
+  explicit ScheduleRefusal(const std::string& why) : Refusal(ErrorCode::invalid_argument, why) {}
 };
 
 // Of a pass or an emitter. `code`: what it means where nothing else serves.
-class LoweringRefusal : public Error {
+class LoweringRefusal : public Refusal {
  public:
-  LoweringRefusal(ErrorCode code, const std::string& why) : Error(code, why) {}
+  LoweringRefusal(ErrorCode code, const std::string& why) : Refusal(code, why) {}
 };
 
 }  // namespace gradloom::ir

@@ -268,6 +268,25 @@ void walk(const Expr& root, const std::function<void(const Expr&)>& expr) {
   walker.visit(root);
 }
 
+namespace {
+bool divides_by_variable(const Expr& e) {
+  const Binary* b = e.as<Binary>();
+  return b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod || b->op == BinaryOp::shl || b->op == BinaryOp::shr) && !b->b.as<Const>();
+}
+}  // namespace
+
+bool has_variable_divisor(const Expr& e) {
+  bool found = false;
+  walk(e, [&](const Expr& x) { found |= divides_by_variable(x); });
+  return found;
+}
+
+bool has_variable_divisor(const Stmt& s) {
+  bool found = false;
+  walk(s, {}, [&](const Expr& x) { found |= divides_by_variable(x); });
+  return found;
+}
+
 Expr substitute(const Expr& e, const Substitution& values) { return Substitute(values)(e); }
 Stmt substitute(const Stmt& s, const Substitution& values) { return Substitute(values)(s); }
 

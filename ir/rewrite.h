@@ -56,6 +56,9 @@ Stmt substitute(const Stmt& s, const Substitution& values);
 bool mentions(const Expr& e, int64_t var_id);
 bool mentions(const Stmt& s, int64_t var_id);
 bool reads(const Expr& e, const Buffer& buffer);  // whether it loads from it
+// Whether a divisor or a shift count is no constant, so that only its surroundings say that it has a value.
+bool has_variable_divisor(const Expr& e);
+bool has_variable_divisor(const Stmt& s);
 bool holds_loop(const Stmt& s);                   // or is one
 
 // A copy of the statement in which every loop variable, Let and allocated buffer is fresh: for statements that are duplicated.

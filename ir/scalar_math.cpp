@@ -336,6 +336,12 @@ uint64_t eval_binary(BinaryOp op, DType dtype, uint64_t a, uint64_t b) {
   });
 }
 
+bool is_defined(BinaryOp op, DType dtype, uint64_t b) {
+  if (op == BinaryOp::floor_div || op == BinaryOp::floor_mod) return b != 0;
+  if (op == BinaryOp::shl || op == BinaryOp::shr) return b < static_cast<uint64_t>(size_of(dtype)) * 8;
+  return true;
+}
+
 uint64_t eval_fma(DType dtype, uint64_t a, uint64_t b, uint64_t c) {
   if (dtype == DType::f32) return bits_of(std::fma(value_of<float>(a), value_of<float>(b), value_of<float>(c)));
   if (dtype == DType::f64) return bits_of(std::fma(value_of<double>(a), value_of<double>(b), value_of<double>(c)));

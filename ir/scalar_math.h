@@ -17,6 +17,7 @@ double double_from_bits(DType dtype, uint64_t bits);    // any dtype to double (
 
 uint64_t eval_unary(UnaryOp op, DType dtype, uint64_t a);
 uint64_t eval_binary(BinaryOp op, DType dtype, uint64_t a, uint64_t b);  // dtype of the operands; divisor and shift preconditions hold
+bool is_defined(BinaryOp op, DType dtype, uint64_t b);  // whether those preconditions hold of the right operand
 uint64_t eval_fma(DType dtype, uint64_t a, uint64_t b, uint64_t c);
 uint64_t eval_cast(DType from, DType to, uint64_t bits);
 

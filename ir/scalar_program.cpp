@@ -44,12 +44,6 @@ bool overflows(BinaryOp op, int64_t a, int64_t b) {
   }
 }
 
-bool defined(BinaryOp op, DType dtype, uint64_t b) {
-  if (op == BinaryOp::floor_div || op == BinaryOp::floor_mod) return b != 0;
-  if (op == BinaryOp::shl || op == BinaryOp::shr) return b < 8u * static_cast<unsigned>(size_of(dtype));
-  return true;
-}
-
 Value unary_value(const ScalarCode& code, Value a, bool exact) {
   const auto op = static_cast<UnaryOp>(code.what);
   if (exact && code.dtype == DType::i64 && overflows(op, static_cast<int64_t>(a.bits))) a.known = false;
@@ -58,7 +52,7 @@ Value unary_value(const ScalarCode& code, Value a, bool exact) {
 
 Value binary_value(const ScalarCode& code, const Value& a, const Value& b, bool exact) {
   const auto op = static_cast<BinaryOp>(code.what);
-  bool known = a.known && b.known && defined(op, code.dtype, b.bits);
+  bool known = a.known && b.known && is_defined(op, code.dtype, b.bits);
   if (known && exact && code.dtype == DType::i64) known = !overflows(op, static_cast<int64_t>(a.bits), static_cast<int64_t>(b.bits));
   return {known ? eval_binary(op, code.dtype, a.bits, b.bits) : 0, known};
 }

@@ -48,8 +48,4 @@ enum class Overflow : uint8_t { wraps, has_no_value };
 // The value's bits; nullopt: it has none, as a divisor is 0 or a shift count not within the width, or by `overflow`. What a select does not choose has no say.
 std::optional<uint64_t> evaluate(const ScalarProgram& program, std::span<const int64_t> slots, Overflow overflow = Overflow::wraps);
 
-// A buffer's first and last byte lie less than this apart: more than any address space has. Launches refuse what is larger, so that offsets within a buffer,
-// in elements or bytes, are known to fit.
-inline constexpr int64_t max_buffer_bytes = int64_t{1} << 48;
-
 }  // namespace gradloom::ir

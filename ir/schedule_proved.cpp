@@ -7,17 +7,6 @@
 
 namespace gradloom::ir {
 
-bool has_variable_divisor(const Stmt& s) {
-  bool found = false;
-  walk(
-      s, [](const Stmt&) {},
-      [&](const Expr& e) {
-        const Binary* b = e.as<Binary>();
-        if (b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod || b->op == BinaryOp::shl || b->op == BinaryOp::shr)) found |= !b->b.as<Const>();
-      });
-  return found;
-}
-
 void require_proved(const std::string& step, const Site& site, const Kernel& before, const Kernel& changed, const Stmt& to) {
   const auto refuse_unproved = [&](const std::string& why) {
     verify(before, Stage::scheduled);  // what was wrong before the step is no refusal of it

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
@@ -242,11 +241,9 @@ bool writes_what_is_read(const Stmt& s, const Expr& e) {
 }
 
 bool sum_fits(const Expr& a, const Expr& b, const Ranges& scope) {
-  constexpr int64_t least = std::numeric_limits<int64_t>::min(), most = std::numeric_limits<int64_t>::max();
-  const Range x = scope.of(a), y = scope.of(b);
-  int64_t sum = 0;
-  return !__builtin_add_overflow(x.min.value_or(least), y.min.value_or(least), &sum) &&
-         !__builtin_add_overflow(x.max.value_or(most), y.max.value_or(most), &sum);
+  Linear sum = scope.form(a);
+  sum.add(scope.form(b));
+  return scope.fits(sum);
 }
 
 Expr ceil_div(const Expr& extent, int64_t factor, const Ranges& scope) {

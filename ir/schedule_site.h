@@ -25,8 +25,6 @@ Kernel replace(const Kernel& kernel, const Site& site, const Stmt& to);
 // Throws a refusal of the step when a parallel or vector loop around or in `to`, or a divisor, is not proved in the changed kernel; the verifier's own error
 // when the kernel before the step was not legal.
 void require_proved(const std::string& step, const Site& site, const Kernel& before, const Kernel& changed, const Stmt& to);
-// Whether a divisor or a shift count is there that only its surroundings prove.
-bool has_variable_divisor(const Stmt& s);
 
 // Refuses a step that the nest does not allow: "split of loop i: why".
 [[noreturn]] void refuse(const std::string& step, const std::string& loop, const std::string& why);

@@ -47,9 +47,7 @@ bool nonzero(const Expr& e, const Ranges& scope) {
     other.assume(unary(UnaryOp::bit_not, s->condition));
     if (nonzero(s->a, chosen) && nonzero(s->b, other)) return true;
   }
-  const Range range = scope.of(e);
-  if ((range.min && *range.min > 0) || (range.max && *range.max < 0)) return true;
-  return scope.proves(e != zero(e.type())).value_or(false);
+  return scope.nonzero(e) || scope.proves(e != zero(e.type())).value_or(false);
 }
 
 class Verifier {
@@ -175,10 +173,8 @@ class Verifier {
       case BinaryOp::shl:
       case BinaryOp::shr: {
         const int bits = 8 * size_of(n.b.dtype());
-        const Range range = scope.of(n.b);
         const Expr low = zero(n.b.type()), high = broadcast(constant_int(n.b.dtype(), bits), n.b.lanes());
-        const bool within = range.min && range.max && *range.min >= 0 && *range.max < bits;
-        if (!within && scope.proves((n.b >= low) & (n.b < high)) != true)
+        if (!scope.shift_count(n.b) && scope.proves((n.b >= low) & (n.b < high)) != true)
           fail(self, "the shift count must be proved within [0, " + std::to_string(bits) + ")");
         break;
       }

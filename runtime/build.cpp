@@ -99,16 +99,25 @@ BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& str
   return built;
 }
 
-BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape, int64_t output_alignment,
-                         bool accumulate) {
-  BuiltKernel built = author_kernel(op, plan, strategy, target, any_shape, output_alignment, accumulate);
+namespace {
+
+template <class Steps>
+void schedule_and_lower(BuiltKernel& built, const ir::Target& target, Steps&& steps) {
   const auto start = std::chrono::steady_clock::now();
   ir::Schedule schedule(built.authored);
-  op.schedule(schedule, plan, strategy, target);
+  steps(schedule);
   built.scheduled = schedule.kernel();
   built.trace = schedule.trace();
   built.lowered = ir::lower(built.scheduled, ir::lowering_for(target));
   built.ms += milliseconds_since(start);
+}
+
+}  // namespace
+
+BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape, int64_t output_alignment,
+                         bool accumulate) {
+  BuiltKernel built = author_kernel(op, plan, strategy, target, any_shape, output_alignment, accumulate);
+  schedule_and_lower(built, target, [&](ir::Schedule& s) { op.schedule(s, plan, strategy, target); });
   return built;
 }
 
@@ -118,13 +127,9 @@ namespace {
 BuiltKernel build_plain(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape,
                         int64_t output_alignment, bool accumulate) {
   BuiltKernel built = author_kernel(op, plan, strategy, target, any_shape, output_alignment, accumulate);
-  const auto start = std::chrono::steady_clock::now();
-  ir::Schedule schedule(built.authored);
-  if (target.gpu) ir::schedule_gpu(schedule, target);
-  built.scheduled = schedule.kernel();
-  built.trace = schedule.trace();
-  built.lowered = ir::lower(built.scheduled, ir::lowering_for(target));
-  built.ms += milliseconds_since(start);
+  schedule_and_lower(built, target, [&](ir::Schedule& s) {
+    if (target.gpu) ir::schedule_gpu(s, target);
+  });
   return built;
 }
 
@@ -134,19 +139,14 @@ ServingKernel build_serving(const Op& op, const Plan& plan, const std::string& s
                             int64_t output_alignment, bool accumulate, const Finish& finish) {
   ServingKernel serving;
   const auto serves = [&](const auto& build, const std::string& name) {
-    const auto gives_way = [&](const Error& refusal) {
-      serving.gave_way.push_back({name, refusal.what()});
-      return false;
-    };
     try {
       serving.built = build(op, plan, name, target, any_shape, output_alignment, accumulate);
       serving.strategy = name;
       if (finish) finish(serving.built, name);
       return true;
-    } catch (const ir::ScheduleRefusal& refusal) {
-      return gives_way(refusal);
-    } catch (const ir::LoweringRefusal& refusal) {
-      return gives_way(refusal);
+    } catch (const ir::Refusal& refusal) {
+      serving.gave_way.push_back({name, refusal.what()});
+      return false;
     }
   };
   if (serves(build_kernel, strategy)) return serving;

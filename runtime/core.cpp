@@ -321,15 +321,10 @@ void Core::build_for(const PlannedCall& call, const Finish& finish) {
   const auto& [op, plan, strategy, options, outputs_wanted, output_alignment, request] = call;
   const std::string& name = op.schema().name;
   if (!options.strategy.empty()) {
-    const auto refused = [&](const Error& refusal) {
-      return Error(ErrorCode::unsupported, fmt::format("{}: strategy \"{}\" is refused for this call: {}", name, strategy, refusal.what()));
-    };
     try {
       return finish(build_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate), strategy);
-    } catch (const ir::ScheduleRefusal& refusal) {
-      throw refused(refusal);
-    } catch (const ir::LoweringRefusal& refusal) {
-      throw refused(refusal);
+    } catch (const ir::Refusal& refusal) {
+      throw Error(ErrorCode::unsupported, fmt::format("{}: strategy \"{}\" is refused for this call: {}", name, strategy, refusal.what()));
     }
   }
   const ServingKernel serving =

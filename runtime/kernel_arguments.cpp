@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ir/interpret_memory.h"
+#include "ir/interval.h"
 #include "ir/print.h"
 #include "ir/scalar_math.h"
 
@@ -70,9 +71,8 @@ bool meets_zero(std::span<const Axis> axes, __int128 offset, bool differs) {
   for (const Axis& axis : axes.subspan(1)) rest += axis.stride * axis.most;
   const Axis& first = axes[0];
   // |offset + stride * d| <= rest
-  const auto floor_div = [](__int128 a, __int128 b) { return a / b - (a % b < 0); };
-  const __int128 low = std::max(-first.most, -floor_div(rest + offset, first.stride)),
-                 high = std::min(first.most, floor_div(rest - offset, first.stride));
+  const __int128 low = std::max(-first.most, -ir::floor_divide(rest + offset, first.stride)),
+                 high = std::min(first.most, ir::floor_divide(rest - offset, first.stride));
   for (__int128 d = low; d <= high; ++d)
     if (meets_zero(axes.subspan(1), offset + first.stride * d, differs || d != 0)) return true;
   return false;

@@ -7,6 +7,7 @@
 #include "runtime/gpu.h"
 #include "runtime/runtime.h"
 #include "tests/support/op_calls.h"
+#include "tests/support/targets.h"
 
 namespace gradloom {
 namespace {
@@ -16,17 +17,6 @@ using testing_ops::Random;
 using testing_ops::shape_tensor;
 
 RuntimeOptions on(TargetKind target, int threads = 2) { return {.target = target, .threads = threads, .disk_cache = "off"}; }
-
-std::vector<TargetKind> targets() {
-  std::vector<TargetKind> all{TargetKind::interpreter};
-#ifdef GRADLOOM_WITH_LLVM
-  all.push_back(TargetKind::llvm);
-#endif
-#ifdef GRADLOOM_WITH_CUDA
-  all.push_back(TargetKind::cuda_host);
-#endif
-  return all;
-}
 
 using Outputs = std::vector<std::vector<char>>;
 
@@ -140,7 +130,7 @@ TEST(DegenerateCalls, AnEmptySumIsZeroAtOnce) {
                                                    {empty_sum(DType::f32, {huge, 0, 4}, {huge, 0, 1}), 0},
                                                    {empty_sum(DType::f16, {0, huge, 5}, {1, 1, 5}), 5},
                                                    {empty_sum(DType::f32, {16, 0, 32, 4}, {0, 1, 4}), 0}};
-  for (const TargetKind target : targets()) {
+  for (const TargetKind target : all_targets()) {
     Runtime runtime(on(target));
     for (const auto& [call, elements] : calls)
       for (const bool any_shape : {false, true}) {
@@ -153,7 +143,7 @@ TEST(DegenerateCalls, AnEmptySumIsZeroAtOnce) {
 
 // Added to what is there: -0.0 becomes +0.0, as where anything is added.
 TEST(DegenerateCalls, AnEmptySumIsAdded) {
-  for (const TargetKind target : targets()) {
+  for (const TargetKind target : all_targets()) {
     Runtime runtime(on(target));
     const Call call = empty_sum(DType::f32, {int64_t{1} << 40, 2, 0}, {1, 2, 1});
     std::vector<Tensor> outputs{Tensor::of(DType::f32, {1, 2, 1}, std::vector<float>{-0.0f, 1.5f})};
@@ -172,7 +162,7 @@ TEST(DegenerateCalls, ARecurrentOpDoesNothingAsOftenAsItIsTold) {
   constexpr int64_t huge = int64_t{1} << 40, hidden = 3, inputs = 2;
   const auto of = [](const Dims& dims) { return Tensor::borrow(&nothing, DType::f32, dims); };
   Random random(14);
-  for (const TargetKind target : targets())
+  for (const TargetKind target : all_targets())
     for (const auto& [steps, batch] : {std::pair{huge, int64_t{0}}, {int64_t{0}, huge}}) {
       Runtime runtime(on(target));
       std::vector<Tensor> in{of({steps, batch, inputs}), random.values(DType::f32, {1, 3 * hidden, inputs}),

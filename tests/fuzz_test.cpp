@@ -4,45 +4,23 @@
 // stops; GRADLOOM_FUZZ_INTERPRET: if set, nothing is compiled.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstdlib>
 #include <iostream>
 
-#include "ir/interpret.h"
 #include "ir/gpu_form.h"
 #include "ir/passes/passes.h"
 #include "ir/print.h"
 #include "ir/schedule_gpu.h"
 #include "ir/verify.h"
+#include "tests/support/environment.h"
+#include "tests/support/kernel_run.h"
 #include "tests/support/random_ir.h"
 #include "tests/support/random_schedule.h"
-#if GRADLOOM_WITH_LLVM
-#include "codegen/llvm/compiler.h"
-#endif
 #if GRADLOOM_WITH_CUDA
 #include "tests/support/host_batch.h"
 #endif
 
 namespace gradloom::ir::testing {
 namespace {
-
-int64_t environment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::atoll(text) : otherwise;
-}
-
-using Memory = std::vector<std::vector<uint8_t>>;
-
-struct Result {
-  Memory memory;
-  int64_t bad_position = 0;
-};
-
-std::vector<void*> pointers(Memory& memory) {
-  std::vector<void*> list;
-  for (std::vector<uint8_t>& bytes : memory) list.push_back(bytes.data());
-  return list;
-}
 
 Result interpreted(const RandomCase& c, const Kernel& kernel, const InterpretOptions& options = {}) {
   Result result{c.buffers};
@@ -52,48 +30,11 @@ Result interpreted(const RandomCase& c, const Kernel& kernel, const InterpretOpt
 
 #if GRADLOOM_WITH_LLVM
 Result compiled(const RandomCase& c, const Kernel& lowered, const codegen::Isa& isa) {
-  const codegen::CompiledKernel code = codegen::compile(lowered, isa);
-  LaunchContext context{};
-  context.parallel_for = [](LaunchContext*, int64_t n, void (*fn)(void*, int64_t, int64_t), void* env) {
-    fn(env, n / 2, n);  // out of order, and in parts of more than one iteration
-    fn(env, 0, n / 2);
-  };
-  context.acquire_scratch = [](LaunchContext*, int64_t bytes) { return std::aligned_alloc(64, (static_cast<size_t>(bytes) + 63) / 64 * 64); };
-  context.release_scratch = [](LaunchContext*, void* data, int64_t) { std::free(data); };
   Result result{c.buffers};
-  code.function(&context, pointers(result.memory).data(), c.scalars.data());
-  result.bad_position = context.bad_position;
+  result.bad_position = run_compiled(lowered, isa, pointers(result.memory), c.scalars);
   return result;
 }
-
-// This machine's instruction set, and one of the levels that run here.
-std::vector<codegen::Isa> instruction_sets(uint64_t seed) {
-  std::vector<codegen::Isa> levels;
-  for (const char* name : {"x86-64-v4", "x86-64-v3", "x86-64-v2"})
-    if (codegen::runs_here(codegen::isa_named(name))) levels.push_back(codegen::isa_named(name));
-  if (levels.empty()) return {codegen::host_isa()};
-  return {codegen::host_isa(), levels[seed % levels.size()]};
-}
 #endif
-
-// Where two results differ first, or an empty string.
-std::string difference(const Kernel& kernel, const Result& a, const Result& b) {
-  if (a.bad_position != b.bad_position) return "bad positions " + std::to_string(a.bad_position) + " and " + std::to_string(b.bad_position);
-  if (a.bad_position != Outcome{}.bad_position) return {};  // contents are unspecified
-  for (size_t k = 0; k < a.memory.size(); ++k) {
-    const DType t = kernel.buffers[k]->dtype;
-    const size_t size = static_cast<size_t>(size_of(t));
-    for (size_t i = 0; i < a.memory[k].size(); i += size) {
-      uint64_t x = 0, y = 0;
-      std::memcpy(&x, &a.memory[k][i], size);
-      std::memcpy(&y, &b.memory[k][i], size);
-      if (x == y || (is_float(t) && std::isnan(double_from_bits(t, x)) && std::isnan(double_from_bits(t, y)))) continue;
-      return kernel.buffers[k]->name + ", element " + std::to_string(i / size) + ": bits " + std::to_string(x) + " (" + std::to_string(double_from_bits(t, x)) +
-             ") and " + std::to_string(y) + " (" + std::to_string(double_from_bits(t, y)) + ")";
-    }
-  }
-  return {};
-}
 
 struct Counts {
   int accepted = 0, refused = 0;          // steps

@@ -11,21 +11,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
 
-#include "ir/interpret.h"
 #include "ir/passes/passes.h"
 #include "ir/print.h"
-#include "ir/scalar_math.h"
 #include "ir/schedule.h"
 #include "ir/schedule_gpu.h"
 #include "ir/verify.h"
+#include "tests/support/kernel_run.h"
 #ifdef GRADLOOM_WITH_CUDA
 #include "tests/support/host_batch.h"
 #endif
@@ -33,37 +30,9 @@
 namespace gradloom::ir {
 namespace {
 
-using Memory = std::vector<std::vector<uint8_t>>;
+using testing::difference, testing::Memory, testing::pointers, testing::Result;
 
 const Target gpu{.gpu = true, .multiprocessors = 4, .block_threads = 32, .shared_bytes = 1024};
-
-std::vector<void*> pointers(Memory& memory) {
-  std::vector<void*> list;
-  for (std::vector<uint8_t>& bytes : memory) list.push_back(bytes.data());
-  return list;
-}
-
-struct Result {
-  Memory memory;
-  int64_t bad_position = Outcome{}.bad_position;
-};
-
-std::string difference(const Kernel& kernel, const Result& a, const Result& b) {
-  if (a.bad_position != b.bad_position) return "bad positions " + std::to_string(a.bad_position) + " and " + std::to_string(b.bad_position);
-  if (a.bad_position != Outcome{}.bad_position) return {};
-  for (size_t k = 0; k < a.memory.size(); ++k) {
-    const DType t = kernel.buffers[k]->dtype;
-    const auto size = static_cast<size_t>(size_of(t));
-    for (size_t i = 0; i < a.memory[k].size(); i += size) {
-      uint64_t x = 0, y = 0;
-      std::memcpy(&x, &a.memory[k][i], size);
-      std::memcpy(&y, &b.memory[k][i], size);
-      if (x == y || (is_float(t) && std::isnan(double_from_bits(t, x)) && std::isnan(double_from_bits(t, y)))) continue;
-      return kernel.buffers[k]->name + ", element " + std::to_string(i / size) + ": bits " + std::to_string(x) + " and " + std::to_string(y);
-    }
-  }
-  return {};
-}
 
 // The value of a dim or fact, by a kernel of its own.
 int64_t value_of(const Expr& e, const Kernel& kernel, const std::vector<int64_t>& scalars) {
@@ -140,7 +109,7 @@ NestFile read(const std::filesystem::path& path) {
   return nest;
 }
 
-class GpuNest : public testing::TestWithParam<std::filesystem::path> {
+class GpuNest : public ::testing::TestWithParam<std::filesystem::path> {
  protected:
 #ifdef GRADLOOM_WITH_CUDA
   static void TearDownTestSuite() { batch.flush(); }
@@ -219,7 +188,7 @@ std::vector<std::filesystem::path> files() {
   return paths;
 }
 
-INSTANTIATE_TEST_SUITE_P(Nests, GpuNest, testing::ValuesIn(files()), [](const auto& info) { return info.param.stem().string(); });
+INSTANTIATE_TEST_SUITE_P(Nests, GpuNest, ::testing::ValuesIn(files()), [](const auto& info) { return info.param.stem().string(); });
 
 }  // namespace
 }  // namespace gradloom::ir

@@ -7,15 +7,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/environment.h"
 #include "tests/support/program_run.h"
 
 namespace gradloom::ir::testing {
 namespace {
-
-int64_t environment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::atoll(text) : otherwise;
-}
 
 TEST(ProgramFuzz, EveryExecutorAgreesOnRandomPrograms) {
   ProgramOptions options;

@@ -7,6 +7,7 @@
 
 #include "ir/builder.h"
 #include "tests/schedule_kernels.h"
+#include "tests/support/environment.h"
 
 namespace gradloom::ir {
 namespace {
@@ -91,11 +92,6 @@ class RandomProduct {
   }
   std::mt19937_64 random_;
 };
-
-int64_t environment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::atoll(text) : otherwise;
-}
 
 TEST(RandomProducts, AreTheSameAfterEachStep) {
   const int64_t first = environment("GRADLOOM_FUZZ_SEED", 1), runs = environment("GRADLOOM_FUZZ_RUNS", 40);

@@ -12,6 +12,7 @@
 #include "ir/passes/passes.h"
 #include "ir/print.h"
 #include "tests/runtime_ops.h"
+#include "tests/support/targets.h"
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -296,17 +297,6 @@ TEST(KernelExecutable, ChecksEveryArgument) {
   expect_refused(kernel(std::vector{Tensor::empty(DType::f64, {2}), limit, y}, n), ErrorCode::invalid_argument, {"f64", "f32"});
   float data[8] = {};
   expect_refused(kernel(std::vector{Tensor::borrow(data, DType::f32, {2}, {3}), limit, y}, n), ErrorCode::invalid_argument, {"dense"});
-}
-
-std::vector<TargetKind> all_targets() {
-  std::vector<TargetKind> targets{TargetKind::interpreter};
-#ifdef GRADLOOM_WITH_LLVM
-  targets.push_back(TargetKind::llvm);
-#endif
-#ifdef GRADLOOM_WITH_CUDA
-  targets.push_back(TargetKind::cuda_host);
-#endif
-  return targets;
 }
 
 // Proofs rely on the scalars' ranges, so each target's launch enforces them.

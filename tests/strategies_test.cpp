@@ -5,6 +5,7 @@
 #include "ops/op.h"
 #include "runtime/log.h"
 #include "runtime/runtime.h"
+#include "tests/support/targets.h"
 
 namespace gradloom {
 namespace {
@@ -58,17 +59,6 @@ class Twice : public Op {
 
 #if defined(GRADLOOM_WITH_LLVM) || defined(GRADLOOM_WITH_CUDA)
 
-std::vector<TargetKind> compiled() {
-  std::vector<TargetKind> all;
-#ifdef GRADLOOM_WITH_LLVM
-  all.push_back(TargetKind::llvm);
-#endif
-#ifdef GRADLOOM_WITH_CUDA
-  all.push_back(TargetKind::cuda_host);
-#endif
-  return all;
-}
-
 struct Fixture {
   explicit Fixture(TargetKind target) : runtime({.target = target, .threads = 2, .disk_cache = "off"}) {}
   Runtime runtime;
@@ -89,7 +79,7 @@ struct Fixture {
 };
 
 TEST(Strategies, OneThatIsRefusedGivesWayToTheNext) {
-  for (const TargetKind target : compiled()) {
+  for (const TargetKind target : compiled_targets()) {
     const Twice op({"refused", "second", "direct"});
     Fixture f(target);
     testing::internal::CaptureStderr();
@@ -107,7 +97,7 @@ TEST(Strategies, OneThatIsRefusedGivesWayToTheNext) {
 }
 
 TEST(Strategies, TheDefinitionServesWithoutASchedule) {
-  for (const TargetKind target : compiled()) {
+  for (const TargetKind target : compiled_targets()) {
     Twice op({"refused", "direct"});
     op.definition_refused = true;
     Fixture f(target);
@@ -119,7 +109,7 @@ TEST(Strategies, TheDefinitionServesWithoutASchedule) {
 }
 
 TEST(Strategies, ByNameThereIsNoOther) {
-  for (const TargetKind target : compiled()) {
+  for (const TargetKind target : compiled_targets()) {
     const Twice op({"refused", "second", "direct"});
     for (const bool built_before : {false, true}) {
       Fixture f(target);
@@ -137,7 +127,7 @@ TEST(Strategies, ByNameThereIsNoOther) {
 
 // A bug is never taken for a refusal.
 TEST(Strategies, AFaultIsAnError) {
-  for (const TargetKind target : compiled()) {
+  for (const TargetKind target : compiled_targets()) {
     Fixture f(target);
     EXPECT_EQ(f.error_of(Twice({"fault", "direct"})).code(), ErrorCode::internal);
     EXPECT_NE(std::string(f.error_of(Twice({"wrong", "direct"})).what()).find("has no loop j"), std::string::npos);

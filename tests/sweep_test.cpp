@@ -11,6 +11,7 @@
 #include "ir/passes/passes.h"
 #include "ir/print.h"
 #include "ir/verify.h"
+#include "tests/support/environment.h"
 #include "tests/support/sampled.h"
 #include "tests/support/sweep_draw.h"
 #include "tests/support/sweep_pairs.h"
@@ -23,11 +24,6 @@ namespace {
 
 using testing_ops::Bits;
 using testing_ops::Buffers;
-
-int64_t environment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::atoll(text) : otherwise;
-}
 
 struct Counts {
   int64_t calls = 0, no_call = 0, refused = 0, gave_way = 0, run = 0, on_interpreter = 0, on_llvm = 0, on_cuda_host = 0, cuda_texts = 0;

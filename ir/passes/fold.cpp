@@ -23,13 +23,6 @@ bool is_true(const Expr& e) { return e.dtype() == DType::boolean && is_bits(e, 1
 bool is_false(const Expr& e) { return e.dtype() == DType::boolean && is_bits(e, 0); }
 Expr boolean(bool value, int lanes) { return uniform_bits({DType::boolean, lanes}, value); }
 
-// Whether the operator has a value at all on these constants.
-bool defined(BinaryOp op, DType dtype, uint64_t b) {
-  if (op == BinaryOp::floor_div || op == BinaryOp::floor_mod) return b != 0;
-  if (op == BinaryOp::shl || op == BinaryOp::shr) return b < static_cast<uint64_t>(size_of(dtype)) * 8;
-  return true;
-}
-
 // The arithmetic nodes that `linear` takes apart.
 int linear_size(const Expr& e) {
   if (const Broadcast* b = e.as<Broadcast>()) return linear_size(b->value);
@@ -199,7 +192,7 @@ struct Fold {
   Expr operator()(const Binary& n) const {
     const DType operand = n.a.dtype();
     const Const *a = uniform(n.a), *b = uniform(n.b);
-    if (a && b && defined(n.op, operand, b->bits)) return uniform_bits(e.type(), eval_binary(n.op, operand, a->bits, b->bits));
+    if (a && b && is_defined(n.op, operand, b->bits)) return uniform_bits(e.type(), eval_binary(n.op, operand, a->bits, b->bits));
     if (is_comparison(n.op)) {
       const std::optional<bool> proved = scope.proves(e);
       return proved ? boolean(*proved, e.lanes()) : e;

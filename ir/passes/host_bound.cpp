@@ -17,11 +17,9 @@ struct Define : Rewriter {
     const Expr whole = Rewriter::rewrite(n, self);
     if (!division && !shift) return whole;
     const Binary& b = *whole.as<Binary>();
-    const Range right = outside.of(b.b);
     const DType t = b.b.dtype();
     const int64_t bits = 8 * size_of(t);
-    if (division ? (right.min && *right.min > 0) || (right.max && *right.max < 0) : right.min && right.max && *right.min >= 0 && *right.max < bits)
-      return whole;
+    if (division ? outside.nonzero(b.b) : outside.shift_count(b.b)) return whole;
     const Expr low = constant_int(t, 0), high = constant_int(t, bits - 1);
     const Expr valid = division ? b.b != low : (b.b >= low) & (b.b <= high);
     defined = both(defined, valid);
@@ -58,15 +56,6 @@ class AtMost {
 };
 
 }  // namespace
-
-bool always_defined(const Expr& e) {
-  bool defined = true;
-  walk(e, [&](const Expr& x) {
-    const Binary* n = x.as<Binary>();
-    if (n && (n->op == BinaryOp::floor_div || n->op == BinaryOp::floor_mod || n->op == BinaryOp::shl || n->op == BinaryOp::shr)) defined &= n->b.as<Const>() != nullptr;
-  });
-  return defined;
-}
 
 Expr at_most(const Expr& e, const std::vector<Var>& known, const Ranges& inside, const Ranges& outside) {
   const Expr bound = AtMost(known, inside, outside)(e);

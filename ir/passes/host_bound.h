@@ -8,7 +8,4 @@ namespace gradloom::ir {
 // Where `e` itself is undefined, 0. Absent: nothing is known.
 Expr at_most(const Expr& e, const std::vector<Var>& known, const Ranges& inside, const Ranges& outside);
 
-// Whether the expression's value is defined whatever its variables hold: no divisor and no shift count but a constant.
-bool always_defined(const Expr& e);
-
 }  // namespace gradloom::ir

@@ -145,7 +145,7 @@ class Launch {
     scope_.restore(mark);
   }
   void node(const If& n) {
-    const bool outside = is_scalar_arithmetic(n.condition) && closed(n.condition, around_) && always_defined(n.condition);
+    const bool outside = is_scalar_arithmetic(n.condition) && closed(n.condition, around_) && !has_variable_divisor(n.condition);
     const Expr otherwise = unary(UnaryOp::bit_not, n.condition);
     if (outside) guards_.push_back(n.condition);
     within(n.then_case, n.condition);

@@ -41,14 +41,14 @@ class Widen : public Rewriter {
 
   Expr rewrite(const Binary& n, const Expr& self) override {
     Expr a = (*this)(n.a), b = (*this)(n.b);
-    switch (n.op) {
+    switch (n.op) {  // proved or not of the widened operand: a load in it gives 0 to lanes that are off
       case BinaryOp::floor_div:
       case BinaryOp::floor_mod:
-        if (!nonzero(b)) b = harmless(b, 1);
+        if (!around_.nonzero(b)) b = harmless(b, 1);
         break;
       case BinaryOp::shl:
       case BinaryOp::shr:
-        if (!counts_bits(b)) b = harmless(b, 0);
+        if (!around_.shift_count(b)) b = harmless(b, 0);
         break;
       default: break;
     }
@@ -185,15 +185,6 @@ class Widen : public Rewriter {
     return wide ? guard_ : any_lane(guard_);
   }
 
-  // Asked of the widened operand: a load in it gives 0 to lanes that are off.
-  bool nonzero(const Expr& divisor) const {
-    const Range r = around_.of(divisor);
-    return (r.min && *r.min > 0) || (r.max && *r.max < 0);
-  }
-  bool counts_bits(const Expr& count) const {
-    const Range r = around_.of(count);
-    return r.min && r.max && *r.min >= 0 && *r.max < 8 * size_of(count.dtype());
-  }
   Expr harmless(const Expr& operand, int64_t value) const {
     if (operand.as<Const>()) return operand;
     if (const Broadcast* b = operand.as<Broadcast>(); b && b->value.as<Const>()) return operand;
@@ -225,20 +216,11 @@ class Widen : public Rewriter {
   bool some_lane_on_ = false;  // under a branch that says so
 };
 
-// Whether some divisor or shift count is no constant: only then is it of use to know what is proved of it.
-bool divides(const Stmt& s) {
-  bool found = false;
-  walk(s, [](const Stmt&) {}, [&](const Expr& e) {
-    const Binary* b = e.as<Binary>();
-    if (b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod || b->op == BinaryOp::shl || b->op == BinaryOp::shr)) found |= !b->b.as<Const>();
-  });
-  return found;
-}
-
+// What is known around a loop is of use only where a divisor or a shift count is no constant.
 class Vectorize : public Rewriter {
  public:
   Vectorize() = default;
-  explicit Vectorize(const Kernel& kernel) : scoped_(divides(kernel.body)) {
+  explicit Vectorize(const Kernel& kernel) : scoped_(has_variable_divisor(kernel.body)) {
     if (scoped_) scope_ = Ranges(kernel);
   }
   using Rewriter::operator();

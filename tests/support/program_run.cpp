@@ -14,16 +14,12 @@
 #include <sstream>
 
 #include "ir/gpu_form.h"
-#include "ir/interpret.h"
 #include "ir/passes/passes.h"
 #include "ir/print.h"
 #include "ir/rewrite.h"
-#include "ir/scalar_math.h"
 #include "ir/schedule_gpu.h"
 #include "ir/verify.h"
-#if GRADLOOM_WITH_LLVM
-#include "codegen/llvm/compiler.h"
-#endif
+#include "tests/support/kernel_run.h"
 #if GRADLOOM_WITH_CUDA
 #include "codegen/cuda/host_executor.h"
 #endif
@@ -31,7 +27,6 @@
 namespace gradloom::ir::testing {
 namespace {
 
-constexpr int64_t no_position = std::numeric_limits<int64_t>::max();
 constexpr int block_seeds = 48;
 constexpr int seconds = sanitized ? 50 : 5;  // of CPU time for one program: more is a hang
 
@@ -53,82 +48,15 @@ void copy_text(char (&to)[n], const std::string& from) {
   to[n - 1] = 0;
 }
 
-struct Result {
-  std::vector<std::vector<uint8_t>> memory;
-  int64_t bad_position = no_position;
-};
-
-std::vector<void*> pointers(const RandomProgram& program, Result& result) {
-  std::vector<void*> list;
-  for (size_t k = 0; k < result.memory.size(); ++k) list.push_back(result.memory[k].data() + program.origins[k]);
-  return list;
-}
-
 Result interpreted(const RandomProgram& program, const Kernel& kernel, const InterpretOptions& options = {}) {
   Result result{program.buffers};
-  result.bad_position = interpret(kernel, pointers(program, result), program.scalars, options).bad_position;
+  result.bad_position = interpret(kernel, pointers(result.memory, program.origins), program.scalars, options).bad_position;
   return result;
-}
-
-std::string difference(const Kernel& kernel, const Result& a, const Result& b) {
-  if (a.bad_position != b.bad_position) return "bad positions " + std::to_string(a.bad_position) + " and " + std::to_string(b.bad_position);
-  if (a.bad_position != no_position) return {};  // contents are unspecified
-  for (size_t k = 0; k < a.memory.size(); ++k) {
-    const DType t = kernel.buffers[k]->dtype;
-    const size_t size = static_cast<size_t>(size_of(t));
-    for (size_t i = 0; i < a.memory[k].size(); i += size) {
-      uint64_t x = 0, y = 0;
-      std::memcpy(&x, &a.memory[k][i], size);
-      std::memcpy(&y, &b.memory[k][i], size);
-      if (x == y || (is_float(t) && std::isnan(double_from_bits(t, x)) && std::isnan(double_from_bits(t, y)))) continue;
-      return "difference: " + kernel.buffers[k]->name + ", element " + std::to_string(i / size) + ": bits " + std::to_string(x) + " (" +
-             std::to_string(double_from_bits(t, x)) + ") and " + std::to_string(y) + " (" + std::to_string(double_from_bits(t, y)) + ")";
-    }
-  }
-  return {};
 }
 
 class AllSerial : public Rewriter {
   Stmt rewrite(const For& n, const Stmt&) override { return for_loop(n.var, n.begin, n.extent, ForKind::serial, (*this)(n.body)); }
 };
-
-class ParallelToSerial : public Rewriter {
-  Stmt rewrite(const For& n, const Stmt& self) override {
-    const Stmt inner = Rewriter::rewrite(n, self);
-    const For& loop = *inner.as<For>();
-    return loop.kind == ForKind::parallel ? for_loop(loop.var, loop.begin, loop.extent, ForKind::serial, loop.body) : inner;
-  }
-};
-
-#if GRADLOOM_WITH_LLVM
-Result compiled(const RandomProgram& program, const Kernel& lowered, const codegen::Isa& isa) {
-  const codegen::CompiledKernel code = codegen::compile(lowered, isa);
-  LaunchContext context{};
-  context.parallel_for = [](LaunchContext*, int64_t n, void (*fn)(void*, int64_t, int64_t), void* env) {
-    fn(env, n / 2, n);  // out of order, and in parts of more than one iteration
-    fn(env, 0, n / 2);
-  };
-  context.acquire_scratch = [](LaunchContext*, int64_t bytes) { return std::aligned_alloc(64, (static_cast<size_t>(bytes) + 63) / 64 * 64); };
-  context.release_scratch = [](LaunchContext*, void* data, int64_t) { std::free(data); };
-  Result result{program.buffers};
-  code.function(&context, pointers(program, result).data(), program.scalars.data());
-  result.bad_position = context.bad_position;
-  return result;
-}
-
-// This machine's instruction set, and in turn one of the levels that run here.
-std::vector<codegen::Isa> instruction_sets(int64_t seed) {
-  static const std::vector<codegen::Isa> levels = [] {
-    std::vector<codegen::Isa> list;
-    for (const char* name : {"x86-64-v4", "x86-64-v3", "x86-64-v2"})
-      if (codegen::runs_here(codegen::isa_named(name))) list.push_back(codegen::isa_named(name));
-    return list;
-  }();
-  static const codegen::Isa host = codegen::host_isa();
-  if (levels.empty()) return {host};
-  return {host, levels[static_cast<size_t>(seed) % levels.size()]};
-}
-#endif
 
 const Target gpu_target{.gpu = true, .multiprocessors = 4, .block_threads = 32, .shared_bytes = 256};
 
@@ -155,7 +83,7 @@ class Way {
   void at(const char* stage) { at_(stage_ = stage); }
   ProgramFailure differs(const Result& result) const {
     const std::string d = difference(program_.kernel, expected_, result);
-    return d.empty() ? ProgramFailure{} : ProgramFailure{stage_, d};
+    return d.empty() ? ProgramFailure{} : ProgramFailure{stage_, "difference: " + d};
   }
 
   ProgramFailure steps() {
@@ -169,7 +97,7 @@ class Way {
       if (std::getenv("GRADLOOM_PROGRAM_SKIPS")) std::cout << "seed " << seed_ << " skipped: " << error.what() << std::endl;
       return {};
     }
-    counts_.failed_checks += expected_.bad_position != no_position;
+    counts_.failed_checks += expected_.bad_position != Outcome{}.bad_position;
     at("text");
     const std::string text = print(kernel);
     if (print(parse(text)) != text) return {stage_, "difference: the text is printed differently once read"};
@@ -186,14 +114,16 @@ class Way {
     at("lowered");
     if (ProgramFailure f = differs(interpreted(program_, lowered, {.reverse_parallel = true})); !f.stage.empty()) return f;
 #if GRADLOOM_WITH_LLVM
-    for (const codegen::Isa& isa : instruction_sets(seed_)) {
+    for (const codegen::Isa& isa : instruction_sets(static_cast<uint64_t>(seed_))) {
       at("llvm");
       ++counts_.compiled;
-      if (ProgramFailure f = differs(compiled(program_, lowered, isa)); !f.stage.empty()) return {f.stage, f.what + " (" + isa.name + ")"};
+      Result result{program_.buffers};
+      result.bad_position = run_compiled(lowered, isa, pointers(result.memory, program_.origins), program_.scalars);
+      if (ProgramFailure f = differs(result); !f.stage.empty()) return {f.stage, f.what + " (" + isa.name + ")"};
     }
 #endif
     at("schedule for a GPU");
-    Schedule blocks(ParallelToSerial()(kernel));  // what parallel loops are bound to is the schedule's choice
+    Schedule blocks(kernel);
     schedule_gpu(blocks, gpu_target);
     verify(blocks.kernel(), Stage::scheduled);
     at("lower for a GPU");
@@ -223,8 +153,8 @@ ProgramFailure run_cuda(const RandomProgram& program, const Result& expected, co
   try {
     for (const HostOrder order : {HostOrder::forward, HostOrder::shuffled}) {
       Result result{program.buffers};
-      result.bad_position = codegen::run_on_host(module, loaded, pointers(program, result), program.scalars, order, 7);
-      if (const std::string d = difference(program.kernel, expected, result); !d.empty()) return {"cuda-host", d};
+      result.bad_position = codegen::run_on_host(module, loaded, pointers(result.memory, program.origins), program.scalars, order, 7);
+      if (const std::string d = difference(program.kernel, expected, result); !d.empty()) return {"cuda-host", "difference: " + d};
     }
   } catch (const std::exception& error) {
     return {"cuda-host", std::string("error: ") + error.what()};
