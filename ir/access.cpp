@@ -53,7 +53,10 @@ class Collector {
   void collect(const Alloc& n) { visit(n.body); }
   void collect(const Evaluate& n) {
     const Intrinsic* i = n.value.as<Intrinsic>();
-    if (!i || i->op != IntrinsicOp::prefetch) reads(n.value);
+    if (!i || i->op != IntrinsicOp::prefetch)
+      reads(n.value);
+    else
+      for (const Expr& index : i->args) reads(index);  // what is fetched is not read, but where it is
     ++statement_;
   }
   void collect(const Store& n) {
