@@ -60,6 +60,7 @@ class Ranges {
   Linear form(const Expr& e, int64_t keep = 0) const;
   // The same for a sum: whether l's mathematical value stays within i64.
   bool fits(const Linear& l) const;
+  bool sum_fits(const Expr& a, const Expr& b, int64_t more = 0) const;  // whether a + b + more is their mathematical sum
   bool within(const Linear& l, int64_t min, int64_t max) const;  // whether its mathematical value is, with lets put in
   Range of(const Linear& l) const;  // of its mathematical value
   bool nonnegative(const Linear& l) const;

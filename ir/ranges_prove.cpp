@@ -94,6 +94,13 @@ bool Ranges::fits(const Linear& l) const {
   return l.exact && (l.terms.empty() || l.is_term() || interval(l).empty() || (fits_above(l) && fits_below(l)));
 }
 
+bool Ranges::sum_fits(const Expr& a, const Expr& b, int64_t more) const {
+  Linear sum = form(a);
+  sum.add(form(b));
+  sum.add(Linear{.constant = more});
+  return fits(sum);
+}
+
 Linear Ranges::form(const Expr& e, int64_t keep) const {
   Linear l = expand(e, keep);
   return e.dtype() != DType::i64 || fits(l) ? l : single_term(e);

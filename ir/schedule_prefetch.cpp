@@ -206,7 +206,7 @@ void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int lev
 
   const Expr later = index_add(var(loop.var), distance);
   // Counted from the loop's begin where its variable, so far ahead, may be beyond what an i64 holds.
-  const bool fits = sum_fits(loop.begin, loop.extent, site.scope) && sum_fits(index_add(loop.begin, loop.extent), distance, site.scope);
+  const bool fits = site.scope.sum_fits(loop.begin, loop.extent) && site.scope.sum_fits(index_add(loop.begin, loop.extent), distance);
   const Expr exists = fits ? later < index_add(loop.begin, loop.extent) : index_sub(var(loop.var), loop.begin) < index_sub(loop.extent, distance);
   const Ranges inside = site.inside();
   const auto may_be_empty = [&](const For* f) { return inside.of(f->extent).min.value_or(0) < 1; };

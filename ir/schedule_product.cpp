@@ -342,7 +342,7 @@ void require_in_range(const Product& p, const Site& site, const ProductTiles& t)
   for (const auto& [loop, tile] : {std::pair{p.m, int64_t{t.rows}}, std::pair{p.n, t.columns()}}) {
     if (site.scope.of(loop->begin).max.value_or(1) <= 0) continue;
     const Expr extent = nonnegative(loop->extent, site.scope), end = index_add(loop->begin, extent);
-    if (!sum_fits(loop->begin, extent, site.scope) || !sum_fits(end, tile, site.scope))
+    if (!site.scope.sum_fits(loop->begin, extent) || !site.scope.sum_fits(end, tile))
       refuse(step, p.m->var.name, "the end of loop " + loop->var.name + ", rounded up to whole tiles, may not fit in 64 bits");
   }
 }

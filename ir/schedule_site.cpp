@@ -240,14 +240,8 @@ bool writes_what_is_read(const Stmt& s, const Expr& e) {
   });
 }
 
-bool sum_fits(const Expr& a, const Expr& b, const Ranges& scope) {
-  Linear sum = scope.form(a);
-  sum.add(scope.form(b));
-  return scope.fits(sum);
-}
-
 Expr ceil_div(const Expr& extent, int64_t factor, const Ranges& scope) {
-  if (sum_fits(extent, factor - 1, scope)) return index_div(index_add(extent, factor - 1), factor);
+  if (scope.sum_fits(extent, factor - 1)) return index_div(index_add(extent, factor - 1), factor);
   return index_add(index_div(index_sub(extent, 1), factor), 1);
 }
 

@@ -63,8 +63,6 @@ bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>&
 // Whether a statement writes a buffer that this expression loads.
 bool writes_what_is_read(const Stmt& s, const Expr& e);
 
-// Whether a + b fits in 64 bits for all values that the scope leaves them.
-bool sum_fits(const Expr& a, const Expr& b, const Ranges& scope);
 // ceil(extent / factor), for an extent that is not negative: whatever its size, no step of it wraps.
 Expr ceil_div(const Expr& extent, int64_t factor, const Ranges& scope);
 

@@ -91,7 +91,7 @@ Schedule::Split Schedule::split_guarded(Loop id, int64_t factor) {
   Stmt body = substitute(loop.body, {{id, index_add(bounds.begin, offset)}});
   if (!divides(factor, bounds.extent, site.scope)) {
     // The last block's end may be beyond what an i64 holds; what is left for a block is not.
-    const bool fits = sum_fits(bounds.extent, factor - 1, site.scope);
+    const bool fits = site.scope.sum_fits(bounds.extent, factor - 1);
     const Expr exists = fits ? offset < bounds.extent : var(inner) < index_sub(bounds.extent, index_mul(var(outer), factor));
     body = if_then(exists, body);
   }
@@ -154,7 +154,7 @@ std::pair<Schedule::Loop, Schedule::Loop> Schedule::partition(Loop id, Expr poin
   const Bounds bounds = read_once(loop, site.scope);
   const Expr end = index_add(bounds.begin, bounds.extent);
   // Where the range wraps, its values have no such order: the first part is empty then.
-  const bool in_order = sum_fits(bounds.begin, bounds.extent, site.scope);
+  const bool in_order = site.scope.sum_fits(bounds.begin, bounds.extent);
   Expr middle = point;
   if (!in_order || site.scope.proves(point <= end) != true) middle = index_min(middle, end);
   if (!in_order || site.scope.proves(bounds.begin <= point) != true) middle = index_max(middle, bounds.begin);

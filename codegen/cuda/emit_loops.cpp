@@ -109,9 +109,8 @@ std::string FunctionEmitter::loop_variable(const ir::For& n, bool& narrow, int p
 
 // Whether begin + k does not leave i64 for any iteration, nor for k up to `past` more, and neither does begin + extent.
 bool FunctionEmitter::counts_in_range(const ir::For& n, int64_t past) const {
-  if (ir::is_const(n.begin, 0)) return past == 0 || ranges_.of(n.extent).max.value_or(INT64_MAX) <= INT64_MAX - past;
-  const ir::Range end = ranges_.of(n.begin + n.extent);
-  return end.min && end.max && *end.max <= INT64_MAX - past;
+  if (past == 0 && ir::is_const(n.begin, 0)) return true;
+  return ranges_.sum_fits(n.begin, n.extent, past);
 }
 
 void FunctionEmitter::serial_loop(const ir::For& n) {

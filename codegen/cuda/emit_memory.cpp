@@ -102,7 +102,9 @@ std::vector<std::string> FunctionEmitter::elements(const ir::Buffer& b, const st
   }
   const std::string name = place(b).name;
   if (b->space == ir::Space::per_warp) return {fmt::format("{}[{} * 2]", name, element_), fmt::format("{}[{} * 2 + 1]", name, element_)};
-  const Text at = value(offset(b, index));
+  const ir::Expr place_in = offset(b, index);
+  Text at = value(place_in);
+  if (lanes > 1 && ir::reads(place_in, b)) at = bound(at, DType::i64, "at", true);  // before a lane writes what others' places are read from
   for (int i = 0; i < lanes; ++i) out.push_back(fmt::format("{}[{}]", name, at.lanes[at.lanes.size() == 1 ? 0 : static_cast<size_t>(i)]));
   return out;
 }
@@ -172,12 +174,7 @@ bool FunctionEmitter::note(const ir::StmtNode* self, const std::string& guard, c
 Text FunctionEmitter::written(const ir::Buffer& b, const ir::Expr& v, const char* hint) {
   if (v.lanes() == 1 && part_ == Part::thread && deferred_.empty()) return value(v);
   // Lanes are written one after another; the later ones still read what was there before.
-  bool reads = false;
-  ir::walk(v, [&](const ir::Expr& e) {
-    const auto* load = e.as<ir::Load>();
-    reads |= load && load->buffer.same_as(b);
-  });
-  return bound(value(v), b->dtype, hint, reads);
+  return bound(value(v), b->dtype, hint, ir::reads(v, b));
 }
 
 void FunctionEmitter::emit(const ir::Store& n, const ir::StmtNode* self) {

@@ -127,6 +127,7 @@ std::vector<std::shared_ptr<const HostModule>> HostModule::compile(std::span<con
   } else {
     words.emplace_back("-fwrapv");
   }
+  words.emplace_back("-frounding-math");  // g++ 12 makes 0.0 - (double)i a negation, which gives -0.0 for 0
   words.push_back(source.string());
   if (run_program(words, log) != 0) throw Error(ErrorCode::compile_failed, fmt::format("cuda-host: {}: {}", words[0], first_error(log)));
 
