@@ -107,9 +107,8 @@ class Simplifier : public Rewriter {
     const bool says = n.kind == ForKind::warp || n.kind == ForKind::cooperative || (n.kind == ForKind::grid && in_cooperative_);
     if (trips.single() && *trips.min == 1 && !says) return bind(n.var, begin, n.body, false);
     const auto with_body = [&](const Stmt& old) {
-      Stmt body;
       const bool outside = std::exchange(in_cooperative_, in_cooperative_ || n.kind == ForKind::cooperative);
-      within([&] { scope_.enter(For{n.var, begin, extent, n.kind, n.body}); }, [&] { body = (*this)(old); });
+      const Stmt body = within([&] { scope_.enter(For{n.var, begin, extent, n.kind, n.body}); }, old);
       in_cooperative_ = outside;
       if (is_empty(body)) return block({});
       if (begin.same_as(n.begin) && extent.same_as(n.extent) && body.same_as(n.body)) return self;
@@ -139,8 +138,7 @@ class Simplifier : public Rewriter {
     Expr was = original(condition);
     if (!truth) was = unary(UnaryOp::bit_not, was);
     if (keeps_) {
-      Stmt inner;
-      within([&] { scope_.assume(was); }, [&] { inner = (*this)(guarded); });
+      const Stmt inner = within([&] { scope_.assume(was); }, guarded);
       return is_empty(inner) ? inner : if_then(was, inner);
     }
     ++folded_;
@@ -171,8 +169,7 @@ class Simplifier : public Rewriter {
       values_[v.id] = value;
       return (*this)(body);
     }
-    Stmt inner;
-    within([&] { scope_.enter(Let{v, value, body}); }, [&] { inner = (*this)(body); });
+    const Stmt inner = within([&] { scope_.enter(Let{v, value, body}); }, body);
     return is_empty(inner) ? inner : let(v, value, inner);
   }
 
@@ -202,9 +199,8 @@ class Simplifier : public Rewriter {
     const Expr condition = (*this)(n.condition);
     const std::optional<bool> known = scope_.proves(condition);
     if (known) return decided(n.condition, *known, *known ? n.then_case : n.else_case);
-    Stmt then_case, else_case;
-    within([&] { scope_.assume(condition); }, [&] { then_case = (*this)(n.then_case); });
-    if (n.else_case) within([&] { scope_.assume(unary(UnaryOp::bit_not, condition)); }, [&] { else_case = (*this)(n.else_case); });
+    const Stmt then_case = within([&] { scope_.assume(condition); }, n.then_case);
+    Stmt else_case = n.else_case ? within([&] { scope_.assume(unary(UnaryOp::bit_not, condition)); }, n.else_case) : Stmt();
     if (is_empty(else_case)) else_case = {};
     if (is_empty(then_case) && !else_case) return block({});
     if (condition.same_as(n.condition) && then_case.same_as(n.then_case) && else_case.same_as(n.else_case)) return self;
@@ -214,8 +210,7 @@ class Simplifier : public Rewriter {
     const Expr condition = (*this)(n.condition);
     if (scope_.proves(condition) == true) return n.condition.lanes() == 1 ? decided(n.condition, true, n.body) : (*this)(n.body);
     const Expr position = (*this)(n.position);
-    Stmt body;
-    within([&] { scope_.assume(condition); }, [&] { body = (*this)(n.body); });
+    const Stmt body = within([&] { scope_.assume(condition); }, n.body);
     if (condition.same_as(n.condition) && position.same_as(n.position) && body.same_as(n.body)) return self;
     return check(condition, position, n.argument, body);
   }
@@ -237,12 +232,14 @@ class Simplifier : public Rewriter {
     return found == buffers_.end() ? b : found->second;
   }
 
-  template <class Enter, class Then>
-  void within(Enter&& enter, Then&& then) {
+  // The body by what `enter` adds to what is known; nothing where that says that it never runs.
+  template <class Enter>
+  Stmt within(Enter&& enter, const Stmt& body) {
     const Ranges::Mark mark = scope_.mark();
     enter();
-    then();
+    Stmt result = scope_.never() ? block({}) : (*this)(body);
     scope_.restore(mark);
+    return result;
   }
 
   bool in_cooperative_ = false;
