@@ -1,5 +1,5 @@
 #pragma once
-// `gradloom nest`'s call on one target, or on all of them beside one another.
+// `gradloom nest`'s call on one target, or on all of them to be compared.
 #include <string>
 
 #include "cli/nest_call.h"
@@ -8,7 +8,7 @@
 namespace gradloom::cli {
 
 // Runs the kernel through Runtime, as any user's. The call's out and inout buffers then have the results. Gives the
-// target's name. Throws Error, also for a write beside the elements of a buffer in host memory.
+// target's name. Throws Error, also for a write outside the elements of a buffer in host memory.
 std::string run_nest(const ir::Kernel& kernel, nest::Call& call, const RuntimeOptions& runtime,
                      const KernelOptions& how);
 

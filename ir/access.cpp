@@ -192,7 +192,7 @@ class Collector {
       for (const Expr& i : l->index) t.elements.push_back(form(scope_.form(i), depth + 1));
     }
     if (const Binary* b = expr.as<Binary>(); b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod))
-      // Lanes have the divisor in common: which they are is told by the dividend.
+      // All lanes have one divisor: they differ in the dividend.
       if (const Broadcast* all = b->b.as<Broadcast>(); !varies(all ? all->value : b->b)) {
         t.divisor = b->b;
         t.is_mod = b->op == BinaryOp::floor_mod;

@@ -120,7 +120,7 @@ class Ranges {
   std::vector<Entry> vars_;
   std::vector<Linear> assumed_;
   std::vector<std::pair<Expr, bool>> conditions_;    // others, known true or false
-  std::vector<std::pair<Expr, Interval>> bounds_;    // terms other than variables that guards bound; a later one counts beside an earlier one
+  std::vector<std::pair<Expr, Interval>> bounds_;    // bounds by guards of terms other than variables; all that name a term hold
   bool never_ = false;
   std::vector<std::vector<int64_t>> dims_;           // of each parameter: the scalars among its dims
   mutable Memo memo_;

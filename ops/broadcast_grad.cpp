@@ -41,7 +41,7 @@ class BroadcastGrad final : public Op {
              fmt::format("{} has rank {} (shape {}); shape {} needs at least rank {}", describe_input(schema(), in_dy), dy.dims.size(), to_string(dy.dims),
                          to_string(shape), shape.size()));
     // An empty sum has no elements to visit, whatever the other dims are: what is left are loops over dX, if that has
-    // any. Strides do not matter then, so that dims are told apart by their roles alone, as a dense dY's are.
+    // any. Strides do not matter then, so that only their roles keep dims from being merged, as for a dense dY.
     const bool empty = element_count(dy.dims) == 0, no_output = element_count(shape) == 0;
     LoopDims dims;
     for (int d = 0; d < dy.dims.size(); ++d) {

@@ -243,7 +243,7 @@ void schedule_broadcast_grad_staged(ir::Schedule& s, const ir::Target& target) {
   std::vector<Loop> grid = s.loops("parts");
   for (const Loop p : numbered("p")) grid.push_back(p);
   grid.push_back(s.loop("tile"));
-  // As many of them as are told apart again once they are one; the host counts the others.
+  // As many of them as are still proved independent once fused; the others stay loops of the host.
   while (grid.size() > 1 && !s.attempt([&](ir::Schedule& trial) { trial.bind(fused(trial, grid), ir::ForKind::grid); })) grid.erase(grid.begin());
   if (grid.size() == 1) s.bind(grid[0], ir::ForKind::grid);
   for (const std::string name : {"u", "v", "w"}) {

@@ -82,7 +82,7 @@ class Pipelined {
   // Before the first strip of the task, that one; after the last, that.
   Strip strip(const Expr& number) {
     const Expr s = b_.let("strip", ir::max(ir::min(number, strips_ - 1), Expr(0))), at = first_ + s;
-    // A strip as wide as dX: its number is p itself, which tells tasks apart without a division.
+    // A strip as wide as dX: its number is p itself, so that tasks are proved independent without a division.
     const bool whole = inner_ == 1 && f_.roles.outer > 0;
     return {.p = b_.let("p", whole ? at : ir::floor_div(at, inner_)),
             .q = b_.let("q", whole ? Expr(0) : (f_.roles.outer ? ir::floor_mod(at, inner_) : at) * cut_.columns),

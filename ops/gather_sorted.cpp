@@ -151,7 +151,7 @@ class SortedNest {
         };
         tiles == 1 ? in_tile(0) : b_.loop("lt", 0, tiles, in_tile);
       };
-      // The place of an only row does not tell slots apart; there must be a loop for the grid, though.
+      // The index of an only row is the same in all slots, so that their independence could not be proved; the grid still needs one loop.
       one_row() && (tiles > 1 || f_.roles.outer > 0) ? in_slot(0) : b_.loop("slot", 0, long_rows_->dims[0], in_slot);
     });
   }

@@ -59,7 +59,7 @@ struct ServingKernel {
 };
 // The kernel of `strategy`; where it is refused (a type of its own: ir/refusal.h), of the next that serves the call; at last the
 // definition with no schedule but what every nest has. A kernel for any shape goes to the definition at once: which other
-// strategies serve is told by one shape only. `finish`, where given, may refuse as well: it emits. Any other error is thrown.
+// strategies serve depends on the shape. `finish`, where given, may refuse as well: it emits. Any other error is thrown.
 using Finish = std::function<void(const BuiltKernel& built, const std::string& strategy)>;
 ServingKernel build_serving(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape,
                             int64_t output_alignment, bool accumulate, const Finish& finish = {});

@@ -1,4 +1,4 @@
-// Calls whose loops degenerate: one strip, one row, an empty sum beside a huge dim. Each was refused by its schedule, or ran for hours.
+// Calls whose loops degenerate: one strip, one row, an empty sum with another dim that is huge. Each was refused by its schedule, or ran for hours.
 #include <gtest/gtest.h>
 
 #include <cmath>
