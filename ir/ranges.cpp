@@ -120,7 +120,8 @@ void Ranges::enter(const For& loop) {
   if (trips.empty())
     entry.range = empty_interval, never_ = true;
   else if (ends)
-    entry.range = intersect({interval(begin).low, add(interval(begin), trips).high - 1}, {limits(DType::i64).low, interval(last).high});
+    entry.range = intersect({nonnegative(begin) ? std::max(interval(begin).low, Wide{0}) : interval(begin).low, add(interval(begin), trips).high - 1},
+                            {limits(DType::i64).low, interval(last).high});
   push(std::move(entry));
   if (!stable) return;
   if (!extent.terms.empty()) {
@@ -285,10 +286,11 @@ Interval Ranges::any_lane(const Expr& e) const {
     for (const Entry& entry : vars_)
       if (entry.id == v->id) return intersect(entry.range, limits(e.dtype()));
   if (e.lanes() == 1 || e.as<Broadcast>() || e.as<Ramp>()) return interval(e);
-  return e.as<Const>() || e.as<Load>() ? node_interval(e) : limits(e.dtype());
+  return node_interval(e, true);
 }
 
-Interval Ranges::node_interval(const Expr& e) const {
+Interval Ranges::node_interval(const Expr& e, bool any) const {
+  const auto operand = [&](const Expr& x) { return any ? any_lane(x) : interval(x); };
   const DType dtype = e.dtype();
   const Interval all = limits(dtype);
   if (is_float(dtype)) return all;
@@ -301,16 +303,16 @@ Interval Ranges::node_interval(const Expr& e) const {
     const Facts& facts = l->buffer->facts;
     if (facts.min) v = intersect(v, {interval(facts.min).low, v.high});
     if (facts.max) v = intersect(v, {v.low, interval(facts.max).high});
-    return l->guard ? unite(v, interval(l->otherwise)) : v;
+    return l->guard ? unite(v, operand(l->otherwise)) : v;
   }
   if (const Binary* b = e.as<Binary>()) {
     if (is_comparison(b->op)) return all;
-    Interval v = binary_values(b->op, dtype, interval(b->a), interval(b->b));
-    if (b->op == BinaryOp::mul && dtype == DType::i64) v = intersect(v, product_of_dims(e));
+    Interval v = binary_values(b->op, dtype, operand(b->a), operand(b->b));
+    if (b->op == BinaryOp::mul && dtype == DType::i64 && !any) v = intersect(v, product_of_dims(e));
     return v;
   }
   if (const Unary* u = e.as<Unary>()) {
-    const Interval a = interval(u->a);
+    const Interval a = operand(u->a);
     if (u->op == UnaryOp::neg) return wrapped(negate(a), dtype);
     if (u->op == UnaryOp::abs) {
       if (a.empty() || a.low >= 0) return a;
@@ -318,10 +320,10 @@ Interval Ranges::node_interval(const Expr& e) const {
     }
     return all;
   }
-  if (const Select* s = e.as<Select>()) return unite(interval(s->a), interval(s->b));
+  if (const Select* s = e.as<Select>()) return unite(operand(s->a), operand(s->b));
   if (const Cast* c = e.as<Cast>()) {
     if (is_float(c->value.dtype())) return all;
-    const Interval v = interval(c->value);
+    const Interval v = operand(c->value);
     if (dtype != DType::boolean || v.empty()) return wrapped(v, dtype);
     return v.low > 0 || v.high < 0 ? Interval{1, 1} : v.low == 0 && v.high == 0 ? Interval{0, 0} : all;
   }

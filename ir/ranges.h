@@ -97,8 +97,8 @@ class Ranges {
   Interval interval(const Expr& e) const;
   Interval interval(const Linear& l) const;       // of its mathematical value
   Interval term_interval(const Expr& e) const;    // of a term that `expand` does not take apart
-  Interval node_interval(const Expr& e) const;    // from the node's own meaning
-  Interval any_lane(const Expr& e) const;
+  Interval node_interval(const Expr& e, bool any = false) const;  // from the node's own meaning; any: as any_lane
+  Interval any_lane(const Expr& e) const;  // of lanes that no guard says anything of: a shuffle moves them
   Interval product_of_dims(const Expr& e) const;  // what max_elements says of a product
   bool count_of(const Expr& e, std::vector<int64_t>& dims, Wide& multiple) const;
   Linear quick_form(const Expr& e) const;         // `form`, by intervals alone

@@ -158,7 +158,8 @@ void Ranges::assume_comparison(const Binary& n, bool truth) {
 }
 
 void Ranges::add_inequality(Linear l) {
-  if (l.terms.empty() || !l.exact) return;
+  if (!l.exact) return;
+  if (l.terms.empty()) return void(never_ |= l.constant < 0);
   for (const Linear& q : assumed_)
     if (same(q, l)) return;
   tighten(l);
