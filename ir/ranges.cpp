@@ -106,22 +106,26 @@ const Load* Ranges::load_of(const Expr& e) const {
 // The body runs with begin, ..., begin + extent - 1, which wraps: what is known of the variable takes that sum to stay within i64.
 void Ranges::enter(const For& loop) {
   Entry entry{.id = loop.var.id, .range = limits(DType::i64)};
-  const Interval trips = intersect(interval(loop.extent), {1, limits(DType::i64).high});
+  const Interval from = interval(loop.begin), trips = intersect(interval(loop.extent), {1, limits(DType::i64).high});
+  const Interval runs_to = add(from, trips);
+  if (from.single() && trips.single() && runs_to.high - 1 <= INT64_MAX && as_int(loop.begin) && as_int(loop.extent)) {
+    entry.range = {from.low, runs_to.high - 1};
+    return push(std::move(entry));
+  }
   // Bounds are read on entry: what they load must not change in the body.
   const bool stable = !changes_in(loop.begin, loop.body) && !changes_in(loop.extent, loop.body);
   const Linear begin = form(loop.begin);
-  Linear extent = form(loop.extent);
   // Where the body runs the extent is at least 1: a difference that is not negative has not wrapped.
-  if (Linear whole = expand(loop.extent); !fits(whole) && interval(whole).high <= Wide{UINT64_MAX} && nonnegative(whole)) extent = std::move(whole);
+  Linear extent = expand(loop.extent);
+  if (!fits(extent) && !(interval(extent).high <= Wide{UINT64_MAX} && nonnegative(extent))) extent = form(loop.extent);
   Linear last = begin;
   last.add(extent);
   last.add(Linear{.constant = -1});
-  const bool ends = add(interval(begin), trips).high - 1 <= INT64_MAX || fits_above(last);  // never before begin
+  const bool ends = runs_to.high - 1 <= INT64_MAX || fits_above(last);  // never before begin
   if (trips.empty())
     entry.range = empty_interval, never_ = true;
   else if (ends)
-    entry.range = intersect({nonnegative(begin) ? std::max(interval(begin).low, Wide{0}) : interval(begin).low, add(interval(begin), trips).high - 1},
-                            {limits(DType::i64).low, interval(last).high});
+    entry.range = intersect({nonnegative(begin) ? std::max(from.low, Wide{0}) : from.low, runs_to.high - 1}, {limits(DType::i64).low, interval(last).high});
   push(std::move(entry));
   if (!stable) return;
   if (!extent.terms.empty()) {

@@ -84,7 +84,7 @@ Schedule::Loop Schedule::loop(const std::string& name) const {
   throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel_.name + " has no loop " + name + "; its loops are:" + all);
 }
 
-const For& Schedule::get(Loop loop) const { return *find_loop(kernel_, loop).loop; }
+const For& Schedule::get(Loop loop) const { return get_loop(kernel_, loop); }
 Buffer Schedule::buffer(const std::string& name) const { return find_buffer(kernel_, name); }
 
 void Schedule::parallel(Loop id) {

@@ -14,7 +14,7 @@ namespace {
 const For& perfectly_nested(const Kernel& kernel, const char* step, const Site& site, int64_t inner) {
   const For& outer = *site.loop;
   const For* in = outer.body.as<For>();
-  find_loop(kernel, inner);  // a handle of no loop is no refusal
+  get_loop(kernel, inner);  // a handle of no loop is no refusal
   if (!in || in->var.id != inner) refuse(step, outer.var.name, "its body is not just the inner loop");
   require_serial(step, outer);
   require_serial(step, *in);

@@ -9,29 +9,26 @@
 namespace gradloom::ir {
 namespace {
 
-// Descends to the loop; true once it is on the path.
+// Descends to the loop; true where it was found. Only the way that leads to it is kept, on the way back.
 struct Finder {
   int64_t id;
-  Site& site;
+  const For* loop = nullptr;
+  std::vector<Stmt> path;                           // innermost first
+  std::vector<std::function<void(Ranges&)>> steps;  // innermost first: what is known on the way
 
   bool visit(const Stmt& s) {
-    if (!s) return false;
-    site.path.push_back(s);
-    if (std::visit([&](const auto& n) { return look(n); }, s.node().value)) return true;
-    site.path.pop_back();
-    return false;
+    if (!s || !std::visit([&](const auto& n) { return look(n); }, s.node().value)) return false;
+    path.push_back(s);
+    return true;
   }
-  // The scope is copied only where it grows, and kept only on the way that leads to the loop.
-  bool within(const Stmt& body, const std::function<void(Ranges&)>& grow) {
+  template <class Grow>
+  bool within(const Stmt& body, const Grow& grow) {
     if (!visit(body)) return false;
     steps.push_back(grow);
     return true;
   }
   bool look(const For& n) {
-    if (n.var.id == id) {
-      site.loop = &n;
-      return true;
-    }
+    if (n.var.id == id) return loop = &n, true;
     return within(n.body, [&n](Ranges& r) { r.enter(n); });
   }
   bool look(const Block& n) {
@@ -53,9 +50,14 @@ struct Finder {
   bool look(const Store&) { return false; }
   bool look(const Accumulate&) { return false; }
   bool look(const Evaluate&) { return false; }
-
-  std::vector<std::function<void(Ranges&)>> steps;  // innermost first
 };
+
+Finder found(const Kernel& kernel, int64_t loop) {
+  Finder finder{loop};
+  if (!finder.visit(kernel.body))
+    throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel.name + " has no loop with this handle (a step has consumed it)");
+  return finder;
+}
 
 // `parent` with its child `from` replaced.
 struct ReplaceChild {
@@ -93,14 +95,13 @@ Ranges Site::inside() const {
 }
 
 Site find_loop(const Kernel& kernel, int64_t loop) {
-  Site site;
-  site.scope = Ranges(kernel);
-  Finder finder{loop, site, {}};
-  if (!finder.visit(kernel.body))
-    throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel.name + " has no loop with this handle (a step has consumed it)");
+  const Finder finder = found(kernel, loop);
+  Site site{{finder.path.rbegin(), finder.path.rend()}, finder.loop, Ranges(kernel)};
   std::for_each(finder.steps.rbegin(), finder.steps.rend(), [&](const auto& step) { step(site.scope); });
   return site;
 }
+
+const For& get_loop(const Kernel& kernel, int64_t loop) { return *found(kernel, loop).loop; }
 
 Kernel replace(const Kernel& kernel, const Site& site, const Stmt& to) {
   Stmt now = to;
@@ -151,7 +152,7 @@ std::string numbered(const std::string& name, size_t count, size_t position) { r
 std::string handle_name(const Kernel& kernel, int64_t loop) {
   const std::vector<const For*> all = loops_below(kernel.body);
   const auto self = std::find_if(all.begin(), all.end(), [&](const For* f) { return f->var.id == loop; });
-  if (self == all.end()) return find_loop(kernel, loop).loop->var.name;  // throws
+  if (self == all.end()) return get_loop(kernel, loop).var.name;  // throws
   const auto same = [&](const For* f) { return f->var.name == (*self)->var.name; };
   return numbered((*self)->var.name, static_cast<size_t>(std::count_if(all.begin(), all.end(), same)),
                   static_cast<size_t>(std::count_if(all.begin(), self, same)));

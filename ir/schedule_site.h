@@ -19,6 +19,7 @@ struct Site {
 
 // Throws when the kernel has no such loop.
 Site find_loop(const Kernel& kernel, int64_t loop);
+const For& get_loop(const Kernel& kernel, int64_t loop);
 // The kernel with `to` where `from`, the very node, stood on the site's path.
 Kernel replace(const Kernel& kernel, const Site& site, const Stmt& to);
 
