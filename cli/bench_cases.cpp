@@ -8,7 +8,7 @@
 #include <limits>
 #include <numeric>
 
-#include "cli/command.h"
+#include "cli/usage_error.h"
 #include "ir/scalar_math.h"
 
 namespace gradloom::cli {
@@ -167,6 +167,11 @@ std::vector<const BenchCase*> chosen_cases(const std::vector<std::string>& names
     throw UsageError(fmt::format("bench: got case \"{}\", expected all, ge, gg, sl, bg, compile, dispatch, or one of {}", name, fmt::join(known, ", ")));
   }
   return chosen;
+}
+
+const std::vector<GruCase>& gru_cases() {
+  static const std::vector<GruCase> cases{{"gru_a", 50, 32, 128, 256}, {"gru_b", 128, 64, 512, 512}, {"gru_c", 20, 1, 64, 128}};
+  return cases;
 }
 
 std::vector<Tensor> bench_inputs(const BenchCase& c) {

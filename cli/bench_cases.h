@@ -1,5 +1,5 @@
 #pragma once
-// The calls that are timed: the shapes of the peer comparison (float32, int64 indices), their inputs, and a plain reference for each.
+// The calls that are timed: the shapes of the peer comparison (float32, int64 indices), their inputs, and a plain reference for each; and those of GRUGrad.
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +35,15 @@ const std::vector<BenchCase>& bench_cases();
 const std::vector<BenchCase>& more_gpu_cases();
 // By case name, group name (ge, gg, sl, bg) or "all", `on_gpu` from both lists. Throws UsageError for any other.
 std::vector<const BenchCase*> chosen_cases(const std::vector<std::string>& names, bool on_gpu = false);
+
+// float32, forward, linear before reset, with B, initial_h and dHAll; all five gradients.
+struct GruCase {
+  std::string name;
+  int64_t steps, batch, inputs, hidden;
+  // dX and dW, and the recurrent product and dR. What else a GRUGrad may compute again is its own affair.
+  double flops() const { return 2.0 * static_cast<double>(steps * batch) * 3.0 * static_cast<double>(hidden) * 2.0 * static_cast<double>(inputs + hidden); }
+};
+const std::vector<GruCase>& gru_cases();
 
 std::vector<Tensor> bench_inputs(const BenchCase& c);
 // Values as f32 <-> f16 or bf16, rounded once; the tensor itself where it has that dtype or holds integers.

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "cli/bench_cases.h"
 #include "cli/bench_measure.h"
 #include "cli/bench_peak.h"
 #include "cli/command.h"
@@ -136,11 +135,6 @@ std::string gru_difference(const GruCase& c, const std::vector<Tensor>& inputs, 
   for (int o = 0; o < 5; ++o)
     if (std::string wrong = difference(names[o], outputs[o], *wanted[o]); !wrong.empty()) return wrong;
   return {};
-}
-
-const std::vector<GruCase>& gru_cases() {
-  static const std::vector<GruCase> cases{{"gru_a", 50, 32, 128, 256}, {"gru_b", 128, 64, 512, 512}, {"gru_c", 20, 1, 64, 128}};
-  return cases;
 }
 
 std::vector<const GruCase*> chosen_gru_cases(const std::vector<std::string>& names) { return chosen_of(gru_cases(), "gru_grad", names); }

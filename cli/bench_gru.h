@@ -3,18 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/runtime.h"
+#include "cli/bench_cases.h"
 
 namespace gradloom::cli {
 
-// float32, forward, linear before reset, with B, initial_h and dHAll; all five gradients.
-struct GruCase {
-  std::string name;
-  int64_t steps, batch, inputs, hidden;
-  // dX and dW, and the recurrent product and dR. What else a GRUGrad may compute again is its own affair.
-  double flops() const { return 2.0 * static_cast<double>(steps * batch) * 3.0 * static_cast<double>(hidden) * 2.0 * static_cast<double>(inputs + hidden); }
-};
-const std::vector<GruCase>& gru_cases();
 // Those named, all for "gru_grad"; empty when a name is none of them.
 std::vector<const GruCase*> chosen_gru_cases(const std::vector<std::string>& names);
 

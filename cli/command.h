@@ -2,9 +2,9 @@
 // The commands of `gradloom`, one file each. Each adds its subcommand to the app and sets `status` (the exit code) when it runs.
 #include <CLI/CLI.hpp>
 #include <optional>
-#include <stdexcept>
 #include <string>
 
+#include "cli/usage_error.h"
 #include "runtime/runtime.h"
 
 namespace gradloom::cli {
@@ -17,12 +17,6 @@ void add_emit(CLI::App& app, int& status);
 void add_nest(CLI::App& app, int& status);
 void add_demo(CLI::App& app, int& status);
 void add_cache(CLI::App& app, int& status);
-
-// A wrong argument that the parser cannot see: one line, exit code 2.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 inline constexpr int exit_failure = 1, exit_usage = 2;
 

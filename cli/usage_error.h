@@ -1,0 +1,12 @@
+#pragma once
+#include <stdexcept>
+
+namespace gradloom::cli {
+
+// A wrong argument that the parser cannot see: one line, exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace gradloom::cli
