@@ -37,14 +37,17 @@ double resident_mib() {
   return static_cast<double>(resident * sysconf(_SC_PAGESIZE)) / (1 << 20);
 }
 
-// A call that none of the last 100,000 had a kernel for. Most need the smallest kernels there are, so that many cycles take minutes; every tenth a larger one.
-// Sizes come mixed from the start: what the recycler keeps of outputs' memory is settled early.
+// A call that none of the last 100,000 had a kernel for. Most need the smallest kernels there are, so that many cycles
+// take minutes; every tenth a larger one. Sizes come mixed from the start: what the recycler keeps of outputs' memory
+// is settled early.
 void call_number(Runtime& runtime, int64_t number) {
   const int64_t n = number / 10;
   if (number % 10 == 0) return call(runtime, rows_of(1 + n % 31, 1 + n % 29, 1 + n % 23));
   const std::vector<int64_t> dims{1 + number % 331, 1 + number % 313}, axes{0, 1}, starts{0, 0}, ends{1, 1};
   const auto list = [](const std::vector<int64_t>& values) { return Tensor::of(DType::i64, {2}, values); };
-  runtime.run("SliceGrad", std::vector<Tensor>{Tensor::of(DType::f32, {1, 1}, std::vector<float>{0.5f}), list(dims), list(starts), list(ends), list(axes)})
+  runtime
+      .run("SliceGrad", std::vector<Tensor>{Tensor::of(DType::f32, {1, 1}, std::vector<float>{0.5f}), list(dims),
+                                            list(starts), list(ends), list(axes)})
       .value();
 }
 
@@ -120,7 +123,9 @@ int bench_churn(int64_t cycles, bool json) {
   Runtime runtime({.threads = 1, .cache_bytes = 64 << 10, .disk_cache = "off"});
   const double begin = elapsed_ms();
   const bool progress = isatty(STDERR_FILENO) != 0;
-  if (!json) fmt::print("{:>9} {:>9} {:>13} {:>14} {:>15} {:>8}\n", "compiles", "evicted", "resident MiB", "live heap KiB", "cached kernels", "s");
+  if (!json)
+    fmt::print("{:>9} {:>9} {:>13} {:>14} {:>15} {:>8}\n", "compiles", "evicted", "resident MiB", "live heap KiB",
+               "cached kernels", "s");
   std::optional<Churn> settled;
   Churn last;
   int64_t done = 0;
@@ -141,13 +146,14 @@ int bench_churn(int64_t cycles, bool json) {
                                                 {"entries", stats.entries}}
                              .dump());
     } else {
-      fmt::print("{:>9} {:>9} {:>13.2f} {:>14.1f} {:>15} {:>8.1f}\n", stats.compiles, stats.evictions, last.resident_mib, last.heap_kib, stats.entries,
-                 (elapsed_ms() - begin) / 1000);
+      fmt::print("{:>9} {:>9} {:>13.2f} {:>14.1f} {:>15} {:>8.1f}\n", stats.compiles, stats.evictions,
+                 last.resident_mib, last.heap_kib, stats.entries, (elapsed_ms() - begin) / 1000);
     }
     std::fflush(stdout);
   }
   if (!settled || done < 2 * settling) {
-    if (!json) fmt::print("\nno verdict: memory settles over {} compiles, so at least {} tell\n", settling, 2 * settling);
+    if (!json)
+      fmt::print("\nno verdict: memory settles over {} compiles, so at least {} tell\n", settling, 2 * settling);
     return 0;
   }
   const double grown_mib = last.resident_mib - settled->resident_mib, grown_kib = last.heap_kib - settled->heap_kib;
@@ -171,7 +177,8 @@ int bench_stall(bool json) {
   const double first_begin = elapsed_ms();
   call(runtime, inputs[0]);
   const double first = elapsed_ms() - first_begin;
-  // Each shape in turn, and between them a few that come often: those ask for kernels of their own while the calls go on.
+  // Each shape in turn, and between them a few that come often: those ask for kernels of their own while the calls go
+  // on.
   for (int round = 0; round < rounds; ++round) {
     for (int s = 0; s < shapes; ++s) {
       timed(s);
@@ -206,7 +213,8 @@ int bench_stall(bool json) {
     return met ? 0 : exit_failure;
   }
   Table table({"what", ">value"});
-  for (const auto& [name, value] : line.items()) table.row({name, value.is_number_float() ? fmt::format("{:.4f}", value.get<double>()) : value.dump()});
+  for (const auto& [name, value] : line.items())
+    table.row({name, value.is_number_float() ? fmt::format("{:.4f}", value.get<double>()) : value.dump()});
   fmt::print("{}", table.text());
   return verdict({{"longest wait above a shape's own warm time", waits.back(), most_ms, true, " ms"},
                   {"live specialisations", static_cast<double>(stats.live_specialisations), 4, true, ""},
@@ -214,11 +222,15 @@ int bench_stall(bool json) {
 }
 
 int bench_throughput(double seconds, bool json) {
-  const double processes = process_rate(2, seconds), process = process_rate(1, seconds);  // before this process has threads
+  const double processes = process_rate(2, seconds),
+               process = process_rate(1, seconds);  // before this process has threads
   const double one = thread_rate(1, seconds), two = thread_rate(2, seconds);
   constexpr double wanted = 1.8;
   if (json) {
-    fmt::print("{}\n", nlohmann::ordered_json{{"one_thread", one}, {"two_threads", two}, {"one_process", process}, {"two_processes", processes}}.dump());
+    fmt::print("{}\n",
+               nlohmann::ordered_json{
+                   {"one_thread", one}, {"two_threads", two}, {"one_process", process}, {"two_processes", processes}}
+                   .dump());
     return two / one >= wanted ? 0 : exit_failure;
   }
   Table table({"callers", ">calls/s", ">of one"});

@@ -1,5 +1,6 @@
 #pragma once
-// What the kernel cache costs a job: memory over many compiles, waits for a kernel, calls from several threads, the first call of a warm process.
+// What the kernel cache costs a job: memory over many compiles, waits for a kernel, calls from several threads, the
+// first call of a warm process.
 #include <cstdint>
 
 namespace gradloom::cli {

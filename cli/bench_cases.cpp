@@ -18,10 +18,13 @@ constexpr int64_t to_end = std::numeric_limits<int64_t>::max(), past_start = std
 
 int64_t product(const Dims& dims) { return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>()); }
 BenchInput values(const Dims& dims) { return {BenchInput::values, dims}; }
-BenchInput ints(std::vector<int64_t> v) { return {BenchInput::shape_like, Dims{static_cast<int64_t>(v.size())}, 0, std::move(v)}; }
+BenchInput ints(std::vector<int64_t> v) {
+  return {BenchInput::shape_like, Dims{static_cast<int64_t>(v.size())}, 0, std::move(v)};
+}
 BenchInput shape(const Dims& dims) { return ints({dims.begin(), dims.end()}); }
 
-BenchCase gather_elements(std::string name, const Dims& data, int axis, const Dims& indices, BenchInput::Kind distribution = BenchInput::uniform) {
+BenchCase gather_elements(std::string name, const Dims& data, int axis, const Dims& indices,
+                          BenchInput::Kind distribution = BenchInput::uniform) {
   BenchCase c{std::move(name), "ge", "GatherElementsGrad", {{"axis", int64_t{axis}}}};
   c.inputs = {values(indices), shape(data), {distribution, indices, data[axis]}};
   c.output = data;
@@ -40,12 +43,17 @@ BenchCase gather(std::string name, const Dims& data, const Dims& indices, BenchI
   return c;
 }
 
-BenchCase slice(std::string name, const Dims& data, std::vector<SlicedAxis> slices, std::vector<int64_t> starts, std::vector<int64_t> ends,
-                std::vector<int64_t> axes, std::vector<int64_t> steps) {
+BenchCase slice(std::string name, const Dims& data, std::vector<SlicedAxis> slices, std::vector<int64_t> starts,
+                std::vector<int64_t> ends, std::vector<int64_t> axes, std::vector<int64_t> steps) {
   BenchCase c{std::move(name), "sl", "SliceGrad"};
   Dims dy;
   for (const SlicedAxis& s : slices) dy.push_back(s.count);
-  c.inputs = {values(dy), shape(data), ints(std::move(starts)), ints(std::move(ends)), ints(std::move(axes)), ints(std::move(steps))};
+  c.inputs = {values(dy),
+              shape(data),
+              ints(std::move(starts)),
+              ints(std::move(ends)),
+              ints(std::move(axes)),
+              ints(std::move(steps))};
   c.output = data;
   c.slices = std::move(slices);
   c.bytes_read = product(dy) * 4;
@@ -109,7 +117,9 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
   }
-  int64_t below(int64_t bound) { return static_cast<int64_t>((static_cast<unsigned __int128>(next()) * static_cast<uint64_t>(bound)) >> 64); }
+  int64_t below(int64_t bound) {
+    return static_cast<int64_t>((static_cast<unsigned __int128>(next()) * static_cast<uint64_t>(bound)) >> 64);
+  }
   double unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
   // Near normal, variance 1: the sum of four uniforms.
   float value() {
@@ -164,13 +174,16 @@ std::vector<const BenchCase*> chosen_cases(const std::vector<std::string>& names
     if (found) continue;
     std::vector<std::string> known;
     for (const BenchCase* c : all) known.push_back(c->name);
-    throw UsageError(fmt::format("bench: got case \"{}\", expected all, ge, gg, sl, bg, compile, dispatch, or one of {}", name, fmt::join(known, ", ")));
+    throw UsageError(
+        fmt::format("bench: got case \"{}\", expected all, ge, gg, sl, bg, compile, dispatch, or one of {}", name,
+                    fmt::join(known, ", ")));
   }
   return chosen;
 }
 
 const std::vector<GruCase>& gru_cases() {
-  static const std::vector<GruCase> cases{{"gru_a", 50, 32, 128, 256}, {"gru_b", 128, 64, 512, 512}, {"gru_c", 20, 1, 64, 128}};
+  static const std::vector<GruCase> cases{
+      {"gru_a", 50, 32, 128, 256}, {"gru_b", 128, 64, 512, 512}, {"gru_c", 20, 1, 64, 128}};
   return cases;
 }
 
@@ -231,7 +244,8 @@ std::vector<Operand> bench_operands(const BenchCase& c, std::vector<std::vector<
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     const BenchInput& input = c.inputs[i];
     const DType dtype = input.kind == BenchInput::values ? DType::f32 : DType::i64;
-    operands.push_back({true, dtype, input.dims, dense_strides(input.dims), input.kind == BenchInput::shape_like ? storage[i].data() : nullptr});
+    operands.push_back({true, dtype, input.dims, dense_strides(input.dims),
+                        input.kind == BenchInput::shape_like ? storage[i].data() : nullptr});
   }
   return operands;
 }

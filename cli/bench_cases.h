@@ -1,5 +1,6 @@
 #pragma once
-// The calls that are timed: the shapes of the peer comparison (float32, int64 indices), their inputs, and a plain reference for each; and those of GRUGrad.
+// The calls that are timed: the shapes of the peer comparison (float32, int64 indices), their inputs, and a plain
+// reference for each; and those of GRUGrad.
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,7 +42,10 @@ struct GruCase {
   std::string name;
   int64_t steps, batch, inputs, hidden;
   // dX and dW, and the recurrent product and dR. What else a GRUGrad may compute again is its own affair.
-  double flops() const { return 2.0 * static_cast<double>(steps * batch) * 3.0 * static_cast<double>(hidden) * 2.0 * static_cast<double>(inputs + hidden); }
+  double flops() const {
+    return 2.0 * static_cast<double>(steps * batch) * 3.0 * static_cast<double>(hidden) * 2.0 *
+           static_cast<double>(inputs + hidden);
+  }
 };
 const std::vector<GruCase>& gru_cases();
 
@@ -53,11 +57,12 @@ Tensor copy_of(const Tensor& dense);
 // The operands as an op sees them, without data but for the shape-like ones.
 std::vector<Operand> bench_operands(const BenchCase& c, std::vector<std::vector<int64_t>>& storage);
 
-// What the output must be: copies, and scatters added in index order, bit for bit; other sums within 4e-7 of the sum of absolute values, from f64.
-// In f16 and bf16 both are rounded once more, from sums of f32.
+// What the output must be: copies, and scatters added in index order, bit for bit; other sums within 4e-7 of the sum of
+// absolute values, from f64. In f16 and bf16 both are rounded once more, from sums of f32.
 class Reference {
  public:
-  // Values of the inputs as f32. `in_order`: of a scatter's kernel, at level `sequential`. `dtype`: of the outputs to come.
+  // Values of the inputs as f32. `in_order`: of a scatter's kernel, at level `sequential`. `dtype`: of the outputs to
+  // come.
   Reference(const BenchCase& c, const std::vector<Tensor>& inputs, bool in_order = true, DType dtype = DType::f32);
   // One line on the first difference, or nothing.
   std::optional<std::string> difference(const Tensor& output) const;

@@ -31,7 +31,8 @@ void add_gru(std::vector<GemmCase>& cases, const std::string& name, int64_t s, i
 }
 
 std::vector<GemmCase> make_cases() {
-  std::vector<GemmCase> cases{{"gemm_512", 512, 512, 512}, {"gemm_1024", 1024, 1024, 1024}, {"gemm_2048", 2048, 2048, 2048}};
+  std::vector<GemmCase> cases{
+      {"gemm_512", 512, 512, 512}, {"gemm_1024", 1024, 1024, 1024}, {"gemm_2048", 2048, 2048, 2048}};
   add_gru(cases, "a", 50, 32, 128, 256);
   add_gru(cases, "b", 128, 64, 512, 512);
   add_gru(cases, "c", 20, 1, 64, 128);
@@ -41,8 +42,10 @@ std::vector<GemmCase> make_cases() {
 // The product by `author`.
 ir::Kernel authored_kernel(const GemmCase& c, const std::function<void(ir::KernelBuilder&, const Matmul&)>& author) {
   ir::KernelBuilder builder(c.name);
-  const ir::Buffer a = builder.input("a", DType::f32, c.a_transposed ? std::vector<Expr>{c.steps, c.k, c.m} : std::vector<Expr>{c.steps, c.m, c.k});
-  const ir::Buffer b = builder.input("b", DType::f32, c.b_transposed ? std::vector<Expr>{c.n, c.k} : std::vector<Expr>{c.k, c.n});
+  const ir::Buffer a = builder.input(
+      "a", DType::f32, c.a_transposed ? std::vector<Expr>{c.steps, c.k, c.m} : std::vector<Expr>{c.steps, c.m, c.k});
+  const ir::Buffer b =
+      builder.input("b", DType::f32, c.b_transposed ? std::vector<Expr>{c.n, c.k} : std::vector<Expr>{c.k, c.n});
   const ir::Buffer out = builder.output("c", DType::f32, {c.steps, c.m, c.n}, 64);
   builder.loop("t", 0, c.steps, [&](Expr t) {
     Matmul product{.prefix = "p", .m = c.m, .n = c.n, .k = c.k};
@@ -67,7 +70,8 @@ std::string difference(const GemmCase& c, const Tensor& a, const Tensor& b, cons
   const auto* x = static_cast<const float*>(a.data());
   const auto* y = static_cast<const float*>(b.data());
   const auto* got = static_cast<const float*>(out.data());
-  std::vector<float> columns(static_cast<size_t>(c.k * c.n)), row(static_cast<size_t>(c.n)), factors(static_cast<size_t>(c.k));
+  std::vector<float> columns(static_cast<size_t>(c.k * c.n)), row(static_cast<size_t>(c.n)),
+      factors(static_cast<size_t>(c.k));
   for (int64_t k = 0; k < c.k; ++k)
     for (int64_t n = 0; n < c.n; ++n) columns[k * c.n + n] = c.b_transposed ? y[n * c.k + k] : y[k * c.n + n];
   for (int64_t t = 0; t < c.steps; ++t)
@@ -77,7 +81,8 @@ std::string difference(const GemmCase& c, const Tensor& a, const Tensor& b, cons
       const float* have = got + (t * c.m + m) * c.n;
       if (std::memcmp(have, row.data(), row.size() * sizeof(float)) == 0) continue;
       for (int64_t n = 0; n < c.n; ++n)
-        if (std::memcmp(have + n, &row[n], sizeof(float)) != 0) return fmt::format("c[{}, {}, {}] is {}, expected {}", t, m, n, have[n], row[n]);
+        if (std::memcmp(have + n, &row[n], sizeof(float)) != 0)
+          return fmt::format("c[{}, {}, {}] is {}, expected {}", t, m, n, have[n], row[n]);
     }
   return {};
 }
@@ -95,7 +100,8 @@ GemmTimes measure(const GemmCase& c, Runtime& runtime, ProbeTeam& team, double s
                    {BenchInput::values, c.b_transposed ? Dims{c.n, c.k} : Dims{c.k, c.n}}};
   std::vector<Tensor> buffers = bench_inputs(values);
   buffers.push_back(Tensor::empty(DType::f32, {c.steps, c.m, c.n}));
-  std::memset(buffers[2].data(), 0xff, static_cast<size_t>(buffers[2].elements()) * 4);  // NaN: what is not written shows
+  std::memset(buffers[2].data(), 0xff,
+              static_cast<size_t>(buffers[2].elements()) * 4);  // NaN: what is not written shows
   const KernelExecutable kernel = runtime.compile(scheduled_kernel(c, runtime.target())).value();
   const auto call = [&] { kernel(buffers).value(); };
   const std::vector<Span> read{{buffers[1].data(), c.k * c.n * 4}};
@@ -110,7 +116,8 @@ GemmTimes measure(const GemmCase& c, Runtime& runtime, ProbeTeam& team, double s
     }
   };
   GemmTimes times{.call = measure_beside_peak(call, team, seconds, read_b)};
-  for (const std::vector<double>& ms : read_ms) times.read_gbs = std::max(times.read_gbs, static_cast<double>(c.k * c.n * 4) / median(ms) * 1e-6);
+  for (const std::vector<double>& ms : read_ms)
+    times.read_gbs = std::max(times.read_gbs, static_cast<double>(c.k * c.n * 4) / median(ms) * 1e-6);
   times.wrong = difference(c, buffers[0], buffers[1], buffers[2]);
   return times;
 }
@@ -123,17 +130,20 @@ const std::vector<GemmCase>& gemm_cases() {
 }
 
 ir::Kernel gpu_gemm_kernel(const GemmCase& c, const ir::Target& target) {
-  ir::Schedule schedule(authored_kernel(c, [&](ir::KernelBuilder& builder, const Matmul& product) { author_matmul_blocks(builder, product, target); }));
+  ir::Schedule schedule(authored_kernel(
+      c, [&](ir::KernelBuilder& builder, const Matmul& product) { author_matmul_blocks(builder, product, target); }));
   schedule_matmul_blocks(schedule, "p");
   return ir::lower(schedule.kernel(), ir::lowering_for(target));
 }
 
-std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names) { return chosen_of(gemm_cases(), "gemm", names); }
+std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names) {
+  return chosen_of(gemm_cases(), "gemm", names);
+}
 
 int bench_gemm(const std::vector<const GemmCase*>& cases, Runtime& runtime, double seconds, bool json) {
   ProbeTeam team(runtime.threads());
-  Table table({"case", ">m", ">n", ">k", ">threads", ">median ms", ">min ms", ">GFLOP/s", ">peak", ">% of peak", ">% at best", ">B GB/s", ">% of read", ">n",
-               "verified"});
+  Table table({"case", ">m", ">n", ">k", ">threads", ">median ms", ">min ms", ">GFLOP/s", ">peak", ">% of peak",
+               ">% at best", ">B GB/s", ">% of read", ">n", "verified"});
   int status = 0;
   for (const GemmCase* c : cases) {
     const GemmTimes t = measure(*c, runtime, team, seconds);
@@ -161,17 +171,20 @@ int bench_gemm(const std::vector<const GemmCase*>& cases, Runtime& runtime, doub
       fmt::print("{}\n", line.dump());
       std::fflush(stdout);
     } else {
-      table.row({c->name, std::to_string(c->m), std::to_string(c->n), std::to_string(c->k), std::to_string(runtime.threads()),
-                 milliseconds_text(t.call.median_ms), milliseconds_text(t.call.min_ms), fmt::format("{:.1f}", gflops),
-                 fmt::format("{:.1f}", t.call.peak_gflops), fmt::format("{:.0f}", 100 * share), fmt::format("{:.0f}", 100 * best_share),
-                 t.read_gbs > 0 ? fmt::format("{:.1f}", gbs) : "", t.read_gbs > 0 ? fmt::format("{:.0f}", 100 * gbs / t.read_gbs) : "",
-                 std::to_string(t.call.samples), t.wrong.empty() ? "yes" : "WRONG"});
+      table.row({c->name, std::to_string(c->m), std::to_string(c->n), std::to_string(c->k),
+                 std::to_string(runtime.threads()), milliseconds_text(t.call.median_ms),
+                 milliseconds_text(t.call.min_ms), fmt::format("{:.1f}", gflops),
+                 fmt::format("{:.1f}", t.call.peak_gflops), fmt::format("{:.0f}", 100 * share),
+                 fmt::format("{:.0f}", 100 * best_share), t.read_gbs > 0 ? fmt::format("{:.1f}", gbs) : "",
+                 t.read_gbs > 0 ? fmt::format("{:.0f}", 100 * gbs / t.read_gbs) : "", std::to_string(t.call.samples),
+                 t.wrong.empty() ? "yes" : "WRONG"});
     }
   }
   if (!json) {
     fmt::print("{}, {}\n\n{}", cpu_and_threads(runtime.threads()), runtime.target_name(), table.text());
     fmt::print(
-        "\npeak: independent multiply-adds in registers, measured between the calls; at best: the fastest call beside the best peak. Steps count all their "
+        "\npeak: independent multiply-adds in registers, measured between the calls; at best: the fastest call beside "
+        "the best peak. Steps count all their "
         "products; B is packed once for them.\n");
   }
   return status;

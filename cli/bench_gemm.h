@@ -7,13 +7,16 @@
 
 namespace gradloom::cli {
 
-// C[steps, m, n] = A[steps, m, k] B[k, n], float32, B brought into panels once for all steps. A transposed operand lies as [k, m], or [n, k].
+// C[steps, m, n] = A[steps, m, k] B[k, n], float32, B brought into panels once for all steps. A transposed operand lies
+// as [k, m], or [n, k].
 struct GemmCase {
   std::string name;
   int64_t m, n, k;
   bool a_transposed = false, b_transposed = false;
   int64_t steps = 1;
-  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(steps); }
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(steps);
+  }
 };
 const std::vector<GemmCase>& gemm_cases();
 // Those named, all for "gemm"; empty when a name is none of them.

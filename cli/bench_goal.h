@@ -23,8 +23,8 @@ inline int verdict(const std::vector<Goal>& goals) {
   bool all = true;
   fmt::print("\n");
   for (const Goal& goal : goals) {
-    fmt::print("{}: {} {:.3g}{}, wanted {} {:g}{}\n", goal.met() ? "met" : "MISSED", goal.what, goal.value, goal.unit, goal.at_most ? "at most" : "at least",
-               goal.wanted, goal.unit);
+    fmt::print("{}: {} {:.3g}{}, wanted {} {:g}{}\n", goal.met() ? "met" : "MISSED", goal.what, goal.value, goal.unit,
+               goal.at_most ? "at most" : "at least", goal.wanted, goal.unit);
     all &= goal.met();
   }
   return all ? 0 : exit_failure;

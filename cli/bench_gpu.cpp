@@ -81,7 +81,8 @@ void count_launches(const codegen::CudaModule& module, const std::vector<int64_t
                                  .zero = [](void*, int64_t) {},
                                  .launch =
                                      [&](const codegen::CudaFunction& function, int64_t blocks, std::span<void*>) {
-                                       FunctionReport& f = report.functions[static_cast<size_t>(&function - module.functions.data())];
+                                       FunctionReport& f =
+                                           report.functions[static_cast<size_t>(&function - module.functions.data())];
                                        ++f.launches, ++report.launches;
                                        f.blocks = std::max(f.blocks, blocks);
                                      }};
@@ -91,7 +92,11 @@ void count_launches(const codegen::CudaModule& module, const std::vector<int64_t
 CaseReport report_on(const std::string& name, Variant variant, const Lowered& lowered, int architecture, int repeats) {
   const codegen::Nvrtc& nvrtc = codegen::Nvrtc::get();
   const codegen::CudaModule module = codegen::emit_cuda(lowered.kernel);
-  CaseReport report{.name = name, .strategy = lowered.strategy, .variant = variant, .architecture = architecture, .compulsory_bytes = lowered.compulsory_bytes};
+  CaseReport report{.name = name,
+                    .strategy = lowered.strategy,
+                    .variant = variant,
+                    .architecture = architecture,
+                    .compulsory_bytes = lowered.compulsory_bytes};
   std::vector<double> wall, cpu;
   for (int i = 0; i < repeats; ++i) {
     const double begin = process_ms();
@@ -100,16 +105,22 @@ CaseReport report_on(const std::string& name, Variant variant, const Lowered& lo
   }
   report.nvrtc_ms = median(wall), report.cpu_ms = median(cpu);
   const codegen::CudaBinary binary = nvrtc.compile(module, architecture, true);
-  if (binary.ptx) throw Error(ErrorCode::unsupported, fmt::format("NVRTC {} makes no machine code for sm_{}", nvrtc.version(), architecture));
+  if (binary.ptx)
+    throw Error(ErrorCode::unsupported,
+                fmt::format("NVRTC {} makes no machine code for sm_{}", nvrtc.version(), architecture));
   const std::vector<GpuPrediction> predicted = predict_gpu(lowered.kernel);
-  if (predicted.size() != module.functions.size()) throw Error(ErrorCode::internal, "gpu-report: launches were not told apart as emit_cuda does");
+  if (predicted.size() != module.functions.size())
+    throw Error(ErrorCode::internal, "gpu-report: launches were not told apart as emit_cuda does");
   for (size_t i = 0; i < module.functions.size(); ++i)
-    report.functions.push_back({.resources = binary.resources[i], .threads = module.functions[i].threads, .predicted = predicted[i]});
+    report.functions.push_back(
+        {.resources = binary.resources[i], .threads = module.functions[i].threads, .predicted = predicted[i]});
   count_launches(module, lowered.scalars, report);
   return report;
 }
 
-std::string mb(double bytes) { return bytes < 1e7 ? fmt::format("{:.2f}", bytes * 1e-6) : fmt::format("{:.0f}", bytes * 1e-6); }
+std::string mb(double bytes) {
+  return bytes < 1e7 ? fmt::format("{:.2f}", bytes * 1e-6) : fmt::format("{:.0f}", bytes * 1e-6);
+}
 
 std::string levels_of(const CaseReport& r) {
   const Variant& v = r.variant;
@@ -149,7 +160,8 @@ void print_json(const CaseReport& r) {
   std::fflush(stdout);
 }
 
-std::string joined(const std::vector<const CaseReport*>& list, const std::function<std::string(const CaseReport&)>& value) {
+std::string joined(const std::vector<const CaseReport*>& list,
+                   const std::function<std::string(const CaseReport&)>& value) {
   std::string text;
   for (const CaseReport* r : list) text += (text.empty() ? "" : " / ") + value(*r);
   return text;
@@ -190,48 +202,60 @@ void print_tables(const std::vector<std::vector<CaseReport>>& cases, ReportForm 
     summary.push_back({r.name, levels_of(r), to_string(r.variant.dtype), r.strategy,
                        joined(all, [](const CaseReport& c) { return fmt::format("{:.0f}", c.nvrtc_ms); }),
                        joined(all, [](const CaseReport& c) { return fmt::format("{:.0f}", c.cpu_ms); }),
-                       joined(all, [](const CaseReport& c) { return fmt::format("{}", c.spills()); }), fmt::format("{}", r.functions.size()),
-                       fmt::format("{}", r.launches), fmt::format("{:.0f}", r.steps()), mb(static_cast<double>(r.scratch_bytes)),
-                       mb(static_cast<double>(r.compulsory_bytes)), mb(r.moved()), mb(r.accessed()), fmt::format("{:.0f}", r.copy_us()), us, ms, kinds});
+                       joined(all, [](const CaseReport& c) { return fmt::format("{}", c.spills()); }),
+                       fmt::format("{}", r.functions.size()), fmt::format("{}", r.launches),
+                       fmt::format("{:.0f}", r.steps()), mb(static_cast<double>(r.scratch_bytes)),
+                       mb(static_cast<double>(r.compulsory_bytes)), mb(r.moved()), mb(r.accessed()),
+                       fmt::format("{:.0f}", r.copy_us()), us, ms, kinds});
     for (size_t i = 0; i < r.functions.size(); ++i) {
       const FunctionReport& f = r.functions[i];
       const auto same = [&](auto&& value) {
-        return joined(all, [&](const CaseReport& c) { return i < c.functions.size() ? fmt::format("{}", value(c.functions[i].resources)) : std::string("-"); });
+        return joined(all, [&](const CaseReport& c) {
+          return i < c.functions.size() ? fmt::format("{}", value(c.functions[i].resources)) : std::string("-");
+        });
       };
-      functions.push_back({r.name, f.resources.function, fmt::format("{}", f.launches), fmt::format("{}", f.blocks), fmt::format("{}", f.threads),
-                           same([](const codegen::CudaResources& x) { return x.registers; }),
-                           same([](const codegen::CudaResources& x) { return x.spill_bytes; }), fmt::format("{}", f.resources.shared_bytes),
-                           fmt::format("{}", f.resources.code_bytes), fmt::format("{:.0f}", f.predicted.steps), mb(f.predicted.moved_bytes),
-                           mb(f.predicted.accessed_bytes)});
+      functions.push_back(
+          {r.name, f.resources.function, fmt::format("{}", f.launches), fmt::format("{}", f.blocks),
+           fmt::format("{}", f.threads), same([](const codegen::CudaResources& x) { return x.registers; }),
+           same([](const codegen::CudaResources& x) { return x.spill_bytes; }),
+           fmt::format("{}", f.resources.shared_bytes), fmt::format("{}", f.resources.code_bytes),
+           fmt::format("{:.0f}", f.predicted.steps), mb(f.predicted.moved_bytes), mb(f.predicted.accessed_bytes)});
     }
   }
-  const std::string archs = joined([&] {
-    std::vector<const CaseReport*> all;
-    for (const CaseReport& r : cases[0]) all.push_back(&r);
-    return all;
-  }(), [](const CaseReport& c) { return fmt::format("sm_{}", c.architecture); });
+  const std::string archs = joined(
+      [&] {
+        std::vector<const CaseReport*> all;
+        for (const CaseReport& r : cases[0]) all.push_back(&r);
+        return all;
+      }(),
+      [](const CaseReport& c) { return fmt::format("sm_{}", c.architecture); });
   fmt::print(
-      "NVRTC {}, {}; the median of a few compiles, nvrtcCompileProgram alone, long texts in parts on up to {} threads: wall ms, and the threads' CPU ms "
+      "NVRTC {}, {}; the median of a few compiles, nvrtcCompileProgram alone, long texts in parts on up to {} threads: "
+      "wall ms, and the threads' CPU ms "
       "together.\n\n",
       codegen::Nvrtc::get().version(), archs, usable_threads());
-  print_rows({"case", "level", "dtype", "strategy", ">NVRTC ms", ">CPU ms", ">spill bytes", ">functions", ">launches", ">steps", ">scratch MB",
-              ">compulsory MB", ">moved MB", ">accessed MB", ">moved at 4153 GB/s, us", ">prototype us", ">its NVRTC ms", "prototype"},
+  print_rows({"case", "level", "dtype", "strategy", ">NVRTC ms", ">CPU ms", ">spill bytes", ">functions", ">launches",
+              ">steps", ">scratch MB", ">compulsory MB", ">moved MB", ">accessed MB", ">moved at 4153 GB/s, us",
+              ">prototype us", ">its NVRTC ms", "prototype"},
              summary, form);
-  print_rows({"case", "function", ">launches", ">blocks", ">threads", ">registers", ">spill bytes", ">shared bytes", ">code bytes", ">steps", ">moved MB",
-              ">accessed MB"},
+  print_rows({"case", "function", ">launches", ">blocks", ">threads", ">registers", ">spill bytes", ">shared bytes",
+              ">code bytes", ">steps", ">moved MB", ">accessed MB"},
              functions, form);
-  fmt::print(
-      "{}",
-      "compulsory: every value and index once. accessed: all accesses to global memory. moved: of them, in each launch, no more of a buffer than it holds,\n"
-      "for reading and for writing. steps: dependent ones, of one thread, over all launches. Both are read off the lowered nest; loops whose length is data count\n"
-      "at their mean. Launches, bytes, steps and code are of the architecture in the middle. Prototypes: hand-written kernels, measured on an H200.\n");
+  fmt::print("{}",
+             "compulsory: every value and index once. accessed: all accesses to global memory. moved: of them, in each "
+             "launch, no more of a buffer than it holds,\n"
+             "for reading and for writing. steps: dependent ones, of one thread, over all launches. Both are read off "
+             "the lowered nest; loops whose length is data count\n"
+             "at their mean. Launches, bytes, steps and code are of the architecture in the middle. Prototypes: "
+             "hand-written kernels, measured on an H200.\n");
 }
 
 }  // namespace
 
 int bench_gpu_report(const GpuReportOptions& options) {
   const std::vector<ReportCase> cases = report_cases(options.cases);
-  codegen::CudaModule warm{.text = "GL_KERNEL(32) warm(float* x) {\n  x[gl_thread()] = 0;\n}\n", .functions = {{.name = "warm", .threads = 32}}};
+  codegen::CudaModule warm{.text = "GL_KERNEL(32) warm(float* x) {\n  x[gl_thread()] = 0;\n}\n",
+                           .functions = {{.name = "warm", .threads = 32}}};
   codegen::Nvrtc::get().compile(warm, options.architectures[0]);  // a process's first compile sets the compiler up
   std::vector<std::vector<CaseReport>> reports;
   int status = 0;
@@ -248,7 +272,8 @@ int bench_gpu_report(const GpuReportOptions& options) {
       for (CaseReport& r : reports[found->second]) r.variant.weakest = variant.level;
       return;
     }
-    for (size_t i = 0; i < lowered.size(); ++i) own.push_back(report_on(c.name, variant, lowered[i], options.architectures[i], options.repeats));
+    for (size_t i = 0; i < lowered.size(); ++i)
+      own.push_back(report_on(c.name, variant, lowered[i], options.architectures[i], options.repeats));
     if (options.form == ReportForm::json)
       for (const CaseReport& r : own) print_json(r);
     seen[strategies] = reports.size();

@@ -29,9 +29,10 @@ struct GpuTime {
 };
 
 // Microseconds a call, back to back: the host waits once a round.
-GpuTime time_calls(Runtime& runtime, const std::string& op, const std::vector<Tensor>& host_inputs, const std::vector<Tensor>& host_outputs,
-                   const Attributes& attributes, const GpuTimeOptions& options,
-                   const std::function<std::string(const std::vector<Tensor>& outputs, const std::string& strategy)>& difference) {
+GpuTime time_calls(
+    Runtime& runtime, const std::string& op, const std::vector<Tensor>& host_inputs,
+    const std::vector<Tensor>& host_outputs, const Attributes& attributes, const GpuTimeOptions& options,
+    const std::function<std::string(const std::vector<Tensor>& outputs, const std::string& strategy)>& difference) {
   const OpSchema& schema = find_op(op)->schema();
   GpuTime time;
   std::vector<Tensor> inputs = host_inputs, outputs;
@@ -71,12 +72,14 @@ GpuTime time_case(Runtime& runtime, const BenchCase& c, DType dtype, const GpuTi
   std::vector<Tensor> inputs = bench_inputs(c);
   for (Tensor& t : inputs) t = values_as(dtype, t);
   const Tensor output = nans(dtype, c.output);
-  GpuTime time = time_calls(runtime, c.op, inputs, {output}, c.attributes, options, [&](const std::vector<Tensor>& outputs, const std::string& strategy) {
-    std::vector<Tensor> values = inputs;
-    for (Tensor& t : values) t = values_as(DType::f32, t);
-    const Reference reference(c, values, find_op(c.op)->determinism(strategy) == Determinism::sequential, dtype);
-    return reference.difference(outputs[0]).value_or("");
-  });
+  GpuTime time = time_calls(runtime, c.op, inputs, {output}, c.attributes, options,
+                            [&](const std::vector<Tensor>& outputs, const std::string& strategy) {
+                              std::vector<Tensor> values = inputs;
+                              for (Tensor& t : values) t = values_as(DType::f32, t);
+                              const Reference reference(
+                                  c, values, find_op(c.op)->determinism(strategy) == Determinism::sequential, dtype);
+                              return reference.difference(outputs[0]).value_or("");
+                            });
   time.bytes = output.elements() * size_of(dtype);
   for (size_t i = 0; i < inputs.size(); ++i)
     if (c.inputs[i].kind != BenchInput::shape_like) time.bytes += inputs[i].elements() * size_of(inputs[i].dtype());
@@ -139,28 +142,41 @@ int bench_gpu_time(const GpuTimeOptions& options) {
   for (const GruCase* c : gru) {
     one(c->name, DType::f32, [&] {
       const GruOperands call(*c, runtime);
-      return time_calls(runtime, "GRUGrad", call.inputs, call.outputs, call.attributes, options,
-                        [&](const std::vector<Tensor>& got, const std::string&) { return gru_difference(*c, call.inputs, got); });
+      return time_calls(
+          runtime, "GRUGrad", call.inputs, call.outputs, call.attributes, options,
+          [&](const std::vector<Tensor>& got, const std::string&) { return gru_difference(*c, call.inputs, got); });
     });
   }
-  Table table({"case", "dtype", "strategy", ">us", ">lowest us", ">GB/s", ">cold ms", ">other us", "other", ">times as fast", "verified"});
+  Table table({"case", "dtype", "strategy", ">us", ">lowest us", ">GB/s", ">cold ms", ">other us", "other",
+               ">times as fast", "verified"});
   if (options.markdown)
-    fmt::print("{}\n\n|case|dtype|strategy|us|lowest us|GB/s|cold ms|other us|other|times as fast|verified|\n|-|-|-|-:|-:|-:|-:|-:|-|-:|-|\n",
-               runtime.target_name());
+    fmt::print(
+        "{}\n\n|case|dtype|strategy|us|lowest us|GB/s|cold ms|other us|other|times as "
+        "fast|verified|\n|-|-|-|-:|-:|-:|-:|-:|-|-:|-|\n",
+        runtime.target_name());
   for (const GpuTime& t : times) {
     const auto other = beside.find({t.name, to_string(t.dtype)});
     const bool has = other != beside.end();
     if (options.json) {
-      nlohmann::ordered_json line{{"case", t.name}, {"dtype", to_string(t.dtype)}, {"strategy", t.strategy}, {"us", t.us}, {"lowest_us", t.lowest_us},
-                                  {"cold_ms", t.cold_ms}, {"verified", t.wrong.empty()}};
+      nlohmann::ordered_json line{
+          {"case", t.name},           {"dtype", to_string(t.dtype)}, {"strategy", t.strategy},     {"us", t.us},
+          {"lowest_us", t.lowest_us}, {"cold_ms", t.cold_ms},        {"verified", t.wrong.empty()}};
       if (has) line["other"] = other->second.first, line["other_us"] = other->second.second;
       fmt::print("{}\n", line.dump());
       continue;
     }
-    const std::vector<std::string> cells{t.name, to_string(t.dtype), t.strategy, fmt::format("{:.1f}", t.us), fmt::format("{:.1f}", t.lowest_us),
-                                         t.bytes ? fmt::format("{:.0f}", static_cast<double>(t.bytes) / t.us * 1e-3) : "", fmt::format("{:.0f}", t.cold_ms),
-                                         has ? fmt::format("{:.1f}", other->second.second) : "", has ? other->second.first : "",
-                                         has ? fmt::format("{:.2f}", other->second.second / t.us) : "", t.wrong.empty() ? "yes" : "WRONG"};
+    const std::vector<std::string> cells{
+        t.name,
+        to_string(t.dtype),
+        t.strategy,
+        fmt::format("{:.1f}", t.us),
+        fmt::format("{:.1f}", t.lowest_us),
+        t.bytes ? fmt::format("{:.0f}", static_cast<double>(t.bytes) / t.us * 1e-3) : "",
+        fmt::format("{:.0f}", t.cold_ms),
+        has ? fmt::format("{:.1f}", other->second.second) : "",
+        has ? other->second.first : "",
+        has ? fmt::format("{:.2f}", other->second.second / t.us) : "",
+        t.wrong.empty() ? "yes" : "WRONG"};
     if (options.markdown)
       fmt::print("|{}|\n", fmt::join(cells, "|"));
     else

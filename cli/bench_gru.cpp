@@ -25,7 +25,8 @@ struct PlainGradients {
 
   PlainGradients(const GruCase& c, const std::vector<Tensor>& in) {
     const int64_t s = c.steps, n = c.batch, i = c.inputs, h = c.hidden, rows = s * n;
-    const float *X = data_of(in[0]), *W = data_of(in[1]), *R = data_of(in[2]), *B = data_of(in[3]), *H0 = data_of(in[5]);
+    const float *X = data_of(in[0]), *W = data_of(in[1]), *R = data_of(in[2]), *B = data_of(in[3]),
+                *H0 = data_of(in[5]);
     const float *all = data_of(in[6]), *gates = data_of(in[7]), *up = data_of(in[8]);
     Rows before(rows * h);
     std::copy(H0, H0 + n * h, before.begin());
@@ -41,9 +42,11 @@ struct PlainGradients {
         float *in_row = &input[row * 3 * h], *state_row = &state[row * 3 * h];
         for (int64_t j = 0; j < h; ++j) {
           const float arriving = g[k * h + j] + up[row * h + j];
-          const float dz = arriving * (prev[j] - cand[j]) * (z[j] * (1 - z[j])), dc = arriving * (1 - z[j]) * (1 - cand[j] * cand[j]);
+          const float dz = arriving * (prev[j] - cand[j]) * (z[j] * (1 - z[j])),
+                      dc = arriving * (1 - z[j]) * (1 - cand[j] * cand[j]);
           const float dr = dc * (reset[j] + B[5 * h + j]) * (gate[j] * (1 - gate[j]));
-          in_row[j] = state_row[j] = dz, in_row[h + j] = state_row[h + j] = dr, in_row[2 * h + j] = dc, state_row[2 * h + j] = dc * gate[j];
+          in_row[j] = state_row[j] = dz, in_row[h + j] = state_row[h + j] = dr, in_row[2 * h + j] = dc,
+          state_row[2 * h + j] = dc * gate[j];
           g[k * h + j] = arriving * z[j];
         }
         multiply_add_row(state_row, R, product.data(), 3 * h, h);
@@ -109,7 +112,8 @@ GruOperands::GruOperands(const GruCase& c, Runtime& runtime) {
   const int64_t s = c.steps, n = c.batch, i = c.inputs, h = c.hidden;
   BenchCase values;
   values.name = c.name;
-  for (const Dims& dims : {Dims{s, n, i}, Dims{1, 3 * h, i}, Dims{1, 3 * h, h}, Dims{1, 6 * h}, Dims{1, n, h}, Dims{s, 1, n, h}})
+  for (const Dims& dims :
+       {Dims{s, n, i}, Dims{1, 3 * h, i}, Dims{1, 3 * h, h}, Dims{1, 6 * h}, Dims{1, n, h}, Dims{s, 1, n, h}})
     values.inputs.push_back({BenchInput::values, dims});
   const std::vector<Tensor> made = bench_inputs(values);
   for (const int weight : {1, 2, 3}) {
@@ -137,12 +141,14 @@ std::string gru_difference(const GruCase& c, const std::vector<Tensor>& inputs, 
   return {};
 }
 
-std::vector<const GruCase*> chosen_gru_cases(const std::vector<std::string>& names) { return chosen_of(gru_cases(), "gru_grad", names); }
+std::vector<const GruCase*> chosen_gru_cases(const std::vector<std::string>& names) {
+  return chosen_of(gru_cases(), "gru_grad", names);
+}
 
 int bench_gru(const std::vector<const GruCase*>& cases, Runtime& runtime, double seconds, bool json) {
   ProbeTeam team(runtime.threads());
-  Table table({"case", ">S", ">N", ">I", ">H", ">threads", ">median ms", ">min ms", ">roof ms", ">x roof", ">x at best", ">GFLOP/s", ">peak", ">cold ms", ">n",
-               "verified"});
+  Table table({"case", ">S", ">N", ">I", ">H", ">threads", ">median ms", ">min ms", ">roof ms", ">x roof", ">x at best",
+               ">GFLOP/s", ">peak", ">cold ms", ">n", "verified"});
   int status = 0;
   for (const GruCase* c : cases) {
     const GruTimes t = measure(*c, runtime, team, seconds);
@@ -167,17 +173,19 @@ int bench_gru(const std::vector<const GruCase*>& cases, Runtime& runtime, double
       fmt::print("{}\n", line.dump());
       std::fflush(stdout);
     } else {
-      table.row({c->name, std::to_string(c->steps), std::to_string(c->batch), std::to_string(c->inputs), std::to_string(c->hidden),
-                 std::to_string(runtime.threads()), milliseconds_text(t.call.median_ms), milliseconds_text(t.call.min_ms), milliseconds_text(roof_ms),
-                 fmt::format("{:.2f}", t.call.median_ms / roof_ms), fmt::format("{:.2f}", t.call.min_ms / best_roof_ms), fmt::format("{:.1f}", gflops),
-                 fmt::format("{:.1f}", t.call.peak_gflops), fmt::format("{:.0f}", t.cold_ms), std::to_string(t.call.samples),
-                 t.wrong.empty() ? "yes" : "WRONG"});
+      table.row({c->name, std::to_string(c->steps), std::to_string(c->batch), std::to_string(c->inputs),
+                 std::to_string(c->hidden), std::to_string(runtime.threads()), milliseconds_text(t.call.median_ms),
+                 milliseconds_text(t.call.min_ms), milliseconds_text(roof_ms),
+                 fmt::format("{:.2f}", t.call.median_ms / roof_ms), fmt::format("{:.2f}", t.call.min_ms / best_roof_ms),
+                 fmt::format("{:.1f}", gflops), fmt::format("{:.1f}", t.call.peak_gflops),
+                 fmt::format("{:.0f}", t.cold_ms), std::to_string(t.call.samples), t.wrong.empty() ? "yes" : "WRONG"});
     }
   }
   if (!json) {
     fmt::print("{}, {}\n\n{}", cpu_and_threads(runtime.threads()), runtime.target_name(), table.text());
     fmt::print(
-        "\nroof: the products of dX, dW, dR and of the recurrence at the multiply-add peak measured between the calls; at best: the fastest call beside the "
+        "\nroof: the products of dX, dW, dR and of the recurrence at the multiply-add peak measured between the calls; "
+        "at best: the fastest call beside the "
         "best peak. cold: check, build and compile.\n");
   }
   return status;

@@ -16,7 +16,8 @@ struct GruOperands {
   const Attributes attributes{{"linear_before_reset", int64_t{1}}};
   std::vector<Tensor> inputs, outputs;  // outputs hold NaN: what is not written shows
 };
-// The first element of dX, dW, dR, dB, dH0 that is farther from plain loops' than the order of a few additions brings; empty: none.
+// The first element of dX, dW, dR, dB, dH0 that is farther from plain loops' than the order of a few additions brings;
+// empty: none.
 std::string gru_difference(const GruCase& c, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
 
 int bench_gru(const std::vector<const GruCase*>& cases, Runtime& runtime, double seconds, bool json);

@@ -20,10 +20,13 @@ struct TinyCall {
   Attributes attributes;
 };
 
-Tensor ints(std::vector<int64_t> values) { return Tensor::of<int64_t>(DType::i64, {static_cast<int64_t>(values.size())}, values); }
+Tensor ints(std::vector<int64_t> values) {
+  return Tensor::of<int64_t>(DType::i64, {static_cast<int64_t>(values.size())}, values);
+}
 
 std::vector<TinyCall> tiny_calls() {
-  const Tensor four = Tensor::of<float>(DType::f32, {4}, {1, 2, 3, 4}), square = Tensor::of<float>(DType::f32, {2, 2}, {1, 2, 3, 4});
+  const Tensor four = Tensor::of<float>(DType::f32, {4}, {1, 2, 3, 4}),
+               square = Tensor::of<float>(DType::f32, {2, 2}, {1, 2, 3, 4});
   return {{"BroadcastGrad", {square, ints({2})}, {}},
           {"BroadcastGradientArgs", {ints({2, 2}), ints({1, 2})}, {}},
           {"GatherElementsGrad", {four, ints({4}), ints({3, 0, 1, 1})}, {{"axis", int64_t{0}}}},
@@ -74,23 +77,26 @@ int bench_compile(Runtime& runtime, bool json) {
                                                 {"n", repeats}}
                              .dump());
     else
-      table.row({c.name, cold.strategy, milliseconds_text(cold.build_ms), milliseconds_text(cold.compile_ms), milliseconds_text(cold.total_ms),
-                 milliseconds_text(cold.least_ms)});
+      table.row({c.name, cold.strategy, milliseconds_text(cold.build_ms), milliseconds_text(cold.compile_ms),
+                 milliseconds_text(cold.total_ms), milliseconds_text(cold.least_ms)});
   }
   if (!json) {
-    fmt::print("{}\nmedians of {} and the fastest; the process's first compile took {} ms\n", table.text(), repeats, milliseconds_text(first.total_ms));
+    fmt::print("{}\nmedians of {} and the fastest; the process's first compile took {} ms\n", table.text(), repeats,
+               milliseconds_text(first.total_ms));
   }
   return 0;
 }
 
-Dispatch dispatch(Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs, const Attributes& attributes, int batches) {
+Dispatch dispatch(Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs,
+                  const Attributes& attributes, int batches) {
   constexpr int batch = 200;
   // A handle's outputs have their full capacity.
   const Op& found = *find_op(op);
   const Operands operands(found.schema(), inputs);
   const Plan plan = found.check(operands.request(attributes));
   std::vector<Tensor> outputs;
-  for (size_t o = 0; o < found.schema().outputs.size(); ++o) outputs.push_back(Tensor::empty(plan.outputs[o].dtype, plan.outputs[o].dims));
+  for (size_t o = 0; o < found.schema().outputs.size(); ++o)
+    outputs.push_back(Tensor::empty(plan.outputs[o].dtype, plan.outputs[o].dims));
   const Executable handle = runtime.compile(op, inputs, attributes).value();
   std::vector<double> run, call;
   for (int i = 0; i < batches; ++i) {
@@ -110,7 +116,10 @@ int bench_dispatch(Runtime& runtime, bool json) {
   for (const TinyCall& tiny : tiny_calls()) {
     const Dispatch d = dispatch(runtime, tiny.op, tiny.inputs, tiny.attributes, batches);
     if (json)
-      fmt::print("{}\n", nlohmann::ordered_json{{"op", tiny.op}, {"run_us", d.run_us}, {"handle_us", d.handle_us}, {"n", batches}}.dump());
+      fmt::print(
+          "{}\n",
+          nlohmann::ordered_json{{"op", tiny.op}, {"run_us", d.run_us}, {"handle_us", d.handle_us}, {"n", batches}}
+              .dump());
     else
       table.row({tiny.op, microseconds_text(d.run_us), microseconds_text(d.handle_us)});
   }
@@ -138,17 +147,24 @@ int bench_roof(int threads, bool json) {
       return static_cast<double>(bytes) / median(samples) * 1e-6;
     };
     std::pair<double, std::string> read, write;
-    for (const ReadLoop& loop : read_loops()) read = std::max(read, {speed([&] { return team.read(loop, spans); }), loop.name});
-    for (const WriteLoop& loop : write_loops()) write = std::max(write, {speed([&] { return team.write(loop, spans); }), loop.name});
+    for (const ReadLoop& loop : read_loops())
+      read = std::max(read, {speed([&] { return team.read(loop, spans); }), loop.name});
+    for (const WriteLoop& loop : write_loops())
+      write = std::max(write, {speed([&] { return team.write(loop, spans); }), loop.name});
     if (json)
-      fmt::print("{}\n",
-                 nlohmann::ordered_json{
-                     {"mib", mib}, {"threads", threads}, {"read_gbs", read.first}, {"read", read.second}, {"write_gbs", write.first}, {"write", write.second}}
-                     .dump());
+      fmt::print("{}\n", nlohmann::ordered_json{{"mib", mib},
+                                                {"threads", threads},
+                                                {"read_gbs", read.first},
+                                                {"read", read.second},
+                                                {"write_gbs", write.first},
+                                                {"write", write.second}}
+                             .dump());
     else
-      table.row({std::to_string(mib), fmt::format("{:.1f}", read.first), read.second, fmt::format("{:.1f}", write.first), write.second});
+      table.row({std::to_string(mib), fmt::format("{:.1f}", read.first), read.second,
+                 fmt::format("{:.1f}", write.first), write.second});
   }
-  if (!json) fmt::print("{}: best loops' medians, one buffer over and over\n\n{}", cpu_and_threads(threads), table.text());
+  if (!json)
+    fmt::print("{}: best loops' medians, one buffer over and over\n\n{}", cpu_and_threads(threads), table.text());
   return 0;
 }
 

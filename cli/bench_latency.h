@@ -20,6 +20,7 @@ ColdCompile cold_compile(Runtime& runtime, const BenchCase& c, const RunOptions&
 struct Dispatch {
   double run_us = 0, handle_us = 0;  // medians of batches
 };
-Dispatch dispatch(Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs, const Attributes& attributes, int batches);
+Dispatch dispatch(Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs,
+                  const Attributes& attributes, int batches);
 
 }  // namespace gradloom::cli

@@ -1,5 +1,6 @@
-// The loops behind the roof: sums with more or fewer accumulators, with and without prefetch, along one stream or four; memset, vector stores,
-// streaming stores. Each is compiled for the instruction sets that it may meet and chosen at run time.
+// The loops behind the roof: sums with more or fewer accumulators, with and without prefetch, along one stream or four;
+// memset, vector stores, streaming stores. Each is compiled for the instruction sets that it may meet and chosen at run
+// time.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -34,8 +35,8 @@ uint64_t sum_tail(const char* data, int64_t bytes) {
   return sum;
 }
 
-// One loop body for all instruction sets: a function's target attribute does not reach into a template that it calls, so it is pasted.
-// Streams: `Streams` places are read side by side, `Accumulators / Streams` vectors at each.
+// One loop body for all instruction sets: a function's target attribute does not reach into a template that it calls,
+// so it is pasted. Streams: `Streams` places are read side by side, `Accumulators / Streams` vectors at each.
 #define GRADLOOM_READ_LOOP(NAME, TARGET, BYTES)                                         \
   template <int Accumulators, int Streams, int Ahead>                                   \
   TARGET uint64_t NAME(const void* data, int64_t bytes) {                               \
@@ -96,7 +97,8 @@ __attribute__((target("avx2"))) void stream_32(void* data, int64_t bytes) {
   auto* to = static_cast<char*>(data);
   int64_t i = 0;
   for (; i + 64 <= bytes; i += 64)
-    for (int k = 0; k < 64; k += 32) _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + k), _mm256_setzero_si256());
+    for (int k = 0; k < 64; k += 32)
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + k), _mm256_setzero_si256());
   std::memset(to + i, 0, bytes - i);
   _mm_sfence();
 }
@@ -107,24 +109,28 @@ __attribute__((target("avx512f"))) void stream_64(void* data, int64_t bytes) {
   std::memset(to + i, 0, bytes - i);
   _mm_sfence();
 }
-// Twelve sums hide the latency of what issues twice a cycle. The empty statement keeps them in registers and the rounds apart.
-#define GRADLOOM_MULTIPLY_ADD(NAME, TARGET, VECTOR, SET1, FMADD, LANE0, REGISTER)            \
-  TARGET float NAME(int64_t rounds) {                                                        \
-    VECTOR sums[12];                                                                         \
-    const VECTOR a = SET1(0.5f), b = SET1(0.25f);                                            \
-    _Pragma("GCC unroll 12") for (int i = 0; i < 12; ++i) sums[i] = SET1(1.0f);              \
-    for (int64_t r = 0; r < rounds; ++r) {                                                   \
-      _Pragma("GCC unroll 12") for (int i = 0; i < 12; ++i) sums[i] = FMADD(sums[i], a, b);  \
+// Twelve sums hide the latency of what issues twice a cycle. The empty statement keeps them in registers and the rounds
+// apart.
+#define GRADLOOM_MULTIPLY_ADD(NAME, TARGET, VECTOR, SET1, FMADD, LANE0, REGISTER)                 \
+  TARGET float NAME(int64_t rounds) {                                                             \
+    VECTOR sums[12];                                                                              \
+    const VECTOR a = SET1(0.5f), b = SET1(0.25f);                                                 \
+    _Pragma("GCC unroll 12") for (int i = 0; i < 12; ++i) sums[i] = SET1(1.0f);                   \
+    for (int64_t r = 0; r < rounds; ++r) {                                                        \
+      _Pragma("GCC unroll 12") for (int i = 0; i < 12; ++i) sums[i] = FMADD(sums[i], a, b);       \
       _Pragma("GCC unroll 12") for (int i = 0; i < 12; ++i) asm volatile("" : REGISTER(sums[i])); \
-    }                                                                                        \
-    float total = 0;                                                                         \
-    _Pragma("GCC unroll 12") for (int i = 0; i < 12; ++i) total += LANE0(sums[i]);           \
-    return total;                                                                            \
+    }                                                                                             \
+    float total = 0;                                                                              \
+    _Pragma("GCC unroll 12") for (int i = 0; i < 12; ++i) total += LANE0(sums[i]);                \
+    return total;                                                                                 \
   }
-GRADLOOM_MULTIPLY_ADD(multiply_add_32, __attribute__((target("avx2,fma"))), __m256, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_cvtss_f32, "+x")
-GRADLOOM_MULTIPLY_ADD(multiply_add_64, __attribute__((target("avx512f"))), __m512, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_cvtss_f32, "+v")
+GRADLOOM_MULTIPLY_ADD(multiply_add_32, __attribute__((target("avx2,fma"))), __m256, _mm256_set1_ps, _mm256_fmadd_ps,
+                      _mm256_cvtss_f32, "+x")
+GRADLOOM_MULTIPLY_ADD(multiply_add_64, __attribute__((target("avx512f"))), __m512, _mm512_set1_ps, _mm512_fmadd_ps,
+                      _mm512_cvtss_f32, "+v")
 
-__attribute__((target("avx2,fma"))) void multiply_add_row_fma(const float* factors, const float* columns, float* row, int64_t k, int64_t n) {
+__attribute__((target("avx2,fma"))) void multiply_add_row_fma(const float* factors, const float* columns, float* row,
+                                                              int64_t k, int64_t n) {
   for (int64_t j = 0; j < n; ++j) row[j] = 0;
   for (int64_t i = 0; i < k; ++i)
     for (int64_t j = 0; j < n; ++j) row[j] = __builtin_fmaf(factors[i], columns[i * n + j], row[j]);
@@ -132,12 +138,13 @@ __attribute__((target("avx2,fma"))) void multiply_add_row_fma(const float* facto
 void write_rep(void* data, int64_t bytes) { asm volatile("rep stosb" : "+D"(data), "+c"(bytes) : "a"(0) : "memory"); }
 #endif
 
-#define GRADLOOM_READ_LOOPS(NAME)                                                                                              \
-  {                                                                                                                            \
-    {"4 sums", NAME<4, 1, 0>}, {"8 sums", NAME<8, 1, 0>}, {"16 sums", NAME<16, 1, 0>}, {"8 sums, prefetch", NAME<8, 1, 2048>}, \
-        {"8 sums, far prefetch", NAME<8, 1, 8192>}, {"4 streams", NAME<8, 4, 0>}, {                                            \
-      "4 streams, prefetch", NAME<8, 4, 2048>                                                                                  \
-    }                                                                                                                          \
+#define GRADLOOM_READ_LOOPS(NAME)                                                           \
+  {                                                                                         \
+    {"4 sums", NAME<4, 1, 0>}, {"8 sums", NAME<8, 1, 0>}, {"16 sums", NAME<16, 1, 0>},      \
+        {"8 sums, prefetch", NAME<8, 1, 2048>}, {"8 sums, far prefetch", NAME<8, 1, 8192>}, \
+        {"4 streams", NAME<8, 4, 0>}, {                                                     \
+      "4 streams, prefetch", NAME<8, 4, 2048>                                               \
+    }                                                                                       \
   }
 
 }  // namespace
@@ -187,7 +194,8 @@ MultiplyAddLoop multiply_add_loop() {
 
 void multiply_add_row(const float* factors, const float* columns, float* row, int64_t k, int64_t n) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_add_row_fma(factors, columns, row, k, n);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return multiply_add_row_fma(factors, columns, row, k, n);
 #endif
   for (int64_t j = 0; j < n; ++j) row[j] = 0;
   for (int64_t i = 0; i < k; ++i)

@@ -10,7 +10,8 @@ namespace {
 
 struct OperandSet {
   std::vector<Tensor> inputs, outputs;
-  Tensor probed;  // as large as the output: what the write probe writes, so that the kernel's output stays for the check
+  Tensor
+      probed;  // as large as the output: what the write probe writes, so that the kernel's output stays for the check
   std::vector<Span> reads;
 };
 
@@ -21,7 +22,8 @@ OperandSet make_set(std::vector<Tensor> inputs, const Dims& output) {
   return set;
 }
 
-// The samples of each of several loops that take turns. After a first round only the two fastest go on, and their samples start anew.
+// The samples of each of several loops that take turns. After a first round only the two fastest go on, and their
+// samples start anew.
 class Contest {
  public:
   explicit Contest(size_t loops) : samples_(loops) {
@@ -30,7 +32,8 @@ class Contest {
   size_t next() { return running_[turn_++ % running_.size()]; }
   void add(size_t loop, double ms) { samples_[loop].push_back(ms); }
   void narrow() {
-    std::sort(running_.begin(), running_.end(), [&](size_t a, size_t b) { return median(samples_[a]) < median(samples_[b]); });
+    std::sort(running_.begin(), running_.end(),
+              [&](size_t a, size_t b) { return median(samples_[a]) < median(samples_[b]); });
     running_.resize(std::min<size_t>(running_.size(), 2));
     for (auto& samples : samples_) samples.clear();
   }
@@ -56,7 +59,13 @@ class Contest {
 // The probes of one measurement: they read the kernel's own inputs and write buffers as large as its outputs.
 class Roof {
  public:
-  Roof(ProbeTeam& team, bool warm) : team_(team), warm_(warm), reads_(read_loops()), writes_(write_loops()), read_(reads_.size()), write_(writes_.size()) {}
+  Roof(ProbeTeam& team, bool warm)
+      : team_(team),
+        warm_(warm),
+        reads_(read_loops()),
+        writes_(write_loops()),
+        read_(reads_.size()),
+        write_(writes_.size()) {}
   void select(const OperandSet& set) {
     for (size_t i = 0; i < 2 * std::max(reads_.size(), writes_.size()); ++i) sample(set);
     read_.narrow();
@@ -115,11 +124,14 @@ double median(std::vector<double> values) {
   return (values[middle] + *std::max_element(values.begin(), values.begin() + middle)) / 2;
 }
 
-double elapsed_ms() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double elapsed_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 BenchOperands::BenchOperands(const BenchCase& c) : case_(c), inputs_(bench_inputs(c)), reference_(c, inputs_) {}
 
-Measurement BenchOperands::measure(Runtime& runtime, ProbeTeam& team, OutputMode mode, const RunOptions& options, double seconds) const {
+Measurement BenchOperands::measure(Runtime& runtime, ProbeTeam& team, OutputMode mode, const RunOptions& options,
+                                   double seconds) const {
   const bool rotated = mode == OutputMode::rotated;
   std::vector<OperandSet> sets;
   sets.push_back(make_set(inputs_, case_.output));
@@ -155,7 +167,8 @@ Measurement BenchOperands::measure(Runtime& runtime, ProbeTeam& team, OutputMode
   roof.select(sets.back());
   std::vector<double> kernel;
   const double deadline = elapsed_ms() + seconds * 1000;
-  while (static_cast<int>(kernel.size()) < most_samples && (static_cast<int>(kernel.size()) < fewest_samples || elapsed_ms() < deadline)) {
+  while (static_cast<int>(kernel.size()) < most_samples &&
+         (static_cast<int>(kernel.size()) < fewest_samples || elapsed_ms() < deadline)) {
     if (!rotated) call();  // not timed: the probes have changed what the caches hold
     begin = elapsed_ms();
     for (int b = 0; b < batch; ++b) call();

@@ -7,8 +7,8 @@
 
 namespace gradloom::cli {
 
-// preallocated: a handle, the same operands over and over. fresh: Runtime::run, a new output each call, released after it. rotated: a handle, operands
-// cycled through sets that together are larger than three last-level caches.
+// preallocated: a handle, the same operands over and over. fresh: Runtime::run, a new output each call, released after
+// it. rotated: a handle, operands cycled through sets that together are larger than three last-level caches.
 enum class OutputMode : uint8_t { preallocated, fresh, rotated };
 const char* to_string(OutputMode mode);
 
@@ -34,7 +34,8 @@ double elapsed_ms();                        // of a steady clock
 class BenchOperands {
  public:
   explicit BenchOperands(const BenchCase& c);
-  Measurement measure(Runtime& runtime, ProbeTeam& team, OutputMode mode, const RunOptions& options, double seconds) const;
+  Measurement measure(Runtime& runtime, ProbeTeam& team, OutputMode mode, const RunOptions& options,
+                      double seconds) const;
   const std::vector<Tensor>& inputs() const { return inputs_; }
   const Reference& reference() const { return reference_; }
 

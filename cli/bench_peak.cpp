@@ -6,7 +6,8 @@
 
 namespace gradloom::cli {
 
-PeakTimes measure_beside_peak(const std::function<void()>& call, ProbeTeam& team, double seconds, const std::function<void()>& probe) {
+PeakTimes measure_beside_peak(const std::function<void()>& call, ProbeTeam& team, double seconds,
+                              const std::function<void()>& probe) {
   constexpr double shortest_sample_ms = 0.5;
   constexpr int fewest_samples = 7, most_samples = 2000;
   constexpr int64_t peak_rounds = 200000;
@@ -26,7 +27,8 @@ PeakTimes measure_beside_peak(const std::function<void()>& call, ProbeTeam& team
     for (int b = 0; b < batch; ++b) call();
     call_ms.push_back((elapsed_ms() - begin) / batch);
   }
-  const double flops = static_cast<double>(team.threads()) * static_cast<double>(peak.flops) * static_cast<double>(peak_rounds);
+  const double flops =
+      static_cast<double>(team.threads()) * static_cast<double>(peak.flops) * static_cast<double>(peak_rounds);
   const auto least = [](const std::vector<double>& ms) { return *std::min_element(ms.begin(), ms.end()); };
   return {median(call_ms), least(call_ms), flops / median(peak_ms) * 1e-6, flops / least(peak_ms) * 1e-6, samples()};
 }

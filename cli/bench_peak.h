@@ -14,11 +14,13 @@ struct PeakTimes {
   int samples = 0;
 };
 // `probe`, when given, is run before each sample as well; what it displaces is brought back before the call is timed.
-PeakTimes measure_beside_peak(const std::function<void()>& call, ProbeTeam& team, double seconds, const std::function<void()>& probe = {});
+PeakTimes measure_beside_peak(const std::function<void()>& call, ProbeTeam& team, double seconds,
+                              const std::function<void()>& probe = {});
 
 // The cases of these names, all for `group`; empty when a name is none of them.
 template <class Case>
-std::vector<const Case*> chosen_of(const std::vector<Case>& cases, const std::string& group, const std::vector<std::string>& names) {
+std::vector<const Case*> chosen_of(const std::vector<Case>& cases, const std::string& group,
+                                   const std::vector<std::string>& names) {
   std::vector<const Case*> chosen;
   for (const std::string& name : names) {
     const size_t before = chosen.size();

@@ -30,7 +30,9 @@ void pin_to(const std::vector<int>& cpus) {
   sched_setaffinity(0, sizeof set, &set);
 }
 
-double now_ms() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // A thread's part of a span: whole pages, the last thread takes what is left.
 Span share(const Span& span, int thread, int threads) {
@@ -48,7 +50,8 @@ int available_threads() { return std::max<int>(1, static_cast<int>(allowed_cpus(
 void pin_process(int threads) {
   std::vector<int> cpus = allowed_cpus();
   if (static_cast<int>(cpus.size()) < threads)
-    throw UsageError(fmt::format("--threads is {}, expected at most {}: the CPUs of this process", threads, cpus.size()));
+    throw UsageError(
+        fmt::format("--threads is {}, expected at most {}: the CPUs of this process", threads, cpus.size()));
   cpus.erase(cpus.begin(), cpus.end() - threads);  // the first ones serve interrupts
   pin_to(cpus);
 }

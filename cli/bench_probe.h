@@ -1,6 +1,6 @@
 #pragma once
-// How fast this machine reads and writes memory: the roof that kernels are measured against. Probes run on the same buffers' sizes, threads and
-// residency as the kernel, between its samples.
+// How fast this machine reads and writes memory: the roof that kernels are measured against. Probes run on the same
+// buffers' sizes, threads and residency as the kernel, between its samples.
 #include <atomic>
 #include <functional>
 #include <string>
@@ -9,10 +9,11 @@
 
 namespace gradloom::cli {
 
-// Keeps this process on the last `threads` CPUs that it may use, so that threads started later stay there too. Throws UsageError when there are fewer.
+// Keeps this process on the last `threads` CPUs that it may use, so that threads started later stay there too. Throws
+// UsageError when there are fewer.
 void pin_process(int threads);
 int available_threads();
-int64_t last_level_cache_bytes();  // of one cache, as a core sees it
+int64_t last_level_cache_bytes();          // of one cache, as a core sees it
 std::string cpu_and_threads(int threads);  // "NAME, 2 threads"
 
 struct ReadLoop {
@@ -40,7 +41,8 @@ struct Span {
   int64_t bytes;
 };
 
-// Threads pinned one a CPU of this process's. Between jobs they sleep, so that they take nothing from what else is timed.
+// Threads pinned one a CPU of this process's. Between jobs they sleep, so that they take nothing from what else is
+// timed.
 class ProbeTeam {
  public:
   explicit ProbeTeam(int threads);

@@ -34,7 +34,9 @@ constexpr double sum_tolerance = 4e-7;
 }  // namespace
 
 Reference::Reference(const BenchCase& c, const std::vector<Tensor>& inputs, bool in_order, DType dtype)
-    : rounding_(dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0) {
+    : rounding_(dtype == DType::bf16  ? 0x1p-8
+                : dtype == DType::f16 ? 0x1p-11
+                                      : 0) {
   if (c.group == "bg" || (!in_order && c.group != "sl")) {
     sums_.assign(element_count(c.output), 0);
     magnitudes_ = sums_;
@@ -94,7 +96,9 @@ void Reference::sum(const BenchCase& c, const Tensor& dy) {
 std::optional<std::string> Reference::difference(const Tensor& output) const {
   if (want_.present()) {
     const size_t bytes = want_.elements() * size_of(want_.dtype());
-    if (output.dtype() == want_.dtype() && output.dims() == want_.dims() && std::memcmp(output.data(), want_.data(), bytes) == 0) return std::nullopt;
+    if (output.dtype() == want_.dtype() && output.dims() == want_.dims() &&
+        std::memcmp(output.data(), want_.data(), bytes) == 0)
+      return std::nullopt;
     return cases::difference(output, want_, 0, 0).value_or("the bits differ");
   }
   const Tensor wide = values_as(DType::f32, output);

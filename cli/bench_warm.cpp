@@ -54,17 +54,20 @@ nlohmann::json times_of_process(const fs::path& folder) {
   for (ssize_t got; (got = read(ends[0], piece, sizeof piece)) > 0;) text.append(piece, static_cast<size_t>(got));
   close(ends[0]);
   int status = 0;
-  if (failed || waitpid(child, &status, 0) != child || status != 0) throw Error(ErrorCode::internal, "bench: a process on the warm cache failed");
+  if (failed || waitpid(child, &status, 0) != child || status != 0)
+    throw Error(ErrorCode::internal, "bench: a process on the warm cache failed");
   return nlohmann::json::parse(text);
 }
 
 constexpr const char* stages[] = {"runtime_us", "first_call_us", "read_us", "link_us", "rest_us", "second_call_us"};
-constexpr const char* meanings[] = {"Runtime's constructor", "first call", "  files read and checked", "  code linked", "  the rest", "second call"};
+constexpr const char* meanings[] = {"Runtime's constructor", "first call", "  files read and checked",
+                                    "  code linked",         "  the rest", "second call"};
 
 }  // namespace
 
 int warm_process() {
-  const std::vector<Tensor> inputs{Tensor::of(DType::i64, {2}, std::vector<int64_t>{64, 16}), Tensor::of(DType::i64, {3}, std::vector<int64_t>{5, 0, 5}),
+  const std::vector<Tensor> inputs{Tensor::of(DType::i64, {2}, std::vector<int64_t>{64, 16}),
+                                   Tensor::of(DType::i64, {3}, std::vector<int64_t>{5, 0, 5}),
                                    Tensor::of(DType::f32, {3, 16}, std::vector<float>(48, 0.5f))};
   const double begin = elapsed_ms();
   Runtime runtime({.threads = 1});
@@ -95,7 +98,8 @@ int bench_warm(int processes, bool json) {
   std::vector<nlohmann::json> runs;
   for (int i = 0; i < processes; ++i) {
     runs.push_back(times_of_process(folder.path / "cache"));
-    if (runs.back()["compiles"] != 0 || runs.back()["disk_hits"] != 1) throw Error(ErrorCode::internal, "bench: a warm process compiled");
+    if (runs.back()["compiles"] != 0 || runs.back()["disk_hits"] != 1)
+      throw Error(ErrorCode::internal, "bench: a warm process compiled");
   }
   Table table({"stage", ">cold us", ">min us", ">median us", ">max us"});
   double longest = 0;
@@ -106,14 +110,15 @@ int bench_warm(int processes, bool json) {
     const auto [low, high] = std::minmax_element(us.begin(), us.end());
     if (s == 1) longest = *high;
     line[stages[s]] = {{"min", *low}, {"median", median(us)}, {"max", *high}};
-    table.row({meanings[s], fmt::format("{:.0f}", cold[stages[s]].get<double>()), fmt::format("{:.0f}", *low), fmt::format("{:.0f}", median(us)),
-               fmt::format("{:.0f}", *high)});
+    table.row({meanings[s], fmt::format("{:.0f}", cold[stages[s]].get<double>()), fmt::format("{:.0f}", *low),
+               fmt::format("{:.0f}", median(us)), fmt::format("{:.0f}", *high)});
   }
   if (json) {
     fmt::print("{}\n", line.dump());
     return longest <= most_us ? 0 : exit_failure;
   }
-  fmt::print("{}\n{} processes, each on a cache that holds its kernel; no compiler was called\n", table.text(), processes);
+  fmt::print("{}\n{} processes, each on a cache that holds its kernel; no compiler was called\n", table.text(),
+             processes);
   return verdict({{"longest first call", longest, most_us, true, " us"}});
 }
 

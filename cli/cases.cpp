@@ -57,22 +57,27 @@ auto inside(const std::string& where, Body&& body) {
 
 void put_element(void* data, DType dtype, int64_t position, const Json& value) {
   const auto bits = element_bits(value, dtype);
-  if (!bits) refuse(fmt::format("a value of a {} tensor is {}, expected {}", onnx_name(dtype), json_text(value), expected_element(dtype)));
+  if (!bits)
+    refuse(fmt::format("a value of a {} tensor is {}, expected {}", onnx_name(dtype), json_text(value),
+                       expected_element(dtype)));
   const int bytes = size_of(dtype);  // little endian: the low bytes are the value
   std::memcpy(static_cast<char*>(data) + position * bytes, &*bits, bytes);
 }
 
-// A tensor's "shape" may be anything a call may be refused for, so what cannot be held is an error here and not of the op.
+// A tensor's "shape" may be anything a call may be refused for, so what cannot be held is an error here and not of the
+// op.
 Tensor read_tensor(const Json& json) {
   if (json.is_null()) return {};
   if (!json.is_object()) refuse(fmt::format("a tensor is {}, expected an object or null", json.type_name()));
   check_members(json, {"dtype", "shape", "data", "tile"});
   const std::string& name = text(json, "dtype");
   const auto dtype = dtype_from_string(name);
-  if (!dtype) refuse(fmt::format("dtype \"{}\" is none of float32, float64, float16, bfloat16, int8 to uint64, bool", name));
+  if (!dtype)
+    refuse(fmt::format("dtype \"{}\" is none of float32, float64, float16, bfloat16, int8 to uint64, bool", name));
   Dims dims;
   for (const Json& dim : list(json, "shape")) {
-    if (!fits_i64(dim) || dim.get<int64_t>() < 0) refuse(fmt::format("a dim is {}, expected an integer from 0", dim.dump()));
+    if (!fits_i64(dim) || dim.get<int64_t>() < 0)
+      refuse(fmt::format("a dim is {}, expected an integer from 0", dim.dump()));
     dims.push_back(dim.get<int64_t>());
   }
   const int64_t count = element_count(dims, size_of(*dtype));
@@ -80,7 +85,8 @@ Tensor read_tensor(const Json& json) {
   const Json& values = list(json, tiled ? "tile" : "data");
   const int64_t given = static_cast<int64_t>(values.size());
   if (tiled ? given == 0 && count > 0 : given != count)
-    refuse(fmt::format("a tensor of shape {} has {} values, expected {}", to_string(dims), given, tiled ? "at least one" : std::to_string(count)));
+    refuse(fmt::format("a tensor of shape {} has {} values, expected {}", to_string(dims), given,
+                       tiled ? "at least one" : std::to_string(count)));
   Tensor tensor = Tensor::empty(*dtype, dims);
   for (int64_t i = 0; i < count; ++i) put_element(tensor.data(), *dtype, i, values[tiled ? i % given : i]);
   return tensor;
@@ -96,7 +102,9 @@ Attribute read_attribute(const Json& json) {
     if (all([](const Json& v) { return v.is_number_float() || fits_i64(v); })) return json.get<std::vector<double>>();
     if (all([](const Json& v) { return v.is_string(); })) return json.get<std::vector<std::string>>();
   }
-  refuse(fmt::format("an attribute is {}, expected a number (integers within 64 bits), a string, or a list of one of them", json.dump()));
+  refuse(
+      fmt::format("an attribute is {}, expected a number (integers within 64 bits), a string, or a list of one of them",
+                  json.dump()));
 }
 
 std::vector<Tensor> read_tensors(const Json& object, const char* name) {
@@ -107,8 +115,9 @@ std::vector<Tensor> read_tensors(const Json& object, const char* name) {
 }
 
 ErrorCode read_error(const std::string& name) {
-  for (const ErrorCode code : {ErrorCode::invalid_argument, ErrorCode::out_of_range, ErrorCode::unsupported, ErrorCode::resource_exhausted,
-                               ErrorCode::compile_failed, ErrorCode::device_error, ErrorCode::internal})
+  for (const ErrorCode code :
+       {ErrorCode::invalid_argument, ErrorCode::out_of_range, ErrorCode::unsupported, ErrorCode::resource_exhausted,
+        ErrorCode::compile_failed, ErrorCode::device_error, ErrorCode::internal})
     if (name == to_string(code)) return code;
   refuse(fmt::format("error \"{}\" is none of the error codes", name));
 }
@@ -121,10 +130,12 @@ Case parse_case(const Json& json) {
   c.op = text(json, "op");
   if (json.contains("source")) c.source = text(json, "source");
   const Json attributes = json.value("attributes", Json::object());
-  if (!attributes.is_object() && !attributes.is_null()) refuse(fmt::format("\"attributes\" is of type {}, expected an object", attributes.type_name()));
+  if (!attributes.is_object() && !attributes.is_null())
+    refuse(fmt::format("\"attributes\" is of type {}, expected an object", attributes.type_name()));
   for (const auto& [name, value] : attributes.items())
     if (!value.is_null())
-      c.attributes[name] = inside("attributes." + name, [&, &json = value] { return read_attribute(json); });  // null: the attribute is absent
+      c.attributes[name] = inside(
+          "attributes." + name, [&, &json = value] { return read_attribute(json); });  // null: the attribute is absent
   c.inputs = read_tensors(json, "inputs");
   if (json.contains("error")) {
     c.error = read_error(text(json, "error"));
@@ -141,7 +152,8 @@ Case parse_case(const Json& json) {
   if (json.contains("exact")) {
     for (const Json& target : list(json, "exact")) {
       const std::set<Json> targets{"interpreter", "llvm", "cuda-host", "cuda"};
-      if (!targets.count(target)) refuse(fmt::format("\"exact\" holds {}, expected interpreter, llvm, cuda-host or cuda", target.dump()));
+      if (!targets.count(target))
+        refuse(fmt::format("\"exact\" holds {}, expected interpreter, llvm, cuda-host or cuda", target.dump()));
       c.exact.push_back(target.get<std::string>());
     }
   }
@@ -150,7 +162,9 @@ Case parse_case(const Json& json) {
 
 }  // namespace
 
-bool Case::exact_on(std::string_view target) const { return std::find(exact.begin(), exact.end(), target) != exact.end(); }
+bool Case::exact_on(std::string_view target) const {
+  return std::find(exact.begin(), exact.end(), target) != exact.end();
+}
 
 Case read_case(const std::filesystem::path& file) {
   std::error_code code;

@@ -1,5 +1,6 @@
 #pragma once
-// Cases: one call of an op with the outputs, or the error, that it must give. One JSON file a case (tests/golden/FORMAT.md).
+// Cases: one call of an op with the outputs, or the error, that it must give. One JSON file a case
+// (tests/golden/FORMAT.md).
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -23,16 +24,19 @@ struct Case {
 // Throws Error(invalid_argument) with the file and what was expected in it.
 Case read_case(const std::filesystem::path& file);
 
-// The .json files that are named or lie in the folders named, in order of their paths. Throws Error(invalid_argument) for a path that is not there.
+// The .json files that are named or lie in the folders named, in order of their paths. Throws Error(invalid_argument)
+// for a path that is not there.
 std::vector<std::filesystem::path> find_cases(const std::vector<std::string>& paths);
 
 // One element as a case file writes it: "nan", "-0", "1e-42", "7", "true".
 std::string element_text(const Tensor& dense, int64_t position);
 double element_value(const Tensor& dense, int64_t position);
 
-// The first difference, as "position [1,2]: got 3, want 4", or nothing. Both tensors are dense. NaN equals NaN, -0 equals 0.
+// The first difference, as "position [1,2]: got 3, want 4", or nothing. Both tensors are dense. NaN equals NaN, -0
+// equals 0.
 std::optional<std::string> difference(const Tensor& got, const Tensor& want, double rtol, double atol);
-// The largest |got - want| / max(1, |want|) over all elements; infinity where one is NaN or infinite and the other is not the same.
+// The largest |got - want| / max(1, |want|) over all elements; infinity where one is NaN or infinite and the other is
+// not the same.
 double largest_error(const Tensor& got, const Tensor& want);
 
 // Calls the op with the case's inputs; outputs that the case does not ask for come back absent.
@@ -40,8 +44,9 @@ Result<std::vector<Tensor>> call(Runtime& runtime, const Case& c, const RunOptio
 // What the op's check says of the call, for questions about it. Throws what the check throws.
 Plan plan_of(const Case& c);
 
-// Calls and compares. Nothing when all is as the case says, else one line on what was not. `target` is the name that the report must give:
-// "interpreter" or "llvm".
-std::optional<std::string> failure(Runtime& runtime, const Case& c, std::string_view target, const RunOptions& options = {});
+// Calls and compares. Nothing when all is as the case says, else one line on what was not. `target` is the name that
+// the report must give: "interpreter" or "llvm".
+std::optional<std::string> failure(Runtime& runtime, const Case& c, std::string_view target,
+                                   const RunOptions& options = {});
 
 }  // namespace gradloom::cases

@@ -34,7 +34,8 @@ struct CacheOptions {
 DiskCache open(const CacheOptions& options) {
   const std::string folder = options.folder.empty() ? default_cache_folder() : options.folder;
   if (folder.empty()) throw UsageError("cache: there is no folder, expected --dir, GRADLOOM_CACHE_DIR or a home");
-  if (!std::filesystem::is_directory(folder)) throw UsageError(fmt::format("cache: there is no folder {}", printable(folder)));  // opening it would make it
+  if (!std::filesystem::is_directory(folder))
+    throw UsageError(fmt::format("cache: there is no folder {}", printable(folder)));  // opening it would make it
   return DiskCache({folder, {}, std::numeric_limits<int64_t>::max()});
 }
 
@@ -54,7 +55,8 @@ int stat(const CacheOptions& options) {
   }
   Table table({"what", ">files", ">bytes"});
   const char* const names[] = {"kernels", "index", "unfinished or foreign"};
-  for (int kind = 0; kind < 3; ++kind) table.row({names[kind], std::to_string(counts[kind]), std::to_string(bytes[kind])});
+  for (int kind = 0; kind < 3; ++kind)
+    table.row({names[kind], std::to_string(counts[kind]), std::to_string(bytes[kind])});
   fmt::print("{}longest unused: {} s\n", table.text(), std::time(nullptr) - oldest);
   return 0;
 }
@@ -64,7 +66,8 @@ int list(const CacheOptions& options) {
   if (!cache.usable()) return exit_failure;
   Table table({"op", "strategy", "dtypes", "dims", "target", ">bytes", ">unused s"});
   std::vector<DiskFile> files = cache.list();
-  std::sort(files.begin(), files.end(), [](const DiskFile& a, const DiskFile& b) { return a.used_seconds > b.used_seconds; });
+  std::sort(files.begin(), files.end(),
+            [](const DiskFile& a, const DiskFile& b) { return a.used_seconds > b.used_seconds; });
   for (const DiskFile& file : files) {
     if (!is_index(file)) continue;
     const auto bytes = cache.read(CacheFile::index, file.name);
@@ -75,8 +78,9 @@ int list(const CacheOptions& options) {
       const std::string kernel = kernel_file_name(index.content);
       const auto at = std::find_if(files.begin(), files.end(), [&](const DiskFile& f) { return f.name == kernel; });
       const std::string& target = key.part(KeyPart::target);
-      table.row({printable(index.op), printable(index.strategy), key.part(KeyPart::dtypes), key.part(KeyPart::dims), target.substr(0, target.find(' ')),
-                 at == files.end() ? "gone" : std::to_string(at->bytes), std::to_string(std::time(nullptr) - file.used_seconds)});
+      table.row({printable(index.op), printable(index.strategy), key.part(KeyPart::dtypes), key.part(KeyPart::dims),
+                 target.substr(0, target.find(' ')), at == files.end() ? "gone" : std::to_string(at->bytes),
+                 std::to_string(std::time(nullptr) - file.used_seconds)});
     } catch (const Error& error) {
       fmt::print(stderr, "{}: {}\n", printable(file.name), error.what());
     }
@@ -96,7 +100,8 @@ int prune(const CacheOptions& options) {
 
 #ifdef GRADLOOM_WITH_CUDA
 // Of code for a GPU: compiled again by the NVRTC that is here, or nothing where it is none or another.
-std::optional<std::string> cuda_code_again(const KernelRecord& record, std::string_view text, std::string_view features) {
+std::optional<std::string> cuda_code_again(const KernelRecord& record, std::string_view text,
+                                           std::string_view features) {
   try {
     if (record.key != content_key(toolchain_text(cuda_toolchain()), features, text)) return std::nullopt;
   } catch (const Error&) {
@@ -107,8 +112,8 @@ std::optional<std::string> cuda_code_again(const KernelRecord& record, std::stri
 }
 #endif
 
-// What is wrong with a kernel file's content; nothing when all is well, and in `foreign` whether it cannot be compiled here: another build of the library made
-// it, or another compiler.
+// What is wrong with a kernel file's content; nothing when all is well, and in `foreign` whether it cannot be compiled
+// here: another build of the library made it, or another compiler.
 std::string wrong_kernel(const std::string& name, std::string_view bytes, bool& foreign) {
   const KernelRecord record = decode_kernel(bytes);
   if (kernel_file_name(content_id(record.key)) != name) return "its name is not that of its key";
@@ -162,7 +167,8 @@ int verify(const CacheOptions& options) {
     if (!why.empty()) fmt::print("WRONG {}: {}\n", printable(file.name), printable(why));
     ++(!why.empty() ? wrong : other_build ? foreign : same);
   }
-  fmt::print("{} as compiled now, {} of other builds or compilers, {} index entries without a kernel, {} wrong\n", same, foreign, orphans, wrong);
+  fmt::print("{} as compiled now, {} of other builds or compilers, {} index entries without a kernel, {} wrong\n", same,
+             foreign, orphans, wrong);
   return wrong == 0 ? 0 : exit_failure;
 }
 
@@ -191,8 +197,10 @@ int explain(const CacheOptions& options) {
   RunOptions run = options.serve.run();
   const std::string strategy = choose_strategy(*op, plan, run.strategy, runtime.target());
   uint32_t wanted = 0;
-  for (size_t o = 0; o < op->schema().outputs.size(); ++o) wanted |= static_cast<uint32_t>(o >= c.outputs.size() || c.outputs[o].present()) << o;
-  const OpKey key(*op, plan, strategy, run, wanted, aligned_outputs, target_text(runtime.target(), codegen::host_isa().features),
+  for (size_t o = 0; o < op->schema().outputs.size(); ++o)
+    wanted |= static_cast<uint32_t>(o >= c.outputs.size() || c.outputs[o].present()) << o;
+  const OpKey key(*op, plan, strategy, run, wanted, aligned_outputs,
+                  target_text(runtime.target(), codegen::host_isa().features),
                   toolchain_text(codegen::toolchain_text()));
   std::vector<std::string> names;
   for (const DiskFile& file : cache.list()) names.push_back(file.name);
@@ -203,7 +211,8 @@ int explain(const CacheOptions& options) {
       fmt::print("hit: {}\n", key.file_name());
       return 0;
     }
-    fmt::print("miss: {} is {}\n", index ? "the kernel " + kernel + " of " + key.file_name() : key.file_name(), "gone or torn");
+    fmt::print("miss: {} is {}\n", index ? "the kernel " + kernel + " of " + key.file_name() : key.file_name(),
+               "gone or torn");
     return exit_failure;
   }
   const auto nearest = nearest_key(key.file_name(), names);
@@ -216,8 +225,9 @@ int explain(const CacheOptions& options) {
   std::optional<OpKey> other;
   if (bytes) other.emplace(decode_index(*bytes).key);
   for (const KeyPart part : nearest->differing) {
-    fmt::print("  {}: wanted{}{}, there is{}{}\n", to_string(part), key.part(part).starts_with(' ') ? "" : " ", key.part(part),
-               other && other->part(part).starts_with(' ') ? "" : " ", other ? printable(other->part(part)) : "(gone)");
+    fmt::print("  {}: wanted{}{}, there is{}{}\n", to_string(part), key.part(part).starts_with(' ') ? "" : " ",
+               key.part(part), other && other->part(part).starts_with(' ') ? "" : " ",
+               other ? printable(other->part(part)) : "(gone)");
   }
   return exit_failure;
 #else
@@ -231,7 +241,8 @@ int explain(const CacheOptions& options) {
 void add_cache(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("cache", "Look into the disk cache of kernels");
   command->require_subcommand(1);
-  const auto add = [&](const std::string& name, const char* what, int (*run)(const CacheOptions&), const char* more = "") {
+  const auto add = [&](const std::string& name, const char* what, int (*run)(const CacheOptions&),
+                       const char* more = "") {
     auto options = std::make_shared<CacheOptions>();
     CLI::App* sub = command->add_subcommand(name, what);
     sub->add_option("--dir", options->folder, "the folder; by default the one that a Runtime would use");
@@ -241,18 +252,22 @@ void add_cache(CLI::App& app, int& status) {
   };
   add("stat", "count files and bytes", stat);
   add("list", "one line an op's kernel, the last used first", list);
-  const auto [prune_command, prune_options] = add("prune", "remove the longest unused entries, and what killed processes left", prune, " --mib 100");
+  const auto [prune_command, prune_options] =
+      add("prune", "remove the longest unused entries, and what killed processes left", prune, " --mib 100");
   prune_command->add_option("--mib", prune_options->megabytes, "how much may stay, in MiB; 0 removes all")
       ->required()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   add("verify", "compile every entry again and compare", verify);
   const auto [explain_command, explain_options] =
-      add("explain", "say whether a case's kernel is there, else what differs from the nearest entry", explain, " tests/golden/gather_grad__embedding.json");
+      add("explain", "say whether a case's kernel is there, else what differs from the nearest entry", explain,
+          " tests/golden/gather_grad__embedding.json");
   explain_command->add_option("case", explain_options->case_file, "a case file")->required();
   explain_options->serve.add_to(*explain_command);
   command->footer(
-      "Exit codes: verify 1 when an entry is wrong, explain 1 for a miss; 2 for a wrong argument, such as a case that cannot be read.\n"
-      "Examples:\n  gradloom cache list\n  gradloom cache prune --mib 100\n  gradloom cache explain tests/golden/gather_grad__embedding.json");
+      "Exit codes: verify 1 when an entry is wrong, explain 1 for a miss; 2 for a wrong argument, such as a case that "
+      "cannot be read.\n"
+      "Examples:\n  gradloom cache list\n  gradloom cache prune --mib 100\n  gradloom cache explain "
+      "tests/golden/gather_grad__embedding.json");
 }
 
 }  // namespace gradloom::cli

@@ -21,7 +21,8 @@ bool matches(const std::string& pattern, const cases::Case& c) {
   return fnmatch(pattern.c_str(), c.name.c_str(), 0) == 0 || fnmatch(pattern.c_str(), c.op.c_str(), 0) == 0;
 }
 
-// Whether the case's op offers the strategy. A call that is refused, or an op that is not there, says neither: the case says what must come of it.
+// Whether the case's op offers the strategy. A call that is refused, or an op that is not there, says neither: the case
+// says what must come of it.
 std::optional<bool> offers_strategy(const Runtime& runtime, const cases::Case& c, const std::string& strategy) {
   try {
     if (!find_op(c.op)) return std::nullopt;
@@ -55,7 +56,9 @@ void print_executors(const Runtime& runtime) {
   for (const std::string executor : {"interpreter", "llvm", "cuda-host", "cuda"}) {
     const bool interprets = executor == "interpreter", serves = executor == target && !interprets;
     const int64_t compiled = interprets ? stats.interpreted : serves ? stats.compiles - stats.interpreted : 0;
-    const int64_t launched = interprets ? stats.interpreter_launches : serves ? stats.launches - stats.interpreter_launches : 0;
+    const int64_t launched = interprets ? stats.interpreter_launches
+                             : serves   ? stats.launches - stats.interpreter_launches
+                                        : 0;
     fmt::print("{}: {} kernels compiled, {} launched\n", serves ? name : executor, compiled, launched);
   }
 }
@@ -67,10 +70,13 @@ int check(const CheckOptions& options) {
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
-  if (files.empty()) throw UsageError(fmt::format("no case in {}, expected .json files", fmt::join(options.paths, ", ")));
+  if (files.empty())
+    throw UsageError(fmt::format("no case in {}, expected .json files", fmt::join(options.paths, ", ")));
 
   Runtime runtime(options.serve.runtime());
-  const std::string target = options.serve.target != "automatic" ? options.serve.target : built_with_llvm() ? "llvm" : "interpreter";
+  const std::string target = options.serve.target != "automatic" ? options.serve.target
+                             : built_with_llvm()                 ? "llvm"
+                                                                 : "interpreter";
   RunOptions run = options.serve.run();
   run.determinism = Determinism::sequential;  // the order that the cases' bits are of
   int64_t passed = 0, failed = 0, skipped = 0;
@@ -90,8 +96,10 @@ int check(const CheckOptions& options) {
       fail(error.what());
       continue;
     }
-    const bool skip = std::any_of(options.skip.begin(), options.skip.end(), [&](const std::string& pattern) { return matches(pattern, c); });
-    const std::optional<bool> offers = skip || run.strategy.empty() ? std::nullopt : offers_strategy(runtime, c, run.strategy);
+    const bool skip = std::any_of(options.skip.begin(), options.skip.end(),
+                                  [&](const std::string& pattern) { return matches(pattern, c); });
+    const std::optional<bool> offers =
+        skip || run.strategy.empty() ? std::nullopt : offers_strategy(runtime, c, run.strategy);
     served = served || offers.value_or(false);
     lacking = lacking || !offers.value_or(true);
     if (skip || !offers.value_or(true)) {
@@ -106,7 +114,8 @@ int check(const CheckOptions& options) {
   progress.clear();
   if (skipped > 0) fmt::print("{} skipped\n", skipped);
   if (lacking && !served)
-    throw UsageError(fmt::format("check: got strategy \"{}\", expected one that serves a case (see `gradloom ops`)", run.strategy));
+    throw UsageError(
+        fmt::format("check: got strategy \"{}\", expected one that serves a case (see `gradloom ops`)", run.strategy));
   print_executors(runtime);
   fmt::print("{} passed, {} failed\n", passed, failed);
   return failed == 0 ? 0 : exit_failure;
@@ -117,13 +126,17 @@ int check(const CheckOptions& options) {
 void add_check(CLI::App& app, int& status) {
   auto options = std::make_shared<CheckOptions>();
   CLI::App* command = app.add_subcommand("check", "Run cases and compare with what they expect");
-  command->add_option("path", options->paths, "case files, or folders of them (tests/golden/FORMAT.md describes them)")->required();
-  command->add_option("--skip", options->skip, "leave out cases whose name or op matches, such as 'GRU*'")->allow_extra_args(false);
+  command->add_option("path", options->paths, "case files, or folders of them (tests/golden/FORMAT.md describes them)")
+      ->required();
+  command->add_option("--skip", options->skip, "leave out cases whose name or op matches, such as 'GRU*'")
+      ->allow_extra_args(false);
   options->serve.add_to(*command);
   command->footer(
-      "One line a case that fails or cannot be read. Cases whose op does not offer --strategy for their shape are skipped.\n"
+      "One line a case that fails or cannot be read. Cases whose op does not offer --strategy for their shape are "
+      "skipped.\n"
       "Exit code: 0 all passed, 1 some failed, 2 wrong usage.\n"
-      "Examples:\n  gradloom check tests/golden --target interpreter\n  gradloom check tests/golden --target llvm --threads 2 --skip 'GRU*'\n"
+      "Examples:\n  gradloom check tests/golden --target interpreter\n  gradloom check tests/golden --target llvm "
+      "--threads 2 --skip 'GRU*'\n"
       "  gradloom check tests/golden/gather_grad__embedding.json --strategy direct --any-shape");
   command->callback([options, &status] { status = check(*options); });
 }

@@ -23,9 +23,11 @@ struct DemoOptions {
   int threads = 0;
 };
 
-constexpr const char* ort_cases[] = {"gather_elements_grad__middle", "gather_grad__embedding", "slice_grad__wide_middle", "broadcast_gradient_args__random03",
+constexpr const char* ort_cases[] = {"gather_elements_grad__middle", "gather_grad__embedding",
+                                     "slice_grad__wide_middle", "broadcast_gradient_args__random03",
                                      "reported__04_negative_same_row"};
-constexpr const char* shapes_shown[] = {"ge_ax1", "ge_3d", "gg_uni", "gg_zipf", "sl_mid", "sl_step2", "bg_768", "bg_col"};
+constexpr const char* shapes_shown[] = {"ge_ax1", "ge_3d",    "gg_uni", "gg_zipf",
+                                        "sl_mid", "sl_step2", "bg_768", "bg_col"};
 constexpr double seconds_each = 0.5;
 constexpr int64_t embedding_width = 256;
 
@@ -33,7 +35,8 @@ constexpr int64_t embedding_width = 256;
 std::string find_golden() {
   namespace fs = std::filesystem;
   std::error_code code;
-  std::vector<fs::path> starts{GRADLOOM_SOURCE_DIR, fs::read_symlink("/proc/self/exe", code).parent_path(), fs::current_path(code)};
+  std::vector<fs::path> starts{GRADLOOM_SOURCE_DIR, fs::read_symlink("/proc/self/exe", code).parent_path(),
+                               fs::current_path(code)};
   for (fs::path folder : starts)
     for (; !folder.empty(); folder = folder.parent_path()) {
       if (fs::is_directory(folder / "tests/golden", code)) return (folder / "tests/golden").string();
@@ -63,8 +66,9 @@ std::vector<int64_t> token_ids(const std::string& file) {
 BenchCase embedding_case(const std::vector<int64_t>& ids) {
   const auto tokens = static_cast<int64_t>(ids.size()), vocabulary = *std::max_element(ids.begin(), ids.end()) + 1;
   BenchCase c{"text", "gg", "GatherGrad", {{"axis", int64_t{0}}}};
-  c.inputs = {
-      {BenchInput::shape_like, {2}, 0, {vocabulary, embedding_width}}, {BenchInput::given, {tokens}, 0, ids}, {BenchInput::values, {tokens, embedding_width}}};
+  c.inputs = {{BenchInput::shape_like, {2}, 0, {vocabulary, embedding_width}},
+              {BenchInput::given, {tokens}, 0, ids},
+              {BenchInput::values, {tokens, embedding_width}}};
   c.output = {vocabulary, embedding_width};
   c.bytes_read = tokens * (8 + embedding_width * 4);
   c.bytes_written = vocabulary * embedding_width * 4;
@@ -87,8 +91,13 @@ class Demo {
     text();
     for (const char* name : shapes_shown) timed(*chosen_cases({name})[0], name);
     fmt::print("{}, {}\n\n{}\n", cpu_and_threads(threads_), runtime_.target_name(), table_.text());
-    fmt::print("error: the largest difference, relative above 1, from ONNX Runtime {} for the ORT cases and from a plain loop for the others.\n", "1.19.2");
-    fmt::print("roof: how near the call is to reading its inputs and writing its output once at this machine's best measured speed.\n");
+    fmt::print(
+        "error: the largest difference, relative above 1, from ONNX Runtime {} for the ORT cases and from a plain loop "
+        "for the others.\n",
+        "1.19.2");
+    fmt::print(
+        "roof: how near the call is to reading its inputs and writing its output once at this machine's best measured "
+        "speed.\n");
     const char* green = isatty(STDOUT_FILENO) ? "\x1b[32m" : "";
     const char* red = isatty(STDOUT_FILENO) ? "\x1b[31m" : "";
     const char* plain = isatty(STDOUT_FILENO) ? "\x1b[0m" : "";
@@ -129,8 +138,8 @@ class Demo {
     for (size_t o = 0; o < outputs.size(); ++o) error = std::max(error, cases::largest_error(outputs[o], c.outputs[o]));
     const bool right = !cases::failure(runtime_, c, "", {});
     const Dispatch cached = dispatch(runtime_, c.op, c.inputs, c.attributes, 5);
-    row({c.op, "ORT " + c.name.substr(c.name.find('/') + 1), to_string(outputs[0].dims()), error_text(error), milliseconds_text(cold),
-         fmt::format("{:.3g}", cached.handle_us), "", ""},
+    row({c.op, "ORT " + c.name.substr(c.name.find('/') + 1), to_string(outputs[0].dims()), error_text(error),
+         milliseconds_text(cold), fmt::format("{:.3g}", cached.handle_us), "", ""},
         right);
   }
 
@@ -143,15 +152,17 @@ class Demo {
       ids = token_ids(file = readme);
     }
     if (ids.empty()) throw UsageError(fmt::format("demo: {} holds no words, expected --text FILE with some", file));
-    timed(embedding_case(ids), fmt::format("{} words of {}", ids.size(), std::filesystem::path(file).filename().string()));
+    timed(embedding_case(ids),
+          fmt::format("{} words of {}", ids.size(), std::filesystem::path(file).filename().string()));
   }
 
   void timed(const BenchCase& c, const std::string& what) {
     const ColdCompile cold = cold_compile(runtime_, c, {}, 3);
     const BenchOperands operands(c);
     const Measurement m = operands.measure(runtime_, team_, OutputMode::preallocated, {}, seconds_each);
-    row({c.op, what, to_string(c.output), error_text(m.largest_error), milliseconds_text(cold.total_ms), fmt::format("{:.4g}", m.median_ms * 1000),
-         fmt::format("{:.1f}", m.gbs()), fmt::format("{:.0f} %", 100 * m.roof_ms() / m.median_ms)},
+    row({c.op, what, to_string(c.output), error_text(m.largest_error), milliseconds_text(cold.total_ms),
+         fmt::format("{:.4g}", m.median_ms * 1000), fmt::format("{:.1f}", m.gbs()),
+         fmt::format("{:.0f} %", 100 * m.roof_ms() / m.median_ms)},
         !m.wrong);
   }
 
@@ -174,9 +185,11 @@ int demo(DemoOptions options) {
 void add_demo(CLI::App& app, int& status) {
   auto options = std::make_shared<DemoOptions>();
   CLI::App* command = app.add_subcommand("demo", "Real cases, a real text and full-sized shapes, checked and timed");
-  command->add_option("--golden", options->golden, "the folder of ORT's cases; tests/golden near the command when not given");
+  command->add_option("--golden", options->golden,
+                      "the folder of ORT's cases; tests/golden near the command when not given");
   command->add_option("--text", options->text, "the text whose embedding gradient is taken");
-  command->add_option("--threads", options->threads, "threads, pinned; 0: every CPU of this process")->check(CLI::Range(0, 1024));
+  command->add_option("--threads", options->threads, "threads, pinned; 0: every CPU of this process")
+      ->check(CLI::Range(0, 1024));
   command->footer("Example:\n  gradloom demo --threads 2");
   command->callback([options, &status] { status = demo(*options); });
 }

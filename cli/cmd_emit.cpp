@@ -35,7 +35,8 @@ int emit(const EmitOptions& options) {
     if (options.shapes.op.empty()) throw UsageError("emit: expected an op with its shapes, or --case FILE");
     c = emit_call(options.shapes);
   } else {
-    if (!options.shapes.op.empty() || !options.shapes.given.empty()) throw UsageError("emit: got --case beside an op or shapes, expected one of them");
+    if (!options.shapes.op.empty() || !options.shapes.given.empty())
+      throw UsageError("emit: got --case beside an op or shapes, expected one of them");
     try {
       c = cases::read_case(options.case_file);
     } catch (const Error& error) {
@@ -62,11 +63,15 @@ void add_emit(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("emit", "Print a kernel at any stage");
   EmitShapes& shapes = options->shapes;
   const auto shape_option = [&](const std::string& name, auto& value, const char* help) {
-    command->add_option("--" + name, value, help)->each([&shapes, name](const std::string&) { shapes.given.push_back(name); });
+    command->add_option("--" + name, value, help)->each([&shapes, name](const std::string&) {
+      shapes.given.push_back(name);
+    });
   };
   command->add_option("op", shapes.op, "the op's name (see `gradloom ops`)");
   shape_option("dtype", shapes.dtype, "of the gradient: float32, f64, bfloat16, ...");
-  shape_option("shape", shapes.shape, "scatters and SliceGrad: of the data, so of the output; BroadcastGrad: of dY; BroadcastGradientArgs: the first");
+  shape_option(
+      "shape", shapes.shape,
+      "scatters and SliceGrad: of the data, so of the output; BroadcastGrad: of dY; BroadcastGradientArgs: the first");
   shape_option("indices-shape", shapes.indices_shape, "scatters");
   shape_option("indices-dtype", shapes.indices_dtype, "scatters: int32 or int64");
   shape_option("axis", shapes.axis, "scatters");
@@ -77,15 +82,20 @@ void add_emit(CLI::App& app, int& status) {
   shape_option("to-shape", shapes.to_shape, "BroadcastGrad: of the output; BroadcastGradientArgs: the second");
   command->add_option("--case", options->case_file, "take op, shapes and attributes from a case file");
   options->stage.stage = "lowered";
-  options->stage.add_to(*command, "authored, scheduled, lowered, llvm-raw, llvm (optimised), asm; for a GPU cuda, ptx, sass-report (registers, spills)");
+  options->stage.add_to(*command,
+                        "authored, scheduled, lowered, llvm-raw, llvm (optimised), asm; for a GPU cuda, ptx, "
+                        "sass-report (registers, spills)");
   command->add_option("--strategy", options->strategy, "the op's strategy; chosen by shape when not given");
-  command->add_option("--determinism", options->determinism, "the weakest level allowed; the target's own when not given: sequential, for a GPU run-to-run")
+  command
+      ->add_option("--determinism", options->determinism,
+                   "the weakest level allowed; the target's own when not given: sequential, for a GPU run-to-run")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(level_names), std::end(level_names))));
   command->add_flag("--any-shape", options->any_shape, "the kernel that serves every shape of the rank");
   command->add_flag("--trace", options->trace, "print the schedule's steps instead");
   command->footer(
       "Examples:\n  gradloom emit GatherGrad --shape 50000,768 --indices-shape 8,512 --stage authored\n"
-      "  gradloom emit SliceGrad --dtype f16 --shape 64,512 --starts=-1 --ends=-1000 --axes 1 --steps=-2 --stage asm --isa x86-64-v3\n"
+      "  gradloom emit SliceGrad --dtype f16 --shape 64,512 --starts=-1 --ends=-1000 --axes 1 --steps=-2 --stage asm "
+      "--isa x86-64-v3\n"
       "  gradloom emit BroadcastGrad --shape 64,512,768 --to-shape 768 --trace\n"
       "  gradloom emit --case tests/golden/gather_grad__embedding.json --stage llvm\n"
       "  gradloom emit BroadcastGrad --shape 64,512,768 --to-shape 768 --stage sass-report --arch sm_80");

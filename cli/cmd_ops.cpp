@@ -55,7 +55,8 @@ int ops() {
       row(input.name, dtypes_text(input.dtypes), fmt::format("{}", fmt::join(notes, ", ")));
     }
     for (const AttributeSchema& attribute : schema.attributes) row(attribute.name, attribute.type, "attribute");
-    for (const ArgumentSchema& output : schema.outputs) row(output.name, dtypes_text(output.dtypes), output.optional ? "output, optional" : "output");
+    for (const ArgumentSchema& output : schema.outputs)
+      row(output.name, dtypes_text(output.dtypes), output.optional ? "output, optional" : "output");
   }
   fmt::print("{}", table.text());
   return 0;
@@ -66,7 +67,8 @@ int ops() {
 void add_ops(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("ops", "List the ops with their arguments, dtypes, targets and strategies");
   command->footer(
-      "host: its values are read when the call is checked. Strategies: those that some shape of `gradloom bench` has on this machine.\nExample:\n  gradloom "
+      "host: its values are read when the call is checked. Strategies: those that some shape of `gradloom bench` has "
+      "on this machine.\nExample:\n  gradloom "
       "ops");
   command->callback([&status] { status = ops(); });
 }

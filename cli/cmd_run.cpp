@@ -28,7 +28,8 @@ int run(const std::string& file, const ServeOptions& serve) {
     const Tensor& t = outputs.value()[o];
     if (!t.present()) continue;
     const bool named = op && o < op->schema().outputs.size();
-    fmt::print("{} {} {}\n{}\n", named ? op->schema().outputs[o].name : fmt::format("output {}", o), onnx_name(t.dtype()), to_string(t.dims()), tensor_text(t));
+    fmt::print("{} {} {}\n{}\n", named ? op->schema().outputs[o].name : fmt::format("output {}", o),
+               onnx_name(t.dtype()), to_string(t.dims()), tensor_text(t));
   }
   const KernelReport& report = runtime.last_report();
   fmt::print("{} by {}{}{}\n", c.op, report.target, report.strategy.empty() ? "" : ", strategy ", report.strategy);
@@ -44,7 +45,8 @@ void add_run(CLI::App& app, int& status) {
   command->add_option("case", *file, "a case file")->required();
   serve->add_to(*command);
   command->footer(
-      "Exit code 1 when the call gives an error that the case does not expect.\nExample:\n  gradloom run tests/golden/reported__04_negative_same_row.json");
+      "Exit code 1 when the call gives an error that the case does not expect.\nExample:\n  gradloom run "
+      "tests/golden/reported__04_negative_same_row.json");
   command->callback([file, serve, &status] { status = run(*file, *serve); });
 }
 

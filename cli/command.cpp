@@ -42,7 +42,8 @@ void ServeOptions::add_to(CLI::App& app) {
   add_target(app, target);
   app.add_option("--strategy", strategy, "the op's strategy (see `gradloom ops`); chosen by shape when not given");
   app.add_flag("--any-shape", any_shape, "use the kernel that serves every shape of the rank");
-  app.add_option("--threads", threads, "threads to run on; 0: as many as this process may use")->check(CLI::Range(0, 1024));
+  app.add_option("--threads", threads, "threads to run on; 0: as many as this process may use")
+      ->check(CLI::Range(0, 1024));
 }
 
 RuntimeOptions ServeOptions::runtime() const {

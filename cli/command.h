@@ -1,5 +1,6 @@
 #pragma once
-// The commands of `gradloom`, one file each. Each adds its subcommand to the app and sets `status` (the exit code) when it runs.
+// The commands of `gradloom`, one file each. Each adds its subcommand to the app and sets `status` (the exit code) when
+// it runs.
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
@@ -33,7 +34,7 @@ struct ServeOptions {
 };
 bool built_with_llvm();
 bool built_with_cuda();
-TargetKind target_named(const std::string& name);  // automatic for what is none
+TargetKind target_named(const std::string& name);     // automatic for what is none
 void add_target(CLI::App& app, std::string& target);  // --target
 
 inline constexpr const char* level_names[] = {"sequential", "run-to-run", "relaxed"};  // by Determinism

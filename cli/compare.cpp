@@ -37,7 +37,8 @@ bool within(double got, double want, double rtol, double atol) {
   return std::isfinite(got) && std::isfinite(want) && std::abs(got - want) <= atol + rtol * std::abs(want);
 }
 
-// Whether an output may be shorter than its memory, which only the call tells: such an output has no memory of the case's shape to be written into.
+// Whether an output may be shorter than its memory, which only the call tells: such an output has no memory of the
+// case's shape to be written into.
 bool trims_outputs(const Case& c) {
   try {
     const Plan plan = plan_of(c);
@@ -50,7 +51,9 @@ bool trims_outputs(const Case& c) {
 
 }  // namespace
 
-double element_value(const Tensor& dense, int64_t position) { return ir::double_from_bits(dense.dtype(), bits_at(dense, position)); }
+double element_value(const Tensor& dense, int64_t position) {
+  return ir::double_from_bits(dense.dtype(), bits_at(dense, position));
+}
 
 std::string element_text(const Tensor& dense, int64_t position) {
   const uint64_t bits = bits_at(dense, position);
@@ -72,12 +75,17 @@ std::string element_text(const Tensor& dense, int64_t position) {
 }
 
 std::optional<std::string> difference(const Tensor& got, const Tensor& want, double rtol, double atol) {
-  if (got.dtype() != want.dtype()) return fmt::format("dtype: got {}, want {}", onnx_name(got.dtype()), onnx_name(want.dtype()));
-  if (!(got.dims() == want.dims())) return fmt::format("shape: got {}, want {}", to_string(got.dims()), to_string(want.dims()));
+  if (got.dtype() != want.dtype())
+    return fmt::format("dtype: got {}, want {}", onnx_name(got.dtype()), onnx_name(want.dtype()));
+  if (!(got.dims() == want.dims()))
+    return fmt::format("shape: got {}, want {}", to_string(got.dims()), to_string(want.dims()));
   const int64_t count = want.elements();
   for (int64_t i = 0; i < count; ++i) {
-    const bool same = is_float(want.dtype()) ? within(element_value(got, i), element_value(want, i), rtol, atol) : bits_at(got, i) == bits_at(want, i);
-    if (!same) return fmt::format("position {}: got {}, want {}", position_text(want.dims(), i), element_text(got, i), element_text(want, i));
+    const bool same = is_float(want.dtype()) ? within(element_value(got, i), element_value(want, i), rtol, atol)
+                                             : bits_at(got, i) == bits_at(want, i);
+    if (!same)
+      return fmt::format("position {}: got {}, want {}", position_text(want.dims(), i), element_text(got, i),
+                         element_text(want, i));
   }
   return std::nullopt;
 }
@@ -110,7 +118,8 @@ Result<std::vector<Tensor>> call_there(Runtime& runtime, const Case& c, const Ru
   std::vector<Tensor> outputs;
   for (const Tensor& want : c.outputs) {
     outputs.push_back(want.present() ? Tensor::empty(want.dtype(), want.dims()) : Tensor());
-    if (want.present() && want.elements() > 0) std::memset(outputs.back().data(), 0xff, want.elements() * size_of(want.dtype()));  // what is not written shows
+    if (want.present() && want.elements() > 0)
+      std::memset(outputs.back().data(), 0xff, want.elements() * size_of(want.dtype()));  // what is not written shows
     outputs.back() = runtime.to_device(outputs.back()).value();
   }
   auto done = runtime.run_into(c.op, c.inputs, outputs, c.attributes, options);
@@ -151,26 +160,31 @@ Plan plan_of(const Case& c) {
   return op->check(operands.request(c.attributes));
 }
 
-std::optional<std::string> failure(Runtime& runtime, const Case& c, std::string_view target, const RunOptions& options) {
+std::optional<std::string> failure(Runtime& runtime, const Case& c, std::string_view target,
+                                   const RunOptions& options) {
   const auto result = call(runtime, c, options);
   if (c.error) {
     if (result) return fmt::format("no error, want error {}", to_string(*c.error));
     if (result.error().code() != *c.error)
-      return fmt::format("got error {} ({}), want error {}", to_string(result.error().code()), result.error().what(), to_string(*c.error));
+      return fmt::format("got error {} ({}), want error {}", to_string(result.error().code()), result.error().what(),
+                         to_string(*c.error));
     return std::nullopt;
   }
-  if (!result) return fmt::format("got error {} ({}), want outputs", to_string(result.error().code()), result.error().what());
+  if (!result)
+    return fmt::format("got error {} ({}), want outputs", to_string(result.error().code()), result.error().what());
   const KernelReport& report = runtime.last_report();
   if (!report.target.starts_with(target)) return fmt::format("answered by target {}, want {}", report.target, target);
   if (!options.strategy.empty() && report.strategy != options.strategy)
     return fmt::format("answered by strategy {}, want {}", report.strategy, options.strategy);
   const std::vector<Tensor>& outputs = result.value();
-  if (outputs.size() != c.outputs.size()) return fmt::format("got {} outputs, want {}", outputs.size(), c.outputs.size());
+  if (outputs.size() != c.outputs.size())
+    return fmt::format("got {} outputs, want {}", outputs.size(), c.outputs.size());
   const bool exact = c.exact_on(target);
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (!c.outputs[o].present()) continue;
     if (!outputs[o].present()) return fmt::format("output {} is absent", o);
-    if (auto what = difference(outputs[o], c.outputs[o], exact ? 0 : c.rtol, exact ? 0 : c.atol)) return fmt::format("output {} {}", o, *what);
+    if (auto what = difference(outputs[o], c.outputs[o], exact ? 0 : c.rtol, exact ? 0 : c.atol))
+      return fmt::format("output {} {}", o, *what);
   }
   return std::nullopt;
 }

@@ -13,7 +13,9 @@
 namespace gradloom::cli {
 namespace {
 
-Tensor ints(const std::vector<int64_t>& values) { return Tensor::of<int64_t>(DType::i64, {static_cast<int64_t>(values.size())}, values); }
+Tensor ints(const std::vector<int64_t>& values) {
+  return Tensor::of<int64_t>(DType::i64, {static_cast<int64_t>(values.size())}, values);
+}
 
 struct OpOptions {
   std::vector<std::string> needed, allowed;
@@ -26,27 +28,35 @@ const std::map<std::string, OpOptions> options_of_op{
     {"BroadcastGradientArgs", {{"shape", "to-shape"}, {}}},
 };
 
-std::string dashed(const std::vector<std::string>& names) { return names.empty() ? "none" : fmt::format("--{}", fmt::join(names, " --")); }
+std::string dashed(const std::vector<std::string>& names) {
+  return names.empty() ? "none" : fmt::format("--{}", fmt::join(names, " --"));
+}
 
 void check_options(const EmitShapes& shapes) {
   const auto found = options_of_op.find(shapes.op);
   if (found == options_of_op.end()) {
     std::vector<std::string> names;
     for (const auto& [name, options] : options_of_op) names.push_back(name);
-    throw UsageError(fmt::format("emit: got op {}, expected one of {}, or --case FILE", shapes.op, fmt::join(names, ", ")));
+    throw UsageError(
+        fmt::format("emit: got op {}, expected one of {}, or --case FILE", shapes.op, fmt::join(names, ", ")));
   }
   const auto& [needed, allowed] = found->second;
-  const auto has = [](const std::vector<std::string>& list, const std::string& name) { return std::find(list.begin(), list.end(), name) != list.end(); };
+  const auto has = [](const std::vector<std::string>& list, const std::string& name) {
+    return std::find(list.begin(), list.end(), name) != list.end();
+  };
   for (const std::string& name : needed)
-    if (!has(shapes.given, name)) throw UsageError(fmt::format("emit: {} needs --{}, expected {}", shapes.op, name, dashed(needed)));
+    if (!has(shapes.given, name))
+      throw UsageError(fmt::format("emit: {} needs --{}, expected {}", shapes.op, name, dashed(needed)));
   for (const std::string& name : shapes.given)
     if (!has(needed, name) && !has(allowed, name))
-      throw UsageError(fmt::format("emit: {} has no use for --{}, expected {} and optionally {}", shapes.op, name, dashed(needed), dashed(allowed)));
+      throw UsageError(fmt::format("emit: {} has no use for --{}, expected {} and optionally {}", shapes.op, name,
+                                   dashed(needed), dashed(allowed)));
 }
 
 DType dtype_option(const char* option, const std::string& text) {
   const auto dtype = dtype_from_string(text);
-  if (!dtype) throw UsageError(fmt::format("emit: --{} is {}, expected one such as float32, f64, bfloat16, int8", option, text));
+  if (!dtype)
+    throw UsageError(fmt::format("emit: --{} is {}, expected one such as float32, f64, bfloat16, int8", option, text));
   return *dtype;
 }
 
@@ -58,13 +68,15 @@ int64_t slice_count(int64_t start, int64_t end, int64_t step, int64_t extent) {
   if (start < 0) start += extent;
   if (end < 0 && end >= -extent) end += extent;
   start = std::clamp<int64_t>(start, 0, step > 0 ? extent : extent - 1);
-  end = end == std::numeric_limits<int64_t>::max() && step < 0 ? -1 : std::clamp<int64_t>(end, step > 0 ? 0 : -1, extent);
+  end =
+      end == std::numeric_limits<int64_t>::max() && step < 0 ? -1 : std::clamp<int64_t>(end, step > 0 ? 0 : -1, extent);
   const int64_t span = step > 0 ? end - start : start - end;
   const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : -static_cast<uint64_t>(step);  // up to 2^63
   return span <= 0 ? 0 : static_cast<int64_t>((static_cast<uint64_t>(span) - 1) / stride) + 1;
 }
 
-void slice_inputs(const EmitShapes& shapes, const std::vector<int64_t>& shape, DType dtype, std::vector<Tensor>& inputs) {
+void slice_inputs(const EmitShapes& shapes, const std::vector<int64_t>& shape, DType dtype,
+                  std::vector<Tensor>& inputs) {
   const auto starts = parse_ints("starts", shapes.starts), ends = parse_ints("ends", shapes.ends);
   std::vector<int64_t> axes = parse_ints("axes", shapes.axes), steps = parse_ints("steps", shapes.steps);
   if (axes.empty()) {
@@ -73,12 +85,14 @@ void slice_inputs(const EmitShapes& shapes, const std::vector<int64_t>& shape, D
   }
   if (steps.empty()) steps.assign(starts.size(), 1);
   if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size())
-    throw UsageError(fmt::format("emit: --starts has {} values, expected as many in --ends, --axes and --steps", starts.size()));
+    throw UsageError(
+        fmt::format("emit: --starts has {} values, expected as many in --ends, --axes and --steps", starts.size()));
   Dims dy(shape);
   const auto rank = static_cast<int64_t>(shape.size());
   for (size_t i = 0; i < starts.size(); ++i) {
     const int64_t axis = axes[i] < 0 ? axes[i] + rank : axes[i];
-    if (axis < 0 || axis >= rank) throw UsageError(fmt::format("emit: --axes has {}, expected {} to {}", axes[i], -rank, rank - 1));
+    if (axis < 0 || axis >= rank)
+      throw UsageError(fmt::format("emit: --axes has {}, expected {} to {}", axes[i], -rank, rank - 1));
     dy[static_cast<int>(axis)] = slice_count(starts[i], ends[i], steps[i], shape[axis]);
   }
   inputs = {Tensor::empty(dtype, dy), ints(shape), ints(starts), ints(ends), ints(axes), ints(steps)};
@@ -93,7 +107,8 @@ std::vector<int64_t> parse_ints(const std::string& option, const std::string& te
     int64_t value = 0;
     const auto [end, code] = std::from_chars(text.data() + at, text.data() + comma, value);
     if (code != std::errc() || end != text.data() + comma || comma + 1 == text.size())
-      throw UsageError(fmt::format("emit: --{} is {}, expected integers with commas between them, such as 64,512,768", option, text));
+      throw UsageError(fmt::format("emit: --{} is {}, expected integers with commas between them, such as 64,512,768",
+                                   option, text));
     values.push_back(value);
     at = comma + 1;
   }
@@ -106,7 +121,8 @@ cases::Case emit_call(const EmitShapes& shapes) {
   c.op = c.name = shapes.op;
   const auto shape = parse_ints("shape", shapes.shape), indices = parse_ints("indices-shape", shapes.indices_shape),
              to = parse_ints("to-shape", shapes.to_shape);
-  const DType dtype = dtype_option("dtype", shapes.dtype), index_dtype = dtype_option("indices-dtype", shapes.indices_dtype);
+  const DType dtype = dtype_option("dtype", shapes.dtype),
+              index_dtype = dtype_option("indices-dtype", shapes.indices_dtype);
   for (const int64_t extent : shape)
     if (extent < 0) throw UsageError(fmt::format("emit: --shape has {}, expected dims from 0", extent));
   for (const int64_t extent : indices)
@@ -116,7 +132,8 @@ cases::Case emit_call(const EmitShapes& shapes) {
     c.inputs = {Tensor::empty(dtype, Dims(indices)), ints(shape), Tensor::empty(index_dtype, Dims(indices))};
   } else if (shapes.op == "GatherGrad") {
     const auto rank = static_cast<int64_t>(shape.size()), axis = shapes.axis < 0 ? shapes.axis + rank : shapes.axis;
-    if (axis < 0 || axis >= rank) throw UsageError(fmt::format("emit: --axis is {}, expected {} to {}", shapes.axis, -rank, rank - 1));
+    if (axis < 0 || axis >= rank)
+      throw UsageError(fmt::format("emit: --axis is {}, expected {} to {}", shapes.axis, -rank, rank - 1));
     c.attributes["axis"] = shapes.axis;
     Dims dy;
     dy.append({shape.data(), static_cast<size_t>(axis)});

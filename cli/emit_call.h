@@ -18,7 +18,8 @@ struct EmitShapes {
 // "2,3,4" -> {2, 3, 4}; "" is rank 0. Throws UsageError naming the option.
 std::vector<int64_t> parse_ints(const std::string& option, const std::string& text);
 
-// A case without outputs. Throws UsageError for an op that is not there, or an option that the op needs or does not have.
+// A case without outputs. Throws UsageError for an op that is not there, or an option that the op needs or does not
+// have.
 cases::Case emit_call(const EmitShapes& shapes);
 
 }  // namespace gradloom::cli

@@ -25,7 +25,9 @@ int architecture_of(const std::string& command, const std::string& text) {
 
 ir::Target gpu_target(int architecture) {
   // What a block may have: 163 KiB on 8.0, 99 on the smaller chips of 8.6, 8.9 and 12.0, 227 on 9.0 and 10.0.
-  const int64_t shared = architecture == 80 || architecture == 87 ? 163 : architecture >= 90 && architecture < 120 ? 227 : 99;
+  const int64_t shared = architecture == 80 || architecture == 87   ? 163
+                         : architecture >= 90 && architecture < 120 ? 227
+                                                                    : 99;
   return {.name = fmt::format("sm_{}", architecture),
           .vector_bytes = 16,
           .gpu = true,
@@ -41,12 +43,15 @@ std::string gpu_text(const ir::Kernel& lowered, const std::string& stage, int ar
   const codegen::Nvrtc& nvrtc = codegen::Nvrtc::get();
   if (stage == "ptx") return nvrtc.compile_to_ptx(module, architecture).images[0].bytes;
   const codegen::CudaBinary binary = nvrtc.compile(module, architecture, true);
-  if (binary.ptx) throw Error(ErrorCode::unsupported, fmt::format("NVRTC {} makes no machine code for sm_{}", nvrtc.version(), architecture));
+  if (binary.ptx)
+    throw Error(ErrorCode::unsupported,
+                fmt::format("NVRTC {} makes no machine code for sm_{}", nvrtc.version(), architecture));
   Table table({"function", ">threads", ">registers", ">spill bytes", ">local bytes", ">shared bytes", ">code bytes"});
   for (size_t i = 0; i < module.functions.size(); ++i) {
     const codegen::CudaResources& r = binary.resources[i];
-    table.row({r.function, fmt::format("{}", module.functions[i].threads), fmt::format("{}", r.registers), fmt::format("{}", r.spill_bytes),
-               fmt::format("{}", r.local_bytes), fmt::format("{}", r.shared_bytes), fmt::format("{}", r.code_bytes)});
+    table.row({r.function, fmt::format("{}", module.functions[i].threads), fmt::format("{}", r.registers),
+               fmt::format("{}", r.spill_bytes), fmt::format("{}", r.local_bytes), fmt::format("{}", r.shared_bytes),
+               fmt::format("{}", r.code_bytes)});
   }
   return fmt::format("NVRTC {}, sm_{}, {:.0f} ms\n\n{}", nvrtc.version(), architecture, binary.ms, table.text());
 }

@@ -69,7 +69,8 @@ const Prototype prototypes[] = {
     {"gru_b", "cluster; cuBLAS products", 487, 410, fixed, DType::bf16},
 };
 
-Lowered lowered_call(const std::string& name, const std::vector<Operand>& operands, const Attributes& attributes, const ir::Target& target, Determinism level) {
+Lowered lowered_call(const std::string& name, const std::vector<Operand>& operands, const Attributes& attributes,
+                     const ir::Target& target, Determinism level) {
   constexpr int64_t output_alignment = 64;  // of every output that the runtime makes
   const Op& op = *find_op(name);
   const Plan plan = op.check({.inputs = operands, .attributes = attributes, .determinism = level});
@@ -95,13 +96,15 @@ Lowered lowered_case(const BenchCase& c, const ir::Target& target, Variant v) {
 Lowered lowered_gru(const char* op, const std::vector<Dims>& inputs, bool linear, const ir::Target& target, Variant v) {
   std::vector<Operand> operands;
   for (size_t k = 0; k < inputs.size(); ++k)
-    operands.push_back({.present = k != gru_lens, .dtype = v.dtype, .dims = inputs[k], .strides = dense_strides(inputs[k])});
+    operands.push_back(
+        {.present = k != gru_lens, .dtype = v.dtype, .dims = inputs[k], .strides = dense_strides(inputs[k])});
   return lowered_call(op, operands, {{"linear_before_reset", int64_t{linear}}}, target, v.level);
 }
 
 // Inputs X, W, R, B, initial_h; for GRUGrad HAll, ZRH, dHAll too. All outputs.
 std::vector<Dims> forward_inputs(const GruCase& c) {
-  return {{c.steps, c.batch, c.inputs}, {1, 3 * c.hidden, c.inputs}, {1, 3 * c.hidden, c.hidden}, {1, 6 * c.hidden}, {}, {1, c.batch, c.hidden}};
+  return {{c.steps, c.batch, c.inputs}, {1, 3 * c.hidden, c.inputs}, {1, 3 * c.hidden, c.hidden}, {1, 6 * c.hidden}, {},
+          {1, c.batch, c.hidden}};
 }
 std::vector<Dims> grad_inputs(const GruCase& c) {
   std::vector<Dims> inputs = forward_inputs(c);
@@ -110,24 +113,30 @@ std::vector<Dims> grad_inputs(const GruCase& c) {
 }
 
 Lowered lowered_gemm(const GemmCase& c, const ir::Target& target) {
-  return {.kernel = gpu_gemm_kernel(c, target), .strategy = "blocks", .compulsory_bytes = (c.steps * (c.m * c.k + c.m * c.n) + c.k * c.n) * 4};
+  return {.kernel = gpu_gemm_kernel(c, target),
+          .strategy = "blocks",
+          .compulsory_bytes = (c.steps * (c.m * c.k + c.m * c.n) + c.k * c.n) * 4};
 }
 
-// GRUTraining in gru_grad's shapes: gru_a_forward, with linear_before_reset = 0 gru_a_forward_lbr0, ...; all for "gru_forward".
+// GRUTraining in gru_grad's shapes: gru_a_forward, with linear_before_reset = 0 gru_a_forward_lbr0, ...; all for
+// "gru_forward".
 std::vector<ReportCase> forward_cases(const std::string& name) {
   std::vector<ReportCase> list;
   for (const GruCase& c : gru_cases())
     for (const bool linear : {true, false}) {
       const std::string own = c.name + (linear ? "_forward" : "_forward_lbr0");
       if (name != own && name != "gru_forward") continue;
-      list.push_back({own, [&c, linear](const ir::Target& t, Variant v) { return lowered_gru("GRUTraining", forward_inputs(c), linear, t, v); }});
+      list.push_back({own, [&c, linear](const ir::Target& t, Variant v) {
+                        return lowered_gru("GRUTraining", forward_inputs(c), linear, t, v);
+                      }});
     }
   return list;
 }
 
 }  // namespace
 
-std::vector<const Prototype*> prototypes_of(const std::string& name, DType dtype, Determinism level, Determinism weakest) {
+std::vector<const Prototype*> prototypes_of(const std::string& name, DType dtype, Determinism level,
+                                            Determinism weakest) {
   std::vector<const Prototype*> list;
   for (const Prototype& p : prototypes) {
     if (p.name != name || p.dtype != dtype || p.from > weakest) continue;
@@ -145,12 +154,16 @@ std::vector<ReportCase> report_cases(const std::vector<std::string>& names) {
     const auto gru = chosen_gru_cases({all || name == "gru" ? "gru_grad" : name});
     const auto forward = forward_cases(all || name == "gru" ? "gru_forward" : name);
     if (all || (gemm.empty() && gru.empty() && forward.empty()))
-      for (const BenchCase* c : chosen_cases({name}, true)) list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_case(*c, t, v); }});
+      for (const BenchCase* c : chosen_cases({name}, true))
+        list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_case(*c, t, v); }});
     list.insert(list.end(), forward.begin(), forward.end());
     for (const GruCase* c : gru)
-      list.push_back({c->name, [c](const ir::Target& t, Variant v) { return lowered_gru("GRUGrad", grad_inputs(*c), true, t, v); }});
+      list.push_back({c->name, [c](const ir::Target& t, Variant v) {
+                        return lowered_gru("GRUGrad", grad_inputs(*c), true, t, v);
+                      }});
     for (const GemmCase* c : gemm)
-      if (!all || !c->name.starts_with("gemm_c")) list.push_back({c->name, [c](const ir::Target& t, Variant) { return lowered_gemm(*c, t); }, true});
+      if (!all || !c->name.starts_with("gemm_c"))
+        list.push_back({c->name, [c](const ir::Target& t, Variant) { return lowered_gemm(*c, t); }, true});
   }
   return list;
 }

@@ -15,15 +15,18 @@ struct Variant {
   Determinism weakest = level;  // the row's kernel is that of the levels up to this one
 };
 
-// What a hand-written kernel reached on an H200; NVRTC's time is that of its kind. `from`: the strongest level that such a kernel keeps.
+// What a hand-written kernel reached on an H200; NVRTC's time is that of its kind. `from`: the strongest level that
+// such a kernel keeps.
 struct Prototype {
   const char *name, *strategy;
   double us, nvrtc_ms;
   Determinism from = Determinism::sequential;
   DType dtype = DType::f32;
 };
-// Those to set beside a kernel that serves the levels from `level` to `weakest`: of the first level the weakest that it allows, then one a level.
-std::vector<const Prototype*> prototypes_of(const std::string& name, DType dtype, Determinism level, Determinism weakest);
+// Those to set beside a kernel that serves the levels from `level` to `weakest`: of the first level the weakest that it
+// allows, then one a level.
+std::vector<const Prototype*> prototypes_of(const std::string& name, DType dtype, Determinism level,
+                                            Determinism weakest);
 
 // A case's call as `emit_cuda` gets it.
 struct Lowered {

@@ -62,7 +62,8 @@ class Predictor {
     ir::walk(grid.body, [&](const ir::Stmt& s) {
       const auto* n = s.as<ir::For>();
       if (!n || (n->kind != ir::ForKind::thread && n->kind != ir::ForKind::warp)) return;
-      threads_ = std::max(threads_, std::min(expected(n->extent, true) * (n->kind == ir::ForKind::warp ? ir::warp_lanes : 1), 1024.0));
+      threads_ = std::max(
+          threads_, std::min(expected(n->extent, true) * (n->kind == ir::ForKind::warp ? ir::warp_lanes : 1), 1024.0));
     });
     traffic_.clear();
     GpuPrediction p;
@@ -84,14 +85,19 @@ class Predictor {
   // Iterations that run side by side; 0: one after the other.
   double together(ir::ForKind kind) const {
     switch (kind) {
-      case ir::ForKind::thread: return threads_;
-      case ir::ForKind::warp: return std::max(1.0, threads_ / ir::warp_lanes);
-      case ir::ForKind::lane: return ir::warp_lanes;
-      default: return 0;
+      case ir::ForKind::thread:
+        return threads_;
+      case ir::ForKind::warp:
+        return std::max(1.0, threads_ / ir::warp_lanes);
+      case ir::ForKind::lane:
+        return ir::warp_lanes;
+      default:
+        return 0;
     }
   }
 
-  // Steps of one thread; `times`: how often the statement runs in the whole launch, what all threads of a block do alike counted once.
+  // Steps of one thread; `times`: how often the statement runs in the whole launch, what all threads of a block do
+  // alike counted once.
   double statement(const ir::Stmt& s, double times) {
     return s ? std::visit([&](const auto& n) { return steps(n, times); }, s.node().value) : 0;
   }
@@ -99,17 +105,22 @@ class Predictor {
     const double extent = enter(n), body = statement(n.body, times * extent);
     switch (n.kind) {
       case ir::ForKind::thread:
-      case ir::ForKind::warp: return std::ceil(extent / together(n.kind)) * body;
+      case ir::ForKind::warp:
+        return std::ceil(extent / together(n.kind)) * body;
       case ir::ForKind::lane:
-      case ir::ForKind::vector: return body;
+      case ir::ForKind::vector:
+        return body;
       // Rows and columns: 8 by 4 lanes side by side. With 16 along k, 16 by 8 sums are one instruction.
-      case ir::ForKind::fragment: return extent / (n.body.as<ir::For>() && n.body.as<ir::For>()->kind == ir::ForKind::fragment ? 8 : 4) * body;
-      case ir::ForKind::matrix_unit: return extent / 64 * body;
+      case ir::ForKind::fragment:
+        return extent / (n.body.as<ir::For>() && n.body.as<ir::For>()->kind == ir::ForKind::fragment ? 8 : 4) * body;
+      case ir::ForKind::matrix_unit:
+        return extent / 64 * body;
       case ir::ForKind::serial:
       case ir::ForKind::unroll:
       case ir::ForKind::parallel:
       case ir::ForKind::cooperative:
-      case ir::ForKind::grid: return extent * body;
+      case ir::ForKind::grid:
+        return extent * body;
     }
     return 0;
   }
@@ -140,16 +151,20 @@ class Predictor {
     double begin = 0, extent = 0, together = 0;
     double middle() const { return begin + std::max(0.0, extent - 1) / 2; }
   };
-  // Where a condition compares a loop's variable with a number, each case as often as it holds; else the first case there is.
+  // Where a condition compares a loop's variable with a number, each case as often as it holds; else the first case
+  // there is.
   double steps(const ir::If& n, double times) {
     Range range;
     const double read = look(n.condition, times), holds = share(n.condition, range);
     if (holds < 0) return read + (n.then_case ? statement(n.then_case, times) : statement(n.else_case, times));
     // A case that one of the threads takes, all of them wait for.
     const auto turns = [&](double part) {
-      return range.together ? std::ceil(part * range.extent / range.together) / std::max(1.0, std::ceil(range.extent / range.together)) : part;
+      return range.together ? std::ceil(part * range.extent / range.together) /
+                                  std::max(1.0, std::ceil(range.extent / range.together))
+                            : part;
     };
-    return read + turns(holds) * statement(n.then_case, times * holds) + turns(1 - holds) * statement(n.else_case, times * (1 - holds));
+    return read + turns(holds) * statement(n.then_case, times * holds) +
+           turns(1 - holds) * statement(n.else_case, times * (1 - holds));
   }
   // In how many of a loop's iterations the condition holds, from 0 to 1, and that loop's range; negative: unknown.
   double share(const Expr& condition, Range& range) {
@@ -207,7 +222,8 @@ class Predictor {
     return count;
   }
 
-  // The mean value. `up`: as part of a difference, whether it is what something is taken from; of two offsets, the one that is taken away counts as 0.
+  // The mean value. `up`: as part of a difference, whether it is what something is taken from; of two offsets, the one
+  // that is taken away counts as 0.
   double expected(const Expr& e, bool up) {
     if (const auto n = ir::as_int(e)) return static_cast<double>(*n);
     if (const auto* n = e.as<ir::Var>()) {
@@ -223,14 +239,22 @@ class Predictor {
     if (const auto* n = e.as<ir::Select>()) return expected(n->a, up);
     if (const auto* n = e.as<ir::Binary>()) {
       switch (n->op) {
-        case ir::BinaryOp::add: return expected(n->a, up) + expected(n->b, up);
-        case ir::BinaryOp::sub: return expected(n->a, up) - expected(n->b, !up);
-        case ir::BinaryOp::mul: return expected(n->a, up) * expected(n->b, up);
-        case ir::BinaryOp::floor_div: return expected(n->a, true) / std::max(1.0, expected(n->b, true));
-        case ir::BinaryOp::floor_mod: return std::max(0.0, expected(n->b, true) - 1) / 2;
-        case ir::BinaryOp::min: return std::min(expected(n->a, up), expected(n->b, up));
-        case ir::BinaryOp::max: return std::max(expected(n->a, up), expected(n->b, up));
-        default: return 0;
+        case ir::BinaryOp::add:
+          return expected(n->a, up) + expected(n->b, up);
+        case ir::BinaryOp::sub:
+          return expected(n->a, up) - expected(n->b, !up);
+        case ir::BinaryOp::mul:
+          return expected(n->a, up) * expected(n->b, up);
+        case ir::BinaryOp::floor_div:
+          return expected(n->a, true) / std::max(1.0, expected(n->b, true));
+        case ir::BinaryOp::floor_mod:
+          return std::max(0.0, expected(n->b, true) - 1) / 2;
+        case ir::BinaryOp::min:
+          return std::min(expected(n->a, up), expected(n->b, up));
+        case ir::BinaryOp::max:
+          return std::max(expected(n->a, up), expected(n->b, up));
+        default:
+          return 0;
       }
     }
     return 0;

@@ -1,5 +1,6 @@
 #pragma once
-// How much of the C library's heap is in use. What a process holds of the system is more: freed pieces between live ones.
+// How much of the C library's heap is in use. What a process holds of the system is more: freed pieces between live
+// ones.
 #include <malloc.h>
 
 #include <cstdint>

@@ -24,7 +24,9 @@ std::string unknown_command(const CLI::App& app, int argc, char** argv) {
       commands.push_back(command->get_name());
       if (commands.back() == argv[i]) next = command;
     }
-    if (!next) return fmt::format("got command \"{}{}\", expected one of {} (see `gradloom {}--help`)", path, argv[i], fmt::join(commands, ", "), path);
+    if (!next)
+      return fmt::format("got command \"{}{}\", expected one of {} (see `gradloom {}--help`)", path, argv[i],
+                         fmt::join(commands, ", "), path);
     at = next;
     path += at->get_name() + " ";
   }
@@ -39,7 +41,9 @@ int main(int argc, char** argv) {
   CLI::App app("gradloom compiles gradient ops at run time.", "gradloom");
   app.set_version_flag("--version", "gradloom " GRADLOOM_VERSION);
   app.require_subcommand(1);
-  app.footer("Examples:\n  gradloom ops\n  gradloom check tests/golden --target llvm --skip 'GRU*'\n  gradloom COMMAND --help");
+  app.footer(
+      "Examples:\n  gradloom ops\n  gradloom check tests/golden --target llvm --skip 'GRU*'\n  gradloom COMMAND "
+      "--help");
   cli::add_ops(app, status);
   cli::add_check(app, status);
   cli::add_run(app, status);
@@ -50,14 +54,17 @@ int main(int argc, char** argv) {
   cli::add_cache(app, status);
   try {
     app.parse(argc, argv);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout)) return fail(cli::exit_failure, "the output cannot be written, expected an open stdout with room");
+    if (std::fflush(stdout) != 0 || std::ferror(stdout))
+      return fail(cli::exit_failure, "the output cannot be written, expected an open stdout with room");
     return status;
   } catch (const CLI::ParseError& error) {
     // Before a --help too: the help of another command would hide a misspelt one.
-    if (const std::string unknown = unknown_command(app, argc, argv); !unknown.empty()) return fail(cli::exit_usage, unknown);
+    if (const std::string unknown = unknown_command(app, argc, argv); !unknown.empty())
+      return fail(cli::exit_usage, unknown);
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     const auto chosen = app.get_subcommands();
-    return fail(cli::exit_usage, fmt::format("{} (see `gradloom {}--help`)", error.what(), chosen.empty() ? "" : chosen[0]->get_name() + " "));
+    return fail(cli::exit_usage, fmt::format("{} (see `gradloom {}--help`)", error.what(),
+                                             chosen.empty() ? "" : chosen[0]->get_name() + " "));
   } catch (const cli::UsageError& error) {
     return fail(cli::exit_usage, error.what());
   } catch (const Error& error) {

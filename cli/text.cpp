@@ -94,7 +94,10 @@ std::string tensor_text(const Tensor& dense) {
 
 std::string milliseconds_text(double ms) {
   if (!std::isfinite(ms)) return "-";
-  return ms >= 100 ? fmt::format("{:.0f}", ms) : ms >= 10 ? fmt::format("{:.1f}", ms) : ms >= 1 ? fmt::format("{:.2f}", ms) : fmt::format("{:.3g}", ms);
+  return ms >= 100  ? fmt::format("{:.0f}", ms)
+         : ms >= 10 ? fmt::format("{:.1f}", ms)
+         : ms >= 1  ? fmt::format("{:.2f}", ms)
+                    : fmt::format("{:.3g}", ms);
 }
 
 }  // namespace gradloom::cli

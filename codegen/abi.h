@@ -1,6 +1,6 @@
 #pragma once
-// The interface between generated code and whatever launches it. Plain C layout: generated code reads these fields by offset, and an embedder's
-// thread pool calls back through it.
+// The interface between generated code and whatever launches it. Plain C layout: generated code reads these fields by
+// offset, and an embedder's thread pool calls back through it.
 #include <cstdint>
 #include <limits>
 
@@ -12,9 +12,10 @@ struct LaunchContext {
   // 64-byte aligned scratch, or null when there is none: the kernel then sets out_of_scratch and skips what needed it.
   void* (*acquire_scratch)(LaunchContext* context, int64_t bytes);
   void (*release_scratch)(LaunchContext* context, void* data, int64_t bytes);
-  int64_t bad_position = std::numeric_limits<int64_t>::max();  // smallest position of a failed Check; lowered atomically
-  int64_t out_of_scratch = 0;                                  // nonzero: a scratch request failed
-  void* owner = nullptr;                                       // the launcher's own
+  int64_t bad_position =
+      std::numeric_limits<int64_t>::max();  // smallest position of a failed Check; lowered atomically
+  int64_t out_of_scratch = 0;               // nonzero: a scratch request failed
+  void* owner = nullptr;                    // the launcher's own
 };
 
 // buffers: one pointer a kernel buffer. scalars: one 64-bit slot a kernel scalar.

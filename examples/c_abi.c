@@ -13,11 +13,13 @@ int main(void) {
   const DLDataType f32 = {kDLFloat, 32, 1}, i64 = {kDLInt, 64, 1};
   const DLTensor shape_tensor = {.data = shape, .device = {kDLCPU, 0}, .ndim = 1, .dtype = i64, .shape = two};
   const DLTensor tokens_tensor = {.data = tokens, .device = {kDLCPU, 0}, .ndim = 1, .dtype = i64, .shape = five};
-  const DLTensor upstream_tensor = {.data = upstream, .device = {kDLCPU, 0}, .ndim = 2, .dtype = f32, .shape = upstream_shape};
+  const DLTensor upstream_tensor = {
+      .data = upstream, .device = {kDLCPU, 0}, .ndim = 2, .dtype = f32, .shape = upstream_shape};
   const DLTensor* inputs[] = {&shape_tensor, &tokens_tensor, &upstream_tensor};
 
   DLManagedTensor* gradient;
-  if (gradloom_run(runtime, "GatherGrad", inputs, 3, NULL, NULL, &gradient, 1)) return fprintf(stderr, "%s\n", gradloom_last_error()), 1;
+  if (gradloom_run(runtime, "GatherGrad", inputs, 3, NULL, NULL, &gradient, 1))
+    return fprintf(stderr, "%s\n", gradloom_last_error()), 1;
   const float* rows = (const float*)gradient->dl_tensor.data;
   for (int row = 0; row < 4; ++row) printf("%g %g %g\n", rows[row * 3], rows[row * 3 + 1], rows[row * 3 + 2]);
   const int right = rows[2 * 3] == 2;

@@ -12,9 +12,11 @@ int main() {
   // The gradient of relu: dx = x > 0 ? dy : 0. What to compute...
   ir::KernelBuilder b("relu_grad");
   const ir::Expr n = b.scalar("n", 0);
-  const ir::Buffer dy = b.input("dy", DType::f32, {n}), x = b.input("x", DType::f32, {n}), dx = b.output("dx", DType::f32, {n});
+  const ir::Buffer dy = b.input("dy", DType::f32, {n}), x = b.input("x", DType::f32, {n}),
+                   dx = b.output("dx", DType::f32, {n});
   const ir::Expr zero = ir::constant(DType::f32, 0);
-  b.loop("i", 0, n, [&](ir::Expr i) { b.store(dx, {i}, ir::select(ir::load(x, {i}) > zero, ir::load(dy, {i}), zero)); });
+  b.loop("i", 0, n,
+         [&](ir::Expr i) { b.store(dx, {i}, ir::select(ir::load(x, {i}) > zero, ir::load(dy, {i}), zero)); });
 
   // ... and how: eight lanes at a time, four vectors a step, the rest masked. Each step is checked.
   ir::Schedule schedule(b.build());
@@ -25,8 +27,10 @@ int main() {
   Result<KernelExecutable> kernel = runtime.compile(schedule.kernel());
   if (!kernel) return std::printf("%s\n", kernel.error().what()), 1;
   std::vector<float> values{-1, 2, -3, 4, 5}, upstream{10, 20, 30, 40, 50};
-  std::vector<Tensor> buffers{Tensor::borrow(upstream.data(), DType::f32, {5}), Tensor::borrow(values.data(), DType::f32, {5}), Tensor::empty(DType::f32, {5})};
-  if (auto done = kernel.value()(buffers, std::vector<int64_t>{5}); !done) return std::printf("%s\n", done.error().what()), 1;
+  std::vector<Tensor> buffers{Tensor::borrow(upstream.data(), DType::f32, {5}),
+                              Tensor::borrow(values.data(), DType::f32, {5}), Tensor::empty(DType::f32, {5})};
+  if (auto done = kernel.value()(buffers, std::vector<int64_t>{5}); !done)
+    return std::printf("%s\n", done.error().what()), 1;
   const float* result = static_cast<const float*>(buffers[2].data());
   for (int i = 0; i < 5; ++i) std::printf("%g ", result[i]);
   std::printf("\n");

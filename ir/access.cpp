@@ -33,7 +33,8 @@ class Collector {
     reads(n.begin), reads(n.extent), ++statement_;
     if (tied(n.begin)) tied_.insert(n.var.id);
     inside_.insert(n.var.id);
-    within(n.body, [&] { scope_.enter(n); }, 1);
+    within(
+        n.body, [&] { scope_.enter(n); }, 1);
   }
   void collect(const Let& n) {
     reads(n.value), ++statement_;
@@ -159,10 +160,12 @@ class Collector {
     };
     bool fits = add_scaled(to.constant, from.constant);
     for (const auto& [term, coefficient] : from.terms) {
-      auto same = std::find_if(to.terms.begin(), to.terms.end(),
-                               [&, t = term](const auto& o) { return o.first == t || (t->expr && o.first->expr && equal(o.first->expr, t->expr)); });
+      auto same = std::find_if(to.terms.begin(), to.terms.end(), [&, t = term](const auto& o) {
+        return o.first == t || (t->expr && o.first->expr && equal(o.first->expr, t->expr));
+      });
       if (same == to.terms.end()) same = to.terms.insert(same, {term, 0});
-      fits &= add_scaled(same->second, coefficient) && same->second >= -IndexForm::largest && same->second <= IndexForm::largest;
+      fits &= add_scaled(same->second, coefficient) && same->second >= -IndexForm::largest &&
+              same->second <= IndexForm::largest;
     }
     return fits;
   }
@@ -187,7 +190,8 @@ class Collector {
       windowed_ = true;
       return *offset;
     }
-    if (const Load* l = scope_.load_of(expr); l && l->buffer->facts.injective && !l->guard && fixed(l->buffer) && fixed(l->index)) {
+    if (const Load* l = scope_.load_of(expr);
+        l && l->buffer->facts.injective && !l->guard && fixed(l->buffer) && fixed(l->index)) {
       t.injective = l->buffer;
       for (const Expr& i : l->index) t.elements.push_back(form(scope_.form(i), depth + 1));
     }
@@ -201,7 +205,8 @@ class Collector {
     return single(std::move(t));
   }
 
-  // A term between two symbolic bounds that depend on the iteration is the lower one plus what is small; or it is owned by a segment of offsets.
+  // A term between two symbolic bounds that depend on the iteration is the lower one plus what is small; or it is owned
+  // by a segment of offsets.
   std::optional<IndexForm> window(IndexTerm& t, int depth) {
     std::optional<Linear> best;
     int64_t best_width = 0;
@@ -236,14 +241,19 @@ class Collector {
       const Binary* b = x.as<Binary>();
       return b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod) ? b : nullptr;
     };
-    return divides(e) && std::any_of(low.terms.begin(), low.terms.end(), [&](const auto& t) { return divides(t.first) && equal(divides(t.first)->a, e); });
+    return divides(e) && std::any_of(low.terms.begin(), low.terms.end(),
+                                     [&](const auto& t) { return divides(t.first) && equal(divides(t.first)->a, e); });
   }
 
   void own(IndexTerm& t, const Linear& low, const Linear& high, int depth) {
-    if (t.offsets || !low.exact || !high.exact || low.terms.size() != 1 || high.terms.size() != 1 || low.constant != 0 || high.constant > -1) return;
+    if (t.offsets || !low.exact || !high.exact || low.terms.size() != 1 || high.terms.size() != 1 ||
+        low.constant != 0 || high.constant > -1)
+      return;
     if (low.terms[0].second != 1 || high.terms[0].second != 1) return;
     const Load *a = scope_.load_of(low.terms[0].first), *b = scope_.load_of(high.terms[0].first);
-    if (!a || !b || a->guard || b->guard || !a->buffer.same_as(b->buffer) || !a->buffer->facts.nondecreasing || !fixed(a->buffer) || !fixed(a->index) || !fixed(b->index)) return;
+    if (!a || !b || a->guard || b->guard || !a->buffer.same_as(b->buffer) || !a->buffer->facts.nondecreasing ||
+        !fixed(a->buffer) || !fixed(a->index) || !fixed(b->index))
+      return;
     const size_t last = a->index.size() - 1;
     for (size_t d = 0; d < last; ++d)
       if (varies(a->index[d]) || !equal(a->index[d], b->index[d])) return;

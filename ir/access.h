@@ -1,5 +1,6 @@
 #pragma once
-// The elements that a loop's body touches, as index forms over terms whose behaviour across iterations is known: what races.cpp decides on.
+// The elements that a loop's body touches, as index forms over terms whose behaviour across iterations is known: what
+// races.cpp decides on.
 #include <memory>
 #include <unordered_set>
 
@@ -19,7 +20,8 @@ struct IndexTerm {
   Expr expr;  // its identity; absent: equal to no other
   Range range;
   bool varies = true;  // may differ between iterations of the loop
-  // offsets[s] <= value < offsets[s + 1], offsets nondecreasing and not written in the loop: equal values have an equal s.
+  // offsets[s] <= value < offsets[s + 1], offsets nondecreasing and not written in the loop: equal values have an equal
+  // s.
   Buffer offsets;
   IndexForm segment;
   // The value is injective[elements], not written in the loop: equal values have equal elements.
@@ -35,7 +37,8 @@ struct Access {
   enum Kind { load, store, accumulate } kind;
   Buffer buffer;
   std::vector<IndexForm> index;
-  std::vector<IndexForm> plain;  // the index without the bounds that guards give its terms, where those were put in their place; else empty
+  std::vector<IndexForm> plain;  // the index without the bounds that guards give its terms, where those were put in
+                                 // their place; else empty
   bool atomic = false;
   AccumulateOp op = AccumulateOp::add;
   Range iterations;         // those that reach it, as far as guards tell

@@ -7,7 +7,8 @@ namespace gradloom::ir {
 // What is written goes into it; after build() there is none.
 template <class Scope>
 static Scope& innermost(std::vector<Scope>& scopes) {
-  if (scopes.empty()) throw Error(ErrorCode::invalid_argument, "KernelBuilder: the kernel was built already, a builder builds one");
+  if (scopes.empty())
+    throw Error(ErrorCode::invalid_argument, "KernelBuilder: the kernel was built already, a builder builds one");
   return scopes.back();
 }
 
@@ -29,24 +30,32 @@ Buffer KernelBuilder::parameter(Buffer buffer) {
 }
 
 Buffer KernelBuilder::input(std::string name, DType dtype, std::vector<Expr> dims, std::vector<Expr> strides) {
-  return parameter(make_buffer({.name = std::move(name), .dtype = dtype, .dims = std::move(dims), .strides = std::move(strides), .role = Role::in}));
+  return parameter(make_buffer({.name = std::move(name),
+                                .dtype = dtype,
+                                .dims = std::move(dims),
+                                .strides = std::move(strides),
+                                .role = Role::in}));
 }
 
 Buffer KernelBuilder::output(std::string name, DType dtype, std::vector<Expr> dims, int64_t alignment) {
-  return parameter(make_buffer({.name = std::move(name), .dtype = dtype, .dims = std::move(dims), .role = Role::out, .alignment = alignment}));
+  return parameter(make_buffer(
+      {.name = std::move(name), .dtype = dtype, .dims = std::move(dims), .role = Role::out, .alignment = alignment}));
 }
 
 Buffer KernelBuilder::inout(std::string name, DType dtype, std::vector<Expr> dims, int64_t alignment) {
-  return parameter(make_buffer({.name = std::move(name), .dtype = dtype, .dims = std::move(dims), .role = Role::inout, .alignment = alignment}));
+  return parameter(make_buffer(
+      {.name = std::move(name), .dtype = dtype, .dims = std::move(dims), .role = Role::inout, .alignment = alignment}));
 }
 
-void KernelBuilder::loop(std::string name, Expr begin, Expr extent, const std::function<void(Expr)>& body, ForKind kind) {
+void KernelBuilder::loop(std::string name, Expr begin, Expr extent, const std::function<void(Expr)>& body,
+                         ForKind kind) {
   Var v = make_var(std::move(name));
   Stmt inner = scoped([&] { body(var(v)); });
   append(for_loop(v, begin, extent, kind, inner));
 }
 
-void KernelBuilder::loops(std::string name, const std::vector<Expr>& extents, const std::function<void(const std::vector<Expr>&)>& body) {
+void KernelBuilder::loops(std::string name, const std::vector<Expr>& extents,
+                          const std::function<void(const std::vector<Expr>&)>& body) {
   std::vector<Expr> index;
   std::function<void()> next = [&] {
     const size_t depth = index.size();
@@ -68,8 +77,13 @@ Expr KernelBuilder::let(std::string name, Expr value) {
 }
 
 Buffer KernelBuilder::alloc(std::string name, DType dtype, std::vector<Expr> dims, Facts facts, Space space) {
-  Buffer buffer = make_buffer(
-      {.name = std::move(name), .dtype = dtype, .dims = std::move(dims), .role = Role::temp, .space = space, .alignment = 64, .facts = std::move(facts)});
+  Buffer buffer = make_buffer({.name = std::move(name),
+                               .dtype = dtype,
+                               .dims = std::move(dims),
+                               .role = Role::temp,
+                               .space = space,
+                               .alignment = 64,
+                               .facts = std::move(facts)});
   wrap([buffer](Stmt body) { return ir::alloc(buffer, body); });
   return buffer;
 }
@@ -78,22 +92,28 @@ void KernelBuilder::store(const Buffer& buffer, std::vector<Expr> index, Expr va
   append(ir::store(buffer, std::move(index), std::move(value), std::move(guard), streaming));
 }
 
-void KernelBuilder::accumulate(const Buffer& buffer, std::vector<Expr> index, Expr value, AccumulateOp op, Expr factor, bool atomic) {
+void KernelBuilder::accumulate(const Buffer& buffer, std::vector<Expr> index, Expr value, AccumulateOp op, Expr factor,
+                               bool atomic) {
   append(ir::accumulate(buffer, std::move(index), op, std::move(value), std::move(factor), {}, atomic));
 }
 
-void KernelBuilder::if_then(Expr condition, const std::function<void()>& then_case, const std::function<void()>& else_case) {
+void KernelBuilder::if_then(Expr condition, const std::function<void()>& then_case,
+                            const std::function<void()>& else_case) {
   Stmt then_stmt = scoped(then_case);
   append(ir::if_then(condition, then_stmt, else_case ? scoped(else_case) : Stmt()));
 }
 
-void KernelBuilder::guarded(const Expr& condition, const std::function<void()>& body) { condition ? if_then(condition, body) : body(); }
+void KernelBuilder::guarded(const Expr& condition, const std::function<void()>& body) {
+  condition ? if_then(condition, body) : body();
+}
 
 void KernelBuilder::check(Expr condition, Expr position, std::string argument, const std::function<void()>& body) {
   append(ir::check(condition, position, std::move(argument), scoped(body)));
 }
 
-void KernelBuilder::prefetch(const Buffer& buffer, std::vector<Expr> index, int level) { append(evaluate(ir::prefetch(buffer, std::move(index), level))); }
+void KernelBuilder::prefetch(const Buffer& buffer, std::vector<Expr> index, int level) {
+  append(evaluate(ir::prefetch(buffer, std::move(index), level)));
+}
 
 void KernelBuilder::append(Stmt stmt) {
   if (stmt) innermost(scopes_).stmts.push_back(std::move(stmt));

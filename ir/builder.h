@@ -1,5 +1,6 @@
 #pragma once
-// Writes a kernel as code reads: statements go to the innermost open scope; a let or an alloc lasts to that scope's end.
+// Writes a kernel as code reads: statements go to the innermost open scope; a let or an alloc lasts to that scope's
+// end.
 //
 //   KernelBuilder b("scale");
 //   Buffer x = b.input("x", DType::f32, {n}), y = b.output("y", DType::f32, {n});
@@ -22,15 +23,19 @@ class KernelBuilder {
   Buffer inout(std::string name, DType dtype, std::vector<Expr> dims, int64_t alignment = 1);
   Buffer parameter(Buffer buffer);  // any other
 
-  void loop(std::string name, Expr begin, Expr extent, const std::function<void(Expr)>& body, ForKind kind = ForKind::serial);
+  void loop(std::string name, Expr begin, Expr extent, const std::function<void(Expr)>& body,
+            ForKind kind = ForKind::serial);
   // One loop a dim, from the outermost in; the body gets all indices. Names are name0, name1, ...
-  void loops(std::string name, const std::vector<Expr>& extents, const std::function<void(const std::vector<Expr>&)>& body);
+  void loops(std::string name, const std::vector<Expr>& extents,
+             const std::function<void(const std::vector<Expr>&)>& body);
   Expr let(std::string name, Expr value);
   Buffer alloc(std::string name, DType dtype, std::vector<Expr> dims, Facts facts = {}, Space space = Space::global);
   void store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard = {}, bool streaming = false);
-  void accumulate(const Buffer& buffer, std::vector<Expr> index, Expr value, AccumulateOp op = AccumulateOp::add, Expr factor = {}, bool atomic = false);
+  void accumulate(const Buffer& buffer, std::vector<Expr> index, Expr value, AccumulateOp op = AccumulateOp::add,
+                  Expr factor = {}, bool atomic = false);
   void if_then(Expr condition, const std::function<void()>& then_case, const std::function<void()>& else_case = {});
-  void guarded(const Expr& condition, const std::function<void()>& body);  // if_then; always where the condition is absent
+  void guarded(const Expr& condition,
+               const std::function<void()>& body);  // if_then; always where the condition is absent
   void check(Expr condition, Expr position, std::string argument, const std::function<void()>& body);
   void prefetch(const Buffer& buffer, std::vector<Expr> index, int level);
   void append(Stmt stmt);

@@ -1,5 +1,6 @@
 #pragma once
-// Element types. f16 and bf16 are storage types: they are loaded, cast, stored and compared bit for bit, never computed with.
+// Element types. f16 and bf16 are storage types: they are loaded, cast, stored and compared bit for bit, never computed
+// with.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,9 +11,9 @@ namespace gradloom {
 enum class DType : uint8_t { boolean, i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64 };
 inline constexpr int dtype_count = 13;
 
-int size_of(DType dtype);                                   // bytes of one element; a boolean takes one byte, 0 or 1
-const char* to_string(DType dtype);                         // "bool", "i8", ..., "bf16": the names of the text form
-const char* onnx_name(DType dtype);                         // "bool", "int8", ..., "bfloat16": the names of the ONNX cases
+int size_of(DType dtype);            // bytes of one element; a boolean takes one byte, 0 or 1
+const char* to_string(DType dtype);  // "bool", "i8", ..., "bf16": the names of the text form
+const char* onnx_name(DType dtype);  // "bool", "int8", ..., "bfloat16": the names of the ONNX cases
 std::optional<DType> dtype_from_string(std::string_view name);  // either spelling
 
 inline bool is_float(DType t) { return t >= DType::f16; }

@@ -21,13 +21,15 @@ enum class ErrorCode {
 
 const char* to_string(ErrorCode code);
 
-// Control characters and what is no valid part of UTF-8 as \xNN, so that a message is one line whatever a name or a path in it holds.
+// Control characters and what is no valid part of UTF-8 as \xNN, so that a message is one line whatever a name or a
+// path in it holds.
 std::string printable(std::string_view text);
 
 // Its message is one line; that of compile_failed may hold a compiler's log, with the log's line ends.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(code == ErrorCode::compile_failed ? message : printable(message)), code_(code) {}
+  Error(ErrorCode code, const std::string& message)
+      : std::runtime_error(code == ErrorCode::compile_failed ? message : printable(message)), code_(code) {}
   ErrorCode code() const { return code_; }
 
  private:

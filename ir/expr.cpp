@@ -16,9 +16,11 @@ namespace {
 Expr make(Type type, auto node) {
   const TreeSize tree = tree_size<Expr>(node, max_expr_nodes);
   if (tree.depth > max_expr_depth)
-    bad("an expression nests " + std::to_string(tree.depth) + " levels deep, at most " + std::to_string(max_expr_depth) + " are allowed");
+    bad("an expression nests " + std::to_string(tree.depth) + " levels deep, at most " +
+        std::to_string(max_expr_depth) + " are allowed");
   if (tree.nodes > max_expr_nodes)
-    bad("an expression has more than " + std::to_string(max_expr_nodes) + " nodes, parts used twice counted twice: name such parts with a let");
+    bad("an expression has more than " + std::to_string(max_expr_nodes) +
+        " nodes, parts used twice counted twice: name such parts with a let");
   return Expr(std::make_shared<const ExprNode>(ExprNode{type, std::move(node), tree}));
 }
 
@@ -41,7 +43,8 @@ void match_lanes(Expr& a, Expr& b) {
 }
 
 void require_same(const Expr& a, const Expr& b, const char* what) {
-  if (a.type() != b.type()) bad(std::string(what) + ": operands of " + to_string(a.type()) + " and " + to_string(b.type()));
+  if (a.type() != b.type())
+    bad(std::string(what) + ": operands of " + to_string(a.type()) + " and " + to_string(b.type()));
 }
 
 void require_present(const Expr& e, const char* what) {
@@ -54,8 +57,8 @@ void require_present(const Expr& e, const char* what) {
 int index_lanes(const Buffer& buffer, const std::vector<Expr>& index, const char* what) {
   if (!buffer) bad(std::string(what) + ": no buffer");
   if (index.size() != buffer->dims.size())
-    bad(std::string(what) + ": buffer " + buffer->name + " has rank " + std::to_string(buffer->dims.size()) + ", the index " +
-        std::to_string(index.size()));
+    bad(std::string(what) + ": buffer " + buffer->name + " has rank " + std::to_string(buffer->dims.size()) +
+        ", the index " + std::to_string(index.size()));
   int lanes = 1;
   for (const Expr& i : index) {
     require_present(i, what);
@@ -71,7 +74,9 @@ Expr::Expr(int64_t value) : Expr(constant_int(DType::i64, value)) {}
 
 Var make_var(std::string name, Type type) { return Var{next_id(), std::move(name), type}; }
 
-bool Buffer::same_as(const Buffer& other) const { return node_ == other.node_ || (node_ && other.node_ && node_->id == other.node_->id); }
+bool Buffer::same_as(const Buffer& other) const {
+  return node_ == other.node_ || (node_ && other.node_ && node_->id == other.node_->id);
+}
 
 Buffer make_buffer(BufferNode node) {
   if (node.id == 0) node.id = next_id();
@@ -80,8 +85,10 @@ Buffer make_buffer(BufferNode node) {
       require_present(e, "buffer dim");
       require(e.type() == Type{}, "a buffer's dims and strides must be i64 scalars", e.type());
     }
-  if (!node.strides.empty() && node.strides.size() != node.dims.size()) bad("buffer " + node.name + ": one stride a dim");
-  if (node.alignment < 1 || !std::has_single_bit(static_cast<uint64_t>(node.alignment))) bad("buffer " + node.name + ": alignment must be a power of two");
+  if (!node.strides.empty() && node.strides.size() != node.dims.size())
+    bad("buffer " + node.name + ": one stride a dim");
+  if (node.alignment < 1 || !std::has_single_bit(static_cast<uint64_t>(node.alignment)))
+    bad("buffer " + node.name + ": alignment must be a power of two");
   return Buffer(std::make_shared<const BufferNode>(std::move(node)));
 }
 
@@ -111,7 +118,8 @@ Expr load(const Buffer& buffer, std::vector<Expr> index, Expr guard, Expr otherw
   } else if (otherwise) {
     bad("load: an otherwise without a guard");
   }
-  if (lanes > 1 && std::all_of(index.begin(), index.end(), [](const Expr& i) { return i.lanes() == 1; }) && !index.empty())
+  if (lanes > 1 && std::all_of(index.begin(), index.end(), [](const Expr& i) { return i.lanes() == 1; }) &&
+      !index.empty())
     index.back() = broadcast(index.back(), lanes);
   return make({buffer->dtype, lanes}, Load{buffer, std::move(index), std::move(guard), std::move(otherwise)});
 }
@@ -121,9 +129,14 @@ Expr unary(UnaryOp op, Expr a) {
   const DType t = a.dtype();
   switch (op) {
     case UnaryOp::neg:
-    case UnaryOp::abs: require(t != DType::boolean && !is_storage_float(t), "neg and abs take numbers", a.type()); break;
-    case UnaryOp::bit_not: require(!is_float(t), "bit_not takes integers and booleans", a.type()); break;
-    default: require(t == DType::f32 || t == DType::f64, "a float operation takes f32 or f64", a.type());
+    case UnaryOp::abs:
+      require(t != DType::boolean && !is_storage_float(t), "neg and abs take numbers", a.type());
+      break;
+    case UnaryOp::bit_not:
+      require(!is_float(t), "bit_not takes integers and booleans", a.type());
+      break;
+    default:
+      require(t == DType::f32 || t == DType::f64, "a float operation takes f32 or f64", a.type());
   }
   const Type type = a.type();
   return make(type, Unary{op, std::move(a)});
@@ -136,17 +149,26 @@ Expr binary(BinaryOp op, Expr a, Expr b) {
   require_same(a, b, to_string(op));
   const DType t = a.dtype();
   switch (op) {
-    case BinaryOp::div: require(t == DType::f32 || t == DType::f64, "div takes f32 or f64 (integers: floor_div)", a.type()); break;
+    case BinaryOp::div:
+      require(t == DType::f32 || t == DType::f64, "div takes f32 or f64 (integers: floor_div)", a.type());
+      break;
     case BinaryOp::floor_div:
     case BinaryOp::floor_mod:
     case BinaryOp::shl:
-    case BinaryOp::shr: require(is_int(t), "an integer operation takes integers", a.type()); break;
+    case BinaryOp::shr:
+      require(is_int(t), "an integer operation takes integers", a.type());
+      break;
     case BinaryOp::bit_and:
     case BinaryOp::bit_or:
-    case BinaryOp::bit_xor: require(!is_float(t), "bit operations take integers and booleans", a.type()); break;
+    case BinaryOp::bit_xor:
+      require(!is_float(t), "bit operations take integers and booleans", a.type());
+      break;
     case BinaryOp::eq:
-    case BinaryOp::ne: require(!is_storage_float(t), "f16 and bf16 are storage types: cast to f32 first", a.type()); break;
-    default: require(t != DType::boolean && !is_storage_float(t), "arithmetic takes integers, f32 or f64", a.type());
+    case BinaryOp::ne:
+      require(!is_storage_float(t), "f16 and bf16 are storage types: cast to f32 first", a.type());
+      break;
+    default:
+      require(t != DType::boolean && !is_storage_float(t), "arithmetic takes integers, f32 or f64", a.type());
   }
   const Type type{is_comparison(op) ? DType::boolean : t, a.lanes()};
   return make(type, Binary{op, std::move(a), std::move(b)});
@@ -204,7 +226,8 @@ Expr ramp(Expr base, Expr stride, int lanes) {
 Expr broadcast(Expr value, int lanes) {
   require_present(value, "broadcast");
   if (value.lanes() == lanes) return value;
-  require(value.lanes() == 1 && lanes > 1, ("a broadcast to " + std::to_string(lanes) + " lanes takes a scalar").c_str(), value.type());
+  require(value.lanes() == 1 && lanes > 1,
+          ("a broadcast to " + std::to_string(lanes) + " lanes takes a scalar").c_str(), value.type());
   const Type type{value.dtype(), lanes};
   return make(type, Broadcast{std::move(value), lanes});
 }
@@ -215,7 +238,8 @@ Expr shuffle(Expr a, Expr b, std::vector<int> lanes) {
   const int available = a.lanes() * (b ? 2 : 1);
   if (lanes.empty()) bad("shuffle: no lanes");
   for (int lane : lanes)
-    if (lane < 0 || lane >= available) bad("shuffle: lane " + std::to_string(lane) + " of " + std::to_string(available));
+    if (lane < 0 || lane >= available)
+      bad("shuffle: lane " + std::to_string(lane) + " of " + std::to_string(available));
   const Type type{a.dtype(), static_cast<int>(lanes.size())};
   return make(type, Shuffle{std::move(a), std::move(b), std::move(lanes)});
 }
@@ -248,7 +272,9 @@ std::optional<int64_t> as_int(const Expr& e) {
 bool is_const(const Expr& e, int64_t value) { return as_int(e) == value; }
 
 namespace {
-bool equal_lists(const std::vector<Expr>& a, const std::vector<Expr>& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal); }
+bool equal_lists(const std::vector<Expr>& a, const std::vector<Expr>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
+}
 
 struct Equal {
   const ExprNode& other;
@@ -260,7 +286,8 @@ struct Equal {
   bool operator()(const Var& n) const { return n.id == peer<Var>().id; }
   bool operator()(const Load& n) const {
     const Load& m = peer<Load>();
-    return n.buffer.same_as(m.buffer) && equal_lists(n.index, m.index) && equal(n.guard, m.guard) && equal(n.otherwise, m.otherwise);
+    return n.buffer.same_as(m.buffer) && equal_lists(n.index, m.index) && equal(n.guard, m.guard) &&
+           equal(n.otherwise, m.otherwise);
   }
   bool operator()(const Unary& n) const { return n.op == peer<Unary>().op && equal(n.a, peer<Unary>().a); }
   bool operator()(const Binary& n) const {
@@ -277,7 +304,9 @@ struct Equal {
   }
   bool operator()(const Cast& n) const { return equal(n.value, peer<Cast>().value); }
   bool operator()(const Bitcast& n) const { return equal(n.value, peer<Bitcast>().value); }
-  bool operator()(const Ramp& n) const { return equal(n.base, peer<Ramp>().base) && equal(n.stride, peer<Ramp>().stride); }
+  bool operator()(const Ramp& n) const {
+    return equal(n.base, peer<Ramp>().base) && equal(n.stride, peer<Ramp>().stride);
+  }
   bool operator()(const Broadcast& n) const { return equal(n.value, peer<Broadcast>().value); }
   bool operator()(const Shuffle& n) const {
     const Shuffle& m = peer<Shuffle>();
@@ -298,50 +327,71 @@ bool equal(const Expr& a, const Expr& b) {
 
 const char* to_string(UnaryOp op) {
   switch (op) {
-    case UnaryOp::neg: return "neg";
-    case UnaryOp::bit_not: return "not";
-    case UnaryOp::abs: return "abs";
-    case UnaryOp::sqrt: return "sqrt";
-    case UnaryOp::floor: return "floor";
-    case UnaryOp::ceil: return "ceil";
-    case UnaryOp::trunc: return "trunc";
+    case UnaryOp::neg:
+      return "neg";
+    case UnaryOp::bit_not:
+      return "not";
+    case UnaryOp::abs:
+      return "abs";
+    case UnaryOp::sqrt:
+      return "sqrt";
+    case UnaryOp::floor:
+      return "floor";
+    case UnaryOp::ceil:
+      return "ceil";
+    case UnaryOp::trunc:
+      return "trunc";
   }
   return "?";
 }
 
 const char* to_string(BinaryOp op) {
-  static constexpr const char* names[] = {"add", "sub", "mul", "div", "floor_div", "floor_mod", "min", "max", "and", "or",
-                                          "xor", "shl", "shr", "eq",  "ne",        "lt",        "le",  "gt",  "ge"};
+  static constexpr const char* names[] = {"add", "sub", "mul", "div", "floor_div", "floor_mod", "min",
+                                          "max", "and", "or",  "xor", "shl",       "shr",       "eq",
+                                          "ne",  "lt",  "le",  "gt",  "ge"};
   return names[static_cast<size_t>(op)];
 }
 
 const char* to_string(IntrinsicOp op) {
   switch (op) {
-    case IntrinsicOp::prefetch: return "prefetch";
-    case IntrinsicOp::all: return "all";
-    case IntrinsicOp::any: return "any";
+    case IntrinsicOp::prefetch:
+      return "prefetch";
+    case IntrinsicOp::all:
+      return "all";
+    case IntrinsicOp::any:
+      return "any";
   }
   return "?";
 }
 
 const char* to_string(Role role) {
   switch (role) {
-    case Role::in: return "in";
-    case Role::out: return "out";
-    case Role::inout: return "inout";
-    case Role::temp: return "temp";
+    case Role::in:
+      return "in";
+    case Role::out:
+      return "out";
+    case Role::inout:
+      return "inout";
+    case Role::temp:
+      return "temp";
   }
   return "?";
 }
 
 const char* to_string(Space space) {
   switch (space) {
-    case Space::global: return "global";
-    case Space::registers: return "registers";
-    case Space::shared: return "shared";
-    case Space::per_thread: return "per_thread";
-    case Space::per_block: return "per_block";
-    case Space::per_warp: return "per_warp";
+    case Space::global:
+      return "global";
+    case Space::registers:
+      return "registers";
+    case Space::shared:
+      return "shared";
+    case Space::per_thread:
+      return "per_thread";
+    case Space::per_block:
+      return "per_block";
+    case Space::per_warp:
+      return "per_warp";
   }
   return "?";
 }

@@ -1,6 +1,7 @@
 #pragma once
-// Expressions of the loop-nest language. Nodes are immutable values behind shared handles; constructors check types and throw
-// Error(invalid_argument). What each operator computes is said here and holds in every executor (interpreter, LLVM, CUDA).
+// Expressions of the loop-nest language. Nodes are immutable values behind shared handles; constructors check types and
+// throw Error(invalid_argument). What each operator computes is said here and holds in every executor (interpreter,
+// LLVM, CUDA).
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,7 +20,7 @@ struct BufferNode;
 // A handle to an immutable expression; copies share it.
 class Expr {
  public:
-  Expr() = default;  // no expression: an absent guard or bound
+  Expr() = default;     // no expression: an absent guard or bound
   Expr(int64_t value);  // an i64 constant
   Expr(int value) : Expr(static_cast<int64_t>(value)) {}
   explicit Expr(std::shared_ptr<const ExprNode> node) : node_(std::move(node)) {}
@@ -46,23 +47,28 @@ struct Var {
 };
 Var make_var(std::string name, Type type = {});  // with a fresh id
 
-// What is known of a buffer's values, checked by the interpreter whenever the buffer is read (a fact about user data needs a Check instead).
+// What is known of a buffer's values, checked by the interpreter whenever the buffer is read (a fact about user data
+// needs a Check instead).
 struct Facts {
-  Expr min, max;              // inclusive; absent: unknown
+  Expr min, max;               // inclusive; absent: unknown
   bool nondecreasing = false;  // along the last dim
   bool injective = false;      // no two elements are equal
-  bool exclusive = false;      // temp only: distinct iterations of a parallel loop write distinct elements, by the op's own counting argument
+  bool exclusive = false;  // temp only: distinct iterations of a parallel loop write distinct elements, by the op's own
+                           // counting argument
 };
 
 enum class Role : uint8_t { in, out, inout, temp };
-// global: a kernel parameter or scratch; registers: small, every index constant once lowered, so that it lives in registers; shared: of constant dims,
-// allocated in a grid loop, one copy a block, near to all its threads; per_thread: likewise, but its first dim is the thread of the block, and each touches
-// its own part only: what a thread keeps from one thread loop to the next. per_block: allocated in a cooperative loop, its first dim is the block, and each
-// touches its own part only: what a block keeps near from one grid loop to the next. per_warp: [warps, rows, columns], a tile for each warp of the block, its
-// elements spread over the registers of the warp's lanes as matrix units want them; fragment loops use it.
+// global: a kernel parameter or scratch; registers: small, every index constant once lowered, so that it lives in
+// registers; shared: of constant dims, allocated in a grid loop, one copy a block, near to all its threads; per_thread:
+// likewise, but its first dim is the thread of the block, and each touches its own part only: what a thread keeps from
+// one thread loop to the next. per_block: allocated in a cooperative loop, its first dim is the block, and each touches
+// its own part only: what a block keeps near from one grid loop to the next. per_warp: [warps, rows, columns], a tile
+// for each warp of the block, its elements spread over the registers of the warp's lanes as matrix units want them;
+// fragment loops use it.
 enum class Space : uint8_t { global, registers, shared, per_thread, per_block, per_warp };
 
-// An N-d array. Dims and strides count elements and are i64 expressions over scalar parameters (constants when specialised).
+// An N-d array. Dims and strides count elements and are i64 expressions over scalar parameters (constants when
+// specialised).
 class Buffer {
  public:
   Buffer() = default;
@@ -77,10 +83,11 @@ class Buffer {
   std::shared_ptr<const BufferNode> node_;
 };
 
-// What a launch refuses: a parameter whose dims, those of 0 left out, multiply to more. Proofs about symbolic dims rely on it.
+// What a launch refuses: a parameter whose dims, those of 0 left out, multiply to more. Proofs about symbolic dims rely
+// on it.
 inline constexpr int64_t max_elements = int64_t{1} << 48;
-// And a buffer whose first and last byte do not lie less than this apart: more than any address space has, so that offsets within a buffer, in elements or
-// bytes, are known to fit.
+// And a buffer whose first and last byte do not lie less than this apart: more than any address space has, so that
+// offsets within a buffer, in elements or bytes, are known to fit.
 inline constexpr int64_t max_buffer_bytes = int64_t{1} << 48;
 
 struct BufferNode {
@@ -104,14 +111,34 @@ enum class UnaryOp : uint8_t { neg, bit_not, abs, sqrt, floor, ceil, trunc };
 //   (INT_MIN / -1 wraps). min/max: IEEE 754-2019 minimum and maximum (NaN wins, -0 < +0).
 // bit_*: integers and booleans. shl/shr: 0 <= count < bits proved; shr is arithmetic on signed types.
 // Comparisons give booleans; any comparison with a NaN is false but ne.
-enum class BinaryOp : uint8_t { add, sub, mul, div, floor_div, floor_mod, min, max, bit_and, bit_or, bit_xor, shl, shr, eq, ne, lt, le, gt, ge };
+enum class BinaryOp : uint8_t {
+  add,
+  sub,
+  mul,
+  div,
+  floor_div,
+  floor_mod,
+  min,
+  max,
+  bit_and,
+  bit_or,
+  bit_xor,
+  shl,
+  shr,
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge
+};
 bool is_comparison(BinaryOp op);
 
 struct Const {
   uint64_t bits = 0;  // the value's bit pattern, zero-extended; scalar types only
 };
-// Reads buffer[index]. An index is i64, scalar or with the load's lanes. With a guard, lanes whose guard is false read nothing and give
-// `otherwise`: lazy exactly here.
+// Reads buffer[index]. An index is i64, scalar or with the load's lanes. With a guard, lanes whose guard is false read
+// nothing and give `otherwise`: lazy exactly here.
 struct Load {
   Buffer buffer;
   std::vector<Expr> index;
@@ -131,8 +158,8 @@ struct Fma {  // a * b + c, rounded once
 struct Select {  // eager: both sides are evaluated
   Expr condition, a, b;
 };
-// Value conversion. Int to int wraps; to bool: nonzero; float to int truncates, saturates, NaN gives 0; to float rounds to nearest even,
-// to f16 and bf16 once from the source type.
+// Value conversion. Int to int wraps; to bool: nonzero; float to int truncates, saturates, NaN gives 0; to float rounds
+// to nearest even, to f16 and bf16 once from the source type.
 struct Cast {
   Expr value;
 };
@@ -160,13 +187,14 @@ enum class IntrinsicOp : uint8_t {
 };
 struct Intrinsic {
   IntrinsicOp op;
-  Buffer buffer;            // prefetch
-  std::vector<Expr> args;   // prefetch: the index
-  int level = 0;            // prefetch: cache level
+  Buffer buffer;           // prefetch
+  std::vector<Expr> args;  // prefetch: the index
+  int level = 0;           // prefetch: cache level
 };
 
-// As a tree, in which a part that is used twice counts twice: whatever visits an expression visits it so. Constructors refuse what is deeper or larger, for
-// which a visitor's stack or time would not do; a let names a part that is used often.
+// As a tree, in which a part that is used twice counts twice: whatever visits an expression visits it so. Constructors
+// refuse what is deeper or larger, for which a visitor's stack or time would not do; a let names a part that is used
+// often.
 struct TreeSize {
   int depth = 1, nodes = 1;
 };
@@ -196,7 +224,7 @@ Expr unary(UnaryOp op, Expr a);
 Expr binary(BinaryOp op, Expr a, Expr b);
 Expr fma(Expr a, Expr b, Expr c);
 Expr select(Expr condition, Expr a, Expr b);
-Expr cast(DType dtype, Expr value);     // the value itself when it has the dtype
+Expr cast(DType dtype, Expr value);  // the value itself when it has the dtype
 Expr bitcast(DType dtype, Expr value);
 Expr ramp(Expr base, Expr stride, int lanes);
 Expr broadcast(Expr value, int lanes);  // the value itself when it has the lanes
@@ -222,12 +250,12 @@ inline Expr floor_mod(Expr a, Expr b) { return binary(BinaryOp::floor_mod, std::
 inline Expr min(Expr a, Expr b) { return binary(BinaryOp::min, std::move(a), std::move(b)); }
 inline Expr max(Expr a, Expr b) { return binary(BinaryOp::max, std::move(a), std::move(b)); }
 
-std::optional<int64_t> as_int(const Expr& e);           // the value of an integer constant
-bool is_const(const Expr& e, int64_t value);             // an integer constant of this value
-bool equal(const Expr& a, const Expr& b);                // structural; variables and buffers by id
+std::optional<int64_t> as_int(const Expr& e);  // the value of an integer constant
+bool is_const(const Expr& e, int64_t value);   // an integer constant of this value
+bool equal(const Expr& a, const Expr& b);      // structural; variables and buffers by id
 
-const char* to_string(UnaryOp op);    // "neg"
-const char* to_string(BinaryOp op);   // "add"
+const char* to_string(UnaryOp op);   // "neg"
+const char* to_string(BinaryOp op);  // "add"
 const char* to_string(IntrinsicOp op);
 const char* to_string(Role role);
 const char* to_string(Space space);

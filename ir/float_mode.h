@@ -1,5 +1,6 @@
 #pragma once
-// The CPU's floating-point mode that every number of this library means: denormals kept, round to nearest, exceptions masked.
+// The CPU's floating-point mode that every number of this library means: denormals kept, round to nearest, exceptions
+// masked.
 #if defined(__SSE__) || defined(_M_X64)
 #include <xmmintrin.h>
 #define GRADLOOM_HAS_MXCSR 1

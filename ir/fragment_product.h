@@ -1,5 +1,6 @@
 #pragma once
-// A product on matrix units as it is written: sums[w, i, j] += a(i, k) * b(k, j) in two fragment loops over i and j and a matrix_unit loop over k.
+// A product on matrix units as it is written: sums[w, i, j] += a(i, k) * b(k, j) in two fragment loops over i and j and
+// a matrix_unit loop over k.
 #include <string>
 
 #include "ir/stmt.h"
@@ -14,12 +15,13 @@ struct FragmentProduct {
   int64_t rows = 0, columns = 0, depth = 0;  // of the tile
   struct Operand {
     Buffer buffer;
-    Expr begin;                         // where in the buffer, in elements, that of i = k = 0 (j = k = 0) lies
-    int64_t along = 0, along_k = 0;     // elements from one row (of b: column) to the next, and from one k to the next
+    Expr begin;                      // where in the buffer, in elements, that of i = k = 0 (j = k = 0) lies
+    int64_t along = 0, along_k = 0;  // elements from one row (of b: column) to the next, and from one k to the next
   } a, b;
 };
 
-// The product that a fragment loop over rows holds. Else sums is absent, and `misfit` says why, where a matrix_unit loop is in it.
+// The product that a fragment loop over rows holds. Else sums is absent, and `misfit` says why, where a matrix_unit
+// loop is in it.
 FragmentProduct match_fragment_product(const For& rows, std::string& misfit);
 
 }  // namespace gradloom::ir

@@ -18,28 +18,46 @@ bool outside_grid(Part part) { return part == Part::host || part == Part::cooper
 std::optional<Part> enter(Part part, ForKind kind) {
   switch (kind) {
     case ForKind::serial:
-    case ForKind::unroll: return part;
-    case ForKind::parallel: return std::nullopt;
-    case ForKind::vector: return outside_grid(part) ? std::nullopt : std::optional(part);
-    case ForKind::grid: return outside_grid(part) ? std::optional(Part::block) : std::nullopt;
-    case ForKind::thread: return part == Part::block ? std::optional(Part::thread) : std::nullopt;
-    case ForKind::warp: return part == Part::block ? std::optional(Part::warp) : std::nullopt;
-    case ForKind::lane: return part == Part::warp ? std::optional(Part::thread) : std::nullopt;
-    case ForKind::cooperative: return part == Part::host ? std::optional(Part::cooperative) : std::nullopt;
-    case ForKind::fragment: return part == Part::warp ? std::optional(Part::rows) : part == Part::rows ? std::optional(Part::thread) : std::nullopt;
-    case ForKind::matrix_unit: return part == Part::thread ? std::optional(Part::thread) : std::nullopt;
+    case ForKind::unroll:
+      return part;
+    case ForKind::parallel:
+      return std::nullopt;
+    case ForKind::vector:
+      return outside_grid(part) ? std::nullopt : std::optional(part);
+    case ForKind::grid:
+      return outside_grid(part) ? std::optional(Part::block) : std::nullopt;
+    case ForKind::thread:
+      return part == Part::block ? std::optional(Part::thread) : std::nullopt;
+    case ForKind::warp:
+      return part == Part::block ? std::optional(Part::warp) : std::nullopt;
+    case ForKind::lane:
+      return part == Part::warp ? std::optional(Part::thread) : std::nullopt;
+    case ForKind::cooperative:
+      return part == Part::host ? std::optional(Part::cooperative) : std::nullopt;
+    case ForKind::fragment:
+      return part == Part::warp   ? std::optional(Part::rows)
+             : part == Part::rows ? std::optional(Part::thread)
+                                  : std::nullopt;
+    case ForKind::matrix_unit:
+      return part == Part::thread ? std::optional(Part::thread) : std::nullopt;
   }
   return std::nullopt;
 }
 
 const char* where(Part part) {
   switch (part) {
-    case Part::host: return "outside every grid loop";
-    case Part::cooperative: return "in a cooperative loop, outside grid loops";
-    case Part::block: return "in a grid loop, outside thread and warp loops";
-    case Part::warp: return "in a warp loop, outside lane loops";
-    case Part::rows: return "in a fragment loop over rows, outside the one over columns";
-    case Part::thread: return "in a thread, lane or fragment loop";
+    case Part::host:
+      return "outside every grid loop";
+    case Part::cooperative:
+      return "in a cooperative loop, outside grid loops";
+    case Part::block:
+      return "in a grid loop, outside thread and warp loops";
+    case Part::warp:
+      return "in a warp loop, outside lane loops";
+    case Part::rows:
+      return "in a fragment loop over rows, outside the one over columns";
+    case Part::thread:
+      return "in a thread, lane or fragment loop";
   }
   return "?";
 }
@@ -67,16 +85,19 @@ class Form {
   }
   void node(const For& n, Part part) {
     const std::optional<Part> inside = enter(part, n.kind);
-    if (!inside) return fail(std::string("the ") + to_string(n.kind) + " loop " + n.var.name + " stands " + where(part));
+    if (!inside)
+      return fail(std::string("the ") + to_string(n.kind) + " loop " + n.var.name + " stands " + where(part));
     for (const Expr& e : {n.begin, n.extent}) host_value(e, "a bound of loop " + n.var.name, part);
     for (const Expr& e : {n.begin, n.extent}) reads(e);
     if (part == Part::cooperative && n.kind == ForKind::grid)
       walk(n.extent, [&](const Expr& x) {
         if (const Var* v = x.as<Var>(); v && turning_.contains(v->id))
-          fail("the extent of the grid loop " + n.var.name + " depends on " + v->name + ", of the cooperative loop around it");
+          fail("the extent of the grid loop " + n.var.name + " depends on " + v->name +
+               ", of the cooperative loop around it");
       });
     if (*inside == Part::cooperative) turning_.insert(n.var.id);
-    if (n.kind == ForKind::matrix_unit && !product_) fail("the matrix_unit loop " + n.var.name + " does not stand directly in a pair of fragment loops");
+    if (n.kind == ForKind::matrix_unit && !product_)
+      fail("the matrix_unit loop " + n.var.name + " does not stand directly in a pair of fragment loops");
     const Around around = around_;
     if (n.kind == ForKind::grid) around_.grid = &n;
     if (n.kind == ForKind::thread) around_.thread = &n;
@@ -134,18 +155,21 @@ class Form {
     const bool thread = b->space == Space::per_thread;
     if (!index.empty() && own_by(thread ? around_.thread : around_.grid, b->dims[0], first_lane(index[0]))) return;
     const char* kind = thread ? "thread" : "grid";
-    fail("the buffer " + b->name + ", a part a " + (thread ? "thread" : "block") + ", is used otherwise than by iterations of a " + kind +
-         " loop over its first dim");
+    fail("the buffer " + b->name + ", a part a " + (thread ? "thread" : "block") +
+         ", is used otherwise than by iterations of a " + kind + " loop over its first dim");
   }
   void own_tile(const Buffer& b, const std::vector<Expr>& index) {
     const For* const loops[] = {around_.warp, around_.rows, around_.columns};
     bool own = index.size() == 3;
     for (size_t d = 0; own && d < 3; ++d) own = own_by(loops[d], b->dims[d], index[d]);
-    if (!own) fail("the buffer " + b->name + ", a tile a warp, is used otherwise than by iterations of a warp loop and two fragment loops over its dims");
+    if (!own)
+      fail("the buffer " + b->name +
+           ", a tile a warp, is used otherwise than by iterations of a warp loop and two fragment loops over its dims");
   }
   // Whether the loop runs over the whole dim, and `at` is its iteration.
   static bool own_by(const For* loop, const Expr& dim, const Expr& at) {
-    if (!loop || !is_const(loop->begin, 0) || !as_int(loop->extent) || as_int(loop->extent) != as_int(dim)) return false;
+    if (!loop || !is_const(loop->begin, 0) || !as_int(loop->extent) || as_int(loop->extent) != as_int(dim))
+      return false;
     return at.as<Var>() ? at.as<Var>()->id == loop->var.id : is_const(at, 0) && is_const(loop->extent, 1);
   }
   void write(const Buffer& b, Part part) {
@@ -160,20 +184,29 @@ class Form {
     stmt(n.else_case, part);
   }
   void node(const Alloc& n, Part part) {
-    const bool constant = std::all_of(n.buffer->dims.begin(), n.buffer->dims.end(), [](const Expr& d) { return as_int(d).has_value(); });
-    const bool of_block = n.buffer->space == Space::shared || n.buffer->space == Space::per_thread || n.buffer->space == Space::per_warp;
+    const bool constant =
+        std::all_of(n.buffer->dims.begin(), n.buffer->dims.end(), [](const Expr& d) { return as_int(d).has_value(); });
+    const bool of_block =
+        n.buffer->space == Space::shared || n.buffer->space == Space::per_thread || n.buffer->space == Space::per_warp;
     if (n.buffer->space == Space::per_block || part == Part::cooperative) {
       if (n.buffer->space != Space::per_block || part != Part::cooperative)
-        return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " + where(part));
-      if (!constant) return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
+        return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " +
+                    where(part));
+      if (!constant)
+        return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
       return stmt(n.body, part);
     }
     if (of_block && part != Part::block)
-      return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " + where(part));
-    if (part != Part::host && !constant) return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
-    if (part == Part::host && n.buffer->space != Space::global) return fail("the buffer " + n.buffer->name + " is allocated in registers " + where(part));
-    if (n.buffer->space == Space::per_warp && (n.buffer->dims.size() != 3 || as_int(n.buffer->dims[0]).value_or(0) * warp_lanes > 1024))
-      return fail("the buffer " + n.buffer->name + ", a tile a warp, is not [warps, rows, columns] of at most 32 warps");
+      return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " +
+                  where(part));
+    if (part != Part::host && !constant)
+      return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
+    if (part == Part::host && n.buffer->space != Space::global)
+      return fail("the buffer " + n.buffer->name + " is allocated in registers " + where(part));
+    if (n.buffer->space == Space::per_warp &&
+        (n.buffer->dims.size() != 3 || as_int(n.buffer->dims[0]).value_or(0) * warp_lanes > 1024))
+      return fail("the buffer " + n.buffer->name +
+                  ", a tile a warp, is not [warps, rows, columns] of at most 32 warps");
     if (part == Part::block && !of_block) uniform_.insert(n.buffer->id);
     stmt(n.body, part);
   }
@@ -185,7 +218,8 @@ class Form {
   void node(const Evaluate&, Part) {}
 
   struct Around {
-    const For *grid = nullptr, *thread = nullptr, *warp = nullptr, *rows = nullptr, *columns = nullptr;  // rows, columns: fragment loops
+    const For *grid = nullptr, *thread = nullptr, *warp = nullptr, *rows = nullptr,
+              *columns = nullptr;  // rows, columns: fragment loops
   };
   Around around_;                        // the loops that are bound, around
   bool product_ = false;                 // its fragment loops hold one
@@ -223,8 +257,10 @@ std::string gpu_nesting_misfit(const std::vector<Stmt>& path, const For& loop, F
   std::string misfit;
   walk(loop.body, [&](const Stmt& s) {
     const For* below = s.as<For>();
-    if (below && kind == ForKind::cooperative && below->kind != ForKind::cooperative) return;  // what is bound below stands in grid loops
-    if (below && on_gpu(below->kind) && (below->kind == kind || !enter(below->kind == ForKind::lane ? Part::warp : *inside, below->kind)))
+    if (below && kind == ForKind::cooperative && below->kind != ForKind::cooperative)
+      return;  // what is bound below stands in grid loops
+    if (below && on_gpu(below->kind) &&
+        (below->kind == kind || !enter(below->kind == ForKind::lane ? Part::warp : *inside, below->kind)))
       misfit = std::string("it holds the ") + to_string(below->kind) + " loop " + below->var.name;
   });
   return misfit;

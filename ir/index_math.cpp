@@ -21,10 +21,13 @@ struct Lanes {
 std::optional<Lanes> as_lanes(const Expr& e) {
   if (e.lanes() == 1) return Lanes{e, constant_int(e.dtype(), 0)};
   if (const Ramp* r = e.as<Ramp>()) return Lanes{r->base, r->stride};
-  if (const Broadcast* b = e.as<Broadcast>(); b && b->value.lanes() == 1) return Lanes{b->value, constant_int(e.dtype(), 0)};
+  if (const Broadcast* b = e.as<Broadcast>(); b && b->value.lanes() == 1)
+    return Lanes{b->value, constant_int(e.dtype(), 0)};
   return std::nullopt;
 }
-Expr from_lanes(const Expr& base, const Expr& stride, int lanes) { return is_const(stride, 0) ? broadcast(base, lanes) : ramp(base, stride, lanes); }
+Expr from_lanes(const Expr& base, const Expr& stride, int lanes) {
+  return is_const(stride, 0) ? broadcast(base, lanes) : ramp(base, stride, lanes);
+}
 
 }  // namespace
 
@@ -34,7 +37,8 @@ Expr index_add(const Expr& a, const Expr& b) {
   if (is_const(b, 0)) return a;
   if (a.lanes() > 1 || b.lanes() > 1) {
     auto x = as_lanes(a), y = as_lanes(b);
-    if (x && y) return from_lanes(index_add(x->base, y->base), index_add(x->stride, y->stride), std::max(a.lanes(), b.lanes()));
+    if (x && y)
+      return from_lanes(index_add(x->base, y->base), index_add(x->stride, y->stride), std::max(a.lanes(), b.lanes()));
   }
   return a + b;
 }
@@ -44,7 +48,8 @@ Expr index_sub(const Expr& a, const Expr& b) {
   if (is_const(b, 0)) return a;
   if (a.lanes() == 1 && b.lanes() == 1) return equal(a, b) ? constant_int(a.dtype(), 0) : a - b;
   auto x = as_lanes(a), y = as_lanes(b);
-  if (x && y) return from_lanes(index_sub(x->base, y->base), index_sub(x->stride, y->stride), std::max(a.lanes(), b.lanes()));
+  if (x && y)
+    return from_lanes(index_sub(x->base, y->base), index_sub(x->stride, y->stride), std::max(a.lanes(), b.lanes()));
   return a - b;
 }
 
@@ -55,8 +60,10 @@ Expr index_mul(const Expr& a, const Expr& b) {
   if (a.lanes() > 1 || b.lanes() > 1) {
     auto x = as_lanes(a), y = as_lanes(b);
     const int lanes = std::max(a.lanes(), b.lanes());
-    if (x && y && is_const(y->stride, 0)) return from_lanes(index_mul(x->base, y->base), index_mul(x->stride, y->base), lanes);
-    if (x && y && is_const(x->stride, 0)) return from_lanes(index_mul(x->base, y->base), index_mul(x->base, y->stride), lanes);
+    if (x && y && is_const(y->stride, 0))
+      return from_lanes(index_mul(x->base, y->base), index_mul(x->stride, y->base), lanes);
+    if (x && y && is_const(x->stride, 0))
+      return from_lanes(index_mul(x->base, y->base), index_mul(x->base, y->stride), lanes);
   }
   return a * b;
 }

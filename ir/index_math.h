@@ -1,5 +1,6 @@
 #pragma once
-// Index arithmetic that folds what is plain to see, so that rewritten loops stay readable and vector indices stay ramps. Scalars or vectors of i64.
+// Index arithmetic that folds what is plain to see, so that rewritten loops stay readable and vector indices stay
+// ramps. Scalars or vectors of i64.
 #include "ir/expr.h"
 
 namespace gradloom::ir {

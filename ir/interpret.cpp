@@ -10,11 +10,14 @@ namespace {
 using interp::Array;
 using interp::fault;
 
-Outcome interpret_kernel(const Kernel& kernel, std::span<void* const> buffers, std::span<const int64_t> scalars, const InterpretOptions& options) {
+Outcome interpret_kernel(const Kernel& kernel, std::span<void* const> buffers, std::span<const int64_t> scalars,
+                         const InterpretOptions& options) {
   if (buffers.size() != kernel.buffers.size())
-    fault("got " + std::to_string(buffers.size()) + " buffers, the kernel has " + std::to_string(kernel.buffers.size()));
+    fault("got " + std::to_string(buffers.size()) + " buffers, the kernel has " +
+          std::to_string(kernel.buffers.size()));
   if (scalars.size() != kernel.scalars.size())
-    fault("got " + std::to_string(scalars.size()) + " scalars, the kernel has " + std::to_string(kernel.scalars.size()));
+    fault("got " + std::to_string(scalars.size()) + " scalars, the kernel has " +
+          std::to_string(kernel.scalars.size()));
 
   interp::Run run;
   run.check_races = options.check_races;
@@ -55,14 +58,19 @@ Outcome interpret_kernel(const Kernel& kernel, std::span<void* const> buffers, s
   for (size_t i = 0; i < slots.size(); ++i) {
     const Scalar& s = kernel.scalars[i];
     const uint64_t value = frame.vars[slots[i]];
-    const auto number = [](DType t, uint64_t bits) { return is_float(t) ? std::to_string(double_from_bits(t, bits)) : std::to_string(int_from_bits(t, bits)); };
+    const auto number = [](DType t, uint64_t bits) {
+      return is_float(t) ? std::to_string(double_from_bits(t, bits)) : std::to_string(int_from_bits(t, bits));
+    };
     const auto refuse = [&](const char* side, const Expr& limit, uint64_t bits) {
-      fault("scalar " + s.var.name + " is " + number(s.var.type.dtype, value) + ", " + side + " " + number(limit.dtype(), bits));
+      fault("scalar " + s.var.name + " is " + number(s.var.type.dtype, value) + ", " + side + " " +
+            number(limit.dtype(), bits));
     };
     if (limits[i].min)
-      if (const uint64_t low = limits[i].min->scalar(frame); interp::less(s.var.type.dtype, value, s.min.dtype(), low)) refuse("below its minimum", s.min, low);
+      if (const uint64_t low = limits[i].min->scalar(frame); interp::less(s.var.type.dtype, value, s.min.dtype(), low))
+        refuse("below its minimum", s.min, low);
     if (limits[i].max)
-      if (const uint64_t high = limits[i].max->scalar(frame); interp::less(s.max.dtype(), high, s.var.type.dtype, value))
+      if (const uint64_t high = limits[i].max->scalar(frame);
+          interp::less(s.max.dtype(), high, s.var.type.dtype, value))
         refuse("above its maximum", s.max, high);
   }
 
@@ -83,12 +91,14 @@ Outcome interpret_kernel(const Kernel& kernel, std::span<void* const> buffers, s
 
 }  // namespace
 
-Outcome interpret(const Kernel& kernel, std::span<void* const> buffers, std::span<const int64_t> scalars, const InterpretOptions& options) {
+Outcome interpret(const Kernel& kernel, std::span<void* const> buffers, std::span<const int64_t> scalars,
+                  const InterpretOptions& options) {
   const FloatMode mode;
   try {
     return interpret_kernel(kernel, buffers, scalars, options);
   } catch (const Error& error) {
-    throw Error(error.code() == ErrorCode::internal ? options.fault : error.code(), "kernel " + kernel.name + ": " + error.what());
+    throw Error(error.code() == ErrorCode::internal ? options.fault : error.code(),
+                "kernel " + kernel.name + ": " + error.what());
   }
 }
 

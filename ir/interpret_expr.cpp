@@ -53,7 +53,8 @@ struct LoadCode final : ExprCode {
 // A function of N operands, lane by lane.
 template <size_t N, class F>
 struct MapCode final : ExprCode {
-  MapCode(int lane_count, std::array<ExprPtr, N> args, F apply) : ExprCode(lane_count), operands(std::move(args)), f(std::move(apply)) {}
+  MapCode(int lane_count, std::array<ExprPtr, N> args, F apply)
+      : ExprCode(lane_count), operands(std::move(args)), f(std::move(apply)) {}
   uint64_t scalar(Frame& frame) const override {
     uint64_t v[N];
     for (size_t i = 0; i < N; ++i) v[i] = operands[i]->scalar(frame);
@@ -76,16 +77,19 @@ template <class F, class... Args>
 ExprPtr map(int lanes, F f, Args... args) {
   std::array<ExprPtr, sizeof...(Args)> operands{std::move(args)...};
   for (const ExprPtr& operand : operands)
-    if (operand->lanes != lanes) fault("an operand of " + std::to_string(operand->lanes) + " lanes in an expression of " + std::to_string(lanes));
+    if (operand->lanes != lanes)
+      fault("an operand of " + std::to_string(operand->lanes) + " lanes in an expression of " + std::to_string(lanes));
   return std::make_unique<MapCode<sizeof...(Args), F>>(lanes, std::move(operands), std::move(f));
 }
 
 struct RampCode final : ExprCode {
-  RampCode(Type type, ExprPtr from, ExprPtr by) : ExprCode(type.lanes), dtype(type.dtype), base(std::move(from)), stride(std::move(by)) {}
+  RampCode(Type type, ExprPtr from, ExprPtr by)
+      : ExprCode(type.lanes), dtype(type.dtype), base(std::move(from)), stride(std::move(by)) {}
   uint64_t scalar(Frame& frame) const override { return base->scalar(frame); }
   void vector(Frame& frame, uint64_t* out) const override {
     const uint64_t first = base->scalar(frame), step = stride->scalar(frame);
-    for (int lane = 0; lane < lanes; ++lane) out[lane] = bits_from_int(dtype, static_cast<int64_t>(first + step * static_cast<uint64_t>(lane)));
+    for (int lane = 0; lane < lanes; ++lane)
+      out[lane] = bits_from_int(dtype, static_cast<int64_t>(first + step * static_cast<uint64_t>(lane)));
   }
   DType dtype;
   ExprPtr base, stride;
@@ -100,7 +104,10 @@ struct BroadcastCode final : ExprCode {
 
 struct ShuffleCode final : ExprCode {
   ShuffleCode(ExprPtr first, ExprPtr second, std::vector<int> chosen)
-      : ExprCode(static_cast<int>(chosen.size())), a(std::move(first)), b(std::move(second)), lane_of(std::move(chosen)) {}
+      : ExprCode(static_cast<int>(chosen.size())),
+        a(std::move(first)),
+        b(std::move(second)),
+        lane_of(std::move(chosen)) {}
   uint64_t scalar(Frame& frame) const override {
     uint64_t out;
     vector(frame, &out);
@@ -184,7 +191,9 @@ size_t Translator::declare(const Var& v) {
 }
 
 size_t Translator::declare(const Buffer& b) {
-  if (b->dims.size() > max_rank) fault("buffer " + b->name + " has rank " + std::to_string(b->dims.size()) + ", at most " + std::to_string(max_rank));
+  if (b->dims.size() > max_rank)
+    fault("buffer " + b->name + " has rank " + std::to_string(b->dims.size()) + ", at most " +
+          std::to_string(max_rank));
   return arrays_[b->id] = array_slots_++;
 }
 
@@ -204,10 +213,12 @@ std::vector<ExprPtr> Translator::exprs(const std::vector<Expr>& list) {
 Access Translator::access(const Buffer& buffer, const std::vector<Expr>& index, int lanes) {
   Access a{find(buffer), lanes, exprs(index)};
   if (index.size() != buffer->dims.size())
-    fault("buffer " + buffer->name + " has rank " + std::to_string(buffer->dims.size()) + ", an index " + std::to_string(index.size()));
+    fault("buffer " + buffer->name + " has rank " + std::to_string(buffer->dims.size()) + ", an index " +
+          std::to_string(index.size()));
   for (const ExprPtr& i : a.index)
     if (i->lanes != 1 && i->lanes != lanes)
-      fault("buffer " + buffer->name + ": an index of " + std::to_string(i->lanes) + " lanes for " + std::to_string(lanes));
+      fault("buffer " + buffer->name + ": an index of " + std::to_string(i->lanes) + " lanes for " +
+            std::to_string(lanes));
   return a;
 }
 
@@ -215,7 +226,8 @@ ExprPtr Translator::expr(const Expr& e) {
   if (!e) fault("an expression is absent");
   if (e.lanes() < 1) fault("an expression without lanes");
   ExprPtr code = std::visit([&](const auto& n) { return make(n, e.type()); }, e.node().value);
-  if (code->lanes != e.lanes()) fault("an expression of " + std::to_string(code->lanes) + " lanes is typed " + to_string(e.type()));
+  if (code->lanes != e.lanes())
+    fault("an expression of " + std::to_string(code->lanes) + " lanes is typed " + to_string(e.type()));
   return code;
 }
 
@@ -224,13 +236,15 @@ ExprPtr Translator::make(const Const& n, Type type) { return std::make_unique<Co
 ExprPtr Translator::make(const Var& n, Type type) {
   const auto found = vars_.find(n.id);
   if (found == vars_.end()) fault("variable " + n.name + " is used but not declared");
-  if (found->second.type != type) fault("variable " + n.name + " is " + to_string(found->second.type) + " but used as " + to_string(type));
+  if (found->second.type != type)
+    fault("variable " + n.name + " is " + to_string(found->second.type) + " but used as " + to_string(type));
   return std::make_unique<VarCode>(type.lanes, found->second.slot);
 }
 
 ExprPtr Translator::make(const Load& n, Type type) {
   ExprPtr guard = n.guard ? expr(n.guard) : nullptr, otherwise = n.guard ? expr(n.otherwise) : nullptr;
-  if (guard && (guard->lanes != type.lanes || otherwise->lanes != type.lanes)) fault("a load's guard has other lanes than the load");
+  if (guard && (guard->lanes != type.lanes || otherwise->lanes != type.lanes))
+    fault("a load's guard has other lanes than the load");
   return std::make_unique<LoadCode>(access(n.buffer, n.index, type.lanes), std::move(guard), std::move(otherwise));
 }
 
@@ -256,12 +270,14 @@ ExprPtr Translator::make(const Binary& n, Type type) {
     if (ExprPtr fast = index_arithmetic(n.op, type.lanes, a, b)) return fast;
   // A division by zero faults there.
   return map(
-      type.lanes, [op = n.op, t](const uint64_t* v) { return eval_binary(op, t, v[0], v[1]); }, std::move(a), std::move(b));
+      type.lanes, [op = n.op, t](const uint64_t* v) { return eval_binary(op, t, v[0], v[1]); }, std::move(a),
+      std::move(b));
 }
 
 ExprPtr Translator::make(const Fma& n, Type type) {
   return map(
-      type.lanes, [t = type.dtype](const uint64_t* v) { return eval_fma(t, v[0], v[1], v[2]); }, expr(n.a), expr(n.b), expr(n.c));
+      type.lanes, [t = type.dtype](const uint64_t* v) { return eval_fma(t, v[0], v[1], v[2]); }, expr(n.a), expr(n.b),
+      expr(n.c));
 }
 
 ExprPtr Translator::make(const Select& n, Type type) {
@@ -272,7 +288,8 @@ ExprPtr Translator::make(const Select& n, Type type) {
 ExprPtr Translator::make(const Cast& n, Type type) {
   ExprPtr value = expr(n.value);
   return map(
-      type.lanes, [from = n.value.dtype(), to = type.dtype](const uint64_t* v) { return eval_cast(from, to, v[0]); }, std::move(value));
+      type.lanes, [from = n.value.dtype(), to = type.dtype](const uint64_t* v) { return eval_cast(from, to, v[0]); },
+      std::move(value));
 }
 
 ExprPtr Translator::make(const Bitcast& n, Type type) {

@@ -46,16 +46,19 @@ void Array::bind(const BufferNode& node, Shape shape, std::optional<void*> data)
 
   __int128 count = 1;
   for (int64_t dim : shape_.dims) {
-    if (dim < 0) fault("buffer " + node.name + " has dims " + text(shape_.dims.data(), rank_) + ", which must not be negative");
+    if (dim < 0)
+      fault("buffer " + node.name + " has dims " + text(shape_.dims.data(), rank_) + ", which must not be negative");
     count *= dim;
     if (count > max_elements && node.role != Role::in)
-      throw Error(ErrorCode::resource_exhausted, "buffer " + node.name + " has too many elements: dims " + text(shape_.dims.data(), rank_));
+      throw Error(ErrorCode::resource_exhausted,
+                  "buffer " + node.name + " has too many elements: dims " + text(shape_.dims.data(), rank_));
     if (count > std::numeric_limits<int64_t>::max()) count = std::numeric_limits<int64_t>::max();
   }
   if (shape_.strides.empty()) {
     shape_.strides.resize(rank_);
     uint64_t stride = 1;
-    for (size_t d = rank_; d-- > 0; stride *= static_cast<uint64_t>(shape_.dims[d])) shape_.strides[d] = static_cast<int64_t>(stride);
+    for (size_t d = rank_; d-- > 0; stride *= static_cast<uint64_t>(shape_.dims[d]))
+      shape_.strides[d] = static_cast<int64_t>(stride);
   }
   __int128 low = 0, high = 0;
   if (count > 0)
@@ -63,10 +66,12 @@ void Array::bind(const BufferNode& node, Shape shape, std::optional<void*> data)
       const __int128 reach = static_cast<__int128>(shape_.dims[d] - 1) * shape_.strides[d];
       (reach < 0 ? low : high) += reach;
     }
-  if (low < -(__int128{1} << 59) || high > (__int128{1} << 59)) fault("buffer " + node.name + " reaches past the address space");
+  if (low < -(__int128{1} << 59) || high > (__int128{1} << 59))
+    fault("buffer " + node.name + " reaches past the address space");
   lowest_ = static_cast<int64_t>(low);
   span_ = count == 0 ? 0 : static_cast<int64_t>(high - low) + 1;
-  if (span_ > max_elements && node.role != Role::in) fault("buffer " + node.name + " spans too many elements: strides " + text(shape_.strides.data(), rank_));
+  if (span_ > max_elements && node.role != Role::in)
+    fault("buffer " + node.name + " spans too many elements: strides " + text(shape_.strides.data(), rank_));
 
   if (data) {
     data_ = static_cast<uint8_t*>(*data);
@@ -81,7 +86,9 @@ void Array::bind(const BufferNode& node, Shape shape, std::optional<void*> data)
     written_.assign(static_cast<size_t>(span_), 0);
 }
 
-void Array::fault_at(const int64_t* index, const std::string& what) const { fault("buffer " + node_->name + text(index, rank_) + ": " + what); }
+void Array::fault_at(const int64_t* index, const std::string& what) const {
+  fault("buffer " + node_->name + text(index, rank_) + ": " + what);
+}
 
 void Array::out_of_bounds(const int64_t* index, const char* what) const {
   fault_at(index, std::string(what) + " out of bounds, dims are " + text(shape_.dims.data(), rank_));
@@ -192,19 +199,24 @@ void Array::accumulate(const int64_t* index, const Accumulate& how, uint64_t val
 void Array::check_facts(const int64_t* index, int64_t offset, uint64_t bits) {
   const DType t = node_->dtype;
   if (shape_.min && less(t, bits, shape_.min->dtype, shape_.min->bits))
-    fault_at(index, "is " + value_text(t, bits) + ", below its declared minimum " + value_text(shape_.min->dtype, shape_.min->bits));
+    fault_at(index, "is " + value_text(t, bits) + ", below its declared minimum " +
+                        value_text(shape_.min->dtype, shape_.min->bits));
   if (shape_.max && less(shape_.max->dtype, shape_.max->bits, t, bits))
-    fault_at(index, "is " + value_text(t, bits) + ", above its declared maximum " + value_text(shape_.max->dtype, shape_.max->bits));
+    fault_at(index, "is " + value_text(t, bits) + ", above its declared maximum " +
+                        value_text(shape_.max->dtype, shape_.max->bits));
   if (node_->facts.nondecreasing && rank_ > 0) {
     const int64_t at = index[rank_ - 1], step = shape_.strides[rank_ - 1];
     if (at > 0 && written(offset - step) && less(t, bits, t, get(offset - step)))
-      fault_at(index, "is " + value_text(t, bits) + " after " + value_text(t, get(offset - step)) + ", but declared nondecreasing");
+      fault_at(index, "is " + value_text(t, bits) + " after " + value_text(t, get(offset - step)) +
+                          ", but declared nondecreasing");
     if (at + 1 < shape_.dims[rank_ - 1] && written(offset + step) && less(t, get(offset + step), t, bits))
-      fault_at(index, "is " + value_text(t, bits) + " before " + value_text(t, get(offset + step)) + ", but declared nondecreasing");
+      fault_at(index, "is " + value_text(t, bits) + " before " + value_text(t, get(offset + step)) +
+                          ", but declared nondecreasing");
   }
   if (node_->facts.injective) {
     count_values();
-    if (counts_[bits] > 1) fault_at(index, "is " + value_text(t, bits) + " like another element, but declared injective");
+    if (counts_[bits] > 1)
+      fault_at(index, "is " + value_text(t, bits) + " like another element, but declared injective");
   }
 }
 

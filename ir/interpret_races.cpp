@@ -28,8 +28,8 @@ uint32_t RaceDetector::rival(uint32_t id) const {
 std::string RaceDetector::describe(uint32_t rival, const char* now, const char* before) const {
   const Strand& other = strand(rival);
   const Strand& here = strand(path_[other.depth]);
-  return "iterations " + *other.loop + " = " + std::to_string(other.value) + " and " + std::to_string(here.value) + " of parallel loop " + *other.loop + ": " +
-         now + " after " + before;
+  return "iterations " + *other.loop + " = " + std::to_string(other.value) + " and " + std::to_string(here.value) +
+         " of parallel loop " + *other.loop + ": " + now + " after " + before;
 }
 
 std::string RaceDetector::read(Touch& touch) const {

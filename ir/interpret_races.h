@@ -1,7 +1,8 @@
 #pragma once
-// Finds two iterations of one parallel loop that touch an element in a way whose order matters. Iterations run one after the other here, as a depth-first
-// walk of the fork-join tree; one remembered reader, writer and accumulator an element are then enough to find a race wherever there is one
-// (Feng and Leiserson, "Efficient detection of determinacy races in Cilk programs").
+// Finds two iterations of one parallel loop that touch an element in a way whose order matters. Iterations run one
+// after the other here, as a depth-first walk of the fork-join tree; one remembered reader, writer and accumulator an
+// element are then enough to find a race wherever there is one (Feng and Leiserson, "Efficient detection of determinacy
+// races in Cilk programs").
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -39,7 +40,8 @@ class RaceDetector {
   };
   const Strand& strand(uint32_t id) const { return strands_[id - base_]; }
   uint32_t current() const { return path_.back(); }
-  // The ancestors of `id` and of the current strand that are iterations of the same loop run, when the two are parallel; else 0.
+  // The ancestors of `id` and of the current strand that are iterations of the same loop run, when the two are
+  // parallel; else 0.
   uint32_t rival(uint32_t id) const;
   std::string describe(uint32_t rival, const char* now, const char* before) const;
 

@@ -1,4 +1,5 @@
-// Statements of the interpreter. With several frames (inside vector loops) each statement runs for all of them before the next one begins.
+// Statements of the interpreter. With several frames (inside vector loops) each statement runs for all of them before
+// the next one begins.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -22,7 +23,13 @@ int64_t agreed(const ExprCode& bound, std::span<Frame* const> frames, const std:
 
 struct ForCode final : StmtCode {
   ForCode(Run& r, const For& n, size_t at, ExprPtr from, ExprPtr count, StmtPtr stmt)
-      : run_state(r), loop(n.var.name), kind(n.kind), slot(at), begin(std::move(from)), extent(std::move(count)), body(std::move(stmt)) {}
+      : run_state(r),
+        loop(n.var.name),
+        kind(n.kind),
+        slot(at),
+        begin(std::move(from)),
+        extent(std::move(count)),
+        body(std::move(stmt)) {}
 
   void run(std::span<Frame* const> frames) override {
     const uint64_t first = static_cast<uint64_t>(agreed(*begin, frames, loop));
@@ -62,7 +69,9 @@ struct ForCode final : StmtCode {
   }
 
   void together(std::span<Frame* const> frames, uint64_t first, int64_t count) {
-    if (count > max_vector_extent) fault("vector loop " + loop + " has extent " + std::to_string(count) + ", at most " + std::to_string(max_vector_extent));
+    if (count > max_vector_extent)
+      fault("vector loop " + loop + " has extent " + std::to_string(count) + ", at most " +
+            std::to_string(max_vector_extent));
     const size_t total = frames.size() * static_cast<size_t>(count);
     copies.resize(std::max(copies.size(), total));
     std::vector<Frame*> all(total);
@@ -113,7 +122,8 @@ struct WriteCode final : StmtCode {
       Frame& frame = *frames[0];
       int64_t index[max_rank];
       access.scalar(frame, index);
-      const uint64_t on = guard ? guard->scalar(frame) : 1, v = value->scalar(frame), f = factor ? factor->scalar(frame) : 0;
+      const uint64_t on = guard ? guard->scalar(frame) : 1, v = value->scalar(frame),
+                     f = factor ? factor->scalar(frame) : 0;
       if (on) write(*frame.arrays[access.array], index, v, f);
       return;
     }
@@ -127,7 +137,8 @@ struct WriteCode final : StmtCode {
       if (factor) factor->vector(*frames[i], factors.data() + i * lanes);
     }
     for (size_t i = 0; i < total; ++i)
-      if (!guard || on[i]) write(*frames[i / lanes]->arrays[access.array], index + i * access.rank(), values[i], factor ? factors[i] : 0);
+      if (!guard || on[i])
+        write(*frames[i / lanes]->arrays[access.array], index + i * access.rank(), values[i], factor ? factors[i] : 0);
   }
   void write(Array& array, const int64_t* index, uint64_t v, uint64_t f) const {
     if (how)
@@ -195,7 +206,8 @@ struct CheckCode final : StmtCode {
     bool all = true;
     for (int lane = 0; lane < lanes; ++lane) {
       if (ok[lane]) continue;
-      const int64_t p = std::min(static_cast<int64_t>(at[lane]), std::numeric_limits<int64_t>::max() - 1);  // the largest stands for no failure
+      const int64_t p = std::min(static_cast<int64_t>(at[lane]),
+                                 std::numeric_limits<int64_t>::max() - 1);  // the largest stands for no failure
       run_state.bad_position = run_state.failed ? std::min(run_state.bad_position, p) : p;
       run_state.failed = true;
       all = false;
@@ -222,7 +234,8 @@ void require_scalar(const ExprCode& code, const char* what) {
 }
 
 void require_lanes(const ExprPtr& code, int lanes, const char* what) {
-  if (code && code->lanes != lanes) fault(std::string(what) + " has " + std::to_string(code->lanes) + " lanes, not " + std::to_string(lanes));
+  if (code && code->lanes != lanes)
+    fault(std::string(what) + " has " + std::to_string(code->lanes) + " lanes, not " + std::to_string(lanes));
 }
 
 // Puts back what an inner name hid, or takes the inner name out of scope.
@@ -260,7 +273,8 @@ Translator::ShapeCode Translator::shape(const Buffer& buffer) {
   ShapeCode code{exprs(buffer->dims), exprs(buffer->strides), nullptr, nullptr};
   if (buffer->facts.min) code.min = expr(buffer->facts.min);
   if (buffer->facts.max) code.max = expr(buffer->facts.max);
-  if (!code.strides.empty() && code.strides.size() != code.dims.size()) fault("buffer " + buffer->name + " needs one stride a dim");
+  if (!code.strides.empty() && code.strides.size() != code.dims.size())
+    fault("buffer " + buffer->name + " needs one stride a dim");
   for (const auto* list : {&code.dims, &code.strides})
     for (const ExprPtr& e : *list) require_scalar(*e, "a dim or stride");
   for (const ExprPtr* e : {&code.min, &code.max})
@@ -293,7 +307,8 @@ StmtPtr Translator::make(const Block& n) {
 StmtPtr Translator::make(const Let& n) {
   auto code = std::make_unique<LetCode>();
   code->value = expr(n.value);
-  if (n.var.type != n.value.type()) fault("let " + n.var.name + " is " + to_string(n.var.type) + " but its value " + to_string(n.value.type()));
+  if (n.var.type != n.value.type())
+    fault("let " + n.var.name + " is " + to_string(n.var.type) + " but its value " + to_string(n.value.type()));
   Scope scope(vars_, n.var.id);
   code->slot = declare(n.var);
   code->body = stmt(n.body);
@@ -307,14 +322,16 @@ StmtPtr Translator::make(const Store& n) {
   code->access = access(n.buffer, n.index, code->value->lanes);
   require_lanes(code->guard, code->value->lanes, "a store's guard");
   if (n.value.dtype() != n.buffer->dtype)
-    fault("a store of " + to_string(n.value.type()) + " to buffer " + n.buffer->name + " of " + to_string(n.buffer->dtype));
+    fault("a store of " + to_string(n.value.type()) + " to buffer " + n.buffer->name + " of " +
+          to_string(n.buffer->dtype));
   return code;
 }
 
 StmtPtr Translator::make(const Accumulate& n) {
   auto code = std::make_unique<WriteCode>();
   code->value = expr(n.value);
-  if ((n.op == AccumulateOp::fma) != static_cast<bool>(n.factor)) fault("buffer " + n.buffer->name + ": fma, and only fma, has a factor");
+  if ((n.op == AccumulateOp::fma) != static_cast<bool>(n.factor))
+    fault("buffer " + n.buffer->name + ": fma, and only fma, has a factor");
   if (n.factor) code->factor = expr(n.factor);
   if (n.guard) code->guard = expr(n.guard);
   code->access = access(n.buffer, n.index, code->value->lanes);

@@ -128,7 +128,8 @@ Interval binary_values(BinaryOp op, DType dtype, const Interval& a, const Interv
     case BinaryOp::bit_xor:
       return nonnegative ? bits_of(a, b) : limits(dtype);
     case BinaryOp::shl:
-      if (b.single() && b.low >= 0 && b.low < 64) return wrapped(multiply(a, {Wide{1} << b.low, Wide{1} << b.low}), dtype);
+      if (b.single() && b.low >= 0 && b.low < 64)
+        return wrapped(multiply(a, {Wide{1} << b.low, Wide{1} << b.low}), dtype);
       return limits(dtype);
     case BinaryOp::shr:
       if (b.low < 0 || b.high > 63) return limits(dtype);

@@ -8,14 +8,18 @@
 namespace gradloom::ir {
 namespace {
 
-// Words that may follow an expression or start a statement; functions and dtypes are told by the parenthesis after them and are free as names.
+// Words that may follow an expression or start a statement; functions and dtypes are told by the parenthesis after them
+// and are free as names.
 constexpr std::array<std::string_view, 39> keywords{
-    "kernel",   "in", "out",  "inout", "temp",  "for",  "serial",    "parallel", "vector",  "unroll",    "let",   "alloc",         "check",     "at",
-    "evaluate", "if", "else", "where", "align", "true", "streaming", "atomic",   "strides", "registers", "false", "nondecreasing", "injective", "exclusive",
-    "grid",     "thread", "warp", "lane", "shared", "per_thread",
-    "per_block", "cooperative", "per_warp", "fragment", "matrix_unit"};
-constexpr std::array<std::string_view, 27> symbols{"==", "!=", "<=", ">=", "<<", ">>", "+=", "..", "(", ")", "[", "]", "{", "}",
-                                                   ",",  ":",  "=",  "<",  ">",  "+",  "-",  "*",  "/", "&", "|", "^", "~"};
+    "kernel",      "in",       "out",       "inout",      "temp",          "for",        "serial",
+    "parallel",    "vector",   "unroll",    "let",        "alloc",         "check",      "at",
+    "evaluate",    "if",       "else",      "where",      "align",         "true",       "streaming",
+    "atomic",      "strides",  "registers", "false",      "nondecreasing", "injective",  "exclusive",
+    "grid",        "thread",   "warp",      "lane",       "shared",        "per_thread", "per_block",
+    "cooperative", "per_warp", "fragment",  "matrix_unit"};
+constexpr std::array<std::string_view, 27> symbols{"==", "!=", "<=", ">=", "<<", ">>", "+=", "..", "(",
+                                                   ")",  "[",  "]",  "{",  "}",  ",",  ":",  "=",  "<",
+                                                   ">",  "+",  "-",  "*",  "/",  "&",  "|",  "^",  "~"};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
@@ -139,12 +143,14 @@ class Lexer {
     std::string result;
     take(1);
     while (peek() != quote) {
-      if (pos_ == text_.size() || peek() == '\n') fail_at(start, std::string("expected a closing ") + quote + " on the same line");
+      if (pos_ == text_.size() || peek() == '\n')
+        fail_at(start, std::string("expected a closing ") + quote + " on the same line");
       if (peek() != '\\') {
         result += take(1);
         continue;
       }
-      if (peek(1) != 'x' || !is_hex(peek(2)) || !is_hex(peek(3))) fail_at(at_, "expected an escape \\x and two hexadecimal digits");
+      if (peek(1) != 'x' || !is_hex(peek(2)) || !is_hex(peek(3)))
+        fail_at(at_, "expected an escape \\x and two hexadecimal digits");
       result += static_cast<char>(std::stoi(take(4).substr(2), nullptr, 16));
     }
     take(1);

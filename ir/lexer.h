@@ -1,6 +1,6 @@
 #pragma once
-// Tokens of the text form. Whitespace separates; `//` starts a comment. Shared by the parser (which reads them) and the printer (which must know what
-// needs quoting).
+// Tokens of the text form. Whitespace separates; `//` starts a comment. Shared by the parser (which reads them) and the
+// printer (which must know what needs quoting).
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -64,7 +64,8 @@ void Linearizer::add(const Expr& e, int64_t factor) {
   if (const Broadcast* b = e.as<Broadcast>()) return add(b->value, factor);
   if (const Var* v = e.as<Var>(); v && scope)
     if (const Ranges::Entry* entry = scope->find(v->id)) {
-      if (entry->range.single() && fits_i64(entry->range) && v->id != keep) return add(Expr(static_cast<int64_t>(entry->range.low)), factor);
+      if (entry->range.single() && fits_i64(entry->range) && v->id != keep)
+        return add(Expr(static_cast<int64_t>(entry->range.low)), factor);
       if (entry->form && dtype == DType::i64) return add(*entry->form, factor);
     }
   if (dtype != DType::i64) return out.add(e, factor);
@@ -86,7 +87,8 @@ void Linearizer::add(const Expr& e, int64_t factor) {
       if (right.out.terms.empty()) return out.add(left.out, wrap_mul(factor, right.out.constant, out.exact));
     }
     if (b->op == BinaryOp::shl)
-      if (std::optional<int64_t> count = as_int(b->b); count && *count >= 0 && *count < 63) return add(b->a, wrap_mul(factor, int64_t{1} << *count, out.exact));
+      if (std::optional<int64_t> count = as_int(b->b); count && *count >= 0 && *count < 63)
+        return add(b->a, wrap_mul(factor, int64_t{1} << *count, out.exact));
   }
   out.add(e, factor);
 }
@@ -122,7 +124,8 @@ Expr to_expr(const Linear& l) {
   for (const bool negative : {false, true})
     for (const auto& [term, coefficient] : l.terms) {
       if ((coefficient < 0) != negative) continue;
-      if (const Ramp* r = term.as<Ramp>(); r && !lane && term.dtype() == DType::i64 && is_const(r->base, 0) && is_const(r->stride, 1)) {
+      if (const Ramp* r = term.as<Ramp>();
+          r && !lane && term.dtype() == DType::i64 && is_const(r->base, 0) && is_const(r->stride, 1)) {
         lane = term, lane_stride = coefficient;
         continue;
       }

@@ -7,7 +7,7 @@ namespace gradloom::ir {
 struct Linearizer {
   const Ranges* scope = nullptr;  // lets to put in, and variables that can have one value only
   Linear out;
-  int64_t keep = 0;               // a variable that stays, even so
+  int64_t keep = 0;  // a variable that stays, even so
   void add(const Expr& e, int64_t factor);
 
  private:

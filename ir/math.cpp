@@ -9,7 +9,9 @@ namespace {
 // What the formulas need to know of f32 or f64.
 struct Format {
   explicit Format(DType t) : dtype(t), wide(t == DType::f64) {
-    if (t != DType::f32 && t != DType::f64) throw Error(ErrorCode::invalid_argument, std::string("elementary functions take f32 or f64, got ") + to_string(t));
+    if (t != DType::f32 && t != DType::f64)
+      throw Error(ErrorCode::invalid_argument,
+                  std::string("elementary functions take f32 or f64, got ") + to_string(t));
   }
   DType dtype;
   bool wide;
@@ -40,7 +42,9 @@ Expr horner(const Format& f, const Expr& x, std::initializer_list<double> coeffi
 }
 
 // 2^n for an integer n whose power is a normal number.
-Expr power_of_two(const Format& f, const Expr& n) { return bitcast(f.dtype, shift(BinaryOp::shl, n + f.integer(f.bias()), f.mantissa())); }
+Expr power_of_two(const Format& f, const Expr& n) {
+  return bitcast(f.dtype, shift(BinaryOp::shl, n + f.integer(f.bias()), f.mantissa()));
+}
 
 // x = n ln2 + r with |r| <= ln2 / 2 (a bit more by rounding); p = e^r - 1. n is any integer where x is NaN.
 struct Reduced {
@@ -54,9 +58,11 @@ Reduced reduce(KernelBuilder& b, const Format& f, const Expr& x) {
   const Expr high = fma(whole, f.pick(-0x1.62e4p-1, -0x1.62e42feep-1), x);
   const Expr r = b.let("r", fma(whole, f.pick(-0x1.7f7d1cp-20, -0x1.a39ef35793c76p-33), high));
   const Expr q = f.wide ? horner(f, r,
-                                 {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120,
-                                  1.0 / 24, 1.0 / 6, 0.5})
-                        : horner(f, r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
+                                 {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
+                                  1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5})
+                        : horner(f, r,
+                                 {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
+                                  5.0000001201e-1});
   const Expr n = b.let("n", bitcast(f.bits_dtype(), shifted) - bitcast(f.bits_dtype(), f.number(magic)));
   return {n, b.let("p", fma(q, r * r, r))};
 }
@@ -64,8 +70,9 @@ Reduced reduce(KernelBuilder& b, const Format& f, const Expr& x) {
 // log(1 + g) for 1 + g in [sqrt(1/2), sqrt(2)], as g minus what is returned, with s = g / (2 + g).
 Expr log_series(const Format& f, const Expr& s2) {
   return f.wide ? horner(f, s2,
-                         {1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01, 2.222219843214978396e-01, 2.857142874366239149e-01,
-                          3.999999999940941908e-01, 6.666666666666735130e-01})
+                         {1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01,
+                          2.222219843214978396e-01, 2.857142874366239149e-01, 3.999999999940941908e-01,
+                          6.666666666666735130e-01})
                 : horner(f, s2, {0.24279078841, 0.28498786688, 0.40000972152, 0.66666662693});
 }
 
@@ -88,12 +95,15 @@ Expr log_positive(KernelBuilder& b, const Format& f, const Expr& x, bool denorma
   const Expr s = b.let("s", binary(BinaryOp::div, g, g + f.number(2)));
   const Expr s2 = b.let("s2", s * s);
   const Expr half_square = b.let("half_square", f.number(0.5) * g * g);
-  const Expr series = fma(s, fma(log_series(f, s2), s2, half_square), k * f.pick(9.0580006145e-06, 1.90821492927058770002e-10));
+  const Expr series =
+      fma(s, fma(log_series(f, s2), s2, half_square), k * f.pick(9.0580006145e-06, 1.90821492927058770002e-10));
   const Expr value = fma(k, f.pick(6.9313812256e-01, 6.93147180369123816490e-01), (series - half_square) + g);
   return select(x == f.number(HUGE_VAL), x, value);
 }
 
-Expr nan(const Format& f) { return f.wide ? constant_bits(DType::f64, 0x7ff8000000000000) : constant_bits(DType::f32, 0x7fc00000); }
+Expr nan(const Format& f) {
+  return f.wide ? constant_bits(DType::f64, 0x7ff8000000000000) : constant_bits(DType::f32, 0x7fc00000);
+}
 
 // `magnitude` with the sign of x, NaN as it is.
 Expr with_sign(const Format& f, const Expr& magnitude, const Expr& x) {
@@ -147,7 +157,9 @@ Expr log1p(KernelBuilder& b, Expr argument) {
   const Expr x = named(b, std::move(argument));
   const Expr value = b.let("value", log1p_of(b, f, x));
   const Expr tiny = absolute(x) < f.pick(0x1p-60, 0x1p-120);
-  return b.let("log1p", select(tiny, x, select(x > f.number(-1), value, select(x == f.number(-1), f.number(-HUGE_VAL), nan(f)))));
+  return b.let(
+      "log1p",
+      select(tiny, x, select(x > f.number(-1), value, select(x == f.number(-1), f.number(-HUGE_VAL), nan(f)))));
 }
 
 Expr tanh(KernelBuilder& b, Expr argument) {

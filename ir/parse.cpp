@@ -10,7 +10,8 @@
 namespace gradloom::ir {
 
 Parser::Level::Level(Parser& parser) : parser_(parser) {
-  if (parser.depth_ >= max_depth) fail_at(parser.peek().at, "expected at most " + std::to_string(max_depth) + " levels of nesting");
+  if (parser.depth_ >= max_depth)
+    fail_at(parser.peek().at, "expected at most " + std::to_string(max_depth) + " levels of nesting");
   ++parser.depth_;
 }
 
@@ -34,7 +35,9 @@ void Parser::expect_keyword(std::string_view text) {
   if (!take_keyword(text)) expected(std::string(text));
 }
 
-void Parser::expected(const std::string& what) const { fail_at(peek().at, "expected " + what + ", got " + describe(peek())); }
+void Parser::expected(const std::string& what) const {
+  fail_at(peek().at, "expected " + what + ", got " + describe(peek()));
+}
 
 int64_t Parser::integer(const std::string& what, int64_t min, int64_t max) {
   const Token& token = peek();
@@ -52,13 +55,15 @@ Token Parser::name(const std::string& what) {
 }
 
 void Parser::bind(const Token& name, Var var, Buffer buffer) {
-  if (symbols_.size() >= max_bindings) fail_at(name.at, "expected at most " + std::to_string(max_bindings) + " names in scope");
+  if (symbols_.size() >= max_bindings)
+    fail_at(name.at, "expected at most " + std::to_string(max_bindings) + " names in scope");
   symbols_.push_back({name.text, name.suffix, std::move(var), std::move(buffer)});
 }
 
 // The innermost binding of this name with this suffix.
 const Parser::Symbol& Parser::find(const Token& name) const {
-  const auto found = std::find_if(symbols_.rbegin(), symbols_.rend(), [&](const Symbol& s) { return s.name == name.text && s.suffix == name.suffix; });
+  const auto found = std::find_if(symbols_.rbegin(), symbols_.rend(),
+                                  [&](const Symbol& s) { return s.name == name.text && s.suffix == name.suffix; });
   if (found == symbols_.rend()) fail_at(name.at, "expected a name in scope, got " + describe(name));
   return *found;
 }
@@ -71,7 +76,8 @@ Buffer Parser::buffer_name() {
 }
 
 DType Parser::dtype(const std::string& what) {
-  const auto found = peek().kind == TokenKind::name && peek().suffix.empty() ? dtype_from_string(peek().text) : std::nullopt;
+  const auto found =
+      peek().kind == TokenKind::name && peek().suffix.empty() ? dtype_from_string(peek().text) : std::nullopt;
   if (!found) expected(what);
   next();
   return *found;
@@ -82,7 +88,8 @@ Type Parser::type() {
   const Token& token = peek();
   const size_t x = token.text.rfind('x');
   int lanes = 1;
-  if (token.kind != TokenKind::name || x == std::string::npos || dtype_from_string(token.text)) return {dtype("a type"), 1};
+  if (token.kind != TokenKind::name || x == std::string::npos || dtype_from_string(token.text))
+    return {dtype("a type"), 1};
   const char *first = token.text.data() + x + 1, *last = token.text.data() + token.text.size();
   const auto element = dtype_from_string(token.text.substr(0, x));
   if (!element || std::from_chars(first, last, lanes).ptr != last || lanes < 2 || lanes > 4096) expected("a type");
@@ -120,13 +127,15 @@ Stmt Parser::stmts() {
       expect_symbol("=");
       holder.value = expr();
       if (typed && holder.value.type() != declared)
-        fail_at(type_at, "expected the value's type " + to_string(holder.value.type()) + ", got " + to_string(declared));
+        fail_at(type_at,
+                "expected the value's type " + to_string(holder.value.type()) + ", got " + to_string(declared));
       holder.var = make_var(token.text, holder.value.type());
       bind(token, holder.var, {});
       holders.push_back(std::move(holder));
     } else if (take_keyword("alloc")) {
       const Token token = name("a buffer's name");
-      holder.buffer = built(token.at, [&, node = buffer_type(token, Role::temp)]() mutable { return make_buffer(std::move(node)); });
+      holder.buffer = built(
+          token.at, [&, node = buffer_type(token, Role::temp)]() mutable { return make_buffer(std::move(node)); });
       bind(token, {}, holder.buffer);
       holders.push_back(std::move(holder));
     } else {
@@ -138,7 +147,8 @@ Stmt Parser::stmts() {
     const Holder& holder = holders[i];
     Stmt body = block({result.begin() + static_cast<std::ptrdiff_t>(holder.start), result.end()});
     result.resize(holder.start);
-    result.push_back(built(holder.at, [&] { return holder.buffer ? alloc(holder.buffer, body) : let(holder.var, holder.value, body); }));
+    result.push_back(built(
+        holder.at, [&] { return holder.buffer ? alloc(holder.buffer, body) : let(holder.var, holder.value, body); }));
   }
   return block(std::move(result));
 }
@@ -205,7 +215,8 @@ Stmt Parser::write() {
   Access target = access(false);
   const Token op = next();
   const bool add = op.is(TokenKind::symbol, "+="), assign = op.is(TokenKind::symbol, "=");
-  const bool named = op.kind == TokenKind::name && op.suffix.empty() && (op.text == "min" || op.text == "max" || op.text == "fma") && take_symbol("=");
+  const bool named = op.kind == TokenKind::name && op.suffix.empty() &&
+                     (op.text == "min" || op.text == "max" || op.text == "fma") && take_symbol("=");
   if (!add && !assign && !named) fail_at(op.at, "expected =, +=, min=, max= or fma=, got " + describe(op));
   Expr value, factor;
   if (op.text == "fma") {
@@ -222,7 +233,10 @@ Stmt Parser::write() {
     const bool streaming = take_keyword("streaming");
     return built(at, [&] { return store(target.buffer, target.index, value, where, streaming); });
   }
-  const AccumulateOp kind = add ? AccumulateOp::add : op.text == "min" ? AccumulateOp::min : op.text == "max" ? AccumulateOp::max : AccumulateOp::fma;
+  const AccumulateOp kind = add                ? AccumulateOp::add
+                            : op.text == "min" ? AccumulateOp::min
+                            : op.text == "max" ? AccumulateOp::max
+                                               : AccumulateOp::fma;
   const bool atomic = take_keyword("atomic");
   return built(at, [&] { return accumulate(target.buffer, target.index, kind, value, factor, where, atomic); });
 }
@@ -272,7 +286,8 @@ bool Parser::parameter(Kernel& kernel) {
   for (Role role : {Role::in, Role::out, Role::inout, Role::temp})
     if (take_keyword(to_string(role))) {
       const Token token = name("a buffer's name");
-      Buffer buffer = built(token.at, [&, node = buffer_type(token, role)]() mutable { return make_buffer(std::move(node)); });
+      Buffer buffer =
+          built(token.at, [&, node = buffer_type(token, role)]() mutable { return make_buffer(std::move(node)); });
       bind(token, {}, buffer);
       kernel.buffers.push_back(std::move(buffer));
       return true;

@@ -18,9 +18,10 @@ struct Infix {
 };
 constexpr int comparison = 3;
 constexpr Infix infixes[] = {
-    {"|", BinaryOp::bit_or, 0},       {"^", BinaryOp::bit_xor, 1},      {"&", BinaryOp::bit_and, 2},     {"==", BinaryOp::eq, comparison},
-    {"!=", BinaryOp::ne, comparison}, {"<=", BinaryOp::le, comparison}, {"<", BinaryOp::lt, comparison}, {">=", BinaryOp::ge, comparison},
-    {">", BinaryOp::gt, comparison},  {"<<", BinaryOp::shl, 4},         {">>", BinaryOp::shr, 4},        {"+", BinaryOp::add, 5},
+    {"|", BinaryOp::bit_or, 0},       {"^", BinaryOp::bit_xor, 1},      {"&", BinaryOp::bit_and, 2},
+    {"==", BinaryOp::eq, comparison}, {"!=", BinaryOp::ne, comparison}, {"<=", BinaryOp::le, comparison},
+    {"<", BinaryOp::lt, comparison},  {">=", BinaryOp::ge, comparison}, {">", BinaryOp::gt, comparison},
+    {"<<", BinaryOp::shl, 4},         {">>", BinaryOp::shr, 4},         {"+", BinaryOp::add, 5},
     {"-", BinaryOp::sub, 5},          {"*", BinaryOp::mul, 6},          {"/", BinaryOp::div, 6},
 };
 
@@ -106,7 +107,9 @@ Parser::Term Parser::primary() {
 Parser::Term Parser::call() {
   const Token function = next();
   const std::string& f = function.text;
-  const auto make = [&](auto&& node, std::initializer_list<int> depths) { return grow(function.at, built(function.at, node), depths); };
+  const auto make = [&](auto&& node, std::initializer_list<int> depths) {
+    return grow(function.at, built(function.at, node), depths);
+  };
   const auto comma = [&] { expect_symbol(","); };
   const auto lanes = [&] { return comma(), static_cast<int>(integer("a number of lanes from 2 to 4096", 2, 4096)); };
   if (f == "inf") {
@@ -171,9 +174,14 @@ Parser::Term Parser::call() {
   } else {
     const auto unary_op = unary_function(f);
     const auto to = dtype_from_string(f);
-    if (!unary_op && !to && f != "all" && f != "any") fail_at(function.at, "expected a function, got " + describe(function));
+    if (!unary_op && !to && f != "all" && f != "any")
+      fail_at(function.at, "expected a function, got " + describe(function));
     Term a = term(0);
-    result = make([&] { return unary_op ? unary(*unary_op, a.e) : to ? cast(*to, a.e) : f == "all" ? all_lanes(a.e) : any_lane(a.e); }, {a.depth});
+    result = make(
+        [&] {
+          return unary_op ? unary(*unary_op, a.e) : to ? cast(*to, a.e) : f == "all" ? all_lanes(a.e) : any_lane(a.e);
+        },
+        {a.depth});
   }
   expect_symbol(")");
   return result;
@@ -223,9 +231,12 @@ Expr Parser::infinity(bool negative) {
 // An integer is an i64 when it names no dtype; a float always names its own.
 Expr Parser::number(bool negative) {
   const Token& token = next();
-  const auto refuse = [&](const std::string& what) { fail_at(token.at, "expected " + what + ", got " + (negative ? "-" : "") + describe(token)); };
+  const auto refuse = [&](const std::string& what) {
+    fail_at(token.at, "expected " + what + ", got " + (negative ? "-" : "") + describe(token));
+  };
   const bool integral = token.text.find_first_of(".ex") == std::string::npos;
-  std::optional<DType> t = token.suffix.empty() && integral ? std::optional(DType::i64) : dtype_from_string(token.suffix);
+  std::optional<DType> t =
+      token.suffix.empty() && integral ? std::optional(DType::i64) : dtype_from_string(token.suffix);
   if (token.text.starts_with("0x")) refuse("a decimal number (hexadecimal: bits(dtype, 0x...))");
   if (!t || *t == DType::boolean) refuse("a number followed by its dtype, as in 1.5f32");
   const char *first = token.text.data(), *last = first + token.text.size();
@@ -233,10 +244,12 @@ Expr Parser::number(bool negative) {
     double value = 0;
     float narrow = 0;
     // An f32 is rounded once, from the decimal.
-    const auto error = *t == DType::f32 ? std::from_chars(first, last, narrow).ec : std::from_chars(first, last, value).ec;
+    const auto error =
+        *t == DType::f32 ? std::from_chars(first, last, narrow).ec : std::from_chars(first, last, value).ec;
     if (*t == DType::f32) value = narrow;
     const uint64_t bits = bits_from_double(*t, negative ? -value : value);
-    if (error != std::errc() || std::isinf(double_from_bits(*t, bits))) refuse(std::string("a number in the range of ") + to_string(*t));
+    if (error != std::errc() || std::isinf(double_from_bits(*t, bits)))
+      refuse(std::string("a number in the range of ") + to_string(*t));
     return constant_bits(*t, bits);
   }
   uint64_t magnitude = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// The parser's own state, shared by its two halves: parse_expr.cpp (expressions) and parse.cpp (statements and kernels). Recursive descent, one token of
-// lookahead and a second one to tell a function from a name.
+// The parser's own state, shared by its two halves: parse_expr.cpp (expressions) and parse.cpp (statements and
+// kernels). Recursive descent, one token of lookahead and a second one to tell a function from a name.
 #include <functional>
 
 #include "ir/lexer.h"

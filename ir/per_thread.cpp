@@ -88,7 +88,8 @@ void keep_for_thread(void* value, void (*destroy)(void* value) noexcept, void** 
 
 }  // namespace detail
 
-// What tells an unloading from the end of the process: dlclose runs functions marked `destructor` before the destructors of static objects, exit after them.
+// What tells an unloading from the end of the process: dlclose runs functions marked `destructor` before the
+// destructors of static objects, exit after them.
 struct Unloading {
   static inline constinit AtUnload* newest = nullptr;
   static inline constinit bool process_ends = false;

@@ -89,7 +89,8 @@ std::string constant_text(DType dtype, uint64_t bits) {
   return (dtype == DType::f64 ? shortest(value) : shortest(static_cast<float>(value))) + type;
 }
 
-// Joined left to right: the operands of + are evaluated in no fixed order, and names are numbered as they appear. Braces fix the order.
+// Joined left to right: the operands of + are evaluated in no fixed order, and names are numbered as they appear.
+// Braces fix the order.
 std::string join(std::initializer_list<std::string> parts) {
   std::string text;
   for (const std::string& part : parts) text += part;
@@ -154,8 +155,12 @@ class Printer {
     for (const Expr& e : exprs) text += (text.empty() ? "" : ", ") + (*this)(e);
     return text;
   }
-  std::string call(const std::string& function, const std::vector<Expr>& args) { return function + "(" + list(args) + ")"; }
-  std::string access(const Buffer& buffer, const std::vector<Expr>& index) { return join({use(buffers_, buffer->id, buffer->name), "[", list(index), "]"}); }
+  std::string call(const std::string& function, const std::vector<Expr>& args) {
+    return function + "(" + list(args) + ")";
+  }
+  std::string access(const Buffer& buffer, const std::vector<Expr>& index) {
+    return join({use(buffers_, buffer->id, buffer->name), "[", list(index), "]"});
+  }
   std::string range(const Expr& min, const Expr& max) {
     if (!min && !max) return "";
     return join({" in [", min ? (*this)(min) : "", ", ", max ? (*this)(max) : "", "]"});
@@ -190,17 +195,22 @@ class Printer {
     const auto [symbol, precedence] = infix(n.op);
     if (!symbol) return call(to_string(n.op), {n.a, n.b});
     const auto above = static_cast<Precedence>(precedence + 1);
-    const std::string text = join({(*this)(n.a, precedence == comparison ? above : precedence), " ", symbol, " ", (*this)(n.b, above)});
+    const std::string text =
+        join({(*this)(n.a, precedence == comparison ? above : precedence), " ", symbol, " ", (*this)(n.b, above)});
     return precedence < least ? "(" + text + ")" : text;
   }
   std::string expr(const Fma& n, const Expr&, Precedence) { return call("fma", {n.a, n.b, n.c}); }
   std::string expr(const Select& n, const Expr&, Precedence) { return call("select", {n.condition, n.a, n.b}); }
   std::string expr(const Cast& n, const Expr& self, Precedence) { return call(to_string(self.dtype()), {n.value}); }
-  std::string expr(const Bitcast& n, const Expr& self, Precedence) { return std::string("bitcast(") + to_string(self.dtype()) + ", " + (*this)(n.value) + ")"; }
+  std::string expr(const Bitcast& n, const Expr& self, Precedence) {
+    return std::string("bitcast(") + to_string(self.dtype()) + ", " + (*this)(n.value) + ")";
+  }
   std::string expr(const Ramp& n, const Expr&, Precedence) {
     return join({"ramp(", (*this)(n.base), ", ", (*this)(n.stride), ", ", std::to_string(n.lanes), ")"});
   }
-  std::string expr(const Broadcast& n, const Expr&, Precedence) { return "broadcast(" + (*this)(n.value) + ", " + std::to_string(n.lanes) + ")"; }
+  std::string expr(const Broadcast& n, const Expr&, Precedence) {
+    return "broadcast(" + (*this)(n.value) + ", " + std::to_string(n.lanes) + ")";
+  }
   std::string expr(const Shuffle& n, const Expr&, Precedence) {
     std::string lanes;
     for (int lane : n.lanes) lanes += (lanes.empty() ? "" : ", ") + std::to_string(lane);
@@ -219,7 +229,8 @@ class Printer {
 
   void line(const std::string& text) { out_ += std::string(2 * indent_, ' ') + text + "\n"; }
 
-  // The statements of one scope. A let or an alloc lasts to the scope's end, so one that ends earlier has a scope of its own.
+  // The statements of one scope. A let or an alloc lasts to the scope's end, so one that ends earlier has a scope of
+  // its own.
   void stmts(const Stmt& s) {
     if (!s) return;
     const Block* block = s.as<Block>();
@@ -257,7 +268,9 @@ class Printer {
     stmts(n.body);
     unbind(vars_, n.var.id);
   }
-  void put(const Store& n, const Stmt&) { line(join({access(n.buffer, n.index), " = ", (*this)(n.value), guard(n.guard), n.streaming ? " streaming" : ""})); }
+  void put(const Store& n, const Stmt&) {
+    line(join({access(n.buffer, n.index), " = ", (*this)(n.value), guard(n.guard), n.streaming ? " streaming" : ""}));
+  }
   void put(const Accumulate& n, const Stmt&) {
     std::string text = access(n.buffer, n.index);
     switch (n.op) {
@@ -299,7 +312,9 @@ class Printer {
     stmts(n.body);
     unbind(buffers_, n.buffer->id);
   }
-  void put(const Check& n, const Stmt&) { braces(join({"check ", (*this)(n.condition), " at ", (*this)(n.position), " ", quoted_string(n.argument)}), n.body); }
+  void put(const Check& n, const Stmt&) {
+    braces(join({"check ", (*this)(n.condition), " at ", (*this)(n.position), " ", quoted_string(n.argument)}), n.body);
+  }
   void put(const Evaluate& n, const Stmt&) { line("evaluate " + (*this)(n.value)); }
 
   std::string guard(const Expr& e) { return e ? " where " + (*this)(e) : ""; }

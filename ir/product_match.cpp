@@ -15,10 +15,12 @@ struct GuardLoads : Rewriter {
   Expr rewrite(const Load& n, const Expr& self) override {
     Expr guard;
     for (const EdgeGuard& edge : edges)
-      if (std::any_of(n.index.begin(), n.index.end(), [&](const Expr& i) { return mentions(i, edge.var.id); })) guard = both(guard, var(edge.var) < edge.end);
+      if (std::any_of(n.index.begin(), n.index.end(), [&](const Expr& i) { return mentions(i, edge.var.id); }))
+        guard = both(guard, var(edge.var) < edge.end);
     if (!guard) return Rewriter::rewrite(n, self);
     bool changed = false;  // an index may be loaded itself, and so may what stands for a load that is off
-    return load(n.buffer, list(n.index, changed), both(guard, (*this)(n.guard)), n.guard ? (*this)(n.otherwise) : zero(self.type()));
+    return load(n.buffer, list(n.index, changed), both(guard, (*this)(n.guard)),
+                n.guard ? (*this)(n.otherwise) : zero(self.type()));
   }
   const std::vector<EdgeGuard>& edges;
 };
@@ -53,7 +55,8 @@ Product match_product(const Site& site, const std::string& step) {
   p.a_first = !mentions(step_k->value, columns) && !mentions(step_k->factor, rows);
   p.a = p.a_first ? step_k->value : step_k->factor;
   p.b = p.a_first ? step_k->factor : step_k->value;
-  if (mentions(p.a, columns) || mentions(p.b, rows)) fail("a factor depends on both " + m.var.name + " and " + p.n->var.name);
+  if (mentions(p.a, columns) || mentions(p.b, rows))
+    fail("a factor depends on both " + m.var.name + " and " + p.n->var.name);
   for (const For* inner : {p.n, p.k})
     for (const Expr* bound : {&inner->begin, &inner->extent})
       if (mentions(*bound, rows) || mentions(*bound, columns) || writes_what_is_read(m.body, *bound))
@@ -68,7 +71,9 @@ Product match_product(const Site& site, const std::string& step) {
     if (a.writes) fail("the sum is written after its loop");
   const Store* store = p.rest.as<Store>();
   const Load* stored = store ? store->value.as<Load>() : nullptr;
-  if (stored && stored->buffer.same_as(p.sum) && !store->guard && !store->streaming && store->buffer->dtype == p.sum->dtype) p.plain = store;
+  if (stored && stored->buffer.same_as(p.sum) && !store->guard && !store->streaming &&
+      store->buffer->dtype == p.sum->dtype)
+    p.plain = store;
   return p;
 }
 
@@ -78,7 +83,9 @@ void require_independent(const Product& p, const Site& site, const std::string& 
     if (!clash.empty()) refuse(step, p.m->var.name, clash);
 }
 
-Expr guard_loads(const Expr& e, const std::vector<EdgeGuard>& edges) { return edges.empty() ? e : GuardLoads(edges)(e); }
+Expr guard_loads(const Expr& e, const std::vector<EdgeGuard>& edges) {
+  return edges.empty() ? e : GuardLoads(edges)(e);
+}
 
 int64_t step_of(const Expr& e, int64_t var_id) {
   int64_t result = 0;

@@ -1,5 +1,5 @@
-// Bringing an operand into panels. Lanes that are neighbours in memory are copied by vectors; where k runs along memory instead, squares are read along k
-// and transposed in registers.
+// Bringing an operand into panels. Lanes that are neighbours in memory are copied by vectors; where k runs along memory
+// instead, squares are read along k and transposed in registers.
 #include <algorithm>
 
 #include "ir/index_math.h"
@@ -49,8 +49,10 @@ struct Transposer {
       for (int base = 0; base < n; base += 2 * size)
         for (int i = 0; i < size; ++i) {
           // Rows base+i and base+i+size hold the same lanes' runs of `size`.
-          next[base + 2 * i] = named(shuffle(rows[base + i], rows[base + size + i], interleaved(n, size, group, false)));
-          next[base + 2 * i + 1] = named(shuffle(rows[base + i], rows[base + size + i], interleaved(n, size, group, true)));
+          next[base + 2 * i] =
+              named(shuffle(rows[base + i], rows[base + size + i], interleaved(n, size, group, false)));
+          next[base + 2 * i + 1] =
+              named(shuffle(rows[base + i], rows[base + size + i], interleaved(n, size, group, true)));
         }
       rows = std::move(next);
     }
@@ -75,9 +77,13 @@ struct Packer {
   const Panel& p;
   const std::string& name;
 
-  std::vector<Expr> place(int panel, const Expr& k, const Expr& lane) const { return {index_add(p.first, panel), k, lane}; }
+  std::vector<Expr> place(int panel, const Expr& k, const Expr& lane) const {
+    return {index_add(p.first, panel), k, lane};
+  }
   Expr operand_k(const Expr& k) const { return index_add(p.first_k, k); }
-  Expr operand_lane(int panel, const Expr& lane) const { return index_add(p.first_lane, index_add(panel * p.step, lane)); }
+  Expr operand_lane(int panel, const Expr& lane) const {
+    return index_add(p.first_lane, index_add(panel * p.step, lane));
+  }
   // Beyond the operand's end its last lane is read again: what comes of it is never used.
   Expr clamped(const Expr& lane) const {
     const Expr place = operand_lane(0, lane);
@@ -101,7 +107,8 @@ struct Packer {
     });
   }
 
-  // Squares of one line of the operand's rows pass together: rows far apart meet in the nearest cache, and a line would be gone before its second half is read.
+  // Squares of one line of the operand's rows pass together: rows far apart meet in the nearest cache, and a line would
+  // be gone before its second half is read.
   Stmt squares() const {
     const int side = p.group, together = std::max<int>(1, line_bytes / (side * size_of(p.buffer->dtype)));
     const Expr whole = index_div(p.k_count, side), rest = index_mod(p.k_count, side);
@@ -109,17 +116,19 @@ struct Packer {
     const auto each = [&](const Expr& count, const Expr& begin, int n, const char* suffix) {
       return product_loop(name + suffix, count, ForKind::serial, [&](Expr at) {
         return product_loop(name + "_v", p.width / side, ForKind::serial, [&](Expr v) {
-          return product_loop(name + "_u", n, ForKind::unroll, [&](Expr u) { return square(index_add(begin, index_add(index_mul(at, n), u)), v); });
+          return product_loop(name + "_u", n, ForKind::unroll,
+                              [&](Expr u) { return square(index_add(begin, index_add(index_mul(at, n), u)), v); });
         });
       });
     };
-    const Stmt main =
-        block({is_const(lines, 0) ? Stmt() : each(lines, 0, together, "_kb"), is_const(odd, 0) ? Stmt() : each(odd, index_mul(lines, together), 1, "_ko")});
+    const Stmt main = block({is_const(lines, 0) ? Stmt() : each(lines, 0, together, "_kb"),
+                             is_const(odd, 0) ? Stmt() : each(odd, index_mul(lines, together), 1, "_ko")});
     if (is_const(rest, 0)) return main;
     Stmt last = product_loop(name + "_kt", rest, ForKind::serial, [&](Expr k) {
       const Expr at = index_add(index_mul(whole, side), k);
-      return product_loop(name + "_l", p.width, ForKind::serial,
-                          [&](Expr lane) { return store(p.buffer, place(0, at, lane), p.element(clamped(lane), operand_k(at))); });
+      return product_loop(name + "_l", p.width, ForKind::serial, [&](Expr lane) {
+        return store(p.buffer, place(0, at, lane), p.element(clamped(lane), operand_k(at)));
+      });
     });
     return block({is_const(whole, 0) ? Stmt() : main, last});
   }
@@ -131,10 +140,12 @@ struct Packer {
     Transposer t{.name = name + "_x"};
     const Expr first = index_mul(number, side), lane = index_mul(v, side);
     std::vector<Expr> rows;
-    for (int i = 0; i < side; ++i) rows.push_back(t.named(broadcast(p.element(clamped(index_add(lane, i)), ramp(operand_k(first), 1, side)), side)));
+    for (int i = 0; i < side; ++i)
+      rows.push_back(t.named(broadcast(p.element(clamped(index_add(lane, i)), ramp(operand_k(first), 1, side)), side)));
     rows = t.transpose(std::move(rows));
     std::vector<Stmt> stores;
-    for (int i = 0; i < side; ++i) stores.push_back(store(p.buffer, place(0, index_add(first, i), ramp(lane, 1, side)), rows[i]));
+    for (int i = 0; i < side; ++i)
+      stores.push_back(store(p.buffer, place(0, index_add(first, i), ramp(lane, 1, side)), rows[i]));
     return t.wrap(block(std::move(stores)));
   }
 };

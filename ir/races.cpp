@@ -10,8 +10,8 @@ namespace {
 
 using TermPtr = std::shared_ptr<const IndexTerm>;
 
-// Whether two accesses of distinct iterations can never meet. Their indices are taken to be equal in every dim; from that follow equalities of terms,
-// until one of them is the loop's variable, which differs: a contradiction.
+// Whether two accesses of distinct iterations can never meet. Their indices are taken to be equal in every dim; from
+// that follow equalities of terms, until one of them is the loop's variable, which differs: a contradiction.
 class Meeting {
  public:
   Meeting(int64_t loop_var) : loop_(loop_var) {}
@@ -126,7 +126,8 @@ class Meeting {
         if (low_unknown > !item.low_known || high_unknown > !item.high_known) continue;
         // The rest is a multiple of the coefficient, and smaller: it is 0, and so is this.
         const Wide size = item.coefficient < 0 ? -Wide{item.coefficient} : Wide{item.coefficient};
-        const Wide rest_low = low - (item.low_known ? item.low : 0), rest_high = high - (item.high_known ? item.high : 0);
+        const Wide rest_low = low - (item.low_known ? item.low : 0),
+                   rest_high = high - (item.high_known ? item.high : 0);
         if (rest_low <= -size || rest_high >= size) continue;
         const Item found = item;
         items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
@@ -136,7 +137,8 @@ class Meeting {
       }
     }
     // x = y' for different terms of one ownership.
-    if (!contradiction_ && items.size() == 2 && constant == 0 && !items[0].pair && !items[1].pair && items[0].coefficient == -items[1].coefficient)
+    if (!contradiction_ && items.size() == 2 && constant == 0 && !items[0].pair && !items[1].pair &&
+        items[0].coefficient == -items[1].coefficient)
       consequences(items[0].a, items[1].a);
   }
 
@@ -150,7 +152,8 @@ class Meeting {
     consequences(x, y);
     if (!x->divisor) return;
     for (const TermPtr& other : learned_)
-      if (other->divisor && equal(other->divisor, x->divisor) && other->is_mod != x->is_mod && equal(other->expr.as<Binary>()->a, x->expr.as<Binary>()->a))
+      if (other->divisor && equal(other->divisor, x->divisor) && other->is_mod != x->is_mod &&
+          equal(other->expr.as<Binary>()->a, x->expr.as<Binary>()->a))
         equate(x->dividend, y->dividend);
   }
 
@@ -175,9 +178,12 @@ class Meeting {
 
 const char* verb(const Access& a) {
   switch (a.kind) {
-    case Access::load: return "load from";
-    case Access::store: return "store to";
-    case Access::accumulate: return "accumulate into";
+    case Access::load:
+      return "load from";
+    case Access::store:
+      return "store to";
+    case Access::accumulate:
+      return "accumulate into";
   }
   return "?";
 }
@@ -191,11 +197,14 @@ std::string first_clash(const For& loop, const Ranges& scope, MayMeet&& may_meet
   for (size_t i = 0; i < all.size(); ++i)
     for (size_t j = i; j < all.size(); ++j) {
       const Access &a = all[i], &b = all[j];
-      if (!a.buffer.same_as(b.buffer) || (!a.writes() && !b.writes()) || a.buffer->facts.exclusive || may_meet(a, b)) continue;
+      if (!a.buffer.same_as(b.buffer) || (!a.writes() && !b.writes()) || a.buffer->facts.exclusive || may_meet(a, b))
+        continue;
       // Guards let one iteration through, the same for both.
       if (a.iterations.single() && b.iterations.single() && *a.iterations.min == *b.iterations.min) continue;
       if (Meeting(loop.var.id).impossible(a.index, b.index)) continue;
-      const auto plain = [](const Access& x) -> const std::vector<IndexForm>& { return x.plain.empty() ? x.index : x.plain; };
+      const auto plain = [](const Access& x) -> const std::vector<IndexForm>& {
+        return x.plain.empty() ? x.index : x.plain;
+      };
       if ((!a.plain.empty() || !b.plain.empty()) && Meeting(loop.var.id).impossible(plain(a), plain(b))) continue;
       std::string message = "two iterations of loop " + loop.var.name + " may " + verb(a);
       if (a.kind != b.kind) message += std::string(" and ") + verb(b);
@@ -207,7 +216,8 @@ std::string first_clash(const For& loop, const Ranges& scope, MayMeet&& may_meet
 }  // namespace
 
 std::string parallel_clash(const For& loop, const Ranges& scope) {
-  return first_clash(loop, scope, [](const Access& a, const Access& b) { return a.atomic && b.atomic && a.op == b.op; });
+  return first_clash(loop, scope,
+                     [](const Access& a, const Access& b) { return a.atomic && b.atomic && a.op == b.op; });
 }
 
 std::string vector_clash(const For& loop, const Ranges& scope) {

@@ -76,7 +76,9 @@ void Ranges::set(int64_t var_id, Range range) {
 
 void Ranges::restore(const Mark& mark) {
   never_ = mark.never;
-  if (vars_.size() == mark.vars && assumed_.size() == mark.assumed && bounds_.size() == mark.bounds && conditions_.size() == mark.conditions) return;
+  if (vars_.size() == mark.vars && assumed_.size() == mark.assumed && bounds_.size() == mark.bounds &&
+      conditions_.size() == mark.conditions)
+    return;
   memo_.known.clear();
   vars_.resize(mark.vars);
   assumed_.resize(mark.assumed);
@@ -103,7 +105,8 @@ const Load* Ranges::load_of(const Expr& e) const {
   return value ? load_of(*value) : nullptr;
 }
 
-// The body runs with begin, ..., begin + extent - 1, which wraps: what is known of the variable takes that sum to stay within i64.
+// The body runs with begin, ..., begin + extent - 1, which wraps: what is known of the variable takes that sum to stay
+// within i64.
 void Ranges::enter(const For& loop) {
   Entry entry{.id = loop.var.id, .range = limits(DType::i64)};
   const Interval from = interval(loop.begin), trips = intersect(interval(loop.extent), {1, limits(DType::i64).high});
@@ -125,7 +128,8 @@ void Ranges::enter(const For& loop) {
   if (trips.empty())
     entry.range = empty_interval, never_ = true;
   else if (ends)
-    entry.range = intersect({nonnegative(begin) ? std::max(from.low, Wide{0}) : from.low, runs_to.high - 1}, {limits(DType::i64).low, interval(last).high});
+    entry.range = intersect({nonnegative(begin) ? std::max(from.low, Wide{0}) : from.low, runs_to.high - 1},
+                            {limits(DType::i64).low, interval(last).high});
   push(std::move(entry));
   if (!stable) return;
   if (!extent.terms.empty()) {
@@ -187,7 +191,8 @@ void Ranges::enter(const Let& let) {
 Interval Ranges::interval(const Linear& l) const {
   if (!l.exact) return everything;
   Interval sum{l.constant, l.constant};
-  for (const auto& [term, coefficient] : l.terms) sum = add(sum, multiply(term_interval(term), {coefficient, coefficient}));
+  for (const auto& [term, coefficient] : l.terms)
+    sum = add(sum, multiply(term_interval(term), {coefficient, coefficient}));
   return sum;
 }
 
@@ -245,7 +250,8 @@ Interval Ranges::term_interval(const Expr& e) const {
   return v;
 }
 
-// e is at most `multiple` times the product of the dims, each taken as at least 1: a dim, a multiple or rounded-up part of one, products of such.
+// e is at most `multiple` times the product of the dims, each taken as at least 1: a dim, a multiple or rounded-up part
+// of one, products of such.
 bool Ranges::count_of(const Expr& e, std::vector<int64_t>& dims, Wide& multiple) const {
   const auto times = [&](int64_t c) {  // so that the product fits i64
     multiple *= std::clamp<int64_t>(c, 1, 1 << 15);
@@ -332,7 +338,8 @@ Interval Ranges::node_interval(const Expr& e, bool any) const {
     return v.low > 0 || v.high < 0 ? Interval{1, 1} : v.low == 0 && v.high == 0 ? Interval{0, 0} : all;
   }
   if (const Broadcast* b = e.as<Broadcast>()) return interval(b->value);
-  if (const Ramp* r = e.as<Ramp>()) return wrapped(lanes_of(interval(r->base), interval(r->stride), 0, r->lanes - 1), dtype);
+  if (const Ramp* r = e.as<Ramp>())
+    return wrapped(lanes_of(interval(r->base), interval(r->stride), 0, r->lanes - 1), dtype);
   if (const Shuffle* s = e.as<Shuffle>()) {
     if (const Ramp* r = s->a.as<Ramp>(); r && !s->b && s->lanes.size() == 1)
       return wrapped(lanes_of(interval(r->base), interval(r->stride), s->lanes[0], s->lanes[0]), dtype);

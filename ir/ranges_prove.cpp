@@ -44,10 +44,14 @@ bool same(const Linear& a, const Linear& b) { return a.constant == b.constant &&
 // The comparison as "l >= 0" for lt, le, gt, ge.
 Linear as_inequality(BinaryOp op, const Linear& a, const Linear& b) {
   switch (op) {
-    case BinaryOp::lt: return scaled(minus(b, a), 1, -1);
-    case BinaryOp::le: return minus(b, a);
-    case BinaryOp::gt: return scaled(minus(a, b), 1, -1);
-    default: return minus(a, b);
+    case BinaryOp::lt:
+      return scaled(minus(b, a), 1, -1);
+    case BinaryOp::le:
+      return minus(b, a);
+    case BinaryOp::gt:
+      return scaled(minus(a, b), 1, -1);
+    default:
+      return minus(a, b);
   }
 }
 
@@ -59,7 +63,9 @@ Expr of_one_lane(const Expr& condition) {
   return a && b && a->value.lanes() == 1 && b->value.lanes() == 1 ? binary(n->op, a->value, b->value) : Expr();
 }
 
-bool is_order(BinaryOp op) { return op == BinaryOp::lt || op == BinaryOp::le || op == BinaryOp::gt || op == BinaryOp::ge; }
+bool is_order(BinaryOp op) {
+  return op == BinaryOp::lt || op == BinaryOp::le || op == BinaryOp::gt || op == BinaryOp::ge;
+}
 
 bool is_integer(const Expr& e) { return is_int(e.dtype()) || e.dtype() == DType::boolean; }
 
@@ -118,8 +124,10 @@ void Ranges::assume(const Expr& condition, bool truth) {
   if (const Const* c = condition.as<Const>()) return void(never_ |= (c->bits != 0) != truth);
   if (const Expr one = of_one_lane(condition)) return assume(one, truth);
   if (const Unary* u = condition.as<Unary>(); u && u->op == UnaryOp::bit_not) return assume(u->a, !truth);
-  if (const Intrinsic* i = condition.as<Intrinsic>(); i && i->op == IntrinsicOp::all && truth) return assume(i->args[0], true);
-  if (const Intrinsic* i = condition.as<Intrinsic>(); i && i->op == IntrinsicOp::any && !truth) return assume(i->args[0], false);
+  if (const Intrinsic* i = condition.as<Intrinsic>(); i && i->op == IntrinsicOp::all && truth)
+    return assume(i->args[0], true);
+  if (const Intrinsic* i = condition.as<Intrinsic>(); i && i->op == IntrinsicOp::any && !truth)
+    return assume(i->args[0], false);
   if (!is_stable(condition)) return;
   if (const Var* v = condition.as<Var>()) {
     conditions_.emplace_back(condition, truth);
@@ -140,7 +148,8 @@ void Ranges::assume(const Expr& condition, bool truth) {
 void Ranges::assume_comparison(const Binary& n, bool truth) {
   BinaryOp op = n.op;
   if (!truth) {
-    static constexpr BinaryOp negated[] = {BinaryOp::ne, BinaryOp::eq, BinaryOp::ge, BinaryOp::gt, BinaryOp::le, BinaryOp::lt};
+    static constexpr BinaryOp negated[] = {BinaryOp::ne, BinaryOp::eq, BinaryOp::ge,
+                                           BinaryOp::gt, BinaryOp::le, BinaryOp::lt};
     op = negated[static_cast<int>(op) - static_cast<int>(BinaryOp::eq)];
   }
   const Linear a = form(n.a), b = form(n.b);
@@ -198,7 +207,8 @@ void Ranges::tighten(const Linear& l) {
 
 const Load* Ranges::input_load(const Expr& e) const {
   const Load* l = load_of(e);
-  const bool same = l && l->buffer->role == Role::in && !l->guard && std::all_of(l->index.begin(), l->index.end(), is_stable);
+  const bool same =
+      l && l->buffer->role == Role::in && !l->guard && std::all_of(l->index.begin(), l->index.end(), is_stable);
   return same && e.lanes() == 1 ? l : nullptr;
 }
 
@@ -217,7 +227,8 @@ void Ranges::add_axioms(const Linear& l, std::vector<Linear>& to, int depth) con
   if (depth == 0) return;
   auto known = [&](const Linear& q) {
     auto is_q = [&](const Linear& other) { return same(other, q); };
-    return std::any_of(to.begin(), to.end(), is_q) || (&to != &assumed_ && std::any_of(assumed_.begin(), assumed_.end(), is_q));
+    return std::any_of(to.begin(), to.end(), is_q) ||
+           (&to != &assumed_ && std::any_of(assumed_.begin(), assumed_.end(), is_q));
   };
   auto add = [&](Linear q) {
     if (!q.exact || q.terms.empty() || known(q)) return;
@@ -263,7 +274,8 @@ void Ranges::add_axioms(const Linear& l, std::vector<Linear>& to, int depth) con
         add(minus(value, quick_form(b->a)));
         add(minus(value, quick_form(b->b)));
         break;
-      default: break;
+      default:
+        break;
     }
   }
 }
@@ -292,7 +304,9 @@ void Ranges::recombine(Linear& l) const {
     if (!c || *c < 1 || __builtin_mul_overflow(k, *c, &scaled_k) || scaled_k == INT64_MIN) continue;
     for (const auto& [div_term, coefficient] : l.terms) {
       const Binary* div = div_term.as<Binary>();
-      if (!div || div->op != BinaryOp::floor_div || !is_const(div->b, *c) || !equal(div->a, mod->a) || coefficient != scaled_k) continue;
+      if (!div || div->op != BinaryOp::floor_div || !is_const(div->b, *c) || !equal(div->a, mod->a) ||
+          coefficient != scaled_k)
+        continue;
       Linear whole = l;
       whole.add(mod_term, -k), whole.add(div_term, -scaled_k);
       whole.add(quick_form(mod->a), k);
@@ -308,17 +322,21 @@ bool Ranges::prove(Linear l, const std::vector<Linear>& axioms, int depth, int& 
   const Interval v = interval(l);
   if (v.empty() || v.low >= 0) return true;
   if (depth == 0 || --budget <= 0) return false;
-  // The term that can be furthest below 0 must go where it is so far that no other makes up for it; without such a term, any may.
+  // The term that can be furthest below 0 must go where it is so far that no other makes up for it; without such a
+  // term, any may.
   const Expr* pivot = nullptr;
   Wide furthest = -(Wide{1} << 40);
   for (const auto& [term, coefficient] : l.terms)
-    if (const Wide low = multiply(term_interval(term), {coefficient, coefficient}).low; low <= furthest) pivot = &term, furthest = low;
+    if (const Wide low = multiply(term_interval(term), {coefficient, coefficient}).low; low <= furthest)
+      pivot = &term, furthest = low;
   for (const std::vector<Linear>* list : {&assumed_, &axioms})
     for (const Linear& q : *list)
       for (const auto& [term, coefficient] : l.terms) {
         if (pivot && pivot != &term) continue;
         const int64_t c = q.coefficient(term);
-        if (c == 0 || c == INT64_MIN || coefficient == INT64_MIN || (c > 0) != (coefficient > 0) || coefficient % c != 0) continue;
+        if (c == 0 || c == INT64_MIN || coefficient == INT64_MIN || (c > 0) != (coefficient > 0) ||
+            coefficient % c != 0)
+          continue;
         Linear next = l;
         next.add(q, -(coefficient / c));
         if (prove(std::move(next), axioms, depth - 1, budget)) return true;
@@ -372,7 +390,8 @@ std::optional<bool> Ranges::proves(const Expr& condition) const {
     const std::optional<bool> a = proves(u->a);
     return a ? std::optional<bool>(!*a) : std::nullopt;
   }
-  if (const Intrinsic* i = condition.as<Intrinsic>(); i && (i->op == IntrinsicOp::all || i->op == IntrinsicOp::any)) return proves(i->args[0]);
+  if (const Intrinsic* i = condition.as<Intrinsic>(); i && (i->op == IntrinsicOp::all || i->op == IntrinsicOp::any))
+    return proves(i->args[0]);
   if (const Binary* b = condition.as<Binary>()) {
     if (b->op == BinaryOp::bit_and || b->op == BinaryOp::bit_or) {
       const bool decides = b->op == BinaryOp::bit_or;

@@ -255,7 +255,8 @@ struct Refresh : Rewriter {
 
 }  // namespace
 
-void walk(const Stmt& root, const std::function<void(const Stmt&)>& stmt, const std::function<void(const Expr&)>& expr) {
+void walk(const Stmt& root, const std::function<void(const Stmt&)>& stmt,
+          const std::function<void(const Expr&)>& expr) {
   Walker walker;
   walker.stmt = &stmt;
   walker.expr = &expr;
@@ -271,7 +272,10 @@ void walk(const Expr& root, const std::function<void(const Expr&)>& expr) {
 namespace {
 bool divides_by_variable(const Expr& e) {
   const Binary* b = e.as<Binary>();
-  return b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod || b->op == BinaryOp::shl || b->op == BinaryOp::shr) && !b->b.as<Const>();
+  return b &&
+         (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod || b->op == BinaryOp::shl ||
+          b->op == BinaryOp::shr) &&
+         !b->b.as<Const>();
 }
 }  // namespace
 

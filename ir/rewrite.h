@@ -1,6 +1,7 @@
 #pragma once
-// Walking and rewriting of the tree. A Rewriter rebuilds a node from its rewritten children and returns the very same node when none changed;
-// a pass overrides what it changes. Everything is exhaustive over the node variants: a new node is a compile error here.
+// Walking and rewriting of the tree. A Rewriter rebuilds a node from its rewritten children and returns the very same
+// node when none changed; a pass overrides what it changes. Everything is exhaustive over the node variants: a new node
+// is a compile error here.
 #include <functional>
 #include <unordered_map>
 
@@ -46,7 +47,8 @@ class Rewriter {
 };
 
 // Calls `expr` on every expression and `stmt` on every statement below (and including) the root, parents first.
-void walk(const Stmt& root, const std::function<void(const Stmt&)>& stmt, const std::function<void(const Expr&)>& expr = {});
+void walk(const Stmt& root, const std::function<void(const Stmt&)>& stmt,
+          const std::function<void(const Expr&)>& expr = {});
 void walk(const Expr& root, const std::function<void(const Expr&)>& expr);
 
 using Substitution = std::unordered_map<int64_t, Expr>;  // variable id -> value
@@ -59,9 +61,10 @@ bool reads(const Expr& e, const Buffer& buffer);  // whether it loads from it
 // Whether a divisor or a shift count is no constant, so that only its surroundings say that it has a value.
 bool has_variable_divisor(const Expr& e);
 bool has_variable_divisor(const Stmt& s);
-bool holds_loop(const Stmt& s);                   // or is one
+bool holds_loop(const Stmt& s);  // or is one
 
-// A copy of the statement in which every loop variable, Let and allocated buffer is fresh: for statements that are duplicated.
+// A copy of the statement in which every loop variable, Let and allocated buffer is fresh: for statements that are
+// duplicated.
 Stmt refresh(const Stmt& s);
 
 }  // namespace gradloom::ir

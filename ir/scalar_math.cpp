@@ -57,7 +57,8 @@ uint64_t storage_from_double(DType to, double value) {
     const uint64_t payload = fraction ? format.quiet_bit() | (fraction >> (52 - format.mantissa)) : 0;
     return (negative ? 0x8000 : 0) | format.infinity() | payload;
   }
-  return field ? round_to_storage(to, negative, fraction | (uint64_t{1} << 52), field - 1075) : round_to_storage(to, negative, fraction, -1074);
+  return field ? round_to_storage(to, negative, fraction | (uint64_t{1} << 52), field - 1075)
+               : round_to_storage(to, negative, fraction, -1074);
 }
 
 double double_from_storage(DType from, uint64_t bits) {
@@ -67,11 +68,13 @@ double double_from_storage(DType from, uint64_t bits) {
   const bool negative = bits & 0x8000;
   double value;
   if ((bits & format.infinity()) == format.infinity())
-    value = std::bit_cast<double>((uint64_t{0x7ff} << 52) | (fraction ? (uint64_t{1} << 51) | (fraction << (52 - format.mantissa)) : 0));
+    value = std::bit_cast<double>((uint64_t{0x7ff} << 52) |
+                                  (fraction ? (uint64_t{1} << 51) | (fraction << (52 - format.mantissa)) : 0));
   else if (field == 0)
     value = std::ldexp(static_cast<double>(fraction), 1 - format.bias - format.mantissa);
   else
-    value = std::ldexp(static_cast<double>(fraction | (uint64_t{1} << format.mantissa)), field - format.bias - format.mantissa);
+    value = std::ldexp(static_cast<double>(fraction | (uint64_t{1} << format.mantissa)),
+                       field - format.bias - format.mantissa);
   return std::copysign(value, negative ? -1.0 : 1.0);
 }
 
@@ -281,7 +284,8 @@ uint64_t bits_from_int(DType dtype, int64_t value) {
       return value != 0;
     case DType::f16:
     case DType::bf16:
-      return round_to_storage(dtype, value < 0, value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value), 0);
+      return round_to_storage(dtype, value < 0,
+                              value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value), 0);
     default:
       return dispatch(dtype, "an integer", [value](auto type) { return bits_of(static_cast<decltype(type)>(value)); });
   }
@@ -289,10 +293,13 @@ uint64_t bits_from_int(DType dtype, int64_t value) {
 
 int64_t int_from_bits(DType dtype, uint64_t bits) {
   if (is_float(dtype)) return static_cast<int64_t>(eval_cast(dtype, DType::i64, bits));
-  return dispatch(dtype, "an integer", [bits](auto type) { return static_cast<int64_t>(value_of<decltype(type)>(bits)); });
+  return dispatch(dtype, "an integer",
+                  [bits](auto type) { return static_cast<int64_t>(value_of<decltype(type)>(bits)); });
 }
 
-uint64_t bits_from_double(DType dtype, double value) { return eval_cast(DType::f64, dtype, std::bit_cast<uint64_t>(value)); }
+uint64_t bits_from_double(DType dtype, double value) {
+  return eval_cast(DType::f64, dtype, std::bit_cast<uint64_t>(value));
+}
 
 double double_from_bits(DType dtype, uint64_t bits) {
   if (is_storage_float(dtype)) return double_from_storage(dtype, bits);
@@ -326,7 +333,8 @@ uint64_t eval_unary(UnaryOp op, DType dtype, uint64_t a) {
 
 uint64_t eval_binary(BinaryOp op, DType dtype, uint64_t a, uint64_t b) {
   if (dtype == DType::i64) return int_binary<int64_t>(op, a, b, dtype);
-  if (dtype == DType::boolean && !is_comparison(op) && !(op >= BinaryOp::bit_and && op <= BinaryOp::bit_xor)) undefined(to_string(op), dtype);
+  if (dtype == DType::boolean && !is_comparison(op) && !(op >= BinaryOp::bit_and && op <= BinaryOp::bit_xor))
+    undefined(to_string(op), dtype);
   return dispatch(dtype, to_string(op), [=](auto type) -> uint64_t {
     using T = decltype(type);
     if constexpr (std::is_floating_point_v<T>)

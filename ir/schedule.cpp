@@ -32,7 +32,8 @@ int64_t unrolled_size(const Stmt& s) {
 int64_t constant_extent(const char* step, const For& loop, int64_t lowest) {
   const std::optional<int64_t> n = as_int(loop.extent);
   if (!n) refuse(step, loop.var.name, "its extent is not a constant");
-  if (*n < lowest || *n > 64) refuse(step, loop.var.name, "the extent must be " + std::to_string(lowest) + " to 64, got " + std::to_string(*n));
+  if (*n < lowest || *n > 64)
+    refuse(step, loop.var.name, "the extent must be " + std::to_string(lowest) + " to 64, got " + std::to_string(*n));
   return *n;
 }
 
@@ -75,13 +76,15 @@ Schedule::Loop Schedule::loop(const std::string& name) const {
   const std::vector<Loop> named = loops(name);
   if (named.size() == 1) return named[0];
   if (named.size() > 1)
-    throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel_.name + " has " + std::to_string(named.size()) + " loops named " + name + ": use " +
+    throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel_.name + " has " +
+                                                 std::to_string(named.size()) + " loops named " + name + ": use " +
                                                  name + "#0 to " + name + "#" + std::to_string(named.size() - 1));
   for (const For* f : loops_below(kernel_.body))
     if (handle_name(kernel_, f->var.id) == name) return f->var.id;
   std::string all;
   for (const For* f : loops_below(kernel_.body)) all += " " + f->var.name;
-  throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel_.name + " has no loop " + name + "; its loops are:" + all);
+  throw Error(ErrorCode::invalid_argument,
+              "schedule: kernel " + kernel_.name + " has no loop " + name + "; its loops are:" + all);
 }
 
 const For& Schedule::get(Loop loop) const { return get_loop(kernel_, loop); }
@@ -92,12 +95,16 @@ void Schedule::parallel(Loop id) {
   const For& loop = *site.loop;
   require_serial("parallel", loop);
   for (const Stmt& s : site.path)
-    if (const For* outer = s.as<For>(); outer && (outer->kind == ForKind::parallel || in_lanes(outer->kind) || on_gpu(outer->kind)))
-      refuse("parallel", loop.var.name, "it is inside the " + std::string(to_string(outer->kind)) + " loop " + outer->var.name);
+    if (const For* outer = s.as<For>();
+        outer && (outer->kind == ForKind::parallel || in_lanes(outer->kind) || on_gpu(outer->kind)))
+      refuse("parallel", loop.var.name,
+             "it is inside the " + std::string(to_string(outer->kind)) + " loop " + outer->var.name);
   for (const For* inner : loops_below(loop.body))
     if (inner->kind == ForKind::parallel || on_gpu(inner->kind))
-      refuse("parallel", loop.var.name, "it holds the " + std::string(to_string(inner->kind)) + " loop " + inner->var.name);
-  if (const std::string clash = parallel_clash(loop, site.scope); !clash.empty()) refuse("parallel", loop.var.name, clash);
+      refuse("parallel", loop.var.name,
+             "it holds the " + std::string(to_string(inner->kind)) + " loop " + inner->var.name);
+  if (const std::string clash = parallel_clash(loop, site.scope); !clash.empty())
+    refuse("parallel", loop.var.name, clash);
   const std::string line = "parallel " + handle_name(kernel_, id);
   kernel_ = replace(kernel_, site, with_kind(loop, ForKind::parallel));
   trace_.push_back(line);
@@ -106,7 +113,8 @@ void Schedule::parallel(Loop id) {
 void Schedule::serial(Loop id) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
-  if (loop.kind != ForKind::parallel) refuse("serial", loop.var.name, std::string("it is a ") + to_string(loop.kind) + " loop, not a parallel one");
+  if (loop.kind != ForKind::parallel)
+    refuse("serial", loop.var.name, std::string("it is a ") + to_string(loop.kind) + " loop, not a parallel one");
   const std::string line = "serial " + handle_name(kernel_, id);
   kernel_ = replace(kernel_, site, with_kind(loop, ForKind::serial));
   trace_.push_back(line);
@@ -117,17 +125,25 @@ void Schedule::bind(Loop id, ForKind kind) {
   const For& loop = *site.loop;
   require_serial("bind", loop);
   if (!on_gpu(kind))
-    wrong_argument("bind", loop.var.name, std::string("a loop is bound to grid, thread, warp, lane, cooperative, fragment or matrix_unit, got ") + to_string(kind));
+    wrong_argument(
+        "bind", loop.var.name,
+        std::string("a loop is bound to grid, thread, warp, lane, cooperative, fragment or matrix_unit, got ") +
+            to_string(kind));
   for (const Stmt& s : site.path)
     if (const For* outer = s.as<For>(); outer && in_lanes(outer->kind) && (any_order(kind) || in_lanes(kind)))
-      refuse("bind", loop.var.name, "it is inside the " + std::string(to_string(outer->kind)) + " loop " + outer->var.name);
-  if (const std::string misfit = gpu_nesting_misfit(site.path, loop, kind); !misfit.empty()) refuse("bind", loop.var.name, misfit);
+      refuse("bind", loop.var.name,
+             "it is inside the " + std::string(to_string(outer->kind)) + " loop " + outer->var.name);
+  if (const std::string misfit = gpu_nesting_misfit(site.path, loop, kind); !misfit.empty())
+    refuse("bind", loop.var.name, misfit);
   if (kind == ForKind::lane) {
     const std::optional<int64_t> n = as_int(loop.extent);
-    if (!n || *n < 2 || *n > warp_lanes) refuse("bind", loop.var.name, "lanes have a constant extent of 2 to " + std::to_string(warp_lanes));
+    if (!n || *n < 2 || *n > warp_lanes)
+      refuse("bind", loop.var.name, "lanes have a constant extent of 2 to " + std::to_string(warp_lanes));
     if (const std::string why = not_widenable(loop); !why.empty()) refuse("bind", loop.var.name, why);
   }
-  const std::string clash = kind == ForKind::lane ? vector_clash(loop, site.scope) : any_order(kind) ? parallel_clash(loop, site.scope) : "";
+  const std::string clash = kind == ForKind::lane ? vector_clash(loop, site.scope)
+                            : any_order(kind)     ? parallel_clash(loop, site.scope)
+                                                  : "";
   if (!clash.empty()) refuse("bind", loop.var.name, clash);
   const std::string line = "bind " + handle_name(kernel_, id) + " " + to_string(kind);
   kernel_ = replace(kernel_, site, with_kind(loop, kind));
@@ -141,7 +157,9 @@ void Schedule::unroll(Loop id) {
   constant_extent("unroll", loop, 0);
   Kernel changed = replace(kernel_, site, with_kind(loop, ForKind::unroll));
   if (unrolled_size(changed.body) > max_stmt_nodes)
-    refuse("unroll", loop.var.name, "with the unrolled loops around and in it, it would be more than " + std::to_string(max_stmt_nodes) + " statements");
+    refuse("unroll", loop.var.name,
+           "with the unrolled loops around and in it, it would be more than " + std::to_string(max_stmt_nodes) +
+               " statements");
   const std::string line = "unroll " + handle_name(kernel_, id);
   kernel_ = std::move(changed);
   trace_.push_back(line);
@@ -154,9 +172,11 @@ void Schedule::vectorize(Loop id) {
   constant_extent("vectorize", loop, 2);
   for (const Stmt& s : site.path)
     if (const For* outer = s.as<For>(); outer && in_lanes(outer->kind))
-      refuse("vectorize", loop.var.name, "it is inside the " + std::string(to_string(outer->kind)) + " loop " + outer->var.name);
+      refuse("vectorize", loop.var.name,
+             "it is inside the " + std::string(to_string(outer->kind)) + " loop " + outer->var.name);
   if (const std::string why = not_widenable(loop); !why.empty()) refuse("vectorize", loop.var.name, why);
-  if (const std::string clash = vector_clash(loop, site.scope); !clash.empty()) refuse("vectorize", loop.var.name, clash);
+  if (const std::string clash = vector_clash(loop, site.scope); !clash.empty())
+    refuse("vectorize", loop.var.name, clash);
   const std::string line = "vectorize " + handle_name(kernel_, id);
   kernel_ = replace(kernel_, site, with_kind(loop, ForKind::vector));
   trace_.push_back(line);

@@ -14,9 +14,10 @@ namespace {
 using Loop = Schedule::Loop;
 
 constexpr int64_t vector_bytes = 16, most_threads = 1024;
-constexpr int64_t few_threads = 64;   // a multiprocessor: with fewer threads than that, an iteration is better a block's than a thread's
-constexpr int64_t short_nest = 32;    // iterations that are not worth a launch in every turn of a loop of the host part
-constexpr int64_t short_loop = 16;    // iterations that all threads of a block may well repeat
+constexpr int64_t few_threads =
+    64;  // a multiprocessor: with fewer threads than that, an iteration is better a block's than a thread's
+constexpr int64_t short_nest = 32;  // iterations that are not worth a launch in every turn of a loop of the host part
+constexpr int64_t short_loop = 16;  // iterations that all threads of a block may well repeat
 
 // The loops of a statement that no other loop holds.
 void outermost(const Stmt& s, std::vector<Loop>& loops) {
@@ -97,7 +98,8 @@ class General {
     std::vector<Loop> loops{loop};
     while (const For* inner = s_.get(loops.back()).body.as<For>()) {
       if (inner->kind != ForKind::serial) break;
-      const bool depends = std::any_of(loops.begin(), loops.end(), [&](Loop l) { return mentions(inner->begin, l) || mentions(inner->extent, l); });
+      const bool depends = std::any_of(loops.begin(), loops.end(),
+                                       [&](Loop l) { return mentions(inner->begin, l) || mentions(inner->extent, l); });
       if (depends || !host_bounds(inner->var.id)) break;
       loops.push_back(inner->var.id);
     }
@@ -149,7 +151,8 @@ class General {
       for (size_t d = 0; d < index.size(); ++d) {
         const int64_t c = linear(index[d]).coefficient(var(site.loop->var));
         if (c == 0 && !mentions(index[d], loop)) continue;
-        const std::optional<int64_t> stride = b->strides.empty() ? std::optional<int64_t>(d + 1 == index.size() ? 1 : 2) : as_int(b->strides[d]);
+        const std::optional<int64_t> stride =
+            b->strides.empty() ? std::optional<int64_t>(d + 1 == index.size() ? 1 : 2) : as_int(b->strides[d]);
         if ((c != 1 && c != -1) || !stride || (*stride != 1 && *stride != -1)) return;
         neighbour = true;
       }
@@ -178,11 +181,13 @@ class General {
     }
   }
 
-  // 16 bytes a thread, where the innermost loop is whole vectors of neighbours and nothing is nested in it. Where there are few iterations more threads hide
-  // more of one another's latency than vectors save, and a body of several lanes takes as many times as long to compile.
+  // 16 bytes a thread, where the innermost loop is whole vectors of neighbours and nothing is nested in it. Where there
+  // are few iterations more threads hide more of one another's latency than vectors save, and a body of several lanes
+  // takes as many times as long to compile.
   void vectors(Schedule& s, std::vector<Loop>& loops) const {
     constexpr int64_t few = 256;  // a multiprocessor
-    if (const std::optional<int64_t> total = extent_of(s, loops); total && *total < few * target_.multiprocessors) return;
+    if (const std::optional<int64_t> total = extent_of(s, loops); total && *total < few * target_.multiprocessors)
+      return;
     const For& loop = s.get(loops.back());
     int64_t bytes = 0;
     bool plain = true;
@@ -216,7 +221,8 @@ class General {
     std::optional<int64_t> total = 1;
     for (const Loop loop : loops) {
       const std::optional<int64_t> n = as_int(s.get(loop).extent);
-      total = total && n && *n < (int64_t{1} << 30) ? std::optional(std::min<int64_t>(*total * *n, int64_t{1} << 30)) : std::nullopt;
+      total = total && n && *n < (int64_t{1} << 30) ? std::optional(std::min<int64_t>(*total * *n, int64_t{1} << 30))
+                                                    : std::nullopt;
     }
     Loop one = loops[0];
     for (size_t i = 1; i < loops.size(); ++i) one = s.fuse(one, loops[i]);
@@ -271,6 +277,8 @@ void schedule_gpu(Schedule& schedule, const Target& target) {
   for (const Loop loop : outermost(schedule.kernel().body)) General(schedule, target).host(loop, false);
 }
 
-bool schedule_gpu(Schedule& schedule, Loop loop, const Target& target) { return General(schedule, target).host(loop, false); }
+bool schedule_gpu(Schedule& schedule, Loop loop, const Target& target) {
+  return General(schedule, target).host(loop, false);
+}
 
 }  // namespace gradloom::ir

@@ -19,11 +19,14 @@ const For& perfectly_nested(const Kernel& kernel, const char* step, const Site& 
   require_serial(step, outer);
   require_serial(step, *in);
   for (const Expr* bound : {&in->begin, &in->extent}) {
-    if (mentions(*bound, outer.var.id)) refuse(step, outer.var.name, "the bounds of its inner loop " + in->var.name + " depend on it");
+    if (mentions(*bound, outer.var.id))
+      refuse(step, outer.var.name, "the bounds of its inner loop " + in->var.name + " depend on it");
     if (writes_what_is_read(outer.body, *bound))
-      refuse(step, outer.var.name, "the bounds of its inner loop " + in->var.name + " are read from memory that it writes");
+      refuse(step, outer.var.name,
+             "the bounds of its inner loop " + in->var.name + " are read from memory that it writes");
     if (has_load(*bound) && site.scope.of(outer.extent).min.value_or(0) < 1)
-      refuse(step, outer.var.name, "the bounds of its inner loop " + in->var.name + " are read from memory, and it may run no iteration");
+      refuse(step, outer.var.name,
+             "the bounds of its inner loop " + in->var.name + " are read from memory, and it may run no iteration");
   }
   return *in;
 }
@@ -81,7 +84,8 @@ struct WidenBuffers : Rewriter {
   }
   Stmt rewrite(const Accumulate& n, const Stmt& self) override {
     if (!wide.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
-    return accumulate(wide.at(n.buffer->id), index_of(n.buffer, n.index), n.op, (*this)(n.value), (*this)(n.factor), (*this)(n.guard), n.atomic);
+    return accumulate(wide.at(n.buffer->id), index_of(n.buffer, n.index), n.op, (*this)(n.value), (*this)(n.factor),
+                      (*this)(n.guard), n.atomic);
   }
   std::unordered_map<int64_t, Buffer> wide;
   Expr place;
@@ -104,15 +108,16 @@ Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
   if (width && *width == 0) {
     nest = for_loop(both, 0, 0, ForKind::serial, block({}));
   } else {
-    // No row of width zero is ever divided, but a divisor must be seen to be nonzero: whatever later steps make of the loops around. It has a name, so that
-    // all indices keep the same one, whatever guards tell simplify of it.
+    // No row of width zero is ever divided, but a divisor must be seen to be nonzero: whatever later steps make of the
+    // loops around. It has a name, so that all indices keep the same one, whatever guards tell simplify of it.
     const Range known = Ranges(kernel_).of(columns.extent);
     const bool nonzero = known.min && *known.min > 0;
     const Var width_var = make_var(inner.var.name + "_w");
     const Expr divisor = nonzero ? columns.extent : var(width_var);
     const Expr row = width ? index_div(var(both), *width) : floor_div(var(both), divisor);
     const Expr column = width ? index_mod(var(both), *width) : floor_mod(var(both), divisor);
-    const Stmt body = substitute(inner.body, {{outer_id, index_add(rows.begin, row)}, {inner_id, index_add(columns.begin, column)}});
+    const Stmt body =
+        substitute(inner.body, {{outer_id, index_add(rows.begin, row)}, {inner_id, index_add(columns.begin, column)}});
     nest = for_loop(both, 0, index_mul(rows.extent, columns.extent), ForKind::serial, body);
     if (!width && !nonzero) nest = let(width_var, index_max(columns.extent, 1), nest);
   }
@@ -120,14 +125,15 @@ Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
   return both.id;
 }
 
-// Legal when the iterations of the loop that will be inside, or of the one that will be outside, are independent of one another whatever the other
-// loop does: then no dependence has opposite directions in the two loops.
+// Legal when the iterations of the loop that will be inside, or of the one that will be outside, are independent of one
+// another whatever the other loop does: then no dependence has opposite directions in the two loops.
 void Schedule::reorder(Loop outer_id, Loop inner_id) {
   const Site site = find_loop(kernel_, outer_id);
   const For& outer = *site.loop;
   const For& inner = perfectly_nested(kernel_, "reorder", site, inner_id);
   const Bounds rows = read_once(outer, site.scope);
-  const Stmt swapped = for_loop(inner.var, inner.begin, inner.extent, inner.kind, for_loop(outer.var, rows.begin, rows.extent, outer.kind, inner.body));
+  const Stmt swapped = for_loop(inner.var, inner.begin, inner.extent, inner.kind,
+                                for_loop(outer.var, rows.begin, rows.extent, outer.kind, inner.body));
   const std::string clash = parallel_clash(outer, site.scope);
   if (!clash.empty() && !parallel_clash(*swapped.as<For>(), site.scope).empty())
     refuse("reorder", outer.var.name, "with loop " + inner.var.name + ": " + clash);
@@ -135,8 +141,8 @@ void Schedule::reorder(Loop outer_id, Loop inner_id) {
   put("reorder", site, rows.wrap(swapped), line);
 }
 
-// Legal when no statement of one iteration touches what an earlier statement of a later iteration touches, one of them writing: each pair of statements
-// that shares a written buffer must then have independent iterations.
+// Legal when no statement of one iteration touches what an earlier statement of a later iteration touches, one of them
+// writing: each pair of statements that shares a written buffer must then have independent iterations.
 std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
@@ -161,15 +167,18 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
       for (size_t y = x + 1; y < pieces.size(); ++y) {
         const std::vector<BufferAccess> first = accesses(pieces[x].stmt, b), second = accesses(pieces[y].stmt, b);
         const auto writes = [](const BufferAccess& a) { return a.writes; };
-        if (first.empty() || second.empty() || (std::none_of(first.begin(), first.end(), writes) && std::none_of(second.begin(), second.end(), writes)))
+        if (first.empty() || second.empty() ||
+            (std::none_of(first.begin(), first.end(), writes) && std::none_of(second.begin(), second.end(), writes)))
           continue;
         Stmt pair = block({pieces[x].stmt, pieces[y].stmt});
         std::vector<Stmt> around = pieces[x].wrappers;
         for (const Stmt& w : pieces[y].wrappers)
-          if (std::none_of(around.begin(), around.end(), [&](const Stmt& o) { return o.same_as(w); })) around.push_back(w);
+          if (std::none_of(around.begin(), around.end(), [&](const Stmt& o) { return o.same_as(w); }))
+            around.push_back(w);
         for (size_t i = around.size(); i-- > 0;) pair = wrap_in(around[i], pair);
         const Stmt alone = for_loop(loop.var, loop.begin, loop.extent, loop.kind, pair);
-        if (const std::string clash = parallel_clash(*alone.as<For>(), site.scope); !clash.empty()) refuse("distribute", loop.var.name, clash);
+        if (const std::string clash = parallel_clash(*alone.as<For>(), site.scope); !clash.empty())
+          refuse("distribute", loop.var.name, clash);
       }
   }
 
@@ -185,11 +194,13 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
     });
     if (users < 2) continue;
     if (!as_int(bounds.extent))
-      refuse("distribute", loop.var.name, "its extent is not a constant, and buffer " + b->name + " would need one place an iteration");
+      refuse("distribute", loop.var.name,
+             "its extent is not a constant, and buffer " + b->name + " would need one place an iteration");
     BufferNode node = *b;
     node.id = 0;
     for (const Expr& dim : node.dims)
-      if (!closed(dim, visible(kernel_, site, false))) refuse("distribute", loop.var.name, "the dims of buffer " + b->name + " depend on it");
+      if (!closed(dim, visible(kernel_, site, false)))
+        refuse("distribute", loop.var.name, "the dims of buffer " + b->name + " depend on it");
     node.dims.push_back(bounds.extent);
     node.facts.nondecreasing = node.facts.injective = false;
     for (Expr* bound : {&node.facts.min, &node.facts.max})

@@ -26,10 +26,10 @@ struct MarkStreaming : Rewriter {
 
 // The places that one access will touch, with the loops between the scheduled loop and the access.
 struct Touch {
-  std::vector<Expr> index;         // lets expanded
-  std::vector<const For*> inner;   // outermost first: those that the index, or the bounds of such a loop, mention
+  std::vector<Expr> index;          // lets expanded
+  std::vector<const For*> inner;    // outermost first: those that the index, or the bounds of such a loop, mention
   std::vector<const For*> skipped;  // the others: they may run no iteration
-  bool conditional_load = false;   // an index, or a bound of these loops, is loaded under an If or a Check
+  bool conditional_load = false;    // an index, or a bound of these loops, is loaded under an If or a Check
 };
 
 // Collects the accesses below a loop; as a rewriter it changes nothing.
@@ -79,7 +79,8 @@ struct Collect : Rewriter {
   }
   Expr expand(const Expr& e) const { return substitute(e, lets); }
   bool loaded_under_condition(const Expr& e) const {
-    return (conditions > 0 && has_load(e)) || std::any_of(conditional_lets.begin(), conditional_lets.end(), [&](int64_t id) { return mentions(e, id); });
+    return (conditions > 0 && has_load(e)) ||
+           std::any_of(conditional_lets.begin(), conditional_lets.end(), [&](int64_t id) { return mentions(e, id); });
   }
 
   void add(const Buffer& b, const std::vector<Expr>& index) {
@@ -101,8 +102,9 @@ struct Collect : Rewriter {
       }
     }
     std::reverse(t.inner.begin(), t.inner.end());
-    const bool known =
-        std::any_of(touches.begin(), touches.end(), [&](const Touch& o) { return std::equal(o.index.begin(), o.index.end(), t.index.begin(), equal); });
+    const bool known = std::any_of(touches.begin(), touches.end(), [&](const Touch& o) {
+      return std::equal(o.index.begin(), o.index.end(), t.index.begin(), equal);
+    });
     if (!known) touches.push_back(std::move(t));
   }
 
@@ -148,11 +150,13 @@ int64_t values_a_line(const Buffer& b, const std::vector<Expr>& index, const Var
 // Whether a load of the prefetch reads what the body writes: it may not be written yet.
 bool loads_written(const Stmt& prefetches, const Stmt& body) {
   bool found = false;
-  walk(prefetches, [](const Stmt&) {}, [&](const Expr& e) { found |= e.as<Load>() && writes_what_is_read(body, e); });
+  walk(
+      prefetches, [](const Stmt&) {}, [&](const Expr& e) { found |= e.as<Load>() && writes_what_is_read(body, e); });
   return found;
 }
 
-Stmt prefetch_nest(const Buffer& buffer, const Touch& touch, const Substitution& moved, const Expr& guard, const Collect& context, int level) {
+Stmt prefetch_nest(const Buffer& buffer, const Touch& touch, const Substitution& moved, const Expr& guard,
+                   const Collect& context, int level) {
   const auto move = [&](const Expr& e) { return GuardLoads(guard)(substitute(context.expand(e), moved)); };
   Substitution fresh;
   struct Level {
@@ -172,7 +176,8 @@ Stmt prefetch_nest(const Buffer& buffer, const Touch& touch, const Substitution&
   for (size_t i = nest.size(); i-- > 0;) {
     const std::optional<int64_t> n = as_int(nest[i].extent);
     result = n == 1 ? substitute(result, {{nest[i].var.id, Expr(0)}})
-                    : for_loop(nest[i].var, 0, nest[i].extent, n && *n <= unrolled_lines ? ForKind::unroll : ForKind::serial, result);
+                    : for_loop(nest[i].var, 0, nest[i].extent,
+                               n && *n <= unrolled_lines ? ForKind::unroll : ForKind::serial, result);
   }
   return result;
 }
@@ -191,10 +196,12 @@ void Schedule::streaming(const Buffer& buffer) {
 void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int level) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
-  if (distance < 1) wrong_argument("prefetch", loop.var.name, "the distance must be at least 1, got " + std::to_string(distance));
-  if (level < 1 || level > 3) wrong_argument("prefetch", loop.var.name, "the level must be 1 to 3, got " + std::to_string(level));
-  const std::string line =
-      "prefetch " + handle_name(kernel_, id) + " " + handle_name(kernel_, buffer) + " " + std::to_string(distance) + " " + std::to_string(level);
+  if (distance < 1)
+    wrong_argument("prefetch", loop.var.name, "the distance must be at least 1, got " + std::to_string(distance));
+  if (level < 1 || level > 3)
+    wrong_argument("prefetch", loop.var.name, "the level must be 1 to 3, got " + std::to_string(level));
+  const std::string line = "prefetch " + handle_name(kernel_, id) + " " + handle_name(kernel_, buffer) + " " +
+                           std::to_string(distance) + " " + std::to_string(level);
   require_outside("prefetch", loop, buffer);
   Collect collect(buffer);
   collect(loop.body);
@@ -206,8 +213,10 @@ void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int lev
 
   const Expr later = index_add(var(loop.var), distance);
   // Counted from the loop's begin where its variable, so far ahead, may be beyond what an i64 holds.
-  const bool fits = site.scope.sum_fits(loop.begin, loop.extent) && site.scope.sum_fits(index_add(loop.begin, loop.extent), distance);
-  const Expr exists = fits ? later < index_add(loop.begin, loop.extent) : index_sub(var(loop.var), loop.begin) < index_sub(loop.extent, distance);
+  const bool fits =
+      site.scope.sum_fits(loop.begin, loop.extent) && site.scope.sum_fits(index_add(loop.begin, loop.extent), distance);
+  const Expr exists = fits ? later < index_add(loop.begin, loop.extent)
+                           : index_sub(var(loop.var), loop.begin) < index_sub(loop.extent, distance);
   const Ranges inside = site.inside();
   const auto may_be_empty = [&](const For* f) { return inside.of(f->extent).min.value_or(0) < 1; };
   std::vector<Stmt> stmts;
@@ -216,11 +225,13 @@ void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int lev
     bool loads = t.conditional_load;
     for (const Expr& i : t.index) loads |= has_load(i);
     for (const For* f : t.inner) loads |= has_load(collect.expand(f->begin)) || has_load(collect.expand(f->extent));
-    if (t.conditional_load) refuse("prefetch", loop.var.name, "an index of " + buffer->name + " is loaded under a condition");
+    if (t.conditional_load)
+      refuse("prefetch", loop.var.name, "an index of " + buffer->name + " is loaded under a condition");
     if (loads && (has_load(loop.begin) || has_load(loop.extent)))
       refuse("prefetch", loop.var.name, "its bounds and an index of " + buffer->name + " are both read from memory");
     if (loads && std::any_of(t.skipped.begin(), t.skipped.end(), may_be_empty))
-      refuse("prefetch", loop.var.name, "an index of " + buffer->name + " is loaded in a loop that may run no iteration");
+      refuse("prefetch", loop.var.name,
+             "an index of " + buffer->name + " is loaded in a loop that may run no iteration");
     reads |= loads;
     stmts.push_back(prefetch_nest(buffer, t, {{id, later}}, exists, collect, level));
     if (loads && loads_written(stmts.back(), loop.body))

@@ -1,10 +1,12 @@
-// tile_product: a matrix product -> blocks that fit the caches, panels that lie as they are read, tiles of sums in registers.
+// tile_product: a matrix product -> blocks that fit the caches, panels that lie as they are read, tiles of sums in
+// registers.
 //
 //   for no { for kb { [panels of B] for mb { [panels of A] for nb { [panels of B] for mt { for np {
 //     acc = first or partial; for k { acc fma= (A, B) } rest or partial = acc } } } } } }
 //
-// Each sum is its first value, then Fma along k in order: blocks along k follow one another, and a tile takes a partial sum up where it was left. A tile
-// that reaches over an edge computes lanes of repeated or zero elements there, which nothing reads.
+// Each sum is its first value, then Fma along k in order: blocks along k follow one another, and a tile takes a partial
+// sum up where it was left. A tile that reaches over an edge computes lanes of repeated or zero elements there, which
+// nothing reads.
 #include "ir/schedule_product.h"
 
 #include <fmt/format.h>
@@ -59,7 +61,8 @@ class ProductNest {
 
   Stmt build() {
     const ForKind columns = t_.share == ProductTiles::columns_parallel ? ForKind::parallel : ForKind::serial;
-    const Stmt nest = loop("_no", t_.outer_n ? ceil_div(n_.extent, t_.outer_n) : Expr(1), columns, [&](Expr no) { return outer_columns(no); });
+    const Stmt nest = loop("_no", t_.outer_n ? ceil_div(n_.extent, t_.outer_n) : Expr(1), columns,
+                           [&](Expr no) { return outer_columns(no); });
     return m_.wrap(n_.wrap(k_.wrap(nest)));
   }
 
@@ -68,11 +71,16 @@ class ProductNest {
     return product_loop(name_ + suffix, extent, kind, body);
   }
   Buffer panels(const std::string& suffix, std::vector<Expr> dims) const {
-    return make_buffer({.name = name_ + "_" + suffix, .dtype = p_.sum->dtype, .dims = std::move(dims), .role = Role::temp, .alignment = 64});
+    return make_buffer({.name = name_ + "_" + suffix,
+                        .dtype = p_.sum->dtype,
+                        .dims = std::move(dims),
+                        .role = Role::temp,
+                        .alignment = 64});
   }
   Expr panels_of(const Expr& columns) const { return ceil_div(columns, t_.columns()); }
 
-  // How many blocks of `block` are in block number `at` of `outer`, when there are `extent` in all; a block or an outer block of 0 is all there is.
+  // How many blocks of `block` are in block number `at` of `outer`, when there are `extent` in all; a block or an outer
+  // block of 0 is all there is.
   static Expr parts(const Expr& extent, int64_t outer, const Expr& at, int64_t part) {
     if (!outer) return ceil_div(extent, part);
     const std::optional<int64_t> n = as_int(extent);
@@ -82,7 +90,9 @@ class ProductNest {
   // Panels from the first of block nb on: all of the outer block's, or a block's.
   Expr panels_in(const Expr& extent, const Expr& nb) const { return parts(extent, t_.block_n, nb, t_.columns()); }
   Expr block_tiles(const Expr& mb) const { return parts(m_.extent, t_.block_m, mb, t_.rows); }
-  Expr k_blocks() const { return t_.block_k ? index_max(ceil_div(k_.extent, t_.block_k), 1) : Expr(1); }  // one even where k is empty
+  Expr k_blocks() const {
+    return t_.block_k ? index_max(ceil_div(k_.extent, t_.block_k), 1) : Expr(1);
+  }  // one even where k is empty
   // How long block number `at` is.
   static Expr length(const Expr& extent, int64_t block, const Expr& at) {
     if (!block) return extent;
@@ -93,20 +103,23 @@ class ProductNest {
   Expr block_depth(const Expr& kb) const { return length(k_.extent, t_.block_k, kb); }
   Expr most_depth() const { return t_.block_k ? Expr(t_.block_k) : k_.extent; }
 
-
   // Neighbours along k are neighbours in memory.
-  bool transposed(const Expr& e, const Var& lane) const { return step_of(e, lane.id) != 1 && step_of(e, p_.k->var.id) == 1; }
+  bool transposed(const Expr& e, const Var& lane) const {
+    return step_of(e, lane.id) != 1 && step_of(e, p_.k->var.id) == 1;
+  }
   // Panels whose lanes lie side by side in memory are filled together: whole lines are read, and several of a row.
-  Stmt pack_panels(const Expr& count, bool side_by_side, ForKind kind, const std::string& suffix, const std::function<Stmt(Expr, int)>& body) const {
+  Stmt pack_panels(const Expr& count, bool side_by_side, ForKind kind, const std::string& suffix,
+                   const std::function<Stmt(Expr, int)>& body) const {
     const int together = side_by_side ? 4 : 1;
     const Expr whole = index_div(count, together), rest = index_mod(count, together);
     const Stmt main = loop(suffix, whole, kind, [&](Expr p) { return body(scaled(p, together), together); });
     const Stmt last = loop(suffix, rest, kind, [&](Expr p) { return body(index_add(scaled(whole, together), p), 1); });
     return block({is_const(whole, 0) ? Stmt() : main, is_const(rest, 0) ? Stmt() : last});
   }
-  // Fills panels [to, to + count) from the operand `e`, whose lanes are `lane`'s values, from number `first` of them on; rows [k0, k0 + depth) of k.
-  Stmt pack(Panel panel, int64_t step_of_lanes, const Expr& e, const Var& lane, const Bounds& lanes, const Expr& to, int count, const Expr& first,
-            const Expr& k0, const Expr& depth, const std::string& name) const {
+  // Fills panels [to, to + count) from the operand `e`, whose lanes are `lane`'s values, from number `first` of them
+  // on; rows [k0, k0 + depth) of k.
+  Stmt pack(Panel panel, int64_t step_of_lanes, const Expr& e, const Var& lane, const Bounds& lanes, const Expr& to,
+            int count, const Expr& first, const Expr& k0, const Expr& depth, const std::string& name) const {
     panel.first = to;
     panel.count = count;
     panel.step = step_of_lanes;
@@ -120,8 +133,8 @@ class ProductNest {
   }
   bool b_side_by_side() const { return !transposed(p_.b, p_.n->var); }
   Stmt pack_b(const Expr& to, int count, const Expr& first, const Expr& k0, const Expr& depth) const {
-    return pack({.buffer = panels_b_, .width = t_.columns(), .group = t_.lanes, .whole = whole_n_}, t_.columns(), p_.b, p_.n->var, n_, to, count, first, k0,
-                depth, "_b");
+    return pack({.buffer = panels_b_, .width = t_.columns(), .group = t_.lanes, .whole = whole_n_}, t_.columns(), p_.b,
+                p_.n->var, n_, to, count, first, k0, depth, "_b");
   }
   int group_a() const {
     int group = 2;
@@ -131,7 +144,8 @@ class ProductNest {
   int64_t width_a() const { return (t_.rows + group_a() - 1) / group_a() * group_a(); }
   Stmt pack_a(const Expr& to, int count, const Expr& first, const Expr& k0, const Expr& depth) const {
     const bool whole = whole_m_ && width_a() == t_.rows;
-    return pack({.buffer = panels_a_, .width = width_a(), .group = group_a(), .whole = whole}, t_.rows, p_.a, p_.m->var, m_, to, count, first, k0, depth, "_a");
+    return pack({.buffer = panels_a_, .width = width_a(), .group = group_a(), .whole = whole}, t_.rows, p_.a, p_.m->var,
+                m_, to, count, first, k0, depth, "_a");
   }
 
   int64_t panels_before(int64_t block) const { return block / t_.columns(); }
@@ -141,7 +155,9 @@ class ProductNest {
   ForKind rows_kind() const { return t_.share == ProductTiles::rows_parallel ? ForKind::parallel : ForKind::serial; }
 
   Stmt outer_columns(const Expr& no) {
-    const auto depths = [&] { return loop("_kb", k_blocks(), ForKind::serial, [&](Expr kb) { return depth(no, kb); }); };
+    const auto depths = [&] {
+      return loop("_kb", k_blocks(), ForKind::serial, [&](Expr kb) { return depth(no, kb); });
+    };
     if (is_const(k_blocks(), 1) || p_.plain) return depths();
     const Expr columns = t_.outer_n ? Expr(t_.outer_n) : scaled(panels_of(n_.extent), t_.columns());
     partial_ = panels("p", {scaled(ceil_div(m_.extent, t_.rows), t_.rows), columns});
@@ -151,7 +167,8 @@ class ProductNest {
   // One block along k.
   Stmt depth(const Expr& no, const Expr& kb) {
     const auto rows = [&] {
-      return loop("_mb", t_.block_m ? ceil_div(m_.extent, t_.block_m) : Expr(1), rows_kind(), [&](Expr mb) { return row_block(no, kb, mb); });
+      return loop("_mb", t_.block_m ? ceil_div(m_.extent, t_.block_m) : Expr(1), rows_kind(),
+                  [&](Expr mb) { return row_block(no, kb, mb); });
     };
     return b_by_block() ? rows() : with_panels_b(no, kb, 0, rows_kind(), rows);
   }
@@ -166,9 +183,11 @@ class ProductNest {
     };
     if (!t_.pack_a) return columns();
     panels_a_ = panels("a", {t_.block_m ? Expr(t_.block_m / t_.rows) : block_tiles(mb), most_depth(), width_a()});
-    const Stmt pack = pack_panels(block_tiles(mb), !transposed(p_.a, p_.m->var), ForKind::serial, "_at", [&](Expr mt, int count) {
-      return pack_a(mt, count, index_add(scaled(mb, t_.block_m), scaled(mt, t_.rows)), scaled(kb, t_.block_k), block_depth(kb));
-    });
+    const Stmt pack =
+        pack_panels(block_tiles(mb), !transposed(p_.a, p_.m->var), ForKind::serial, "_at", [&](Expr mt, int count) {
+          return pack_a(mt, count, index_add(scaled(mb, t_.block_m), scaled(mt, t_.rows)), scaled(kb, t_.block_k),
+                        block_depth(kb));
+        });
     return alloc(panels_a_, block({pack, columns()}));
   }
 
@@ -181,35 +200,52 @@ class ProductNest {
     panels_b_ = panels("b", {most ? Expr(panels_before(most)) : panels_of(n_.extent), most_depth(), t_.columns()});
     const Expr count = b_by_block() ? panels_in(outer_extent(no), nb) : panels_of(outer_extent(no));
     const Stmt pack = pack_panels(count, b_side_by_side(), kind, "_bp", [&](Expr np, int together) {
-      return pack_b(np, together, index_add(first_column(no, nb), scaled(np, t_.columns())), scaled(kb, t_.block_k), block_depth(kb));
+      return pack_b(np, together, index_add(first_column(no, nb), scaled(np, t_.columns())), scaled(kb, t_.block_k),
+                    block_depth(kb));
     });
     return alloc(panels_b_, block({pack, body()}));
   }
 
   Stmt tiles(const Expr& no, const Expr& kb, const Expr& mb, const Expr& nb) {
-    const auto down = [&](const std::function<Stmt(Expr)>& body) { return loop("_mt", block_tiles(mb), ForKind::serial, body); };
-    const auto along = [&](const std::function<Stmt(Expr)>& body) { return loop("_np", panels_in(outer_extent(no), nb), ForKind::serial, body); };
-    if (t_.along_rows) return down([&](Expr mt) { return along([&](Expr np) { return tile(no, mb, nb, kb, np, mt); }); });
+    const auto down = [&](const std::function<Stmt(Expr)>& body) {
+      return loop("_mt", block_tiles(mb), ForKind::serial, body);
+    };
+    const auto along = [&](const std::function<Stmt(Expr)>& body) {
+      return loop("_np", panels_in(outer_extent(no), nb), ForKind::serial, body);
+    };
+    if (t_.along_rows)
+      return down([&](Expr mt) { return along([&](Expr np) { return tile(no, mb, nb, kb, np, mt); }); });
     return along([&](Expr np) { return down([&](Expr mt) { return tile(no, mb, nb, kb, np, mt); }); });
   }
-  Expr first_column(const Expr& no, const Expr& nb) const { return index_add(scaled(no, t_.outer_n), scaled(nb, t_.block_n)); }
+  Expr first_column(const Expr& no, const Expr& nb) const {
+    return index_add(scaled(no, t_.outer_n), scaled(nb, t_.block_n));
+  }
 
   // One register tile over one block along k.
   Stmt tile(const Expr& no, const Expr& mb, const Expr& nb, const Expr& kb, const Expr& np, const Expr& mt) {
     const Var m0 = make_var(name_ + "0"), n0 = make_var(p_.n->var.name + "0");
-    const Expr in_m = index_add(scaled(mb, t_.block_m), scaled(mt, t_.rows)), in_outer_n = index_add(scaled(nb, t_.block_n), scaled(np, t_.columns()));
-    const Buffer acc = make_buffer(
-        {.name = p_.sum->name, .dtype = p_.sum->dtype, .dims = {t_.rows, t_.columns()}, .role = Role::temp, .space = Space::registers, .alignment = 64});
+    const Expr in_m = index_add(scaled(mb, t_.block_m), scaled(mt, t_.rows)),
+               in_outer_n = index_add(scaled(nb, t_.block_n), scaled(np, t_.columns()));
+    const Buffer acc = make_buffer({.name = p_.sum->name,
+                                    .dtype = p_.sum->dtype,
+                                    .dims = {t_.rows, t_.columns()},
+                                    .role = Role::temp,
+                                    .space = Space::registers,
+                                    .alignment = 64});
     const Expr end_m = index_add(m_.begin, m_.extent), end_n = index_add(n_.begin, n_.extent);
     const auto row = [&](const Expr& i) { return index_add(var(m0), i); };
     const auto column = [&](const Expr& c) { return index_add(var(n0), c); };
     const auto each = [&](const std::function<Stmt(Expr, Expr)>& body) {
       return loop("_r", t_.rows, ForKind::unroll, [&](Expr i) {
-        return loop("_v", t_.vectors, ForKind::unroll,
-                    [&](Expr v) { return loop("_l", t_.lanes, ForKind::vector, [&](Expr l) { return body(i, index_add(scaled(v, t_.lanes), l)); }); });
+        return loop("_v", t_.vectors, ForKind::unroll, [&](Expr v) {
+          return loop("_l", t_.lanes, ForKind::vector,
+                      [&](Expr l) { return body(i, index_add(scaled(v, t_.lanes), l)); });
+        });
       });
     };
-    const auto at_element = [&](const Expr& i, const Expr& c) { return Substitution{{p_.m->var.id, row(i)}, {p_.n->var.id, column(c)}}; };
+    const auto at_element = [&](const Expr& i, const Expr& c) {
+      return Substitution{{p_.m->var.id, row(i)}, {p_.n->var.id, column(c)}};
+    };
 
     Expr inside;  // the whole tile is
     if (!whole_m_) inside = row(t_.rows) <= end_m;
@@ -218,12 +254,16 @@ class ProductNest {
     if (!whole_m_) edges.push_back({p_.m->var, end_m});
     if (!whole_n_) edges.push_back({p_.n->var, end_n});
     const auto set = [&](const Expr& value) {
-      const auto fill = [&](const Expr& e) { return each([&](Expr i, Expr c) { return store(acc, {i, c}, substitute(e, at_element(i, c))); }); };
+      const auto fill = [&](const Expr& e) {
+        return each([&](Expr i, Expr c) { return store(acc, {i, c}, substitute(e, at_element(i, c))); });
+      };
       const Expr guarded = guard_loads(value, edges);
       return guarded.same_as(value) ? fill(value) : if_then(inside, fill(value), fill(guarded));
     };
     const auto write = [&](const Stmt& s) {
-      const auto at = [&](const Expr& i, const Expr& c) { return substitute(refresh(redirect_sum(s, acc, i, c)), at_element(i, c)); };
+      const auto at = [&](const Expr& i, const Expr& c) {
+        return substitute(refresh(redirect_sum(s, acc, i, c)), at_element(i, c));
+      };
       const Stmt plain = each(at);
       if (!inside) return plain;
       const Stmt guarded = each([&](Expr i, Expr c) {
@@ -260,29 +300,35 @@ class ProductNest {
           else if (t_.pack_b)
             b = load(panels_b_, {b_by_block() ? np : panel, k, c});
           else
-            b = substitute(at_edge ? guard_loads(p_.b, {{p_.n->var, end_n}}) : p_.b, {{p_.k->var.id, from}, {p_.n->var.id, column(c)}});
+            b = substitute(at_edge ? guard_loads(p_.b, {{p_.n->var, end_n}}) : p_.b,
+                           {{p_.k->var.id, from}, {p_.n->var.id, column(c)}});
           return accumulate(acc, {i, c}, AccumulateOp::fma, p_.a_first ? a : b, p_.a_first ? b : a);
         });
       });
     };
     const bool edge_loads = !whole_n_ && !b_before_ && !t_.pack_b;
-    const Stmt middle = edge_loads ? if_then(column(t_.columns()) <= end_n, products(false), products(true)) : products(false);
+    const Stmt middle =
+        edge_loads ? if_then(column(t_.columns()) <= end_n, products(false), products(true)) : products(false);
     const Stmt body = alloc(acc, block({begin, fetch_next(m0, n0), middle, end}));
-    return let(m0, index_add(m_.begin, in_m), let(n0, index_add(n_.begin, index_add(scaled(no, t_.outer_n), in_outer_n)), body));
+    return let(m0, index_add(m_.begin, in_m),
+               let(n0, index_add(n_.begin, index_add(scaled(no, t_.outer_n), in_outer_n)), body));
   }
   Stmt along_k(const Expr& depth, const std::function<Stmt(Expr)>& body) const {
     const auto steps = [&](const Expr& begin, const Expr& extent, int unrolled) {
       const Var v = make_var(p_.k->var.name);
       const Expr first = index_add(begin, scaled(var(v), unrolled));
-      return for_loop(v, 0, extent, ForKind::serial, loop("_u", unrolled, ForKind::unroll, [&](Expr u) { return body(index_add(first, u)); }));
+      return for_loop(v, 0, extent, ForKind::serial,
+                      loop("_u", unrolled, ForKind::unroll, [&](Expr u) { return body(index_add(first, u)); }));
     };
     if (t_.unroll_k == 1) return steps(0, depth, 1);
     const Expr whole = index_div(depth, t_.unroll_k);
     const Expr rest = divides_depth_ ? Expr(0) : index_mod(depth, t_.unroll_k);
-    return block({is_const(whole, 0) ? Stmt() : steps(0, whole, t_.unroll_k), is_const(rest, 0) ? Stmt() : steps(scaled(whole, t_.unroll_k), rest, 1)});
+    return block({is_const(whole, 0) ? Stmt() : steps(0, whole, t_.unroll_k),
+                  is_const(rest, 0) ? Stmt() : steps(scaled(whole, t_.unroll_k), rest, 1)});
   }
 
-  // Sums that live in C between blocks along k come from a far cache, a row here and a row there: those of the next tile are asked for early.
+  // Sums that live in C between blocks along k come from a far cache, a row here and a row there: those of the next
+  // tile are asked for early.
   Stmt fetch_next(const Var& m0, const Var& n0) const {
     if (!p_.plain || is_const(k_blocks(), 1)) return {};
     std::vector<Stmt> all;
@@ -292,7 +338,8 @@ class ProductNest {
       for (int64_t c = 0; c - line < last; c += line) {
         std::vector<Expr> index;
         for (const Expr& e : p_.plain->index)
-          index.push_back(substitute(e, {{p_.m->var.id, index_add(var(m0), down + i)}, {p_.n->var.id, index_add(var(n0), along + std::min(c, last))}}));
+          index.push_back(substitute(e, {{p_.m->var.id, index_add(var(m0), down + i)},
+                                         {p_.n->var.id, index_add(var(n0), along + std::min(c, last))}}));
         all.push_back(evaluate(prefetch(p_.plain->buffer, std::move(index), 1)));
       }
     return block(std::move(all));
@@ -302,11 +349,15 @@ class ProductNest {
   struct ToTile : Rewriter {
     ToTile(const Buffer& s, Expr e) : sum(s), element(std::move(e)) {}
     using Rewriter::rewrite;
-    Expr rewrite(const Load& n, const Expr& self) override { return n.buffer.same_as(sum) ? element : Rewriter::rewrite(n, self); }
+    Expr rewrite(const Load& n, const Expr& self) override {
+      return n.buffer.same_as(sum) ? element : Rewriter::rewrite(n, self);
+    }
     const Buffer& sum;
     Expr element;
   };
-  Stmt redirect_sum(const Stmt& s, const Buffer& acc, const Expr& i, const Expr& c) const { return ToTile(p_.sum, load(acc, {i, c}))(s); }
+  Stmt redirect_sum(const Stmt& s, const Buffer& acc, const Expr& i, const Expr& c) const {
+    return ToTile(p_.sum, load(acc, {i, c}))(s);
+  }
 
   const Product& p_;
   ProductTiles t_;
@@ -327,30 +378,37 @@ void require_tiles(const For& m, const ProductTiles& t) {
   if (t.lanes != 2 && t.lanes != 4 && t.lanes != 8 && t.lanes != 16 && t.lanes != 32 && t.lanes != 64)
     fail("the lanes must be a power of two, 2 to 64, got " + std::to_string(t.lanes));
   if (t.unroll_k < 1 || t.unroll_k > 16) fail("the steps along k must be 1 to 16, got " + std::to_string(t.unroll_k));
-  if (t.block_m < 0 || t.block_m % t.rows) fail("the block of rows must be whole tiles of " + std::to_string(t.rows) + ", got " + std::to_string(t.block_m));
+  if (t.block_m < 0 || t.block_m % t.rows)
+    fail("the block of rows must be whole tiles of " + std::to_string(t.rows) + ", got " + std::to_string(t.block_m));
   if (t.block_n < 0 || t.block_n % t.columns())
-    fail("the block of columns must be whole tiles of " + std::to_string(t.columns()) + ", got " + std::to_string(t.block_n));
+    fail("the block of columns must be whole tiles of " + std::to_string(t.columns()) + ", got " +
+         std::to_string(t.block_n));
   if (t.outer_n < 0 || t.outer_n % std::max<int64_t>(t.block_n, t.columns()))
     fail("the outer block of columns must be whole blocks, got " + std::to_string(t.outer_n));
   if (t.block_k < 0) fail("the block along k must not be negative, got " + std::to_string(t.block_k));
   for (const int64_t block : {t.block_m, t.block_n, t.block_k, t.outer_n})
-    if (block > largest_block) fail("a block must be at most " + std::to_string(largest_block) + ", got " + std::to_string(block));
+    if (block > largest_block)
+      fail("a block must be at most " + std::to_string(largest_block) + ", got " + std::to_string(block));
 }
 
-// Rows and columns are compared with their loop's end, in tiles that may reach over it. From 0 on, more than an i64 holds would be iterations without end.
+// Rows and columns are compared with their loop's end, in tiles that may reach over it. From 0 on, more than an i64
+// holds would be iterations without end.
 void require_in_range(const Product& p, const Site& site, const ProductTiles& t) {
   for (const auto& [loop, tile] : {std::pair{p.m, int64_t{t.rows}}, std::pair{p.n, t.columns()}}) {
     if (site.scope.of(loop->begin).max.value_or(1) <= 0) continue;
     const Expr extent = nonnegative(loop->extent, site.scope), end = index_add(loop->begin, extent);
     if (!site.scope.sum_fits(loop->begin, extent) || !site.scope.sum_fits(end, tile))
-      refuse(step, p.m->var.name, "the end of loop " + loop->var.name + ", rounded up to whole tiles, may not fit in 64 bits");
+      refuse(step, p.m->var.name,
+             "the end of loop " + loop->var.name + ", rounded up to whole tiles, may not fit in 64 bits");
   }
 }
 
 // What B reads must be there, and be the same, before the loop.
 void require_before(const Kernel& kernel, const Product& p, const Site& around) {
   const For& loop = *around.loop;
-  const auto fail = [&](const std::string& why) { refuse(step, p.m->var.name, "B cannot be packed before loop " + loop.var.name + ": " + why); };
+  const auto fail = [&](const std::string& why) {
+    refuse(step, p.m->var.name, "B cannot be packed before loop " + loop.var.name + ": " + why);
+  };
   std::vector<Var> known = visible(kernel, around, false);
   for (const Expr* e : {&p.n->begin, &p.n->extent, &p.k->begin, &p.k->extent})
     if (!closed(*e, known)) fail("its extents are not known there");
@@ -378,10 +436,12 @@ void Schedule::tile_product(Loop m, const ProductTiles& tiles, Loop pack_before)
   require_in_range(product, site, tiles);
   const auto parallel = [](const Stmt& s) { return s.as<For>() && s.as<For>()->kind == ForKind::parallel; };
   const bool inside_parallel = std::any_of(site.path.begin(), site.path.end(), parallel);
-  if (inside_parallel && tiles.share != ProductTiles::serial) refuse(step, site.loop->var.name, "it is inside a parallel loop already");
+  if (inside_parallel && tiles.share != ProductTiles::serial)
+    refuse(step, site.loop->var.name, "it is inside a parallel loop already");
   std::string line = fmt::format("{} {}", step, handle_name(kernel_, m));
-  for (const int64_t n : {int64_t{tiles.rows}, int64_t{tiles.vectors}, int64_t{tiles.lanes}, int64_t{tiles.unroll_k}, tiles.block_m, tiles.block_n,
-                          tiles.block_k, tiles.outer_n, int64_t{tiles.pack_a}, int64_t{tiles.pack_b}, int64_t{tiles.along_rows}, int64_t{tiles.share}})
+  for (const int64_t n : {int64_t{tiles.rows}, int64_t{tiles.vectors}, int64_t{tiles.lanes}, int64_t{tiles.unroll_k},
+                          tiles.block_m, tiles.block_n, tiles.block_k, tiles.outer_n, int64_t{tiles.pack_a},
+                          int64_t{tiles.pack_b}, int64_t{tiles.along_rows}, int64_t{tiles.share}})
     line += fmt::format(" {}", n);
   if (!pack_before) {
     ProductNest nest(product, tiles, site.scope, false);
@@ -397,7 +457,8 @@ void Schedule::tile_product(Loop m, const ProductTiles& tiles, Loop pack_before)
   nest.declare_panels_before();
   const Kernel inner = replace(kernel_, site, nest.build());
   const Site now = find_loop(inner, pack_before);
-  const bool shared = (inside_parallel || tiles.share != ProductTiles::serial) && std::none_of(around.path.begin(), around.path.end() - 1, parallel);
+  const bool shared = (inside_parallel || tiles.share != ProductTiles::serial) &&
+                      std::none_of(around.path.begin(), around.path.end() - 1, parallel);
   const Stmt packed = nest.around(now.stmt(), shared ? ForKind::parallel : ForKind::serial);
   Kernel changed = replace(inner, now, packed);
   if (!part_of_step_) require_proved(step, now, kernel_, changed, packed);

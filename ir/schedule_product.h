@@ -1,5 +1,6 @@
 #pragma once
-// Inside of Schedule::tile_product: the product as its author wrote it, and the panels that its operands are brought into.
+// Inside of Schedule::tile_product: the product as its author wrote it, and the panels that its operands are brought
+// into.
 #include <functional>
 #include <string>
 #include <unordered_set>
@@ -32,23 +33,24 @@ struct EdgeGuard {
 };
 Expr guard_loads(const Expr& e, const std::vector<EdgeGuard>& edges);
 
-// How far apart in memory an expression's loads are for neighbouring values of a variable: 1 when some load steps by one element and is not constant in
-// it, 0 when none depends on it, -1 otherwise.
+// How far apart in memory an expression's loads are for neighbouring values of a variable: 1 when some load steps by
+// one element and is not constant in it, 0 when none depends on it, -1 otherwise.
 int64_t step_of(const Expr& e, int64_t var_id);
 
-// A panel holds `width` lanes of an operand for every k, side by side: buffer[panel, k, lane]. Panels [first, first + count) are filled together.
+// A panel holds `width` lanes of an operand for every k, side by side: buffer[panel, k, lane]. Panels [first, first +
+// count) are filled together.
 struct Panel {
   Buffer buffer;
   Expr first;
   int count = 1;
-  int64_t step = 0;     // lanes of the operand from one panel to the next
+  int64_t step = 0;  // lanes of the operand from one panel to the next
   int64_t width = 0;
   int group = 0;  // lanes that are moved together; divides the width
   std::function<Expr(Expr lane, Expr k)> element;
-  Expr first_lane, end_lane;       // of the operand: the first panel's first lane, and the end of all
-  bool whole = false;              // every lane is before the end
-  Expr first_k, k_count;           // of the operand: [first_k, first_k + k_count) goes to places 0, 1, ...
-  bool transpose = false;          // neighbours along k are neighbours in memory: read by vectors along k
+  Expr first_lane, end_lane;  // of the operand: the first panel's first lane, and the end of all
+  bool whole = false;         // every lane is before the end
+  Expr first_k, k_count;      // of the operand: [first_k, first_k + k_count) goes to places 0, 1, ...
+  bool transpose = false;     // neighbours along k are neighbours in memory: read by vectors along k
 };
 Stmt pack_panel(const Panel& panel, const std::string& name);
 

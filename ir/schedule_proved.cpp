@@ -1,4 +1,5 @@
-// What an earlier step proved must stay proved: by the verifier's own questions, asked of the loops that a step can have changed.
+// What an earlier step proved must stay proved: by the verifier's own questions, asked of the loops that a step can
+// have changed.
 #include "ir/races.h"
 #include "ir/rewrite.h"
 #include "ir/schedule_site.h"
@@ -7,7 +8,8 @@
 
 namespace gradloom::ir {
 
-void require_proved(const std::string& step, const Site& site, const Kernel& before, const Kernel& changed, const Stmt& to) {
+void require_proved(const std::string& step, const Site& site, const Kernel& before, const Kernel& changed,
+                    const Stmt& to) {
   const auto refuse_unproved = [&](const std::string& why) {
     verify(before, Stage::scheduled);  // what was wrong before the step is no refusal of it
     refuse(step, site.loop->var.name, why);
@@ -18,7 +20,9 @@ void require_proved(const std::string& step, const Site& site, const Kernel& bef
     const Site again = find_loop(changed, old.var.id);
     std::string why = parallel ? parallel_clash(*again.loop, again.scope) : vector_clash(*again.loop, again.scope);
     if (why.empty() && !parallel) why = not_widenable(*again.loop);
-    if (!why.empty()) refuse_unproved(std::string("the ") + to_string(old.kind) + " loop " + old.var.name + " would not be proved any more: " + why);
+    if (!why.empty())
+      refuse_unproved(std::string("the ") + to_string(old.kind) + " loop " + old.var.name +
+                      " would not be proved any more: " + why);
   };
   for (const Stmt& s : site.path)
     if (const For* around = s.as<For>(); around && around != site.loop) prove(*around);

@@ -55,7 +55,8 @@ struct Finder {
 Finder found(const Kernel& kernel, int64_t loop) {
   Finder finder{loop};
   if (!finder.visit(kernel.body))
-    throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel.name + " has no loop with this handle (a step has consumed it)");
+    throw Error(ErrorCode::invalid_argument,
+                "schedule: kernel " + kernel.name + " has no loop with this handle (a step has consumed it)");
   return finder;
 }
 
@@ -105,7 +106,8 @@ const For& get_loop(const Kernel& kernel, int64_t loop) { return *found(kernel, 
 
 Kernel replace(const Kernel& kernel, const Site& site, const Stmt& to) {
   Stmt now = to;
-  for (size_t i = site.path.size() - 1; i-- > 0;) now = std::visit(ReplaceChild{site.path[i + 1], now, site.path[i]}, site.path[i].node().value);
+  for (size_t i = site.path.size() - 1; i-- > 0;)
+    now = std::visit(ReplaceChild{site.path[i + 1], now, site.path[i]}, site.path[i].node().value);
   Kernel result = kernel;
   result.body = now;
   return result;
@@ -120,12 +122,14 @@ void wrong_argument(const std::string& step, const std::string& loop, const std:
 }
 
 void require_serial(const std::string& step, const For& loop) {
-  if (loop.kind != ForKind::serial) refuse(step, loop.var.name, std::string("it is a ") + to_string(loop.kind) + " loop, not a serial one");
+  if (loop.kind != ForKind::serial)
+    refuse(step, loop.var.name, std::string("it is a ") + to_string(loop.kind) + " loop, not a serial one");
 }
 
 void require_outside(const std::string& step, const For& loop, const Buffer& buffer) {
   walk(loop.body, [&](const Stmt& s) {
-    if (const Alloc* own = s.as<Alloc>(); own && own->buffer.same_as(buffer)) refuse(step, loop.var.name, "buffer " + buffer->name + " exists only inside it");
+    if (const Alloc* own = s.as<Alloc>(); own && own->buffer.same_as(buffer))
+      refuse(step, loop.var.name, "buffer " + buffer->name + " exists only inside it");
   });
 }
 
@@ -146,7 +150,9 @@ std::vector<Buffer> buffers_of(const Kernel& kernel) {
 }
 
 namespace {
-std::string numbered(const std::string& name, size_t count, size_t position) { return count > 1 ? name + "#" + std::to_string(position) : name; }
+std::string numbered(const std::string& name, size_t count, size_t position) {
+  return count > 1 ? name + "#" + std::to_string(position) : name;
+}
 }  // namespace
 
 std::string handle_name(const Kernel& kernel, int64_t loop) {
@@ -162,9 +168,11 @@ std::string handle_name(const Kernel& kernel, const Buffer& buffer) {
   if (!buffer) throw Error(ErrorCode::invalid_argument, "schedule: the buffer is absent");
   const std::vector<Buffer> all = buffers_of(kernel);
   const auto self = std::find_if(all.begin(), all.end(), [&](const Buffer& b) { return b.same_as(buffer); });
-  if (self == all.end()) throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel.name + " has no buffer " + buffer->name);
+  if (self == all.end())
+    throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel.name + " has no buffer " + buffer->name);
   const auto same = [&](const Buffer& b) { return b->name == buffer->name; };
-  return numbered(buffer->name, static_cast<size_t>(std::count_if(all.begin(), all.end(), same)), static_cast<size_t>(std::count_if(all.begin(), self, same)));
+  return numbered(buffer->name, static_cast<size_t>(std::count_if(all.begin(), all.end(), same)),
+                  static_cast<size_t>(std::count_if(all.begin(), self, same)));
 }
 
 Buffer find_buffer(const Kernel& kernel, const std::string& name) {
@@ -187,7 +195,8 @@ std::vector<Var> visible(const Kernel& kernel, const Site& site, bool loop_itsel
 bool closed(const Expr& e, const std::vector<Var>& vars) {
   bool ok = true;
   walk(e, [&](const Expr& x) {
-    if (const Var* v = x.as<Var>()) ok &= std::any_of(vars.begin(), vars.end(), [&](const Var& w) { return w.id == v->id; });
+    if (const Var* v = x.as<Var>())
+      ok &= std::any_of(vars.begin(), vars.end(), [&](const Var& w) { return w.id == v->id; });
   });
   return ok;
 }
@@ -199,16 +208,20 @@ std::vector<BufferAccess> accesses(const Stmt& root, const Buffer& buffer) {
       root,
       [&](const Stmt& s) {
         current = s;
-        if (const Store* n = s.as<Store>(); n && n->buffer.same_as(buffer)) result.push_back({s, n->index, false, true});
-        if (const Accumulate* n = s.as<Accumulate>(); n && n->buffer.same_as(buffer)) result.push_back({s, n->index, true, true});
+        if (const Store* n = s.as<Store>(); n && n->buffer.same_as(buffer))
+          result.push_back({s, n->index, false, true});
+        if (const Accumulate* n = s.as<Accumulate>(); n && n->buffer.same_as(buffer))
+          result.push_back({s, n->index, true, true});
       },
       [&](const Expr& e) {
-        if (const Load* n = e.as<Load>(); n && n->buffer.same_as(buffer)) result.push_back({current, n->index, true, false});
+        if (const Load* n = e.as<Load>(); n && n->buffer.same_as(buffer))
+          result.push_back({current, n->index, true, false});
       });
   return result;
 }
 
-bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin, const std::vector<Expr>& extent) {
+bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin,
+                  const std::vector<Expr>& extent) {
   std::vector<bool> used(loops.size(), false);
   for (size_t d = 0; d < begin.size(); ++d) {
     const Linear rest = linear(index_sub(index[d], begin[d]));
@@ -216,13 +229,16 @@ bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>&
       if (rest.constant != 0 || !is_const(extent[d], 1)) return false;
       continue;
     }
-    const auto own = std::find_if(loops.begin(), loops.end(), [&](const For* f) { return mentions(index[d], f->var.id); });
+    const auto own =
+        std::find_if(loops.begin(), loops.end(), [&](const For* f) { return mentions(index[d], f->var.id); });
     if (own == loops.end() || used[static_cast<size_t>(own - loops.begin())]) return false;
     used[static_cast<size_t>(own - loops.begin())] = true;
     // index - begin == variable - its loop's begin, and the loop is as long as the window.
     const Linear offset = linear(index_sub(to_expr(rest), index_sub(var((*own)->var), (*own)->begin)));
     const Linear length = linear(index_sub((*own)->extent, extent[d]));
-    if (!offset.exact || !length.exact || !offset.terms.empty() || offset.constant != 0 || !length.terms.empty() || length.constant != 0) return false;
+    if (!offset.exact || !length.exact || !offset.terms.empty() || offset.constant != 0 || !length.terms.empty() ||
+        length.constant != 0)
+      return false;
   }
   // A loop that no index walks must run at least once.
   for (size_t i = 0; i < loops.size(); ++i)

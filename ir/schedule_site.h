@@ -1,5 +1,6 @@
 #pragma once
-// Inside of schedules: where a loop stands in its kernel, what is known there, and how a statement is put in another's place.
+// Inside of schedules: where a loop stands in its kernel, what is known there, and how a statement is put in another's
+// place.
 #include <string>
 #include <vector>
 
@@ -12,9 +13,9 @@ namespace gradloom::ir {
 struct Site {
   std::vector<Stmt> path;  // from the kernel's body down to the loop itself
   const For* loop = nullptr;
-  Ranges scope;            // what is known where the loop stands
+  Ranges scope;  // what is known where the loop stands
   const Stmt& stmt() const { return path.back(); }
-  Ranges inside() const;   // the scope of the loop's body
+  Ranges inside() const;  // the scope of the loop's body
 };
 
 // Throws when the kernel has no such loop.
@@ -23,9 +24,10 @@ const For& get_loop(const Kernel& kernel, int64_t loop);
 // The kernel with `to` where `from`, the very node, stood on the site's path.
 Kernel replace(const Kernel& kernel, const Site& site, const Stmt& to);
 
-// Throws a refusal of the step when a parallel or vector loop around or in `to`, or a divisor, is not proved in the changed kernel; the verifier's own error
-// when the kernel before the step was not legal.
-void require_proved(const std::string& step, const Site& site, const Kernel& before, const Kernel& changed, const Stmt& to);
+// Throws a refusal of the step when a parallel or vector loop around or in `to`, or a divisor, is not proved in the
+// changed kernel; the verifier's own error when the kernel before the step was not legal.
+void require_proved(const std::string& step, const Site& site, const Kernel& before, const Kernel& changed,
+                    const Stmt& to);
 
 // Refuses a step that the nest does not allow: "split of loop i: why".
 [[noreturn]] void refuse(const std::string& step, const std::string& loop, const std::string& why);
@@ -48,7 +50,8 @@ Buffer find_buffer(const Kernel& kernel, const std::string& name);
 std::vector<Var> visible(const Kernel& kernel, const Site& site, bool loop_itself);
 // Whether all variables of e are among these.
 bool closed(const Expr& e, const std::vector<Var>& vars);
-// An expression of constants, variables and arithmetic in prefix form, "add(n,mul(i,4))", as a trace writes it, and back.
+// An expression of constants, variables and arithmetic in prefix form, "add(n,mul(i,4))", as a trace writes it, and
+// back.
 std::string write_expr(const Expr& e, const std::vector<Var>& vars);
 Expr read_expr(const std::string& text, const std::vector<Var>& vars);
 
@@ -59,8 +62,10 @@ struct BufferAccess {
 };
 // Every load, store and accumulate of the buffer in this statement and below.
 std::vector<BufferAccess> accesses(const Stmt& s, const Buffer& buffer);
-// Whether an index inside of these loops takes every place of the window once: each dim walked by a loop of its own, all others running at least once.
-bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin, const std::vector<Expr>& extent);
+// Whether an index inside of these loops takes every place of the window once: each dim walked by a loop of its own,
+// all others running at least once.
+bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin,
+                  const std::vector<Expr>& extent);
 // Whether a statement writes a buffer that this expression loads.
 bool writes_what_is_read(const Stmt& s, const Expr& e);
 

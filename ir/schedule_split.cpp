@@ -64,7 +64,8 @@ Schedule::Split Schedule::split(Loop id, int64_t factor) {
   Stmt main, tail;
   if (!is_const(whole, 0)) {
     const Expr value = index_add(bounds.begin, index_add(index_mul(var(outer), factor), var(inner)));
-    main = for_loop(outer, 0, whole, ForKind::serial, for_loop(inner, 0, factor, ForKind::serial, substitute(loop.body, {{id, value}})));
+    main = for_loop(outer, 0, whole, ForKind::serial,
+                    for_loop(inner, 0, factor, ForKind::serial, substitute(loop.body, {{id, value}})));
     result.outer = outer.id;
     result.inner = inner.id;
   }
@@ -72,7 +73,8 @@ Schedule::Split Schedule::split(Loop id, int64_t factor) {
     const Var rest = make_var(loop.var.name + "_t");
     // The first part of the range keeps the body's own ids, so that handles of inner loops stay valid.
     const Stmt body = substitute(main ? refresh(loop.body) : loop.body, {{id, var(rest)}});
-    tail = for_loop(rest, index_add(bounds.begin, index_mul(whole, factor)), index_mod(bounds.extent, factor), ForKind::serial, body);
+    tail = for_loop(rest, index_add(bounds.begin, index_mul(whole, factor)), index_mod(bounds.extent, factor),
+                    ForKind::serial, body);
     result.tail = rest.id;
   }
   put("split", site, bounds.wrap(block({main, tail})), line);
@@ -92,7 +94,8 @@ Schedule::Split Schedule::split_guarded(Loop id, int64_t factor) {
   if (!divides(factor, bounds.extent, site.scope)) {
     // The last block's end may be beyond what an i64 holds; what is left for a block is not.
     const bool fits = site.scope.sum_fits(bounds.extent, factor - 1);
-    const Expr exists = fits ? offset < bounds.extent : var(inner) < index_sub(bounds.extent, index_mul(var(outer), factor));
+    const Expr exists =
+        fits ? offset < bounds.extent : var(inner) < index_sub(bounds.extent, index_mul(var(outer), factor));
     body = if_then(exists, body);
   }
   const Expr blocks = ceil_div(bounds.extent, factor, site.scope);
@@ -105,9 +108,12 @@ Schedule::Loop Schedule::vectorize(Loop id, int lanes, int copies) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
   require_serial("vectorize", loop);
-  if (lanes < 2 || lanes > 64) wrong_argument("vectorize", loop.var.name, "the lanes must be 2 to 64, got " + std::to_string(lanes));
-  if (copies < 1 || copies > 64) wrong_argument("vectorize", loop.var.name, "the copies must be 1 to 64, got " + std::to_string(copies));
-  const std::string line = "vectorize " + handle_name(kernel_, id) + " " + std::to_string(lanes) + (copies > 1 ? " " + std::to_string(copies) : "");
+  if (lanes < 2 || lanes > 64)
+    wrong_argument("vectorize", loop.var.name, "the lanes must be 2 to 64, got " + std::to_string(lanes));
+  if (copies < 1 || copies > 64)
+    wrong_argument("vectorize", loop.var.name, "the copies must be 1 to 64, got " + std::to_string(copies));
+  const std::string line = "vectorize " + handle_name(kernel_, id) + " " + std::to_string(lanes) +
+                           (copies > 1 ? " " + std::to_string(copies) : "");
 
   Schedule work(kernel_);
   work.part_of_step_ = true;
@@ -147,7 +153,8 @@ std::pair<Schedule::Loop, Schedule::Loop> Schedule::partition(Loop id, Expr poin
   require_serial("partition", loop);
   if (!point || point.type() != Type{}) wrong_argument("partition", loop.var.name, "the point must be an i64 scalar");
   const std::vector<Var> vars = visible(kernel_, site, false);
-  if (!closed(point, vars)) wrong_argument("partition", loop.var.name, "the point uses a variable that is not known outside the loop");
+  if (!closed(point, vars))
+    wrong_argument("partition", loop.var.name, "the point uses a variable that is not known outside the loop");
   if (has_load(point)) wrong_argument("partition", loop.var.name, "the point reads memory");
   const std::string line = "partition " + handle_name(kernel_, id) + " " + write_expr(point, vars);
 

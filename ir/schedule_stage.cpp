@@ -53,9 +53,15 @@ struct WithScopes : Rewriter {
     if (guard && guard.lanes() == 1) here.assume(guard);
     visit(index, here);
   }
-  Expr rewrite(const Load& n, const Expr& self) override { return look(n.buffer, n.index, n.guard), Rewriter::rewrite(n, self); }
-  Stmt rewrite(const Store& n, const Stmt& self) override { return look(n.buffer, n.index, n.guard), Rewriter::rewrite(n, self); }
-  Stmt rewrite(const Accumulate& n, const Stmt& self) override { return look(n.buffer, n.index, n.guard), Rewriter::rewrite(n, self); }
+  Expr rewrite(const Load& n, const Expr& self) override {
+    return look(n.buffer, n.index, n.guard), Rewriter::rewrite(n, self);
+  }
+  Stmt rewrite(const Store& n, const Stmt& self) override {
+    return look(n.buffer, n.index, n.guard), Rewriter::rewrite(n, self);
+  }
+  Stmt rewrite(const Accumulate& n, const Stmt& self) override {
+    return look(n.buffer, n.index, n.guard), Rewriter::rewrite(n, self);
+  }
   Stmt rewrite(const For& n, const Stmt& self) override {
     (*this)(n.begin), (*this)(n.extent);
     under(n.body, [&](Ranges& r) { r.enter(n); });
@@ -84,14 +90,17 @@ struct WithScopes : Rewriter {
   std::function<void(const std::vector<Expr>&, const Ranges&)> visit;
 };
 
-// Whether the first statement that touches the buffer fills the whole window: plain loops around one store whose index walks it.
-bool fills_window(const Stmt& body, const Buffer& buffer, const std::vector<Expr>& begin, const std::vector<Expr>& extent) {
+// Whether the first statement that touches the buffer fills the whole window: plain loops around one store whose index
+// walks it.
+bool fills_window(const Stmt& body, const Buffer& buffer, const std::vector<Expr>& begin,
+                  const std::vector<Expr>& extent) {
   Stmt s = body;
   for (bool inside = true; inside;) {
     inside = false;
     if (const Alloc* a = s.as<Alloc>()) s = a->body, inside = true;
     if (const Block* b = s.as<Block>()) {
-      const auto first = std::find_if(b->stmts.begin(), b->stmts.end(), [&](const Stmt& p) { return !accesses(p, buffer).empty(); });
+      const auto first =
+          std::find_if(b->stmts.begin(), b->stmts.end(), [&](const Stmt& p) { return !accesses(p, buffer).empty(); });
       if (first == b->stmts.end()) return false;
       s = *first;
       inside = true;
@@ -105,21 +114,24 @@ bool fills_window(const Stmt& body, const Buffer& buffer, const std::vector<Expr
 }
 
 // Whether a statement that always runs before the loop fills the window, or the whole buffer.
-bool filled_before(const Site& site, const Buffer& buffer, const std::vector<Expr>& begin, const std::vector<Expr>& extent) {
+bool filled_before(const Site& site, const Buffer& buffer, const std::vector<Expr>& begin,
+                   const std::vector<Expr>& extent) {
   const std::vector<Expr> origin(begin.size(), Expr(0));
   for (size_t i = 0; i + 1 < site.path.size(); ++i) {
     const Block* b = site.path[i].as<Block>();
     if (!b) continue;
     for (const Stmt& earlier : b->stmts) {
       if (earlier.same_as(site.path[i + 1])) break;
-      if (fills_window(earlier, buffer, begin, extent) || fills_window(earlier, buffer, origin, buffer->dims)) return true;
+      if (fills_window(earlier, buffer, begin, extent) || fills_window(earlier, buffer, origin, buffer->dims))
+        return true;
     }
   }
   return false;
 }
 
 // Loops over [0, extents) around what `body` makes of their variables.
-Stmt over(const std::string& name, const std::vector<Expr>& extents, const std::function<Stmt(const std::vector<Expr>&)>& body) {
+Stmt over(const std::string& name, const std::vector<Expr>& extents,
+          const std::function<Stmt(const std::vector<Expr>&)>& body) {
   std::vector<Var> vars;
   std::vector<Expr> index;
   for (size_t d = 0; d < extents.size(); ++d) {
@@ -134,7 +146,8 @@ Stmt over(const std::string& name, const std::vector<Expr>& extents, const std::
 Expr identity(AccumulateOp op, DType t) {
   if (op == AccumulateOp::add) return constant_int(t, 0);
   const bool low = op == AccumulateOp::max;
-  if (is_float(t)) return constant(t, low ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity());
+  if (is_float(t))
+    return constant(t, low ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity());
   const int bits = 8 * size_of(t);
   const uint64_t all = bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
   if (is_unsigned_int(t)) return constant_bits(t, low ? 0 : all);
@@ -157,25 +170,31 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
   const size_t rank = buffer->dims.size();
   if (loop.kind == ForKind::vector) refuse("stage", loop.var.name, "it is a vector loop");
   if (begin.size() != rank || extent.size() != rank)
-    wrong_argument("stage", loop.var.name, "buffer " + buffer->name + " has rank " + std::to_string(rank) + ", the window " + std::to_string(begin.size()));
+    wrong_argument("stage", loop.var.name,
+                   "buffer " + buffer->name + " has rank " + std::to_string(rank) + ", the window " +
+                       std::to_string(begin.size()));
   for (const std::vector<Expr>* list : {&begin, &extent})
     for (const Expr& e : *list)
       if (!e || e.type() != Type{} || !closed(e, vars))
-        wrong_argument("stage", loop.var.name, "the window of " + buffer->name + " uses what is not known in the loop's body");
-  const std::string line = "stage " + handle_name(kernel_, id) + " " + name + (rank ? " " + joined(begin, vars) + " " + joined(extent, vars) : "");
+        wrong_argument("stage", loop.var.name,
+                       "the window of " + buffer->name + " uses what is not known in the loop's body");
+  const std::string line = "stage " + handle_name(kernel_, id) + " " + name +
+                           (rank ? " " + joined(begin, vars) + " " + joined(extent, vars) : "");
   require_outside("stage", loop, buffer);
   const std::vector<BufferAccess> all = accesses(loop.body, buffer);
   if (all.empty()) refuse("stage", loop.var.name, "nothing in it touches buffer " + buffer->name);
   const Ranges inside = site.inside();
 
   for (const Expr& e : extent)
-    if (inside.proves(0 <= e) != true) refuse("stage", loop.var.name, "the window of " + buffer->name + " is not proved to have an extent of 0 or more");
+    if (inside.proves(0 <= e) != true)
+      refuse("stage", loop.var.name, "the window of " + buffer->name + " is not proved to have an extent of 0 or more");
   WithScopes scopes(buffer, inside);
   scopes.visit = [&](const std::vector<Expr>& index, const Ranges& known) {
     for (size_t d = 0; d < rank; ++d) {
       if (index[d].lanes() > 1) refuse("stage", loop.var.name, "buffer " + buffer->name + " is accessed by vectors");
       if (known.proves(begin[d] <= index[d]) != true || known.proves(index[d] < index_add(begin[d], extent[d])) != true)
-        refuse("stage", loop.var.name, "an access to buffer " + buffer->name + " is not proved inside the window in dim " + std::to_string(d));
+        refuse("stage", loop.var.name,
+               "an access to buffer " + buffer->name + " is not proved inside the window in dim " + std::to_string(d));
     }
   };
   scopes(loop.body);
@@ -183,8 +202,15 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
   Facts facts = buffer->facts;
   facts.exclusive = false;
   for (size_t d = 0; d < rank; ++d)  // what is copied for places over an edge is no element of the buffer
-    if (inside.proves(0 <= begin[d]) != true || inside.proves(index_add(begin[d], extent[d]) <= buffer->dims[d]) != true) facts = {};
-  const Buffer staged = make_buffer({.name = buffer->name + "_s", .dtype = buffer->dtype, .dims = extent, .role = Role::temp, .alignment = 64, .facts = facts});
+    if (inside.proves(0 <= begin[d]) != true ||
+        inside.proves(index_add(begin[d], extent[d]) <= buffer->dims[d]) != true)
+      facts = {};
+  const Buffer staged = make_buffer({.name = buffer->name + "_s",
+                                     .dtype = buffer->dtype,
+                                     .dims = extent,
+                                     .role = Role::temp,
+                                     .alignment = 64,
+                                     .facts = facts});
   const auto place = [&](const std::vector<Expr>& offset) {
     std::vector<Expr> index;
     for (size_t d = 0; d < rank; ++d) index.push_back(index_add(begin[d], offset[d]));
@@ -195,14 +221,16 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
     Expr inside_buffer;
     for (size_t d = 0; d < rank; ++d) {
       if (inside.proves(0 <= begin[d]) != true) inside_buffer = both(inside_buffer, 0 <= index[d]);
-      if (inside.proves(index_add(begin[d], extent[d]) <= buffer->dims[d]) != true) inside_buffer = both(inside_buffer, index[d] < buffer->dims[d]);
+      if (inside.proves(index_add(begin[d], extent[d]) <= buffer->dims[d]) != true)
+        inside_buffer = both(inside_buffer, index[d] < buffer->dims[d]);
     }
     return inside_buffer;
   };
   Stmt in, out;
   if (!fills_window(loop.body, buffer, begin, extent)) {
     if ((buffer->role == Role::out || buffer->role == Role::temp) && !filled_before(site, buffer, begin, extent))
-      refuse("stage", loop.var.name, "it would copy in elements of buffer " + buffer->name + " that are not proved to be written earlier");
+      refuse("stage", loop.var.name,
+             "it would copy in elements of buffer " + buffer->name + " that are not proved to be written earlier");
     in = over(staged->name + "_r", extent, [&](const std::vector<Expr>& offset) {
       const std::vector<Expr> from = place(offset);
       return store(staged, offset, load(buffer, from, guard(from)));
@@ -231,7 +259,8 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
   const std::string line = "privatise " + handle_name(kernel_, id) + " " + handle_name(kernel_, buffer);
   std::optional<AccumulateOp> op;
   const auto only = [&](bool ok) {
-    if (!ok) refuse("privatise", loop.var.name, "buffer " + buffer->name + " is not only accumulated into, by one operation");
+    if (!ok)
+      refuse("privatise", loop.var.name, "buffer " + buffer->name + " is not only accumulated into, by one operation");
   };
   for (const BufferAccess& a : accesses(loop.body, buffer)) {
     const Accumulate* acc = a.stmt.as<Accumulate>();
@@ -240,23 +269,28 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
   }
   if (!op) refuse("privatise", loop.var.name, "nothing in it accumulates into buffer " + buffer->name);
   if (is_float(buffer->dtype) && (*op == AccumulateOp::add || *op == AccumulateOp::fma))
-    refuse("privatise", loop.var.name, "it would change the order in which sums of " + std::string(to_string(buffer->dtype)) + " are rounded");
+    refuse("privatise", loop.var.name,
+           "it would change the order in which sums of " + std::string(to_string(buffer->dtype)) + " are rounded");
   // The copies are added to every element, whichever the loop names.
   const std::vector<Expr> origin(buffer->dims.size(), Expr(0));
   if ((buffer->role == Role::out || buffer->role == Role::temp) && !filled_before(site, buffer, origin, buffer->dims))
-    refuse("privatise", loop.var.name, "it would add to elements of buffer " + buffer->name + " that are not proved to be written earlier");
+    refuse("privatise", loop.var.name,
+           "it would add to elements of buffer " + buffer->name + " that are not proved to be written earlier");
 
   const Bounds bounds = read_once(loop, site.scope);
   std::vector<Expr> dims{bounds.extent};
   dims.insert(dims.end(), buffer->dims.begin(), buffer->dims.end());
-  const Buffer own = make_buffer({.name = buffer->name + "_p", .dtype = buffer->dtype, .dims = dims, .role = Role::temp, .alignment = 64});
+  const Buffer own = make_buffer(
+      {.name = buffer->name + "_p", .dtype = buffer->dtype, .dims = dims, .role = Role::temp, .alignment = 64});
   const auto at = [](const Expr& first, const std::vector<Expr>& rest) {
     std::vector<Expr> index{first};
     index.insert(index.end(), rest.begin(), rest.end());
     return index;
   };
   const Expr here = index_sub(var(loop.var), bounds.begin);
-  const Stmt clear = over(own->name + "_c", buffer->dims, [&](const std::vector<Expr>& e) { return store(own, at(here, e), identity(*op, buffer->dtype)); });
+  const Stmt clear = over(own->name + "_c", buffer->dims, [&](const std::vector<Expr>& e) {
+    return store(own, at(here, e), identity(*op, buffer->dtype));
+  });
   const Stmt body = Redirect(buffer, own, [&](const std::vector<Expr>& index) { return at(here, index); })(loop.body);
   const Stmt merge = over(own->name + "_m", dims, [&](const std::vector<Expr>& e) {
     return accumulate(buffer, {e.begin() + 1, e.end()}, *op, load(own, e));

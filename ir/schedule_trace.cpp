@@ -1,4 +1,5 @@
-// The text of a trace: one line a step, its words separated by one space. Loops and buffers go by name ("i", "i#1"), expressions in prefix form.
+// The text of a trace: one line a step, its words separated by one space. Loops and buffers go by name ("i", "i#1"),
+// expressions in prefix form.
 #include <algorithm>
 #include <charconv>
 #include <sstream>
@@ -10,7 +11,9 @@
 namespace gradloom::ir {
 namespace {
 
-[[noreturn]] void bad(const std::string& line, const std::string& why) { throw Error(ErrorCode::invalid_argument, "trace: " + why + " in \"" + line + "\""); }
+[[noreturn]] void bad(const std::string& line, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, "trace: " + why + " in \"" + line + "\"");
+}
 
 // A plain name means the innermost variable of that name; any other is told by its place among all.
 std::string write_var(const Var& v, const std::vector<Var>& vars) {
@@ -23,14 +26,17 @@ std::string write_var(const Var& v, const std::vector<Var>& vars) {
   throw Error(ErrorCode::invalid_argument, "trace: variable " + v.name + " is not known at this loop");
 }
 
-constexpr BinaryOp written_ops[] = {BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::floor_div, BinaryOp::floor_mod, BinaryOp::min, BinaryOp::max};
+constexpr BinaryOp written_ops[] = {BinaryOp::add,       BinaryOp::sub, BinaryOp::mul, BinaryOp::floor_div,
+                                    BinaryOp::floor_mod, BinaryOp::min, BinaryOp::max};
 
 struct Reader {
   const std::string& text;
   const std::vector<Var>& vars;
   size_t at = 0;
 
-  [[noreturn]] void fail(const char* what) const { bad(text, std::string(what) + " at column " + std::to_string(at + 1)); }
+  [[noreturn]] void fail(const char* what) const {
+    bad(text, std::string(what) + " at column " + std::to_string(at + 1));
+  }
   void expect(char c) {
     if (at >= text.size() || text[at] != c) fail((std::string("no '") + c + "'").c_str());
     ++at;
@@ -91,8 +97,11 @@ std::string write_expr(const Expr& e, const std::vector<Var>& vars) {
   if (const std::optional<int64_t> n = as_int(e); n && e.dtype() == DType::i64) return std::to_string(*n);
   if (const Var* v = e.as<Var>()) return write_var(*v, vars);
   const Binary* b = e.as<Binary>();
-  if (!b || e.type() != Type{} || std::find(std::begin(written_ops), std::end(written_ops), b->op) == std::end(written_ops))
-    throw Error(ErrorCode::invalid_argument, "trace: an expression of a step may hold constants, variables and add, sub, mul, floor_div, floor_mod, min, max");
+  if (!b || e.type() != Type{} ||
+      std::find(std::begin(written_ops), std::end(written_ops), b->op) == std::end(written_ops))
+    throw Error(ErrorCode::invalid_argument,
+                "trace: an expression of a step may hold constants, variables and add, sub, mul, floor_div, floor_mod, "
+                "min, max");
   return std::string(to_string(b->op)) + "(" + write_expr(b->a, vars) + "," + write_expr(b->b, vars) + ")";
 }
 
@@ -113,8 +122,8 @@ void Schedule::replay(const std::vector<std::string>& trace) {
     const std::string& step = words[0];
     const auto arguments = [&](size_t least, size_t most) {
       if (words.size() - 1 < least || words.size() - 1 > most)
-        bad(line, step + " takes " + std::to_string(least) + (most > least ? " to " + std::to_string(most) : "") + " words, got " +
-                      std::to_string(words.size() - 1));
+        bad(line, step + " takes " + std::to_string(least) + (most > least ? " to " + std::to_string(most) : "") +
+                      " words, got " + std::to_string(words.size() - 1));
     };
     const auto loop_at = [&](size_t i) { return work.loop(words[i]); };
     const auto buffer_at = [&](size_t i) { return find_buffer(work.kernel_, words[i]); };
@@ -127,7 +136,9 @@ void Schedule::replay(const std::vector<std::string>& trace) {
     } else if (step == "reorder") {
       arguments(2, 2), work.reorder(loop_at(1), loop_at(2));
     } else if (step == "partition") {
-      arguments(2, 2), work.partition(loop_at(1), read_expr(words[2], visible(work.kernel_, find_loop(work.kernel_, loop_at(1)), false)));
+      arguments(2, 2),
+          work.partition(loop_at(1),
+                         read_expr(words[2], visible(work.kernel_, find_loop(work.kernel_, loop_at(1)), false)));
     } else if (step == "distribute") {
       arguments(1, 1), work.distribute(loop_at(1));
     } else if (step == "parallel") {
@@ -136,7 +147,8 @@ void Schedule::replay(const std::vector<std::string>& trace) {
       arguments(1, 1), work.serial(loop_at(1));
     } else if (step == "bind") {
       arguments(2, 2);
-      const auto kind = std::find_if(std::begin(all_for_kinds), std::end(all_for_kinds), [&](ForKind k) { return words[2] == to_string(k); });
+      const auto kind = std::find_if(std::begin(all_for_kinds), std::end(all_for_kinds),
+                                     [&](ForKind k) { return words[2] == to_string(k); });
       if (kind == std::end(all_for_kinds)) bad(line, "an unknown kind of loop: " + words[2]);
       work.bind(loop_at(1), *kind);
     } else if (step == "unroll") {
@@ -158,10 +170,12 @@ void Schedule::replay(const std::vector<std::string>& trace) {
       arguments(2, 2), work.privatise(loop_at(1), buffer_at(2));
     } else if (step == "tile_product") {
       arguments(13, 14);
-      ProductTiles tiles{.rows = small_number(line, words[2]), .vectors = small_number(line, words[3]), .lanes = small_number(line, words[4])};
+      ProductTiles tiles{.rows = small_number(line, words[2]),
+                         .vectors = small_number(line, words[3]),
+                         .lanes = small_number(line, words[4])};
       tiles.unroll_k = small_number(line, words[5]);
-      tiles.block_m = number(line, words[6]), tiles.block_n = number(line, words[7]), tiles.block_k = number(line, words[8]),
-      tiles.outer_n = number(line, words[9]);
+      tiles.block_m = number(line, words[6]), tiles.block_n = number(line, words[7]),
+      tiles.block_k = number(line, words[8]), tiles.outer_n = number(line, words[9]);
       const auto choice = [&](const std::string& word, int most) {
         const int64_t chosen = number(line, word);
         if (chosen < 0 || chosen > most) bad(line, "a choice out of range: " + word);

@@ -15,7 +15,8 @@ namespace {
 Stmt make(auto node) {
   const TreeSize tree = tree_size<Stmt>(node, max_stmt_nodes);
   if (tree.depth > max_stmt_depth)
-    bad("statements nest " + std::to_string(tree.depth) + " levels deep, at most " + std::to_string(max_stmt_depth) + " are allowed");
+    bad("statements nest " + std::to_string(tree.depth) + " levels deep, at most " + std::to_string(max_stmt_depth) +
+        " are allowed");
   if (tree.nodes > max_stmt_nodes) bad("a nest has more than " + std::to_string(max_stmt_nodes) + " statements");
   return Stmt(std::make_shared<const StmtNode>(StmtNode{std::move(node), tree}));
 }
@@ -29,7 +30,8 @@ void match_access(const Buffer& buffer, std::vector<Expr>& index, Expr& value, E
   int lanes = index_lanes(buffer, index, what);
   require(static_cast<bool>(value), "a store needs a value");
   if (value.dtype() != buffer->dtype)
-    bad(std::string(what) + ": " + to_string(value.type()) + " into buffer " + buffer->name + " of " + to_string(buffer->dtype));
+    bad(std::string(what) + ": " + to_string(value.type()) + " into buffer " + buffer->name + " of " +
+        to_string(buffer->dtype));
   lanes = std::max({lanes, value.lanes(), guard ? guard.lanes() : 1});
   value = broadcast(value, lanes);
   if (guard) {
@@ -74,13 +76,15 @@ Stmt store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard
   return make(Store{buffer, std::move(index), std::move(value), std::move(guard), streaming});
 }
 
-Stmt accumulate(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, Expr value, Expr factor, Expr guard, bool atomic) {
+Stmt accumulate(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, Expr value, Expr factor, Expr guard,
+                bool atomic) {
   match_access(buffer, index, value, guard, "accumulate");
   require(!is_storage_float(buffer->dtype), "an accumulate into f16 or bf16 is illegal: use an f32 temporary");
   require((op == AccumulateOp::fma) == static_cast<bool>(factor), "fma, and only fma, has a factor");
   if (factor) {
     factor = broadcast(factor, value.lanes());
-    require(factor.type() == value.type() && (buffer->dtype == DType::f32 || buffer->dtype == DType::f64), "an fma accumulate takes f32 or f64");
+    require(factor.type() == value.type() && (buffer->dtype == DType::f32 || buffer->dtype == DType::f64),
+            "an fma accumulate takes f32 or f64");
   }
   return make(Accumulate{buffer, std::move(index), op, std::move(value), std::move(factor), std::move(guard), atomic});
 }
@@ -101,9 +105,11 @@ Stmt alloc(const Buffer& buffer, Stmt body) {
 Stmt check(Expr condition, Expr position, std::string argument, Stmt body) {
   require(condition && condition.dtype() == DType::boolean, "a check's condition is bool");
   require(position && position.dtype() == DType::i64, "a check's position is i64");
-  require(position.lanes() == 1 || position.lanes() == condition.lanes(), "a check's position has its condition's lanes");
+  require(position.lanes() == 1 || position.lanes() == condition.lanes(),
+          "a check's position has its condition's lanes");
   position = broadcast(position, condition.lanes());
-  return make(Check{std::move(condition), std::move(position), std::move(argument), body ? std::move(body) : block({})});
+  return make(
+      Check{std::move(condition), std::move(position), std::move(argument), body ? std::move(body) : block({})});
 }
 
 Stmt evaluate(Expr value) {
@@ -113,27 +119,42 @@ Stmt evaluate(Expr value) {
 
 const char* to_string(ForKind kind) {
   switch (kind) {
-    case ForKind::serial: return "serial";
-    case ForKind::parallel: return "parallel";
-    case ForKind::vector: return "vector";
-    case ForKind::unroll: return "unroll";
-    case ForKind::grid: return "grid";
-    case ForKind::thread: return "thread";
-    case ForKind::warp: return "warp";
-    case ForKind::lane: return "lane";
-    case ForKind::cooperative: return "cooperative";
-    case ForKind::fragment: return "fragment";
-    case ForKind::matrix_unit: return "matrix_unit";
+    case ForKind::serial:
+      return "serial";
+    case ForKind::parallel:
+      return "parallel";
+    case ForKind::vector:
+      return "vector";
+    case ForKind::unroll:
+      return "unroll";
+    case ForKind::grid:
+      return "grid";
+    case ForKind::thread:
+      return "thread";
+    case ForKind::warp:
+      return "warp";
+    case ForKind::lane:
+      return "lane";
+    case ForKind::cooperative:
+      return "cooperative";
+    case ForKind::fragment:
+      return "fragment";
+    case ForKind::matrix_unit:
+      return "matrix_unit";
   }
   return "?";
 }
 
 const char* to_string(AccumulateOp op) {
   switch (op) {
-    case AccumulateOp::add: return "add";
-    case AccumulateOp::min: return "min";
-    case AccumulateOp::max: return "max";
-    case AccumulateOp::fma: return "fma";
+    case AccumulateOp::add:
+      return "add";
+    case AccumulateOp::min:
+      return "min";
+    case AccumulateOp::max:
+      return "max";
+    case AccumulateOp::fma:
+      return "fma";
   }
   return "?";
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Statements of the loop-nest language, and the kernel that holds them. The same rules as for expressions: immutable values, checking
-// constructors.
+// Statements of the loop-nest language, and the kernel that holds them. The same rules as for expressions: immutable
+// values, checking constructors.
 #include "ir/expr.h"
 
 namespace gradloom::ir {
@@ -22,18 +22,34 @@ class Stmt {
   std::shared_ptr<const StmtNode> node_;
 };
 
-// serial: in order. parallel: any order, by any threads; iterations are proved disjoint. vector: the extent is a constant, one lane an
-// iteration, statements run one after the other for all lanes. unroll: the extent is a constant, copies in order.
-// On a GPU (gpu_form.h): grid, thread and warp loops are parallel loops, over the blocks of a launch, the threads of a block and the warps of a block; a
-// lane loop is a vector loop of 2 to 32 iterations that stays a loop when lowered: its iterations are the lanes of one warp; a cooperative loop is a serial
-// loop that one launch does, with all its grid loops. Two fragment loops, one in the other, are parallel loops over the rows and columns of a tile of a warp:
-// each element is one lane's. A matrix_unit loop in them is serial and adds products along k; a device whose matrix units do it adds in an order and with
-// roundings of their own, the same every run: not for determinism `sequential`.
-enum class ForKind : uint8_t { serial, parallel, vector, unroll, grid, thread, warp, lane, cooperative, fragment, matrix_unit };
-inline constexpr ForKind all_for_kinds[] = {ForKind::serial, ForKind::parallel, ForKind::vector,      ForKind::unroll,   ForKind::grid,       ForKind::thread,
-                                            ForKind::warp,   ForKind::lane,     ForKind::cooperative, ForKind::fragment, ForKind::matrix_unit};
+// serial: in order. parallel: any order, by any threads; iterations are proved disjoint. vector: the extent is a
+// constant, one lane an iteration, statements run one after the other for all lanes. unroll: the extent is a constant,
+// copies in order. On a GPU (gpu_form.h): grid, thread and warp loops are parallel loops, over the blocks of a launch,
+// the threads of a block and the warps of a block; a lane loop is a vector loop of 2 to 32 iterations that stays a loop
+// when lowered: its iterations are the lanes of one warp; a cooperative loop is a serial loop that one launch does,
+// with all its grid loops. Two fragment loops, one in the other, are parallel loops over the rows and columns of a tile
+// of a warp: each element is one lane's. A matrix_unit loop in them is serial and adds products along k; a device whose
+// matrix units do it adds in an order and with roundings of their own, the same every run: not for determinism
+// `sequential`.
+enum class ForKind : uint8_t {
+  serial,
+  parallel,
+  vector,
+  unroll,
+  grid,
+  thread,
+  warp,
+  lane,
+  cooperative,
+  fragment,
+  matrix_unit
+};
+inline constexpr ForKind all_for_kinds[] = {
+    ForKind::serial, ForKind::parallel, ForKind::vector,      ForKind::unroll,   ForKind::grid,       ForKind::thread,
+    ForKind::warp,   ForKind::lane,     ForKind::cooperative, ForKind::fragment, ForKind::matrix_unit};
 constexpr bool any_order(ForKind kind) {
-  return kind == ForKind::parallel || kind == ForKind::grid || kind == ForKind::thread || kind == ForKind::warp || kind == ForKind::fragment;
+  return kind == ForKind::parallel || kind == ForKind::grid || kind == ForKind::thread || kind == ForKind::warp ||
+         kind == ForKind::fragment;
 }
 constexpr bool in_lanes(ForKind kind) { return kind == ForKind::vector || kind == ForKind::lane; }
 constexpr bool on_gpu(ForKind kind) { return kind >= ForKind::grid; }
@@ -54,7 +70,8 @@ struct Let {  // evaluates value once, before body
   Expr value;
   Stmt body;
 };
-// buffer[index] = value, in lane order. Lanes whose guard is false write nothing. Streaming hints that the line will not be read soon.
+// buffer[index] = value, in lane order. Lanes whose guard is false write nothing. Streaming hints that the line will
+// not be read soon.
 struct Store {
   Buffer buffer;
   std::vector<Expr> index;
@@ -63,8 +80,8 @@ struct Store {
   bool streaming = false;
 };
 enum class AccumulateOp : uint8_t { add, min, max, fma };
-// buffer[index] = buffer[index] op value, one lane after the other, so clashing lanes are well defined. fma: value * factor + buffer[index],
-// rounded once. The buffer's dtype is neither f16 nor bf16.
+// buffer[index] = buffer[index] op value, one lane after the other, so clashing lanes are well defined. fma: value *
+// factor + buffer[index], rounded once. The buffer's dtype is neither f16 nor bf16.
 struct Accumulate {
   Buffer buffer;
   std::vector<Expr> index;
@@ -78,17 +95,18 @@ struct If {
   Expr condition;  // scalar boolean
   Stmt then_case, else_case;
 };
-// The buffer exists, with unspecified contents, in body. Up to 16 KiB on the stack (or in registers), else from the launcher.
+// The buffer exists, with unspecified contents, in body. Up to 16 KiB on the stack (or in registers), else from the
+// launcher.
 struct Alloc {
   Buffer buffer;
   Stmt body;
 };
-// Guards a data-dependent index. When every lane of condition holds, body runs; else the smallest position among the failing lanes is
-// recorded in the kernel's status (if smaller than what is there), and body does not run. After a failure, what the kernel's outputs hold
-// is unspecified.
+// Guards a data-dependent index. When every lane of condition holds, body runs; else the smallest position among the
+// failing lanes is recorded in the kernel's status (if smaller than what is there), and body does not run. After a
+// failure, what the kernel's outputs hold is unspecified.
 struct Check {
-  Expr condition;  // boolean
-  Expr position;   // i64, same lanes or scalar
+  Expr condition;        // boolean
+  Expr position;         // i64, same lanes or scalar
   std::string argument;  // the input tensor at fault, for the message
   Stmt body;
 };
@@ -113,13 +131,15 @@ Stmt for_loop(Var v, Expr begin, Expr extent, ForKind kind, Stmt body);
 Stmt block(std::vector<Stmt> stmts);  // flattens nested blocks, drops absent statements; one statement is itself
 Stmt let(Var v, Expr value, Stmt body);
 Stmt store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard = {}, bool streaming = false);
-Stmt accumulate(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, Expr value, Expr factor = {}, Expr guard = {}, bool atomic = false);
+Stmt accumulate(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, Expr value, Expr factor = {},
+                Expr guard = {}, bool atomic = false);
 Stmt if_then(Expr condition, Stmt then_case, Stmt else_case = {});
 Stmt alloc(const Buffer& buffer, Stmt body);
 Stmt check(Expr condition, Expr position, std::string argument, Stmt body);
 Stmt evaluate(Expr value);
 
-// A kernel's scalar parameter with its declared inclusive range (absent: any value). The interpreter checks the range at entry.
+// A kernel's scalar parameter with its declared inclusive range (absent: any value). The interpreter checks the range
+// at entry.
 struct Scalar {
   Var var;
   Expr min, max;

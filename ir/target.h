@@ -15,15 +15,17 @@ struct Target {
   bool fast_scatter = false;      // and gathering, adding and scattering a vector beats going lane by lane
   bool streaming_stores = true;   // stores that bypass the caches
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;  // a core's own caches
-  int threads = 1;                // how many tasks a parallel loop should have at least
+  int threads = 1;                                  // how many tasks a parallel loop should have at least
 
-  // A GPU: schedules bind loops to its grids, threads, warps and lanes (gpu_form.h) instead of making them parallel or vector.
+  // A GPU: schedules bind loops to its grids, threads, warps and lanes (gpu_form.h) instead of making them parallel or
+  // vector.
   bool gpu = false;
   int multiprocessors = 132;
-  bool cooperative = true;            // whether the blocks of a launch can wait for one another
-  int block_threads = 256;            // threads of a block unless a schedule has reasons
-  int64_t shared_bytes = 99 << 10;    // of a block, at most
-  bool matrix_units = false;          // for f16 and bf16 with sums in f32 (ForKind::matrix_unit), where the order of such sums is free
+  bool cooperative = true;          // whether the blocks of a launch can wait for one another
+  int block_threads = 256;          // threads of a block unless a schedule has reasons
+  int64_t shared_bytes = 99 << 10;  // of a block, at most
+  bool matrix_units =
+      false;  // for f16 and bf16 with sums in f32 (ForKind::matrix_unit), where the order of such sums is free
 
   int lanes(int element_bytes) const { return vector_bytes / element_bytes; }
 };

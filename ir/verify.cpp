@@ -12,9 +12,12 @@
 #include "ir/widenable.h"
 
 // Every stage:
-//   - scalars, loop variables and lets are bound before they are used, with the type they are used at; no id is bound twice
-//   - a buffer is a parameter (in, out, inout) or allocated around its use (temp); what an access says of it (dtype, rank, role, space) is what was declared
-//   - a parameter's dims, strides and facts mention scalars only; an allocated buffer's dims, and no facts, read memory; a dim of a parameter is not negative
+//   - scalars, loop variables and lets are bound before they are used, with the type they are used at; no id is bound
+//   twice
+//   - a buffer is a parameter (in, out, inout) or allocated around its use (temp); what an access says of it (dtype,
+//   rank, role, space) is what was declared
+//   - a parameter's dims, strides and facts mention scalars only; an allocated buffer's dims, and no facts, read
+//   memory; a dim of a parameter is not negative
 //   - `exclusive` is a fact of temp buffers only; a scalar's range mentions earlier scalars only
 //   - no store and no accumulate goes into an `in` buffer; no accumulate into f16, bf16 or bool
 //   - divisors of floor_div and floor_mod are proved nonzero, shift counts proved within [0, bits)
@@ -25,13 +28,16 @@
 // scheduled:
 //   - vector loops have a constant extent of 2 to 64, unroll loops a constant extent of at most 64
 //   - lane loops have a constant extent of 2 to 32
-//   - no loop below a vector or lane loop is parallel, vector or one of a GPU's; a vector loop's body can be widened (widenable.h): it holds no vectors, and
+//   - no loop below a vector or lane loop is parallel, vector or one of a GPU's; a vector loop's body can be widened
+//   (widenable.h): it holds no vectors, and
 //     no inner loop's bounds and no allocated buffer's dims depend on its variable
-//   - parallel, grid, thread, warp and fragment loops are proved by parallel_clash, vector and lane loops by vector_clash
+//   - parallel, grid, thread, warp and fragment loops are proved by parallel_clash, vector and lane loops by
+//   vector_clash
 // lowered:
 //   - no vector and no unroll loop; the others are proved as before
 //   - where a loop is bound to a GPU, the kernel has the form that gpu_form.h states
-//   - a buffer in registers has constant dims, and every index into it is constant (a ramp of constants, a broadcast constant)
+//   - a buffer in registers has constant dims, and every index into it is constant (a ramp of constants, a broadcast
+//   constant)
 namespace gradloom::ir {
 namespace {
 
@@ -78,7 +84,8 @@ class Verifier {
 
  private:
   [[noreturn]] void fail(const std::string& node, const std::string& rule) const {
-    throw Error(ErrorCode::invalid_argument, "kernel " + kernel_.name + " (" + to_string(stage_) + "): " + node + ": " + rule);
+    throw Error(ErrorCode::invalid_argument,
+                "kernel " + kernel_.name + " (" + to_string(stage_) + "): " + node + ": " + rule);
   }
   [[noreturn]] void fail(const Expr& e, const std::string& rule) const { fail(print(e), rule); }
   // A statement is named by its first line.
@@ -91,13 +98,15 @@ class Verifier {
 
   template <class At>
   void bind(const Var& v, const At& at) {
-    if (!ids_.insert(v.id).second) fail(at, "the variable " + v.name + " is bound twice (id " + std::to_string(v.id) + ")");
+    if (!ids_.insert(v.id).second)
+      fail(at, "the variable " + v.name + " is bound twice (id " + std::to_string(v.id) + ")");
     vars_.emplace(v.id, v.type);
   }
 
   template <class At>
   void declare(const Buffer& b, const At& at, const Ranges& scope) {
-    if (!ids_.insert(b->id).second) fail(at, "the buffer " + b->name + " is declared twice (id " + std::to_string(b->id) + ")");
+    if (!ids_.insert(b->id).second)
+      fail(at, "the buffer " + b->name + " is declared twice (id " + std::to_string(b->id) + ")");
     if (b->facts.exclusive && b->role != Role::temp) fail(at, "exclusive is a fact of temp buffers only");
     for (const auto* list : {&b->dims, &b->strides})
       for (const Expr& e : *list) declared(e, at, scope);
@@ -105,7 +114,8 @@ class Verifier {
       if (as_int(dim).value_or(0) < 0) fail(at, "a dim is negative");
     for (const Expr& e : {b->facts.min, b->facts.max})
       if (e) declared(e, at, scope);
-    if (stage_ == Stage::lowered && b->space == Space::registers && !std::all_of(b->dims.begin(), b->dims.end(), [](const Expr& d) { return as_int(d); }))
+    if (stage_ == Stage::lowered && b->space == Space::registers &&
+        !std::all_of(b->dims.begin(), b->dims.end(), [](const Expr& d) { return as_int(d); }))
       fail(at, "a buffer in registers has constant dims");
     buffers_.emplace(b->id, b);
   }
@@ -114,7 +124,8 @@ class Verifier {
   template <class At>
   void declared(const Expr& e, const At& at, const Ranges& scope) {
     walk(e, [&](const Expr& part) {
-      if (part.lanes() != 1 || part.as<Load>() || part.as<Intrinsic>()) fail(at, "a declaration holds scalars and reads no memory, got " + print(part));
+      if (part.lanes() != 1 || part.as<Load>() || part.as<Intrinsic>())
+        fail(at, "a declaration holds scalars and reads no memory, got " + print(part));
     });
     expr(e, scope);
   }
@@ -125,7 +136,8 @@ class Verifier {
     const auto found = buffers_.find(b->id);
     if (found == buffers_.end()) fail(at, "the buffer " + b->name + " is neither a parameter nor allocated here");
     const BufferNode& declared = *found->second;
-    if (b->dtype != declared.dtype || b->dims.size() != declared.dims.size() || b->role != declared.role || b->space != declared.space)
+    if (b->dtype != declared.dtype || b->dims.size() != declared.dims.size() || b->role != declared.role ||
+        b->space != declared.space)
       fail(at, "the buffer " + b->name + " is used with another dtype, rank, role or space than it was declared with");
   }
   template <class At>
@@ -143,8 +155,10 @@ class Verifier {
 
   void expr(const Expr& e, const Ranges& scope) {
     if (!e) return;
-    if (stage_ == Stage::authored && e.lanes() != 1) fail(e, "an authored kernel has scalars only, got " + to_string(e.type()));
-    if (e.lanes() > max_lanes) fail(e, "a vector has at most " + std::to_string(max_lanes) + " lanes, got " + to_string(e.type()));
+    if (stage_ == Stage::authored && e.lanes() != 1)
+      fail(e, "an authored kernel has scalars only, got " + to_string(e.type()));
+    if (e.lanes() > max_lanes)
+      fail(e, "a vector has at most " + std::to_string(max_lanes) + " lanes, got " + to_string(e.type()));
     std::visit([&](const auto& n) { node(n, e, scope); }, e.node().value);
   }
   void node(const Const& n, const Expr& self, const Ranges&) {
@@ -154,7 +168,8 @@ class Verifier {
   void node(const Var& n, const Expr& self, const Ranges&) {
     const auto found = vars_.find(n.id);
     if (found == vars_.end()) fail(self, "the variable is not bound here");
-    if (found->second != n.type) fail(self, "the variable is bound as " + to_string(found->second) + ", used as " + to_string(n.type));
+    if (found->second != n.type)
+      fail(self, "the variable is bound as " + to_string(found->second) + ", used as " + to_string(n.type));
   }
   void node(const Load& n, const Expr& self, const Ranges& scope) {
     access(n.buffer, n.index, self, scope);
@@ -242,7 +257,8 @@ class Verifier {
   }
   void kind(const For& n, const Stmt& self, const Ranges& scope) {
     if (n.kind != ForKind::serial && stage_ == Stage::authored) fail(self, "an authored kernel has serial loops only");
-    if (below_vector_ && (any_order(n.kind) || in_lanes(n.kind))) fail(self, "no loop below a vector loop is parallel or vector");
+    if (below_vector_ && (any_order(n.kind) || in_lanes(n.kind)))
+      fail(self, "no loop below a vector loop is parallel or vector");
     const bool lowered = stage_ == Stage::lowered;
     const auto extent = as_int(n.extent);
     std::string clash;
@@ -259,17 +275,20 @@ class Verifier {
         clash = parallel_clash(n, scope);
         break;
       case ForKind::lane:
-        if (!extent || *extent < 2 || *extent > warp_lanes) fail(self, "a lane loop has a constant extent of 2 to " + std::to_string(warp_lanes));
+        if (!extent || *extent < 2 || *extent > warp_lanes)
+          fail(self, "a lane loop has a constant extent of 2 to " + std::to_string(warp_lanes));
         clash = vector_clash(n, scope);
         break;
       case ForKind::vector:
         if (lowered) fail(self, "a lowered kernel has no vector loop");
-        if (!extent || *extent < 2 || *extent > max_copies) fail(self, "a vector loop has a constant extent of 2 to " + std::to_string(max_copies));
+        if (!extent || *extent < 2 || *extent > max_copies)
+          fail(self, "a vector loop has a constant extent of 2 to " + std::to_string(max_copies));
         clash = vector_clash(n, scope);
         break;
       case ForKind::unroll:
         if (lowered) fail(self, "a lowered kernel has no unroll loop");
-        if (!extent || *extent > max_copies) fail(self, "an unroll loop has a constant extent of at most " + std::to_string(max_copies));
+        if (!extent || *extent > max_copies)
+          fail(self, "an unroll loop has a constant extent of at most " + std::to_string(max_copies));
         break;
     }
     if (!clash.empty()) fail(self, std::string("the ") + to_string(n.kind) + " loop is not proved: " + clash);

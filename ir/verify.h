@@ -7,7 +7,8 @@ namespace gradloom::ir {
 enum class Stage : uint8_t {
   authored,   // serial loops and scalars only: the definition of an op
   scheduled,  // any loop kind, vectors allowed; every parallel and vector loop is proved (races.h)
-  lowered,    // no vector and no unroll loop left; register buffers have constant indices: what emitters and the interpreter run
+  lowered,    // no vector and no unroll loop left; register buffers have constant indices: what emitters and the
+              // interpreter run
 };
 const char* to_string(Stage stage);
 

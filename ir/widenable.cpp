@@ -24,11 +24,14 @@ std::string not_widenable(const For& loop) {
         if (const Let* n = s.as<Let>(); n && varies(n->value)) varying.insert(n->var.id);
         if (const Alloc* n = s.as<Alloc>()) {
           own_buffers.insert(n->buffer->id);
-          if (std::any_of(n->buffer->dims.begin(), n->buffer->dims.end(), varies)) why = "the dims of buffer " + n->buffer->name + " depend on it";
+          if (std::any_of(n->buffer->dims.begin(), n->buffer->dims.end(), varies))
+            why = "the dims of buffer " + n->buffer->name + " depend on it";
         }
         if (const For* n = s.as<For>()) {
-          if (in_lanes(n->kind) || any_order(n->kind)) why = "it holds the " + std::string(to_string(n->kind)) + " loop " + n->var.name;
-          if (varies(n->begin) || varies(n->extent)) why = "the bounds of its inner loop " + n->var.name + " depend on it";
+          if (in_lanes(n->kind) || any_order(n->kind))
+            why = "it holds the " + std::string(to_string(n->kind)) + " loop " + n->var.name;
+          if (varies(n->begin) || varies(n->extent))
+            why = "the bounds of its inner loop " + n->var.name + " depend on it";
         }
       },
       [&](const Expr& e) {

@@ -55,7 +55,8 @@ std::string activation_names() {
 Expr activate(ir::KernelBuilder& b, const Activation& f, Expr argument) {
   const DType t = argument.dtype();
   const auto number = [t](double v) { return ir::constant(t, v); };
-  const Expr x = b.let("x", std::move(argument)), zero = number(0), one = number(1), alpha = number(f.alpha), beta = number(f.beta);
+  const Expr x = b.let("x", std::move(argument)), zero = number(0), one = number(1), alpha = number(f.alpha),
+             beta = number(f.beta);
   // Selects are written so that a NaN passes through.
   switch (f.kind) {
     case Kind::affine:
@@ -83,7 +84,8 @@ Expr activate(ir::KernelBuilder& b, const Activation& f, Expr argument) {
     case Kind::softsign: {
       const Expr size = b.let("size", ir::unary(ir::UnaryOp::abs, x));
       const Expr huge = size > number(t == DType::f64 ? 0x1p1000 : 0x1p120);
-      return ir::binary(ir::BinaryOp::div, ir::select(huge, ir::select(x < zero, number(-1), one), x), ir::select(huge, one, one + size));
+      return ir::binary(ir::BinaryOp::div, ir::select(huge, ir::select(x < zero, number(-1), one), x),
+                        ir::select(huge, one, one + size));
     }
     case Kind::softplus:
       return ir::softplus(b, x);

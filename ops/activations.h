@@ -9,13 +9,26 @@
 namespace gradloom {
 
 struct Activation {
-  enum class Kind : uint8_t { affine, relu, leaky_relu, thresholded_relu, tanh, scaled_tanh, sigmoid, hard_sigmoid, elu, softsign, softplus };
+  enum class Kind : uint8_t {
+    affine,
+    relu,
+    leaky_relu,
+    thresholded_relu,
+    tanh,
+    scaled_tanh,
+    sigmoid,
+    hard_sigmoid,
+    elu,
+    softsign,
+    softplus
+  };
   Kind kind = Kind::sigmoid;
   double alpha = 0, beta = 0;  // 0 where the function has none
   bool operator==(const Activation&) const = default;
 };
 
-// Which of its parameters a function has, and their defaults (those of the ONNX operator of that name; absent: it must be given).
+// Which of its parameters a function has, and their defaults (those of the ONNX operator of that name; absent: it must
+// be given).
 struct ActivationInfo {
   const char* name;  // ONNX's
   Activation::Kind kind;

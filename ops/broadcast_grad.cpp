@@ -1,9 +1,10 @@
-// BroadcastGrad: the gradient of a broadcast, dY summed down to `shape` (ONNX ReduceSum over BroadcastGradientArgs' axes, then Reshape).
+// BroadcastGrad: the gradient of a broadcast, dY summed down to `shape` (ONNX ReduceSum over BroadcastGradientArgs'
+// axes, then Reshape).
 #include "ops/broadcast_grad.h"
-#include "ops/broadcast_grad_block.h"
 
 #include <fmt/format.h>
 
+#include "ops/broadcast_grad_block.h"
 #include "ops/merge_dims.h"
 #include "ops/registry.h"
 #include "ops/schedule_common.h"
@@ -19,8 +20,12 @@ OpSchema make_schema() {
   s.name = "BroadcastGrad";
   s.doc = "dY summed over the axes in which `shape`, right-aligned, is absent or 1.";
   s.inputs = {{.name = "dY", .dtypes = floats, .doc = "the gradient of the broadcast result"},
-              {.name = "shape", .dtypes = {DType::i64}, .shape_like = true, .doc = "the operand's shape: what dX gets; must broadcast to dY's"}};
-  s.outputs = {{.name = "dX", .dtypes = floats, .doc = "the gradient of the operand; f16 and bf16 are summed in float32"}};
+              {.name = "shape",
+               .dtypes = {DType::i64},
+               .shape_like = true,
+               .doc = "the operand's shape: what dX gets; must broadcast to dY's"}};
+  s.outputs = {
+      {.name = "dX", .dtypes = floats, .doc = "the gradient of the operand; f16 and bf16 are summed in float32"}};
   return s;
 }
 
@@ -38,8 +43,8 @@ class BroadcastGrad final : public Op {
     const int lead = dy.dims.size() - shape.size();
     if (lead < 0)
       refuse(schema(), ErrorCode::invalid_argument,
-             fmt::format("{} has rank {} (shape {}); shape {} needs at least rank {}", describe_input(schema(), in_dy), dy.dims.size(), to_string(dy.dims),
-                         to_string(shape), shape.size()));
+             fmt::format("{} has rank {} (shape {}); shape {} needs at least rank {}", describe_input(schema(), in_dy),
+                         dy.dims.size(), to_string(dy.dims), to_string(shape), shape.size()));
     // An empty sum has no elements to visit, whatever the other dims are: what is left are loops over dX, if that has
     // any. Strides do not matter then, so that only their roles keep dims from being merged, as for a dense dY.
     const bool empty = element_count(dy.dims) == 0, no_output = element_count(shape) == 0;
@@ -47,9 +52,10 @@ class BroadcastGrad final : public Op {
     for (int d = 0; d < dy.dims.size(); ++d) {
       const bool reduced = d < lead || shape[d - lead] == 1;
       if (!reduced && dy.dims[d] != shape[d - lead])
-        refuse(schema(), ErrorCode::invalid_argument,
-               fmt::format("{} has {} in dim {} (shape {}); for shape {} it must be {}", describe_input(schema(), in_dy), dy.dims[d], d, to_string(dy.dims),
-                           to_string(shape), shape[d - lead]));
+        refuse(
+            schema(), ErrorCode::invalid_argument,
+            fmt::format("{} has {} in dim {} (shape {}); for shape {} it must be {}", describe_input(schema(), in_dy),
+                        dy.dims[d], d, to_string(dy.dims), to_string(shape), shape[d - lead]));
       const int64_t extent = empty && dy.dims[d] != 1 && (reduced || no_output) ? 0 : dy.dims[d];
       dims.push_back({.role = reduced, .full = extent, .extent = extent, .stride_a = empty ? 0 : dy.strides[d]});
     }
@@ -88,7 +94,8 @@ class BroadcastGrad final : public Op {
     if (only_empty_sums(frame)) return author_empty_sums(frame);
     strategy == "staged" ? author_broadcast_grad_staged(frame) : author_broadcast_grad(frame, strategy, target);
   }
-  void schedule(ir::Schedule& s, const Plan& plan, const std::string& strategy, const ir::Target& target) const override {
+  void schedule(ir::Schedule& s, const Plan& plan, const std::string& strategy,
+                const ir::Target& target) const override {
     if (schedule_empty_sums(s, plan, target)) return;
     strategy == "staged" ? schedule_broadcast_grad_staged(s, target) : schedule_broadcast_grad(s, plan, target);
   }

@@ -1,12 +1,14 @@
 #pragma once
 // BroadcastGrad's roles after merging: shared by its check, its nest and its schedule.
-// The order of its sums follows the merged dims. Neighbouring reduced axes are one dim where dY's strides let them be walked as one, nested dims where a gap
-// keeps them apart: then the same values may give other last bits. They are the same bits for the same strides, on every target and in every strategy.
+// The order of its sums follows the merged dims. Neighbouring reduced axes are one dim where dY's strides let them be
+// walked as one, nested dims where a gap keeps them apart: then the same values may give other last bits. They are the
+// same bits for the same strides, on every target and in every strategy.
 #include "ops/op.h"
 
 namespace gradloom {
 
-// plan.key: accumulate, then one entry a dim of dY's view: 1 when it is reduced. plan.views: dY, dX (its dims are the kept ones; [1] when there is none).
+// plan.key: accumulate, then one entry a dim of dY's view: 1 when it is reduced. plan.views: dY, dX (its dims are the
+// kept ones; [1] when there is none).
 struct ReduceRoles {
   explicit ReduceRoles(const Plan& plan) : accumulate(plan.key[0] != 0) {
     for (int d = 1; d < plan.key.size(); ++d) (plan.key[d] != 0 ? reduced : kept).push_back(d - 1);

@@ -20,8 +20,14 @@ constexpr int64_t column_tile = 32, tile_threads = 512, most_rows = 32;
 class StagedNest {
  public:
   explicit StagedNest(KernelFrame& frame)
-      : roles_(frame.plan()), b_(frame.builder), y_(frame.view(0, "dY")), x_(frame.view(1, "dX", roles_.accumulate)), sum_(accumulator_of(x_->dtype)),
-        last_(roles_.reduced.back()), n_(y_->dims[last_]), at_(roles_.rank()) {
+      : roles_(frame.plan()),
+        b_(frame.builder),
+        y_(frame.view(0, "dY")),
+        x_(frame.view(1, "dX", roles_.accumulate)),
+        sum_(accumulator_of(x_->dtype)),
+        last_(roles_.reduced.back()),
+        n_(y_->dims[last_]),
+        at_(roles_.rank()) {
     for (int d = 0; d < roles_.rank(); ++d)
       if (d != last_) rest_.push_back(d);
   }
@@ -104,8 +110,10 @@ class StagedNest {
       for (const Expr& e : places(rest_)) index.push_back(e);
       return index;
     };
-    b_.loop("parts", 0, parts, [&](Expr part) { tiles(part, [&](const Expr& total) { b_.store(sums, place(part), total); }); });
-    over(rest_, "a", [&] { put(in_order("add", parts, [&](const Expr& part) { return ir::load(sums, place(part)); })); });
+    b_.loop("parts", 0, parts,
+            [&](Expr part) { tiles(part, [&](const Expr& total) { b_.store(sums, place(part), total); }); });
+    over(rest_, "a",
+         [&] { put(in_order("add", parts, [&](const Expr& part) { return ir::load(sums, place(part)); })); });
   }
 
   // One part's totals of all of rest_, a tile of neighbours a block.
@@ -113,7 +121,9 @@ class StagedNest {
     std::vector<int> grid = rest_;
     const bool tiled = !rest_.empty();
     if (tiled) grid.pop_back();
-    const int64_t width = roles_.columns() ? column_tile : !tiled ? 1 : std::clamp<int64_t>(tile_threads / (blocks_ * partials), 1, most_rows);
+    const int64_t width = roles_.columns() ? column_tile
+                          : !tiled         ? 1
+                                           : std::clamp<int64_t>(tile_threads / (blocks_ * partials), 1, most_rows);
     over(grid, "p", [&] {
       const int t = tiled ? rest_.back() : 0;
       const Expr length = tiled ? y_->dims[t] : Expr(1);
@@ -155,7 +165,8 @@ class StagedNest {
   }
 
   void rows_of(const Expr& part, int64_t width, const At& at, const std::function<void(const Expr&)>& store) {
-    const Buffer kept = b_.alloc("partials", sum_, {width, blocks_, partials}), sums = b_.alloc("block_sums", sum_, {width, blocks_});
+    const Buffer kept = b_.alloc("partials", sum_, {width, blocks_, partials}),
+                 sums = b_.alloc("block_sums", sum_, {width, blocks_});
     b_.loop("u0", 0, width, [&](Expr c) {
       b_.loop("u1", 0, blocks_, [&](Expr k) {
         b_.loop("u2", 0, partials, [&](Expr l) {
@@ -218,7 +229,8 @@ Loop fused(ir::Schedule& s, const std::vector<Loop>& loops) {
   return one;
 }
 
-// Neighbours of dY that are read at once, 16 bytes of f32: the loop is then over those of a thread. Left as it is where that is not proved.
+// Neighbours of dY that are read at once, 16 bytes of f32: the loop is then over those of a thread. Left as it is where
+// that is not proved.
 void neighbours_together(ir::Schedule& s, Loop& loop) {
   constexpr int64_t together = 4;
   const std::optional<int64_t> extent = ir::as_int(s.get(loop).extent);
@@ -237,14 +249,16 @@ void author_broadcast_grad_staged(KernelFrame& frame) { StagedNest(frame).write(
 void schedule_broadcast_grad_staged(ir::Schedule& s, const ir::Target& target) {
   const auto numbered = [&](const std::string& name) {
     std::vector<Loop> loops;
-    while (!s.loops(name + std::to_string(loops.size())).empty()) loops.push_back(s.loop(name + std::to_string(loops.size())));
+    while (!s.loops(name + std::to_string(loops.size())).empty())
+      loops.push_back(s.loop(name + std::to_string(loops.size())));
     return loops;
   };
   std::vector<Loop> grid = s.loops("parts");
   for (const Loop p : numbered("p")) grid.push_back(p);
   grid.push_back(s.loop("tile"));
   // As many of them as are still proved independent once fused; the others stay loops of the host.
-  while (grid.size() > 1 && !s.attempt([&](ir::Schedule& trial) { trial.bind(fused(trial, grid), ir::ForKind::grid); })) grid.erase(grid.begin());
+  while (grid.size() > 1 && !s.attempt([&](ir::Schedule& trial) { trial.bind(fused(trial, grid), ir::ForKind::grid); }))
+    grid.erase(grid.begin());
   if (grid.size() == 1) s.bind(grid[0], ir::ForKind::grid);
   for (const std::string name : {"u", "v", "w"}) {
     std::vector<Loop> loops = numbered(name);

@@ -1,6 +1,7 @@
 #pragma once
-// The strategy "staged" of BroadcastGrad, for a GPU: the same tree of additions (broadcast_grad_nest.cpp states it), its blocks summed by threads side by
-// side into shared memory, one reduced dim after the other, from the innermost out.
+// The strategy "staged" of BroadcastGrad, for a GPU: the same tree of additions (broadcast_grad_nest.cpp states it),
+// its blocks summed by threads side by side into shared memory, one reduced dim after the other, from the innermost
+// out.
 #include "ops/broadcast_grad.h"
 
 namespace gradloom {

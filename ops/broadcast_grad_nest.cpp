@@ -1,9 +1,10 @@
 // The nest of BroadcastGrad: a fixed tree of additions, the same for every target.
 //
-// The total of a reduced dim x_0 .. x_{n-1} is +0.0 plus, in order, the sums of blocks of B elements (the last may be short). A block's sum starts from 16
-// strided partials p_l = ((+0.0 + x_l) + x_{l+16}) + ..., then p_l += p_{l+h} for h = 8, 4, 2, 1 and l < h. B is 256 for the innermost dim of dY's view,
-// 16 for every other. Where several dims are reduced, an inner one's total is an element of the outer one. The innermost reduced dim has parts of 64 blocks:
-// its total is +0.0 plus, in order, each part's total. So one output is work for many threads, with little to keep.
+// The total of a reduced dim x_0 .. x_{n-1} is +0.0 plus, in order, the sums of blocks of B elements (the last may be
+// short). A block's sum starts from 16 strided partials p_l = ((+0.0 + x_l) + x_{l+16}) + ..., then p_l += p_{l+h} for
+// h = 8, 4, 2, 1 and l < h. B is 256 for the innermost dim of dY's view, 16 for every other. Where several dims are
+// reduced, an inner one's total is an element of the outer one. The innermost reduced dim has parts of 64 blocks: its
+// total is +0.0 plus, in order, each part's total. So one output is work for many threads, with little to keep.
 #include "ops/broadcast_grad.h"
 #include "ops/integer_math.h"
 
@@ -18,7 +19,11 @@ constexpr int64_t partials = 16, quarter = partials / 4, block_elements = 256, p
 class ReduceNest {
  public:
   ReduceNest(KernelFrame& frame, const ir::Target& target)
-      : roles_(frame.plan()), b_(frame.builder), y_(frame.view(0, "dY")), x_(frame.view(1, "dX", roles_.accumulate)), sum_(accumulator_of(x_->dtype)),
+      : roles_(frame.plan()),
+        b_(frame.builder),
+        y_(frame.view(0, "dY")),
+        x_(frame.view(1, "dX", roles_.accumulate)),
+        sum_(accumulator_of(x_->dtype)),
         wide_(!target.gpu && target.vector_registers > partials) {
     at_y_.resize(roles_.rank());
     if (roles_.columns()) tile_ = column_tile(frame, target);
@@ -42,16 +47,17 @@ class ReduceNest {
   }
 
  private:
-  // How many columns share a row of accumulators: all that stay in the L1 cache with what is read, fewer where there would be no task for every thread.
-  // Long pieces of a row are read at a time, as memory is fast at that only. On a GPU a column each: neighbours are neighbouring threads', sums are in
-  // registers.
+  // How many columns share a row of accumulators: all that stay in the L1 cache with what is read, fewer where there
+  // would be no task for every thread. Long pieces of a row are read at a time, as memory is fast at that only. On a
+  // GPU a column each: neighbours are neighbouring threads', sums are in registers.
   int64_t column_tile(const KernelFrame& frame, const ir::Target& target) const {
     constexpr int64_t any = 256;
     if (target.gpu) return 1;
     const int64_t most = 4096 / size_of(sum_);
     if (frame.any_shape()) return any;
     const View& x = frame.plan().views[1];
-    const int64_t columns = std::max<int64_t>(x.dims.back(), 1), rows = std::max<int64_t>(element_count(x.dims) / columns, 1),
+    const int64_t columns = std::max<int64_t>(x.dims.back(), 1),
+                  rows = std::max<int64_t>(element_count(x.dims) / columns, 1),
                   line = ir::line_bytes / size_of(x.dtype);
     const int64_t pieces = ceil_div(target.threads, rows), piece = round_up(ceil_div(columns, pieces), line);
     return std::clamp<int64_t>(piece, 1, std::min(columns, most));
@@ -100,7 +106,9 @@ class ReduceNest {
     if (sums_) {
       each_column("zero", [&](Expr c) { b_.store(acc, {c}, zero()); });
       b_.loop("add", 0, *parts_, [&](Expr k) {
-        each_column("column", [&](Expr c) { b_.accumulate(acc, {c}, ir::load(*sums_, {k, roles_.columns() ? first_ + c : c})); });
+        each_column("column", [&](Expr c) {
+          b_.accumulate(acc, {c}, ir::load(*sums_, {k, roles_.columns() ? first_ + c : c}));
+        });
       });
     } else {
       total(0, acc, {});
@@ -139,7 +147,8 @@ class ReduceNest {
     // One copy of what is inside: a second for the rest would double the text with every reduced dim.
     const std::string number = std::to_string(j);
     const Expr count = ir::floor_div(n + (partials - 1), partials);
-    b_.loop("block" + number, 0, count, [&](Expr k) { totals(j, out, place, k * partials, ir::min(Expr(partials), n - k * partials)); });
+    b_.loop("block" + number, 0, count,
+            [&](Expr k) { totals(j, out, place, k * partials, ir::min(Expr(partials), n - k * partials)); });
   }
 
   int64_t block() const { return roles_.columns() ? partials : block_elements; }
@@ -151,7 +160,8 @@ class ReduceNest {
   void one_part_total(int j, const Expr& k, const ir::Buffer& out, const Index& at) {
     const Expr n = y_->dims[roles_.reduced[j]], first = k * part();
     each_column("zero", [&](Expr c) { b_.store(out, extended(at, c), zero()); });
-    blocks(j, first, ir::min(Expr(part()), n - first), [&](const Expr& c, const Expr& sum) { b_.accumulate(out, extended(at, c), sum); });
+    blocks(j, first, ir::min(Expr(part()), n - first),
+           [&](const Expr& c, const Expr& sum) { b_.accumulate(out, extended(at, c), sum); });
   }
 
   // What to do with a block's sum.
@@ -171,8 +181,9 @@ class ReduceNest {
     return n && *n % length == 0;
   }
 
-  // The tree over up to 16 rows of dY, from `first`; all 16 when `extent` is absent. Cores with wide vectors read the rows side by side; on others memory is
-  // at its best with a few streams, and far from it with sixteen: four rows, those that the tree adds first.
+  // The tree over up to 16 rows of dY, from `first`; all 16 when `extent` is absent. Cores with wide vectors read the
+  // rows side by side; on others memory is at its best with a few streams, and far from it with sixteen: four rows,
+  // those that the tree adds first.
   void rows(int j, Expr first, Expr extent, const Put& put) {
     const auto row = [&](Expr l) {
       at_y_[roles_.reduced[j]] = first + l;
@@ -190,7 +201,9 @@ class ReduceNest {
     const ir::Buffer quads = b_.alloc("quads", sum_, {quarter, kept_width_});
     const auto add = [](Expr a, Expr b) { return std::move(a) + std::move(b); };
     b_.loop("quad", 0, quarter, [&](Expr q) {
-      each_column("element", [&](Expr c) { b_.store(quads, {q, c}, add(add(row(q), row(q + 8)), add(row(q + 4), row(q + 12)))); });
+      each_column("element", [&](Expr c) {
+        b_.store(quads, {q, c}, add(add(row(q), row(q + 8)), add(row(q + 4), row(q + 12))));
+      });
     });
     each_column("column", [&](Expr c) {
       const auto sum = [&](int64_t q) { return ir::load(quads, {Expr(q), c}); };
@@ -219,9 +232,12 @@ class ReduceNest {
   void blocks_of_256(const Expr& from, const Expr& count, const Put& put) {
     const int d = roles_.rank() - 1;
     const ir::Buffer p = b_.alloc("p", sum_, {partials}, {}, ir::Space::registers);
-    const auto lanes = [&](const std::string& name, int64_t count, const std::function<void(Expr)>& body) { b_.loop(name, 0, count, body); };
+    const auto lanes = [&](const std::string& name, int64_t count, const std::function<void(Expr)>& body) {
+      b_.loop(name, 0, count, body);
+    };
     const auto finish = [&] {
-      for (int64_t h = partials / 2; h > 0; h /= 2) lanes("half" + std::to_string(h), h, [&](Expr l) { b_.accumulate(p, {l}, ir::load(p, {l + h})); });
+      for (int64_t h = partials / 2; h > 0; h /= 2)
+        lanes("half" + std::to_string(h), h, [&](Expr l) { b_.accumulate(p, {l}, ir::load(p, {l + h})); });
       put(0, ir::load(p, {0}));
     };
     const auto clear = [&] { lanes("lane", partials, [&](Expr l) { b_.store(p, {l}, zero()); }); };
@@ -255,7 +271,8 @@ class ReduceNest {
     });
   }
 
-  // The same sums with every part's total kept until all are there: parts can be summed by any thread, and are added in order after.
+  // The same sums with every part's total kept until all are there: parts can be summed by any thread, and are added in
+  // order after.
   void split() {
     const Expr n = y_->dims[roles_.reduced[0]];
     first_ = Expr(0);
@@ -282,7 +299,9 @@ class ReduceNest {
 
 }  // namespace
 
-bool only_empty_sums(const KernelFrame& frame) { return !frame.any_shape() && element_count(frame.plan().views[0].dims) == 0; }
+bool only_empty_sums(const KernelFrame& frame) {
+  return !frame.any_shape() && element_count(frame.plan().views[0].dims) == 0;
+}
 
 void author_empty_sums(KernelFrame& frame) {
   const ReduceRoles roles(frame.plan());
@@ -295,6 +314,8 @@ void author_empty_sums(KernelFrame& frame) {
   });
 }
 
-void author_broadcast_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target) { ReduceNest(frame, target).write(strategy == "split"); }
+void author_broadcast_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
+  ReduceNest(frame, target).write(strategy == "split");
+}
 
 }  // namespace gradloom

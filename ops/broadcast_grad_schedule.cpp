@@ -10,7 +10,8 @@ namespace {
 using Loop = ir::Schedule::Loop;
 
 // One kept loop (the first with enough tasks, else the longest), or the tiles of columns.
-void share(ir::Schedule& s, const std::vector<Loop>& kept, const Plan& plan, const ReduceRoles& roles, const ir::Target& target) {
+void share(ir::Schedule& s, const std::vector<Loop>& kept, const Plan& plan, const ReduceRoles& roles,
+           const ir::Target& target) {
   if (!s.loops("add").empty()) {  // strategy "split"
     s.parallel(s.loop("parts"));
     for (const Loop tile : s.loops("tile")) s.parallel(tile);
@@ -73,7 +74,8 @@ void schedule_broadcast_grad(ir::Schedule& s, const Plan& plan, const ir::Target
   const View& dy = plan.views[0];
   std::vector<Loop> kept;
   while (!s.loops("p" + std::to_string(kept.size())).empty()) kept.push_back(s.loop("p" + std::to_string(kept.size())));
-  if (!kept.empty() && !roles.columns() && !roles.reduced.empty() && plan.bytes_read > 4 * target.l2_bytes) kept.back() = two_streams(s, kept.back());
+  if (!kept.empty() && !roles.columns() && !roles.reduced.empty() && plan.bytes_read > 4 * target.l2_bytes)
+    kept.back() = two_streams(s, kept.back());
   if (target.threads > 1 && plan.bytes_read + plan.bytes_written >= parallel_bytes) share(s, kept, plan, roles, target);
 
   const int64_t stride = dy.strides.empty() ? 1 : std::abs(dy.strides.back());

@@ -18,15 +18,20 @@ OpSchema make_schema() {
   s.doc = "The axes over which the gradients of two broadcast operands are summed, last axis first; none: no sum.";
   s.inputs = {{.name = "a_shape", .dtypes = {DType::i64}, .doc = "rank 1: the shape of operand a"},
               {.name = "b_shape", .dtypes = {DType::i64}, .doc = "rank 1: the shape of operand b"}};
-  s.outputs = {{.name = "a_axes", .optional = true, .dtypes = {DType::i64}, .doc = "rank 1: axes of the broadcast shape that a's gradient is summed over"},
+  s.outputs = {{.name = "a_axes",
+                .optional = true,
+                .dtypes = {DType::i64},
+                .doc = "rank 1: axes of the broadcast shape that a's gradient is summed over"},
                {.name = "b_axes", .optional = true, .dtypes = {DType::i64}, .doc = "the same for b"}};
   return s;
 }
 
-// The plan's views: a_shape, b_shape, those of a_axes and b_axes that are asked for, counts. plan.key: whether each is asked for.
+// The plan's views: a_shape, b_shape, those of a_axes and b_axes that are asked for, counts. plan.key: whether each is
+// asked for.
 class Nest {
  public:
-  explicit Nest(KernelFrame& frame) : b_(frame.builder), a_(frame.view(0, "a_shape")), b_shape_(frame.view(1, "b_shape")) {
+  explicit Nest(KernelFrame& frame)
+      : b_(frame.builder), a_(frame.view(0, "a_shape")), b_shape_(frame.view(1, "b_shape")) {
     int v = 2;
     const char* names[] = {"a_axes", "b_axes"};
     for (int o = 0; o < 2; ++o)
@@ -85,7 +90,8 @@ class BroadcastGradientArgs final : public Op {
       const Operand& operand = request.input(i);
       if (operand.dims.size() != 1)
         refuse(schema(), ErrorCode::invalid_argument,
-               fmt::format("{} has rank {} (shape {}); it must have rank 1", describe_input(schema(), i), operand.dims.size(), to_string(operand.dims)));
+               fmt::format("{} has rank {} (shape {}); it must have rank 1", describe_input(schema(), i),
+                           operand.dims.size(), to_string(operand.dims)));
       rank = std::max(rank, operand.dims[0]);
       plan.views.push_back({.index = i, .dtype = DType::i64, .dims = operand.dims, .strides = operand.strides});
     }
@@ -93,7 +99,8 @@ class BroadcastGradientArgs final : public Op {
       const bool wanted = request.outputs_wanted >> o & 1;
       plan.outputs.push_back({.wanted = wanted, .dtype = DType::i64, .dims = {rank}});
       plan.key.push_back(wanted);
-      if (wanted) plan.views.push_back({.output = true, .index = o, .dtype = DType::i64, .dims = {rank}, .strides = {1}});
+      if (wanted)
+        plan.views.push_back({.output = true, .index = o, .dtype = DType::i64, .dims = {rank}, .strides = {1}});
     }
     plan.outputs.push_back({.dtype = DType::i64, .dims = {2}, .internal = true});
     plan.views.push_back({.output = true, .index = out_counts, .dtype = DType::i64, .dims = {2}, .strides = {1}});
@@ -104,9 +111,11 @@ class BroadcastGradientArgs final : public Op {
 
   std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return {"direct"}; }
   void author(KernelFrame& frame, const std::string&, const ir::Target&) const override { Nest(frame).write(); }
-  void schedule(ir::Schedule&, const Plan&, const std::string&, const ir::Target&) const override {}  // a handful of numbers, in order
+  void schedule(ir::Schedule&, const Plan&, const std::string&, const ir::Target&) const override {
+  }  // a handful of numbers, in order
 
-  Error explain(const Request& request, const Plan&, int64_t position, const std::function<int64_t(int, int64_t)>& values) const override {
+  Error explain(const Request& request, const Plan&, int64_t position,
+                const std::function<int64_t(int, int64_t)>& values) const override {
     std::string shapes[2];
     int64_t dim[2] = {0, 0}, ranks[2] = {request.input(in_a).dims[0], request.input(in_b).dims[0]};
     const int64_t rank = std::max(ranks[0], ranks[1]);
@@ -115,9 +124,12 @@ class BroadcastGradientArgs final : public Op {
       const int64_t at = position - (rank - ranks[i]);
       if (at >= 0 && at < ranks[i]) dim[i] = values(i, at);
     }
-    return Error(ErrorCode::invalid_argument, fmt::format("BroadcastGradientArgs: input 0 (a_shape) [{}] and input 1 (b_shape) [{}] do not broadcast: at axis "
-                                                          "{} {} meets {}; the dims must be equal or one of them 1",
-                                                          shapes[0], shapes[1], position, dim[0], dim[1]));
+    return Error(
+        ErrorCode::invalid_argument,
+        fmt::format(
+            "BroadcastGradientArgs: input 0 (a_shape) [{}] and input 1 (b_shape) [{}] do not broadcast: at axis "
+            "{} {} meets {}; the dims must be equal or one of them 1",
+            shapes[0], shapes[1], position, dim[0], dim[1]));
   }
 
   void trim(Plan& plan, std::span<void* const> outputs) const override {

@@ -9,12 +9,14 @@ int64_t element_count(const Dims& dims, int element_bytes) {
   __int128 product = element_bytes;
   bool empty = false;
   for (const int64_t d : dims) {
-    if (d < 0) throw Error(ErrorCode::invalid_argument, "shape " + to_string(dims) + " has a negative dim; dims must be 0 or more");
+    if (d < 0)
+      throw Error(ErrorCode::invalid_argument,
+                  "shape " + to_string(dims) + " has a negative dim; dims must be 0 or more");
     if (d == 0) empty = true;
     product *= std::max<int64_t>(d, 1);
     if (product > std::numeric_limits<int64_t>::max())
-      throw Error(ErrorCode::invalid_argument,
-                  "shape " + to_string(dims) + " of " + std::to_string(element_bytes) + "-byte elements needs more than 2^63 - 1 bytes");
+      throw Error(ErrorCode::invalid_argument, "shape " + to_string(dims) + " of " + std::to_string(element_bytes) +
+                                                   "-byte elements needs more than 2^63 - 1 bytes");
   }
   return empty ? 0 : static_cast<int64_t>(product / element_bytes);
 }

@@ -20,19 +20,21 @@ class InlineVector {
   static_assert(std::is_trivially_destructible_v<T>, "elements are dropped, not destroyed");
 
   InlineVector() {}  // the elements stay uninitialised: a plan has room for many, and a call uses few
-  InlineVector(const InlineVector& other) : size_(other.size_) { std::uninitialized_copy_n(other.data(), size_, data()); }
+  InlineVector(const InlineVector& other) : size_(other.size_) {
+    std::uninitialized_copy_n(other.data(), size_, data());
+  }
   InlineVector& operator=(const InlineVector& other) {
     if (this != &other) std::uninitialized_copy_n(other.data(), size_ = other.size_, data());
     return *this;
   }
   InlineVector(std::initializer_list<T> values) { append(std::span<const T>(values.begin(), values.size())); }
   template <class Range>
-    requires(!std::is_same_v<Range, InlineVector>)
-  explicit InlineVector(const Range& values) {
+  requires(!std::is_same_v<Range, InlineVector>) explicit InlineVector(const Range& values) {
     append(std::span<const T>(values.data(), values.size()));
   }
   void push_back(const T& value) {
-    if (size_ == Capacity) throw Error(ErrorCode::unsupported, "more than " + std::to_string(Capacity) + " dims or parameters");
+    if (size_ == Capacity)
+      throw Error(ErrorCode::unsupported, "more than " + std::to_string(Capacity) + " dims or parameters");
     std::construct_at(data() + size_++, value);
   }
   void append(std::span<const T> values) {
@@ -65,10 +67,12 @@ class InlineVector {
 inline constexpr int max_rank = 16;
 using Dims = InlineVector<int64_t, max_rank>;
 
-// The number of elements; 1 for rank 0. Throws Error(invalid_argument) when it does not fit in i64 (in bytes of `element_bytes`).
+// The number of elements; 1 for rank 0. Throws Error(invalid_argument) when it does not fit in i64 (in bytes of
+// `element_bytes`).
 int64_t element_count(const Dims& dims, int element_bytes = 1);
 Dims dense_strides(const Dims& dims);
-bool is_dense(const Dims& dims, const Dims& strides);  // row-major; strides of dims of size 1, and of empty tensors, do not matter
-std::string to_string(const Dims& dims);               // "[2,3]"
+bool is_dense(const Dims& dims,
+              const Dims& strides);       // row-major; strides of dims of size 1, and of empty tensors, do not matter
+std::string to_string(const Dims& dims);  // "[2,3]"
 
 }  // namespace gradloom

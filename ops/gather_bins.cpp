@@ -19,9 +19,12 @@ constexpr int64_t group = 32;                             // runs whose records 
 constexpr int64_t most_bins = 4096, most_runs = 4096;
 
 int64_t bin_elements(const Plan& plan, const ir::Target& target) {
-  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(target.shared_bytes / 3 / size_of(accumulator_of(plan.views[2].dtype)))));
+  return static_cast<int64_t>(
+      std::bit_floor(static_cast<uint64_t>(target.shared_bytes / 3 / size_of(accumulator_of(plan.views[2].dtype)))));
 }
-int64_t run_length(int64_t count) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::clamp(count, shortest_run, longest_run)))); }
+int64_t run_length(int64_t count) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::clamp(count, shortest_run, longest_run))));
+}
 
 class BinNest {
  public:
@@ -64,7 +67,8 @@ class BinNest {
     author_block_sort(b_, own, run_);
     b_.loop("keep", 0, run_, [&](Expr i) {
       const Expr key = b_.let("key", wide(ir::load(own, {i})));
-      const Expr bin = b_.let("of_bin", ir::floor_div(key, Expr(run_))), position = b_.let("position", ir::floor_mod(key, Expr(run_)));
+      const Expr bin = b_.let("of_bin", ir::floor_div(key, Expr(run_))),
+                 position = b_.let("position", ir::floor_mod(key, Expr(run_)));
       const Expr k = b_.let("k", run * run_ + position);
       b_.if_then((bin < bins_) & (k < count_), [&] {
         b_.store(offsets_, {run * run_ + i}, ir::cast(DType::i32, wide(ir::load(places, {position})) - bin * bin_));
@@ -77,13 +81,17 @@ class BinNest {
       b_.store(smaller, {0}, 0);
       b_.loop("probe", 0, bits + 1, [&](Expr step) {
         const Expr more = b_.let("more", ir::load(smaller, {0}) + ir::binary(ir::BinaryOp::shl, 1, Expr(bits) - step));
-        b_.if_then(more <= run_, [&] { b_.if_then(wide(ir::load(own, {more - 1})) < bin * run_, [&] { b_.store(smaller, {0}, more); }); });
+        b_.if_then(more <= run_, [&] {
+          b_.if_then(wide(ir::load(own, {more - 1})) < bin * run_, [&] { b_.store(smaller, {0}, more); });
+        });
       });
       b_.store(starts_, {bin, run}, ir::cast(DType::i32, ir::load(smaller, {0})));
     });
   }
 
-  Expr records(const Expr& bin, const Expr& run) const { return wide(ir::load(starts_, {bin + 1, run})) - wide(ir::load(starts_, {bin, run})); }
+  Expr records(const Expr& bin, const Expr& run) const {
+    return wide(ir::load(starts_, {bin + 1, run})) - wide(ir::load(starts_, {bin, run}));
+  }
 
   void sum(const Expr& bin) {
     const int64_t groups = ceil_div(runs_, group);
@@ -114,7 +122,8 @@ class BinNest {
     b_.loop("tile", 0, ir::floor_div(all + (tile - 1), Expr(tile)), [&](Expr t) {
       const Expr first = b_.let("first", t * tile), left = b_.let("left", ir::min(all - first, Expr(tile)));
       b_.loop("bring", 0, runs_, [&](Expr r) {
-        const Expr at = b_.let("at", ir::load(before, {r}) + ir::load(in_groups, {ir::floor_div(r, Expr(group))}) - first);  // in the tile
+        const Expr at = b_.let(
+            "at", ir::load(before, {r}) + ir::load(in_groups, {ir::floor_div(r, Expr(group))}) - first);  // in the tile
         const Expr from = b_.let("from", ir::max(at, 0)), to = b_.let("to", ir::min(at + records(bin, r), left));
         const Expr source = b_.let("source", r * run_ + wide(ir::load(starts_, {bin, r})) - at);
         b_.loop("x", from, to - from, [&](Expr x) {
@@ -149,9 +158,12 @@ class BinNest {
 
 bool gather_bins_serve(const Plan& plan, const ir::Target& target) {
   const GatherRoles roles = gather_roles(plan);
-  if (roles.empty || roles.inner + roles.outer != 0 || roles.middle != 1 || plan.views[2].dims[0] > std::numeric_limits<int32_t>::max()) return false;
+  if (roles.empty || roles.inner + roles.outer != 0 || roles.middle != 1 ||
+      plan.views[2].dims[0] > std::numeric_limits<int32_t>::max())
+    return false;
   const int64_t count = plan.views[1].dims[0];
-  return ceil_div(plan.views[2].dims[0], bin_elements(plan, target)) <= most_bins && ceil_div(count, run_length(count)) <= most_runs;
+  return ceil_div(plan.views[2].dims[0], bin_elements(plan, target)) <= most_bins &&
+         ceil_div(count, run_length(count)) <= most_runs;
 }
 
 void author_gather_bins(KernelFrame& frame, const ir::Target& target) { BinNest(frame, target).write(); }
@@ -160,7 +172,8 @@ bool schedule_gather_bins(ir::Schedule& s) {
   if (s.loops("adder").empty()) return false;
   s.bind(s.loop("run"), ir::ForKind::grid);
   s.bind(s.loop("bin"), ir::ForKind::grid);
-  for (const char* name : {"fill", "pair", "keep", "first", "z", "in_group", "bring", "i"}) s.bind(s.loop(name), ir::ForKind::thread);
+  for (const char* name : {"fill", "pair", "keep", "first", "z", "in_group", "bring", "i"})
+    s.bind(s.loop(name), ir::ForKind::thread);
   s.bind(s.loop("adder"), ir::ForKind::warp);
   s.bind(s.loop("x1"), ir::ForKind::lane);
   return true;

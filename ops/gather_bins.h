@@ -1,6 +1,7 @@
 #pragma once
-// The strategy "partition" on a GPU, of a flat dX of a known shape: blocks sort stretches of indices by bins of neighbouring destinations, stably; then each
-// bin is a block's, which adds to sums in shared memory, stretch after stretch, in index order.
+// The strategy "partition" on a GPU, of a flat dX of a known shape: blocks sort stretches of indices by bins of
+// neighbouring destinations, stably; then each bin is a block's, which adds to sums in shared memory, stretch after
+// stretch, in index order.
 #include "ops/gather_common.h"
 
 namespace gradloom {

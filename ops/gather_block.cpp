@@ -15,18 +15,25 @@ using ir::Expr;
 using Index = GatherFrame::Index;
 using Loop = ir::Schedule::Loop;
 
-constexpr int64_t most_threads = 1024;   // of a block
-constexpr int64_t tile_elements = 4096;  // of all columns, for a multiprocessor: four indices and values on their way for each of 1024 threads
-constexpr int64_t banks = 32;            // of shared memory, four bytes each
+constexpr int64_t most_threads = 1024;  // of a block
+constexpr int64_t tile_elements =
+    4096;  // of all columns, for a multiprocessor: four indices and values on their way for each of 1024 threads
+constexpr int64_t banks = 32;  // of shared memory, four bytes each
 
-// A row of shared memory as long as `length` but for padding: neighbouring columns lie four banks apart, and four rows of eight columns meet in none.
+// A row of shared memory as long as `length` but for padding: neighbouring columns lie four banks apart, and four rows
+// of eight columns meet in none.
 int64_t padded(int64_t length) { return length + (banks + 4 - length % banks) % banks; }
 
 class BlockNest {
  public:
   BlockNest(KernelFrame& frame, const ir::Target& target)
-      : f_(frame, gather_roles(frame.plan())), b_(f_.b), cut_(gather_block(frame.plan(), target)), inner_(f_.roles.inner == 1), extent_(f_.axis_extent()),
-        count_(f_.dy->dims[f_.roles.outer]), limit_(inner_ ? f_.dx->dims.back() : f_.dx->dims[f_.roles.outer - 1]) {
+      : f_(frame, gather_roles(frame.plan())),
+        b_(f_.b),
+        cut_(gather_block(frame.plan(), target)),
+        inner_(f_.roles.inner == 1),
+        extent_(f_.axis_extent()),
+        count_(f_.dy->dims[f_.roles.outer]),
+        limit_(inner_ ? f_.dx->dims.back() : f_.dx->dims[f_.roles.outer - 1]) {
     if (cut_.columns == 0) cut_ = {4, tile_elements / 4};  // in scratch
   }
 
@@ -51,7 +58,9 @@ class BlockNest {
     values_ = b_.alloc("values", f_.sum, {cut_.columns, padded(cut_.tile)});
     raw_ = b_.alloc("raw", f_.indices->dtype, {cut_.threads(), cut_.each()}, {}, ir::Space::per_thread);
     held_ = b_.alloc("held", f_.dy->dtype, {cut_.threads(), cut_.each()}, {}, ir::Space::per_thread);
-    b_.loop("z0", 0, cut_.columns, [&](Expr c) { b_.loop("z1", 0, acc_->dims[1], [&](Expr i) { b_.store(acc_, {c, i}, ir::zero({f_.sum, 1})); }); });
+    b_.loop("z0", 0, cut_.columns, [&](Expr c) {
+      b_.loop("z1", 0, acc_->dims[1], [&](Expr i) { b_.store(acc_, {c, i}, ir::zero({f_.sum, 1})); });
+    });
     // While a tile is added, the next is on its way: in turn `tile` threads put down tile - 1 and ask for `tile`.
     const Expr tiles = ir::floor_div(count_ + (cut_.tile - 1), cut_.tile);
     b_.loop("tile", 0, tiles + 1, [&](Expr tile) {
@@ -74,7 +83,8 @@ class BlockNest {
   }
 
   // Neighbours in memory are neighbours in the inner loop.
-  void each(const std::string& name, const Expr& length, const std::function<void(const Expr& c, const Expr& i)>& body) {
+  void each(const std::string& name, const Expr& length,
+            const std::function<void(const Expr& c, const Expr& i)>& body) {
     const std::string outer = name + "0", inner = name + "1";
     if (inner_)
       b_.loop(outer, 0, length, [&](Expr i) { b_.loop(inner, 0, cut_.columns, [&](Expr c) { body(c, i); }); });
@@ -87,7 +97,8 @@ class BlockNest {
     Expr c, t, k, inside;  // column, row of the tile, row of dY; absent: always
   };
   Element element(const Expr& tile, const Expr& thread, const Expr& u) {
-    const Expr at = u * cut_.threads() + thread, c = inner_ ? ir::floor_mod(at, Expr(cut_.columns)) : ir::floor_div(at, Expr(cut_.tile)),
+    const Expr at = u * cut_.threads() + thread,
+               c = inner_ ? ir::floor_mod(at, Expr(cut_.columns)) : ir::floor_div(at, Expr(cut_.tile)),
                t = inner_ ? ir::floor_div(at, Expr(cut_.columns)) : ir::floor_mod(at, Expr(cut_.tile));
     const Expr k = b_.let("k", tile * cut_.tile + t);
     const auto n = ir::as_int(count_);
@@ -156,7 +167,8 @@ GatherBlock gather_block(const Plan& plan, const ir::Target& target) {
   for (const int64_t columns : {16, 8, 4, 2}) {
     // The wide strip leaves room for two blocks, in registers too.
     const int64_t blocks = columns == 16 ? 2 : 1;
-    const int64_t tile = std::min(tile_elements / blocks / columns, round_up(std::max<int64_t>(count, 1), ir::warp_lanes));
+    const int64_t tile =
+        std::min(tile_elements / blocks / columns, round_up(std::max<int64_t>(count, 1), ir::warp_lanes));
     const int64_t bytes = columns * (padded(extent) * sum + padded(tile) * (size_of(DType::i32) + sum)) + 64;
     if (extent < target.shared_bytes && bytes <= target.shared_bytes / blocks) return {columns, tile};
   }
@@ -174,7 +186,8 @@ void author_gather_block(KernelFrame& frame, const ir::Target& target) { BlockNe
 
 void schedule_gather_block(ir::Schedule& s, const ir::Target&) {
   std::vector<Loop> blocks;
-  while (!s.loops("p" + std::to_string(blocks.size())).empty()) blocks.push_back(s.loop("p" + std::to_string(blocks.size())));
+  while (!s.loops("p" + std::to_string(blocks.size())).empty())
+    blocks.push_back(s.loop("p" + std::to_string(blocks.size())));
   blocks.push_back(s.loop("strip"));
   s.bind(fused(s, blocks), ir::ForKind::grid);
   s.bind(s.loop("t"), ir::ForKind::thread);

@@ -43,7 +43,8 @@ GatherRoles gather_roles(const Plan& plan) {
 Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, int index_input) {
   const bool accumulate = request.accumulate;
   const DType dtype = o.dy.dtype;
-  const int64_t size = size_of(dtype), written = element_count(o.shape), read = element_count(o.dy.dims), indices = element_count(o.indices.dims);
+  const int64_t size = size_of(dtype), written = element_count(o.shape), read = element_count(o.dy.dims),
+                indices = element_count(o.indices.dims);
   const int64_t extent = o.shape[o.axis];
   Plan plan{.determinism = request.determinism};
   plan.outputs.push_back({.dtype = dtype, .dims = o.shape});
@@ -61,7 +62,10 @@ Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, 
     View index{.index = index_input, .dtype = o.indices.dtype};
     LoopDims dims;
     for (int d = 0; d < o.indices.dims.size(); ++d)
-      dims.push_back({.role = middle_role, .full = o.indices.dims[d], .extent = o.indices.dims[d], .stride_a = o.indices.strides[d]});
+      dims.push_back({.role = middle_role,
+                      .full = o.indices.dims[d],
+                      .extent = o.indices.dims[d],
+                      .stride_a = o.indices.strides[d]});
     for (const LoopDim& d : merge_dims(dims)) index.dims.push_back(d.extent), index.strides.push_back(d.stride_a);
     if (index.dims.empty()) index.dims.push_back(1), index.strides.push_back(1);
     plan.views.push_back(index);
@@ -69,7 +73,8 @@ Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, 
   }
   plan.bytes_read = read * size + indices * size_of(o.indices.dtype) + (accumulate ? written * size : 0);
 
-  View index{.index = index_input, .dtype = o.indices.dtype}, dy{.index = index_input == 1 ? 2 : 0, .dtype = dtype}, dx{.output = true, .dtype = dtype};
+  View index{.index = index_input, .dtype = o.indices.dtype}, dy{.index = index_input == 1 ? 2 : 0, .dtype = dtype},
+      dx{.output = true, .dtype = dtype};
   const auto middle_dim = [&](int64_t k, int64_t dy_stride, int64_t index_stride) {
     dy.dims.push_back(k), dy.strides.push_back(dy_stride);
     index.dims.push_back(k), index.strides.push_back(index_stride);
@@ -98,7 +103,8 @@ Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, 
   }
   begin_middle();
   dx.strides = dense_strides(dx.dims);
-  plan.key = {accumulate, gathers, varying, counts[outer_role], counts[middle_role], counts[inner_role], shorter, index_input};
+  plan.key = {accumulate,         gathers, varying,    counts[outer_role], counts[middle_role],
+              counts[inner_role], shorter, index_input};
   plan.views.push_back(index);
   plan.views.push_back(dy);
   plan.views.push_back(dx);
@@ -115,11 +121,15 @@ GatherFrame::GatherFrame(KernelFrame& frame, const GatherRoles& r, bool adds) : 
   sum = accumulator_of(dx->dtype);
 }
 
-std::vector<ir::Expr> GatherFrame::outer_dims(const ir::Buffer& buffer) const { return {buffer->dims.begin(), buffer->dims.begin() + roles.outer}; }
+std::vector<ir::Expr> GatherFrame::outer_dims(const ir::Buffer& buffer) const {
+  return {buffer->dims.begin(), buffer->dims.begin() + roles.outer};
+}
 std::vector<ir::Expr> GatherFrame::middle_dims() const {
   return {dy->dims.begin() + roles.outer, dy->dims.begin() + roles.outer + roles.middle};
 }
-std::vector<ir::Expr> GatherFrame::inner_dims(const ir::Buffer& buffer) const { return {buffer->dims.end() - roles.inner, buffer->dims.end()}; }
+std::vector<ir::Expr> GatherFrame::inner_dims(const ir::Buffer& buffer) const {
+  return {buffer->dims.end() - roles.inner, buffer->dims.end()};
+}
 
 GatherFrame::Index GatherFrame::joined(Index p, const Index& k, const Index& q) {
   p.insert(p.end(), k.begin(), k.end());
@@ -127,7 +137,9 @@ GatherFrame::Index GatherFrame::joined(Index p, const Index& k, const Index& q) 
   return p;
 }
 
-GatherFrame::Index GatherFrame::index_at(const Index& p, const Index& k, const Index& q) const { return roles.varying ? joined(p, k, q) : k; }
+GatherFrame::Index GatherFrame::index_at(const Index& p, const Index& k, const Index& q) const {
+  return roles.varying ? joined(p, k, q) : k;
+}
 
 ir::Expr GatherFrame::position(const Index& index) const {
   ir::Expr flat = index[0];
@@ -135,7 +147,8 @@ ir::Expr GatherFrame::position(const Index& index) const {
   return flat;
 }
 
-void GatherFrame::checked_index(const Index& index, const std::function<void(ir::Expr)>& body, const std::function<void(ir::Expr)>& before) const {
+void GatherFrame::checked_index(const Index& index, const std::function<void(ir::Expr)>& body,
+                                const std::function<void(ir::Expr)>& before) const {
   checked_index(ir::load(indices, index), index, body, before);
 }
 
@@ -165,11 +178,13 @@ void GatherFrame::store_total(const Index& index, ir::Expr total) const {
 void GatherOp::require_indexable(const Request& request, int in_indices, const Dims& shape, int axis) const {
   const int64_t count = element_count(request.input(in_indices).dims);
   if (shape[axis] == 0 && count != 0)
-    refuse(schema(), ErrorCode::out_of_range, fmt::format("{} has {} values, but dim {} of shape {} is 0, so that no index is allowed",
-                                                          describe_input(schema(), in_indices), count, axis, to_string(shape)));
+    refuse(schema(), ErrorCode::out_of_range,
+           fmt::format("{} has {} values, but dim {} of shape {} is 0, so that no index is allowed",
+                       describe_input(schema(), in_indices), count, axis, to_string(shape)));
 }
 
-Error GatherOp::explain(const Request& request, const Plan& plan, int64_t position, const std::function<int64_t(int, int64_t)>& values) const {
+Error GatherOp::explain(const Request& request, const Plan& plan, int64_t position,
+                        const std::function<int64_t(int, int64_t)>& values) const {
   const Dims& shape = plan.outputs[0].dims;
   const int64_t extent = shape[axis_of(request, shape.size())];
   const int input = gather_roles(plan).index_input;
@@ -181,8 +196,9 @@ Error GatherOp::explain(const Request& request, const Plan& plan, int64_t positi
     at[d] = rest % dims[d];
     rest /= dims[d];
   }
-  return Error(ErrorCode::out_of_range, fmt::format("{}: {}{} is {}; it must be in [{}, {}]", schema().name, describe_input(schema(), input), to_string(at),
-                                                    values(input, position), -extent, extent - 1));
+  return Error(ErrorCode::out_of_range,
+               fmt::format("{}: {}{} is {}; it must be in [{}, {}]", schema().name, describe_input(schema(), input),
+                           to_string(at), values(input, position), -extent, extent - 1));
 }
 
 }  // namespace gradloom

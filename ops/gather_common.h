@@ -1,23 +1,26 @@
 #pragma once
 // GatherGrad and GatherElementsGrad are one scatter-add, seen through merged dims:
 //
-//   dX[p.., jj, q..] += dY[p.., k.., q..]   with   j = indices[k..] or indices[p.., k, q..]   and   jj = j < 0 ? j + s : j
+//   dX[p.., jj, q..] += dY[p.., k.., q..]   with   j = indices[k..] or indices[p.., k, q..]   and   jj = j < 0 ? j + s
+//   : j
 //
-// p.. are the outer dims, k.. the middle ones (GatherElementsGrad has exactly one), q.. the inner ones; there may be no outer or inner dim. s is the
-// extent of dX's axis. Dense operands have at most one dim of each kind. The checks and views are here, apart from the strategies' nests.
+// p.. are the outer dims, k.. the middle ones (GatherElementsGrad has exactly one), q.. the inner ones; there may be no
+// outer or inner dim. s is the extent of dX's axis. Dense operands have at most one dim of each kind. The checks and
+// views are here, apart from the strategies' nests.
 #include "ops/op.h"
 
 namespace gradloom {
 
-// What a strategy knows of the structure; holds in the any-shape kernel as well. The views are: 0 indices, 1 dY, 2 dX; when `empty` (no index at all, or
-// no element in dY) dX, flat, then with `only_checks` indices.
+// What a strategy knows of the structure; holds in the any-shape kernel as well. The views are: 0 indices, 1 dY, 2 dX;
+// when `empty` (no index at all, or no element in dY) dX, flat, then with `only_checks` indices.
 struct GatherRoles {
   bool accumulate = false;
   bool empty = false;
-  bool only_checks = false;  // empty, but a bad index is an error all the same
-  bool varying = false;  // indices has dims (outer, middle, inner), else (middle)
+  bool only_checks = false;              // empty, but a bad index is an error all the same
+  bool varying = false;                  // indices has dims (outer, middle, inner), else (middle)
   int outer = 0, middle = 1, inner = 0;  // numbers of dims
-  uint32_t shorter = 0;  // varying only: bit d: outer dim d, bit outer + d: inner dim d of indices and dY may be shorter than dX's: the leading corner
+  uint32_t shorter = 0;  // varying only: bit d: outer dim d, bit outer + d: inner dim d of indices and dY may be
+                         // shorter than dX's: the leading corner
   int index_input = 0;   // the position of indices among the op's inputs
 
   int axis() const { return outer; }  // dX's dim s
@@ -45,18 +48,20 @@ struct GatherFrame {
   ir::Buffer indices, dy, dx;
   DType sum;  // the accumulator's dtype
 
-  std::vector<ir::Expr> outer_dims(const ir::Buffer& buffer) const;   // of dY or dX
+  std::vector<ir::Expr> outer_dims(const ir::Buffer& buffer) const;  // of dY or dX
   std::vector<ir::Expr> middle_dims() const;
   std::vector<ir::Expr> inner_dims(const ir::Buffer& buffer) const;
   ir::Expr axis_extent() const { return dx->dims[roles.axis()]; }
 
   using Index = std::vector<ir::Expr>;
-  static Index joined(Index p, const Index& k, const Index& q);          // into dY, and into dX where k is the place along the axis
+  static Index joined(Index p, const Index& k,
+                      const Index& q);  // into dY, and into dX where k is the place along the axis
   Index index_at(const Index& p, const Index& k, const Index& q) const;  // into indices
-  ir::Expr position(const Index& index) const;                           // row-major in the caller's indices tensor: a Check's position
+  ir::Expr position(const Index& index) const;  // row-major in the caller's indices tensor: a Check's position
   // Loads the index at `index` once (as i64, negatives wrapped into a let), checks it, and runs body(jj) guarded.
   // `before` runs before the check, whatever the index.
-  void checked_index(const Index& index, const std::function<void(ir::Expr)>& body, const std::function<void(ir::Expr)>& before = {}) const;
+  void checked_index(const Index& index, const std::function<void(ir::Expr)>& body,
+                     const std::function<void(ir::Expr)>& before = {}) const;
   // The same where it was read before.
   void checked_index(const ir::Expr& read, const Index& index, const std::function<void(ir::Expr)>& body,
                      const std::function<void(ir::Expr)>& before = {}) const;
@@ -70,15 +75,16 @@ struct GatherFrame {
 void author_gather_direct(KernelFrame& frame);
 void schedule_gather_direct(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
 
-// Strategy "atomic", of the level relaxed, on a GPU: zeros, then every element is added where it goes, in any order. A GPU's atomic adds of f32 take denormals
-// for zeros. dX is of a dtype that has them.
+// Strategy "atomic", of the level relaxed, on a GPU: zeros, then every element is added where it goes, in any order. A
+// GPU's atomic adds of f32 take denormals for zeros. dX is of a dtype that has them.
 void author_gather_atomic(KernelFrame& frame);
 bool has_atomic_adds(DType dtype);
 
 // Strategies "grouped" and "partition": nests of their own, the same sums in the same order.
 void author_gather_grouped(KernelFrame& frame);
 void author_gather_partition(KernelFrame& frame, const ir::Target& target);
-// Of "partition": sums in a bin, indices in a chunk, about as many of them as a bin gets from a chunk, bins and chunks of a task.
+// Of "partition": sums in a bin, indices in a chunk, about as many of them as a bin gets from a chunk, bins and chunks
+// of a task.
 struct PartitionLengths {
   int64_t bin = 0, chunk = 0, run = 64, bins = 1, chunks = 1;
 };
@@ -93,16 +99,24 @@ void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string
 // What both ops have in common; each adds its schema and its check.
 class GatherOp : public Op {
  public:
-  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const final { return gather_strategies(plan, target); }
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const final { author_gather(frame, strategy, target); }
+  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const final {
+    return gather_strategies(plan, target);
+  }
+  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const final {
+    author_gather(frame, strategy, target);
+  }
   Determinism determinism(std::string_view strategy) const final { return gather_determinism(strategy); }
-  void schedule(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target) const final {
+  void schedule(ir::Schedule& schedule, const Plan& plan, const std::string& strategy,
+                const ir::Target& target) const final {
     schedule_gather(schedule, plan, strategy, target);
   }
-  Error explain(const Request& request, const Plan& plan, int64_t position, const std::function<int64_t(int, int64_t)>& values) const final;
+  Error explain(const Request& request, const Plan& plan, int64_t position,
+                const std::function<int64_t(int, int64_t)>& values) const final;
 
  protected:
-  int axis_of(const Request& request, int rank) const { return wrap_axis(schema(), int_attribute(request, "axis", 0), rank, "attribute axis"); }
+  int axis_of(const Request& request, int rank) const {
+    return wrap_axis(schema(), int_attribute(request, "axis", 0), rank, "attribute axis");
+  }
   // Refuses indices into a dim of 0.
   void require_indexable(const Request& request, int in_indices, const Dims& shape, int axis) const;
 };

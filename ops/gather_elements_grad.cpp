@@ -13,12 +13,16 @@ OpSchema make_schema() {
   const std::vector<DType> floats{DType::f16, DType::bf16, DType::f32, DType::f64};
   OpSchema s;
   s.name = "GatherElementsGrad";
-  s.doc = "The gradient of GatherElements: zeros of `shape`, with every element of dY added at its own index along `axis`.";
-  s.inputs = {
-      {.name = "dY", .dtypes = floats, .doc = "the shape of indices"},
-      {.name = "shape", .dtypes = {DType::i64}, .shape_like = true, .doc = "the shape of dX"},
-      {.name = "indices", .dtypes = {DType::i32, DType::i64}, .doc = "the rank of dX; off `axis`, dims up to dX's; values in [-s, s-1] for a dim of s"}};
-  s.outputs = {{.name = "dX", .dtypes = floats, .doc = "the gradient of GatherElements' data; duplicates are summed in index order"}};
+  s.doc =
+      "The gradient of GatherElements: zeros of `shape`, with every element of dY added at its own index along `axis`.";
+  s.inputs = {{.name = "dY", .dtypes = floats, .doc = "the shape of indices"},
+              {.name = "shape", .dtypes = {DType::i64}, .shape_like = true, .doc = "the shape of dX"},
+              {.name = "indices",
+               .dtypes = {DType::i32, DType::i64},
+               .doc = "the rank of dX; off `axis`, dims up to dX's; values in [-s, s-1] for a dim of s"}};
+  s.outputs = {{.name = "dX",
+                .dtypes = floats,
+                .doc = "the gradient of GatherElements' data; duplicates are summed in index order"}};
   s.attributes = {{"axis", "int", "the gathered axis, negative counts from the end; default 0"}};
   return s;
 }
@@ -37,16 +41,18 @@ class GatherElementsGrad final : public GatherOp {
     const int axis = axis_of(request, shape.size());
     if (indices.dims.size() != shape.size())
       refuse(schema(), ErrorCode::invalid_argument,
-             fmt::format("{} has rank {} (shape {}); it must have rank {}, as shape {} says", describe_input(schema(), in_indices), indices.dims.size(),
-                         to_string(indices.dims), shape.size(), to_string(shape)));
+             fmt::format("{} has rank {} (shape {}); it must have rank {}, as shape {} says",
+                         describe_input(schema(), in_indices), indices.dims.size(), to_string(indices.dims),
+                         shape.size(), to_string(shape)));
     if (!(dy.dims == indices.dims))
       refuse(schema(), ErrorCode::invalid_argument,
-             fmt::format("{} has shape {}; it must have indices' shape {}", describe_input(schema(), in_dy), to_string(dy.dims), to_string(indices.dims)));
+             fmt::format("{} has shape {}; it must have indices' shape {}", describe_input(schema(), in_dy),
+                         to_string(dy.dims), to_string(indices.dims)));
     for (int d = 0; d < shape.size(); ++d)
       if (d != axis && indices.dims[d] > shape[d])
         refuse(schema(), ErrorCode::invalid_argument,
-               fmt::format("{} has {} in dim {}; off axis {} it must be at most {}, as shape {} says", describe_input(schema(), in_indices), indices.dims[d], d,
-                           axis, shape[d], to_string(shape)));
+               fmt::format("{} has {} in dim {}; off axis {} it must be at most {}, as shape {} says",
+                           describe_input(schema(), in_indices), indices.dims[d], d, axis, shape[d], to_string(shape)));
     require_indexable(request, in_indices, shape, axis);
     return gather_plan({indices, dy, shape, axis}, true, request, in_indices);
   }

@@ -1,4 +1,5 @@
-// The strategy "grouped" of GatherGrad: a stable counting sort of the indices, then every row of dX is summed and written once, whatever the duplicates.
+// The strategy "grouped" of GatherGrad: a stable counting sort of the indices, then every row of dX is summed and
+// written once, whatever the duplicates.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -11,7 +12,6 @@ namespace {
 using ir::Buffer;
 using ir::Expr;
 using Index = GatherFrame::Index;
-
 
 DType counter_type(const Expr& limit) {
   const auto known = ir::as_int(limit);
@@ -40,7 +40,8 @@ void author_gather_grouped(KernelFrame& frame) {
   const Buffer order = b.alloc("order", counter, {count}, {.min = 0, .max = count - 1});
   b.loop("z", 0, rows + 2, [&](Expr i) { b.store(first, {i}, number(0)); });
   b.loop("y", 0, count, [&](Expr i) { b.store(order, {i}, number(0)); });
-  b.loop("h", 0, count, [&](Expr k) { f.checked_index({k}, [&](Expr j) { b.accumulate(first, {j + 2}, number(1)); }); });
+  b.loop("h", 0, count,
+         [&](Expr k) { f.checked_index({k}, [&](Expr j) { b.accumulate(first, {j + 2}, number(1)); }); });
   const Buffer running = b.alloc("running", counter, {1}, {}, ir::Space::registers);
   b.store(running, {0}, number(0));
   b.loop("o", 0, rows, [&](Expr i) {
@@ -57,13 +58,15 @@ void author_gather_grouped(KernelFrame& frame) {
 
   b.loops("p", f.outer_dims(f.dx), [&](const Index& p) {
     b.loop("r", 0, rows, [&](Expr r) {
-      const Expr begin = b.let("begin", position(ir::load(first, {r}))), end = b.let("end", position(ir::load(first, {r + 1})));
+      const Expr begin = b.let("begin", position(ir::load(first, {r}))),
+                 end = b.let("end", position(ir::load(first, {r + 1})));
       if (f.roles.inner == 1) {
         // A row further on in sorted order is on its way while this one is summed.
         const int64_t step = ir::line_bytes / size_of(f.dy->dtype);
         b.if_then(begin < end, [&] {
           const Expr next = b.let("next", position(ir::load(order, {ir::min(end + rows_ahead(f), count - 1)})));
-          b.loop("f", 0, ir::floor_div(f.dx->dims.back() + (step - 1), step), [&](Expr line) { b.prefetch(f.dy, f.joined(p, {next}, {line * step}), 1); });
+          b.loop("f", 0, ir::floor_div(f.dx->dims.back() + (step - 1), step),
+                 [&](Expr line) { b.prefetch(f.dy, f.joined(p, {next}, {line * step}), 1); });
         });
       }
       b.loops("q", f.inner_dims(f.dx), [&](const Index& q) {

@@ -1,5 +1,6 @@
-// The strategy "partition" of a flat scatter into a dX larger than the cache: indices and values are first sorted by bins of neighbouring destinations, a chunk
-// of them at a time that stays in cache, stably; then each bin's sums, which stay in cache too, take its records from chunk after chunk and are streamed out.
+// The strategy "partition" of a flat scatter into a dX larger than the cache: indices and values are first sorted by
+// bins of neighbouring destinations, a chunk of them at a time that stays in cache, stably; then each bin's sums, which
+// stay in cache too, take its records from chunk after chunk and are streamed out.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -29,13 +30,18 @@ Expr i64(Expr e) { return ir::cast(DType::i64, std::move(e)); }
 class Partition {
  public:
   Partition(KernelFrame& frame, const ir::Target& target)
-      : f_(frame, gather_roles(frame.plan())), b_(f_.b), size_(f_.dx->dims[0]), count_(f_.dy->dims[0]),
-        lengths_(partition_lengths(f_.sum, size_, count_, target)), bins_(ir::floor_div(size_ + (lengths_.bin - 1), lengths_.bin)),
+      : f_(frame, gather_roles(frame.plan())),
+        b_(f_.b),
+        size_(f_.dx->dims[0]),
+        count_(f_.dy->dims[0]),
+        lengths_(partition_lengths(f_.sum, size_, count_, target)),
+        bins_(ir::floor_div(size_ + (lengths_.bin - 1), lengths_.bin)),
         chunks_(ir::floor_div(count_ + (lengths_.chunk - 1), lengths_.chunk)) {}
 
   void write() {
     begin_ = b_.alloc("begin", DType::i32, {chunks_, bins_ + 1});
-    // The runs of a bin are about a chunk's length apart: without padding they would all meet in the same sets of a cache.
+    // The runs of a bin are about a chunk's length apart: without padding they would all meet in the same sets of a
+    // cache.
     const int64_t row = lengths_.chunk + (lengths_.run / line_words + 1) * line_words;
     sorted_ = b_.alloc("sorted", DType::u64, {chunks_, row});
     if (f_.sum == DType::f64) sorted_values_ = b_.alloc("sorted_values", DType::u64, {chunks_, row});
@@ -44,29 +50,34 @@ class Partition {
   }
 
  private:
-  // The records of each chunk, bin after bin, in index order within a bin. A chunk is copied out, which is memory's work, while the next is counted, which is
-  // the core's.
+  // The records of each chunk, bin after bin, in index order within a bin. A chunk is copied out, which is memory's
+  // work, while the next is counted, which is the core's.
   void sort() {
     const int64_t chunk = lengths_.chunk, group = lengths_.chunks;
     b_.loop("c", 0, ir::floor_div(chunks_ + (group - 1), group), [&](Expr g) {
       const Expr first = g * group, chunks = at_most(group, chunks_, first);
       const auto size = ir::as_int(size_);
       // Destinations, those of a failed check among them: what is counted and placed is in range.
-      destinations_ = b_.alloc("destinations", size && *size <= std::numeric_limits<uint32_t>::max() ? DType::u32 : DType::i64, {chunk});
+      destinations_ = b_.alloc(
+          "destinations", size && *size <= std::numeric_limits<uint32_t>::max() ? DType::u32 : DType::i64, {chunk});
       cursor_ = b_.alloc("cursor", DType::i32, {bins_});
       alloc_placed();
       b_.loop("e", -1, chunks + 1, [&](Expr e) {
-        const Expr c = b_.let("chunk", first + e + 1), records = at_most(chunk, count_, c * chunk), whole = ir::floor_div(records, tile);
+        const Expr c = b_.let("chunk", first + e + 1), records = at_most(chunk, count_, c * chunk),
+                   whole = ir::floor_div(records, tile);
         b_.loop("zb", 0, bins_, [&](Expr bin) { b_.store(cursor_, {bin}, ir::constant_int(DType::i32, 0)); });
         b_.loop("t", 0, chunk / tile, [&](Expr t) {
           b_.if_then(e >= 0, [&] {
             for (const Word& word : words_)
-              b_.loop("w", t * tile, tile, [&](Expr i) { b_.store(word.sorted, {first + e, i}, ir::load(word.placed, {i})); });
+              b_.loop("w", t * tile, tile, [&](Expr i) {
+                b_.store(word.sorted, {first + e, i}, ir::load(word.placed, {i}));
+              });
           });
           b_.if_then((e + 1 < chunks) & (t < whole), [&] { count_tile(c * chunk, t * tile, tile); });
         });
         b_.if_then(e + 1 < chunks, [&] {
-          if (!(ir::as_int(count_) && *ir::as_int(count_) % tile == 0)) count_tile(c * chunk, whole * tile, ir::floor_mod(records, tile));
+          if (!(ir::as_int(count_) && *ir::as_int(count_) % tile == 0))
+            count_tile(c * chunk, whole * tile, ir::floor_mod(records, tile));
           lay_out(c);
           place(c * chunk, records);
         });
@@ -82,12 +93,15 @@ class Partition {
 
   void alloc_placed() {
     words_.assign(1, {b_.alloc("placed", DType::u64, {lengths_.chunk}), sorted_, {}});
-    if (f_.sum == DType::f64) words_.push_back({b_.alloc("placed_values", DType::u64, {lengths_.chunk}), sorted_values_, {}});
+    if (f_.sum == DType::f64)
+      words_.push_back({b_.alloc("placed_values", DType::u64, {lengths_.chunk}), sorted_values_, {}});
     // The rest of a shorter chunk is copied too, and not looked at.
-    for (const Word& word : words_) b_.loop("zp", 0, lengths_.chunk, [&](Expr i) { b_.store(word.placed, {i}, ir::constant_int(DType::u64, 0)); });
+    for (const Word& word : words_)
+      b_.loop("zp", 0, lengths_.chunk, [&](Expr i) { b_.store(word.placed, {i}, ir::constant_int(DType::u64, 0)); });
     if (words_.size() == 1) {
       words_[0].pack = [](Expr offset, Expr value) {
-        return ir::binary(ir::BinaryOp::bit_or, ir::binary(ir::BinaryOp::shl, u64(offset), ir::constant_int(DType::u64, 32)),
+        return ir::binary(ir::BinaryOp::bit_or,
+                          ir::binary(ir::BinaryOp::shl, u64(offset), ir::constant_int(DType::u64, 32)),
                           u64(ir::bitcast(DType::u32, value)));
       };
     } else {
@@ -98,11 +112,14 @@ class Partition {
 
   void count_tile(const Expr& first, const Expr& begin, const Expr& extent) {
     b_.loop("h", begin, extent, [&](Expr k) {
-      f_.checked_index({first + k}, [&](Expr) {}, [&](Expr j) {
-        b_.store(destinations_, {k}, ir::cast(destinations_->dtype, ir::max(ir::min(j, size_ - 1), Expr(0))));
-      });
+      f_.checked_index(
+          {first + k}, [&](Expr) {},
+          [&](Expr j) {
+            b_.store(destinations_, {k}, ir::cast(destinations_->dtype, ir::max(ir::min(j, size_ - 1), Expr(0))));
+          });
     });
-    b_.loop("n", begin, extent, [&](Expr k) { b_.accumulate(cursor_, {bin_of(destination(k))}, ir::constant_int(DType::i32, 1)); });
+    b_.loop("n", begin, extent,
+            [&](Expr k) { b_.accumulate(cursor_, {bin_of(destination(k))}, ir::constant_int(DType::i32, 1)); });
   }
   Expr destination(const Expr& k) { return i64(ir::load(destinations_, {k})); }
   Expr bin_of(const Expr& j) const { return ir::floor_div(j, lengths_.bin); }
@@ -121,10 +138,12 @@ class Partition {
 
   void place(const Expr& first, const Expr& records) {
     b_.loop("k", 0, records, [&](Expr k) {
-      const Expr j = b_.let("j", destination(k)), bin = b_.let("bin", bin_of(j)), slot = b_.let("slot", ir::load(cursor_, {bin}));
+      const Expr j = b_.let("j", destination(k)), bin = b_.let("bin", bin_of(j)),
+                 slot = b_.let("slot", ir::load(cursor_, {bin}));
       b_.store(cursor_, {bin}, slot + ir::constant_int(DType::i32, 1));
       const Expr value = b_.let("value", ir::cast(f_.sum, ir::load(f_.dy, {first + k})));
-      for (const Word& word : words_) b_.store(word.placed, {i64(slot)}, word.pack(ir::floor_mod(j, lengths_.bin), value));
+      for (const Word& word : words_)
+        b_.store(word.placed, {i64(slot)}, word.pack(ir::floor_mod(j, lengths_.bin), value));
     });
   }
 
@@ -143,7 +162,8 @@ class Partition {
 
   // Sums are the core's work and writing dX is memory's: a bin is written piece by piece between the runs of the next.
   void sum_groups(const Expr& whole) {
-    const int64_t length = lengths_.bin, group = lengths_.bins, piece = std::min<int64_t>(256, length), pieces = length / piece;
+    const int64_t length = lengths_.bin, group = lengths_.bins, piece = std::min<int64_t>(256, length),
+                  pieces = length / piece;
     b_.loop("b", 0, ir::floor_div(whole + (group - 1), group), [&](Expr g) {
       const Buffer acc = b_.alloc("acc", f_.sum, {2 * length});
       const Expr first = g * group, bins = at_most(group, whole, first);
@@ -160,7 +180,8 @@ class Partition {
           });
           b_.if_then(q + 1 < bins, [&] {
             const Expr from = b_.let("next", ir::min(p * runs, chunks_));
-            b_.loop("s", from, ir::min(runs, chunks_ - from), [&](Expr c) { add_run(acc, ir::floor_mod(q + 1, 2) * length, c, first + q + 1); });
+            b_.loop("s", from, ir::min(runs, chunks_ - from),
+                    [&](Expr c) { add_run(acc, ir::floor_mod(q + 1, 2) * length, c, first + q + 1); });
           });
         });
       });
@@ -201,7 +222,8 @@ class Partition {
 
 PartitionLengths partition_lengths(DType sum, const Expr& size, const Expr& count, const ir::Target& target) {
   constexpr int64_t shortest_run = 64;
-  const int64_t l2 = std::clamp<int64_t>(static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(target.l2_bytes))), 1 << 10, 1 << 21);
+  const int64_t l2 = std::clamp<int64_t>(static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(target.l2_bytes))),
+                                         1 << 10, 1 << 21);
   // Of an L2 cache: the sums of two bins a quarter, a chunk's records a quarter and destinations an eighth.
   PartitionLengths l{.bin = l2 / 8 / size_of(sum), .chunk = l2 / 8 / size_of(sum)};
   const std::optional<int64_t> known = ir::as_int(size), records = ir::as_int(count);
@@ -214,7 +236,8 @@ PartitionLengths partition_lengths(DType sum, const Expr& size, const Expr& coun
   if (records) l.chunk = std::min(l.chunk, round_up(*records, tile));
   if (known) l.run = std::clamp<int64_t>(l.chunk * l.bin / std::max<int64_t>(*known, 1), 8, 512);
   if (target.gpu) return l;
-  // Each task writes its last bin, or chunk, with nothing to do meanwhile: few tasks, but enough that a core that is busy elsewhere holds up little.
+  // Each task writes its last bin, or chunk, with nothing to do meanwhile: few tasks, but enough that a core that is
+  // busy elsewhere holds up little.
   const int64_t tasks = target.threads > 1 ? wanted_tasks(target) : 1;
   l.bins = known ? std::max<int64_t>(*known / l.bin / tasks, 1) : 8;
   l.chunks = records ? std::max<int64_t>(*records / l.chunk / tasks, 1) : 8;

@@ -16,9 +16,12 @@ using ir::Expr;
 constexpr int64_t lines_at_a_time = 4;
 constexpr int64_t shortest_strip = 8 << 10;  // bytes of sums; below, changing strips costs more than is hidden
 
-// How many rows ahead of their turn a tensor's lines are asked for: fewer where rows meet in the same sets of an L1 cache.
+// How many rows ahead of their turn a tensor's lines are asked for: fewer where rows meet in the same sets of an L1
+// cache.
 constexpr int64_t most_ahead = 16;
-int64_t rows_ahead(const Buffer& b) { return *ir::as_int(b->dims.back()) * size_of(b->dtype) % 4096 == 0 ? most_ahead / 2 : most_ahead; }
+int64_t rows_ahead(const Buffer& b) {
+  return *ir::as_int(b->dims.back()) * size_of(b->dtype) % 4096 == 0 ? most_ahead / 2 : most_ahead;
+}
 
 class Pipelined {
  public:
@@ -73,7 +76,8 @@ class Pipelined {
   }
 
   // The n-th of `steps` shares of 0 .. extent; they differ by one at most.
-  void share(const char* name, const Expr& n, int64_t extent, int64_t steps, const std::function<void(const Expr&)>& body) {
+  void share(const char* name, const Expr& n, int64_t extent, int64_t steps,
+             const std::function<void(const Expr&)>& body) {
     if (extent % steps == 0) return b_.loop(name, n * (extent / steps), extent / steps, body);
     const Expr begin = b_.let("begin", ir::floor_div(n * extent, steps));
     b_.loop(name, begin, ir::floor_div((n + 1) * extent, steps) - begin, body);
@@ -96,7 +100,9 @@ class Pipelined {
     ask_ahead(s, next, k);
     b_.loop("s", 0, cut_.columns, [&](const Expr& column) {
       const Index at = index(s.p, k, s.q + column);
-      f_.checked_index(at, [&](const Expr& j) { b_.accumulate(acc_, {s.slot, j, column}, ir::cast(f_.sum, ir::load(f_.dy, at))); });
+      f_.checked_index(at, [&](const Expr& j) {
+        b_.accumulate(acc_, {s.slot, j, column}, ir::cast(f_.sum, ir::load(f_.dy, at)));
+      });
     });
   }
 
@@ -112,7 +118,8 @@ class Pipelined {
 
   void ask(const Buffer& b, const Expr& p, const Expr& row, const Expr& q) {
     const int64_t line = ir::line_bytes / size_of(b->dtype);
-    b_.loop("f", 0, ceil_div(cut_.columns, line), [&](const Expr& i) { b_.prefetch(b, index(p, row, q + i * line), 1); });
+    b_.loop("f", 0, ceil_div(cut_.columns, line),
+            [&](const Expr& i) { b_.prefetch(b, index(p, row, q + i * line), 1); });
   }
 
   void write_row(const Strip& s, const Expr& i) {
@@ -139,7 +146,8 @@ std::optional<GatherPipeline> gather_pipeline(const Plan& plan) {
   if (roles.empty || !roles.varying || roles.outer > 1 || roles.middle != 1 || roles.inner != 1) return {};
   const View &dy = plan.views[1], &dx = plan.views[2];
   const int64_t line = ir::line_bytes / size_of(dx.dtype), inner = dx.dims.back(), extent = dx.dims[roles.axis()];
-  if (inner % line != 0 || std::max(extent, dy.dims[roles.outer]) > std::numeric_limits<int32_t>::max()) return {};  // the nest multiplies these
+  if (inner % line != 0 || std::max(extent, dy.dims[roles.outer]) > std::numeric_limits<int32_t>::max())
+    return {};  // the nest multiplies these
   const int64_t sum_bytes = size_of(accumulator_of(dx.dtype)), two_lines = 2 * ir::line_bytes / sum_bytes;
   GatherPipeline cut{.columns = inner % two_lines == 0 ? two_lines : line};
   if (dy.dims.back() % cut.columns != 0) return {};
@@ -155,7 +163,8 @@ bool pipelining_pays(const Plan& plan, const GatherPipeline& cut, const ir::Targ
   const int64_t written = extent * size, read = dy.dims[roles.outer] * (size_of(indices.dtype) + size);
   // The first rows of dX that are added to are not asked for ahead.
   if (roles.accumulate && extent < 8 * most_ahead) return false;
-  return written >= read && cut.sum_bytes >= shortest_strip * (cut.depth + 1) && cut.sum_bytes <= target.l2_bytes / 4 * 3;
+  return written >= read && cut.sum_bytes >= shortest_strip * (cut.depth + 1) &&
+         cut.sum_bytes <= target.l2_bytes / 4 * 3;
 }
 
 void author_gather_pipelined(KernelFrame& frame, const ir::Target& target) {

@@ -1,12 +1,14 @@
-// The strategies "grouped" and "chunked" on a GPU, of GatherGrad and of a flat GatherElementsGrad: row and position of every index as one number, sorted by
-// blocks in shared memory and merged pairwise; then every row of dX is summed, in index order, and written once, whatever the duplicates.
+// The strategies "grouped" and "chunked" on a GPU, of GatherGrad and of a flat GatherElementsGrad: row and position of
+// every index as one number, sorted by blocks in shared memory and merged pairwise; then every row of dX is summed, in
+// index order, and written once, whatever the duplicates.
+#include "ops/gather_sorted.h"
+
 #include <algorithm>
 #include <bit>
 #include <limits>
 
 #include "ir/schedule_gpu.h"
 #include "ops/block_sort.h"
-#include "ops/gather_sorted.h"
 #include "ops/integer_math.h"
 #include "ops/sum_in_flight.h"
 
@@ -30,7 +32,11 @@ Expr shr(Expr a, Expr count) { return shifted(ir::BinaryOp::shr, std::move(a), s
 class SortedNest {
  public:
   SortedNest(KernelFrame& frame, bool chunked)
-      : chunked_(chunked), f_(frame, gather_roles(frame.plan())), b_(f_.b), rows_(f_.axis_extent()), count_(*ir::as_int(f_.dy->dims[f_.roles.outer])),
+      : chunked_(chunked),
+        f_(frame, gather_roles(frame.plan())),
+        b_(f_.b),
+        rows_(f_.axis_extent()),
+        count_(*ir::as_int(f_.dy->dims[f_.roles.outer])),
         run_(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::clamp(count_, shortest_run, longest_run))))),
         padded_(run_ * static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(count_, run_))))) {}
 
@@ -54,7 +60,9 @@ class SortedNest {
       b_.loop("fill", 0, run_, [&](Expr i) {
         const Expr k = b_.let("k", run * run_ + i);
         b_.store(own, {i}, none);
-        b_.if_then(k < count_, [&] { f_.checked_index({k}, [&](Expr j) { b_.store(own, {i}, shl(j, Expr(position_bits)) + k); }); });
+        b_.if_then(k < count_, [&] {
+          f_.checked_index({k}, [&](Expr j) { b_.store(own, {i}, shl(j, Expr(position_bits)) + k); });
+        });
       });
       author_block_sort(b_, own, run_);
       b_.loop("keep", 0, run_, [&](Expr i) { b_.store(keys_, {0, run * run_ + i}, ir::load(own, {i})); });
@@ -108,16 +116,20 @@ class SortedNest {
   // that is the only one has the first stretch.
   void find_long_groups() {
     const int64_t slots = one_row() ? 1 : ceil_div(count_, long_);
-    long_rows_ = b_.alloc("long_rows", DType::i64, {slots}, {.min = -slots, .max = rows_ - 1, .injective = true, .exclusive = true});
+    long_rows_ = b_.alloc("long_rows", DType::i64, {slots},
+                          {.min = -slots, .max = rows_ - 1, .injective = true, .exclusive = true});
     b_.loop("none", 0, slots, [&](Expr i) { b_.store(long_rows_, {i}, Expr(-1) - i); });
     b_.loop("find", 0, rows_, [&](Expr r) {
-      const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {r}))), end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {r})));
-      b_.if_then(end - begin > long_, [&] { b_.store(long_rows_, {ir::min(ir::floor_div(begin, Expr(long_)), Expr(slots - 1))}, r); });
+      const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {r}))),
+                 end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {r})));
+      b_.if_then(end - begin > long_,
+                 [&] { b_.store(long_rows_, {ir::min(ir::floor_div(begin, Expr(long_)), Expr(slots - 1))}, r); });
     });
   }
 
   void sum_long_groups(int from) {
-    const int64_t width = f_.roles.inner == 1 ? *ir::as_int(f_.dx->dims.back()) : 1, tile = std::min(chunk_columns, width), tiles = ceil_div(width, tile);
+    const int64_t width = f_.roles.inner == 1 ? *ir::as_int(f_.dx->dims.back()) : 1,
+                  tile = std::min(chunk_columns, width), tiles = ceil_div(width, tile);
     b_.loops("lp", f_.outer_dims(f_.dx), [&](const Index& p) {
       const auto in_slot = [&](const Expr& slot) {
         const auto in_tile = [&](const Expr& t) {
@@ -151,13 +163,16 @@ class SortedNest {
         };
         tiles == 1 ? in_tile(0) : b_.loop("lt", 0, tiles, in_tile);
       };
-      // The index of an only row is the same in all slots, so that their independence could not be proved; the grid still needs one loop.
+      // The index of an only row is the same in all slots, so that their independence could not be proved; the grid
+      // still needs one loop.
       one_row() && (tiles > 1 || f_.roles.outer > 0) ? in_slot(0) : b_.loop("slot", 0, long_rows_->dims[0], in_slot);
     });
   }
 
   // Without an inner dim, a row is one element.
-  Index place(const Index& p, const Expr& row, const Expr& q) const { return f_.joined(p, {row}, f_.roles.inner == 1 ? Index{q} : Index{}); }
+  Index place(const Index& p, const Expr& row, const Expr& q) const {
+    return f_.joined(p, {row}, f_.roles.inner == 1 ? Index{q} : Index{});
+  }
 
   // The sum, in order, of what the keys from `begin` on say, several on their way at once.
   Expr in_flight(const Index& p, const Expr& q, const Expr& begin, const Expr& count, int from) {
@@ -172,8 +187,10 @@ class SortedNest {
     b_.loops("p", f_.outer_dims(f_.dx), [&](const Index& p) {
       b_.loop("r", 0, rows_, [&](Expr r) {
         b_.loop("q", 0, f_.roles.inner == 1 ? f_.dx->dims.back() : Expr(1), [&](Expr q) {
-          const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {r}))), end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {r})));
-          const Expr count = chunked_ ? b_.let("count", ir::select(end - begin > long_, Expr(0), end - begin)) : end - begin;
+          const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {r}))),
+                     end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {r})));
+          const Expr count =
+              chunked_ ? b_.let("count", ir::select(end - begin > long_, Expr(0), end - begin)) : end - begin;
           f_.store_total(place(p, r, q), in_flight(p, q, begin, count, from));
         });
       });
@@ -185,10 +202,11 @@ class SortedNest {
   ir::KernelBuilder& b_;
   const Expr rows_;
   const int64_t count_, run_, padded_;
-  const int64_t long_ = std::clamp(count_ / 4096, shortest_long_group, longest_short_group);  // longer groups are in chunks
-  Buffer keys_;          // [which, i]: row and position
-  Buffer first_, last_;  // by row
-  Buffer long_rows_;     // by stretch of positions; negative: none
+  const int64_t long_ =
+      std::clamp(count_ / 4096, shortest_long_group, longest_short_group);  // longer groups are in chunks
+  Buffer keys_;                                                             // [which, i]: row and position
+  Buffer first_, last_;                                                     // by row
+  Buffer long_rows_;                                                        // by stretch of positions; negative: none
 };
 
 void schedule_long_groups(ir::Schedule& s, int outer, const ir::Target& target) {

@@ -1,6 +1,7 @@
 #pragma once
-// The strategies "grouped" and "chunked" on a GPU (rows, or single elements of a flat dX), for kernels of a known shape: a parallel sort, then a sum a row.
-// In chunks, long groups are summed by a block each: chunks of equal length in order, then the chunks in order.
+// The strategies "grouped" and "chunked" on a GPU (rows, or single elements of a flat dX), for kernels of a known
+// shape: a parallel sort, then a sum a row. In chunks, long groups are summed by a block each: chunks of equal length
+// in order, then the chunks in order.
 #include "ops/gather_common.h"
 
 namespace gradloom {

@@ -3,11 +3,11 @@
 //   direct     the definition: a column of dX at a time
 //   row        no inner dim: one row of sums in cache, scattered to by scalar adds, streamed out
 //   strip      an inner dim: a strip of neighbouring columns in cache, vectors of indices and values a row
-//   pipelined  an inner dim of whole cache lines, a few of whose columns fit in cache: narrow strips, written while the next ones are summed
-//   grouped    GatherGrad with an inner dim: positions sorted by row, each row summed in registers and written once
-//   chunked    as grouped, but long groups are summed in chunks, in a fixed order (run_to_run)
-//   atomic     every element is added to memory where it goes (relaxed)
-//   partition  flat, larger than the cache: sorted into bins of neighbouring destinations first
+//   pipelined  an inner dim of whole cache lines, a few of whose columns fit in cache: narrow strips, written while the
+//   next ones are summed grouped    GatherGrad with an inner dim: positions sorted by row, each row summed in registers
+//   and written once chunked    as grouped, but long groups are summed in chunks, in a fixed order (run_to_run) atomic
+//   every element is added to memory where it goes (relaxed) partition  flat, larger than the cache: sorted into bins
+//   of neighbouring destinations first
 #include <optional>
 
 #include "ir/rewrite.h"
@@ -25,7 +25,7 @@ namespace {
 using Loop = ir::Schedule::Loop;
 
 constexpr int64_t shortest_partition = 1 << 16;  // indices of a flat call on a GPU
-constexpr int64_t rows_ahead = 8;  // of a strip: more would meet in the same sets of the L1 cache
+constexpr int64_t rows_ahead = 8;                // of a strip: more would meet in the same sets of the L1 cache
 
 struct Sizes {
   explicit Sizes(const Plan& plan) : roles(gather_roles(plan)) {
@@ -33,7 +33,8 @@ struct Sizes {
     sum_bytes = size_of(accumulator_of(dx.dtype));
     if (roles.empty) return;
     extent = dx.dims[roles.axis()];
-    for (int d = 0; d < dx.dims.size(); ++d) (d < roles.outer ? outer : d > roles.outer ? inner : extent) *= d == roles.axis() ? 1 : dx.dims[d];
+    for (int d = 0; d < dx.dims.size(); ++d)
+      (d < roles.outer ? outer : d > roles.outer ? inner : extent) *= d == roles.axis() ? 1 : dx.dims[d];
     traffic = plan.bytes_read + plan.bytes_written;
     read_bytes = size_of(plan.views[0].dtype) + size_of(plan.views[1].dtype);
   }
@@ -42,10 +43,11 @@ struct Sizes {
   int sum_bytes = 4, read_bytes = 12;  // of an element: its sum; its index and dY's element
 };
 
-// Rows of memory are read in pieces as wide as the strip, and memory is fast at long pieces: as wide as leaves half of the strip of sums in the L2 cache,
-// and a strip for every thread.
+// Rows of memory are read in pieces as wide as the strip, and memory is fast at long pieces: as wide as leaves half of
+// the strip of sums in the L2 cache, and a strip for every thread.
 int64_t strip_width(const Sizes& s, const ir::Target& target) {
-  const int64_t line = ir::line_bytes / s.sum_bytes, most = 64, strips = s.outer >= wanted_tasks(target) ? 1 : target.threads;
+  const int64_t line = ir::line_bytes / s.sum_bytes, most = 64,
+                strips = s.outer >= wanted_tasks(target) ? 1 : target.threads;
   int64_t width = most;
   while (width > line && (s.extent * width * s.sum_bytes > 2 * target.l2_bytes || s.inner < strips * width)) width /= 2;
   return width;
@@ -63,13 +65,16 @@ Loop copies(ir::Schedule& s, Loop loop, int64_t factor) {
   return split.outer;
 }
 
-bool large(const Sizes& s, const ir::Target& target) { return target.streaming_stores && s.traffic > 4 * target.l2_bytes; }
+bool large(const Sizes& s, const ir::Target& target) {
+  return target.streaming_stores && s.traffic > 4 * target.l2_bytes;
+}
 
 void stream(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
   if (large(s, target)) schedule.streaming(schedule.kernel().buffers.back());
 }
 
-// A loop shared out to threads in few pieces, so that an iteration finds what the one before it left in the cache: the loop of a piece, or none.
+// A loop shared out to threads in few pieces, so that an iteration finds what the one before it left in the cache: the
+// loop of a piece, or none.
 std::optional<Loop> pieces(ir::Schedule& schedule, Loop loop, const ir::Target& target) {
   const int64_t extent = ir::as_int(schedule.get(loop).extent).value_or(0);
   int64_t piece = extent / wanted_tasks(target);
@@ -94,8 +99,10 @@ void schedule_row(ir::Schedule& schedule, const Sizes& s, const ir::Target& targ
     const Loop first = schedule.loop("p0"), last = schedule.loop("p" + std::to_string(s.roles.outer - 1));
     std::optional<Loop> rows = last;
     if (s.traffic >= parallel_bytes) {
-      if (s.roles.outer > 1) schedule.parallel(first);
-      else rows = pieces(schedule, first, target);
+      if (s.roles.outer > 1)
+        schedule.parallel(first);
+      else
+        rows = pieces(schedule, first, target);
     }
     if (rows) carry_sums(schedule, *rows);
   }
@@ -111,9 +118,12 @@ void schedule_row(ir::Schedule& schedule, const Sizes& s, const ir::Target& targ
   stream(schedule, s, target);
 }
 
-// A strip of columns: each statement of the column's body for all of them, a vector of columns a row. `strips`: the serial loop around, if there is one.
-void schedule_columns(ir::Schedule& schedule, Loop column, std::optional<Loop> strips, const Sizes& s, const ir::Target& target) {
-  const int index_lanes = std::min(8, 2 * target.lanes(s.sum_bytes)), lanes = std::max(index_lanes, target.lanes(s.sum_bytes));
+// A strip of columns: each statement of the column's body for all of them, a vector of columns a row. `strips`: the
+// serial loop around, if there is one.
+void schedule_columns(ir::Schedule& schedule, Loop column, std::optional<Loop> strips, const Sizes& s,
+                      const ir::Target& target) {
+  const int index_lanes = std::min(8, 2 * target.lanes(s.sum_bytes)),
+            lanes = std::max(index_lanes, target.lanes(s.sum_bytes));
   std::vector<std::pair<Loop, bool>> parts;  // and whether it scatters
   for (Loop part : schedule.distribute(column)) {
     parts.push_back({part, false});
@@ -123,7 +133,8 @@ void schedule_columns(ir::Schedule& schedule, Loop column, std::optional<Loop> s
       schedule.reorder(part, rows);
       parts.back().second = scatters;
       if (scatters && large(s, target))
-        for (int input : {0, 1}) if (input || s.roles.varying) schedule.prefetch(rows, schedule.kernel().buffers[input], rows_ahead, 1);
+        for (int input : {0, 1})
+          if (input || s.roles.varying) schedule.prefetch(rows, schedule.kernel().buffers[input], rows_ahead, 1);
     }
   }
   if (strips) carry_sums(schedule, *strips);
@@ -139,8 +150,10 @@ void schedule_strip(ir::Schedule& schedule, const Sizes& s, const ir::Target& ta
   const auto [strips, column, tail] = schedule.split(columns, std::min(strip_width(s, target), extent));
   std::optional<Loop> serial = strips;
   if (s.traffic >= parallel_bytes) {
-    if (s.outer >= wanted_tasks(target)) schedule.parallel(schedule.loop("p0"));
-    else serial = pieces(schedule, strips, target);
+    if (s.outer >= wanted_tasks(target))
+      schedule.parallel(schedule.loop("p0"));
+    else
+      serial = pieces(schedule, strips, target);
   }
   schedule_columns(schedule, column, serial, s, target);
   if (tail != 0 && ir::as_int(schedule.get(tail).extent)) schedule_columns(schedule, tail, {}, s, target);
@@ -161,7 +174,8 @@ void schedule_grouped(ir::Schedule& schedule, const Sizes& s, const ir::Target& 
 }
 
 void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target& target) {
-  const ir::Buffer indices = schedule.kernel().buffers[0], dy = schedule.kernel().buffers[1], dx = schedule.kernel().buffers[2];
+  const ir::Buffer indices = schedule.kernel().buffers[0], dy = schedule.kernel().buffers[1],
+                   dx = schedule.kernel().buffers[2];
   for (const char* name : {"z", "i"})
     for (Loop loop : schedule.loops(name)) vectorize(schedule, loop, s.sum_bytes, target);
   for (const char* name : {"zp", "w"})
@@ -169,10 +183,12 @@ void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target
   constexpr int64_t indices_ahead = 512, values_ahead = 1024;
   const int lanes = target.lanes(8);
   for (Loop loop : schedule.loops("h"))
-    if (const Loop vectors = schedule.vectorize(loop, lanes); vectors && large(s, target)) schedule.prefetch(vectors, indices, indices_ahead / lanes, 1);
+    if (const Loop vectors = schedule.vectorize(loop, lanes); vectors && large(s, target))
+      schedule.prefetch(vectors, indices, indices_ahead / lanes, 1);
   for (Loop loop : schedule.loops("n")) copies(schedule, loop, 4);
   for (Loop loop : schedule.loops("k"))
-    if (const Loop records = copies(schedule, loop, 4); records && large(s, target)) schedule.prefetch(records, dy, values_ahead / 4, 1);
+    if (const Loop records = copies(schedule, loop, 4); records && large(s, target))
+      schedule.prefetch(records, dy, values_ahead / 4, 1);
   if (large(s, target)) {
     const int64_t run = partition_lengths(accumulator_of(dx->dtype), dx->dims[0], dy->dims[0], target).run;
     for (const char* name : {"sorted", "sorted_values"}) {
@@ -224,8 +240,10 @@ std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& t
   const int64_t row_bytes = s.extent * s.sum_bytes;
   if (flat && s.roles.outer == 0) offer(row_bytes > target.l2_bytes, "partition");
   if (flat) offer(true, "row");
-  if (s.roles.inner == 1 && s.roles.middle == 1 && !s.roles.varying) offer(s.inner * s.sum_bytes >= 32 && row_bytes * s.inner > target.l2_bytes, "grouped");
-  if (const std::optional<GatherPipeline> cut = gather_pipeline(plan)) offer(large(s, target) && pipelining_pays(plan, *cut, target), "pipelined");
+  if (s.roles.inner == 1 && s.roles.middle == 1 && !s.roles.varying)
+    offer(s.inner * s.sum_bytes >= 32 && row_bytes * s.inner > target.l2_bytes, "grouped");
+  if (const std::optional<GatherPipeline> cut = gather_pipeline(plan))
+    offer(large(s, target) && pipelining_pays(plan, *cut, target), "pipelined");
   if (s.roles.inner == 1 && s.roles.middle == 1) offer(s.inner >= 8, "strip");
   fast.insert(fast.end(), slow.begin(), slow.end());
   fast.push_back("direct");
@@ -233,15 +251,19 @@ std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& t
 }
 
 Determinism gather_determinism(std::string_view strategy) {
-  return strategy == "atomic" ? Determinism::relaxed : strategy == "chunked" ? Determinism::run_to_run : Determinism::sequential;
+  return strategy == "atomic"    ? Determinism::relaxed
+         : strategy == "chunked" ? Determinism::run_to_run
+                                 : Determinism::sequential;
 }
 
 void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
   if (target.gpu && (strategy == "row" || strategy == "strip")) return author_gather_block(frame, target);
   if (strategy == "atomic") return author_gather_atomic(frame);
-  if (target.gpu && (strategy == "grouped" || strategy == "chunked") && !frame.any_shape()) return author_gather_sorted(frame, strategy == "chunked");
+  if (target.gpu && (strategy == "grouped" || strategy == "chunked") && !frame.any_shape())
+    return author_gather_sorted(frame, strategy == "chunked");
   if (strategy == "grouped" || strategy == "chunked") return author_gather_grouped(frame);
-  if (strategy == "partition" && target.gpu && !frame.any_shape() && gather_bins_serve(frame.plan(), target)) return author_gather_bins(frame, target);
+  if (strategy == "partition" && target.gpu && !frame.any_shape() && gather_bins_serve(frame.plan(), target))
+    return author_gather_bins(frame, target);
   if (strategy == "partition") return author_gather_partition(frame, target);
   if (strategy == "pipelined" && !frame.any_shape()) return author_gather_pipelined(frame, target);
   author_gather_direct(frame);
@@ -260,7 +282,8 @@ void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string
   if (strategy == "grouped") return schedule_grouped(schedule, s, target);
   if (strategy == "partition") return schedule_partition(schedule, s, target);
   if (strategy == "pipelined") {
-    if (!schedule_gather_pipelined(schedule)) return schedule_strip(schedule, s, target);  // the any-shape kernel is that of "strip"
+    if (!schedule_gather_pipelined(schedule))
+      return schedule_strip(schedule, s, target);  // the any-shape kernel is that of "strip"
     return stream(schedule, s, target);
   }
   schedule_gather_direct(schedule, plan, target);

@@ -1,12 +1,13 @@
 #pragma once
-// GRUTraining and GRUGrad (ORT, com.microsoft) with what ONNX GRU has beyond them: directions, sequence lengths, clip, activations. What both ops share:
-// arguments, their checks, and the parts of their nests.
+// GRUTraining and GRUGrad (ORT, com.microsoft) with what ONNX GRU has beyond them: directions, sequence lengths, clip,
+// activations. What both ops share: arguments, their checks, and the parts of their nests.
 //
 // For direction d and batch n, a step reads x = X[p, n], h' (the state before it) and, with biases W*b and R*b,
 //   z = f(x Wz' + h' Rz' + Wzb + Rzb)     r = f(x Wr' + h' Rr' + Wrb + Rrb)
 //   c = g(x Wh' + (r h') Rh' + Whb + Rhb)          or, linear before reset, g(x Wh' + Whb + r (h' Rh' + Rhb))
 //   h = (1 - z) c + z h'
-// and stores HAll[p] = h, ZRH[p] = z | r | c. p is the step, or counted back from the sequence's end in the reverse direction.
+// and stores HAll[p] = h, ZRH[p] = z | r | c. p is the step, or counted back from the sequence's end in the reverse
+// direction.
 #include "ir/index_math.h"
 #include "ops/activations.h"
 #include "ops/matmul_blocks.h"
@@ -49,10 +50,11 @@ std::vector<DType> gru_dtypes();
 // Attributes and the shapes of inputs 0 to 5. Throws Error.
 GruOptions check_gru(const OpSchema& schema, const Request& request, GruSizes& sizes);
 // Refuses an input of another shape than `wanted`; `meaning` names its dims.
-void check_gru_shape(const OpSchema& schema, const Request& request, int input, const Dims& wanted, const char* meaning);
+void check_gru_shape(const OpSchema& schema, const Request& request, int input, const Dims& wanted,
+                     const char* meaning);
 void check_gru_dtype(const OpSchema& schema, const Request& request, int input);
-// The extents that loops have. No step of an empty batch does anything, nor does a sequence of no steps where nothing is
-// given, or asked for, that has a batch alone: then both are 0, however large the other is said to be.
+// The extents that loops have. No step of an empty batch does anything, nor does a sequence of no steps where nothing
+// is given, or asked for, that has a batch alone: then both are 0, however large the other is said to be.
 GruSizes looped_sizes(const GruSizes& sizes, const Request& request, const GruOptions& options, int last_state);
 // Views of all inputs that are given, X flat where that is possible (`options.flat_x` is set).
 void add_gru_views(const Request& request, int inputs, const GruSizes& loops, GruOptions& options, Plan& plan);
@@ -73,10 +75,15 @@ class GruOp : public Op {
     if (plan.determinism == Determinism::sequential) return {"blocks", "direct"};
     return {target.matrix_units && is_storage_float(plan.views[0].dtype) ? "matrix" : "split", "blocks", "direct"};
   }
-  Determinism determinism(std::string_view strategy) const final { return sums_in_order(strategy) ? Determinism::sequential : Determinism::run_to_run; }
+  Determinism determinism(std::string_view strategy) const final {
+    return sums_in_order(strategy) ? Determinism::sequential : Determinism::run_to_run;
+  }
   static bool sums_in_order(std::string_view strategy) { return strategy == "blocks" || strategy == "direct"; }
-  void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const final { schedule_gru(s, plan, target); }
-  Error explain(const Request& request, const Plan& plan, int64_t position, const std::function<int64_t(int, int64_t)>& values) const final;
+  void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const final {
+    schedule_gru(s, plan, target);
+  }
+  Error explain(const Request& request, const Plan& plan, int64_t position,
+                const std::function<int64_t(int, int64_t)>& values) const final;
 };
 
 // The buffers, extents and recurring pieces of both nests.
@@ -86,16 +93,20 @@ class GruNest {
   using Buffer = ir::Buffer;
   using Index = std::vector<Expr>;
 
-  GruNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target, const std::vector<ArgumentSchema>& arguments);
+  GruNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target,
+          const std::vector<ArgumentSchema>& arguments);
 
   // After all views are taken: extents, checked lengths.
   void start(const Buffer& all_states);
 
   // On a GPU in blocks, but by strategy "direct".
-  void multiply(const Matmul& product) { target_.gpu ? author_matmul_blocks(b, product, target_, in_order_) : author_matmul(b, product); }
+  void multiply(const Matmul& product) {
+    target_.gpu ? author_matmul_blocks(b, product, target_, in_order_) : author_matmul(b, product);
+  }
 
   Buffer scratch(const char* name, std::vector<Expr> dims) { return b.alloc(name, sum, std::move(dims)); }
-  // What a product over all steps reads. For matrix units it is rounded to the operands' dtype, as cuDNN's and PyTorch's are.
+  // What a product over all steps reads. For matrix units it is rounded to the operands' dtype, as cuDNN's and
+  // PyTorch's are.
   DType factor() const { return target_.matrix_units ? dtype : sum; }
   Expr value(const Buffer& buffer, Index index) const { return ir::cast(sum, ir::load(buffer, std::move(index))); }
   Expr number(double v) const { return ir::constant(sum, v); }
@@ -121,7 +132,9 @@ class GruNest {
   };
   void each_chunk(const std::function<void(const Chunk&)>& body);  // one a thread, where that is worth it
   // The name of a loop that passes over all rows of a state: "shared" where its iterations are worth threads.
-  std::string shared(const char* name) const { return threads > 1 && ir::as_int(ir::index_mul(rows, hidden)).value_or(1 << 16) >= 1 << 16 ? "shared" : name; }
+  std::string shared(const char* name) const {
+    return threads > 1 && ir::as_int(ir::index_mul(rows, hidden)).value_or(1 << 16) >= 1 << 16 ? "shared" : name;
+  }
   // One batch of a chunk at one step: batch n = first + i, position p, row = p * N + n.
   struct Place {
     Expr i, n, p, row;
@@ -135,7 +148,9 @@ class GruNest {
   void each_batch(const Chunk& chunk, const std::function<void(Expr i, Expr n)>& body);
   void each_column(const std::function<void(Expr j)>& body) { b.loop("j", 0, hidden, body); }
   // Of all sequences at a step, where they have no lengths of their own.
-  Expr position(int d, const Expr& step) const { return options.reversed(d) ? ir::index_sub(ir::index_sub(steps, 1), step) : step; }
+  Expr position(int d, const Expr& step) const {
+    return options.reversed(d) ? ir::index_sub(ir::index_sub(steps, 1), step) : step;
+  }
   Expr row_of(const Expr& p, const Expr& n) const { return ir::index_add(ir::index_mul(p, batch), n); }
   // Where column j of a gate lies in a row of gates side by side.
   Expr column(const Expr& gate, const Expr& j) const { return ir::index_add(ir::index_mul(gate, hidden), j); }

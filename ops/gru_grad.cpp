@@ -10,12 +10,18 @@ OpSchema make_schema() {
   const std::vector<DType> t = gru_dtypes();
   OpSchema s;
   s.name = "GRUGrad";
-  s.doc = "The gradient of a gated recurrent unit: of its inputs, weights, biases and first state. Any outputs may be left out.";
+  s.doc =
+      "The gradient of a gated recurrent unit: of its inputs, weights, biases and first state. Any outputs may be left "
+      "out.";
   s.inputs = gru_inputs(t);
   s.inputs.push_back({.name = "HAll", .dtypes = t, .doc = "[S, D, N, H]: GRUTraining's"});
   s.inputs.push_back({.name = "ZRH", .dtypes = t, .doc = "[S, D, N, 3H]: GRUTraining's"});
-  s.inputs.push_back({.name = "dHAll", .optional = true, .dtypes = t, .doc = "[S, D, N, H]: the gradient of HAll; default 0; ignored beyond a sequence's end"});
-  s.inputs.push_back({.name = "dHFinal", .optional = true, .dtypes = t, .doc = "[D, N, H]: the gradient of HFinal; default 0"});
+  s.inputs.push_back({.name = "dHAll",
+                      .optional = true,
+                      .dtypes = t,
+                      .doc = "[S, D, N, H]: the gradient of HAll; default 0; ignored beyond a sequence's end"});
+  s.inputs.push_back(
+      {.name = "dHFinal", .optional = true, .dtypes = t, .doc = "[D, N, H]: the gradient of HFinal; default 0"});
   s.outputs = {{.name = "dX", .optional = true, .dtypes = t, .doc = "[S, N, I]; 0 beyond a sequence's end"},
                {.name = "dW", .optional = true, .dtypes = t, .doc = "[D, 3H, I]"},
                {.name = "dR", .optional = true, .dtypes = t, .doc = "[D, 3H, H]"},
@@ -36,19 +42,23 @@ class GruGrad final : public GruOp {
     check_schema(schema(), request);
     GruSizes sizes;
     GruOptions options = check_gru(schema(), request, sizes);
-    const Dims states{sizes.steps, sizes.directions, sizes.batch, sizes.hidden}, last{sizes.directions, sizes.batch, sizes.hidden};
+    const Dims states{sizes.steps, sizes.directions, sizes.batch, sizes.hidden},
+        last{sizes.directions, sizes.batch, sizes.hidden};
     for (const int input : {gru_hall, gru_zrh, gru_dhall, gru_dhfinal}) check_gru_dtype(schema(), request, input);
     check_gru_shape(schema(), request, gru_hall, states, "[S, D, N, H]");
-    check_gru_shape(schema(), request, gru_zrh, {sizes.steps, sizes.directions, sizes.batch, 3 * sizes.hidden}, "[S, D, N, 3H]");
+    check_gru_shape(schema(), request, gru_zrh, {sizes.steps, sizes.directions, sizes.batch, 3 * sizes.hidden},
+                    "[S, D, N, 3H]");
     check_gru_shape(schema(), request, gru_dhall, states, "[S, D, N, H]");
     check_gru_shape(schema(), request, gru_dhfinal, last, "[D, N, H]");
     Plan plan{.determinism = request.determinism};
     const DType dtype = request.input(gru_x).dtype;
     const GruSizes loops = looped_sizes(sizes, request, options, out_dh0);
-    const Dims &w = request.input(gru_w).dims, &r = request.input(gru_r).dims, biases{sizes.directions, 6 * sizes.hidden};
+    const Dims &w = request.input(gru_w).dims, &r = request.input(gru_r).dims,
+               biases{sizes.directions, 6 * sizes.hidden};
     add_gru_views(request, static_cast<int>(schema().inputs.size()), loops, options, plan);
     // dX's view has the rows of a product.
-    add_gru_output(plan, options, out_dx, dtype, {sizes.steps, sizes.batch, sizes.inputs}, {loops.steps * loops.batch, sizes.inputs});
+    add_gru_output(plan, options, out_dx, dtype, {sizes.steps, sizes.batch, sizes.inputs},
+                   {loops.steps * loops.batch, sizes.inputs});
     add_gru_output(plan, options, out_dw, dtype, w, w);
     add_gru_output(plan, options, out_dr, dtype, r, r);
     add_gru_output(plan, options, out_db, dtype, biases, biases);

@@ -1,12 +1,14 @@
-// The nest of GRUGrad. With g the gradient that reaches the state after a step, ^ a gate's activation input, and f', g' from the saved gates:
+// The nest of GRUGrad. With g the gradient that reaches the state after a step, ^ a gate's activation input, and f', g'
+// from the saved gates:
 //
 //   dz^ = g (h' - c) f'(z)      dc^ = g (1 - z) g'(c)
 //   dr^ = (dc^ Rh) h' f'(r)     or, linear before reset, dc^ (h' Rh' + Rbh) f'(r)
 //   g of the step before = g z + dz^ Rz + dr^ Rr + (dc^ Rh) r        (linear before reset: (dc^ r) Rh)
 //
-// Only that runs step by step. [dz^ dr^ dc^], which meets W, and, linear before reset, [dz^ dr^ dc^ r], which meets R, are kept for all rows (position and
-// batch), and everything else is a product or a sum over all rows at once: dX = [dz^ dr^ dc^] W; dW = [dz^ dr^ dc^]' X; dR likewise with h' or r h'; dB sums
-// the rows, in order unless the strategy leaves it free.
+// Only that runs step by step. [dz^ dr^ dc^], which meets W, and, linear before reset, [dz^ dr^ dc^ r], which meets R,
+// are kept for all rows (position and batch), and everything else is a product or a sum over all rows at once: dX =
+// [dz^ dr^ dc^] W; dW = [dz^ dr^ dc^]' X; dR likewise with h' or r h'; dB sums the rows, in order unless the strategy
+// leaves it free.
 #include "ops/gru_grad.h"
 #include "ops/gru_grad_sums.h"
 #include "ops/matmul_recurrent.h"
@@ -16,7 +18,8 @@ namespace {
 
 class GradNest : GradSums {
  public:
-  GradNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target) : GradSums(frame, strategy, target) {}
+  GradNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target)
+      : GradSums(frame, strategy, target) {}
 
   void write() {
     start(in[gru_hall]);
@@ -30,18 +33,21 @@ class GradNest : GradSums {
     };
     changes_ = all_rows("changes", in_one() ? 4 : 3);
     recurrent_ = linear_ && !in_one() ? all_rows("recurrent", 3) : changes_;
-    for (int d = 0; d < options.directions; ++d) target_.gpu ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { run(d, chunk); });
+    for (int d = 0; d < options.directions; ++d)
+      target_.gpu ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { run(d, chunk); });
     sum_all_rows();
   }
 
  private:
   Expr gate(const Place& at, int d, int g, const Expr& j) const { return value(in[gru_zrh], {at.p, d, at.n, g, j}); }
 
-  // before_[0, d, row] = h', before_[1, d, row] = r h' (only where the reset comes before the product); 0 beyond a sequence's end.
+  // before_[0, d, row] = h', before_[1, d, row] = r h' (only where the reset comes before the product); 0 beyond a
+  // sequence's end.
   void previous_states() {
     // r h' has more bits than a factor: where it gives an activation's input again, it keeps them.
-    before_ = b.alloc("before", !linear_ && recompute_ ? sum : factor(), {linear_ ? 1 : 2, options.directions, rows, hidden},
-                      {.exclusive = true});  // a row a step and batch
+    before_ =
+        b.alloc("before", !linear_ && recompute_ ? sum : factor(), {linear_ ? 1 : 2, options.directions, rows, hidden},
+                {.exclusive = true});  // a row a step and batch
     const Chunk all{0, batch, batch};
     for (int d = 0; d < options.directions; ++d)
       b.loop(shared("s"), 0, steps, [&](Expr step) {
@@ -58,9 +64,9 @@ class GradNest : GradSums {
               step > 0, [&] { copy(at, [&](const Expr& j) {
                                 return value(in[gru_hall], {p, d, at.n, j});
                               }); },
-              [&] { copy(at, [&](const Expr& j) {
-                      return in[gru_h0] ? value(in[gru_h0], {d, at.n, j}) : number(0);
-                    }); });
+              [&] {
+                copy(at, [&](const Expr& j) { return in[gru_h0] ? value(in[gru_h0], {d, at.n, j}) : number(0); });
+              });
         };
         each_batch(d, all, step, live, [&](const Place& at) {
           each_column([&](Expr j) {
@@ -71,9 +77,12 @@ class GradNest : GradSums {
       });
   }
 
-  void keep_before(int source, int d, const Place& at, const Expr& j, const Expr& h) { b.store(before_, {source, d, at.row, j}, ir::cast(before_->dtype, h)); }
+  void keep_before(int source, int d, const Place& at, const Expr& j, const Expr& h) {
+    b.store(before_, {source, d, at.row, j}, ir::cast(before_->dtype, h));
+  }
 
-  // What the state adds to the gates' inputs, without biases: only the candidate's part unless inputs are computed again.
+  // What the state adds to the gates' inputs, without biases: only the candidate's part unless inputs are computed
+  // again.
   void recurrent_products() {
     state_products_ = scratch("h_products", {options.directions, rows, column(recompute_ ? 3 : 1, 0)});
     const auto product = [&](const char* prefix, int source, int first_gate, int gates) {
@@ -81,7 +90,9 @@ class GradNest : GradSums {
         Matmul p{.prefix = prefix, .m = rows, .n = column(gates, 0), .k = hidden, .sum = sum};
         p.a = [&](Expr m, Expr k) { return ir::load(before_, {source, d, m, k}); };
         p.b = [&](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(first_gate, n), k}); };
-        p.store = [&](Expr m, Expr n, Expr total) { b.store(state_products_, {d, m, recompute_ ? column(first_gate, n) : n}, total); };
+        p.store = [&](Expr m, Expr n, Expr total) {
+          b.store(state_products_, {d, m, recompute_ ? column(first_gate, n) : n}, total);
+        };
         multiply(p);
       });
     };
@@ -91,7 +102,9 @@ class GradNest : GradSums {
     product("rhr", 1, 2, 1);
   }
 
-  Expr state_product(const Place& at, int d, int g, const Expr& j) const { return ir::load(state_products_, {d, at.row, recompute_ ? column(g, j) : j}); }
+  Expr state_product(const Place& at, int d, int g, const Expr& j) const {
+    return ir::load(state_products_, {d, at.row, recompute_ ? column(g, j) : j});
+  }
 
   // The input of gate g as GRUTraining computed it.
   Expr input_of(const Place& at, int d, int g, const Expr& r, const Expr& j) {
@@ -117,21 +130,29 @@ class GradNest : GradSums {
     // Rows whose sequence has ended keep their gradient, so a product is added apart.
     if (!linear_ || lens_) product_ = scratch("product", {chunk.capacity, hidden});
     each_batch(chunk, [&](Expr i, Expr n) {
-      each_column([&](Expr j) { b.store(gradient_, {i, j}, in[gru_dhfinal] ? value(in[gru_dhfinal], {d, n, j}) : number(0)); });
+      each_column([&](Expr j) {
+        b.store(gradient_, {i, j}, in[gru_dhfinal] ? value(in[gru_dhfinal], {d, n, j}) : number(0));
+      });
     });
     b.loop("t", 0, steps, [&](Expr t) {
       const Expr step = ir::index_sub(ir::index_sub(steps, 1), t);
       const std::string direction = std::to_string(d);
       if (linear_) {
-        each_change(
-            d, chunk, step, [&](const Place& at, const Expr& j) { change_linear(d, at, j, ir::load(gradient_, {at.i, j}), operands(d, at, j)); });
+        each_change(d, chunk, step, [&](const Place& at, const Expr& j) {
+          change_linear(d, at, j, ir::load(gradient_, {at.i, j}), operands(d, at, j));
+        });
         add_product("step" + direction, d, chunk, step, 0, 3);
       } else {
-        each_change(
-            d, chunk, step, [&](const Place& at, const Expr& j) { change_update_and_candidate(d, at, j, ir::load(gradient_, {at.i, j}), operands(d, at, j)); });
+        each_change(d, chunk, step, [&](const Place& at, const Expr& j) {
+          change_update_and_candidate(d, at, j, ir::load(gradient_, {at.i, j}), operands(d, at, j));
+        });
         product("candidate" + direction, d, chunk, step, 2, 1, product_, {});
         each_batch(
-            d, chunk, step, [&](const Place& at) { each_column([&](Expr j) { change_reset(d, at, j, ir::load(product_, {at.i, j})); }); }, [](const Place&) {});
+            d, chunk, step,
+            [&](const Place& at) {
+              each_column([&](Expr j) { change_reset(d, at, j, ir::load(product_, {at.i, j})); });
+            },
+            [](const Place&) {});
         add_product("step" + direction, d, chunk, step, 0, 2);
       }
     });
@@ -140,17 +161,20 @@ class GradNest : GradSums {
 
   void first_state_gradient(int d, const Chunk& chunk) {
     if (!out_[out_dh0]) return;
-    each_batch(chunk, [&](Expr i, Expr n) { each_column([&](Expr j) { add_to(out_dh0, {d, n, j}, ir::load(gradient_, {i, j})); }); });
+    each_batch(chunk, [&](Expr i, Expr n) {
+      each_column([&](Expr j) { add_to(out_dh0, {d, n, j}, ir::load(gradient_, {i, j})); });
+    });
   }
 
-  void each_change(int d, const Chunk& chunk, const Expr& step, const std::function<void(const Place&, const Expr& j)>& change) {
+  void each_change(int d, const Chunk& chunk, const Expr& step,
+                   const std::function<void(const Place&, const Expr& j)>& change) {
     each_batch(
         d, chunk, step, [&](const Place& at) { each_column([&](Expr j) { change(at, j); }); },
         [&](const Place& at) { each_column([&](Expr j) { pad(d, at, j); }); });
   }
 
-  // The same on a GPU: what a step makes of a product's sums is done by the threads that have them, and is the next product's operand. While one step's is
-  // read the next one's is written.
+  // The same on a GPU: what a step makes of a product's sums is done by the threads that have them, and is the next
+  // product's operand. While one step's is read the next one's is written.
   void run_in_blocks(int d) {
     gradient_ = scratch("g", {batch, hidden});
     step_ = b.alloc("step", sum, {2, batch, column(3, 0)}, {.exclusive = true});
@@ -160,14 +184,18 @@ class GradNest : GradSums {
         const Expr g = b.let("g", in[gru_dhfinal] ? value(in[gru_dhfinal], {d, i, j}) : number(0));
         turn_ = 0;
         b.if_then(
-            steps > 0, [&] { change_in_blocks(d, i, last, j, g); }, [&] { b.store(gradient_, {i, j}, g); });
+            steps > 0, [&] { change_in_blocks(d, i, last, j, g); },
+            [&] {
+              b.store(gradient_, {i, j}, g);
+            });
       });
     });
     const std::string direction = std::to_string(d);
     const auto product = [&](const char* prefix, int first_gate, int gates) {
       Matmul p{.prefix = prefix + direction, .m = batch, .n = hidden, .k = column(gates, 0), .sum = sum};
       p.b = [this, d, first_gate](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(first_gate, k), n}); };
-      return RecurrentMatmul(b, p, target_, {.shared_bytes = target_.shared_bytes / (linear_ ? 1 : 2), .in_order = in_order_});
+      return RecurrentMatmul(b, p, target_,
+                             {.shared_bytes = target_.shared_bytes / (linear_ ? 1 : 2), .in_order = in_order_});
     };
     RecurrentMatmul add = product("step", 0, linear_ ? 3 : 2), candidate = product("candidate", 2, 1);
     b.loop("launch", 0, 1, [&](Expr) {
@@ -185,13 +213,26 @@ class GradNest : GradSums {
         }
         const Expr before = ir::index_sub(step, 1);
         add.multiply(
-            [&](Expr m, Expr k) { return ir::load(step_, {turn, m, k}); }, [&](Expr i, Expr j) { return ir::load(gradient_, {i, j}); },
+            [&](Expr m, Expr k) {
+              return ir::load(step_, {turn, m, k});
+            },
+            [&](Expr i, Expr j) {
+              return ir::load(gradient_, {i, j});
+            },
             [&](Expr i, Expr j, const std::vector<Expr>& values) {
               // Rows whose sequence has ended keep their gradient.
-              const Expr g = b.let("g", lens_ ? ir::select(step < ir::load(lens_, {i}), values[0], ir::load(gradient_, {i, j})) : values[0]);
+              const Expr g =
+                  b.let("g", lens_ ? ir::select(step < ir::load(lens_, {i}), values[0], ir::load(gradient_, {i, j}))
+                                   : values[0]);
               turn_ = next;
               b.if_then(
-                  step > 0, [&] { change_in_blocks(d, i, before, j, g, {values.begin() + 1, values.end()}); }, [&] { b.store(gradient_, {i, j}, g); });
+                  step > 0,
+                  [&] {
+                    change_in_blocks(d, i, before, j, g, {values.begin() + 1, values.end()});
+                  },
+                  [&] {
+                    b.store(gradient_, {i, j}, g);
+                  });
             },
             // The step before's, which is found next; beyond the first step, the first one's again.
             [&](Expr i, Expr j) { return operands(d, place_of(d, i, ir::index_max(before, 0)), j); });
@@ -201,7 +242,8 @@ class GradNest : GradSums {
   }
 
   // The changes of a state's element at a step, from the gradient that reaches it.
-  void change_in_blocks(int d, const Expr& i, const Expr& step, const Expr& j, const Expr& g, const std::vector<Expr>& read = {}) {
+  void change_in_blocks(int d, const Expr& i, const Expr& step, const Expr& j, const Expr& g,
+                        const std::vector<Expr>& read = {}) {
     at_batch(
         d, i, i, step,
         [&](const Place& at) {
@@ -215,7 +257,8 @@ class GradNest : GradSums {
   }
 
   // to[i] = first + the step's changes of `count` gates times their rows of R.
-  void product(const std::string& prefix, int d, const Chunk& chunk, const Expr& step, int gate, int count, const Buffer& to, const Buffer& first) {
+  void product(const std::string& prefix, int d, const Chunk& chunk, const Expr& step, int gate, int count,
+               const Buffer& to, const Buffer& first) {
     const Expr p0 = position(d, step);
     Matmul p{.prefix = prefix, .m = chunk.count, .n = hidden, .k = column(count, 0), .sum = sum};
     p.a = [&](Expr m, Expr k) {
@@ -232,22 +275,24 @@ class GradNest : GradSums {
     if (!lens_) return product(prefix, d, chunk, step, gate, count, gradient_, gradient_);
     product(prefix, d, chunk, step, gate, count, product_, gradient_);
     each_batch(
-        d, chunk, step, [&](const Place& at) { each_column([&](Expr j) {
-                                                 b.store(gradient_, {at.i, j}, ir::load(product_, {at.i, j}));
-                                               }); },
+        d, chunk, step,
+        [&](const Place& at) {
+          each_column([&](Expr j) { b.store(gradient_, {at.i, j}, ir::load(product_, {at.i, j})); });
+        },
         [](const Place&) {});
   }
 
   // The change of gate g as it meets W and as it meets R. What runs step by step meets it unrounded.
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change, const Expr& recurrent) {
     b.store(changes_, {d, at.row, column(g, j)}, ir::cast(changes_->dtype, change));
-    if (linear_ && (g == 2 || !in_one())) b.store(recurrent_, {d, at.row, column(in_one() ? 3 : g, j)}, ir::cast(recurrent_->dtype, recurrent));
+    if (linear_ && (g == 2 || !in_one()))
+      b.store(recurrent_, {d, at.row, column(in_one() ? 3 : g, j)}, ir::cast(recurrent_->dtype, recurrent));
     if (step_) b.store(step_, target_.gpu ? Index{turn_, at.i, column(g, j)} : Index{at.i, column(g, j)}, recurrent);
   }
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change) { keep(at, d, g, j, change, change); }
 
-  // What is read of an element at a step to find its changes, but for what gives activations' inputs again: the gates, the state before, dHAll where it is
-  // given, and, linear before reset, h' Rh' and its bias.
+  // What is read of an element at a step to find its changes, but for what gives activations' inputs again: the gates,
+  // the state before, dHAll where it is given, and, linear before reset, h' Rh' and its bias.
   std::vector<Expr> operands(int d, const Place& at, const Expr& j) const {
     std::vector<Expr> all;
     for (int g = 0; g < 3; ++g) all.push_back(gate(at, d, g, j));
@@ -287,7 +332,8 @@ class GradNest : GradSums {
     b.store(gradient_, {at.i, j}, s.g * s.z);
   }
 
-  void change_update_and_candidate(int d, const Place& at, const Expr& j, const Expr& g, const std::vector<Expr>& operands) {
+  void change_update_and_candidate(int d, const Place& at, const Expr& j, const Expr& g,
+                                   const std::vector<Expr>& operands) {
     const Gates s = changes(d, at, j, g, operands);
     keep(at, d, 0, j, s.dz);
     keep(at, d, 2, j, s.dc);
@@ -309,11 +355,14 @@ class GradNest : GradSums {
 
   Buffer products_, state_products_;
   Expr turn_;                         // in blocks: which half of step_ is written
-  Buffer gradient_, step_, product_;  // of the current chunk: g; with lengths or in blocks, a step's part of recurrent_; a product that is not yet part of g
+  Buffer gradient_, step_, product_;  // of the current chunk: g; with lengths or in blocks, a step's part of
+                                      // recurrent_; a product that is not yet part of g
 };
 
 }  // namespace
 
-void author_gru_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target) { GradNest(frame, strategy, target).write(); }
+void author_gru_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
+  GradNest(frame, strategy, target).write();
+}
 
 }  // namespace gradloom

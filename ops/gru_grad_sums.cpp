@@ -57,7 +57,9 @@ void GradSums::recurrent_weights() {
   const auto gates = [&](const std::string& prefix, int first, int count, int source) {
     b.loop("d", 0, options.directions, [&](Expr d) {
       Matmul p{.prefix = prefix, .m = column(count, 0), .n = hidden, .k = rows, .sum = sum};
-      const auto change = [&](const Expr& m) { return in_one() ? ir::index_add(m, ir::index_mul(ir::floor_div(m, column(2, 0)), hidden)) : column(first, m); };
+      const auto change = [&](const Expr& m) {
+        return in_one() ? ir::index_add(m, ir::index_mul(ir::floor_div(m, column(2, 0)), hidden)) : column(first, m);
+      };
       p.a = [&](Expr m, Expr k) { return ir::load(recurrent_, {d, k, change(m)}); };
       p.b = [&](Expr k, Expr n) { return ir::load(before_, {source, d, k, n}); };
       p.store = [&](Expr m, Expr n, Expr total) { add_to(out_dr, {d, column(first, m), n}, total); };
@@ -83,23 +85,30 @@ void GradSums::biases_by_column() {
   constexpr int64_t in_flight = 32, stretch = 128;
   const Buffer totals = scratch("totals", {options.directions, slots(), hidden});
   const Expr stretches = in_order_ ? Expr() : ir::index_div(ir::index_add(rows, stretch - 1), stretch);
-  const Buffer partial = in_order_ ? Buffer() : scratch("stretch_totals", {options.directions, stretches, slots(), hidden});
+  const Buffer partial =
+      in_order_ ? Buffer() : scratch("stretch_totals", {options.directions, stretches, slots(), hidden});
   const auto summed = [&](const Expr& first, const Expr& count, const std::function<Expr(const Expr& row)>& value) {
     return author_sum_in_flight(b, sum, "row", first, count, in_flight, value);
   };
   const auto sums_of = [&](const Buffer& from, int first_gate, int gates, int first_slot) {
     b.loop("d", 0, options.directions, [&](Expr d) {
-      const auto columns = [&](const std::function<void(const Expr& slot, const Expr& column_of_gate, const Expr& j)>& body) {
-        b.loop("gate", 0, gates, [&](Expr g) {
-          each_column([&](Expr j) { body(ir::index_add(g, first_slot), column(ir::index_add(g, first_gate), j), j); });
-        });
-      };
+      const auto columns =
+          [&](const std::function<void(const Expr& slot, const Expr& column_of_gate, const Expr& j)>& body) {
+            b.loop("gate", 0, gates, [&](Expr g) {
+              each_column(
+                  [&](Expr j) { body(ir::index_add(g, first_slot), column(ir::index_add(g, first_gate), j), j); });
+            });
+          };
       const auto change = [&](const Expr& c) { return [&, c](const Expr& row) { return value(from, {d, row, c}); }; };
       if (in_order_)
-        return columns([&](const Expr& slot, const Expr& c, const Expr& j) { b.store(totals, {d, slot, j}, summed(0, rows, change(c))); });
+        return columns([&](const Expr& slot, const Expr& c, const Expr& j) {
+          b.store(totals, {d, slot, j}, summed(0, rows, change(c)));
+        });
       b.loop("stretch", 0, stretches, [&](Expr s) {
         const Expr first = ir::index_mul(s, stretch), count = ir::index_min(stretch, ir::index_sub(rows, first));
-        columns([&](const Expr& slot, const Expr& c, const Expr& j) { b.store(partial, {d, s, slot, j}, summed(first, count, change(c))); });
+        columns([&](const Expr& slot, const Expr& c, const Expr& j) {
+          b.store(partial, {d, s, slot, j}, summed(first, count, change(c)));
+        });
       });
     });
   };
@@ -108,13 +117,18 @@ void GradSums::biases_by_column() {
   if (!in_order_)
     b.loop("d", 0, options.directions, [&](Expr d) {
       b.loop("slot", 0, slots(), [&](Expr slot) {
-        each_column([&](Expr j) { b.store(totals, {d, slot, j}, summed(0, stretches, [&](const Expr& s) { return ir::load(partial, {d, s, slot, j}); })); });
+        each_column([&](Expr j) {
+          b.store(totals, {d, slot, j}, summed(0, stretches, [&](const Expr& s) {
+                    return ir::load(partial, {d, s, slot, j});
+                  }));
+        });
       });
     });
   b.loop("d", 0, options.directions, [&](Expr d) {
     b.loop("part", 0, 6, [&](Expr part) {
       // parts_of, the other way around.
-      const Expr slot = b.let("slot", part - ir::select(part < 3, Expr(0), linear_ ? 3 - ir::floor_div(part, 5) : Expr(3)));
+      const Expr slot =
+          b.let("slot", part - ir::select(part < 3, Expr(0), linear_ ? 3 - ir::floor_div(part, 5) : Expr(3)));
       each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {d, slot, j})); });
     });
   });
@@ -125,17 +139,20 @@ void GradSums::add_rows(int d, const Buffer& from, int gate, int gates, int slot
   constexpr int64_t together = 4, most = 2048;  // columns whose sums stay in the nearest cache
   const Expr columns = column(gates, 0), whole = ir::index_div(rows, together);
   const auto known = ir::as_int(columns);
-  const int64_t stretch = known ? std::clamp<int64_t>(ceil_div(*known, threads), 1, most) : std::max<int64_t>(most / threads, 64);
+  const int64_t stretch =
+      known ? std::clamp<int64_t>(ceil_div(*known, threads), 1, most) : std::max<int64_t>(most / threads, 64);
   const Buffer totals = b.alloc("totals", sum, {columns}, {.exclusive = true});  // each stretch has its own
   b.loop(shared("stretch"), 0, ir::index_div(ir::index_add(columns, stretch - 1), stretch), [&](Expr s) {
     const auto columns_of = [&](const std::function<void(Expr)>& body) {
       const Expr first = ir::index_mul(s, stretch);
-      b.loop("j", 0, ir::index_min(stretch, ir::index_sub(columns, first)), [&](Expr j) { body(ir::index_add(first, j)); });
+      b.loop("j", 0, ir::index_min(stretch, ir::index_sub(columns, first)),
+             [&](Expr j) { body(ir::index_add(first, j)); });
     };
     const auto add = [&](const Expr& row, int64_t count) {
       columns_of([&](Expr c) {
         Expr total = ir::load(totals, {c});
-        for (int64_t r = 0; r < count; ++r) total = total + ir::load(from, {d, ir::index_add(row, r), ir::index_add(column(gate, 0), c)});
+        for (int64_t r = 0; r < count; ++r)
+          total = total + ir::load(from, {d, ir::index_add(row, r), ir::index_add(column(gate, 0), c)});
         b.store(totals, {c}, total);
       });
     };
@@ -144,7 +161,8 @@ void GradSums::add_rows(int d, const Buffer& from, int gate, int gates, int slot
     b.loop("row", ir::index_mul(whole, together), ir::index_mod(rows, together), [&](Expr row) { add(row, 1); });
   });
   for (int g = 0; g < gates; ++g)
-    for (const int part : parts_of(slot + g)) each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {column(g, j)})); });
+    for (const int part : parts_of(slot + g))
+      each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {column(g, j)})); });
 }
 
 // Which of dB's six parts a slot's sum is: Wbz, Wbr, Wbh, Rbz, Rbr, Rbh.

@@ -1,5 +1,6 @@
 #pragma once
-// What GRUGrad does for all rows (position and batch) at once, after its steps: dX, dW, dR and dB from the changes of the gates' inputs.
+// What GRUGrad does for all rows (position and batch) at once, after its steps: dX, dW, dR and dB from the changes of
+// the gates' inputs.
 #include "ops/gru_grad.h"
 
 namespace gradloom {
@@ -18,8 +19,8 @@ class GradSums : protected GruNest {
   bool recompute_;  // the inputs of activations
   Buffer out_[5];
   Buffer x_, before_;
-  // [D, row, gate * H + j]: the changes as they meet W and as they meet R; one buffer but for linear before reset. There a GPU has one too, of
-  // [dz^, dr^, dc^, dc^ r], where H is a constant.
+  // [D, row, gate * H + j]: the changes as they meet W and as they meet R; one buffer but for linear before reset.
+  // There a GPU has one too, of [dz^, dr^, dc^, dc^ r], where H is a constant.
   Buffer changes_, recurrent_;
   bool in_one() const { return linear_ && target_.gpu && ir::as_int(hidden).value_or(0) > 0; }
 

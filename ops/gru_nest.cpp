@@ -22,7 +22,8 @@ ir::Target written_for(const std::string& strategy, ir::Target target) {
 
 }  // namespace
 
-GruNest::GruNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target, const std::vector<ArgumentSchema>& arguments)
+GruNest::GruNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target,
+                 const std::vector<ArgumentSchema>& arguments)
     : frame_(frame),
       b(frame.builder),
       options(GruOptions::read(frame.plan())),
@@ -51,7 +52,9 @@ void GruNest::start(const Buffer& all_states) {
     b.store(lens_, {n}, 0);
     b.check((len >= 0) & (len <= steps), n, "sequence_lens", [&] { b.store(lens_, {n}, len); });
   });
-  b.loop("p", 0, steps, [&](Expr p) { b.loop("n", 0, batch, [&](Expr n) { b.store(live_, {row_of(p, n)}, p < ir::load(lens_, {n})); }); });
+  b.loop("p", 0, steps, [&](Expr p) {
+    b.loop("n", 0, batch, [&](Expr n) { b.store(live_, {row_of(p, n)}, p < ir::load(lens_, {n})); });
+  });
 }
 
 ir::Buffer GruNest::rows_of_x(bool masked) {
@@ -105,7 +108,8 @@ ir::Expr GruNest::input_part(const Buffer& products, int d, int g, const Expr& r
   return bias_ ? product + value(bias_, {d, g, j}) : product;
 }
 
-ir::Expr GruNest::candidate_input(const Expr& from_input, const Expr& r, const Expr& recurrent, int d, const Expr& j) const {
+ir::Expr GruNest::candidate_input(const Expr& from_input, const Expr& r, const Expr& recurrent, int d,
+                                  const Expr& j) const {
   return ir::fma(r, bias_ ? recurrent + recurrent_bias(d, j) : recurrent, from_input);
 }
 
@@ -149,7 +153,8 @@ void GruNest::each_batch(const Chunk& chunk, const std::function<void(Expr i, Ex
 
 ir::Expr GruNest::clipped(const Expr& x) const {
   if (options.clip == 0) return x;
-  return ir::select(x < number(-options.clip), number(-options.clip), ir::select(x > number(options.clip), number(options.clip), x));
+  return ir::select(x < number(-options.clip), number(-options.clip),
+                    ir::select(x > number(options.clip), number(options.clip), x));
 }
 
 }  // namespace gradloom

@@ -37,9 +37,12 @@ void persist(ir::Schedule& s, const ir::Target& target) {
     for (const Loop steps : s.loops(name)) {
       const ir::Site site = ir::find_loop(s.kernel(), steps);
       const std::vector<const ir::For*> below = ir::loops_below(site.loop->body);
-      const auto launched = [](const ir::Stmt& around) { return around.as<ir::For>() && around.as<ir::For>()->kind == ir::ForKind::cooperative; };
+      const auto launched = [](const ir::Stmt& around) {
+        return around.as<ir::For>() && around.as<ir::For>()->kind == ir::ForKind::cooperative;
+      };
       const auto launches = [](const ir::For* loop) { return loop->kind == ir::ForKind::grid; };
-      if (std::none_of(site.path.begin(), site.path.end(), launched) && std::any_of(below.begin(), below.end(), launches))
+      if (std::none_of(site.path.begin(), site.path.end(), launched) &&
+          std::any_of(below.begin(), below.end(), launches))
         s.bind(steps, ir::ForKind::cooperative);
     }
 }
@@ -57,7 +60,8 @@ void schedule_gru(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
   for (const char* name : {"j", "i"})
     for (const Loop loop : s.loops(name)) {
       const std::vector<Loop> innermost = innermost_loops(s);
-      if (std::find(innermost.begin(), innermost.end(), loop) != innermost.end()) vectorize_elements(s, loop, bytes, 1, target);
+      if (std::find(innermost.begin(), innermost.end(), loop) != innermost.end())
+        vectorize_elements(s, loop, bytes, 1, target);
     }
   for (const char* shared : {"chunk", "shared"})
     for (const Loop loop : s.loops(shared)) s.parallel(loop);

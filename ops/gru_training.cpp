@@ -13,9 +13,16 @@ OpSchema make_schema() {
   s.name = "GRUTraining";
   s.doc = "The states of a gated recurrent unit at all steps, with its gates kept for GRUGrad.";
   s.inputs = gru_inputs(gru_dtypes());
-  s.outputs = {{.name = "HAll", .dtypes = gru_dtypes(), .doc = "[S, D, N, H]: the state after each step; 0 beyond a sequence's end"},
-               {.name = "HFinal", .optional = true, .dtypes = gru_dtypes(), .doc = "[D, N, H]: the state after the last step; initial_h where there is none"},
-               {.name = "ZRH", .dtypes = gru_dtypes(), .doc = "[S, D, N, 3H]: the gates z, r, h after their activations; 0 beyond a sequence's end"}};
+  s.outputs = {{.name = "HAll",
+                .dtypes = gru_dtypes(),
+                .doc = "[S, D, N, H]: the state after each step; 0 beyond a sequence's end"},
+               {.name = "HFinal",
+                .optional = true,
+                .dtypes = gru_dtypes(),
+                .doc = "[D, N, H]: the state after the last step; initial_h where there is none"},
+               {.name = "ZRH",
+                .dtypes = gru_dtypes(),
+                .doc = "[S, D, N, 3H]: the gates z, r, h after their activations; 0 beyond a sequence's end"}};
   s.attributes = gru_attributes();
   return s;
 }
@@ -35,7 +42,9 @@ class GruTraining final : public GruOp {
     Plan plan{.determinism = request.determinism};
     const DType dtype = request.input(gru_x).dtype;
     const GruSizes loops = looped_sizes(sizes, request, options, out_hfinal);
-    const auto states = [](const GruSizes& z, int64_t gates) -> Dims { return {z.steps, z.directions, z.batch, gates * z.hidden}; };
+    const auto states = [](const GruSizes& z, int64_t gates) -> Dims {
+      return {z.steps, z.directions, z.batch, gates * z.hidden};
+    };
     const auto last = [](const GruSizes& z) -> Dims { return {z.directions, z.batch, z.hidden}; };
     add_gru_views(request, static_cast<int>(schema().inputs.size()), loops, options, plan);
     add_gru_output(plan, options, out_hall, dtype, states(sizes, 1), states(loops, 1));
@@ -65,7 +74,8 @@ class TrainingNest : GruNest {
     start(all_);
     add_biases();
     products_ = input_products(rows_of_x(false));
-    for (int d = 0; d < options.directions; ++d) target_.gpu ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { run(d, chunk); });
+    for (int d = 0; d < options.directions; ++d)
+      target_.gpu ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { run(d, chunk); });
   }
 
  private:
@@ -78,7 +88,9 @@ class TrainingNest : GruNest {
       reset_state_ = scratch("rh", {chunk.capacity, hidden});
     }
     first_state(d, chunk);
-    const auto columns = [&](const auto& body) { return [&, body](const Place& at) { each_column([&](Expr j) { body(at, j); }); }; };
+    const auto columns = [&](const auto& body) {
+      return [&, body](const Place& at) { each_column([&](Expr j) { body(at, j); }); };
+    };
     const auto from = [&](const Place& at, int first_gate, int gates, const Expr& j) {
       From f{.before = ir::load(state_, before(at.i, j))};
       for (int g = first_gate; g < first_gate + gates; ++g) {
@@ -93,12 +105,18 @@ class TrainingNest : GruNest {
       const std::string direction = std::to_string(d);
       if (options.linear_before_reset) {
         recurrent("step" + direction, d, chunk, state_, 0, 3);
-        each_batch(d, chunk, step, columns([&](const Place& at, const Expr& j) { linear_before_reset(d, at, j, from(at, 0, 3, j)); }), padded);
+        each_batch(d, chunk, step,
+                   columns([&](const Place& at, const Expr& j) { linear_before_reset(d, at, j, from(at, 0, 3, j)); }),
+                   padded);
       } else {
         recurrent("step" + direction, d, chunk, state_, 0, 2);
-        each_batch(d, chunk, step, columns([&](const Place& at, const Expr& j) { update_and_reset(d, at, j, from(at, 0, 2, j)); }), padded);
+        each_batch(d, chunk, step,
+                   columns([&](const Place& at, const Expr& j) { update_and_reset(d, at, j, from(at, 0, 2, j)); }),
+                   padded);
         recurrent("candidate" + direction, d, chunk, reset_state_, 2, 1);
-        const Visit live = columns([&](const Place& at, const Expr& j) { candidate(d, at, j, from(at, 2, 1, j), ir::load(update_, {at.i, j})); });
+        const Visit live = columns([&](const Place& at, const Expr& j) {
+          candidate(d, at, j, from(at, 2, 1, j), ir::load(update_, {at.i, j}));
+        });
         each_batch(d, chunk, step, live, [](const Place&) {});
       }
     });
@@ -117,17 +135,22 @@ class TrainingNest : GruNest {
     first_state(d, all);
     const bool linear = options.linear_before_reset;
     const int gates = linear ? 3 : 2;
-    RecurrentMatmul product = recurrent_in_blocks("step", d, 0, gates), candidates = recurrent_in_blocks("candidate", d, 2, 1);
+    RecurrentMatmul product = recurrent_in_blocks("step", d, 0, gates),
+                    candidates = recurrent_in_blocks("candidate", d, 2, 1);
     b.loop("launch", 0, 1, [&](Expr) {
       product.bring();
       if (!linear) candidates.bring();
       b.loop("t", 0, steps, [&](Expr step) {
         turn_ = ir::index_mod(step, 2);
-        const auto keep_state = [&](const Place& at, const Expr& j, const Expr& state) { b.store(state_, after(at.i, j), state); };
-        // What From takes beside the product's sums, as it lies: what is made of it waits for it, and would hold up the product.
+        const auto keep_state = [&](const Place& at, const Expr& j, const Expr& state) {
+          b.store(state_, after(at.i, j), state);
+        };
+        // What From takes beside the product's sums, as it lies: what is made of it waits for it, and would hold up the
+        // product.
         const auto beside = [&](int first_gate, int count, const Expr& i, const Expr& j) {
           std::vector<Expr> values{ir::load(state_, before(i, j))};
-          for (int g = first_gate; g < first_gate + count; ++g) values.push_back(ir::load(products_, {d, place_of(d, i, step).row, column(g, j)}));
+          for (int g = first_gate; g < first_gate + count; ++g)
+            values.push_back(ir::load(products_, {d, place_of(d, i, step).row, column(g, j)}));
           if (!bias_) return values;
           for (int g = first_gate; g < first_gate + count; ++g) values.push_back(value(bias_, {d, g, j}));
           if (linear) values.push_back(recurrent_bias(d, j));
@@ -140,29 +163,35 @@ class TrainingNest : GruNest {
           if (bias_ && linear) f.recurrent.back() = f.recurrent.back() + biases[count];
           return f;
         };
-        product.multiply([&](Expr m, Expr k) { return ir::load(state_, before(m, k)); }, {},
-                         [&](Expr i, Expr j, const std::vector<Expr>& values) {
-                           const From f = from(gates, values);
-                           at_batch(
-                               d, i, i, step, [&](const Place& at) { linear ? linear_before_reset(d, at, j, f) : update_and_reset(d, at, j, f); },
-                               [&](const Place& at) {
-                                 pad(d, at, j);
-                                 linear ? keep_state(at, j, f.before) : b.store(update_, {at.i, j}, number(0));
-                               });
-                         },
-                         [&](Expr i, Expr j) { return beside(0, gates, i, j); });
+        product.multiply(
+            [&](Expr m, Expr k) { return ir::load(state_, before(m, k)); }, {},
+            [&](Expr i, Expr j, const std::vector<Expr>& values) {
+              const From f = from(gates, values);
+              at_batch(
+                  d, i, i, step,
+                  [&](const Place& at) { linear ? linear_before_reset(d, at, j, f) : update_and_reset(d, at, j, f); },
+                  [&](const Place& at) {
+                    pad(d, at, j);
+                    linear ? keep_state(at, j, f.before) : b.store(update_, {at.i, j}, number(0));
+                  });
+            },
+            [&](Expr i, Expr j) { return beside(0, gates, i, j); });
         if (linear) return;
-        candidates.multiply([&](Expr m, Expr k) { return ir::load(reset_state_, {m, k}); }, {},
-                            [&](Expr i, Expr j, const std::vector<Expr>& values) {
-                              const From f = from(1, values);
-                              const Visit live = [&](const Place& at) { candidate(d, at, j, f, values.back()); };
-                              at_batch(d, i, i, step, live, [&](const Place& at) { keep_state(at, j, f.before); });
-                            },
-                            [&](Expr i, Expr j) {
-                              std::vector<Expr> values = beside(2, 1, i, j);
-                              values.push_back(ir::load(update_, {i, j}));
-                              return values;
-                            });
+        candidates.multiply(
+            [&](Expr m, Expr k) {
+              return ir::load(reset_state_, {m, k});
+            },
+            {},
+            [&](Expr i, Expr j, const std::vector<Expr>& values) {
+              const From f = from(1, values);
+              const Visit live = [&](const Place& at) { candidate(d, at, j, f, values.back()); };
+              at_batch(d, i, i, step, live, [&](const Place& at) { keep_state(at, j, f.before); });
+            },
+            [&](Expr i, Expr j) {
+              std::vector<Expr> values = beside(2, 1, i, j);
+              values.push_back(ir::load(update_, {i, j}));
+              return values;
+            });
       });
     });
     turn_ = ir::index_mod(steps, 2);
@@ -173,21 +202,29 @@ class TrainingNest : GruNest {
   RecurrentMatmul recurrent_in_blocks(const char* prefix, int d, int first_gate, int count) {
     Matmul p{.prefix = prefix + std::to_string(d), .m = batch, .n = hidden, .k = hidden, .sum = sum};
     p.b = [this, d, first_gate](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(first_gate, n), k}); };
-    return RecurrentMatmul(b, p, target_, {.shared_bytes = target_.shared_bytes * count / 3, .in_order = in_order_}, count);
+    return RecurrentMatmul(b, p, target_, {.shared_bytes = target_.shared_bytes * count / 3, .in_order = in_order_},
+                           count);
   }
 
-  // The state before and after a step. In blocks it lies twice: while one step's is read by all, the next one's is written.
+  // The state before and after a step. In blocks it lies twice: while one step's is read by all, the next one's is
+  // written.
   Index before(const Expr& i, const Expr& j) const { return target_.gpu ? Index{turn_, i, j} : Index{i, j}; }
-  Index after(const Expr& i, const Expr& j) const { return target_.gpu ? Index{ir::index_sub(1, turn_), i, j} : Index{i, j}; }
+  Index after(const Expr& i, const Expr& j) const {
+    return target_.gpu ? Index{ir::index_sub(1, turn_), i, j} : Index{i, j};
+  }
 
   void first_state(int d, const Chunk& chunk) {
     each_batch(chunk, [&](Expr i, Expr n) {
-      each_column([&](Expr j) { b.store(state_, before(i, j), in[gru_h0] ? value(in[gru_h0], {d, n, j}) : number(0)); });
+      each_column([&](Expr j) {
+        b.store(state_, before(i, j), in[gru_h0] ? value(in[gru_h0], {d, n, j}) : number(0));
+      });
     });
   }
   void last_state(int d, const Chunk& chunk) {
     if (!final_) return;
-    each_batch(chunk, [&](Expr i, Expr n) { each_column([&](Expr j) { b.store(final_, {d, n, j}, ir::cast(dtype, ir::load(state_, before(i, j)))); }); });
+    each_batch(chunk, [&](Expr i, Expr n) {
+      each_column([&](Expr j) { b.store(final_, {d, n, j}, ir::cast(dtype, ir::load(state_, before(i, j)))); });
+    });
   }
 
   // hr[:, gates] = from R[d, gates]' for `count` gates.
@@ -199,7 +236,8 @@ class TrainingNest : GruNest {
     multiply(product);
   }
 
-  // What element j of a state comes from: itself before the step, and by gate what inputs and what states, each with its biases, add to the gate's input.
+  // What element j of a state comes from: itself before the step, and by gate what inputs and what states, each with
+  // its biases, add to the gate's input.
   struct From {
     Expr before;
     std::vector<Expr> inputs, recurrent;
@@ -252,7 +290,9 @@ class TrainingNest : GruNest {
 
 }  // namespace
 
-void author_gru_training(KernelFrame& frame, const std::string& strategy, const ir::Target& target) { TrainingNest(frame, strategy, target).write(); }
+void author_gru_training(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
+  TrainingNest(frame, strategy, target).write();
+}
 
 const Op& gru_training_op() {
   static const GruTraining op;

@@ -1,5 +1,6 @@
-// Products on matrix units: a tile of C a block, its parts to warps, operands as they are stored. Tiles in shared memory keep k where the operand has it: rows
-// of either kind end in 16 bytes that are not used, so that the lanes of a warp find their elements in different banks.
+// Products on matrix units: a tile of C a block, its parts to warps, operands as they are stored. Tiles in shared
+// memory keep k where the operand has it: rows of either kind end in 16 bytes that are not used, so that the lanes of a
+// warp find their elements in different banks.
 #include "ir/fragment_product.h"
 #include "ir/index_math.h"
 #include "ops/integer_math.h"
@@ -25,7 +26,9 @@ class Fragments {
  public:
   Fragments(KernelBuilder& builder, const Matmul& product, const Target& target) : b_(builder), p_(product) {
     const std::optional<int64_t> m = as_int(p_.m), n = as_int(p_.n);
-    const auto too_few = [&](const WarpTile& t) { return 2 * ceil_div(*m, t.tile) * ceil_div(*n, t.tile) < target.multiprocessors; };
+    const auto too_few = [&](const WarpTile& t) {
+      return 2 * ceil_div(*m, t.tile) * ceil_div(*n, t.tile) < target.multiprocessors;
+    };
     t_ = !m || !n ? middle : !too_few(large) ? large : !too_few(middle) ? middle : small;
   }
 
@@ -42,18 +45,22 @@ class Fragments {
   // A tile in shared memory, and how it gets there.
   struct Operand {
     const char* name;
-    Expr first, extent;                                         // of rows of A, columns of B
+    Expr first, extent;  // of rows of A, columns of B
     std::function<Expr(const Expr& at, const Expr& k)> value;
-    bool along_k = false;                                       // neighbours along k are neighbours
+    bool along_k = false;  // neighbours along k are neighbours
     Buffer tile;
-    std::vector<Expr> index(const Expr& at, const Expr& k) const { return along_k ? std::vector<Expr>{at, k} : std::vector<Expr>{k, at}; }
+    std::vector<Expr> index(const Expr& at, const Expr& k) const {
+      return along_k ? std::vector<Expr>{at, k} : std::vector<Expr>{k, at};
+    }
   };
-  Operand operand(const char* name, const Expr& first, const Expr& extent, std::function<Expr(const Expr&, const Expr&)> value) {
+  Operand operand(const char* name, const Expr& first, const Expr& extent,
+                  std::function<Expr(const Expr&, const Expr&)> value) {
     Operand o{name, first, extent, std::move(value)};
     const Var at = make_var("at"), k = make_var("k");
     const Expr probe = o.value(var(at), var(k));
     o.along_k = matmul_blocks::runs_along(probe, k);
-    const std::vector<Expr> dims = o.along_k ? std::vector<Expr>{t_.tile, t_.depth + pad} : std::vector<Expr>{t_.depth, t_.tile + pad};
+    const std::vector<Expr> dims =
+        o.along_k ? std::vector<Expr>{t_.tile, t_.depth + pad} : std::vector<Expr>{t_.depth, t_.tile + pad};
     o.tile = b_.alloc(p_.prefix + name, probe.dtype(), dims);
     return o;
   }
@@ -64,31 +71,38 @@ class Fragments {
     b_.loop(p_.prefix + name + "w", 0, t_.warps_m * t_.warps_n, [&](Expr w) {
       b_.loop(p_.prefix + name + "i", 0, t_.rows(), [&](Expr i) {
         b_.loop(p_.prefix + name + "j", 0, t_.columns(), [&](Expr j) {
-          body({w, i, j}, floor_div(w, Expr(t_.warps_n)) * t_.rows() + i, floor_mod(w, Expr(t_.warps_n)) * t_.columns() + j);
+          body({w, i, j}, floor_div(w, Expr(t_.warps_n)) * t_.rows() + i,
+               floor_mod(w, Expr(t_.warps_n)) * t_.columns() + j);
         });
       });
     });
   }
 
   void guarded(const Expr& m, const Expr& n, const std::function<void()>& body) {
-    const auto inside = [&](const Expr& e, const Expr& extent) { return as_int(extent).value_or(1) % t_.tile == 0 ? Expr() : e < extent; };
+    const auto inside = [&](const Expr& e, const Expr& extent) {
+      return as_int(extent).value_or(1) % t_.tile == 0 ? Expr() : e < extent;
+    };
     b_.guarded(both(inside(m, p_.m), inside(n, p_.n)), body);
   }
 
   void one_tile() {
-    const Buffer sums = b_.alloc(p_.prefix + "_sums", p_.sum, {t_.warps_m * t_.warps_n, t_.rows(), t_.columns()}, {}, Space::per_warp);
+    const Buffer sums =
+        b_.alloc(p_.prefix + "_sums", p_.sum, {t_.warps_m * t_.warps_n, t_.rows(), t_.columns()}, {}, Space::per_warp);
     const Operand a = operand("_a", first_m_, p_.m, [&](const Expr& m, const Expr& k) { return p_.a(m, k); });
     const Operand c = operand("_b", first_n_, p_.n, [&](const Expr& n, const Expr& k) { return p_.b(k, n); });
     elements("_f", [&](const std::vector<Expr>& sum, const Expr& m, const Expr& n) {
       b_.store(sums, sum, zero({p_.sum, 1}));
-      if (p_.first) guarded(first_m_ + m, first_n_ + n, [&] { b_.store(sums, sum, cast(p_.sum, p_.first(first_m_ + m, first_n_ + n))); });
+      if (p_.first)
+        guarded(first_m_ + m, first_n_ + n,
+                [&] { b_.store(sums, sum, cast(p_.sum, p_.first(first_m_ + m, first_n_ + n))); });
     });
     b_.loop(p_.prefix + "_kt", 0, floor_div(p_.k + (t_.depth - 1), t_.depth), [&](Expr kt) {
       stage(a, kt * t_.depth);
       stage(c, kt * t_.depth);
       elements("_c", [&](const std::vector<Expr>& sum, const Expr& m, const Expr& n) {
         b_.loop(p_.prefix + "_ck", 0, t_.depth, [&](Expr k) {
-          b_.accumulate(sums, sum, cast(p_.sum, load(a.tile, a.index(m, k))), AccumulateOp::fma, cast(p_.sum, load(c.tile, c.index(n, k))));
+          b_.accumulate(sums, sum, cast(p_.sum, load(a.tile, a.index(m, k))), AccumulateOp::fma,
+                        cast(p_.sum, load(c.tile, c.index(n, k))));
         });
       });
     });
@@ -112,10 +126,13 @@ class Fragments {
           };
           together > 1 ? b_.loop(name + loop, 0, together, one) : one(0);
         };
-        const Expr in_tile = n && *n % t_.tile == 0 ? Expr() : o.first + (o.along_k ? outer : inner * together) < o.extent;
+        const Expr in_tile =
+            n && *n % t_.tile == 0 ? Expr() : o.first + (o.along_k ? outer : inner * together) < o.extent;
         const Expr in_k = k && *k % t_.depth == 0 ? Expr() : first_k + (o.along_k ? inner * together : outer) < p_.k;
         const Expr inside = both(in_tile, in_k);
-        inside ? b_.if_then(inside, [&] { copy("2", true); }, [&] { copy("3", false); }) : copy("2", true);
+        inside ? b_.if_then(
+                     inside, [&] { copy("2", true); }, [&] { copy("3", false); })
+               : copy("2", true);
       });
     });
   }
@@ -135,7 +152,9 @@ bool fits_matrix_units(const Matmul& product, const Target& target) {
   return a == b && is_storage_float(a);
 }
 
-void author_matmul_fragments(KernelBuilder& builder, const Matmul& product, const Target& target) { Fragments(builder, product, target).write(); }
+void author_matmul_fragments(KernelBuilder& builder, const Matmul& product, const Target& target) {
+  Fragments(builder, product, target).write();
+}
 
 void schedule_matmul_fragments(Schedule& s, const std::string& prefix) {
   const auto next = [&](const std::string& name) { return matmul_blocks::next_loop(s, prefix, name); };
@@ -146,7 +165,8 @@ void schedule_matmul_fragments(Schedule& s, const std::string& prefix) {
     s.bind(cut.inner, ForKind::thread);
     for (const char* copy : {"2", "3"})
       for (const Schedule::Loop loop : s.loops(prefix + part + copy))
-        if (s.get(loop).kind == ForKind::serial && !s.attempt([&](Schedule& trial) { trial.vectorize(loop); })) s.unroll(loop);
+        if (s.get(loop).kind == ForKind::serial && !s.attempt([&](Schedule& trial) { trial.vectorize(loop); }))
+          s.unroll(loop);
   }
   for (const std::string part : {"_f", "_c", "_s"}) {
     s.bind(next(part + "w"), ForKind::warp);

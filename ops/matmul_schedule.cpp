@@ -29,7 +29,8 @@ int64_t row_bytes(const Product& p) {
   int64_t bytes = 0, dense = size_of(l->buffer->dtype);
   for (size_t d = l->index.size(); d-- > 0;) {
     const std::optional<int64_t> stride = l->buffer->strides.empty() ? std::nullopt : as_int(l->buffer->strides[d]);
-    bytes += linear(l->index[d]).coefficient(var(p.m->var)) * (l->buffer->strides.empty() ? dense : stride.value_or(0) * size_of(l->buffer->dtype));
+    bytes += linear(l->index[d]).coefficient(var(p.m->var)) *
+             (l->buffer->strides.empty() ? dense : stride.value_or(0) * size_of(l->buffer->dtype));
     dense *= as_int(l->buffer->dims[d]).value_or(0);
   }
   return bytes;
@@ -48,11 +49,12 @@ Shape shape_of(const Product& p, const MatmulHints& hints) {
   return s;
 }
 
-// Cycles for all tiles of this form, a step along k: two multiply-adds and two loads a cycle, a multiply-add's latency of four cycles (five, so that sums
-// beyond eight are preferred), and a little for each load, more for those of B, which come from farther away: of two forms that multiply as fast, the one
-// with fewer loads.
+// Cycles for all tiles of this form, a step along k: two multiply-adds and two loads a cycle, a multiply-add's latency
+// of four cycles (five, so that sums beyond eight are preferred), and a little for each load, more for those of B,
+// which come from farther away: of two forms that multiply as fast, the one with fewer loads.
 double cycles(const Shape& s, int rows, int vectors, int lanes) {
-  const double tiles = static_cast<double>(ceil_div(s.m, rows)) * static_cast<double>(ceil_div(s.n, int64_t{vectors} * lanes));
+  const double tiles =
+      static_cast<double>(ceil_div(s.m, rows)) * static_cast<double>(ceil_div(s.n, int64_t{vectors} * lanes));
   return tiles * (std::max({rows * vectors / 2.0, (rows + vectors) / 2.0, 5.0}) + 0.05 * rows + 0.15 * vectors);
 }
 
@@ -90,15 +92,18 @@ void choose_blocks(ProductTiles& t, const Shape& s, const Target& target, bool b
     t.block_k = std::max<int64_t>(8, target.l1_bytes / 2 / s.bytes / t.columns() / 8 * 8);
     return;
   }
-  // A block along k costs a pass over C, so all of k goes in one while a tile's rows fit the nearest cache; longer rows go in blocks that leave room for B to
-  // stream by.
-  const int64_t row_bytes = s.k * s.bytes, most_row_bytes = target.l1_bytes * 3 / 32, block_row_bytes = most_row_bytes / 2;
-  if (row_bytes > most_row_bytes) t.block_k = round_up(ceil_div(s.k, (row_bytes + block_row_bytes / 2) / block_row_bytes), 8);
+  // A block along k costs a pass over C, so all of k goes in one while a tile's rows fit the nearest cache; longer rows
+  // go in blocks that leave room for B to stream by.
+  const int64_t row_bytes = s.k * s.bytes, most_row_bytes = target.l1_bytes * 3 / 32,
+                block_row_bytes = most_row_bytes / 2;
+  if (row_bytes > most_row_bytes)
+    t.block_k = round_up(ceil_div(s.k, (row_bytes + block_row_bytes / 2) / block_row_bytes), 8);
   const int64_t depth = std::max<int64_t>(1, t.block_k ? t.block_k : s.k);
   const auto rows_in = [&](int64_t bytes) { return std::max<int64_t>(1, bytes / s.bytes / depth / t.rows) * t.rows; };
   const bool all_rows_near = (s.m + t.columns()) * depth * s.bytes <= target.l1_bytes * 3 / 4;  // beside a panel of B
   t.along_rows = s.m > few_rows && !all_rows_near;
-  // B streams from the second cache for each row of tiles. Where all of it fits there, A passes once; else blocks of A pass once for each block of columns.
+  // B streams from the second cache for each row of tiles. Where all of it fits there, A passes once; else blocks of A
+  // pass once for each block of columns.
   const int64_t near = target.l2_bytes * 3 / 8 / s.bytes / depth / t.columns() * t.columns();
   if (t.pack_b && s.n > 2 * near) {
     t.block_n = std::max(near, t.columns());
@@ -112,10 +117,12 @@ void choose_blocks(ProductTiles& t, const Shape& s, const Target& target, bool b
 void choose_sharing(ProductTiles& t, const Shape& s, const Target& target) {
   const int64_t tasks = int64_t{4} * target.threads;
   if (ceil_div(s.m, t.rows) >= tasks) {
-    t.block_m = std::max<int64_t>(t.rows, std::min(t.block_m ? t.block_m : s.m, ceil_div(s.m, tasks) / t.rows * t.rows));
+    t.block_m =
+        std::max<int64_t>(t.rows, std::min(t.block_m ? t.block_m : s.m, ceil_div(s.m, tasks) / t.rows * t.rows));
     t.share = ProductTiles::rows_parallel;
     // Panels of B are for all threads, in a cache that they share.
-    const int64_t far = 8 * target.l2_bytes / s.bytes / std::max<int64_t>(1, t.block_k ? t.block_k : s.k), unit = t.block_n ? t.block_n : t.columns();
+    const int64_t far = 8 * target.l2_bytes / s.bytes / std::max<int64_t>(1, t.block_k ? t.block_k : s.k),
+                  unit = t.block_n ? t.block_n : t.columns();
     if (t.pack_b) t.outer_n = std::max(unit, far / unit * unit);
     return;
   }
@@ -135,19 +142,23 @@ void schedule_matmul(Schedule& schedule, const std::string& prefix, const Target
   const Site site = find_loop(schedule.kernel(), m);
   const Product p = match_product(site, "schedule_matmul");
   const Shape s = shape_of(p, hints);
-  // Few rows each time read B once each time: not worth a copy where its columns are neighbours already and a row is no longer than a page.
-  const bool before = hints.pack_b_before && !(s.m <= few_rows && s.b_plain && s.b_step_n == 1 && s.n * s.bytes < page_bytes);
+  // Few rows each time read B once each time: not worth a copy where its columns are neighbours already and a row is no
+  // longer than a page.
+  const bool before =
+      hints.pack_b_before && !(s.m <= few_rows && s.b_plain && s.b_step_n == 1 && s.n * s.bytes < page_bytes);
   ProductTiles t;
   choose_tile(t, s, target);
   choose_panels(t, s, target, before);
   choose_blocks(t, s, target, before);
-  const bool inside = std::any_of(site.path.begin(), site.path.end(), [](const Stmt& p) { return p.as<For>() && p.as<For>()->kind == ForKind::parallel; });
+  const bool inside = std::any_of(site.path.begin(), site.path.end(),
+                                  [](const Stmt& p) { return p.as<For>() && p.as<For>()->kind == ForKind::parallel; });
   const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   if (hints.parallel && target.threads > 1 && !inside && flops >= parallel_flops) choose_sharing(t, s, target);
   schedule.tile_product(m, t, before ? hints.pack_b_before : 0);
   if (before || t.pack_b) return;
   // A panel of B that lies among others is read in pieces, which the hardware's own prefetch does not follow.
-  for (const Schedule::Loop k : schedule.loops(prefix + "_k")) schedule.prefetch(k, p.b.as<Load>()->buffer, rows_early, 1);
+  for (const Schedule::Loop k : schedule.loops(prefix + "_k"))
+    schedule.prefetch(k, p.b.as<Load>()->buffer, rows_early, 1);
 }
 
 }  // namespace gradloom

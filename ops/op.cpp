@@ -7,7 +7,8 @@
 namespace gradloom {
 namespace {
 
-// -1, 0 and 1 stay constants in the any-shape kernel: they decide whether a load is a broadcast, a plain or a reversed vector.
+// -1, 0 and 1 stay constants in the any-shape kernel: they decide whether a load is a broadcast, a plain or a reversed
+// vector.
 int64_t class_of(int64_t stride) { return stride == 0 ? 0 : stride == 1 ? 1 : stride == -1 ? 2 : 3; }
 
 // In elements: of which the bytes fit in i64.
@@ -25,7 +26,8 @@ std::string dtype_names(const std::vector<DType>& dtypes) {
   return text;
 }
 
-constexpr const char* attribute_types[] = {"int", "float", "string", "ints", "floats", "strings"};  // in the variant's order
+constexpr const char* attribute_types[] = {"int",  "float",  "string",
+                                           "ints", "floats", "strings"};  // in the variant's order
 
 void check_attributes(const OpSchema& schema, const Attributes& attributes) {
   for (const auto& [name, value] : attributes) {
@@ -35,11 +37,13 @@ void check_attributes(const OpSchema& schema, const Attributes& attributes) {
     if (!known) {
       std::string allowed;
       for (const AttributeSchema& a : schema.attributes) allowed += (allowed.empty() ? "" : ", ") + a.name;
-      refuse(schema, ErrorCode::invalid_argument, fmt::format("unknown attribute '{}'; allowed: {}", name, allowed.empty() ? "none" : allowed));
+      refuse(schema, ErrorCode::invalid_argument,
+             fmt::format("unknown attribute '{}'; allowed: {}", name, allowed.empty() ? "none" : allowed));
     }
     const char* type = attribute_types[value.index()];
     if (known->type != type)
-      refuse(schema, ErrorCode::invalid_argument, fmt::format("attribute {} is of type {}; it must be of type {}", name, type, known->type));
+      refuse(schema, ErrorCode::invalid_argument,
+             fmt::format("attribute {} is of type {}; it must be of type {}", name, type, known->type));
   }
 }
 
@@ -47,16 +51,19 @@ void check_input(const OpSchema& schema, const Request& request, int i) {
   const ArgumentSchema& argument = schema.inputs[i];
   const Operand& operand = request.input(i);
   if (!operand.present) {
-    if (!argument.optional) refuse(schema, ErrorCode::invalid_argument, fmt::format("{} is missing; it is required", describe_input(schema, i)));
+    if (!argument.optional)
+      refuse(schema, ErrorCode::invalid_argument,
+             fmt::format("{} is missing; it is required", describe_input(schema, i)));
     return;
   }
   if (std::find(argument.dtypes.begin(), argument.dtypes.end(), operand.dtype) == argument.dtypes.end())
     refuse(schema, ErrorCode::invalid_argument,
-           fmt::format("{} has dtype {}; allowed: {}", describe_input(schema, i), onnx_name(operand.dtype), dtype_names(argument.dtypes)));
+           fmt::format("{} has dtype {}; allowed: {}", describe_input(schema, i), onnx_name(operand.dtype),
+                       dtype_names(argument.dtypes)));
   if (operand.dims.size() != operand.strides.size())
-    refuse(
-        schema, ErrorCode::invalid_argument,
-        fmt::format("{} has {} strides for {} dims; there must be one stride a dim", describe_input(schema, i), operand.strides.size(), operand.dims.size()));
+    refuse(schema, ErrorCode::invalid_argument,
+           fmt::format("{} has {} strides for {} dims; there must be one stride a dim", describe_input(schema, i),
+                       operand.strides.size(), operand.dims.size()));
   int64_t elements = 0;
   try {
     elements = element_count(operand.dims, size_of(operand.dtype));
@@ -64,7 +71,8 @@ void check_input(const OpSchema& schema, const Request& request, int i) {
     refuse(schema, ErrorCode::invalid_argument, describe_input(schema, i) + ": " + error.what());
   }
   if (argument.shape_like && elements != 0 && !operand.host)
-    refuse(schema, ErrorCode::invalid_argument, fmt::format("{} has no host data; its values must be in host memory", describe_input(schema, i)));
+    refuse(schema, ErrorCode::invalid_argument,
+           fmt::format("{} has no host data; its values must be in host memory", describe_input(schema, i)));
 }
 
 }  // namespace
@@ -95,8 +103,13 @@ bool serves_any_shape(const Plan& plan) {
   return true;
 }
 
-KernelFrame::KernelFrame(std::string name, const Plan& plan, bool any_shape, int64_t output_alignment, int64_t input_alignment)
-    : builder(std::move(name)), plan_(plan), any_shape_(any_shape && serves_any_shape(plan)), output_alignment_(output_alignment), input_alignment_(input_alignment) {}
+KernelFrame::KernelFrame(std::string name, const Plan& plan, bool any_shape, int64_t output_alignment,
+                         int64_t input_alignment)
+    : builder(std::move(name)),
+      plan_(plan),
+      any_shape_(any_shape && serves_any_shape(plan)),
+      output_alignment_(output_alignment),
+      input_alignment_(input_alignment) {}
 
 ir::Buffer KernelFrame::view(int v, std::string name, bool inout) {
   const View& view = plan_.views[v];
@@ -131,19 +144,25 @@ ir::Expr KernelFrame::param(int p, std::string name, ir::Expr min, ir::Expr max)
 
 void Op::trim(Plan&, std::span<void* const>) const {}
 
-void refuse(const OpSchema& schema, ErrorCode code, const std::string& what) { throw Error(code, schema.name + ": " + what); }
+void refuse(const OpSchema& schema, ErrorCode code, const std::string& what) {
+  throw Error(code, schema.name + ": " + what);
+}
 
-std::string describe_input(const OpSchema& schema, int input) { return fmt::format("input {} ({})", input, schema.inputs[input].name); }
+std::string describe_input(const OpSchema& schema, int input) {
+  return fmt::format("input {} ({})", input, schema.inputs[input].name);
+}
 
 void check_schema(const OpSchema& schema, const Request& request) {
   if (request.inputs.size() > schema.inputs.size())
     refuse(schema, ErrorCode::invalid_argument,
-           fmt::format("{} inputs given; at most {} are allowed ({})", request.inputs.size(), schema.inputs.size(), names(schema.inputs)));
+           fmt::format("{} inputs given; at most {} are allowed ({})", request.inputs.size(), schema.inputs.size(),
+                       names(schema.inputs)));
   for (int i = 0; i < static_cast<int>(schema.inputs.size()); ++i) check_input(schema, request, i);
   check_attributes(schema, request.attributes);
   for (int o = 0; o < static_cast<int>(schema.outputs.size()); ++o)
     if (!schema.outputs[o].optional && !(request.outputs_wanted >> o & 1))
-      refuse(schema, ErrorCode::invalid_argument, fmt::format("output {} ({}) is not asked for; it is required", o, schema.outputs[o].name));
+      refuse(schema, ErrorCode::invalid_argument,
+             fmt::format("output {} ({}) is not asked for; it is required", o, schema.outputs[o].name));
 }
 
 int64_t int_attribute(const Request& request, std::string_view name, int64_t otherwise) {
@@ -158,7 +177,8 @@ InlineVector<int64_t, max_rank> read_ints(const OpSchema& schema, const Request&
   const Operand& operand = request.input(input);
   const int64_t count = element_count(operand.dims);
   if (count > max_rank)
-    refuse(schema, ErrorCode::unsupported, fmt::format("{} has {} values; at most {} are supported", describe_input(schema, input), count, max_rank));
+    refuse(schema, ErrorCode::unsupported,
+           fmt::format("{} has {} values; at most {} are supported", describe_input(schema, input), count, max_rank));
   InlineVector<int64_t, max_rank> values;
   for (int64_t i = 0; i < count; ++i) {
     int64_t value = 0;
@@ -178,11 +198,13 @@ Dims read_shape(const OpSchema& schema, const Request& request, int input, DType
   const Operand& operand = request.input(input);
   if (operand.dims.size() != 1 && operand.dims.size() != 2)
     refuse(schema, ErrorCode::invalid_argument,
-           fmt::format("{} has rank {} (shape {}); it must have rank 1 or 2", describe_input(schema, input), operand.dims.size(), to_string(operand.dims)));
+           fmt::format("{} has rank {} (shape {}); it must have rank 1 or 2", describe_input(schema, input),
+                       operand.dims.size(), to_string(operand.dims)));
   const Dims shape = read_ints(schema, request, input);
   for (int d = 0; d < shape.size(); ++d)
     if (shape[d] < 0)
-      refuse(schema, ErrorCode::invalid_argument, fmt::format("{}[{}] is {}; dims must be 0 or more", describe_input(schema, input), d, shape[d]));
+      refuse(schema, ErrorCode::invalid_argument,
+             fmt::format("{}[{}] is {}; dims must be 0 or more", describe_input(schema, input), d, shape[d]));
   try {
     element_count(shape, size_of(dtype));
   } catch (const Error& error) {
@@ -194,7 +216,8 @@ Dims read_shape(const OpSchema& schema, const Request& request, int input, DType
 int wrap_axis(const OpSchema& schema, int64_t axis, int rank, const std::string& what) {
   if (axis < -rank || axis >= rank) {
     if (rank == 0) refuse(schema, ErrorCode::invalid_argument, fmt::format("{} is {}; rank 0 has no axes", what, axis));
-    refuse(schema, ErrorCode::invalid_argument, fmt::format("{} is {}; it must be in [{}, {}] for rank {}", what, axis, -rank, rank - 1, rank));
+    refuse(schema, ErrorCode::invalid_argument,
+           fmt::format("{} is {}; it must be in [{}, {}] for rank {}", what, axis, -rank, rank - 1, rank));
   }
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }

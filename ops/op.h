@@ -1,5 +1,6 @@
 #pragma once
-// What an op is: it checks a call, says what comes out, and writes the loop nest and its schedule. An op sees operand descriptors, never tensors.
+// What an op is: it checks a call, says what comes out, and writes the loop nest and its schedule. An op sees operand
+// descriptors, never tensors.
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,7 +17,8 @@
 
 namespace gradloom {
 
-using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, std::vector<std::string>>;
+using Attribute =
+    std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, std::vector<std::string>>;
 using Attributes = std::map<std::string, Attribute, std::less<>>;
 
 // One input of a call, as the op sees it.
@@ -24,47 +26,51 @@ struct Operand {
   bool present = false;
   DType dtype = DType::f32;
   Dims dims;
-  Dims strides;                // in elements, one a dim
-  const void* host = nullptr;  // the values of a shape-like input (shape, starts, ...; dense); other inputs may not be read
+  Dims strides;  // in elements, one a dim
+  const void* host =
+      nullptr;  // the values of a shape-like input (shape, starts, ...; dense); other inputs may not be read
 };
 
-// How much of the order of sums is fixed, the strongest first. sequential: the authored order, the same bits everywhere. run_to_run: the same bits for any run,
-// launch and number of threads. relaxed: any order.
+// How much of the order of sums is fixed, the strongest first. sequential: the authored order, the same bits
+// everywhere. run_to_run: the same bits for any run, launch and number of threads. relaxed: any order.
 enum class Determinism : uint8_t { sequential, run_to_run, relaxed };
 
 struct Request {
-  std::span<const Operand> inputs;   // in the schema's order; trailing optional ones may be missing
+  std::span<const Operand> inputs;  // in the schema's order; trailing optional ones may be missing
   const Attributes& attributes;
-  uint32_t outputs_wanted = ~0u;     // bit o: output o is asked for
-  bool accumulate = false;           // add the gradient to what the outputs hold
+  uint32_t outputs_wanted = ~0u;                      // bit o: output o is asked for
+  bool accumulate = false;                            // add the gradient to what the outputs hold
   Determinism determinism = Determinism::sequential;  // the weakest that the caller takes
-  const Operand& input(int i) const;  // an absent operand beyond the end
+  const Operand& input(int i) const;                  // an absent operand beyond the end
 };
 
 struct OutputInfo {
   bool wanted = true;
   DType dtype = DType::f32;
   Dims dims;  // of what the caller gets; for an output whose size is found by the kernel: the capacity
-  // Only the kernel's and trim's: the launcher gives dense memory for it and drops it after the call. Such outputs follow the schema's.
+  // Only the kernel's and trim's: the launcher gives dense memory for it and drops it after the call. Such outputs
+  // follow the schema's.
   bool internal = false;
 };
 
-// One buffer of the kernel: an operand seen through merged dims (an input that is dense over several axes needs one loop for them).
+// One buffer of the kernel: an operand seen through merged dims (an input that is dense over several axes needs one
+// loop for them).
 struct View {
   bool output = false;
   int index = 0;  // of the input or output
   DType dtype = DType::f32;
   Dims dims;
-  Dims strides;  // in elements
+  Dims strides;                              // in elements
   int64_t most_of_a_dim = ir::max_elements;  // that the any-shape kernel serves
 };
 
-// What of a view's strides an any-shape kernel's code depends on: 0 when dense, else one of four classes an axis (0, 1, -1, any other). The any-shape
-// key of a kernel holds each view's rank and this.
+// What of a view's strides an any-shape kernel's code depends on: 0 when dense, else one of four classes an axis (0, 1,
+// -1, any other). The any-shape key of a kernel holds each view's rank and this.
 int64_t stride_class(const View& view);
 
-// Whether the any-shape kernel serves these views: each has at most max_elements elements (dims of 0 left out), no dim beyond its most and no stride so
-// far that an address could wrap. A call with larger dims (it is empty, or repeats elements) gets a kernel of its own, as if any_shape had not been asked for.
+// Whether the any-shape kernel serves these views: each has at most max_elements elements (dims of 0 left out), no dim
+// beyond its most and no stride so far that an address could wrap. A call with larger dims (it is empty, or repeats
+// elements) gets a kernel of its own, as if any_shape had not been asked for.
 struct Plan;
 bool serves_any_shape(const Plan& plan);
 
@@ -73,10 +79,12 @@ inline constexpr int max_views = 16, max_outputs = 8;  // of a Plan
 // What checking one call gives: all that launching needs, and all that may change the code.
 struct Plan {
   InlineVector<OutputInfo, max_outputs> outputs;
-  InlineVector<View, max_views> views;       // the kernel's buffers, in order
-  InlineVector<int64_t, 2 * max_rank> params;  // values for the kernel's own scalars (starts, ...): these do not change the code
-  InlineVector<int64_t, 4 * max_rank> key;     // what changes the code beyond dtypes, views and strategy (axis, steps, accumulate, ...)
-  int64_t bytes_read = 0, bytes_written = 0;   // compulsory traffic
+  InlineVector<View, max_views> views;  // the kernel's buffers, in order
+  InlineVector<int64_t, 2 * max_rank>
+      params;  // values for the kernel's own scalars (starts, ...): these do not change the code
+  InlineVector<int64_t, 4 * max_rank>
+      key;  // what changes the code beyond dtypes, views and strategy (axis, steps, accumulate, ...)
+  int64_t bytes_read = 0, bytes_written = 0;          // compulsory traffic
   Determinism determinism = Determinism::sequential;  // the weakest level of a strategy that may serve the call
 };
 
@@ -91,7 +99,8 @@ struct ScalarSource {
 class KernelFrame {
  public:
   // Alignments are in bytes, of the first element.
-  KernelFrame(std::string name, const Plan& plan, bool any_shape, int64_t output_alignment, int64_t input_alignment = 1);
+  KernelFrame(std::string name, const Plan& plan, bool any_shape, int64_t output_alignment,
+              int64_t input_alignment = 1);
   ir::KernelBuilder builder;
   // Views must be taken in order, each once, before the nest is written. A view of role out becomes inout when `inout`.
   ir::Buffer view(int v, std::string name, bool inout = false);
@@ -131,11 +140,12 @@ class Op {
   virtual ~Op() = default;
   virtual const OpSchema& schema() const = 0;
 
-  // Checks everything that can be told without reading device data. Throws Error naming op, argument, position, value and what was allowed.
+  // Checks everything that can be told without reading device data. Throws Error naming op, argument, position, value
+  // and what was allowed.
   virtual Plan check(const Request& request) const = 0;
 
-  // The strategies that serve this call, the one to use first. Every sequential one computes the same bits. Strategy "direct" is the definition: the nest that
-  // the interpreter's result is measured by.
+  // The strategies that serve this call, the one to use first. Every sequential one computes the same bits. Strategy
+  // "direct" is the definition: the nest that the interpreter's result is measured by.
   virtual std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const = 0;
 
   // The level that a strategy keeps.
@@ -145,7 +155,8 @@ class Op {
   virtual void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const = 0;
 
   // Rewrites it for the target.
-  virtual void schedule(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target) const = 0;
+  virtual void schedule(ir::Schedule& schedule, const Plan& plan, const std::string& strategy,
+                        const ir::Target& target) const = 0;
 
   // A failed Check: the error that the caller gets. `values` reads element i of input's data (only after a failure).
   virtual Error explain(const Request& request, const Plan& plan, int64_t bad_position,

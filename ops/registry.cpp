@@ -3,7 +3,12 @@
 namespace gradloom {
 
 std::vector<const Op*> all_ops() {
-  return {&broadcast_grad_op(), &broadcast_gradient_args_op(), &gather_elements_grad_op(), &gather_grad_op(), &gru_grad_op(), &gru_training_op(),
+  return {&broadcast_grad_op(),
+          &broadcast_gradient_args_op(),
+          &gather_elements_grad_op(),
+          &gather_grad_op(),
+          &gru_grad_op(),
+          &gru_training_op(),
           &slice_grad_op()};
 }
 

@@ -4,7 +4,8 @@
 
 namespace gradloom {
 
-ir::Schedule::Loop vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop loop, int element_bytes, int copies, const ir::Target& target) {
+ir::Schedule::Loop vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop loop, int element_bytes, int copies,
+                                      const ir::Target& target) {
   int64_t lanes = std::min(target.lanes(element_bytes), 64);
   if (const std::optional<int64_t> extent = ir::as_int(schedule.get(loop).extent)) {
     while (lanes > *extent) lanes /= 2;

@@ -16,9 +16,11 @@ inline int64_t row_piece(int64_t extent, const ir::Target& target) {
   return (extent / wanted_tasks(target) + ir::line_bytes) / ir::line_bytes * ir::line_bytes;
 }
 
-// Vectorizes a loop over elements of this many bytes, with fewer lanes when it is known to be shorter than a vector; a loop of one element stays.
-// `copies` vectors are unrolled where the loop is long enough. The loop over whole vectors, or the loop that stays, is returned.
-ir::Schedule::Loop vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop loop, int element_bytes, int copies, const ir::Target& target);
+// Vectorizes a loop over elements of this many bytes, with fewer lanes when it is known to be shorter than a vector; a
+// loop of one element stays. `copies` vectors are unrolled where the loop is long enough. The loop over whole vectors,
+// or the loop that stays, is returned.
+ir::Schedule::Loop vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop loop, int element_bytes, int copies,
+                                      const ir::Target& target);
 
 // Loops that hold no other loop, in order of appearance.
 std::vector<ir::Schedule::Loop> innermost_loops(const ir::Schedule& schedule);

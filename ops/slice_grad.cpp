@@ -21,15 +21,31 @@ OpSchema make_schema() {
   s.doc = "The gradient of Slice: zeros of `shape` with dY at the sliced positions.";
   s.inputs = {{.name = "dY", .dtypes = any, .doc = "the gradient of Slice's output; its shape is the slice's"},
               {.name = "shape", .dtypes = {DType::i64}, .shape_like = true, .doc = "the shape of dX"},
-              {.name = "starts", .dtypes = index, .shape_like = true, .doc = "rank 1: the first index of each sliced axis; negative counts from the end"},
-              {.name = "ends", .dtypes = index, .shape_like = true, .doc = "rank 1: one beyond the last; INT32_MAX and INT64_MAX mean to the end"},
-              {.name = "axes", .optional = true, .dtypes = index, .shape_like = true, .doc = "rank 1: the sliced axes; by default the first ones"},
-              {.name = "steps", .optional = true, .dtypes = index, .shape_like = true, .doc = "rank 1: nonzero steps, negative ones too; by default 1"}};
+              {.name = "starts",
+               .dtypes = index,
+               .shape_like = true,
+               .doc = "rank 1: the first index of each sliced axis; negative counts from the end"},
+              {.name = "ends",
+               .dtypes = index,
+               .shape_like = true,
+               .doc = "rank 1: one beyond the last; INT32_MAX and INT64_MAX mean to the end"},
+              {.name = "axes",
+               .optional = true,
+               .dtypes = index,
+               .shape_like = true,
+               .doc = "rank 1: the sliced axes; by default the first ones"},
+              {.name = "steps",
+               .optional = true,
+               .dtypes = index,
+               .shape_like = true,
+               .doc = "rank 1: nonzero steps, negative ones too; by default 1"}};
   s.outputs = {{.name = "dX", .dtypes = any, .doc = "the gradient of Slice's data"}};
   return s;
 }
 
-[[noreturn]] void bad(const OpSchema& schema, const std::string& what) { refuse(schema, ErrorCode::invalid_argument, what); }
+[[noreturn]] void bad(const OpSchema& schema, const std::string& what) {
+  refuse(schema, ErrorCode::invalid_argument, what);
+}
 
 // A window's first index and extent along a dim of d, as ORT clamps starts and ends.
 SliceDim window_of(int64_t d, int64_t start, int64_t end, int64_t step) {
@@ -54,12 +70,15 @@ SliceDim window_of(int64_t d, int64_t start, int64_t end, int64_t step) {
 InlineVector<int64_t, max_rank> read_vector(const OpSchema& schema, const Request& request, int input) {
   const Operand& operand = request.input(input);
   if (operand.dims.size() != 1)
-    bad(schema, fmt::format("{} has rank {} (shape {}); it must have rank 1", describe_input(schema, input), operand.dims.size(), to_string(operand.dims)));
+    bad(schema, fmt::format("{} has rank {} (shape {}); it must have rank 1", describe_input(schema, input),
+                            operand.dims.size(), to_string(operand.dims)));
   return read_ints(schema, request, input);
 }
 
 void same_length(const OpSchema& schema, int input, int got, int wanted) {
-  if (got != wanted) bad(schema, fmt::format("{} has {} values; it must have {}, as many as starts", describe_input(schema, input), got, wanted));
+  if (got != wanted)
+    bad(schema, fmt::format("{} has {} values; it must have {}, as many as starts", describe_input(schema, input), got,
+                            wanted));
 }
 
 // One dim an axis of shape, before merging.
@@ -73,8 +92,8 @@ SliceDims windows(const OpSchema& schema, const Request& request, const Dims& sh
     axes = read_vector(schema, request, in_axes);
     same_length(schema, in_axes, axes.size(), starts.size());
   } else if (starts.size() > rank) {
-    bad(schema,
-        fmt::format("{} has {} values; without axes at most {}, the rank of shape, are allowed", describe_input(schema, in_starts), starts.size(), rank));
+    bad(schema, fmt::format("{} has {} values; without axes at most {}, the rank of shape, are allowed",
+                            describe_input(schema, in_starts), starts.size(), rank));
   }
   if (has_steps) {
     steps = read_vector(schema, request, in_steps);
@@ -84,9 +103,11 @@ SliceDims windows(const OpSchema& schema, const Request& request, const Dims& sh
   for (const int64_t d : shape) dims.push_back({.dx = d, .dy = d});
   uint32_t seen = 0;
   for (int i = 0; i < starts.size(); ++i) {
-    const int axis = has_axes ? wrap_axis(schema, axes[i], rank, fmt::format("{}[{}]", describe_input(schema, in_axes), i)) : i;
+    const int axis =
+        has_axes ? wrap_axis(schema, axes[i], rank, fmt::format("{}[{}]", describe_input(schema, in_axes), i)) : i;
     if (seen >> axis & 1)
-      bad(schema, fmt::format("{}[{}] is {}; axis {} is already given, and each may be given once", describe_input(schema, in_axes), i, axes[i], axis));
+      bad(schema, fmt::format("{}[{}] is {}; axis {} is already given, and each may be given once",
+                              describe_input(schema, in_axes), i, axes[i], axis));
     seen |= 1u << axis;
     const int64_t step = has_steps ? steps[i] : 1;
     if (step == 0) bad(schema, fmt::format("{}[{}] is 0; a step must not be 0", describe_input(schema, in_steps), i));
@@ -101,12 +122,13 @@ void check_dy(const OpSchema& schema, const Operand& dy, const SliceDims& dims, 
   if (same) return;
   Dims wanted;
   for (const SliceDim& d : dims) wanted.push_back(d.dy);
-  bad(schema, fmt::format("{} has shape {}; the slice of shape {} has shape {}", describe_input(schema, in_dy), to_string(dy.dims), to_string(shape),
-                          to_string(wanted)));
+  bad(schema, fmt::format("{} has shape {}; the slice of shape {} has shape {}", describe_input(schema, in_dy),
+                          to_string(dy.dims), to_string(shape), to_string(wanted)));
 }
 
-// Adjacent dims become one where dX's and dY's elements stay in line: below a contiguous window (or a whole dim) a whole dim. Long rows of whole
-// cache lines stay apart from a window: its start is only known at launch, and as a multiple of the row it keeps stores aligned.
+// Adjacent dims become one where dX's and dY's elements stay in line: below a contiguous window (or a whole dim) a
+// whole dim. Long rows of whole cache lines stay apart from a window: its start is only known at launch, and as a
+// multiple of the row it keeps stores aligned.
 SliceDims merge(const SliceDims& dims, const Dims& dy_strides, int element_bytes) {
   constexpr int64_t long_row = 512;
   SliceDims merged;
@@ -118,9 +140,14 @@ SliceDims merge(const SliceDims& dims, const Dims& dy_strides, int element_bytes
     if (!merged.empty() && d.step == 0) {
       SliceDim& outer = merged.back();
       const bool in_line = outer.dy == 1 || outer.dy_stride == d.dy_stride * d.dy;
-      const bool aligned_rows = outer.step == 1 && d.dx * element_bytes % ir::line_bytes == 0 && d.dx * element_bytes >= long_row;
+      const bool aligned_rows =
+          outer.step == 1 && d.dx * element_bytes % ir::line_bytes == 0 && d.dx * element_bytes >= long_row;
       if ((outer.step == 0 || outer.step == 1) && in_line && !aligned_rows) {
-        outer = {.dx = outer.dx * d.dx, .dy = outer.dy * d.dy, .dy_stride = d.dy_stride, .lo = outer.lo * d.dx, .step = outer.step};
+        outer = {.dx = outer.dx * d.dx,
+                 .dy = outer.dy * d.dy,
+                 .dy_stride = d.dy_stride,
+                 .lo = outer.lo * d.dx,
+                 .step = outer.step};
         continue;
       }
     }
@@ -176,8 +203,12 @@ class SliceGrad final : public Op {
     if (target.gpu && !key.accumulate && !key.empty) return {"flat", "direct"};
     return {"direct"};
   }
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override { author_slice_grad(frame, strategy, target); }
-  void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const override { schedule_slice_grad(s, plan, target); }
+  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override {
+    author_slice_grad(frame, strategy, target);
+  }
+  void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const override {
+    schedule_slice_grad(s, plan, target);
+  }
 
   Error explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const override {
     return Error(ErrorCode::internal, "SliceGrad: a check failed, but its kernel has none");

@@ -1,5 +1,5 @@
-// The nests of SliceGrad: one pass, every element of dX written exactly once. Strategy "direct" has no condition or division an element; "flat", for a GPU,
-// is one loop nest over dX.
+// The nests of SliceGrad: one pass, every element of dX written exactly once. Strategy "direct" has no condition or
+// division an element; "flat", for a GPU, is one loop nest over dX.
 #include <utility>
 
 #include "ir/index_math.h"
@@ -11,7 +11,8 @@ namespace {
 using ir::Buffer;
 using ir::Expr;
 
-// Up to this step, the zeros between two elements of the innermost window are written with the element, so that stores can be merged.
+// Up to this step, the zeros between two elements of the innermost window are written with the element, so that stores
+// can be merged.
 constexpr int64_t max_inline_step = 8;
 
 class SliceNest {
@@ -43,7 +44,8 @@ class SliceNest {
           continue;
         }
         const int64_t k = stride(d);
-        const Expr from_lo = b_.let("from" + std::to_string(d), i[d] - lo_[d]), q = k == 1 ? from_lo : ir::floor_div(from_lo, Expr(k));
+        const Expr from_lo = b_.let("from" + std::to_string(d), i[d] - lo_[d]),
+                   q = k == 1 ? from_lo : ir::floor_div(from_lo, Expr(k));
         guard = ir::both(guard, from_lo >= 0) & (q < y_->dims[d]);
         if (k > 1) guard = guard & (ir::floor_mod(from_lo, Expr(k)) == 0);
         at_y_.push_back(key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q);
@@ -65,8 +67,8 @@ class SliceNest {
   int64_t stride(int d) const { return std::abs(key_.steps[d]); }
   Expr zero() const { return ir::zero({x_->dtype, 1}); }
 
-  // The elements of a cache line when rows start on lines and are to be streamed, so that it pays to know where lines start in the innermost window;
-  // else 0.
+  // The elements of a cache line when rows start on lines and are to be streamed, so that it pays to know where lines
+  // start in the innermost window; else 0.
   int64_t streamed_line() const {
     constexpr int64_t longest_step = 2;
     if (!streams_ || key_.steps.back() == 0 || x_->alignment < ir::line_bytes) return 0;
@@ -75,13 +77,15 @@ class SliceNest {
     return row && *row % line == 0 && stride(rank() - 1) <= longest_step ? line : 0;
   }
 
-  // Half of the outermost dim where its second half is to be written beside the first, else 0: plain copies are faster from and to two places far apart.
+  // Half of the outermost dim where its second half is to be written beside the first, else 0: plain copies are faster
+  // from and to two places far apart.
   int64_t row_beside() const {
     const std::optional<int64_t> extent = ir::as_int(y_->dims[0]);
     return streams_ && rank() > 1 && key_.steps.back() == 0 && extent && *extent % 2 == 0 ? *extent / 2 : 0;
   }
 
-  // A window without gaps, of two lines at least: every store is a whole line, wherever the window starts. Its first and last line hold zeros as well.
+  // A window without gaps, of two lines at least: every store is a whole line, wherever the window starts. Its first
+  // and last line hold zeros as well.
   void row_in_lines() {
     const int d = rank() - 1;
     const Expr lo = lo_[d], window_end = lo + y_->dims[d], line(line_);
@@ -113,13 +117,13 @@ class SliceNest {
     const int d = rank() - 1;
     b_.loop(name + std::to_string(d), std::move(begin), std::move(extent), [&](Expr i) {
       const Expr q = i - lo_[d], guard = inside(i);
-      at(i, key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q, [&] {
-        put([&] { return guard ? ir::load(y_, at_y_, guard, zero()) : ir::load(y_, at_y_); });
-      });
+      at(i, key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q,
+         [&] { put([&] { return guard ? ir::load(y_, at_y_, guard, zero()) : ir::load(y_, at_y_); }); });
     });
   }
 
-  // A row for each place in its step at which the window may meet a line's start, then one for every other place. The branch is the same for all rows.
+  // A row for each place in its step at which the window may meet a line's start, then one for every other place. The
+  // branch is the same for all rows.
   void row_by_phase(int64_t phase) {
     const int d = rank() - 1;
     const Expr lo = lo_[d];
@@ -154,7 +158,8 @@ class SliceNest {
       zeros("z", 0, x_->dims[d]);
   }
 
-  // Runs `write` for the current row and the one that is written beside it, and for the rows after each that belong to its step and hold zeros.
+  // Runs `write` for the current row and the one that is written beside it, and for the rows after each that belong to
+  // its step and hold zeros.
   void each_row(const std::function<void(bool zeros)>& write) {
     const int64_t after = std::exchange(rows_after_, 0), beside = std::exchange(beside_, 0);
     const auto moved = [](std::vector<Expr>& index, int d, int64_t by, const auto& body) {
@@ -198,7 +203,8 @@ class SliceNest {
     if (d == rank()) return copy_element();
     if (key_.steps[d] == 0) {
       beside_ = d == 0 ? row_beside() : beside_;
-      b_.loop("x" + std::to_string(d), 0, beside_ > 0 && d == 0 ? Expr(beside_) : y_->dims[d], [&](Expr i) { at(i, i, [&] { write_dim(d + 1); }); });
+      b_.loop("x" + std::to_string(d), 0, beside_ > 0 && d == 0 ? Expr(beside_) : y_->dims[d],
+              [&](Expr i) { at(i, i, [&] { write_dim(d + 1); }); });
       return;
     }
     if (line_ > 0 && d + 1 == rank()) {
@@ -227,10 +233,12 @@ class SliceNest {
     const Expr count = y_->dims[d];
     const bool gaps = k > 1 && !key_.accumulate, innermost = d + 1 == rank();
     if (phase_ >= 0 && innermost) {
-      // Every step from a line's start on, zeros before the element as well: the row is whole lines, so that the last step lies in it.
+      // Every step from a line's start on, zeros before the element as well: the row is whole lines, so that the last
+      // step lies in it.
       b_.loop(name, 0, count, [&](Expr q) {
         each_row([&](bool zeros) {
-          for (int64_t g = 0; g < k; ++g) at(place(d, q) + g, q, [&] { g == phase_ && !zeros ? copy_element() : put_zero(); });
+          for (int64_t g = 0; g < k; ++g)
+            at(place(d, q) + g, q, [&] { g == phase_ && !zeros ? copy_element() : put_zero(); });
         });
       });
       return;
@@ -273,10 +281,11 @@ class SliceNest {
   Buffer y_, x_;
   std::vector<Expr> lo_;
   bool streams_ = false;
-  int64_t line_ = 0;    // elements
-  int64_t phase_ = -1;  // while not negative: the innermost lo is a line's start, and elements lie this far into their step
+  int64_t line_ = 0;  // elements
+  int64_t phase_ =
+      -1;  // while not negative: the innermost lo is a line's start, and elements lie this far into their step
   int64_t rows_after_ = 0;  // rows of dX that are zeroed with the one being written
-  int64_t beside_ = 0;      // while not zero: how far on in the outermost dim a row is written with the one being written
+  int64_t beside_ = 0;  // while not zero: how far on in the outermost dim a row is written with the one being written
   std::vector<Expr> at_x_, at_y_;  // the indices of the dims entered so far
 };
 

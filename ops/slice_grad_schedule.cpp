@@ -1,4 +1,5 @@
-// The schedule of SliceGrad: rows to threads, elements to vectors, stores past the caches when the output does not fit in them.
+// The schedule of SliceGrad: rows to threads, elements to vectors, stores past the caches when the output does not fit
+// in them.
 #include <cctype>
 
 #include "ir/ranges.h"
@@ -43,12 +44,15 @@ class SliceSchedule {
     const bool copied = reads(s_.get(loop).body);
     const int vectors = copies(loop);
     const Loop whole = vectorize_elements(s_, loop, size_of(dx_.dtype), vectors, target_);
-    // Where a line of dX takes less than a line of dY, processors do not run far enough ahead of the loads; of plain copies they do.
+    // Where a line of dX takes less than a line of dY, processors do not run far enough ahead of the loads; of plain
+    // copies they do.
     constexpr int64_t bytes_ahead = 1024;
-    if (copied && streams_ && std::abs(key_.steps.back()) > 1) s_.prefetch(whole, s_.kernel().buffers[0], bytes_ahead / (target_.vector_bytes * vectors), 1);
+    if (copied && streams_ && std::abs(key_.steps.back()) > 1)
+      s_.prefetch(whole, s_.kernel().buffers[0], bytes_ahead / (target_.vector_bytes * vectors), 1);
   }
 
-  // The extent that a loop is expected to have; a window's place is not known, so that the zeros around it count as the whole dim.
+  // The extent that a loop is expected to have; a window's place is not known, so that the zeros around it count as the
+  // whole dim.
   int64_t expected(const ir::For& loop) const {
     if (const auto extent = ir::as_int(loop.extent)) return *extent;
     const std::string& name = loop.var.name;
@@ -97,11 +101,13 @@ class SliceSchedule {
 
   static bool reads(const ir::Stmt& body) {
     bool found = false;
-    ir::walk(body, [](const ir::Stmt&) {}, [&](const ir::Expr& e) { found = found || e.as<ir::Load>(); });
+    ir::walk(
+        body, [](const ir::Stmt&) {}, [&](const ir::Expr& e) { found = found || e.as<ir::Load>(); });
     return found;
   }
 
-  // A line of one store an iteration; a loop that writes its gaps stores several vectors already, and one that may not be whole lines would need one more tail.
+  // A line of one store an iteration; a loop that writes its gaps stores several vectors already, and one that may not
+  // be whole lines would need one more tail.
   int copies(Loop loop) const {
     const int64_t line = ir::line_bytes / size_of(dx_.dtype);
     const bool whole = ir::known_multiple(s_.get(loop).extent, ir::Ranges(s_.kernel())) % line == 0;

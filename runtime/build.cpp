@@ -43,7 +43,8 @@ std::vector<int64_t> dense_copy(const Tensor& tensor) {
 
 Operands::Operands(const OpSchema& schema, std::span<const Tensor> inputs) {
   if (inputs.size() > static_cast<size_t>(max_inputs)) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: {} inputs given, it takes at most {}", schema.name, inputs.size(), schema.inputs.size()));
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: {} inputs given, it takes at most {}", schema.name,
+                                                         inputs.size(), schema.inputs.size()));
   }
   operands_.resize(static_cast<int>(inputs.size()));
   for (int i = 0; i < operands_.size(); ++i) {
@@ -54,7 +55,8 @@ Operands::Operands(const OpSchema& schema, std::span<const Tensor> inputs) {
     operand.dtype = tensor.dtype();
     operand.dims = tensor.dims();
     operand.strides = tensor.strides();
-    if (static_cast<size_t>(i) >= schema.inputs.size() || !schema.inputs[i].shape_like || tensor.elements() == 0) continue;
+    if (static_cast<size_t>(i) >= schema.inputs.size() || !schema.inputs[i].shape_like || tensor.elements() == 0)
+      continue;
     if (tensor.dense() && reinterpret_cast<uintptr_t>(tensor.data()) % size_of(tensor.dtype()) == 0) {
       operand.host = tensor.data();
     } else {
@@ -70,10 +72,11 @@ int64_t input_alignment(const ir::Target& target, int64_t output_alignment) {
   return target.gpu && output_alignment >= vector_bytes ? vector_bytes : 1;
 }
 
-BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape, int64_t output_alignment,
-                          [[maybe_unused]] bool accumulate) {
+BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
+                          bool any_shape, int64_t output_alignment, [[maybe_unused]] bool accumulate) {
   const auto start = std::chrono::steady_clock::now();
-  KernelFrame frame(op.schema().name + "_" + strategy, plan, any_shape, output_alignment, input_alignment(target, output_alignment));
+  KernelFrame frame(op.schema().name + "_" + strategy, plan, any_shape, output_alignment,
+                    input_alignment(target, output_alignment));
   op.author(frame, strategy, target);
   BuiltKernel built;
   built.authored = frame.builder.build();
@@ -81,18 +84,20 @@ BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& str
 #ifndef NDEBUG
   ir::verify(built.authored, ir::Stage::authored);
 #endif
-  if (built.authored.buffers.size() != static_cast<size_t>(plan.views.size()) || built.authored.scalars.size() != built.sources.size()) {
-    throw Error(ErrorCode::internal, fmt::format("{}: strategy {} wrote a kernel of {} buffers and {} scalars, the plan gives {} and {}", op.schema().name,
-                                                 strategy, built.authored.buffers.size(), built.authored.scalars.size(), plan.views.size(),
-                                                 built.sources.size()));
+  if (built.authored.buffers.size() != static_cast<size_t>(plan.views.size()) ||
+      built.authored.scalars.size() != built.sources.size()) {
+    throw Error(ErrorCode::internal,
+                fmt::format("{}: strategy {} wrote a kernel of {} buffers and {} scalars, the plan gives {} and {}",
+                            op.schema().name, strategy, built.authored.buffers.size(), built.authored.scalars.size(),
+                            plan.views.size(), built.sources.size()));
   }
   for (int v = 0; v < plan.views.size(); ++v) {
     const ir::Role role = built.authored.buffers[v]->role;
     const ir::Role expected = !plan.views[v].output ? ir::Role::in : accumulate ? ir::Role::inout : ir::Role::out;
     // An op may read back what it wrote (inout) without accumulating; it may never overwrite what it should add to.
     if (role != expected && !(role == ir::Role::inout && plan.views[v].output)) {
-      throw Error(ErrorCode::internal,
-                  fmt::format("{}: strategy {} gives buffer {} the wrong role", op.schema().name, strategy, built.authored.buffers[v]->name));
+      throw Error(ErrorCode::internal, fmt::format("{}: strategy {} gives buffer {} the wrong role", op.schema().name,
+                                                   strategy, built.authored.buffers[v]->name));
     }
   }
   built.ms = milliseconds_since(start);
@@ -114,8 +119,8 @@ void schedule_and_lower(BuiltKernel& built, const ir::Target& target, Steps&& st
 
 }  // namespace
 
-BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape, int64_t output_alignment,
-                         bool accumulate) {
+BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
+                         bool any_shape, int64_t output_alignment, bool accumulate) {
   BuiltKernel built = author_kernel(op, plan, strategy, target, any_shape, output_alignment, accumulate);
   schedule_and_lower(built, target, [&](ir::Schedule& s) { op.schedule(s, plan, strategy, target); });
   return built;
@@ -124,8 +129,8 @@ BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& stra
 namespace {
 
 // No op's decision: the nest as it is, or on a GPU what schedule_gpu makes of any nest.
-BuiltKernel build_plain(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape,
-                        int64_t output_alignment, bool accumulate) {
+BuiltKernel build_plain(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
+                        bool any_shape, int64_t output_alignment, bool accumulate) {
   BuiltKernel built = author_kernel(op, plan, strategy, target, any_shape, output_alignment, accumulate);
   schedule_and_lower(built, target, [&](ir::Schedule& s) {
     if (target.gpu) ir::schedule_gpu(s, target);
@@ -135,8 +140,8 @@ BuiltKernel build_plain(const Op& op, const Plan& plan, const std::string& strat
 
 }  // namespace
 
-ServingKernel build_serving(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape,
-                            int64_t output_alignment, bool accumulate, const Finish& finish) {
+ServingKernel build_serving(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
+                            bool any_shape, int64_t output_alignment, bool accumulate, const Finish& finish) {
   ServingKernel serving;
   const auto serves = [&](const auto& build, const std::string& name) {
     try {
@@ -166,11 +171,12 @@ ServingKernel build_serving(const Op& op, const Plan& plan, const std::string& s
 
 std::string choose_strategy(const Op& op, const Plan& plan, const std::string& wanted, const ir::Target& target) {
   std::vector<std::string> names = op.strategies(plan, target);
-  if (names.empty()) throw Error(ErrorCode::internal, fmt::format("{}: no strategy serves this call", op.schema().name));
+  if (names.empty())
+    throw Error(ErrorCode::internal, fmt::format("{}: no strategy serves this call", op.schema().name));
   if (wanted.empty()) return std::move(names.front());
   if (std::find(names.begin(), names.end(), wanted) == names.end()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: strategy \"{}\" does not serve this call; these do: {}", op.schema().name, wanted, fmt::join(names, ", ")));
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: strategy \"{}\" does not serve this call; these do: {}",
+                                                         op.schema().name, wanted, fmt::join(names, ", ")));
   }
   return wanted;
 }
@@ -179,16 +185,23 @@ void fill_scalars(const Plan& plan, std::span<const ScalarSource> sources, int64
   for (size_t i = 0; i < sources.size(); ++i) {
     const ScalarSource& source = sources[i];
     switch (source.kind) {
-      case ScalarSource::param: scalars[i] = plan.params[source.index]; break;
-      case ScalarSource::dim: scalars[i] = plan.views[source.view].dims[source.index]; break;
-      case ScalarSource::stride: scalars[i] = plan.views[source.view].strides[source.index]; break;
+      case ScalarSource::param:
+        scalars[i] = plan.params[source.index];
+        break;
+      case ScalarSource::dim:
+        scalars[i] = plan.views[source.view].dims[source.index];
+        break;
+      case ScalarSource::stride:
+        scalars[i] = plan.views[source.view].strides[source.index];
+        break;
     }
   }
 }
 
 int64_t integer_element(const Tensor& tensor, int64_t index) {
   if (index < 0 || index >= tensor.elements()) {
-    throw Error(ErrorCode::internal, fmt::format("element {} of a tensor of {} was asked for", index, tensor.elements()));
+    throw Error(ErrorCode::internal,
+                fmt::format("element {} of a tensor of {} was asked for", index, tensor.elements()));
   }
   uint64_t bits = 0;
   std::memcpy(&bits, element_address(tensor, index), size_of(tensor.dtype()));

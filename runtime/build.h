@@ -1,5 +1,6 @@
 #pragma once
-// From a checked call to IR: the one place that authors, schedules and lowers. Used by the Runtime, the command and the tests.
+// From a checked call to IR: the one place that authors, schedules and lowers. Used by the Runtime, the command and the
+// tests.
 #include <functional>
 #include <optional>
 #include <span>
@@ -15,7 +16,8 @@ namespace gradloom {
 
 inline constexpr int max_inputs = 16;
 
-// The operand descriptors of a call's tensors. Shape-like inputs give the op their values: dense and aligned, copied first when the tensor's are not.
+// The operand descriptors of a call's tensors. Shape-like inputs give the op their values: dense and aligned, copied
+// first when the tensor's are not.
 class Operands {
  public:
   // Throws Error(invalid_argument) for more than max_inputs.
@@ -26,7 +28,11 @@ class Operands {
   // Valid as long as this and the attributes are.
   Request request(const Attributes& attributes, uint32_t outputs_wanted = ~0u, bool accumulate = false,
                   Determinism determinism = Determinism::sequential) const {
-    return {.inputs = span(), .attributes = attributes, .outputs_wanted = outputs_wanted, .accumulate = accumulate, .determinism = determinism};
+    return {.inputs = span(),
+            .attributes = attributes,
+            .outputs_wanted = outputs_wanted,
+            .accumulate = accumulate,
+            .determinism = determinism};
   }
 
  private:
@@ -41,10 +47,10 @@ struct BuiltKernel {
   double ms = 0;
 };
 
-// Throws whatever the op, the schedule and the passes throw. `output_alignment`: bytes, of every output's first element; on a GPU,
-// where those are aligned, inputs are as well (input_alignment).
-BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape, int64_t output_alignment,
-                         bool accumulate);
+// Throws whatever the op, the schedule and the passes throw. `output_alignment`: bytes, of every output's first
+// element; on a GPU, where those are aligned, inputs are as well (input_alignment).
+BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
+                         bool any_shape, int64_t output_alignment, bool accumulate);
 // Of every input's first element, in bytes.
 int64_t input_alignment(const ir::Target& target, int64_t output_alignment);
 // A strategy that gave way: its schedule or its lowering was refused.
@@ -57,21 +63,25 @@ struct ServingKernel {
   bool plain = false;    // without its schedule
   std::vector<GaveWay> gave_way;
 };
-// The kernel of `strategy`; where it is refused (a type of its own: ir/refusal.h), of the next that serves the call; at last the
-// definition with no schedule but what every nest has. A kernel for any shape goes to the definition at once: which other
-// strategies serve depends on the shape. `finish`, where given, may refuse as well: it emits. Any other error is thrown.
+// The kernel of `strategy`; where it is refused (a type of its own: ir/refusal.h), of the next that serves the call; at
+// last the definition with no schedule but what every nest has. A kernel for any shape goes to the definition at once:
+// which other strategies serve depends on the shape. `finish`, where given, may refuse as well: it emits. Any other
+// error is thrown.
 using Finish = std::function<void(const BuiltKernel& built, const std::string& strategy)>;
-ServingKernel build_serving(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape,
-                            int64_t output_alignment, bool accumulate, const Finish& finish = {});
+ServingKernel build_serving(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
+                            bool any_shape, int64_t output_alignment, bool accumulate, const Finish& finish = {});
 // Only the authored nest and its sources.
-BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, bool any_shape, int64_t output_alignment,
-                          bool accumulate);
+BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
+                          bool any_shape, int64_t output_alignment, bool accumulate);
 
-// `wanted` when it is one that serves the call, the first of those that do when `wanted` is empty; else throws Error(invalid_argument) listing them.
+// `wanted` when it is one that serves the call, the first of those that do when `wanted` is empty; else throws
+// Error(invalid_argument) listing them.
 std::string choose_strategy(const Op& op, const Plan& plan, const std::string& wanted, const ir::Target& target);
 
 // The level of determinism of a call that names none.
-inline Determinism own_determinism(const ir::Target& target) { return target.gpu ? Determinism::run_to_run : Determinism::sequential; }
+inline Determinism own_determinism(const ir::Target& target) {
+  return target.gpu ? Determinism::run_to_run : Determinism::sequential;
+}
 
 // The values of a kernel's scalars for one call.
 void fill_scalars(const Plan& plan, std::span<const ScalarSource> sources, int64_t* scalars);

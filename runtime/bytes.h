@@ -1,5 +1,6 @@
 #pragma once
-// Values as bytes and back, for files of this library's own. The byte order is the machine's: the files' keys tell machines apart.
+// Values as bytes and back, for files of this library's own. The byte order is the machine's: the files' keys tell
+// machines apart.
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -13,10 +14,8 @@ namespace gradloom {
 class ByteWriter {
  public:
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  void value(const T& value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
+  requires std::is_trivially_copyable_v<T>
+  void value(const T& value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
   void text(std::string_view text) {
     value(static_cast<uint64_t>(text.size()));
     bytes_.append(text);
@@ -33,8 +32,7 @@ class ByteReader {
   explicit ByteReader(std::string_view bytes) : rest_(bytes) {}
 
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  T value() {
+  requires std::is_trivially_copyable_v<T> T value() {
     T value;
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;

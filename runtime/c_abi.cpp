@@ -1,4 +1,5 @@
-// The C interface over the C++ one: handles unwrapped, tensors borrowed and exported, every exception turned into a status.
+// The C interface over the C++ one: handles unwrapped, tensors borrowed and exported, every exception turned into a
+// status.
 #include "runtime/c_abi.h"
 
 #include <algorithm>
@@ -36,13 +37,20 @@ gradloom_status fail(gradloom_status status, const char* message) noexcept {
 
 gradloom_status status_of(ErrorCode code) {
   switch (code) {
-    case ErrorCode::invalid_argument: return GRADLOOM_INVALID_ARGUMENT;
-    case ErrorCode::out_of_range: return GRADLOOM_OUT_OF_RANGE;
-    case ErrorCode::unsupported: return GRADLOOM_UNSUPPORTED;
-    case ErrorCode::resource_exhausted: return GRADLOOM_RESOURCE_EXHAUSTED;
-    case ErrorCode::compile_failed: return GRADLOOM_COMPILE_FAILED;
-    case ErrorCode::device_error: return GRADLOOM_DEVICE_ERROR;
-    case ErrorCode::internal: return GRADLOOM_INTERNAL;
+    case ErrorCode::invalid_argument:
+      return GRADLOOM_INVALID_ARGUMENT;
+    case ErrorCode::out_of_range:
+      return GRADLOOM_OUT_OF_RANGE;
+    case ErrorCode::unsupported:
+      return GRADLOOM_UNSUPPORTED;
+    case ErrorCode::resource_exhausted:
+      return GRADLOOM_RESOURCE_EXHAUSTED;
+    case ErrorCode::compile_failed:
+      return GRADLOOM_COMPILE_FAILED;
+    case ErrorCode::device_error:
+      return GRADLOOM_DEVICE_ERROR;
+    case ErrorCode::internal:
+      return GRADLOOM_INTERNAL;
   }
   return GRADLOOM_INTERNAL;
 }
@@ -52,7 +60,9 @@ void require(const void* pointer, const char* function, const char* argument) {
 }
 
 void check_count(const void* array, int32_t count, const char* function, const char* argument) {
-  if (count < 0) throw Error(ErrorCode::invalid_argument, fmt::format("{}: the number of {} is {}, allowed is 0 or more", function, argument, count));
+  if (count < 0)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: the number of {} is {}, allowed is 0 or more", function, argument, count));
   if (count > 0) require(array, function, argument);
 }
 
@@ -101,16 +111,20 @@ std::vector<T> values_of(const From* values, int32_t count, const char* function
 // The texts in it are printable already: they come from keys and messages.
 std::string json_of(const Stats& s) {
   std::string parts, recent;
-  for (const auto& [part, count] : s.disk_miss_parts) parts += fmt::format("{}{}:{}", parts.empty() ? "" : ",", quoted(part), count);
-  for (const std::string& line : s.disk_recent_misses) recent += fmt::format("{}{}", recent.empty() ? "" : ",", quoted(printable(line)));
+  for (const auto& [part, count] : s.disk_miss_parts)
+    parts += fmt::format("{}{}:{}", parts.empty() ? "" : ",", quoted(part), count);
+  for (const std::string& line : s.disk_recent_misses)
+    recent += fmt::format("{}{}", recent.empty() ? "" : ",", quoted(printable(line)));
   return fmt::format(
       R"({{"hits":{},"misses":{},"compiles":{},"launches":{},"evictions":{},"entries":{},"code_bytes":{},"compile_ms":{},)"
       R"("stages":{{"emit_ms":{},"optimize_ms":{},"codegen_ms":{},"link_ms":{}}},"build_ms":{},"load_ms":{},"disk_hits":{},"disk_misses":{},"disk_rejected":{},)"
       R"("disk_write_failures":{},"disk_evictions":{},"disk_bytes_read":{},"disk_bytes_written":{},"generic_calls":{},"specialised":{},"specialise_refused":{},)"
       R"("live_specialisations":{},"strategies_refused":{},"read_ms":{},"disk_miss_parts":{{{}}},"disk_recent_misses":[{}]}})",
-      s.hits, s.misses, s.compiles, s.launches, s.evictions, s.entries, s.code_bytes, s.compile_ms, s.stages.emit_ms, s.stages.optimize_ms, s.stages.codegen_ms,
-      s.stages.link_ms, s.build_ms, s.load_ms, s.disk_hits, s.disk_misses, s.disk_rejected, s.disk_write_failures, s.disk_evictions, s.disk_bytes_read,
-      s.disk_bytes_written, s.generic_calls, s.specialised, s.specialise_refused, s.live_specialisations, s.strategies_refused, s.read_ms, parts, recent);
+      s.hits, s.misses, s.compiles, s.launches, s.evictions, s.entries, s.code_bytes, s.compile_ms, s.stages.emit_ms,
+      s.stages.optimize_ms, s.stages.codegen_ms, s.stages.link_ms, s.build_ms, s.load_ms, s.disk_hits, s.disk_misses,
+      s.disk_rejected, s.disk_write_failures, s.disk_evictions, s.disk_bytes_read, s.disk_bytes_written,
+      s.generic_calls, s.specialised, s.specialise_refused, s.live_specialisations, s.strategies_refused, s.read_ms,
+      parts, recent);
 }
 
 }  // namespace
@@ -123,14 +137,22 @@ const char* gradloom_version(void) { return GRADLOOM_VERSION; }
 
 const char* gradloom_status_name(gradloom_status status) {
   switch (status) {
-    case GRADLOOM_OK: return "ok";
-    case GRADLOOM_INVALID_ARGUMENT: return "invalid_argument";
-    case GRADLOOM_OUT_OF_RANGE: return "out_of_range";
-    case GRADLOOM_UNSUPPORTED: return "unsupported";
-    case GRADLOOM_RESOURCE_EXHAUSTED: return "resource_exhausted";
-    case GRADLOOM_COMPILE_FAILED: return "compile_failed";
-    case GRADLOOM_DEVICE_ERROR: return "device_error";
-    case GRADLOOM_INTERNAL: return "internal";
+    case GRADLOOM_OK:
+      return "ok";
+    case GRADLOOM_INVALID_ARGUMENT:
+      return "invalid_argument";
+    case GRADLOOM_OUT_OF_RANGE:
+      return "out_of_range";
+    case GRADLOOM_UNSUPPORTED:
+      return "unsupported";
+    case GRADLOOM_RESOURCE_EXHAUSTED:
+      return "resource_exhausted";
+    case GRADLOOM_COMPILE_FAILED:
+      return "compile_failed";
+    case GRADLOOM_DEVICE_ERROR:
+      return "device_error";
+    case GRADLOOM_INTERNAL:
+      return "internal";
   }
   return "unknown";
 }
@@ -177,17 +199,20 @@ gradloom_status gradloom_attributes_set_string(gradloom_attributes* attributes, 
   });
 }
 
-gradloom_status gradloom_attributes_set_ints(gradloom_attributes* attributes, const char* name, const int64_t* values, int32_t count) {
+gradloom_status gradloom_attributes_set_ints(gradloom_attributes* attributes, const char* name, const int64_t* values,
+                                             int32_t count) {
   const char* const function = __func__;
   return entry([&] { set_attribute(attributes, name, values_of<int64_t>(values, count, function), function); });
 }
 
-gradloom_status gradloom_attributes_set_floats(gradloom_attributes* attributes, const char* name, const double* values, int32_t count) {
+gradloom_status gradloom_attributes_set_floats(gradloom_attributes* attributes, const char* name, const double* values,
+                                               int32_t count) {
   const char* const function = __func__;
   return entry([&] { set_attribute(attributes, name, values_of<double>(values, count, function), function); });
 }
 
-gradloom_status gradloom_attributes_set_strings(gradloom_attributes* attributes, const char* name, const char* const* values, int32_t count) {
+gradloom_status gradloom_attributes_set_strings(gradloom_attributes* attributes, const char* name,
+                                                const char* const* values, int32_t count) {
   const char* const function = __func__;
   return entry([&] {
     check_count(values, count, function, "values");
@@ -196,8 +221,9 @@ gradloom_status gradloom_attributes_set_strings(gradloom_attributes* attributes,
   });
 }
 
-gradloom_status gradloom_run(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count,
-                             const gradloom_attributes* attributes, const gradloom_run_options* options, DLManagedTensor** outputs, int32_t output_count) {
+gradloom_status gradloom_run(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs,
+                             int32_t input_count, const gradloom_attributes* attributes,
+                             const gradloom_run_options* options, DLManagedTensor** outputs, int32_t output_count) {
   const char* const name = __func__;
   if (outputs) std::fill_n(outputs, std::max(output_count, 0), nullptr);
   const gradloom_status status = entry([&] {
@@ -205,7 +231,8 @@ gradloom_status gradloom_run(gradloom_runtime* runtime, const char* op, const DL
     require(op, name, "op");
     check_count(outputs, output_count, name, "outputs");
     const std::vector<Tensor> tensors = borrow_all(inputs, input_count, name, "inputs");
-    const std::vector<Tensor> results = runtime->runtime.run(op, tensors, attributes_of(attributes), run_options(options, name)).value();
+    const std::vector<Tensor> results =
+        runtime->runtime.run(op, tensors, attributes_of(attributes), run_options(options, name)).value();
     for (int32_t o = 0; o < output_count && o < static_cast<int32_t>(results.size()); ++o) {
       if (results[o].present()) outputs[o] = results[o].to_dlpack();
     }
@@ -219,8 +246,9 @@ gradloom_status gradloom_run(gradloom_runtime* runtime, const char* op, const DL
   return status;
 }
 
-gradloom_status gradloom_run_into(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count,
-                                  const gradloom_attributes* attributes, const gradloom_run_options* options, DLTensor* const* outputs, int32_t output_count) {
+gradloom_status gradloom_run_into(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs,
+                                  int32_t input_count, const gradloom_attributes* attributes,
+                                  const gradloom_run_options* options, DLTensor* const* outputs, int32_t output_count) {
   const char* const name = __func__;
   return entry([&] {
     require(runtime, name, "runtime");
@@ -231,13 +259,15 @@ gradloom_status gradloom_run_into(gradloom_runtime* runtime, const char* op, con
     // Only what changed is written: a shape may lie in constant memory, or be shared with another thread's call.
     for (int32_t o = 0; o < output_count; ++o) {
       const Dims& dims = results[o].dims();
-      if (results[o].present() && !std::equal(dims.begin(), dims.end(), outputs[o]->shape)) std::copy(dims.begin(), dims.end(), outputs[o]->shape);
+      if (results[o].present() && !std::equal(dims.begin(), dims.end(), outputs[o]->shape))
+        std::copy(dims.begin(), dims.end(), outputs[o]->shape);
     }
   });
 }
 
-gradloom_status gradloom_compile(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count,
-                                 const gradloom_attributes* attributes, const gradloom_run_options* options, gradloom_executable** executable) {
+gradloom_status gradloom_compile(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs,
+                                 int32_t input_count, const gradloom_attributes* attributes,
+                                 const gradloom_run_options* options, gradloom_executable** executable) {
   const char* const name = __func__;
   if (executable) *executable = nullptr;
   return entry([&] {
@@ -245,7 +275,8 @@ gradloom_status gradloom_compile(gradloom_runtime* runtime, const char* op, cons
     require(op, name, "op");
     require(executable, name, "executable");
     const std::vector<Tensor> tensors = borrow_all(inputs, input_count, name, "inputs");
-    *executable = new gradloom_executable{runtime->runtime.compile(op, tensors, attributes_of(attributes), run_options(options, name)).value()};
+    *executable = new gradloom_executable{
+        runtime->runtime.compile(op, tensors, attributes_of(attributes), run_options(options, name)).value()};
   });
 }
 
@@ -254,8 +285,8 @@ void gradloom_executable_destroy(gradloom_executable* executable) {
   delete executable;
 }
 
-gradloom_status gradloom_call(const gradloom_executable* executable, const DLTensor* const* inputs, int32_t input_count, DLTensor* const* outputs,
-                              int32_t output_count) {
+gradloom_status gradloom_call(const gradloom_executable* executable, const DLTensor* const* inputs, int32_t input_count,
+                              DLTensor* const* outputs, int32_t output_count) {
   const char* const name = __func__;
   return entry([&] {
     require(executable, name, "executable");
@@ -279,7 +310,8 @@ gradloom_status gradloom_save_calls(const gradloom_runtime* runtime, void** byte
   });
 }
 
-gradloom_status gradloom_prewarm(gradloom_runtime* runtime, const void* bytes, uint64_t size, gradloom_prewarm_report* report) {
+gradloom_status gradloom_prewarm(gradloom_runtime* runtime, const void* bytes, uint64_t size,
+                                 gradloom_prewarm_report* report) {
   const char* const name = __func__;
   if (report) *report = {};
   return entry([&] {

@@ -52,7 +52,9 @@ void check_count(const void* array, int32_t count, const char* function, const c
 // A named option out of its enum.
 template <class E>
 E checked(int value, int last, const char* function, const char* argument) {
-  if (value < 0 || value > last) throw Error(ErrorCode::invalid_argument, fmt::format("{}: {} is {}, allowed are 0 to {}", function, argument, value, last));
+  if (value < 0 || value > last)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: {} is {}, allowed are 0 to {}", function, argument, value, last));
   return static_cast<E>(value);
 }
 

@@ -1,4 +1,5 @@
-// The options of the C interface. A struct may come from an older or a newer header than this library's: its size says which.
+// The options of the C interface. A struct may come from an older or a newer header than this library's: its size says
+// which.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -10,7 +11,9 @@ namespace gradloom::c_abi {
 namespace {
 
 // What the structs' first version has. A later version adds its size between this one and the newest.
-constexpr uint64_t first_size(const gradloom_runtime_options*) { return offsetof(gradloom_runtime_options, disk_cache); }
+constexpr uint64_t first_size(const gradloom_runtime_options*) {
+  return offsetof(gradloom_runtime_options, disk_cache);
+}
 constexpr uint64_t first_size(const gradloom_run_options*) { return offsetof(gradloom_run_options, policy); }
 
 // Whether a header has a struct of this size: one that ends amid a member, as half a pointer, is none's.
@@ -24,8 +27,9 @@ template <class Options>
 Options known_part(const Options* given, const Options& defaults, const char* function) {
   if (!given) return defaults;
   if (!some_version(given, given->size)) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: options.size is {}, expected {} or at least {}: initialise the options first", function,
-                                                         given->size, first_size(given), sizeof(Options)));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: options.size is {}, expected {} or at least {}: initialise the options first",
+                            function, given->size, first_size(given), sizeof(Options)));
   }
   Options known = defaults;
   std::memcpy(static_cast<void*>(&known), given, std::min<uint64_t>(given->size, sizeof known));
@@ -37,8 +41,8 @@ void write_defaults(Options* options, uint64_t size, Options defaults, const cha
   require(options, function, "options");
   constexpr uint64_t most = 4096;  // of any version to come: a larger size is none
   if (!some_version(options, size) || size > most) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: size is {}, expected {} or {} to {}", function, size, first_size(options), sizeof(Options), most));
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: size is {}, expected {} or {} to {}", function, size,
+                                                         first_size(options), sizeof(Options), most));
   }
   defaults.size = size;
   std::memset(static_cast<void*>(options), 0, size);
@@ -67,19 +71,26 @@ gradloom_run_options default_run_options() {
 
 std::optional<Determinism> level_of(int32_t level, const char* function) {
   switch (checked<gradloom_determinism>(level, GRADLOOM_RELAXED, function, "options.determinism")) {
-    case GRADLOOM_DETERMINISM_DEFAULT: return std::nullopt;
-    case GRADLOOM_SEQUENTIAL: return Determinism::sequential;
-    case GRADLOOM_RUN_TO_RUN: return Determinism::run_to_run;
-    case GRADLOOM_RELAXED: return Determinism::relaxed;
+    case GRADLOOM_DETERMINISM_DEFAULT:
+      return std::nullopt;
+    case GRADLOOM_SEQUENTIAL:
+      return Determinism::sequential;
+    case GRADLOOM_RUN_TO_RUN:
+      return Determinism::run_to_run;
+    case GRADLOOM_RELAXED:
+      return Determinism::relaxed;
   }
   return std::nullopt;
 }
 
 std::optional<Policy> policy_of(int32_t policy, const char* function) {
   switch (checked<gradloom_policy>(policy, GRADLOOM_POLICY_GENERIC_FIRST, function, "options.policy")) {
-    case GRADLOOM_POLICY_DEFAULT: return std::nullopt;
-    case GRADLOOM_POLICY_SPECIALISE: return Policy::specialise;
-    case GRADLOOM_POLICY_GENERIC_FIRST: return Policy::generic_first;
+    case GRADLOOM_POLICY_DEFAULT:
+      return std::nullopt;
+    case GRADLOOM_POLICY_SPECIALISE:
+      return Policy::specialise;
+    case GRADLOOM_POLICY_GENERIC_FIRST:
+      return Policy::generic_first;
   }
   return std::nullopt;
 }
@@ -97,7 +108,8 @@ RuntimeOptions runtime_options(const gradloom_runtime_options* given, const char
   made.recycle_bytes = options.recycle_bytes;
   if (options.dump_folder) made.dump_folder = options.dump_folder;
   if (options.disk_cache) made.disk_cache = options.disk_cache;
-  check_count(options.disk_cache_read_only, options.disk_cache_read_only_count, function, "options.disk_cache_read_only");
+  check_count(options.disk_cache_read_only, options.disk_cache_read_only_count, function,
+              "options.disk_cache_read_only");
   for (int32_t i = 0; i < options.disk_cache_read_only_count; ++i) {
     require(options.disk_cache_read_only[i], function, fmt::format("options.disk_cache_read_only[{}]", i).c_str());
     made.disk_cache_read_only.emplace_back(options.disk_cache_read_only[i]);

@@ -41,13 +41,16 @@ std::string cache_frame(CacheFile kind, std::string_view body) {
 
 std::string_view cache_body(CacheFile kind, std::string_view file) {
   Header header;
-  if (file.size() < sizeof header) refuse(fmt::format("it has {} bytes, a header alone has {}", file.size(), sizeof header));
+  if (file.size() < sizeof header)
+    refuse(fmt::format("it has {} bytes, a header alone has {}", file.size(), sizeof header));
   std::memcpy(&header, file.data(), sizeof header);
   if (std::memcmp(header.magic, magic, sizeof magic) != 0) refuse("it is no file of a gradloom cache");
-  if (header.version != cache_format_version) refuse(fmt::format("its format is {}, this library's is {}", header.version, cache_format_version));
+  if (header.version != cache_format_version)
+    refuse(fmt::format("its format is {}, this library's is {}", header.version, cache_format_version));
   if (header.kind != kind) refuse("it is of another kind");
   const std::string_view body = file.substr(sizeof header);
-  if (header.body_bytes != body.size()) refuse(fmt::format("it should hold {} bytes and holds {}", header.body_bytes, body.size()));
+  if (header.body_bytes != body.size())
+    refuse(fmt::format("it should hold {} bytes and holds {}", header.body_bytes, body.size()));
   if (header.checksum != checksum(header, body)) refuse("its checksum is wrong");
   return body;
 }
@@ -55,7 +58,8 @@ std::string_view cache_body(CacheFile kind, std::string_view file) {
 ContentId content_id(std::string_view key) { return {hash128(key), hash128(key, 2)}; }
 
 std::string content_key(std::string_view toolchain, std::string_view features, std::string_view ir) {
-  return fmt::format("format {}\ntoolchain {}{}{}{}{}", cache_format_version, toolchain, features_line, features, ir_line, ir);
+  return fmt::format("format {}\ntoolchain {}{}{}{}{}", cache_format_version, toolchain, features_line, features,
+                     ir_line, ir);
 }
 
 std::string_view ir_of_content_key(std::string_view key) {

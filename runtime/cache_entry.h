@@ -1,8 +1,10 @@
 #pragma once
-// What the cache's files hold. Every file is one frame: magic, format version, kind, length, a checksum over all of it, and the body.
+// What the cache's files hold. Every file is one frame: magic, format version, kind, length, a checksum over all of it,
+// and the body.
 //
-// A kernel file holds finished code under its content key: the text of the lowered IR and all that turns it into code. An index file leads from an op-level
-// key to a kernel file, with what a launch needs besides the code, so that a warm start builds no IR.
+// A kernel file holds finished code under its content key: the text of the lowered IR and all that turns it into code.
+// An index file leads from an op-level key to a kernel file, with what a launch needs besides the code, so that a warm
+// start builds no IR.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,7 +16,8 @@
 
 namespace gradloom {
 
-inline constexpr uint32_t cache_format_version = 3;  // raise it with any change of what follows; it is part of every key
+inline constexpr uint32_t cache_format_version =
+    3;  // raise it with any change of what follows; it is part of every key
 
 enum class CacheFile : uint32_t { kernel = 1, index = 2, calls = 3 };
 
@@ -46,7 +49,8 @@ struct IndexRecord {
   std::vector<std::string> schedule_trace;
 };
 
-// The content key: `toolchain` names the compiler, its target and the code that drives it, `features` the instruction set, `ir` is the lowered kernel's text.
+// The content key: `toolchain` names the compiler, its target and the code that drives it, `features` the instruction
+// set, `ir` is the lowered kernel's text.
 std::string content_key(std::string_view toolchain, std::string_view features, std::string_view ir);
 std::string_view ir_of_content_key(std::string_view key);
 std::string_view features_of_content_key(std::string_view key);

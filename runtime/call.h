@@ -13,9 +13,11 @@ inline constexpr int max_scalars = 2 * max_rank + max_views * 2 * max_rank;
 inline constexpr int64_t no_bad_position = std::numeric_limits<int64_t>::max();
 
 // Fills the scalars and launches: the smallest bad position.
-int64_t launch_plan(const Core& core, const KernelEntry& entry, const Plan& plan, void* const* buffers, const LaunchOptions& options = {});
+int64_t launch_plan(const Core& core, const KernelEntry& entry, const Plan& plan, void* const* buffers,
+                    const LaunchOptions& options = {});
 
 // The op's error for a failed Check. Inputs that lie on a device are read from there.
-Error explain(const Core& core, const Op& op, const Request& request, const Plan& plan, int64_t bad_position, std::span<const Tensor> inputs);
+Error explain(const Core& core, const Op& op, const Request& request, const Plan& plan, int64_t bad_position,
+              std::span<const Tensor> inputs);
 
 }  // namespace gradloom

@@ -55,17 +55,23 @@ std::vector<T> read_list(ByteReader& in) {
 
 Attribute read_attribute(ByteReader& in) {
   switch (in.value<uint32_t>()) {
-    case 0: return in.value<int64_t>();
-    case 1: return in.value<double>();
-    case 2: return std::string(in.text());
-    case 3: return read_list<int64_t>(in);
-    case 4: return read_list<double>(in);
+    case 0:
+      return in.value<int64_t>();
+    case 1:
+      return in.value<double>();
+    case 2:
+      return std::string(in.text());
+    case 3:
+      return read_list<int64_t>(in);
+    case 4:
+      return read_list<double>(in);
     case 5: {
       std::vector<std::string> values(in.count(8));
       for (std::string& value : values) value = in.text();
       return values;
     }
-    default: throw Error(ErrorCode::invalid_argument, "it is of no known type, expected 0 to 5");
+    default:
+      throw Error(ErrorCode::invalid_argument, "it is of no known type, expected 0 to 5");
   }
 }
 
@@ -94,7 +100,8 @@ void write_call(ByteWriter& out, const CallKey& call) {
 
 void expect_dtype(uint32_t dtype) {
   if (dtype > static_cast<uint32_t>(DType::f64))
-    throw Error(ErrorCode::invalid_argument, fmt::format("dtype {} is none, expected 0 to {}", dtype, static_cast<uint32_t>(DType::f64)));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("dtype {} is none, expected 0 to {}", dtype, static_cast<uint32_t>(DType::f64)));
 }
 
 // `member`: what is read, for a message when it cannot be.
@@ -130,7 +137,8 @@ CallKey read_call(ByteReader& in, std::string& member) {
   member = "determinism";
   const auto determinism = in.value<uint32_t>();
   if (determinism != target_level && determinism > static_cast<uint32_t>(Determinism::relaxed)) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("level {} is none, expected 0 to {}", determinism, static_cast<uint32_t>(Determinism::relaxed)));
+    throw Error(ErrorCode::invalid_argument, fmt::format("level {} is none, expected 0 to {}", determinism,
+                                                         static_cast<uint32_t>(Determinism::relaxed)));
   }
   if (determinism != target_level) call.options.determinism = static_cast<Determinism>(determinism);
   member = "outputs_wanted";
@@ -157,7 +165,8 @@ CallKey call_key(const PlannedCall& call) {
     if (operand.host) {
       int64_t elements = 1;
       for (const int64_t dim : operand.dims) elements *= dim;
-      input.values.assign(static_cast<const char*>(operand.host), static_cast<size_t>(elements * size_of(operand.dtype)));
+      input.values.assign(static_cast<const char*>(operand.host),
+                          static_cast<size_t>(elements * size_of(operand.dtype)));
     }
     key.inputs.push_back(std::move(input));
   }
@@ -166,8 +175,8 @@ CallKey call_key(const PlannedCall& call) {
 
 void check_output_alignment(const CallKey& call) {
   if (call.output_alignment == aligned_outputs || call.output_alignment == any_outputs) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("{}: outputs are aligned to {} bytes, expected {} or {}", call.op, call.output_alignment, any_outputs, aligned_outputs));
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: outputs are aligned to {} bytes, expected {} or {}",
+                                                       call.op, call.output_alignment, any_outputs, aligned_outputs));
 }
 
 std::string save_call(const CallKey& call) {

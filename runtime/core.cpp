@@ -27,7 +27,8 @@ bool choose_interpreter(TargetKind kind) {
 #ifdef GRADLOOM_WITH_LLVM
   return kind == TargetKind::interpreter;
 #else
-  if (kind == TargetKind::llvm) throw Error(ErrorCode::unsupported, "target llvm: this build has no LLVM; available: interpreter");
+  if (kind == TargetKind::llvm)
+    throw Error(ErrorCode::unsupported, "target llvm: this build has no LLVM; available: interpreter");
   return true;
 #endif
 }
@@ -36,7 +37,8 @@ codegen::Isa choose_isa([[maybe_unused]] const std::string& name) {
 #ifdef GRADLOOM_WITH_LLVM
   codegen::Isa isa = name == "host" ? codegen::host_isa() : codegen::isa_named(name);
   if (!codegen::runs_here(isa))
-    throw Error(ErrorCode::unsupported, fmt::format("isa {} does not run on this machine, which has {}", name, codegen::host_isa().target.name));
+    throw Error(ErrorCode::unsupported, fmt::format("isa {} does not run on this machine, which has {}", name,
+                                                    codegen::host_isa().target.name));
   return isa;
 #else
   return {};
@@ -53,7 +55,6 @@ struct Launch {
   static Launch& of(LaunchContext* context) { return *static_cast<Launch*>(context->owner); }
 };
 
-
 void parallel_for(LaunchContext* context, int64_t n, void (*fn)(void* env, int64_t begin, int64_t end), void* env) {
   Launch& launch = Launch::of(context);
   try {
@@ -65,16 +66,22 @@ void parallel_for(LaunchContext* context, int64_t n, void (*fn)(void* env, int64
   }
 }
 
-void* acquire_scratch(LaunchContext* context, int64_t bytes) { return Launch::of(context).recycler.try_allocate(std::max<int64_t>(bytes, 1)); }
+void* acquire_scratch(LaunchContext* context, int64_t bytes) {
+  return Launch::of(context).recycler.try_allocate(std::max<int64_t>(bytes, 1));
+}
 
-void release_scratch(LaunchContext* context, void* data, int64_t bytes) { Launch::of(context).recycler.release(data, std::max<int64_t>(bytes, 1)); }
-
+void release_scratch(LaunchContext* context, void* data, int64_t bytes) {
+  Launch::of(context).recycler.release(data, std::max<int64_t>(bytes, 1));
+}
 
 // A user's nest may come without a schedule: a GPU has one for every nest.
 ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool default_schedule) {
   if (!target.gpu && ir::is_gpu(kernel)) {
-    throw Error(ErrorCode::unsupported, fmt::format("kernel {}: it has loops of a GPU (grid, thread, warp, lane, cooperative), which target {} does not run",
-                                                    kernel.name, target.name));
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format(
+            "kernel {}: it has loops of a GPU (grid, thread, warp, lane, cooperative), which target {} does not run",
+            kernel.name, target.name));
   }
   if (!target.gpu || ir::is_gpu(kernel) || !default_schedule) return ir::lower(kernel, ir::lowering_for(target));
   ir::Schedule schedule(kernel);
@@ -83,10 +90,12 @@ ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool de
 }
 
 // None where there is no finished code to keep, and where it is off.
-std::unique_ptr<KernelStore> open_store(const RuntimeOptions& options, const Gpu* gpu, [[maybe_unused]] const codegen::Isa& isa, const ir::Target& target) {
+std::unique_ptr<KernelStore> open_store(const RuntimeOptions& options, const Gpu* gpu,
+                                        [[maybe_unused]] const codegen::Isa& isa, const ir::Target& target) {
   if (options.disk_cache == "off") return nullptr;
   const std::string folder = options.disk_cache.empty() ? default_cache_folder() : options.disk_cache;
-  const std::vector<std::string> read_only = options.disk_cache_read_only.empty() ? default_read_only_folders() : options.disk_cache_read_only;
+  const std::vector<std::string> read_only =
+      options.disk_cache_read_only.empty() ? default_read_only_folders() : options.disk_cache_read_only;
   if (folder.empty() && read_only.empty()) return nullptr;
   std::string compiler, features;
   if (gpu) {
@@ -99,8 +108,8 @@ std::unique_ptr<KernelStore> open_store(const RuntimeOptions& options, const Gpu
 #endif
   }
   if (compiler.empty()) return nullptr;
-  auto store = std::make_unique<KernelStore>(DiskCacheOptions{folder, read_only, options.disk_cache_bytes}, toolchain_text(compiler),
-                                             target_text(target, features), features);
+  auto store = std::make_unique<KernelStore>(DiskCacheOptions{folder, read_only, options.disk_cache_bytes},
+                                             toolchain_text(compiler), target_text(target, features), features);
   return store->usable() ? std::move(store) : nullptr;
 }
 
@@ -141,7 +150,9 @@ Core::Core(RuntimeOptions options)
   if (!interprets_) store_ = open_store(options, gpu_.get(), isa_, target_);
 }
 
-std::string Core::target_name() const { return interprets_ ? "interpreter" : gpu_ ? gpu_->name() : "llvm " + target_.name; }
+std::string Core::target_name() const {
+  return interprets_ ? "interpreter" : gpu_ ? gpu_->name() : "llvm " + target_.name;
+}
 
 Stats Core::stats() const {
   Stats stats;
@@ -202,14 +213,18 @@ std::shared_ptr<KernelEntry> Core::load(const OpKey& key, bool any_shape) {
   auto entry = std::make_shared<KernelEntry>();
   if (!found || !load_code(*entry, found->kernel)) return nullptr;
   entry->sources = std::move(found->index.sources);
-  KernelReport report{
-      .op = std::move(found->index.op), .strategy = std::move(found->index.strategy), .target = target_name(), .from_disk = true, .any_shape = any_shape};
+  KernelReport report{.op = std::move(found->index.op),
+                      .strategy = std::move(found->index.strategy),
+                      .target = target_name(),
+                      .from_disk = true,
+                      .any_shape = any_shape};
   report.schedule_trace = std::move(found->index.schedule_trace);
   entry->report = std::make_shared<const KernelReport>(std::move(report));
   return entry;
 }
 
-std::optional<ContentId> Core::finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered, bool interpreted) {
+std::optional<ContentId> Core::finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered,
+                                      bool interpreted) {
   report.target = target_name();
   std::optional<ContentId> content;
   if (interpreted) {
@@ -312,7 +327,8 @@ std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
   }
   if (key && content) {
     const KernelReport& report = *entry->report;
-    store_->put(IndexRecord{key->text(), *content, entry->sources, report.op, served_by, report.build_ms, report.schedule_trace});
+    store_->put(IndexRecord{key->text(), *content, entry->sources, report.op, served_by, report.build_ms,
+                            report.schedule_trace});
   }
   return entry;
 }
@@ -322,9 +338,11 @@ void Core::build_for(const PlannedCall& call, const Finish& finish) {
   const std::string& name = op.schema().name;
   if (!options.strategy.empty()) {
     try {
-      return finish(build_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate), strategy);
+      return finish(build_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate),
+                    strategy);
     } catch (const ir::Refusal& refusal) {
-      throw Error(ErrorCode::unsupported, fmt::format("{}: strategy \"{}\" is refused for this call: {}", name, strategy, refusal.what()));
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("{}: strategy \"{}\" is refused for this call: {}", name, strategy, refusal.what()));
     }
   }
   const ServingKernel serving =
@@ -364,7 +382,8 @@ void Core::done(const PlannedCall& call, const KernelHandle& entry, bool built) 
 
 KernelHandle Core::kernel_for(const PlannedCall& call) {
   bool built = false;
-  KernelHandle entry = cache_.get(call.key(), [&] { return build(call); }, built);
+  KernelHandle entry = cache_.get(
+      call.key(), [&] { return build(call); }, built);
   require_named(call, *entry);
   done(call, entry, built);
   return entry;
@@ -373,12 +392,13 @@ KernelHandle Core::kernel_for(const PlannedCall& call) {
 // What gave way to another is kept under the name of the strategy that was chosen.
 void Core::require_named(const PlannedCall& call, const KernelEntry& entry) const {
   if (call.options.strategy.empty() || entry.report->strategy == call.strategy) return;
-  throw Error(ErrorCode::unsupported, fmt::format("{}: strategy \"{}\" is refused for this call, which {} serves", call.op.schema().name,
-                                                  call.strategy, entry.report->strategy));
+  throw Error(ErrorCode::unsupported, fmt::format("{}: strategy \"{}\" is refused for this call, which {} serves",
+                                                  call.op.schema().name, call.strategy, entry.report->strategy));
 }
 
 KernelHandle Core::kernel_by_policy(const PlannedCall& call) {
-  if (gpu_ || call.options.policy.value_or(policy_) == Policy::specialise || call.options.any_shape) return kernel_for(call);
+  if (gpu_ || call.options.policy.value_or(policy_) == Policy::specialise || call.options.any_shape)
+    return kernel_for(call);
   KernelHandle entry = specialiser_.kernel_for(call);
   require_named(call, *entry);
   return entry;
@@ -398,31 +418,36 @@ const KernelReport& Core::last_report() const {
   return last_call.told;
 }
 
-int64_t Core::launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options, const Threads& threads,
-                     Recycler& recycler) const {
+int64_t Core::launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars,
+                     const LaunchOptions& options, const Threads& threads, Recycler& recycler) const {
   launches_.add();
   if (entry.gpu) return entry.gpu->launch(buffers, scalars, options);
   if (!entry.function) {
     interpreter_launches_.add();
     const ir::InterpretOptions checks{.fault = entry.own ? ErrorCode::invalid_argument : ErrorCode::internal};
-    return ir::interpret(entry.kernel, {buffers, entry.kernel.buffers.size()}, {scalars, entry.kernel.scalars.size()}, checks).bad_position;
+    return ir::interpret(entry.kernel, {buffers, entry.kernel.buffers.size()}, {scalars, entry.kernel.scalars.size()},
+                         checks)
+        .bad_position;
   }
-  Launch launch{.context = {.parallel_for = parallel_for, .acquire_scratch = acquire_scratch, .release_scratch = release_scratch},
-                .threads = threads,
-                .recycler = recycler,
-                .failure = {}};
+  Launch launch{
+      .context = {.parallel_for = parallel_for, .acquire_scratch = acquire_scratch, .release_scratch = release_scratch},
+      .threads = threads,
+      .recycler = recycler,
+      .failure = {}};
   launch.context.owner = &launch;
   entry.function(&launch.context, buffers, scalars);
   if (launch.failure) {
     try {
       std::rethrow_exception(launch.failure);
     } catch (const std::exception& error) {
-      throw Error(ErrorCode::internal, fmt::format("{}: the pool that runs parallel loops threw: {}", entry.report->op, error.what()));
+      throw Error(ErrorCode::internal,
+                  fmt::format("{}: the pool that runs parallel loops threw: {}", entry.report->op, error.what()));
     } catch (...) {
       throw Error(ErrorCode::internal, fmt::format("{}: the pool that runs parallel loops threw", entry.report->op));
     }
   }
-  if (launch.context.out_of_scratch) throw Error(ErrorCode::resource_exhausted, fmt::format("{}: no memory for the kernel's scratch", entry.report->op));
+  if (launch.context.out_of_scratch)
+    throw Error(ErrorCode::resource_exhausted, fmt::format("{}: no memory for the kernel's scratch", entry.report->op));
   return launch.context.bad_position;
 }
 

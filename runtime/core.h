@@ -43,7 +43,8 @@ class Core {
 
   // The kernel of a call, built (or loaded) when there is none in memory; its report is this thread's last.
   KernelHandle kernel_for(const PlannedCall& call);
-  // The same by the policy: `call`'s own kernel, or under generic_first the any-shape one. A GPU's kernels are always a call's own.
+  // The same by the policy: `call`'s own kernel, or under generic_first the any-shape one. A GPU's kernels are always a
+  // call's own.
   KernelHandle kernel_by_policy(const PlannedCall& call);
   // Builds or loads, beside the cache.
   std::shared_ptr<KernelEntry> build(const PlannedCall& call);
@@ -53,20 +54,22 @@ class Core {
   // A user's kernel: verified, lowered and compiled, or kept for the interpreter.
   std::shared_ptr<KernelEntry> build_own(const ir::Kernel& kernel, const KernelOptions& options);
 
-  // Runs the kernel on this thread and the pool. Gives the smallest bad position, INT64_MAX when no Check failed. Throws Error. Requires the library's
-  // floating-point mode.
-  int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options = {}) const {
+  // Runs the kernel on this thread and the pool. Gives the smallest bad position, INT64_MAX when no Check failed.
+  // Throws Error. Requires the library's floating-point mode.
+  int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars,
+                 const LaunchOptions& options = {}) const {
     return launch(entry, buffers, scalars, options, threads_, *recycler_);
   }
-  int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options, const Threads& threads,
-                 Recycler& recycler) const;
+  int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options,
+                 const Threads& threads, Recycler& recycler) const;
 
   const Specialiser& specialiser() const { return specialiser_; }
 
   const KernelReport& last_report() const;
 
  private:
-  // Fills in the code of a lowered kernel, from the disk if its content is there. Gives the kernel's content, for the index.
+  // Fills in the code of a lowered kernel, from the disk if its content is there. Gives the kernel's content, for the
+  // index.
   std::optional<ContentId> finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered, bool interpreted);
   // Gives the code for the disk, where the target keeps any.
   std::string compile(KernelEntry& entry, KernelReport& report, const ir::Kernel& lowered);
@@ -96,8 +99,9 @@ class Core {
   int64_t compiles_ = 0, interpreted_ = 0, strategies_refused_ = 0;
   double build_ms_ = 0, compile_ms_ = 0, load_ms_ = 0;
   CompileStages stages_;
-  std::map<uint64_t, std::string> used_calls_;  // by their kernel keys' hashes, as saved: an eighth of a CallKey's memory
-  Specialiser specialiser_;                     // last: its threads use the rest
+  std::map<uint64_t, std::string>
+      used_calls_;           // by their kernel keys' hashes, as saved: an eighth of a CallKey's memory
+  Specialiser specialiser_;  // last: its threads use the rest
 };
 
 }  // namespace gradloom

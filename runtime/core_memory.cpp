@@ -21,19 +21,22 @@ Tensor Core::copy_to(int device, const Tensor& tensor, void* stream) const {
   if (!tensor.present() || tensor.device() == device) return tensor;
   if (this->device() < 0)
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("a tensor is in memory of cuda device {}; target {} reads host memory only", tensor.device(), target_name()));
+                fmt::format("a tensor is in memory of cuda device {}; target {} reads host memory only",
+                            tensor.device(), target_name()));
   const int64_t bytes = tensor.end_byte() - tensor.begin_byte();
   const int64_t offset = static_cast<const char*>(tensor.data()) - tensor.begin_byte();
   const auto held = [&](std::shared_ptr<void> memory, void* data) {
-    return device < 0 ? Tensor::share(std::move(memory), data, tensor.dtype(), tensor.dims(), tensor.strides())
-                      : Tensor::share_device(std::move(memory), data, device, tensor.dtype(), tensor.dims(), tensor.strides());
+    return device < 0
+               ? Tensor::share(std::move(memory), data, tensor.dtype(), tensor.dims(), tensor.strides())
+               : Tensor::share_device(std::move(memory), data, device, tensor.dtype(), tensor.dims(), tensor.strides());
   };
   if (bytes == 0) return held(nullptr, nullptr);
   std::shared_ptr<void> memory;
   if (device >= 0) {
     memory = gpu_->allocate(bytes, stream);
   } else {
-    memory = std::shared_ptr<void>(recycler_->allocate(bytes), [recycler = recycler_, bytes](void* data) { recycler->release(data, bytes); });
+    memory = std::shared_ptr<void>(recycler_->allocate(bytes),
+                                   [recycler = recycler_, bytes](void* data) { recycler->release(data, bytes); });
   }
   gpu_->copy(memory.get(), tensor.begin_byte(), bytes, stream);
   void* const data = static_cast<char*>(memory.get()) + offset;

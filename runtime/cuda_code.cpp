@@ -43,7 +43,8 @@ HostValue read_value(ByteReader& in, int slots) {
     code.value = in.value<int64_t>();
     value.push_back(code);
   }
-  if (!value.empty() && !ir::is_well_formed(value, slots)) refuse("a value of a kernel's host part cannot be evaluated");
+  if (!value.empty() && !ir::is_well_formed(value, slots))
+    refuse("a value of a kernel's host part cannot be evaluated");
   return value;
 }
 
@@ -62,7 +63,12 @@ std::vector<HostStep> read_steps(ByteReader& in, int slots, int depth = 0) {
   if (depth > deepest) refuse("a kernel's host part is nested too deeply");
   std::vector<HostStep> steps;
   for (size_t n = in.count(37); n > 0; --n) {
-    HostStep step{.kind = read_kind(in, HostStep::last), .index = in.value<int>(), .value = {}, .begin = {}, .body = {}, .otherwise = {}};
+    HostStep step{.kind = read_kind(in, HostStep::last),
+                  .index = in.value<int>(),
+                  .value = {},
+                  .begin = {},
+                  .body = {},
+                  .otherwise = {}};
     step.value = read_value(in, slots);
     step.begin = read_value(in, slots);
     step.body = read_steps(in, slots, depth + 1);
@@ -105,8 +111,11 @@ CudaCode decode_cuda_code(std::string_view bytes) {
   codegen::CudaModule& m = code.module;
   for (int* count : {&m.buffers, &m.scalars, &m.slots, &m.scratch_blocks}) *count = in.value<int>();
   for (size_t n = in.count(36); n > 0; --n) {
-    CudaFunction f{
-        .name = std::string(in.text()), .threads = in.value<int>(), .shared_bytes = in.value<int64_t>(), .arguments = {}, .cooperative = in.value<int64_t>()};
+    CudaFunction f{.name = std::string(in.text()),
+                   .threads = in.value<int>(),
+                   .shared_bytes = in.value<int64_t>(),
+                   .arguments = {},
+                   .cooperative = in.value<int64_t>()};
     for (size_t arguments = in.count(5); arguments > 0; --arguments) {
       const auto kind = read_kind(in, CudaArgument::last);
       f.arguments.push_back({kind, in.value<int>()});

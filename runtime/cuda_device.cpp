@@ -12,7 +12,8 @@ CudaDevice::CudaDevice(const CudaDriver& driver, int ordinal, int64_t keep_bytes
   int count = 0;
   driver.check(driver.device_count(&count), "cuDeviceGetCount");
   if (ordinal < 0 || ordinal >= count)
-    throw Error(ErrorCode::device_error, fmt::format("target cuda: device {} was asked for; this machine has {}", ordinal, count));
+    throw Error(ErrorCode::device_error,
+                fmt::format("target cuda: device {} was asked for; this machine has {}", ordinal, count));
   driver.check(driver.device_get(&device_, ordinal), "cuDeviceGet");
   const auto attribute = [&](cu::Attribute which) {
     int value = 0;
@@ -23,7 +24,8 @@ CudaDevice::CudaDevice(const CudaDriver& driver, int ordinal, int64_t keep_bytes
   driver.check(driver.device_name(name, sizeof name - 1, device_), "cuDeviceGetName");
   name_ = name;
   architecture_ = attribute(cu::major) * 10 + attribute(cu::minor);
-  if (attribute(cu::pools) == 0) throw Error(ErrorCode::device_error, fmt::format("target cuda: {} has no stream-ordered memory pools", name_));
+  if (attribute(cu::pools) == 0)
+    throw Error(ErrorCode::device_error, fmt::format("target cuda: {} has no stream-ordered memory pools", name_));
   target_ = {.name = fmt::format("sm_{}", architecture_),
              .vector_bytes = 16,
              .gpu = true,
@@ -58,7 +60,9 @@ void* CudaDevice::acquire(int64_t bytes, CudaStream stream) const {
   return reinterpret_cast<void*>(data);
 }
 
-void CudaDevice::release(void* data, CudaStream stream) const noexcept { driver_.free(reinterpret_cast<CudaPointer>(data), stream); }
+void CudaDevice::release(void* data, CudaStream stream) const noexcept {
+  driver_.free(reinterpret_cast<CudaPointer>(data), stream);
+}
 
 int64_t* CudaDevice::take_cell() {
   std::lock_guard lock(mutex_);

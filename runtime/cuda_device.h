@@ -27,7 +27,9 @@ class CudaDevice {
   // The thread's current context is this device's for a scope; the caller's comes back.
   class Scope {
    public:
-    explicit Scope(const CudaDevice& device) : device_(device) { device.driver_.check(device.driver_.context_push(device.context_), "cuCtxPushCurrent"); }
+    explicit Scope(const CudaDevice& device) : device_(device) {
+      device.driver_.check(device.driver_.context_push(device.context_), "cuCtxPushCurrent");
+    }
     ~Scope() {
       CudaContext mine = nullptr;
       device_.driver_.context_pop(&mine);
@@ -43,7 +45,8 @@ class CudaDevice {
   void* acquire(int64_t bytes, CudaStream stream) const;
   void release(void* data, CudaStream stream) const noexcept;
 
-  // A position in pinned host memory, which kernels lower and the host reads without asking the driver. INT64_MAX when taken.
+  // A position in pinned host memory, which kernels lower and the host reads without asking the driver. INT64_MAX when
+  // taken.
   int64_t* take_cell();
   void give_cell(int64_t* cell);
 

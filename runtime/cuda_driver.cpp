@@ -14,13 +14,16 @@ CudaDriver::CudaDriver(const std::string& path) {
   const std::string name = path.empty() ? "libcuda.so.1" : path;
   void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: it keeps threads of its own
   if (!handle) {
-    throw Error(ErrorCode::device_error, fmt::format("target cuda: the NVIDIA driver's {} is not on this machine{}: {}", name,
-                                                     path.empty() ? "" : " (GRADLOOM_LIBCUDA names it)", dlerror()));
+    throw Error(ErrorCode::device_error,
+                fmt::format("target cuda: the NVIDIA driver's {} is not on this machine{}: {}", name,
+                            path.empty() ? "" : " (GRADLOOM_LIBCUDA names it)", dlerror()));
   }
   const auto bind = [&](auto& function, const char* symbol) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, symbol));
     if (!function)
-      throw Error(ErrorCode::device_error, fmt::format("target cuda: {} has no function {}: a driver for CUDA 11.2 or newer is needed", name, symbol));
+      throw Error(
+          ErrorCode::device_error,
+          fmt::format("target cuda: {} has no function {}: a driver for CUDA 11.2 or newer is needed", name, symbol));
   };
   int (*initialise)(unsigned) = nullptr;
   bind(initialise, "cuInit");
@@ -63,7 +66,8 @@ void CudaDriver::check(int code, const char* what) const {
   if (code == 0) return;
   const char* name = nullptr;
   if (error_name_(code, &name) != 0 || !name) name = "an unknown error";
-  throw Error(code == cu::out_of_memory ? ErrorCode::resource_exhausted : ErrorCode::device_error, fmt::format("target cuda: {}: {} ({})", what, name, code));
+  throw Error(code == cu::out_of_memory ? ErrorCode::resource_exhausted : ErrorCode::device_error,
+              fmt::format("target cuda: {}: {} ({})", what, name, code));
 }
 
 }  // namespace gradloom

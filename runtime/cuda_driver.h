@@ -1,5 +1,6 @@
 #pragma once
-// NVIDIA's driver, found at run time: own declarations of the few functions that are used, so that a build without the toolkit has them too.
+// NVIDIA's driver, found at run time: own declarations of the few functions that are used, so that a build without the
+// toolkit has them too.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -15,8 +16,21 @@ using CudaPointer = unsigned long long;
 
 // The driver's numbers (cuda.h).
 namespace cu {
-enum Attribute { multiprocessors = 16, major = 75, minor = 76, shared_bytes_opt_in = 97, cooperative = 95, pools = 115 };
-enum { out_of_memory = 2, max_dynamic_shared_bytes = 8, release_threshold = 4, jit_error_log = 5, jit_error_log_bytes = 6 };
+enum Attribute {
+  multiprocessors = 16,
+  major = 75,
+  minor = 76,
+  shared_bytes_opt_in = 97,
+  cooperative = 95,
+  pools = 115
+};
+enum {
+  out_of_memory = 2,
+  max_dynamic_shared_bytes = 8,
+  release_threshold = 4,
+  jit_error_log = 5,
+  jit_error_log_bytes = 6
+};
 struct PoolProperties {
   int allocation = 1;  // pinned to the device
   int handles = 0;     // none is exported
@@ -31,7 +45,8 @@ static_assert(sizeof(PoolProperties) == 88);
 
 class CudaDriver {
  public:
-  // The library that GRADLOOM_LIBCUDA names, else libcuda.so.1; initialised. Throws Error(device_error). The first is kept; a failure is not.
+  // The library that GRADLOOM_LIBCUDA names, else libcuda.so.1; initialised. Throws Error(device_error). The first is
+  // kept; a failure is not.
   static const CudaDriver& get();
   explicit CudaDriver(const std::string& path);
   CudaDriver(const CudaDriver&) = delete;
@@ -52,11 +67,13 @@ class CudaDriver {
   int (*module_unload)(CudaModuleHandle module);
   int (*module_function)(CudaFunctionHandle* function, CudaModuleHandle module, const char* name);
   int (*function_set)(CudaFunctionHandle function, int attribute, int value);
-  int (*launch)(CudaFunctionHandle function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, unsigned threads_z,
-                unsigned shared_bytes, CudaStream stream, void** arguments, void** extra);
-  int (*launch_cooperative)(CudaFunctionHandle function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, unsigned threads_z,
-                            unsigned shared_bytes, CudaStream stream, void** arguments);
-  int (*resident_blocks)(int* blocks, CudaFunctionHandle function, int threads, size_t shared_bytes);  // of a multiprocessor
+  int (*launch)(CudaFunctionHandle function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
+                unsigned threads_z, unsigned shared_bytes, CudaStream stream, void** arguments, void** extra);
+  int (*launch_cooperative)(CudaFunctionHandle function, unsigned x, unsigned y, unsigned z, unsigned threads_x,
+                            unsigned threads_y, unsigned threads_z, unsigned shared_bytes, CudaStream stream,
+                            void** arguments);
+  int (*resident_blocks)(int* blocks, CudaFunctionHandle function, int threads,
+                         size_t shared_bytes);  // of a multiprocessor
   int (*set_words)(CudaPointer data, unsigned value, size_t words, CudaStream stream);
   int (*pool_create)(CudaPool* pool, const cu::PoolProperties* properties);
   int (*pool_destroy)(CudaPool pool);

@@ -84,8 +84,10 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
   std::optional<Error> take_failure() const {
     const int64_t position = std::atomic_ref(*cell_).exchange(no_bad_position);
     if (position == no_bad_position) return std::nullopt;
-    return Error(ErrorCode::out_of_range,
-                 fmt::format("{}: an index is out of range at position {}, found on the device; CheckMode::sync names its value", name_, position));
+    return Error(
+        ErrorCode::out_of_range,
+        fmt::format("{}: an index is out of range at position {}, found on the device; CheckMode::sync names its value",
+                    name_, position));
   }
 
  private:
@@ -120,14 +122,16 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
   // How many blocks the device runs at once.
   int64_t resident(const codegen::CudaFunction& f, CudaFunctionHandle function) const {
     if (!device_->target().cooperative)
-      throw Error(ErrorCode::unsupported, fmt::format("{}: {} has no cooperative launches, which {} needs", name_, device_->name(), f.name));
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("{}: {} has no cooperative launches, which {} needs", name_, device_->name(), f.name));
     int blocks = 0;
-    device_->driver().check(device_->driver().resident_blocks(&blocks, function, f.threads, static_cast<size_t>(f.shared_bytes)),
-                            "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    device_->driver().check(
+        device_->driver().resident_blocks(&blocks, function, f.threads, static_cast<size_t>(f.shared_bytes)),
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor");
     const int64_t all = int64_t{blocks} * device_->target().multiprocessors;
     if (all < f.cooperative)
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("{}: {} of {} needs {} blocks at once; {} runs {}", name_, f.name, f.threads, f.cooperative, device_->name(), all));
+      throw Error(ErrorCode::unsupported, fmt::format("{}: {} of {} needs {} blocks at once; {} runs {}", name_, f.name,
+                                                      f.threads, f.cooperative, device_->name(), all));
     return all;
   }
 
@@ -143,7 +147,8 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
         .release = [&](void* data, int64_t) { device_->release(data, stream); },
         .zero =
             [&](void* data, int64_t bytes) {
-              device_->driver().check(device_->driver().set_words(reinterpret_cast<CudaPointer>(data), 0, static_cast<size_t>(bytes) / 4, stream),
+              device_->driver().check(device_->driver().set_words(reinterpret_cast<CudaPointer>(data), 0,
+                                                                  static_cast<size_t>(bytes) / 4, stream),
                                       "cuMemsetD32Async");
             },
         .launch =
@@ -152,15 +157,19 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
               if (function.cooperative) {
                 const auto fitting = static_cast<unsigned>(std::min(blocks, resident_[index]));
                 return device_->driver().check(
-                    device_->driver().launch_cooperative(functions_[index], fitting, 1, 1, static_cast<unsigned>(function.threads), 1, 1,
-                                                         static_cast<unsigned>(function.shared_bytes), stream, arguments.data()),
+                    device_->driver().launch_cooperative(
+                        functions_[index], fitting, 1, 1, static_cast<unsigned>(function.threads), 1, 1,
+                        static_cast<unsigned>(function.shared_bytes), stream, arguments.data()),
                     function.name.c_str());
               }
-              device_->driver().check(device_->driver().launch(functions_[index], static_cast<unsigned>(blocks), 1, 1, static_cast<unsigned>(function.threads),
-                                                               1, 1, static_cast<unsigned>(function.shared_bytes), stream, arguments.data(), nullptr),
+              device_->driver().check(device_->driver().launch(functions_[index], static_cast<unsigned>(blocks), 1, 1,
+                                                               static_cast<unsigned>(function.threads), 1, 1,
+                                                               static_cast<unsigned>(function.shared_bytes), stream,
+                                                               arguments.data(), nullptr),
                                       function.name.c_str());
             }};
-    codegen::launch_all(module_, {buffers, static_cast<size_t>(module_.buffers)}, {scalars, static_cast<size_t>(module_.scalars)}, cell, sink);
+    codegen::launch_all(module_, {buffers, static_cast<size_t>(module_.buffers)},
+                        {scalars, static_cast<size_t>(module_.scalars)}, cell, sink);
   }
 
   const std::shared_ptr<CudaDevice> device_;
@@ -177,7 +186,8 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
 
 class CudaGpu : public Gpu {
  public:
-  explicit CudaGpu(const RuntimeOptions& options) : device_(std::make_shared<CudaDevice>(CudaDriver::get(), options.device, options.recycle_bytes)),
+  explicit CudaGpu(const RuntimeOptions& options)
+      : device_(std::make_shared<CudaDevice>(CudaDriver::get(), options.device, options.recycle_bytes)),
         threads_(options.threads > 0 ? options.threads : usable_threads()) {}
 
   std::string name() const override { return fmt::format("cuda {} {}", device_->target().name, device_->name()); }
@@ -216,8 +226,10 @@ class CudaGpu : public Gpu {
 
   void copy(void* to, const void* from, int64_t bytes, void* stream) const override {
     const CudaDevice::Scope scope(*device_);
-    device_->driver().check(device_->driver().copy(reinterpret_cast<CudaPointer>(to), reinterpret_cast<CudaPointer>(from), static_cast<size_t>(bytes), stream),
-                            "cuMemcpyAsync");
+    device_->driver().check(
+        device_->driver().copy(reinterpret_cast<CudaPointer>(to), reinterpret_cast<CudaPointer>(from),
+                               static_cast<size_t>(bytes), stream),
+        "cuMemcpyAsync");
     device_->driver().check(device_->driver().synchronize(stream), "cuStreamSynchronize");
   }
 

@@ -21,8 +21,8 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t largest_file = int64_t{256} << 20;
-constexpr int64_t touch_seconds = 60;        // use is noted this coarsely
-constexpr int64_t abandoned_seconds = 600;   // an unfinished file this old was left by a process that died
+constexpr int64_t touch_seconds = 60;       // use is noted this coarsely
+constexpr int64_t abandoned_seconds = 600;  // an unfinished file this old was left by a process that died
 constexpr std::string_view unfinished = "tmp-";
 
 // A descriptor that closes.
@@ -58,7 +58,8 @@ std::string unfit(const struct stat& s, bool writable) {
     if (s.st_uid != geteuid()) return fmt::format("it belongs to user {}, not {}", s.st_uid, geteuid());
     if (s.st_mode & 077) return fmt::format("its mode is {:o}; others may have no access", s.st_mode & 07777);
   } else {
-    if (s.st_uid != geteuid() && s.st_uid != 0) return fmt::format("it belongs to user {}, neither {} nor root", s.st_uid, geteuid());
+    if (s.st_uid != geteuid() && s.st_uid != 0)
+      return fmt::format("it belongs to user {}, neither {} nor root", s.st_uid, geteuid());
     if (s.st_mode & 022) return fmt::format("its mode is {:o}; others may not write to it", s.st_mode & 07777);
   }
   return {};
@@ -98,7 +99,8 @@ bool write_all(int fd, std::string_view bytes) {
 
 class DiskCache::Folder {
  public:
-  Folder(std::string path, bool writable) : path_(std::move(path)), writable_(writable), fd_(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
+  Folder(std::string path, bool writable)
+      : path_(std::move(path)), writable_(writable), fd_(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
 
   // Null, with a line in the log, unless it can be used. A read-only folder that is not there is no surprise.
   static std::shared_ptr<Folder> open_checked(const std::string& path, bool writable) {
@@ -130,7 +132,8 @@ class DiskCache::Folder {
     }
     while (const dirent* entry = readdir(stream)) {
       struct stat s;
-      if (entry->d_name[0] == '.' || fstatat(fd(), entry->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(s.st_mode)) continue;
+      if (entry->d_name[0] == '.' || fstatat(fd(), entry->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(s.st_mode))
+        continue;
       files.push_back({entry->d_name, s.st_size, s.st_mtim.tv_sec});
     }
     closedir(stream);
@@ -143,7 +146,8 @@ class DiskCache::Folder {
   const Descriptor fd_;
 };
 
-DiskCache::DiskCache(DiskCacheOptions options) : options_(std::move(options)), written_since_look_(options_.budget_bytes) {
+DiskCache::DiskCache(DiskCacheOptions options)
+    : options_(std::move(options)), written_since_look_(options_.budget_bytes) {
   if (!options_.folder.empty()) writable_ = Folder::open_checked(options_.folder, true);
   if (writable_) tiers_.push_back(writable_);
   for (const std::string& path : options_.read_only) {
@@ -208,7 +212,8 @@ std::optional<std::string> DiskCache::read(CacheFile kind, const std::string& na
       refuse(error.what());
       continue;
     }
-    if (folder->writable() && s.st_mtim.tv_sec + touch_seconds < std::time(nullptr)) futimens(file.get(), nullptr);  // where it cannot be noted, it is not
+    if (folder->writable() && s.st_mtim.tv_sec + touch_seconds < std::time(nullptr))
+      futimens(file.get(), nullptr);  // where it cannot be noted, it is not
     bytes_read_ += static_cast<int64_t>(bytes.size());
     return bytes;
   }
@@ -228,7 +233,9 @@ int DiskCache::write_once(Folder& folder, const std::string& name, std::string_v
     Descriptor file(openat(folder.fd(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file.ok() && errno == EEXIST) continue;  // of a process that had this id and died
     if (!file.ok()) return errno;
-    if (write_all(file.get(), bytes) && file.close_now() == 0 && renameat(folder.fd(), temporary.c_str(), folder.fd(), name.c_str()) == 0) return 0;
+    if (write_all(file.get(), bytes) && file.close_now() == 0 &&
+        renameat(folder.fd(), temporary.c_str(), folder.fd(), name.c_str()) == 0)
+      return 0;
     const int error = errno;
     unlinkat(folder.fd(), temporary.c_str(), 0);
     return error;
@@ -239,7 +246,8 @@ void DiskCache::write_failed(const std::string& name, int error) {
   ++write_failures_;
   // A full or read-only disk is told once, not for every kernel.
   const bool told = last_write_error_.exchange(error) == error;
-  log(told ? LogLevel::debug : LogLevel::warn, "cache file {}/{} is not written: {}", options_.folder, name, reason(error));
+  log(told ? LogLevel::debug : LogLevel::warn, "cache file {}/{} is not written: {}", options_.folder, name,
+      reason(error));
 }
 
 void DiskCache::write(const std::string& name, std::string_view bytes) noexcept {
@@ -283,7 +291,8 @@ void DiskCache::remove(const std::string& name) {
   if (const std::shared_ptr<Folder> folder = writable()) unlinkat(folder->fd(), name.c_str(), 0);
 }
 
-// Processes may do this at once: each file goes once, and whoever has it open keeps what it reads. The lock only saves work.
+// Processes may do this at once: each file goes once, and whoever has it open keeps what it reads. The lock only saves
+// work.
 std::string DiskCache::prune(int64_t budget_bytes) {
   const std::shared_ptr<Folder> folder = writable();
   if (!folder) return "there is no folder to write to";
@@ -304,7 +313,8 @@ std::string DiskCache::prune(int64_t budget_bytes) {
     return true;
   });
   if (total <= budget_bytes) return {};
-  std::sort(files.begin(), files.end(), [](const DiskFile& a, const DiskFile& b) { return a.used_seconds < b.used_seconds; });
+  std::sort(files.begin(), files.end(),
+            [](const DiskFile& a, const DiskFile& b) { return a.used_seconds < b.used_seconds; });
   for (const DiskFile& file : files) {
     if (total <= budget_bytes / 8 * 7) break;  // some room, so that a look seldom evicts
     if (unlinkat(folder->fd(), file.name.c_str(), 0) == 0)
@@ -316,7 +326,9 @@ std::string DiskCache::prune(int64_t budget_bytes) {
   return error ? "a file cannot be removed: " + reason(error) : "";
 }
 
-DiskCacheStats DiskCache::stats() const { return {rejected_, write_failures_, evictions_, bytes_read_, bytes_written_}; }
+DiskCacheStats DiskCache::stats() const {
+  return {rejected_, write_failures_, evictions_, bytes_read_, bytes_written_};
+}
 
 std::string default_cache_folder() {
   const auto variable = [](const char* name) {
@@ -324,7 +336,8 @@ std::string default_cache_folder() {
     return std::string(value ? value : "");
   };
   if (const std::string folder = variable("GRADLOOM_CACHE_DIR"); !folder.empty()) return folder == "off" ? "" : folder;
-  if (const std::string xdg = variable("XDG_CACHE_HOME"); xdg.starts_with('/')) return xdg + "/gradloom";  // the standard has relative ones ignored
+  if (const std::string xdg = variable("XDG_CACHE_HOME"); xdg.starts_with('/'))
+    return xdg + "/gradloom";  // the standard has relative ones ignored
   const std::string home = variable("HOME");
   return home.starts_with('/') ? home + "/.cache/gradloom" : "";
 }

@@ -1,6 +1,6 @@
 #pragma once
-// A folder of small files shared by processes: written under a temporary name and renamed, read whole, checked, evicted by use. A failure of any kind is a miss
-// with a line in the log. Knows frames (cache_entry.h), not what is in them.
+// A folder of small files shared by processes: written under a temporary name and renamed, read whole, checked, evicted
+// by use. A failure of any kind is a miss with a line in the log. Knows frames (cache_entry.h), not what is in them.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,7 @@ struct DiskCacheOptions {
 };
 
 struct DiskCacheStats {
-  int64_t rejected = 0;         // files that were there but torn, foreign or unreadable
+  int64_t rejected = 0;  // files that were there but torn, foreign or unreadable
   int64_t write_failures = 0;
   int64_t evictions = 0;
   int64_t bytes_read = 0, bytes_written = 0;
@@ -36,7 +36,8 @@ struct DiskFile {
 
 class DiskCache {
  public:
-  // Makes the folder (0700) where it is missing. One that is not this user's own, or that others may enter, is not used.
+  // Makes the folder (0700) where it is missing. One that is not this user's own, or that others may enter, is not
+  // used.
   explicit DiskCache(DiskCacheOptions options);
   ~DiskCache();
   DiskCache(const DiskCache&) = delete;
@@ -54,8 +55,8 @@ class DiskCache {
   // Of the writable folder; all of them with `read_only`. Unfinished files have names that begin with "tmp-".
   std::vector<DiskFile> list(bool read_only = false) const;
   void remove(const std::string& name);
-  // Evicts down to `budget_bytes`, the longest unused first, and sweeps what killed processes left. Files of other names are not its own: they stay. Returns
-  // why it could not, or nothing.
+  // Evicts down to `budget_bytes`, the longest unused first, and sweeps what killed processes left. Files of other
+  // names are not its own: they stay. Returns why it could not, or nothing.
   std::string prune(int64_t budget_bytes);
   DiskCacheStats stats() const;
 
@@ -68,14 +69,15 @@ class DiskCache {
 
   const DiskCacheOptions options_;
   mutable std::mutex mutex_;
-  std::shared_ptr<Folder> writable_;                // or none
-  std::vector<std::shared_ptr<Folder>> tiers_;      // read in this order; the writable one, if any, first
-  std::atomic<int64_t> written_since_look_;         // a look at the folder follows when this is 1/32 of the budget
+  std::shared_ptr<Folder> writable_;            // or none
+  std::vector<std::shared_ptr<Folder>> tiers_;  // read in this order; the writable one, if any, first
+  std::atomic<int64_t> written_since_look_;     // a look at the folder follows when this is 1/32 of the budget
   std::atomic<int> last_write_error_{0};
   std::atomic<int64_t> rejected_{0}, write_failures_{0}, evictions_{0}, bytes_read_{0}, bytes_written_{0};
 };
 
-// GRADLOOM_CACHE_DIR, else gradloom in XDG_CACHE_HOME, else in ~/.cache; empty where there is none, or where it is "off".
+// GRADLOOM_CACHE_DIR, else gradloom in XDG_CACHE_HOME, else in ~/.cache; empty where there is none, or where it is
+// "off".
 std::string default_cache_folder();
 std::vector<std::string> default_read_only_folders();  // GRADLOOM_CACHE_READONLY, separated by ':'
 

@@ -13,18 +13,21 @@ struct Named {
   uint8_t code, bits;
 };
 constexpr Named dtypes[] = {
-    {DType::boolean, kDLBool, 8}, {DType::i8, kDLInt, 8},     {DType::u8, kDLUInt, 8},    {DType::i16, kDLInt, 16},    {DType::u16, kDLUInt, 16},
-    {DType::i32, kDLInt, 32},     {DType::u32, kDLUInt, 32},  {DType::i64, kDLInt, 64},   {DType::u64, kDLUInt, 64},   {DType::f16, kDLFloat, 16},
-    {DType::bf16, kDLBfloat, 16}, {DType::f32, kDLFloat, 32}, {DType::f64, kDLFloat, 64},
+    {DType::boolean, kDLBool, 8}, {DType::i8, kDLInt, 8},     {DType::u8, kDLUInt, 8},      {DType::i16, kDLInt, 16},
+    {DType::u16, kDLUInt, 16},    {DType::i32, kDLInt, 32},   {DType::u32, kDLUInt, 32},    {DType::i64, kDLInt, 64},
+    {DType::u64, kDLUInt, 64},    {DType::f16, kDLFloat, 16}, {DType::bf16, kDLBfloat, 16}, {DType::f32, kDLFloat, 32},
+    {DType::f64, kDLFloat, 64},
 };
 
 DType dtype_of(DLDataType type) {
   for (const Named& n : dtypes) {
     if (type.lanes == 1 && type.code == n.code && type.bits == n.bits) return n.dtype;
   }
-  throw Error(ErrorCode::unsupported, fmt::format("a DLPack tensor's dtype has code {}, {} bits and {} lanes; supported are bool, (u)int8 to 64, "
-                                                  "float16 to 64 and bfloat16, of one lane",
-                                                  static_cast<int>(type.code), static_cast<int>(type.bits), static_cast<int>(type.lanes)));
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("a DLPack tensor's dtype has code {}, {} bits and {} lanes; supported are bool, (u)int8 to 64, "
+                  "float16 to 64 and bfloat16, of one lane",
+                  static_cast<int>(type.code), static_cast<int>(type.bits), static_cast<int>(type.lanes)));
 }
 
 // An exported tensor: what the consumer sees, and what it points to.
@@ -39,19 +42,25 @@ struct Exported {
 Tensor borrow_dlpack(const DLTensor& from) {
   const bool cuda = from.device.device_type == kDLCUDA;
   if (from.device.device_type != kDLCPU && from.device.device_type != kDLCUDAHost && !cuda) {
-    throw Error(ErrorCode::unsupported, fmt::format("a DLPack tensor is on device type {}; supported are 1 (CPU), 2 (CUDA) and 3 (pinned host memory)",
-                                                    static_cast<int>(from.device.device_type)));
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("a DLPack tensor is on device type {}; supported are 1 (CPU), 2 (CUDA) and 3 (pinned host memory)",
+                    static_cast<int>(from.device.device_type)));
   }
   if (from.ndim < 0 || from.ndim > max_rank) {
-    throw Error(ErrorCode::unsupported, fmt::format("a DLPack tensor has rank {}; supported are 0 to {}", from.ndim, max_rank));
+    throw Error(ErrorCode::unsupported,
+                fmt::format("a DLPack tensor has rank {}; supported are 0 to {}", from.ndim, max_rank));
   }
-  if (from.ndim > 0 && !from.shape) throw Error(ErrorCode::invalid_argument, fmt::format("a DLPack tensor of rank {} has no shape: it is null", from.ndim));
+  if (from.ndim > 0 && !from.shape)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a DLPack tensor of rank {} has no shape: it is null", from.ndim));
   const DType dtype = dtype_of(from.dtype);
   Dims dims, strides;
   dims.append({from.shape, static_cast<size_t>(from.ndim)});
   if (from.strides) strides.append({from.strides, static_cast<size_t>(from.ndim)});
   void* data = from.data ? static_cast<char*>(from.data) + from.byte_offset : nullptr;
-  return cuda ? Tensor::share_device(nullptr, data, from.device.device_id, dtype, dims, strides) : Tensor::borrow(data, dtype, dims, strides);
+  return cuda ? Tensor::share_device(nullptr, data, from.device.device_id, dtype, dims, strides)
+              : Tensor::borrow(data, dtype, dims, strides);
 }
 
 Tensor Tensor::from_dlpack(DLManagedTensor* managed) {
@@ -72,7 +81,8 @@ Tensor Tensor::from_dlpack(DLManagedTensor* managed) {
 
 DLManagedTensor* Tensor::to_dlpack() const {
   if (!present()) throw Error(ErrorCode::invalid_argument, "an absent tensor cannot be given to DLPack");
-  if (!writable()) throw Error(ErrorCode::unsupported, "a read-only tensor cannot be given to DLPack: its consumer could write to it");
+  if (!writable())
+    throw Error(ErrorCode::unsupported, "a read-only tensor cannot be given to DLPack: its consumer could write to it");
   auto exported = std::make_unique<Exported>();
   exported->tensor = *this;
   std::copy(dims_.begin(), dims_.end(), exported->shape);

@@ -1,7 +1,8 @@
 #ifndef DLPACK_DLPACK_H_
 #define DLPACK_DLPACK_H_
 // The DLPack ABI (version 0.x structures, which all producers speak), written from the public specification at
-// https://dmlc.github.io/dlpack/latest/c_api.html. The guard is that of the official header, so that an embedder may include either one first.
+// https://dmlc.github.io/dlpack/latest/c_api.html. The guard is that of the official header, so that an embedder may
+// include either one first.
 #include <stdint.h>
 
 // Of a fixed width in C++, so that a producer's device that is not named here may be read, and refused.
@@ -16,7 +17,15 @@ typedef struct {
   int32_t device_id;
 } DLDevice;
 
-typedef enum { kDLInt = 0U, kDLUInt = 1U, kDLFloat = 2U, kDLOpaqueHandle = 3U, kDLBfloat = 4U, kDLComplex = 5U, kDLBool = 6U } DLDataTypeCode;
+typedef enum {
+  kDLInt = 0U,
+  kDLUInt = 1U,
+  kDLFloat = 2U,
+  kDLOpaqueHandle = 3U,
+  kDLBfloat = 4U,
+  kDLComplex = 5U,
+  kDLBool = 6U
+} DLDataTypeCode;
 
 typedef struct {
   uint8_t code;  // a DLDataTypeCode

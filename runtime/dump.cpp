@@ -39,7 +39,8 @@ std::string dump_folder(const std::string& chosen) {
   return folder ? folder : "";
 }
 
-std::string dump_stem(std::string_view op, std::string_view strategy, const ir::Kernel& kernel, const std::vector<DumpFile>& files) {
+std::string dump_stem(std::string_view op, std::string_view strategy, const ir::Kernel& kernel,
+                      const std::vector<DumpFile>& files) {
   std::string stem = plain(op) + "_" + plain(strategy);
   uint32_t seen = 0;
   for (const ir::Buffer& buffer : kernel.buffers) {
@@ -59,7 +60,8 @@ void write_dump(const std::string& folder, const std::string& stem, const std::v
     if (error) return log(LogLevel::warn, "dump: cannot make the folder {}: {}", folder, error.message());
     for (const DumpFile& file : files) {
       const std::string path = (std::filesystem::path(folder) / fmt::format("{}.{}", stem, file.extension)).string();
-      if (const int failure = write_file(path, file.text)) return log(LogLevel::warn, "dump: cannot write {}: {}", path, std::strerror(failure));
+      if (const int failure = write_file(path, file.text))
+        return log(LogLevel::warn, "dump: cannot write {}: {}", path, std::strerror(failure));
     }
     log(LogLevel::debug, "dump: wrote {}/{}", folder, stem);
   } catch (const std::exception& failure) {

@@ -11,19 +11,25 @@
 namespace gradloom {
 namespace {
 
-bool shape_like(const OpSchema& schema, size_t input) { return input < schema.inputs.size() && schema.inputs[input].shape_like; }
+bool shape_like(const OpSchema& schema, size_t input) {
+  return input < schema.inputs.size() && schema.inputs[input].shape_like;
+}
 
 bool same_place(const Operand& operand, const Tensor& tensor) {
   return operand.present == tensor.present() &&
-         (!operand.present || (operand.dtype == tensor.dtype() && operand.dims == tensor.dims() && operand.strides == tensor.strides()));
+         (!operand.present ||
+          (operand.dtype == tensor.dtype() && operand.dims == tensor.dims() && operand.strides == tensor.strides()));
 }
 
 std::string describe(bool present, DType dtype, const Dims& dims, const Dims& strides) {
   if (!present) return "absent";
-  return fmt::format("{}{}{}", onnx_name(dtype), to_string(dims), is_dense(dims, strides) ? "" : " with strides " + to_string(strides));
+  return fmt::format("{}{}{}", onnx_name(dtype), to_string(dims),
+                     is_dense(dims, strides) ? "" : " with strides " + to_string(strides));
 }
 
-[[noreturn]] void throw_empty() { throw Error(ErrorCode::invalid_argument, "an empty Executable was called: it comes from Runtime::compile"); }
+[[noreturn]] void throw_empty() {
+  throw Error(ErrorCode::invalid_argument, "an empty Executable was called: it comes from Runtime::compile");
+}
 
 }  // namespace
 
@@ -39,13 +45,14 @@ bool Executable::State::Checked::same(const OpSchema& schema, std::span<const Te
     if (!inputs[i].present || !shape_like(schema, i)) continue;
     if (!tensor.dense()) return false;
     const size_t bytes = tensor.end_byte() - tensor.begin_byte();
-    if (values[i].size() != bytes || (bytes != 0 && std::memcmp(values[i].data(), tensor.data(), bytes) != 0)) return false;
+    if (values[i].size() != bytes || (bytes != 0 && std::memcmp(values[i].data(), tensor.data(), bytes) != 0))
+      return false;
   }
   return true;
 }
 
-Executable::State::State(std::shared_ptr<Core> core_in, const Op& op_in, std::span<const Tensor> inputs, const Attributes& attributes_in,
-                         const RunOptions& options_in, uint32_t wanted)
+Executable::State::State(std::shared_ptr<Core> core_in, const Op& op_in, std::span<const Tensor> inputs,
+                         const Attributes& attributes_in, const RunOptions& options_in, uint32_t wanted)
     : core(std::move(core_in)), op(op_in), attributes(attributes_in), options(options_in), outputs_wanted(wanted) {
   check_devices(op.schema(), core->device_for(op.schema()), inputs, {});
   first = check(inputs);
@@ -83,7 +90,8 @@ std::shared_ptr<const Executable::State::Checked> Executable::State::check_again
   if (!std::equal(key.words().begin(), key.words().end(), aligned_kernel->key.begin(), aligned_kernel->key.end())) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", op.schema().name, difference(inputs)));
   }
-  if (options.any_shape) choose_strategy(op, checked->plan, strategy, core->target());  // throws unless it serves this shape too
+  if (options.any_shape)
+    choose_strategy(op, checked->plan, strategy, core->target());  // throws unless it serves this shape too
   std::lock_guard lock(mutex);
   latest = checked;
   return checked;
@@ -96,7 +104,8 @@ std::string Executable::State::difference(std::span<const Tensor> inputs) const 
     const Tensor& is = static_cast<size_t>(i) < inputs.size() ? inputs[i] : absent;
     if (same_place(was, is)) continue;
     return fmt::format("input {} ({}) is {}; this handle was compiled for {}", i, op.schema().inputs[i].name,
-                       describe(is.present(), is.dtype(), is.dims(), is.strides()), describe(was.present, was.dtype, was.dims, was.strides));
+                       describe(is.present(), is.dtype(), is.dims(), is.strides()),
+                       describe(was.present, was.dtype, was.dims, was.strides));
   }
   return "the values of the shape-like inputs need another kernel than those that this handle was compiled for";
 }
@@ -110,7 +119,8 @@ const KernelEntry& Executable::State::unaligned(const Plan& plan) {
   return *unaligned_kernel;
 }
 
-void Executable::State::call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed, const LaunchOptions& launch) {
+void Executable::State::call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed,
+                             const LaunchOptions& launch) {
   FloatMode mode;
   const OpSchema& schema = op.schema();
   const int device = core->device_for(schema);
@@ -126,8 +136,9 @@ void Executable::State::call(std::span<const Tensor> inputs, std::span<const Ten
   for (int o = 0; o < static_cast<int>(schema.outputs.size()); ++o) {
     const bool expected = plan.outputs[o].wanted && (outputs_wanted >> o & 1);
     if (expected != static_cast<bool>(given >> o & 1)) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("{}: output {} ({}) is {}; this handle was compiled {} it", schema.name, o, schema.outputs[o].name,
-                                                           expected ? "absent" : "given", expected ? "with" : "without"));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: output {} ({}) is {}; this handle was compiled {} it", schema.name, o,
+                              schema.outputs[o].name, expected ? "absent" : "given", expected ? "with" : "without"));
     }
   }
   check_outputs(schema, plan, inputs, outputs);
@@ -136,14 +147,16 @@ void Executable::State::call(std::span<const Tensor> inputs, std::span<const Ten
   const int64_t bad_position = launch_plan(*core, entry, plan, buffers.views, launch);
   if (bad_position != no_bad_position) {
     const Operands operands(schema, inputs);
-    throw explain(*core, op, operands.request(attributes, outputs_wanted, options.accumulate, core->level(options)), plan, bad_position, inputs);
+    throw explain(*core, op, operands.request(attributes, outputs_wanted, options.accumulate, core->level(options)),
+                  plan, bad_position, inputs);
   }
   if (trimmed.empty()) return;
   Plan found = plan;
   trim_outputs(op, found, buffers.outputs, trimmed);
 }
 
-Result<std::monostate> Executable::operator()(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const LaunchOptions& launch) const {
+Result<std::monostate> Executable::operator()(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                                              const LaunchOptions& launch) const {
   return capture([&]() -> std::monostate {
     if (!state_) throw_empty();
     state_->call(inputs, outputs, {}, launch);
@@ -151,7 +164,8 @@ Result<std::monostate> Executable::operator()(std::span<const Tensor> inputs, st
   });
 }
 
-Result<std::monostate> Executable::run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs, const LaunchOptions& launch) const {
+Result<std::monostate> Executable::run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                            const LaunchOptions& launch) const {
   return capture([&]() -> std::monostate {
     if (!state_) throw_empty();
     state_->call(inputs, outputs, outputs, launch);

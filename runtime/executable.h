@@ -9,10 +9,11 @@
 namespace gradloom {
 
 struct Executable::State {
-  State(std::shared_ptr<Core> core, const Op& op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options,
-        uint32_t outputs_wanted);
+  State(std::shared_ptr<Core> core, const Op& op, std::span<const Tensor> inputs, const Attributes& attributes,
+        const RunOptions& options, uint32_t outputs_wanted);
   // `trimmed`: the outputs again where they are to be trimmed, else none.
-  void call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed, const LaunchOptions& launch);
+  void call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed,
+            const LaunchOptions& launch);
 
   // A check's arguments and what came of it.
   struct Checked {

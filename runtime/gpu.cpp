@@ -12,7 +12,12 @@
 namespace gradloom {
 
 ir::Target host_gpu_target() {
-  return {.name = "sm_90", .vector_bytes = 16, .gpu = true, .multiprocessors = 132, .shared_bytes = 227 << 10, .matrix_units = true};
+  return {.name = "sm_90",
+          .vector_bytes = 16,
+          .gpu = true,
+          .multiprocessors = 132,
+          .shared_bytes = 227 << 10,
+          .matrix_units = true};
 }
 
 bool is_gpu(TargetKind kind) { return kind == TargetKind::cuda_host || kind == TargetKind::cuda; }
@@ -20,8 +25,12 @@ bool is_gpu(TargetKind kind) { return kind == TargetKind::cuda_host || kind == T
 std::shared_ptr<const GpuKernel> Gpu::load_code(const std::string&, std::string_view) const {
   throw Error(ErrorCode::internal, "finished code was given to a target that keeps none");
 }
-std::shared_ptr<void> Gpu::allocate(int64_t, void*) const { throw Error(ErrorCode::internal, "device memory was asked of a target that has none"); }
-void Gpu::copy(void*, const void*, int64_t, void*) const { throw Error(ErrorCode::internal, "a copy was asked of a target that has no memory of its own"); }
+std::shared_ptr<void> Gpu::allocate(int64_t, void*) const {
+  throw Error(ErrorCode::internal, "device memory was asked of a target that has none");
+}
+void Gpu::copy(void*, const void*, int64_t, void*) const {
+  throw Error(ErrorCode::internal, "a copy was asked of a target that has no memory of its own");
+}
 
 #ifdef GRADLOOM_WITH_CUDA
 namespace {
@@ -37,7 +46,9 @@ Turns turns_from_environment() {
   if (std::string(value) == "reverse") return {codegen::HostOrder::reverse, 1};
   char* end = nullptr;
   const uint64_t seed = std::strtoull(value, &end, 10);
-  if (*end) throw Error(ErrorCode::invalid_argument, fmt::format("GRADLOOM_CUDA_HOST_ORDER is {}, expected forward, reverse or a number", value));
+  if (*end)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("GRADLOOM_CUDA_HOST_ORDER is {}, expected forward, reverse or a number", value));
   return {codegen::HostOrder::shuffled, seed};
 }
 
@@ -46,8 +57,8 @@ class HostKernel : public GpuKernel {
   HostKernel(codegen::CudaModule module, std::shared_ptr<const codegen::HostModule> loaded, Turns turns)
       : module_(std::move(module)), loaded_(std::move(loaded)), turns_(turns) {}
   int64_t launch(void* const* buffers, const int64_t* scalars, const LaunchOptions&) const override {
-    return codegen::run_on_host(module_, *loaded_, {buffers, static_cast<size_t>(module_.buffers)}, {scalars, static_cast<size_t>(module_.scalars)},
-                                turns_.order, turns_.seed);
+    return codegen::run_on_host(module_, *loaded_, {buffers, static_cast<size_t>(module_.buffers)},
+                                {scalars, static_cast<size_t>(module_.scalars)}, turns_.order, turns_.seed);
   }
   int64_t code_bytes() const override { return loaded_->code_bytes(); }
 
@@ -89,7 +100,8 @@ std::unique_ptr<Gpu> open_gpu(const RuntimeOptions& options) {
 std::string Gpu::text(const ir::Kernel&) const { return {}; }
 
 std::unique_ptr<Gpu> open_gpu(const RuntimeOptions& options) {
-  if (is_gpu(options.target)) throw Error(ErrorCode::unsupported, "target cuda: this build has no CUDA; available: llvm, interpreter");
+  if (is_gpu(options.target))
+    throw Error(ErrorCode::unsupported, "target cuda: this build has no CUDA; available: llvm, interpreter");
   return nullptr;
 }
 #endif

@@ -1,5 +1,6 @@
 #pragma once
-// What runs GPU kernels for a Runtime: a device through the CUDA driver, or this machine's CPU through the host executor.
+// What runs GPU kernels for a Runtime: a device through the CUDA driver, or this machine's CPU through the host
+// executor.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,7 +26,8 @@ class Gpu {
   virtual std::string name() const = 0;  // "cuda-host sm_90"
   virtual const ir::Target& target() const = 0;
   std::string text(const ir::Kernel& lowered) const;  // the kernel's CUDA text
-  // Emits, compiles and loads; `ms`: how long the compiler took. `code`: what load_code takes, where kernels are kept on disk.
+  // Emits, compiles and loads; `ms`: how long the compiler took. `code`: what load_code takes, where kernels are kept
+  // on disk.
   virtual std::shared_ptr<const GpuKernel> load(const ir::Kernel& lowered, double& ms, std::string& code) const = 0;
   // The compiler, for keys of the disk cache; empty where kernels are not kept there.
   virtual std::string toolchain() const { return {}; }
@@ -33,9 +35,10 @@ class Gpu {
 
   // A device with memory of its own.
   virtual int device() const { return -1; }
-  virtual std::shared_ptr<void> allocate(int64_t bytes, void* stream) const;             // throws Error(resource_exhausted)
-  virtual void copy(void* to, const void* from, int64_t bytes, void* stream) const;      // either side may be the host's; waits
-  virtual void synchronize(void*) const {}                                               // throws what launches found since the last call
+  virtual std::shared_ptr<void> allocate(int64_t bytes, void* stream) const;  // throws Error(resource_exhausted)
+  virtual void copy(void* to, const void* from, int64_t bytes,
+                    void* stream) const;    // either side may be the host's; waits
+  virtual void synchronize(void*) const {}  // throws what launches found since the last call
 };
 
 bool is_gpu(TargetKind kind);

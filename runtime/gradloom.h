@@ -1,16 +1,20 @@
 #ifndef GRADLOOM_H
 #define GRADLOOM_H
-/* gradloom's C interface, plain C99: run a gradient op by name on DLPack tensors, or compile it once and call the handle.
+/* gradloom's C interface, plain C99: run a gradient op by name on DLPack tensors, or compile it once and call the
+ * handle.
  *
- * Every function may be called from any thread, objects included; only destroying an object must be the last use of it. No exception and no abort crosses
- * this interface: a function that can fail returns a status, and gradloom_last_error() then says in one line what was got and what was allowed. A null pointer
- * where none is allowed is GRADLOOM_INVALID_ARGUMENT; a destroy function takes null and does nothing. After an error, pointers to results are set to null.
+ * Every function may be called from any thread, objects included; only destroying an object must be the last use of it.
+ * No exception and no abort crosses this interface: a function that can fail returns a status, and
+ * gradloom_last_error() then says in one line what was got and what was allowed. A null pointer where none is allowed
+ * is GRADLOOM_INVALID_ARGUMENT; a destroy function takes null and does nothing. After an error, pointers to results are
+ * set to null.
  *
- * Tensors are dense or strided, in host memory (device types 1 and 3), of rank 0 to 16. Inputs are borrowed for the call. A null entry of an array of
- * tensors is an optional input that is not given, or an output that is not asked for.
+ * Tensors are dense or strided, in host memory (device types 1 and 3), of rank 0 to 16. Inputs are borrowed for the
+ * call. A null entry of an array of tensors is an optional input that is not given, or an output that is not asked for.
  *
- * The library may be unloaded (dlclose) once every object is destroyed, every output's deleter was called and no thread is in a call. Nothing of it stays:
- * neither memory nor threads. The libraries it uses may stay loaded: LLVM's always does.
+ * The library may be unloaded (dlclose) once every object is destroyed, every output's deleter was called and no thread
+ * is in a call. Nothing of it stays: neither memory nor threads. The libraries it uses may stay loaded: LLVM's always
+ * does.
  */
 #include <stdint.h>
 
@@ -42,7 +46,11 @@ typedef enum gradloom_status {
   GRADLOOM_INTERNAL = 7            /* a fault of gradloom itself */
 } gradloom_status;
 
-typedef enum gradloom_target { GRADLOOM_TARGET_AUTOMATIC = 0, GRADLOOM_TARGET_LLVM = 1, GRADLOOM_TARGET_INTERPRETER = 2 } gradloom_target;
+typedef enum gradloom_target {
+  GRADLOOM_TARGET_AUTOMATIC = 0,
+  GRADLOOM_TARGET_LLVM = 1,
+  GRADLOOM_TARGET_INTERPRETER = 2
+} gradloom_target;
 
 /* How far the order of summation may differ from the authored one. */
 typedef enum gradloom_determinism {
@@ -52,11 +60,13 @@ typedef enum gradloom_determinism {
   GRADLOOM_RELAXED = 3              /* any order */
 } gradloom_determinism;
 
-/* What gradloom_run and gradloom_run_into do when their kernel is not there yet; gradloom_compile always specialises. */
+/* What gradloom_run and gradloom_run_into do when their kernel is not there yet; gradloom_compile always specialises.
+ */
 typedef enum gradloom_policy {
-  GRADLOOM_POLICY_DEFAULT = 0,      /* a run's: its runtime's; a runtime's: specialise */
-  GRADLOOM_POLICY_SPECIALISE = 1,   /* compiles the kernel for its shapes at once */
-  GRADLOOM_POLICY_GENERIC_FIRST = 2 /* the kernel of every shape answers; a shape that comes often gets its own in the background. The same bits. */
+  GRADLOOM_POLICY_DEFAULT = 0,    /* a run's: its runtime's; a runtime's: specialise */
+  GRADLOOM_POLICY_SPECIALISE = 1, /* compiles the kernel for its shapes at once */
+  GRADLOOM_POLICY_GENERIC_FIRST =
+      2 /* the kernel of every shape answers; a shape that comes often gets its own in the background. The same bits. */
 } gradloom_policy;
 
 typedef struct gradloom_runtime gradloom_runtime;       /* threads, memory and compiled kernels */
@@ -65,15 +75,17 @@ typedef struct gradloom_executable gradloom_executable; /* an op compiled for on
 
 /* "0.1.0": of the library that is loaded. */
 GRADLOOM_API const char* gradloom_version(void);
-GRADLOOM_API const char* gradloom_status_name(gradloom_status status); /* "invalid_argument"; "unknown" for a number that is no status */
+GRADLOOM_API const char* gradloom_status_name(
+    gradloom_status status); /* "invalid_argument"; "unknown" for a number that is no status */
 
-/* The message of this thread's last call that failed, "" when none did. Valid until this thread's next call that fails, or its end; a call that succeeds leaves
- * it. At most 4095 bytes: longer ones are cut. */
+/* The message of this thread's last call that failed, "" when none did. Valid until this thread's next call that fails,
+ * or its end; a call that succeeds leaves it. At most 4095 bytes: longer ones are cut. */
 GRADLOOM_API const char* gradloom_last_error(void);
 
-/* Options start at their defaults: gradloom_runtime_options_init(&options), then set what differs. The size lets a later library take an older program's. */
+/* Options start at their defaults: gradloom_runtime_options_init(&options), then set what differs. The size lets a
+ * later library take an older program's. */
 typedef struct gradloom_runtime_options {
-  uint64_t size; /* sizeof this struct, as the caller was compiled; set by gradloom_runtime_options_init */
+  uint64_t size;           /* sizeof this struct, as the caller was compiled; set by gradloom_runtime_options_init */
   int32_t target;          /* a gradloom_target */
   int32_t threads;         /* 0: as many as this process may use */
   const char* isa;         /* null: this machine's; or a level such as "x86-64-v3" */
@@ -81,9 +93,11 @@ typedef struct gradloom_runtime_options {
   int64_t recycle_bytes;   /* output and scratch memory kept for reuse */
   const char* dump_folder; /* null: GRADLOOM_DUMP's, if that is set */
 
-  /* Finished kernels on disk. Null: GRADLOOM_CACHE_DIR, else gradloom in XDG_CACHE_HOME, else ~/.cache/gradloom; "off": none. */
+  /* Finished kernels on disk. Null: GRADLOOM_CACHE_DIR, else gradloom in XDG_CACHE_HOME, else ~/.cache/gradloom; "off":
+   * none. */
   const char* disk_cache;
-  const char* const* disk_cache_read_only; /* folders that are looked into besides; none: those of GRADLOOM_CACHE_READONLY */
+  const char* const*
+      disk_cache_read_only; /* folders that are looked into besides; none: those of GRADLOOM_CACHE_READONLY */
   int32_t disk_cache_read_only_count;
   int32_t policy; /* a gradloom_policy */
   int64_t disk_cache_bytes;
@@ -92,7 +106,8 @@ typedef struct gradloom_runtime_options {
   int32_t specialisations;  /* at most so many live ones for one kernel of every shape */
   int32_t compile_threads;  /* in the background */
 } gradloom_runtime_options;
-#define gradloom_runtime_options_init(options) gradloom_runtime_options_init_sized((options), sizeof(gradloom_runtime_options))
+#define gradloom_runtime_options_init(options) \
+  gradloom_runtime_options_init_sized((options), sizeof(gradloom_runtime_options))
 GRADLOOM_API gradloom_status gradloom_runtime_options_init_sized(gradloom_runtime_options* options, uint64_t size);
 
 typedef struct gradloom_run_options {
@@ -108,64 +123,83 @@ typedef struct gradloom_run_options {
 GRADLOOM_API gradloom_status gradloom_run_options_init_sized(gradloom_run_options* options, uint64_t size);
 
 /* options may be null: the defaults.
- * In a child of fork, runtimes and executables of the parent keep working and new ones can be made; parallel loops run there on the calling thread, since the
- * parent's threads are gone. Fork while no other thread is inside a call, or exec. */
-GRADLOOM_API gradloom_status gradloom_runtime_create(const gradloom_runtime_options* options, gradloom_runtime** runtime);
-GRADLOOM_API void gradloom_runtime_destroy(gradloom_runtime* runtime); /* executables made from it, and outputs, stay valid */
+ * In a child of fork, runtimes and executables of the parent keep working and new ones can be made; parallel loops run
+ * there on the calling thread, since the parent's threads are gone. Fork while no other thread is inside a call, or
+ * exec. */
+GRADLOOM_API gradloom_status gradloom_runtime_create(const gradloom_runtime_options* options,
+                                                     gradloom_runtime** runtime);
+GRADLOOM_API void gradloom_runtime_destroy(
+    gradloom_runtime* runtime); /* executables made from it, and outputs, stay valid */
 
 GRADLOOM_API gradloom_status gradloom_attributes_create(gradloom_attributes** attributes);
 GRADLOOM_API void gradloom_attributes_destroy(gradloom_attributes* attributes);
-/* Each copies name and value; a name that is set already gets the new value. Not to be called on one object from two threads at a time. */
-GRADLOOM_API gradloom_status gradloom_attributes_set_int(gradloom_attributes* attributes, const char* name, int64_t value);
-GRADLOOM_API gradloom_status gradloom_attributes_set_float(gradloom_attributes* attributes, const char* name, double value);
-GRADLOOM_API gradloom_status gradloom_attributes_set_string(gradloom_attributes* attributes, const char* name, const char* value);
-GRADLOOM_API gradloom_status gradloom_attributes_set_ints(gradloom_attributes* attributes, const char* name, const int64_t* values, int32_t count);
-GRADLOOM_API gradloom_status gradloom_attributes_set_floats(gradloom_attributes* attributes, const char* name, const double* values, int32_t count);
-GRADLOOM_API gradloom_status gradloom_attributes_set_strings(gradloom_attributes* attributes, const char* name, const char* const* values, int32_t count);
+/* Each copies name and value; a name that is set already gets the new value. Not to be called on one object from two
+ * threads at a time. */
+GRADLOOM_API gradloom_status gradloom_attributes_set_int(gradloom_attributes* attributes, const char* name,
+                                                         int64_t value);
+GRADLOOM_API gradloom_status gradloom_attributes_set_float(gradloom_attributes* attributes, const char* name,
+                                                           double value);
+GRADLOOM_API gradloom_status gradloom_attributes_set_string(gradloom_attributes* attributes, const char* name,
+                                                            const char* value);
+GRADLOOM_API gradloom_status gradloom_attributes_set_ints(gradloom_attributes* attributes, const char* name,
+                                                          const int64_t* values, int32_t count);
+GRADLOOM_API gradloom_status gradloom_attributes_set_floats(gradloom_attributes* attributes, const char* name,
+                                                            const double* values, int32_t count);
+GRADLOOM_API gradloom_status gradloom_attributes_set_strings(gradloom_attributes* attributes, const char* name,
+                                                             const char* const* values, int32_t count);
 
 /* Tensors come as arrays of pointers; an array of no entries may be null. attributes and options may be null. */
 
-/* Runs an op. Each output that is asked for is a fresh tensor of the caller's: call its deleter when done with it, on any thread, before or after the runtime
- * is destroyed. `outputs` gets output_count entries, null for those that the op does not have or that are not asked for; an output that the op gives and that
- * has no place in `outputs` is dropped. */
-GRADLOOM_API gradloom_status gradloom_run(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count,
-                                          const gradloom_attributes* attributes, const gradloom_run_options* options, DLManagedTensor** outputs,
+/* Runs an op. Each output that is asked for is a fresh tensor of the caller's: call its deleter when done with it, on
+ * any thread, before or after the runtime is destroyed. `outputs` gets output_count entries, null for those that the op
+ * does not have or that are not asked for; an output that the op gives and that has no place in `outputs` is dropped.
+ */
+GRADLOOM_API gradloom_status gradloom_run(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs,
+                                          int32_t input_count, const gradloom_attributes* attributes,
+                                          const gradloom_run_options* options, DLManagedTensor** outputs,
                                           int32_t output_count);
 
-/* Runs into the caller's dense tensors. An output whose size the kernel finds (BroadcastGradientArgs) gets fewer elements: its dims are written to the tensor's
- * own shape array. */
-GRADLOOM_API gradloom_status gradloom_run_into(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count,
-                                               const gradloom_attributes* attributes, const gradloom_run_options* options, DLTensor* const* outputs,
+/* Runs into the caller's dense tensors. An output whose size the kernel finds (BroadcastGradientArgs) gets fewer
+ * elements: its dims are written to the tensor's own shape array. */
+GRADLOOM_API gradloom_status gradloom_run_into(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs,
+                                               int32_t input_count, const gradloom_attributes* attributes,
+                                               const gradloom_run_options* options, DLTensor* const* outputs,
                                                int32_t output_count);
 
 /* A handle for hot loops. Of the inputs' data only shape-like ones are read. */
-GRADLOOM_API gradloom_status gradloom_compile(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs, int32_t input_count,
-                                              const gradloom_attributes* attributes, const gradloom_run_options* options, gradloom_executable** executable);
+GRADLOOM_API gradloom_status gradloom_compile(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs,
+                                              int32_t input_count, const gradloom_attributes* attributes,
+                                              const gradloom_run_options* options, gradloom_executable** executable);
 GRADLOOM_API void gradloom_executable_destroy(gradloom_executable* executable);
-GRADLOOM_API gradloom_status gradloom_call(const gradloom_executable* executable, const DLTensor* const* inputs, int32_t input_count, DLTensor* const* outputs,
-                                           int32_t output_count);
+GRADLOOM_API gradloom_status gradloom_call(const gradloom_executable* executable, const DLTensor* const* inputs,
+                                           int32_t input_count, DLTensor* const* outputs, int32_t output_count);
 
-/* The calls that needed a kernel so far, without their data: bytes for a file, of which another process makes the kernels ready before it needs them. At most
- * 10,000 calls. Free with gradloom_bytes_free. */
+/* The calls that needed a kernel so far, without their data: bytes for a file, of which another process makes the
+ * kernels ready before it needs them. At most 10,000 calls. Free with gradloom_bytes_free. */
 GRADLOOM_API gradloom_status gradloom_save_calls(const gradloom_runtime* runtime, void** bytes, uint64_t* size);
 GRADLOOM_API void gradloom_bytes_free(void* bytes);
 typedef struct gradloom_prewarm_report {
   int64_t ready, compiled, failed; /* ready: in memory now, of which `compiled` were not on disk */
   char first_failure[512];         /* why the first of the failed ones did, "" when none did; longer ones are cut */
 } gradloom_prewarm_report;
-/* A call that fails, such as one of another library's op, is counted in the report, which may be null; damaged bytes are GRADLOOM_INVALID_ARGUMENT. */
-GRADLOOM_API gradloom_status gradloom_prewarm(gradloom_runtime* runtime, const void* bytes, uint64_t size, gradloom_prewarm_report* report);
+/* A call that fails, such as one of another library's op, is counted in the report, which may be null; damaged bytes
+ * are GRADLOOM_INVALID_ARGUMENT. */
+GRADLOOM_API gradloom_status gradloom_prewarm(gradloom_runtime* runtime, const void* bytes, uint64_t size,
+                                              gradloom_prewarm_report* report);
 /* Returns once no specialisation is under way. */
 GRADLOOM_API gradloom_status gradloom_wait_for_background(const gradloom_runtime* runtime);
 
-/* Counters as a JSON object: hits, misses, compiles, launches, evictions, entries, code_bytes, compile_ms and its parts, those of the disk (disk_miss_parts:
- * how often each part of a key differed from the nearest entry's) and of generic_first. Free with gradloom_string_free. */
+/* Counters as a JSON object: hits, misses, compiles, launches, evictions, entries, code_bytes, compile_ms and its
+ * parts, those of the disk (disk_miss_parts: how often each part of a key differed from the nearest entry's) and of
+ * generic_first. Free with gradloom_string_free. */
 GRADLOOM_API gradloom_status gradloom_stats_json(const gradloom_runtime* runtime, char** json);
-GRADLOOM_API gradloom_status gradloom_target_name(const gradloom_runtime* runtime, char** name); /* "llvm x86-64-v3", "interpreter" */
+GRADLOOM_API gradloom_status gradloom_target_name(const gradloom_runtime* runtime,
+                                                  char** name); /* "llvm x86-64-v3", "interpreter" */
 GRADLOOM_API void gradloom_string_free(char* string);
 
-/* The log: what goes wrong without failing a call, one printable line a message; to stderr unless a sink is set. The level is GRADLOOM_LOG's until it is set.
- * Calls of the sink do not overlap; once set_log_sink returns, none of the old sink goes on; a sink must not set one. A null sink: stderr again. */
+/* The log: what goes wrong without failing a call, one printable line a message; to stderr unless a sink is set. The
+ * level is GRADLOOM_LOG's until it is set. Calls of the sink do not overlap; once set_log_sink returns, none of the old
+ * sink goes on; a sink must not set one. A null sink: stderr again. */
 typedef enum gradloom_log_level {
   GRADLOOM_LOG_OFF = 0,
   GRADLOOM_LOG_ERROR = 1,

@@ -1,5 +1,6 @@
 #pragma once
-// A 128-bit hash of bytes, for file names and checksums. Not against an adversary: what is found by it is compared in full.
+// A 128-bit hash of bytes, for file names and checksums. Not against an adversary: what is found by it is compared in
+// full.
 #include <cstdint>
 #include <string>
 #include <string_view>

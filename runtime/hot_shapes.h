@@ -1,5 +1,6 @@
 #pragma once
-// How often shapes came lately: a table of fixed size that threads read and raise without a lock. Counts are approximate; losing one only delays a compile.
+// How often shapes came lately: a table of fixed size that threads read and raise without a lock. Counts are
+// approximate; losing one only delays a compile.
 #include <atomic>
 #include <cstdint>
 #include <memory>

@@ -128,7 +128,9 @@ std::vector<int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int6
 DeclaredRange::DeclaredRange(const ir::Kernel& kernel, const ir::Expr& min, const ir::Expr& max,
                              std::span<const int64_t> slots)
     : min_(limit_of(kernel, min, program_of(kernel, min), slots)),
-      max_(limit_of(kernel, max, program_of(kernel, max), slots)), declared_min_(min), declared_max_(max) {}
+      max_(limit_of(kernel, max, program_of(kernel, max), slots)),
+      declared_min_(min),
+      declared_max_(max) {}
 
 std::string DeclaredRange::text() const {
   if (min_ && max_) {
@@ -194,8 +196,8 @@ Dims DeclaredArguments::dims(size_t buffer, std::span<const int64_t> slots) cons
     const std::string& name = kernel_.buffers[buffer]->name;
     if (dim < 0) refuse(kernel_, fmt::format("buffer {} has shape {}; no dim may be negative", name, to_string(dims)));
     if (dim > ir::max_elements / elements)
-      refuse(kernel_, fmt::format("buffer {} has shape {}; dims, those of 0 left out, may multiply to 2^48 at most", name,
-                                  to_string(dims)));
+      refuse(kernel_, fmt::format("buffer {} has shape {}; dims, those of 0 left out, may multiply to 2^48 at most",
+                                  name, to_string(dims)));
     elements *= std::max<int64_t>(dim, 1);
   }
   return dims;

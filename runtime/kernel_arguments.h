@@ -47,8 +47,8 @@ class DeclaredArguments {
  public:
   explicit DeclaredArguments(const ir::Kernel& kernel);
 
-  // Every scalar is in its declared range. Throws Error(invalid_argument) naming the first that is not, its value and the
-  // range.
+  // Every scalar is in its declared range. Throws Error(invalid_argument) naming the first that is not, its value and
+  // the range.
   void check_scalars(std::span<const int64_t> slots) const;
   // A buffer's dims or strides (empty: dense). Throw Error(invalid_argument) for what wraps or cannot be evaluated, and
   // for dims by scalars that are negative or, those of 0 left out, multiply to more than ir::max_elements.

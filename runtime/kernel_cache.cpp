@@ -11,10 +11,13 @@ namespace {
 constexpr int64_t entry_bytes = 2048, interpreted_bytes = 16 << 10;
 
 int64_t bytes_of(const KernelEntry& entry) {
-  return entry_bytes + static_cast<int64_t>(entry.key.size() * sizeof(uint64_t)) + (entry.function ? entry.code_bytes : interpreted_bytes);
+  return entry_bytes + static_cast<int64_t>(entry.key.size() * sizeof(uint64_t)) +
+         (entry.function ? entry.code_bytes : interpreted_bytes);
 }
 
-bool same_key(std::span<const uint64_t> a, std::span<const uint64_t> b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
+bool same_key(std::span<const uint64_t> a, std::span<const uint64_t> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
 
 // A thread's own view of what it ran last, in whichever caches. It pins nothing: evicted code goes at once.
 struct FrontSlot {
@@ -26,7 +29,9 @@ struct Front {
   FrontSlot slots[front_slots];
 };
 
-FrontSlot& front_slot(uint64_t cache, uint64_t hash) { return per_thread<Front>().slots[(hash ^ cache * 0x9e37) % front_slots]; }
+FrontSlot& front_slot(uint64_t cache, uint64_t hash) {
+  return per_thread<Front>().slots[(hash ^ cache * 0x9e37) % front_slots];
+}
 
 uint64_t next_id() {
   static std::atomic<uint64_t> next{1};
@@ -55,7 +60,8 @@ KernelHandle KernelCache::hit(KernelHandle entry) {
 
 KernelHandle KernelCache::find_in_front(const KernelKey& key) {
   const FrontSlot& slot = front_slot(id_, key.hash());
-  if (slot.cache != id_ || slot.generation != generation_.load(std::memory_order_acquire) || slot.hash != key.hash()) return nullptr;
+  if (slot.cache != id_ || slot.generation != generation_.load(std::memory_order_acquire) || slot.hash != key.hash())
+    return nullptr;
   KernelHandle entry = slot.entry.lock();
   return entry && same_key(entry->key, key.words()) ? hit(std::move(entry)) : nullptr;
 }
@@ -92,7 +98,8 @@ void KernelCache::remove(const KernelKey& key) {
   }
 }
 
-KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::shared_ptr<KernelEntry>()>& build, bool& built) {
+KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::shared_ptr<KernelEntry>()>& build,
+                              bool& built) {
   built = false;
   if (KernelHandle entry = find_in_front(key)) return entry;
   const uint64_t generation = generation_.load(std::memory_order_acquire);
@@ -110,7 +117,8 @@ KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::sha
     for (auto it = begin; it != end; ++it) {
       if (same_key(it->second.key, key.words())) other = it->second.slot;
     }
-    if (!other.valid()) pending_.emplace(key.hash(), Pending{{key.words().begin(), key.words().end()}, promise.get_future().share()});
+    if (!other.valid())
+      pending_.emplace(key.hash(), Pending{{key.words().begin(), key.words().end()}, promise.get_future().share()});
   }
   misses_.add();
   if (other.valid()) {
@@ -152,7 +160,8 @@ KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::sha
 }
 
 // Requires the lock. A kernel that would fill the cache alone is not kept.
-void KernelCache::insert(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry, std::vector<KernelHandle>& evicted) {
+void KernelCache::insert(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry,
+                         std::vector<KernelHandle>& evicted) {
   const int64_t bytes = bytes_of(*entry);
   if (bytes > budget_) return;
   entry->used.store(clock_.fetch_add(1, std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -162,10 +171,12 @@ void KernelCache::insert(const KernelKey& key, const std::shared_ptr<KernelEntry
   if (bytes_ > budget_) evict(evicted);
 }
 
-// Requires the lock. Down to 7/8 of the budget at a time, the least recently used first, so that an insert seldom sorts.
+// Requires the lock. Down to 7/8 of the budget at a time, the least recently used first, so that an insert seldom
+// sorts.
 void KernelCache::evict(std::vector<KernelHandle>& evicted) {
   std::vector<std::pair<uint64_t, Kernels::iterator>> by_use;
-  for (auto it = kernels_.begin(); it != kernels_.end(); ++it) by_use.emplace_back(it->second->used.load(std::memory_order_relaxed), it);
+  for (auto it = kernels_.begin(); it != kernels_.end(); ++it)
+    by_use.emplace_back(it->second->used.load(std::memory_order_relaxed), it);
   std::sort(by_use.begin(), by_use.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   by_use.pop_back();  // the one just inserted
   for (const auto& [used, it] : by_use) {

@@ -22,8 +22,8 @@ namespace gradloom {
 struct KernelEntry {
   KernelFunction function = nullptr;  // null: a GPU's, else interpreted
   std::shared_ptr<const GpuKernel> gpu;
-  ir::Kernel kernel;                  // what the interpreter runs
-  bool own = false;                   // an embedder wrote its nest, by an Op or as it is
+  ir::Kernel kernel;  // what the interpreter runs
+  bool own = false;   // an embedder wrote its nest, by an Op or as it is
   std::vector<ScalarSource> sources;
   std::shared_ptr<const KernelReport> report;
   int64_t code_bytes = 0;
@@ -31,7 +31,7 @@ struct KernelEntry {
   bool from_disk = false;
   // For the cache.
   std::vector<uint64_t> key;
-  mutable std::atomic<uint64_t> used{0};  // the cache's clock at about the last hit
+  mutable std::atomic<uint64_t> used{0};   // the cache's clock at about the last hit
   mutable std::atomic<uint32_t> calls{0};  // of a specialisation, lately: for the specialiser
 };
 using KernelHandle = std::shared_ptr<const KernelEntry>;
@@ -40,8 +40,8 @@ class KernelCache {
  public:
   explicit KernelCache(int64_t budget_bytes);
 
-  // The kernel of this key, built by `build` when there is none. Threads that ask for one key at a time share one build, and its error, which is not kept.
-  // `built`: whether this very call built it.
+  // The kernel of this key, built by `build` when there is none. Threads that ask for one key at a time share one
+  // build, and its error, which is not kept. `built`: whether this very call built it.
   KernelHandle get(const KernelKey& key, const std::function<std::shared_ptr<KernelEntry>()>& build, bool& built);
   // Only what is there.
   KernelHandle find(const KernelKey& key);
@@ -54,7 +54,8 @@ class KernelCache {
   void add_to(Stats& stats) const;
 
  private:
-  // What a build came to. Threads that waited throw errors of their own: an exception object is not shared between threads.
+  // What a build came to. Threads that waited throw errors of their own: an exception object is not shared between
+  // threads.
   struct Built {
     KernelHandle entry;  // or, when there is none:
     ErrorCode code = ErrorCode::internal;
@@ -77,7 +78,7 @@ class KernelCache {
   void evict(std::vector<KernelHandle>& evicted);
 
   const int64_t budget_;
-  const uint64_t id_;  // of no other cache, ever
+  const uint64_t id_;                    // of no other cache, ever
   std::atomic<uint64_t> generation_{0};  // raised when front caches must forget
   std::atomic<uint64_t> clock_{1};       // raised by every insert
   mutable std::mutex mutex_;

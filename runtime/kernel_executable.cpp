@@ -1,4 +1,5 @@
-// A user's own kernel: its arguments are checked against the kernel's declarations, dims and strides evaluated with the scalars given.
+// A user's own kernel: its arguments are checked against the kernel's declarations, dims and strides evaluated with the
+// scalars given.
 #include <fmt/format.h>
 
 #include "ir/float_mode.h"
@@ -16,19 +17,25 @@ namespace {
 void check_buffer(const ir::Kernel& kernel, const DeclaredArguments& declared, size_t i, const Tensor& tensor,
                   std::span<const int64_t> scalars) {
   const ir::Buffer& buffer = kernel.buffers[i];
-  const auto refuse_buffer = [&](const std::string& what) { refuse_argument(kernel, fmt::format("buffer {} {}", buffer->name, what)); };
+  const auto refuse_buffer = [&](const std::string& what) {
+    refuse_argument(kernel, fmt::format("buffer {} {}", buffer->name, what));
+  };
   if (!tensor.present()) refuse_buffer("is absent");
-  if (tensor.dtype() != buffer->dtype) refuse_buffer(fmt::format("has dtype {}; it must have {}", to_string(tensor.dtype()), to_string(buffer->dtype)));
+  if (tensor.dtype() != buffer->dtype)
+    refuse_buffer(fmt::format("has dtype {}; it must have {}", to_string(tensor.dtype()), to_string(buffer->dtype)));
   const Dims dims = declared.dims(i, scalars), strides = declared.strides(i, scalars);
-  if (!(tensor.dims() == dims)) refuse_buffer(fmt::format("has shape {}; it must have {}", to_string(tensor.dims()), to_string(dims)));
-  if (strides.empty() && !tensor.dense()) refuse_buffer(fmt::format("has strides {}; it must be dense", to_string(tensor.strides())));
+  if (!(tensor.dims() == dims))
+    refuse_buffer(fmt::format("has shape {}; it must have {}", to_string(tensor.dims()), to_string(dims)));
+  if (strides.empty() && !tensor.dense())
+    refuse_buffer(fmt::format("has strides {}; it must be dense", to_string(tensor.strides())));
   for (int d = 0; d < strides.size() && tensor.elements() > 0; ++d) {
     if (dims[d] > 1 && tensor.strides()[d] != strides[d]) {
       refuse_buffer(fmt::format("has strides {}; it must have {}", to_string(tensor.strides()), to_string(strides)));
     }
   }
   if (buffer->role != ir::Role::in && !strides.empty() && elements_overlap(dims, strides)) {
-    refuse_buffer(fmt::format("is written and its elements overlap: its shape is {}, its strides {}", to_string(dims), to_string(strides)));
+    refuse_buffer(fmt::format("is written and its elements overlap: its shape is {}, its strides {}", to_string(dims),
+                              to_string(strides)));
   }
   if (!aligned(tensor, buffer->alignment)) refuse_buffer(fmt::format("is not aligned to {} bytes", buffer->alignment));
   if (buffer->role != ir::Role::in && !tensor.writable()) refuse_buffer("is read-only; it must be writable");
@@ -41,20 +48,24 @@ KernelExecutable::State::State(std::shared_ptr<Core> core_in, const ir::Kernel& 
 
 void KernelExecutable::State::check(std::span<const Tensor> buffers, std::span<const int64_t> scalars) const {
   declared.check_scalars(scalars);
-  if (buffers.size() != kernel.buffers.size()) refuse_argument(kernel, fmt::format("{} buffers given; it takes {}", buffers.size(), kernel.buffers.size()));
+  if (buffers.size() != kernel.buffers.size())
+    refuse_argument(kernel, fmt::format("{} buffers given; it takes {}", buffers.size(), kernel.buffers.size()));
   for (size_t i = 0; i < buffers.size(); ++i) {
     check_buffer(kernel, declared, i, buffers[i], scalars);
-    if (buffers[i].device() != core->device()) refuse_argument(kernel, fmt::format("buffer {} is not in the target's memory", kernel.buffers[i]->name));
+    if (buffers[i].device() != core->device())
+      refuse_argument(kernel, fmt::format("buffer {} is not in the target's memory", kernel.buffers[i]->name));
     for (size_t other = 0; other < i; ++other) {
       const bool read_only = kernel.buffers[i]->role == ir::Role::in && kernel.buffers[other]->role == ir::Role::in;
       if (!read_only && overlap(buffers[i], buffers[other])) {
-        refuse_argument(kernel, fmt::format("buffers {} and {} overlap, and one of them is written", kernel.buffers[other]->name, kernel.buffers[i]->name));
+        refuse_argument(kernel, fmt::format("buffers {} and {} overlap, and one of them is written",
+                                            kernel.buffers[other]->name, kernel.buffers[i]->name));
       }
     }
   }
 }
 
-void KernelExecutable::State::call(std::span<const Tensor> buffers, std::span<const int64_t> scalars, const LaunchOptions& launch) const {
+void KernelExecutable::State::call(std::span<const Tensor> buffers, std::span<const int64_t> scalars,
+                                   const LaunchOptions& launch) const {
   FloatMode mode;
   std::vector<int64_t> storage;
   const std::span<const int64_t> slots = scalar_slots(kernel, scalars, storage);
@@ -62,12 +73,16 @@ void KernelExecutable::State::call(std::span<const Tensor> buffers, std::span<co
   std::vector<void*> data;
   for (const Tensor& tensor : buffers) data.push_back(tensor.data());
   const int64_t bad_position = core->launch(*entry, data.data(), slots.data(), launch);
-  if (bad_position != no_bad_position) throw Error(ErrorCode::out_of_range, fmt::format("kernel {}: a check failed at position {}", kernel.name, bad_position));
+  if (bad_position != no_bad_position)
+    throw Error(ErrorCode::out_of_range,
+                fmt::format("kernel {}: a check failed at position {}", kernel.name, bad_position));
 }
 
-Result<std::monostate> KernelExecutable::operator()(std::span<const Tensor> buffers, std::span<const int64_t> scalars, const LaunchOptions& launch) const {
+Result<std::monostate> KernelExecutable::operator()(std::span<const Tensor> buffers, std::span<const int64_t> scalars,
+                                                    const LaunchOptions& launch) const {
   return capture([&]() -> std::monostate {
-    if (!state_) throw Error(ErrorCode::invalid_argument, "an empty KernelExecutable was called: it comes from Runtime::compile");
+    if (!state_)
+      throw Error(ErrorCode::invalid_argument, "an empty KernelExecutable was called: it comes from Runtime::compile");
     state_->call(buffers, scalars, launch);
     return {};
   });

@@ -1,5 +1,6 @@
 #pragma once
-// What tells kernels apart: everything that can change their code, as flat words with their hash. Building one allocates nothing.
+// What tells kernels apart: everything that can change their code, as flat words with their hash. Building one
+// allocates nothing.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -11,7 +12,8 @@ namespace gradloom {
 
 class KernelKey {
  public:
-  KernelKey(const Op& op, const Plan& plan, std::string_view strategy, const RunOptions& options, uint32_t outputs_wanted, int64_t output_alignment);
+  KernelKey(const Op& op, const Plan& plan, std::string_view strategy, const RunOptions& options,
+            uint32_t outputs_wanted, int64_t output_alignment);
 
   std::span<const uint64_t> words() const { return {words_, static_cast<size_t>(size_)}; }
   uint64_t hash() const { return hash_; }
@@ -27,7 +29,8 @@ class KernelKey {
   uint64_t hash_ = 0;
 };
 
-// The alignment classes of operands: outputs at cache lines (and on a GPU inputs at vectors of 16 bytes), or any address.
+// The alignment classes of operands: outputs at cache lines (and on a GPU inputs at vectors of 16 bytes), or any
+// address.
 inline constexpr int64_t aligned_outputs = 64, any_outputs = 1;
 
 }  // namespace gradloom

@@ -21,7 +21,9 @@ class Timed {
  public:
   explicit Timed(std::atomic<int64_t>& ns) : ns_(ns) {}
   ~Timed() {
-    ns_.fetch_add(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin_).count(), std::memory_order_relaxed);
+    ns_.fetch_add(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin_).count(),
+        std::memory_order_relaxed);
   }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
@@ -34,7 +36,10 @@ class Timed {
 }  // namespace
 
 KernelStore::KernelStore(DiskCacheOptions options, std::string toolchain, std::string target, std::string features)
-    : files_(std::move(options)), toolchain_(std::move(toolchain)), target_(std::move(target)), features_(std::move(features)) {}
+    : files_(std::move(options)),
+      toolchain_(std::move(toolchain)),
+      target_(std::move(target)),
+      features_(std::move(features)) {}
 
 std::optional<KernelStore::Found> KernelStore::find(const OpKey& key) {
   const Timed timed(read_ns_);
@@ -42,12 +47,15 @@ std::optional<KernelStore::Found> KernelStore::find(const OpKey& key) {
   if (const std::optional<std::string> file = files_.read(CacheFile::index, name)) {
     try {
       Found found{decode_index(*file), {}};
-      if (found.index.key != key.text()) throw Error(ErrorCode::invalid_argument, "it is of another key with the same hash");
+      if (found.index.key != key.text())
+        throw Error(ErrorCode::invalid_argument, "it is of another key with the same hash");
       const std::string kernel_name = kernel_file_name(found.index.content);
       if (const std::optional<std::string> kernel = files_.read(CacheFile::kernel, kernel_name)) {
         found.kernel = decode_kernel(*kernel);
-        if (content_id(found.kernel.key) != found.index.content) throw Error(ErrorCode::invalid_argument, "its kernel is of another key with the same hash");
-        if (features_of_content_key(found.kernel.key) != features_) throw Error(ErrorCode::invalid_argument, "its kernel is for another instruction set");
+        if (content_id(found.kernel.key) != found.index.content)
+          throw Error(ErrorCode::invalid_argument, "its kernel is of another key with the same hash");
+        if (features_of_content_key(found.kernel.key) != features_)
+          throw Error(ErrorCode::invalid_argument, "its kernel is for another instruction set");
         return found;
       }
     } catch (const Error& error) {
@@ -74,7 +82,9 @@ std::optional<KernelRecord> KernelStore::find(const std::string& key) {
   return std::nullopt;
 }
 
-void KernelStore::put(const KernelRecord& kernel) { files_.write(kernel_file_name(content_id(kernel.key)), encode(kernel)); }
+void KernelStore::put(const KernelRecord& kernel) {
+  files_.write(kernel_file_name(content_id(kernel.key)), encode(kernel));
+}
 
 void KernelStore::put(const IndexRecord& index) {
   const std::string name = OpKey(index.key).file_name();
@@ -83,7 +93,9 @@ void KernelStore::put(const IndexRecord& index) {
   if (listed_ && names_.size() < most_names) names_.push_back(name);
 }
 
-void KernelStore::reject(const KernelRecord& kernel, const std::string& why) { files_.reject(kernel_file_name(content_id(kernel.key)), why); }
+void KernelStore::reject(const KernelRecord& kernel, const std::string& why) {
+  files_.reject(kernel_file_name(content_id(kernel.key)), why);
+}
 
 void KernelStore::explain_miss(const OpKey& key) {
   std::lock_guard lock(mutex_);
@@ -94,13 +106,16 @@ void KernelStore::explain_miss(const OpKey& key) {
     }
   }
   const std::optional<NearestKey> nearest = nearest_key(key.file_name(), names_);
-  std::string what = !nearest ? "the first of its op" : nearest->differing.empty() ? "a file that is gone" : described(nearest->differing);
+  std::string what = !nearest                     ? "the first of its op"
+                     : nearest->differing.empty() ? "a file that is gone"
+                                                  : described(nearest->differing);
   if (nearest) {
     for (const KeyPart part : nearest->differing) ++miss_parts_[to_string(part)];
   } else {
     ++miss_parts_["op"];
   }
-  recent_misses_.push_back(fmt::format("{} {}{}: {}", key.part(KeyPart::op), key.part(KeyPart::strategy), key.part(KeyPart::dims), what));
+  recent_misses_.push_back(
+      fmt::format("{} {}{}: {}", key.part(KeyPart::op), key.part(KeyPart::strategy), key.part(KeyPart::dims), what));
   if (recent_misses_.size() > most_recent) recent_misses_.pop_front();
 }
 

@@ -71,13 +71,15 @@ LogLevel log_level() {
   const char* text = std::getenv("GRADLOOM_LOG");
   const std::optional<LogLevel> wanted = text ? log_level_from_string(text) : LogLevel::warn;
   // What set_log_level said in the meantime stays.
-  const bool mine =
-      detail::current_log_level.compare_exchange_strong(current, static_cast<uint8_t>(wanted.value_or(LogLevel::warn)), std::memory_order_relaxed);
+  const bool mine = detail::current_log_level.compare_exchange_strong(
+      current, static_cast<uint8_t>(wanted.value_or(LogLevel::warn)), std::memory_order_relaxed);
   if (mine && !wanted) log(LogLevel::warn, "GRADLOOM_LOG is \"{}\", allowed are {}", text, fmt::join(names, ", "));
   return mine ? wanted.value_or(LogLevel::warn) : static_cast<LogLevel>(current);
 }
 
-void set_log_level(LogLevel level) { detail::current_log_level.store(static_cast<uint8_t>(level), std::memory_order_relaxed); }
+void set_log_level(LogLevel level) {
+  detail::current_log_level.store(static_cast<uint8_t>(level), std::memory_order_relaxed);
+}
 
 void set_log_sink(LogSink function) {
   std::lock_guard lock(sink().mutex);

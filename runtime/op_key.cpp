@@ -14,7 +14,9 @@ namespace {
 constexpr size_t digits = 4, first_digit = 2;
 constexpr size_t name_length = first_digit + key_parts * digits + 1 + 32;
 
-std::string_view part_digits(std::string_view name, int part) { return name.substr(first_digit + part * digits, digits); }
+std::string_view part_digits(std::string_view name, int part) {
+  return name.substr(first_digit + part * digits, digits);
+}
 
 bool is_index(std::string_view name) { return name.size() == name_length && name.starts_with("i-"); }
 
@@ -31,8 +33,8 @@ const char* to_string(KeyPart part) {
   return names[static_cast<int>(part)];
 }
 
-OpKey::OpKey(const Op& op, const Plan& plan, std::string_view strategy, const RunOptions& options, uint32_t outputs_wanted, int64_t output_alignment,
-             std::string_view target, std::string_view toolchain) {
+OpKey::OpKey(const Op& op, const Plan& plan, std::string_view strategy, const RunOptions& options,
+             uint32_t outputs_wanted, int64_t output_alignment, std::string_view target, std::string_view toolchain) {
   const auto set = [&](KeyPart part, std::string text) { parts_[static_cast<int>(part)] = std::move(text); };
   const bool any_shape = options.any_shape && serves_any_shape(plan);
   std::string dtypes, dims, strides;
@@ -44,8 +46,9 @@ OpKey::OpKey(const Op& op, const Plan& plan, std::string_view strategy, const Ru
   }
   set(KeyPart::op, op.schema().name);
   set(KeyPart::strategy, std::string(strategy));
-  set(KeyPart::options, fmt::format("any_shape {} accumulate {} determinism {} output_alignment {} outputs_wanted {:x}", any_shape, options.accumulate,
-                                    static_cast<int>(plan.determinism), output_alignment, outputs_wanted));
+  set(KeyPart::options,
+      fmt::format("any_shape {} accumulate {} determinism {} output_alignment {} outputs_wanted {:x}", any_shape,
+                  options.accumulate, static_cast<int>(plan.determinism), output_alignment, outputs_wanted));
   set(KeyPart::dtypes, std::move(dtypes));
   set(KeyPart::strides, std::move(strides));
   set(KeyPart::attributes, list(plan.key));
@@ -59,7 +62,8 @@ OpKey::OpKey(std::string_view text) {
   for (int part = 0; part < key_parts; ++part) {
     const std::string name = std::string(to_string(static_cast<KeyPart>(part))) + ": ";
     const size_t end = text.find('\n');
-    if (end == text.npos || !text.starts_with(name)) throw Error(ErrorCode::invalid_argument, fmt::format("an op's key lacks its {}", name));
+    if (end == text.npos || !text.starts_with(name))
+      throw Error(ErrorCode::invalid_argument, fmt::format("an op's key lacks its {}", name));
     parts_[part] = text.substr(name.size(), end - name.size());
     text.remove_prefix(end + 1);
   }
@@ -67,7 +71,8 @@ OpKey::OpKey(std::string_view text) {
 
 std::string OpKey::text() const {
   std::string text;
-  for (int part = 0; part < key_parts; ++part) text += fmt::format("{}: {}\n", to_string(static_cast<KeyPart>(part)), parts_[part]);
+  for (int part = 0; part < key_parts; ++part)
+    text += fmt::format("{}: {}\n", to_string(static_cast<KeyPart>(part)), parts_[part]);
   return text;
 }
 
@@ -96,13 +101,14 @@ std::string toolchain_text(std::string_view compiler) { return fmt::format("{} e
 
 std::string target_text(const ir::Target& target, std::string_view features) {
   // All of its fields: one more does not compile until it is told apart here.
-  const auto& [name, vector_bytes, vector_registers, hardware_scatter, fast_scatter, streaming_stores, l1, l2, threads, gpu, multiprocessors, cooperative,
-               block_threads, shared_bytes, matrix_units] = target;
+  const auto& [name, vector_bytes, vector_registers, hardware_scatter, fast_scatter, streaming_stores, l1, l2, threads,
+               gpu, multiprocessors, cooperative, block_threads, shared_bytes, matrix_units] = target;
   return fmt::format(
-      "{} vector_bytes {} vector_registers {} hardware_scatter {} fast_scatter {} streaming_stores {} l1 {} l2 {} threads {} gpu {} multiprocessors {} "
+      "{} vector_bytes {} vector_registers {} hardware_scatter {} fast_scatter {} streaming_stores {} l1 {} l2 {} "
+      "threads {} gpu {} multiprocessors {} "
       "cooperative {} block_threads {} shared_bytes {} matrix_units {} features {}",
-      name, vector_bytes, vector_registers, hardware_scatter, fast_scatter, streaming_stores, l1, l2, threads, gpu, multiprocessors, cooperative, block_threads,
-      shared_bytes, matrix_units, features);
+      name, vector_bytes, vector_registers, hardware_scatter, fast_scatter, streaming_stores, l1, l2, threads, gpu,
+      multiprocessors, cooperative, block_threads, shared_bytes, matrix_units, features);
 }
 
 }  // namespace gradloom

@@ -1,6 +1,6 @@
 #pragma once
-// The op-level key of what outlives a process: all that KernelKey holds, as text in named parts, and the machine, the library's build and the format. Two keys
-// can be told apart part by part, which explains a miss.
+// The op-level key of what outlives a process: all that KernelKey holds, as text in named parts, and the machine, the
+// library's build and the format. Two keys can be told apart part by part, which explains a miss.
 #include <array>
 #include <optional>
 #include <string>
@@ -20,8 +20,8 @@ const char* to_string(KeyPart part);
 class OpKey {
  public:
   // `target`: what schedules know of the machine and its instruction set; `toolchain`: what compiles.
-  OpKey(const Op& op, const Plan& plan, std::string_view strategy, const RunOptions& options, uint32_t outputs_wanted, int64_t output_alignment,
-        std::string_view target, std::string_view toolchain);
+  OpKey(const Op& op, const Plan& plan, std::string_view strategy, const RunOptions& options, uint32_t outputs_wanted,
+        int64_t output_alignment, std::string_view target, std::string_view toolchain);
   // Of a text that `text` gave; throws Error(invalid_argument).
   explicit OpKey(std::string_view text);
 
@@ -33,7 +33,8 @@ class OpKey {
   std::array<std::string, key_parts> parts_;
 };
 
-// The file that a wanted one is nearest to, and the parts that differ: by the names alone. Nothing when no file is of the same op.
+// The file that a wanted one is nearest to, and the parts that differ: by the names alone. Nothing when no file is of
+// the same op.
 struct NearestKey {
   std::string file_name;
   std::vector<KeyPart> differing;

@@ -31,7 +31,8 @@ bool wanted() {
   return on;
 }
 
-// 0, or errno. Appends: other compilers of the process may write there too. Others may write to /tmp, so a link or a stranger's file is refused.
+// 0, or errno. Appends: other compilers of the process may write there too. Others may write to /tmp, so a link or a
+// stranger's file is refused.
 int append(const std::string& path, std::string_view text) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (file < 0) return errno;
@@ -52,14 +53,16 @@ void add_to_perf_map(std::span<const codegen::CodeSymbol> functions) noexcept {
   if (!wanted()) return;
   try {
     std::string lines;
-    for (const codegen::CodeSymbol& f : functions) lines += fmt::format("{:x} {:x} gradloom::{}\n", f.address, f.bytes, f.name);
+    for (const codegen::CodeSymbol& f : functions)
+      lines += fmt::format("{:x} {:x} gradloom::{}\n", f.address, f.bytes, f.name);
     static PerfMap map;
     std::lock_guard lock(map.mutex);
     map.lines += lines;
     const pid_t process = getpid();
     const std::string path = fmt::format("/tmp/perf-{}.map", process);
     if (const int error = append(path, process == map.process ? lines : map.lines)) {
-      log(LogLevel::warn, "perf map {} is not written: {}", path, std::error_code(error, std::generic_category()).message());
+      log(LogLevel::warn, "perf map {} is not written: {}", path,
+          std::error_code(error, std::generic_category()).message());
     }
     map.process = process;
   } catch (const std::exception& error) {

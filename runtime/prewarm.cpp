@@ -13,7 +13,8 @@ namespace {
 void make_ready(Core& core, const CallKey& key) {
   const Op* op = find_op(key.op);
   if (!op) throw Error(ErrorCode::unsupported, fmt::format("there is no op \"{}\"", key.op));
-  if (key.inputs.size() > static_cast<size_t>(max_inputs)) throw Error(ErrorCode::invalid_argument, fmt::format("{}: {} inputs", key.op, key.inputs.size()));
+  if (key.inputs.size() > static_cast<size_t>(max_inputs))
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: {} inputs", key.op, key.inputs.size()));
   check_output_alignment(key);
   InlineVector<Operand, max_inputs> operands;
   std::deque<std::vector<int64_t>> values;  // aligned, unlike the list's
@@ -28,8 +29,10 @@ void make_ready(Core& core, const CallKey& key) {
         if (dim < 0 || __builtin_mul_overflow(elements, dim, &elements))
           throw Error(ErrorCode::invalid_argument, fmt::format("{}: input {} is too large", key.op, i));
       }
-      if (elements > static_cast<int64_t>(input.values.size()) || elements * size_of(input.dtype) != static_cast<int64_t>(input.values.size())) {
-        throw Error(ErrorCode::invalid_argument, fmt::format("{}: input {} has {} elements and {} bytes of values", key.op, i, elements, input.values.size()));
+      if (elements > static_cast<int64_t>(input.values.size()) ||
+          elements * size_of(input.dtype) != static_cast<int64_t>(input.values.size())) {
+        throw Error(ErrorCode::invalid_argument, fmt::format("{}: input {} has {} elements and {} bytes of values",
+                                                             key.op, i, elements, input.values.size()));
       }
       if (elements > 0) {
         values.emplace_back(input.values.size() / 8 + 1);

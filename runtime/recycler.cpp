@@ -16,8 +16,8 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t alignment = 64;
-constexpr int small_classes = 7;                  // 64, 128, ..., 4096 bytes
-constexpr int64_t small_kept_bytes = 64 << 10;    // a class, a thread
+constexpr int small_classes = 7;                // 64, 128, ..., 4096 bytes
+constexpr int64_t small_kept_bytes = 64 << 10;  // a class, a thread
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -140,7 +140,8 @@ void* Recycler::reuse(int64_t block_bytes) noexcept {
   return data;
 }
 
-// Removes the least recently returned blocks until at most `kept` bytes stay. Requires the lock; the caller frees them without it.
+// Removes the least recently returned blocks until at most `kept` bytes stay. Requires the lock; the caller frees them
+// without it.
 Recycler::Blocks Recycler::take_until(int64_t kept) noexcept {
   Blocks taken;
   while (kept_ > kept && !blocks_.empty()) {

@@ -1,5 +1,6 @@
 #pragma once
-// Memory for outputs and scratch that is kept for reuse: a fresh large buffer costs more in page faults than most kernels take to run.
+// Memory for outputs and scratch that is kept for reuse: a fresh large buffer costs more in page faults than most
+// kernels take to run.
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -9,9 +10,9 @@
 
 namespace gradloom {
 
-// Blocks are 64-byte aligned. Those up to small_bytes come from a per-thread cache that all recyclers share, and count towards no budget; larger ones are kept
-// in size classes up to the budget, the ones least recently returned going first. Thread-safe. Blocks may outlive the object that owns it only through the
-// shared_ptr that their owners hold.
+// Blocks are 64-byte aligned. Those up to small_bytes come from a per-thread cache that all recyclers share, and count
+// towards no budget; larger ones are kept in size classes up to the budget, the ones least recently returned going
+// first. Thread-safe. Blocks may outlive the object that owns it only through the shared_ptr that their owners hold.
 class Recycler {
  public:
   static constexpr int64_t small_bytes = 4096;
@@ -25,7 +26,7 @@ class Recycler {
   // The one behind Tensor::empty; it is never destroyed.
   static const std::shared_ptr<Recycler>& process_wide();
 
-  void* allocate(int64_t bytes);  // bytes > 0; throws Error(resource_exhausted)
+  void* allocate(int64_t bytes);               // bytes > 0; throws Error(resource_exhausted)
   void* try_allocate(int64_t bytes) noexcept;  // null when there is none
   void release(void* data, int64_t bytes) noexcept;
   int64_t kept_bytes() const;  // large blocks waiting for reuse

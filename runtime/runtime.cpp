@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "ir/float_mode.h"
 #include "runtime/call.h"
 #include "runtime/executable.h"
-#include "ir/float_mode.h"
 #include "runtime/outputs.h"
 #include "runtime/prewarm.h"
 
@@ -21,44 +21,52 @@ const Op& op_named(std::string_view name) {
   throw Error(ErrorCode::unsupported, fmt::format("there is no op \"{}\"; there are: {}", name, known));
 }
 
-void run_checked(Core& core, const Op& op, const Request& request, Plan& plan, std::span<const Tensor> inputs, std::span<Tensor> outputs,
-                 const RunOptions& options) {
+void run_checked(Core& core, const Op& op, const Request& request, Plan& plan, std::span<const Tensor> inputs,
+                 std::span<Tensor> outputs, const RunOptions& options) {
   const CallBuffers buffers(core, core.device_for(op.schema()), plan, inputs, outputs, options.launch);
   const std::string strategy = choose_strategy(op, plan, options.strategy, core.target());
-  const KernelHandle entry = core.kernel_by_policy({op, plan, strategy, options, request.outputs_wanted, buffers.alignment, &request});
+  const KernelHandle entry =
+      core.kernel_by_policy({op, plan, strategy, options, request.outputs_wanted, buffers.alignment, &request});
   const int64_t bad_position = launch_plan(core, *entry, plan, buffers.views, options.launch);
   if (bad_position != no_bad_position) throw explain(core, op, request, plan, bad_position, inputs);
   trim_outputs(op, plan, buffers.outputs, outputs);
 }
 
 // The bits of outputs that the schema has.
-uint32_t schema_outputs(const OpSchema& schema) { return static_cast<uint32_t>((uint64_t{1} << schema.outputs.size()) - 1); }
+uint32_t schema_outputs(const OpSchema& schema) {
+  return static_cast<uint32_t>((uint64_t{1} << schema.outputs.size()) - 1);
+}
 
-std::vector<Tensor> run_fresh(Core& core, const Op& op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options) {
+std::vector<Tensor> run_fresh(Core& core, const Op& op, std::span<const Tensor> inputs, const Attributes& attributes,
+                              const RunOptions& options) {
   FloatMode mode;
   if (options.accumulate) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: accumulate adds into outputs that the caller gives; use run_into", op.schema().name));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: accumulate adds into outputs that the caller gives; use run_into", op.schema().name));
   }
   const int device = core.device_for(op.schema());
   check_devices(op.schema(), device, inputs, {});
   const Operands operands(op.schema(), inputs);
-  const Request request = operands.request(attributes, options.outputs_wanted & schema_outputs(op.schema()), false, core.level(options));
+  const Request request =
+      operands.request(attributes, options.outputs_wanted & schema_outputs(op.schema()), false, core.level(options));
   Plan plan = op.check(request);
   std::vector<Tensor> outputs(op.schema().outputs.size());
   for (int o = 0; o < static_cast<int>(outputs.size()); ++o) {
     const OutputInfo& info = plan.outputs[o];
-    if (info.wanted && (request.outputs_wanted >> o & 1)) outputs[o] = core.allocate(device, info.dtype, info.dims, options.launch);
+    if (info.wanted && (request.outputs_wanted >> o & 1))
+      outputs[o] = core.allocate(device, info.dtype, info.dims, options.launch);
   }
   run_checked(core, op, request, plan, inputs, outputs, options);
   return outputs;
 }
 
-std::monostate run_given(Core& core, const Op& op, std::span<const Tensor> inputs, std::span<Tensor> outputs, const Attributes& attributes,
-                         const RunOptions& options) {
+std::monostate run_given(Core& core, const Op& op, std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                         const Attributes& attributes, const RunOptions& options) {
   FloatMode mode;
   check_devices(op.schema(), core.device_for(op.schema()), inputs, outputs);
   const Operands operands(op.schema(), inputs);
-  const Request request = operands.request(attributes, present_outputs(op.schema(), outputs), options.accumulate, core.level(options));
+  const Request request =
+      operands.request(attributes, present_outputs(op.schema(), outputs), options.accumulate, core.level(options));
   Plan plan = op.check(request);
   check_outputs(op.schema(), plan, inputs, outputs);
   run_checked(core, op, request, plan, inputs, outputs, options);
@@ -66,9 +74,11 @@ std::monostate run_given(Core& core, const Op& op, std::span<const Tensor> input
 }
 
 RuntimeOptions checked(RuntimeOptions options) {
-  const auto in_range = [](const char* name, int64_t value, int64_t least, int64_t most = std::numeric_limits<int64_t>::max()) {
+  const auto in_range = [](const char* name, int64_t value, int64_t least,
+                           int64_t most = std::numeric_limits<int64_t>::max()) {
     if (value >= least && value <= most) return;
-    const std::string range = most == std::numeric_limits<int64_t>::max() ? fmt::format("at least {}", least) : fmt::format("{} to {}", least, most);
+    const std::string range = most == std::numeric_limits<int64_t>::max() ? fmt::format("at least {}", least)
+                                                                          : fmt::format("{} to {}", least, most);
     throw Error(ErrorCode::invalid_argument, fmt::format("RuntimeOptions: {} is {}, expected {}", name, value, range));
   };
   in_range("target", static_cast<int>(options.target), 0, static_cast<int>(TargetKind::cuda_host));
@@ -95,33 +105,38 @@ Runtime::~Runtime() {
   core_.reset();
 }
 
-Result<std::vector<Tensor>> Runtime::run(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options) {
+Result<std::vector<Tensor>> Runtime::run(std::string_view op, std::span<const Tensor> inputs,
+                                         const Attributes& attributes, const RunOptions& options) {
   return capture([&] { return run_fresh(*core_, op_named(op), inputs, attributes, options); });
 }
 
-Result<std::vector<Tensor>> Runtime::run(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options) {
+Result<std::vector<Tensor>> Runtime::run(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes,
+                                         const RunOptions& options) {
   return capture([&] { return run_fresh(*core_, op, inputs, attributes, options); });
 }
 
-Result<std::monostate> Runtime::run_into(std::string_view op, std::span<const Tensor> inputs, std::span<Tensor> outputs, const Attributes& attributes,
-                                         const RunOptions& options) {
+Result<std::monostate> Runtime::run_into(std::string_view op, std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                         const Attributes& attributes, const RunOptions& options) {
   return capture([&] { return run_given(*core_, op_named(op), inputs, outputs, attributes, options); });
 }
 
-Result<std::monostate> Runtime::run_into(const Op& op, std::span<const Tensor> inputs, std::span<Tensor> outputs, const Attributes& attributes,
-                                         const RunOptions& options) {
+Result<std::monostate> Runtime::run_into(const Op& op, std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                         const Attributes& attributes, const RunOptions& options) {
   return capture([&] { return run_given(*core_, op, inputs, outputs, attributes, options); });
 }
 
-Result<Executable> Runtime::compile(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options) {
+Result<Executable> Runtime::compile(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes,
+                                    const RunOptions& options) {
   return capture([&] { return compile(op_named(op), inputs, attributes, options).value(); });
 }
 
-Result<Executable> Runtime::compile(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes, const RunOptions& options) {
+Result<Executable> Runtime::compile(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes,
+                                    const RunOptions& options) {
   return capture([&] {
     FloatMode mode;
     Executable executable;
-    executable.state_ = std::make_shared<Executable::State>(core_, op, inputs, attributes, options, options.outputs_wanted & schema_outputs(op.schema()));
+    executable.state_ = std::make_shared<Executable::State>(core_, op, inputs, attributes, options,
+                                                            options.outputs_wanted & schema_outputs(op.schema()));
     return executable;
   });
 }

@@ -8,8 +8,8 @@
 #include <bit>
 #include <system_error>
 
-#include "runtime/core.h"
 #include "ir/float_mode.h"
+#include "runtime/core.h"
 #include "runtime/log.h"
 
 namespace gradloom {
@@ -92,7 +92,8 @@ KernelHandle Specialiser::kernel_for(const PlannedCall& call) {
 
 KernelHandle Specialiser::generic_for(const PlannedCall& call) {
   const RunOptions options = any_shape(call.options);
-  PlannedCall generic{call.op, call.plan, call.strategy, options, call.outputs_wanted, call.output_alignment, call.request};
+  PlannedCall generic{call.op,     call.plan, call.strategy, options, call.outputs_wanted, call.output_alignment,
+                      call.request};
   if (KernelHandle entry = core_.cache().find(generic.key())) {
     core_.answered(call, entry);
     return entry;
@@ -177,7 +178,8 @@ void Specialiser::specialise(const Job& job) {
     why = error.what();
   }
   if (!why.empty()) {
-    log(LogLevel::error, "{}: the kernel for one shape is not used, the one for every shape goes on: {}", job.op.schema().name, why);
+    log(LogLevel::error, "{}: the kernel for one shape is not used, the one for every shape goes on: {}",
+        job.op.schema().name, why);
     own = nullptr;
   } else {
     core_.cache().put(job.key, own);
@@ -186,7 +188,8 @@ void Specialiser::specialise(const Job& job) {
   settle(group, job.key, own);
 }
 
-// Whether the shape may have a kernel of its own, whose place is then taken. With no place free, the one called least goes if the shape came far more often.
+// Whether the shape may have a kernel of its own, whose place is then taken. With no place free, the one called least
+// goes if the shape came far more often.
 bool Specialiser::admit(uint64_t generic, const KernelKey& key) {
   std::lock_guard lock(mutex_);
   std::vector<Live>& live = live_[generic];
@@ -229,7 +232,8 @@ void Specialiser::decay() {
   std::lock_guard lock(mutex_);
   for (const auto& [generic, live] : live_) {
     for (const Live& one : live) {
-      if (const KernelHandle entry = one.entry.lock()) entry->calls.store(entry->calls.load(std::memory_order_relaxed) / 2, std::memory_order_relaxed);
+      if (const KernelHandle entry = one.entry.lock())
+        entry->calls.store(entry->calls.load(std::memory_order_relaxed) / 2, std::memory_order_relaxed);
     }
   }
 }

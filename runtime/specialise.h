@@ -1,6 +1,7 @@
 #pragma once
-// The policy generic_first: any-shape kernels answer, shapes that come often get kernels of their own from background threads. Nothing here changes a bit of
-// any result: both kernels add in one order, and a specialised one is compared on generated inputs before it is swapped in.
+// The policy generic_first: any-shape kernels answer, shapes that come often get kernels of their own from background
+// threads. Nothing here changes a bit of any result: both kernels add in one order, and a specialised one is compared
+// on generated inputs before it is swapped in.
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -23,7 +24,8 @@ class Specialiser {
   Specialiser(Core& core, const RuntimeOptions& options);
   ~Specialiser();  // the job under way is finished, the others are dropped
 
-  // The call's own kernel once it is there, else the any-shape one, built now if no kernel for every shape serves the call.
+  // The call's own kernel once it is there, else the any-shape one, built now if no kernel for every shape serves the
+  // call.
   KernelHandle kernel_for(const PlannedCall& call);
   void wait() const;  // until no job is left
   void add_to(Stats& stats) const;
@@ -75,7 +77,9 @@ class Specialiser {
   int64_t specialised_ = 0, refused_ = 0;
 };
 
-// Runs both kernels of a call on the same generated inputs. Nothing when outputs and failed Checks are the same, else what differs.
-std::optional<std::string> different_results(const Core& core, const KernelEntry& own, const KernelEntry& generic, const PlannedCall& call);
+// Runs both kernels of a call on the same generated inputs. Nothing when outputs and failed Checks are the same, else
+// what differs.
+std::optional<std::string> different_results(const Core& core, const KernelEntry& own, const KernelEntry& generic,
+                                             const PlannedCall& call);
 
 }  // namespace gradloom

@@ -1,5 +1,5 @@
-// Two kernels of one call on generated inputs. Floats are of mixed sign with full mantissas, so that another order of adding would show; integers are small
-// enough to be indices.
+// Two kernels of one call on generated inputs. Floats are of mixed sign with full mantissas, so that another order of
+// adding would show; integers are small enough to be indices.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,8 @@ Memory memory_of(const View& view, bool aligned) {
   if (elements == 0) low = high = 0;
   const int64_t width = size_of(view.dtype);
   memory.bytes = elements == 0 ? 0 : (high - low + 1) * width;
-  if (memory.bytes > most_bytes) throw Error(ErrorCode::resource_exhausted, fmt::format("comparing it takes over {} bytes", most_bytes));
+  if (memory.bytes > most_bytes)
+    throw Error(ErrorCode::resource_exhausted, fmt::format("comparing it takes over {} bytes", most_bytes));
   memory.words.resize(static_cast<size_t>(memory.bytes / 8 + 18));
   const auto address = reinterpret_cast<uintptr_t>(memory.words.data());
   memory.start = static_cast<int64_t>((64 - address % 64) % 64) + (aligned ? 0 : width);
@@ -45,7 +46,8 @@ Memory memory_of(const View& view, bool aligned) {
 uint64_t random_float(uint64_t bits, int mantissa, int exponent_bits) {
   const uint64_t bias = (uint64_t{1} << (exponent_bits - 1)) - 1;
   const uint64_t exponent = bias - 3 + (bits >> 58) % 6;
-  return (bits & ((uint64_t{1} << mantissa) - 1)) | exponent << mantissa | (bits >> 57 & 1) << (mantissa + exponent_bits);
+  return (bits & ((uint64_t{1} << mantissa) - 1)) | exponent << mantissa |
+         (bits >> 57 & 1) << (mantissa + exponent_bits);
 }
 
 void fill(Memory& memory, DType dtype, int64_t limit, std::mt19937_64& random) {
@@ -56,12 +58,25 @@ void fill(Memory& memory, DType dtype, int64_t limit, std::mt19937_64& random) {
     const uint64_t bits = random();
     uint64_t value = 0;
     switch (dtype) {
-      case DType::f16: value = random_float(bits, 10, 5); break;
-      case DType::bf16: value = random_float(bits, 7, 8); break;
-      case DType::f32: value = random_float(bits, 23, 8); break;
-      case DType::f64: value = random_float(bits, 52, 11); break;
-      case DType::boolean: value = bits & 1; break;
-      default: value = bits % static_cast<uint64_t>(width == 1 ? std::min<int64_t>(limit, 127) : std::min<int64_t>(limit, 32767)); break;
+      case DType::f16:
+        value = random_float(bits, 10, 5);
+        break;
+      case DType::bf16:
+        value = random_float(bits, 7, 8);
+        break;
+      case DType::f32:
+        value = random_float(bits, 23, 8);
+        break;
+      case DType::f64:
+        value = random_float(bits, 52, 11);
+        break;
+      case DType::boolean:
+        value = bits & 1;
+        break;
+      default:
+        value =
+            bits % static_cast<uint64_t>(width == 1 ? std::min<int64_t>(limit, 127) : std::min<int64_t>(limit, 32767));
+        break;
     }
     std::memcpy(bytes + i * width, &value, static_cast<size_t>(width));
   }
@@ -80,7 +95,8 @@ std::vector<int64_t> limits(const Plan& plan) {
 
 }  // namespace
 
-std::optional<std::string> different_results(const Core& core, const KernelEntry& own, const KernelEntry& generic, const PlannedCall& call) {
+std::optional<std::string> different_results(const Core& core, const KernelEntry& own, const KernelEntry& generic,
+                                             const PlannedCall& call) {
   const Plan& plan = call.plan;
   const Threads one_thread(1, nullptr);
   Recycler recycler(0);
@@ -92,7 +108,8 @@ std::optional<std::string> different_results(const Core& core, const KernelEntry
   for (const View& view : plan.views) {
     inputs.push_back(memory_of(view, view.output ? aligned : true));
     bytes += inputs.back().bytes * (view.output ? 2 : 1);
-    if (bytes > most_bytes) throw Error(ErrorCode::resource_exhausted, fmt::format("comparing it takes over {} bytes", most_bytes));
+    if (bytes > most_bytes)
+      throw Error(ErrorCode::resource_exhausted, fmt::format("comparing it takes over {} bytes", most_bytes));
   }
   for (auto& side : outputs) {
     for (const View& view : plan.views) side.push_back(view.output ? memory_of(view, aligned) : Memory{});
@@ -116,7 +133,8 @@ std::optional<std::string> different_results(const Core& core, const KernelEntry
     if (bad_position == no_bad_position) break;
   }
   const int64_t own_position = launch(1, own);
-  if (own_position != bad_position) return fmt::format("its Check failed at {}, the other's at {}", own_position, bad_position);
+  if (own_position != bad_position)
+    return fmt::format("its Check failed at {}, the other's at {}", own_position, bad_position);
   if (bad_position != no_bad_position) return std::nullopt;  // outputs are unspecified
   for (int v = 0; v < plan.views.size(); ++v) {
     const View& view = plan.views[v];

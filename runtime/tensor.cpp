@@ -5,16 +5,16 @@
 #include <cstring>
 
 #include "ir/error.h"
+#include "ir/float_mode.h"
 #include "ir/scalar_math.h"
 #include "ir/scalar_program.h"
 #include "runtime/allocate.h"
-#include "ir/float_mode.h"
 
 namespace gradloom {
 namespace {
 
-// The bytes from element [0, ..., 0] to the first and to past the last byte of any element. Throws Error(invalid_argument) where they are further apart than a
-// kernel's arithmetic may rely on.
+// The bytes from element [0, ..., 0] to the first and to past the last byte of any element. Throws
+// Error(invalid_argument) where they are further apart than a kernel's arithmetic may rely on.
 std::pair<int64_t, int64_t> byte_extent(const Dims& dims, const Dims& strides, int width) {
   __int128 low = 0, high = 0;
   for (int i = 0; i < dims.size(); ++i) {
@@ -22,7 +22,8 @@ std::pair<int64_t, int64_t> byte_extent(const Dims& dims, const Dims& strides, i
     (reach < 0 ? low : high) += reach;
     if (high - low > ir::max_buffer_bytes - width) {
       throw Error(ErrorCode::invalid_argument,
-                  fmt::format("a tensor with dims {} and strides {} spans more than 2^48 bytes", to_string(dims), to_string(strides)));
+                  fmt::format("a tensor with dims {} and strides {} spans more than 2^48 bytes", to_string(dims),
+                              to_string(strides)));
     }
   }
   return {static_cast<int64_t>(low), static_cast<int64_t>(high + width)};
@@ -32,10 +33,13 @@ std::pair<int64_t, int64_t> byte_extent(const Dims& dims, const Dims& strides, i
 
 Tensor Tensor::make(void* data, DType dtype, const Dims& dims, const Dims& strides, bool writable) {
   for (int64_t d : dims) {
-    if (d < 0) throw Error(ErrorCode::invalid_argument, fmt::format("a tensor's dims are {}: none may be negative", to_string(dims)));
+    if (d < 0)
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("a tensor's dims are {}: none may be negative", to_string(dims)));
   }
   if (!strides.empty() && strides.size() != dims.size()) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("a tensor has {} dims and {} strides", dims.size(), strides.size()));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a tensor has {} dims and {} strides", dims.size(), strides.size()));
   }
   Tensor t;
   t.data_ = data;
@@ -59,13 +63,16 @@ Tensor Tensor::make(void* data, DType dtype, const Dims& dims, const Dims& strid
 
 Tensor Tensor::empty(DType dtype, const Dims& dims) { return allocate_tensor(Recycler::process_wide(), dtype, dims); }
 
-Tensor Tensor::borrow(void* data, DType dtype, const Dims& dims, const Dims& strides) { return make(data, dtype, dims, strides, true); }
+Tensor Tensor::borrow(void* data, DType dtype, const Dims& dims, const Dims& strides) {
+  return make(data, dtype, dims, strides, true);
+}
 
 Tensor Tensor::borrow(const void* data, DType dtype, const Dims& dims, const Dims& strides) {
   return make(const_cast<void*>(data), dtype, dims, strides, false);
 }
 
-Tensor Tensor::share(std::shared_ptr<void> owner, void* data, DType dtype, const Dims& dims, const Dims& strides, bool writable) {
+Tensor Tensor::share(std::shared_ptr<void> owner, void* data, DType dtype, const Dims& dims, const Dims& strides,
+                     bool writable) {
   Tensor t = make(data, dtype, dims, strides, writable);
   t.owner_ = std::move(owner);
   return t;
@@ -79,10 +86,10 @@ Tensor Tensor::view(const Dims& dims, const Dims& strides, int64_t offset) const
   if (t.elements_ == 0) return t;
   const __int128 shift = static_cast<__int128>(offset) * size_of(dtype_);
   if (t.low_ + shift < low_ || t.high_ + shift > high_) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("a view with dims {}, strides {} and offset {} leaves the memory of a tensor with dims {} and strides {}; its elements must lie within",
-                    to_string(dims), to_string(t.strides_), offset, to_string(dims_), to_string(strides_)));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a view with dims {}, strides {} and offset {} leaves the memory of a tensor with dims {} "
+                            "and strides {}; its elements must lie within",
+                            to_string(dims), to_string(t.strides_), offset, to_string(dims_), to_string(strides_)));
   }
   t.data_ = static_cast<char*>(data_) + static_cast<int64_t>(shift);
   return t;
@@ -91,19 +98,24 @@ Tensor Tensor::view(const Dims& dims, const Dims& strides, int64_t offset) const
 Tensor Tensor::slice(int axis, int64_t begin, int64_t end) const {
   const int rank = dims_.size(), a = axis < 0 ? axis + rank : axis;
   if (a < 0 || a >= rank)
-    throw Error(ErrorCode::invalid_argument, fmt::format("axis {} of a tensor with dims {}; it must be in [{}, {}]", axis, to_string(dims_), -rank, rank - 1));
+    throw Error(ErrorCode::invalid_argument, fmt::format("axis {} of a tensor with dims {}; it must be in [{}, {}]",
+                                                         axis, to_string(dims_), -rank, rank - 1));
   if (begin < 0 || end < begin || end > dims_[a]) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("the slice {} to {} of axis {} of a tensor with dims {}; 0 <= begin <= end <= {} must hold", begin,
-                                                         end, axis, to_string(dims_), dims_[a]));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the slice {} to {} of axis {} of a tensor with dims {}; 0 <= begin <= end <= {} must hold",
+                            begin, end, axis, to_string(dims_), dims_[a]));
   }
   Dims dims = dims_;
   dims[a] = end - begin;
   return view(dims, strides_, begin == end || elements_ == 0 ? 0 : begin * strides_[a]);
 }
 
-Tensor Tensor::share_device(std::shared_ptr<void> owner, void* data, int device, DType dtype, const Dims& dims, const Dims& strides, bool writable) {
+Tensor Tensor::share_device(std::shared_ptr<void> owner, void* data, int device, DType dtype, const Dims& dims,
+                            const Dims& strides, bool writable) {
   // A negative number would make it the host's.
-  if (device < 0) throw Error(ErrorCode::invalid_argument, fmt::format("a tensor is in memory of cuda device {}; devices are numbered from 0", device));
+  if (device < 0)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a tensor is in memory of cuda device {}; devices are numbered from 0", device));
   Tensor t = share(std::move(owner), data, dtype, dims, strides, writable);
   t.device_ = device;
   return t;
@@ -112,7 +124,8 @@ Tensor Tensor::share_device(std::shared_ptr<void> owner, void* data, int device,
 Tensor Tensor::trimmed(const Dims& dims) const {
   Tensor t = make(data_, dtype_, dims, {}, writable_);
   if (!dense_ || t.elements_ > elements_) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("a tensor with dims {} cannot be trimmed to {}", to_string(dims_), to_string(dims)));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a tensor with dims {} cannot be trimmed to {}", to_string(dims_), to_string(dims)));
   }
   t.owner_ = owner_;
   t.device_ = device_;
@@ -122,7 +135,8 @@ Tensor Tensor::trimmed(const Dims& dims) const {
 Tensor Tensor::converted(DType dtype, const Dims& dims, DType from, const void* values, size_t count) {
   Tensor t = empty(dtype, dims);
   if (static_cast<uint64_t>(t.elements_) != count) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{} values were given for dims {}, which need {}", count, to_string(dims), t.elements_));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} values were given for dims {}, which need {}", count, to_string(dims), t.elements_));
   }
   FloatMode mode;
   const int width = size_of(dtype), from_width = size_of(from);
@@ -137,7 +151,9 @@ Tensor Tensor::converted(DType dtype, const Dims& dims, DType from, const void* 
 
 Tensor allocate_tensor(const std::shared_ptr<Recycler>& recycler, DType dtype, const Dims& dims) {
   for (int64_t d : dims) {
-    if (d < 0) throw Error(ErrorCode::invalid_argument, fmt::format("a tensor's dims are {}: none may be negative", to_string(dims)));
+    if (d < 0)
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("a tensor's dims are {}: none may be negative", to_string(dims)));
   }
   const int64_t bytes = element_count(dims, size_of(dtype)) * size_of(dtype);
   if (bytes == 0) return Tensor::borrow(static_cast<void*>(nullptr), dtype, dims);

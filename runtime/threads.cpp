@@ -25,12 +25,14 @@
 namespace gradloom {
 namespace {
 
-// In a child of fork oneTBB counts on workers that are not there, and may hold locks of theirs: parallel loops then run on the calling thread, without it.
+// In a child of fork oneTBB counts on workers that are not there, and may hold locks of theirs: parallel loops then run
+// on the calling thread, without it.
 std::atomic<bool> workers_gone{false};
 
 void watch_forks() {
   static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { workers_gone.store(true, std::memory_order_relaxed); }); });
+  std::call_once(once,
+                 [] { pthread_atfork(nullptr, nullptr, [] { workers_gone.store(true, std::memory_order_relaxed); }); });
 }
 
 // Keeps the code that oneTBB's threads run in, whatever is unloaded.
@@ -40,8 +42,9 @@ void keep_tbb() {
   dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
-// oneTBB's threads end with the last arena of this library, so that nothing of it is running when it is unloaded. They stay, asleep, where other threads of the
-// process are still attached to oneTBB: threads that used it, or were in a call here, and go on.
+// oneTBB's threads end with the last arena of this library, so that nothing of it is running when it is unloaded. They
+// stay, asleep, where other threads of the process are still attached to oneTBB: threads that used it, or were in a
+// call here, and go on.
 class ArenaCount {
  public:
   void add() {
@@ -64,7 +67,8 @@ ArenaCount& arena_count() {
   return instance;
 }
 
-// Workers that are in the arena. One that has done its part of a loop is still in this library's code for a moment after the loop has returned.
+// Workers that are in the arena. One that has done its part of a loop is still in this library's code for a moment
+// after the loop has returned.
 class Inside : public tbb::task_scheduler_observer {
  public:
   explicit Inside(tbb::task_arena& arena) : task_scheduler_observer(arena) { observe(true); }
@@ -79,7 +83,8 @@ class Inside : public tbb::task_scheduler_observer {
   std::atomic<int> workers_{0};
 };
 
-// What oneTBB orders, told to the thread sanitizer, which does not see into it: all before a `give` happens before all after a `take`.
+// What oneTBB orders, told to the thread sanitizer, which does not see into it: all before a `give` happens before all
+// after a `take`.
 struct HandOver {
 #ifdef __SANITIZE_THREAD__
   void give() { __tsan_release(this); }
@@ -95,7 +100,8 @@ struct HandOver {
 struct Threads::Arena {
   // No larger than what oneTBB allows: asking for more makes it print a warning.
   explicit Arena(int threads)
-      : arena(std::min<int>(threads, static_cast<int>(tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism)))) {}
+      : arena(std::min<int>(threads, static_cast<int>(tbb::global_control::active_value(
+                                         tbb::global_control::max_allowed_parallelism)))) {}
   ~Arena() {
     if (!inside) return;
     inside->leave();

@@ -40,8 +40,10 @@ int64_t granted_v1(const std::filesystem::path& group) {
   return cpus(quota, period);
 }
 
-// The least of a group and all above it. Inside a container the path may be the host's, of which only the root is mounted: that is then the group itself.
-int64_t least(const std::filesystem::path& mount, std::filesystem::path group, int64_t (*granted)(const std::filesystem::path&)) {
+// The least of a group and all above it. Inside a container the path may be the host's, of which only the root is
+// mounted: that is then the group itself.
+int64_t least(const std::filesystem::path& mount, std::filesystem::path group,
+              int64_t (*granted)(const std::filesystem::path&)) {
   int64_t limit = granted(mount);
   for (; !group.empty(); group = group.parent_path()) limit = std::min(limit, granted(mount / group));
   return limit;
@@ -58,13 +60,16 @@ int64_t cgroup_quota(const std::filesystem::path& root) {
     const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
     const std::filesystem::path group = std::filesystem::path(line.substr(second + 1)).relative_path();
     if (controllers == ",,") limit = std::min(limit, least(mounts, group, granted_v2));
-    if (controllers.find(",cpu,") != std::string::npos) limit = std::min(limit, least(mounts / "cpu", group, granted_v1));
+    if (controllers.find(",cpu,") != std::string::npos)
+      limit = std::min(limit, least(mounts / "cpu", group, granted_v1));
   }
   return limit;
 }
 
 }  // namespace
 
-int usable_threads(const std::filesystem::path& root) { return static_cast<int>(std::max<int64_t>(1, std::min(affinity(), cgroup_quota(root)))); }
+int usable_threads(const std::filesystem::path& root) {
+  return static_cast<int>(std::max<int64_t>(1, std::min(affinity(), cgroup_quota(root))));
+}
 
 }  // namespace gradloom

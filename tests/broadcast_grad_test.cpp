@@ -1,4 +1,5 @@
-// BroadcastGrad and BroadcastGradientArgs as the interpreter runs them: the tree of sums, axes, strides, any-shape and specialised, authored and scheduled.
+// BroadcastGrad and BroadcastGradientArgs as the interpreter runs them: the tree of sums, axes, strides, any-shape and
+// specialised, authored and scheduled.
 #include "tests/ops_expect.h"
 
 namespace gradloom {
@@ -13,7 +14,8 @@ uint64_t tree_sum(DType t, const std::vector<uint64_t>& x, size_t block) {
   uint64_t total = 0;
   for (size_t first = 0; first < x.size(); first += block) {
     uint64_t p[16] = {};
-    for (size_t i = first; i < std::min(x.size(), first + block); ++i) p[(i - first) % 16] = add(t, p[(i - first) % 16], x[i]);
+    for (size_t i = first; i < std::min(x.size(), first + block); ++i)
+      p[(i - first) % 16] = add(t, p[(i - first) % 16], x[i]);
     for (int h = 8; h > 0; h /= 2)
       for (int l = 0; l < h; ++l) p[l] = add(t, p[l], p[l + h]);
     total = add(t, total, p[0]);
@@ -27,12 +29,14 @@ struct Group {
 };
 
 // The sum at fixed kept indices: `at` holds every kept group's.
-uint64_t group_sum(const Tensor& dy, const std::vector<Group>& groups, size_t g, int64_t flat, const std::vector<int64_t>& at) {
+uint64_t group_sum(const Tensor& dy, const std::vector<Group>& groups, size_t g, int64_t flat,
+                   const std::vector<int64_t>& at) {
   const DType sum = accumulator_of(dy.dtype());
   if (g == groups.size()) return ir::eval_cast(dy.dtype(), sum, bits_at(dy, flat));
   if (!groups[g].reduced) return group_sum(dy, groups, g + 1, flat * groups[g].extent + at[g], at);
   std::vector<uint64_t> x;
-  for (int64_t i = 0; i < groups[g].extent; ++i) x.push_back(group_sum(dy, groups, g + 1, flat * groups[g].extent + i, at));
+  for (int64_t i = 0; i < groups[g].extent; ++i)
+    x.push_back(group_sum(dy, groups, g + 1, flat * groups[g].extent + i, at));
   const size_t block = g + 1 == groups.size() ? 256 : 16, part = 64 * block;
   for (size_t i = g + 1; i < groups.size(); ++i)
     if (groups[i].reduced) return tree_sum(sum, x, block);
@@ -64,7 +68,8 @@ void broadcast_call(const std::vector<Group>& groups, DType dtype, bool split, b
     const Dims at = unravel(kept, i);
     want[i] = group_sum(dy, groups, 0, 0, std::vector<int64_t>(at.begin(), at.end()));
   }
-  expect_everywhere(op("BroadcastGrad"), {dy, ints(std::vector<int64_t>(shape.begin(), shape.end()))}, {}, dtype, shape, want);
+  expect_everywhere(op("BroadcastGrad"), {dy, ints(std::vector<int64_t>(shape.begin(), shape.end()))}, {}, dtype, shape,
+                    want);
 }
 
 TEST(BroadcastGrad, FollowsTheTree) {
@@ -108,14 +113,18 @@ TEST(BroadcastGrad, StridedInputs) {
   float one = 1.5f;
   const Tensor expanded = Tensor::borrow(static_cast<void*>(&one), DType::f32, {6, 40}, {0, 0});
   for (const How& how : hows()) {
-    EXPECT_EQ(bits_at(run(op("BroadcastGrad"), {expanded, ints({})}, {}, how)[0], 0), ir::bits_from_double(DType::f32, 360)) << describe(how);
+    EXPECT_EQ(bits_at(run(op("BroadcastGrad"), {expanded, ints({})}, {}, how)[0], 0),
+              ir::bits_from_double(DType::f32, 360))
+        << describe(how);
     const Tensor dense = Tensor::of(DType::f32, {3, 4}, std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
     const Strided other = strided_copy(dense);
     const Tensor rows = run(op("BroadcastGrad"), {other.tensor, ints({4})}, {}, how)[0],
                  columns = run(op("BroadcastGrad"), {other.tensor, ints({3, 1})}, {}, how)[0];
     const int64_t row_sums[] = {15, 18, 21, 24}, column_sums[] = {10, 26, 42};
-    for (int i = 0; i < 4; ++i) EXPECT_EQ(bits_at(rows, i), ir::bits_from_int(DType::f32, row_sums[i])) << describe(how);
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(bits_at(columns, i), ir::bits_from_int(DType::f32, column_sums[i])) << describe(how);
+    for (int i = 0; i < 4; ++i)
+      EXPECT_EQ(bits_at(rows, i), ir::bits_from_int(DType::f32, row_sums[i])) << describe(how);
+    for (int i = 0; i < 3; ++i)
+      EXPECT_EQ(bits_at(columns, i), ir::bits_from_int(DType::f32, column_sums[i])) << describe(how);
   }
 }
 
@@ -123,14 +132,16 @@ TEST(BroadcastGrad, StridedInputs) {
 TEST(BroadcastGrad, StagedReadsNothingAfterTheLastBlock) {
   How staged{.strategy = "staged"};
   staged.target.gpu = true;
-  const std::vector<std::pair<Dims, std::vector<int64_t>>> all{{{16384 - 256}, {}}, {{16384 + 256}, {}},  {{2 * 16384}, {}},
-                                                               {{1024 + 16, 3}, {3}}, {{2 * 1024, 3}, {3}}, {{2, 16384 + 512}, {2, 1}}};
+  const std::vector<std::pair<Dims, std::vector<int64_t>>> all{{{16384 - 256}, {}},  {{16384 + 256}, {}},
+                                                               {{2 * 16384}, {}},    {{1024 + 16, 3}, {3}},
+                                                               {{2 * 1024, 3}, {3}}, {{2, 16384 + 512}, {2, 1}}};
   for (const auto& [dims, shape] : all)
     for (const bool scheduled : {false, true}) {
       SCOPED_TRACE(to_string(dims) + (scheduled ? " scheduled" : ""));
       staged.scheduled = scheduled;
       const Tensor dy = filled(DType::f32, dims, 5);
-      const Tensor got = run(op("BroadcastGrad"), {dy, ints(shape)}, {}, staged)[0], want = run(op("BroadcastGrad"), {dy, ints(shape)})[0];
+      const Tensor got = run(op("BroadcastGrad"), {dy, ints(shape)}, {}, staged)[0],
+                   want = run(op("BroadcastGrad"), {dy, ints(shape)})[0];
       for (int64_t i = 0; i < want.elements(); ++i) EXPECT_EQ(bits_at(got, i), bits_at(want, i));
     }
 }
@@ -164,7 +175,8 @@ TEST(BroadcastGradientArgs, AxesLastToFirst) {
     }
   How one;
   one.wanted = 2;
-  EXPECT_EQ(values_of(run(op("BroadcastGradientArgs"), {ints({2, 3}), ints({3})}, {}, one)[1]), std::vector<int64_t>{0});
+  EXPECT_EQ(values_of(run(op("BroadcastGradientArgs"), {ints({2, 3}), ints({3})}, {}, one)[1]),
+            std::vector<int64_t>{0});
 }
 
 }  // namespace

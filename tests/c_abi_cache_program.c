@@ -38,7 +38,8 @@ static int compiles_code(gradloom_runtime* runtime) {
   return llvm;
 }
 
-/* A cache on disk serves another runtime, from its own folder and as a read-only one; what a job needed is saved and made ready by the next. */
+/* A cache on disk serves another runtime, from its own folder and as a read-only one; what a job needed is saved and
+ * made ready by the next. */
 static void caches(void) {
   char folder[64], other[64];
   const char* read_only[1];
@@ -53,21 +54,25 @@ static void caches(void) {
   CHECK(gradloom_runtime_options_init(&options) == GRADLOOM_OK);
   options.threads = 1, options.disk_cache = folder;
   CHECK(gradloom_runtime_create(&options, &first) == GRADLOOM_OK);
-  CHECK(gradloom_run_into(first, "GatherGrad", g.inputs, 3, NULL, NULL, g.outputs, 1) == GRADLOOM_OK && gather_right(g.dx, 1));
+  CHECK(gradloom_run_into(first, "GatherGrad", g.inputs, 3, NULL, NULL, g.outputs, 1) == GRADLOOM_OK &&
+        gather_right(g.dx, 1));
   CHECK(gradloom_save_calls(first, &bytes, &size) == GRADLOOM_OK && bytes && size > 0);
   CHECK(stats_hold(first, "\"compiles\":1,") && stats_hold(first, "\"disk_miss_parts\":{"));
 
   CHECK(gradloom_runtime_create(&options, &second) == GRADLOOM_OK);
   CHECK(gradloom_prewarm(second, bytes, size, &report) == GRADLOOM_OK);
   CHECK(report.ready == 1 && report.failed == 0 && strcmp(report.first_failure, "") == 0);
-  CHECK(gradloom_run_into(second, "GatherGrad", g.inputs, 3, NULL, NULL, g.outputs, 1) == GRADLOOM_OK && gather_right(g.dx, 1));
+  CHECK(gradloom_run_into(second, "GatherGrad", g.inputs, 3, NULL, NULL, g.outputs, 1) == GRADLOOM_OK &&
+        gather_right(g.dx, 1));
   CHECK(stats_hold(second, "\"hits\":1,\"misses\":1,"));
-  if (compiles_code(second)) CHECK(report.compiled == 0 && stats_hold(second, "\"compiles\":0,") && stats_hold(second, "\"disk_hits\":1,"));
+  if (compiles_code(second))
+    CHECK(report.compiled == 0 && stats_hold(second, "\"compiles\":0,") && stats_hold(second, "\"disk_hits\":1,"));
 
   read_only[0] = folder;
   options.disk_cache = other, options.disk_cache_read_only = read_only, options.disk_cache_read_only_count = 1;
   CHECK(gradloom_runtime_create(&options, &third) == GRADLOOM_OK);
-  CHECK(gradloom_run_into(third, "GatherGrad", g.inputs, 3, NULL, NULL, g.outputs, 1) == GRADLOOM_OK && gather_right(g.dx, 1));
+  CHECK(gradloom_run_into(third, "GatherGrad", g.inputs, 3, NULL, NULL, g.outputs, 1) == GRADLOOM_OK &&
+        gather_right(g.dx, 1));
   if (compiles_code(third)) CHECK(stats_hold(third, "\"compiles\":0,"));
 
   ((char*)bytes)[size / 2] ^= 1;
@@ -92,10 +97,12 @@ static void policies(void) {
   Gather g;
   gather_init(&g);
   CHECK(gradloom_runtime_options_init(&options) == GRADLOOM_OK);
-  options.threads = 1, options.policy = GRADLOOM_POLICY_GENERIC_FIRST, options.specialise_after = 3, options.specialisations = 1, options.compile_threads = 1;
+  options.threads = 1, options.policy = GRADLOOM_POLICY_GENERIC_FIRST, options.specialise_after = 3,
+  options.specialisations = 1, options.compile_threads = 1;
   CHECK(gradloom_runtime_create(&options, &runtime) == GRADLOOM_OK);
   for (int i = 0; i < 8; ++i)
-    CHECK(gradloom_run_into(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, g.outputs, 1) == GRADLOOM_OK && gather_right(g.dx, 1));
+    CHECK(gradloom_run_into(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, g.outputs, 1) == GRADLOOM_OK &&
+          gather_right(g.dx, 1));
   CHECK(gradloom_wait_for_background(runtime) == GRADLOOM_OK);
   CHECK(stats_hold(runtime, "\"specialised\":1,") && stats_hold(runtime, "\"live_specialisations\":1,"));
   gradloom_runtime_destroy(runtime);
@@ -103,12 +110,15 @@ static void policies(void) {
   options.policy = GRADLOOM_POLICY_DEFAULT; /* and a single call asks for the other */
   CHECK(gradloom_runtime_create(&options, &runtime) == GRADLOOM_OK);
   CHECK(gradloom_run_options_init(&run) == GRADLOOM_OK && run.policy == GRADLOOM_POLICY_DEFAULT);
-  CHECK(gradloom_run_into(runtime, "GatherGrad", g.inputs, 3, NULL, &run, g.outputs, 1) == GRADLOOM_OK && stats_hold(runtime, "\"generic_calls\":0,"));
+  CHECK(gradloom_run_into(runtime, "GatherGrad", g.inputs, 3, NULL, &run, g.outputs, 1) == GRADLOOM_OK &&
+        stats_hold(runtime, "\"generic_calls\":0,"));
   run.policy = GRADLOOM_POLICY_GENERIC_FIRST, run.accumulate = 1;
-  CHECK(gradloom_run_into(runtime, "GatherGrad", g.inputs, 3, NULL, &run, g.outputs, 1) == GRADLOOM_OK && gather_right(g.dx, 2));
+  CHECK(gradloom_run_into(runtime, "GatherGrad", g.inputs, 3, NULL, &run, g.outputs, 1) == GRADLOOM_OK &&
+        gather_right(g.dx, 2));
   CHECK(stats_hold(runtime, "\"generic_calls\":1,"));
   run.policy = 3;
-  REFUSED(gradloom_run_into(runtime, "GatherGrad", g.inputs, 3, NULL, &run, g.outputs, 1), GRADLOOM_INVALID_ARGUMENT, "policy is 3, allowed are 0 to 2");
+  REFUSED(gradloom_run_into(runtime, "GatherGrad", g.inputs, 3, NULL, &run, g.outputs, 1), GRADLOOM_INVALID_ARGUMENT,
+          "policy is 3, allowed are 0 to 2");
   gradloom_runtime_destroy(runtime);
 }
 
@@ -123,7 +133,8 @@ static void versions(void) {
   const uint64_t older = offsetof(gradloom_runtime_options, disk_cache);
   const char* const folders[1] = {NULL};
   memset(&options, 0x55, sizeof options);
-  CHECK(gradloom_runtime_options_init_sized(&options, older) == GRADLOOM_OK && options.size == older && options.policy == 0x55555555);
+  CHECK(gradloom_runtime_options_init_sized(&options, older) == GRADLOOM_OK && options.size == older &&
+        options.policy == 0x55555555);
   CHECK(gradloom_runtime_create(&options, &runtime) == GRADLOOM_OK); /* what lies beyond its size is not read */
   gradloom_runtime_destroy(runtime);
   REFUSED(gradloom_runtime_options_init_sized(&options, older - 1), GRADLOOM_INVALID_ARGUMENT, "size is ");
@@ -146,9 +157,11 @@ static void versions(void) {
   REFUSED(gradloom_runtime_create(&options, &runtime), GRADLOOM_INVALID_ARGUMENT, "specialise_after is 0");
   gradloom_runtime_options_init(&options);
   options.disk_cache_read_only_count = 1;
-  REFUSED(gradloom_runtime_create(&options, &runtime), GRADLOOM_INVALID_ARGUMENT, "options.disk_cache_read_only is null");
+  REFUSED(gradloom_runtime_create(&options, &runtime), GRADLOOM_INVALID_ARGUMENT,
+          "options.disk_cache_read_only is null");
   options.disk_cache_read_only = folders;
-  REFUSED(gradloom_runtime_create(&options, &runtime), GRADLOOM_INVALID_ARGUMENT, "options.disk_cache_read_only[0] is null");
+  REFUSED(gradloom_runtime_create(&options, &runtime), GRADLOOM_INVALID_ARGUMENT,
+          "options.disk_cache_read_only[0] is null");
   gradloom_runtime_options_init(&options);
   options.policy = -1;
   REFUSED(gradloom_runtime_create(&options, &runtime), GRADLOOM_INVALID_ARGUMENT, "policy is -1");

@@ -7,18 +7,19 @@
 #include "gradloom.h"
 
 static int failures = 0;
-#define CHECK(condition) \
-  do { \
-    if (!(condition)) fprintf(stderr, "line %d: %s (last error: %s)\n", __LINE__, #condition, gradloom_last_error()), ++failures; \
+#define CHECK(condition)                                                                                          \
+  do {                                                                                                            \
+    if (!(condition))                                                                                             \
+      fprintf(stderr, "line %d: %s (last error: %s)\n", __LINE__, #condition, gradloom_last_error()), ++failures; \
   } while (0)
-#define REFUSED(call, code, words) \
-  do { \
-    const gradloom_status got = (call); \
-    if (got != (code) || !strstr(gradloom_last_error(), (words))) { \
-      fprintf(stderr, "line %d: %s gave %s: \"%s\", wanted %s: \"%s\"\n", __LINE__, #call, gradloom_status_name(got), gradloom_last_error(), \
-              gradloom_status_name(code), (words)), \
-          ++failures; \
-    } \
+#define REFUSED(call, code, words)                                                                                    \
+  do {                                                                                                                \
+    const gradloom_status got = (call);                                                                               \
+    if (got != (code) || !strstr(gradloom_last_error(), (words))) {                                                   \
+      fprintf(stderr, "line %d: %s gave %s: \"%s\", wanted %s: \"%s\"\n", __LINE__, #call, gradloom_status_name(got), \
+              gradloom_last_error(), gradloom_status_name(code), (words)),                                            \
+          ++failures;                                                                                                 \
+    }                                                                                                                 \
   } while (0)
 
 static const DLDataType f32 = {kDLFloat, 32, 1}, i64 = {kDLInt, 64, 1};

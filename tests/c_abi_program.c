@@ -1,4 +1,5 @@
-/* A C program over gradloom.h: right results, errors, null pointers, threads. Built as C by the tests, also against the installed tree. */
+/* A C program over gradloom.h: right results, errors, null pointers, threads. Built as C by the tests, also against the
+ * installed tree. */
 #include <pthread.h>
 
 #include "c_abi_harness.h"
@@ -22,7 +23,8 @@ static void results(gradloom_runtime* runtime) {
   CHECK(output && output->dl_tensor.ndim == 2 && output->dl_tensor.shape[0] == 4 && output->dl_tensor.shape[1] == 3);
   CHECK(output && gather_right((const float*)((const char*)output->dl_tensor.data + output->dl_tensor.byte_offset), 1));
   if (output) output->deleter(output);
-  CHECK(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, NULL, 0) == GRADLOOM_OK); /* its output is dropped */
+  CHECK(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, NULL, 0) ==
+        GRADLOOM_OK); /* its output is dropped */
 
   CHECK(gradloom_run_into(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, g.outputs, 1) == GRADLOOM_OK);
   CHECK(gather_right(g.dx, 1));
@@ -47,7 +49,8 @@ static void results(gradloom_runtime* runtime) {
   /* An output whose size the kernel finds. */
   {
     int64_t a[2] = {4, 1}, b[2] = {4, 3}, two[1] = {2}, axes_dims[2][1] = {{2}, {2}}, axes[2][2];
-    DLTensor ta = tensor(a, i64, 1, two), tb = tensor(b, i64, 1, two), o0 = tensor(axes[0], i64, 1, axes_dims[0]), o1 = tensor(axes[1], i64, 1, axes_dims[1]);
+    DLTensor ta = tensor(a, i64, 1, two), tb = tensor(b, i64, 1, two), o0 = tensor(axes[0], i64, 1, axes_dims[0]),
+             o1 = tensor(axes[1], i64, 1, axes_dims[1]);
     const DLTensor* inputs[2] = {&ta, &tb};
     DLTensor* outputs[2] = {&o0, &o1};
     CHECK(gradloom_run_into(runtime, "BroadcastGradientArgs", inputs, 2, NULL, NULL, outputs, 2) == GRADLOOM_OK);
@@ -55,7 +58,8 @@ static void results(gradloom_runtime* runtime) {
   }
 
   CHECK(gradloom_stats_json(runtime, &text) == GRADLOOM_OK);
-  CHECK(text && strstr(text, "\"launches\":") && strstr(text, "\"stages\":{\"emit_ms\":") && text[strlen(text) - 1] == '}');
+  CHECK(text && strstr(text, "\"launches\":") && strstr(text, "\"stages\":{\"emit_ms\":") &&
+        text[strlen(text) - 1] == '}');
   gradloom_string_free(text);
   CHECK(gradloom_target_name(runtime, &text) == GRADLOOM_OK && text && text[0]);
   gradloom_string_free(text);
@@ -75,14 +79,18 @@ static void errors(gradloom_runtime* runtime) {
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_OUT_OF_RANGE, "4");
   CHECK(output == NULL);
   gather_init(&g);
-  REFUSED(gradloom_run(runtime, "NoSuchOp", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_UNSUPPORTED, "there is no op \"NoSuchOp\"");
-  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, -1, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "the number of inputs is -1");
-  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 2, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "GatherGrad: ");
+  REFUSED(gradloom_run(runtime, "NoSuchOp", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_UNSUPPORTED,
+          "there is no op \"NoSuchOp\"");
+  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, -1, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT,
+          "the number of inputs is -1");
+  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 2, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT,
+          "GatherGrad: ");
   g.dy_tensor.device.device_type = kDLCUDA;
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT,
           "is in memory of cuda device 0; it must be in host memory");
   g.dy_tensor.device.device_id = -1; /* not the host */
-  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "cuda device -1; devices are numbered from 0");
+  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT,
+          "cuda device -1; devices are numbered from 0");
   gather_init(&g);
   g.dy_tensor.dtype.lanes = 4;
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_UNSUPPORTED, "4 lanes");
@@ -91,22 +99,28 @@ static void errors(gradloom_runtime* runtime) {
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_UNSUPPORTED, "rank 17");
   gather_init(&g);
   g.dy_tensor.shape = NULL;
-  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "has no shape");
+  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT,
+          "has no shape");
   gather_init(&g);
   g.dy_tensor.data = NULL;
-  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT, "has no data");
+  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1), GRADLOOM_INVALID_ARGUMENT,
+          "has no data");
   gather_init(&g);
   g.dx_tensor.data = g.dy;
-  REFUSED(gradloom_run_into(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, g.outputs, 1), GRADLOOM_INVALID_ARGUMENT, "overlap");
+  REFUSED(gradloom_run_into(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, g.outputs, 1), GRADLOOM_INVALID_ARGUMENT,
+          "overlap");
   gather_init(&g);
   memset(&options, 0, sizeof options);
-  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, &options, &output, 1), GRADLOOM_INVALID_ARGUMENT, "options.size is 0");
+  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, &options, &output, 1), GRADLOOM_INVALID_ARGUMENT,
+          "options.size is 0");
   gradloom_run_options_init(&options);
   options.determinism = (gradloom_determinism)9;
-  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, &options, &output, 1), GRADLOOM_INVALID_ARGUMENT, "determinism is 9, allowed are 0 to 3");
+  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, &options, &output, 1), GRADLOOM_INVALID_ARGUMENT,
+          "determinism is 9, allowed are 0 to 3");
   gradloom_run_options_init(&options);
   options.strategy = "no_such";
-  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, &options, &output, 1), GRADLOOM_INVALID_ARGUMENT, "no_such");
+  REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, &options, &output, 1), GRADLOOM_INVALID_ARGUMENT,
+          "no_such");
   gradloom_runtime_options_init(&runtime_options);
   runtime_options.target = (gradloom_target)7;
   REFUSED(gradloom_runtime_create(&runtime_options, &other), GRADLOOM_INVALID_ARGUMENT, "target is 7");
@@ -199,7 +213,8 @@ static void* work(void* argument) {
     gather_init(&g);
     if (gradloom_run(w->runtime, name, g.inputs, 3, NULL, NULL, &output, 1) != GRADLOOM_UNSUPPORTED) ++w->wrong;
     if (gradloom_call(w->executable, g.inputs, 3, g.outputs, 1) != GRADLOOM_OK || !gather_right(g.dx, 1)) ++w->wrong;
-    if (gradloom_run(w->runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1) != GRADLOOM_OK || !gather_right((const float*)output->dl_tensor.data, 1))
+    if (gradloom_run(w->runtime, "GatherGrad", g.inputs, 3, NULL, NULL, &output, 1) != GRADLOOM_OK ||
+        !gather_right((const float*)output->dl_tensor.data, 1))
       ++w->wrong;
     if (output) output->deleter(output);
     if (!strstr(gradloom_last_error(), words)) ++w->wrong; /* each thread has its own */

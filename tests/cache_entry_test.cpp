@@ -15,7 +15,8 @@ namespace gradloom {
 namespace {
 
 TEST(Hash, IsMurmur3) {
-  // From the reference implementation's verification of x64_128: the hash of the hashes of 0, 01, 0102, ... with seeds 256 - length.
+  // From the reference implementation's verification of x64_128: the hash of the hashes of 0, 01, 0102, ... with seeds
+  // 256 - length.
   std::string hashes;
   for (int length = 0; length < 256; ++length) {
     std::string key;
@@ -27,7 +28,9 @@ TEST(Hash, IsMurmur3) {
 }
 
 TEST(Entries, AreReadAsWritten) {
-  const IndexRecord index{"key", content_id("k"), {{ScalarSource::dim, 1, 2}, {ScalarSource::param, 0, 3}}, "Op", "direct", 2.5, {"split i", "vectorize"}};
+  const IndexRecord index{
+      "key", content_id("k"),         {{ScalarSource::dim, 1, 2}, {ScalarSource::param, 0, 3}}, "Op", "direct",
+      2.5,   {"split i", "vectorize"}};
   const IndexRecord again = decode_index(encode(index));
   EXPECT_EQ(again.key, index.key);
   EXPECT_EQ(again.content, index.content);
@@ -56,7 +59,9 @@ TEST(OpKey, TellsApartWhatTheMemoryCacheTellsApart) {
   for (int i = 0; i < 1500; ++i) {
     Plan plan;
     for (int v = random() % 3; v >= 0; --v) {
-      View view{.output = random() % 2 == 0, .index = static_cast<int>(random() % 2), .dtype = random() % 2 ? DType::f32 : DType::i64};
+      View view{.output = random() % 2 == 0,
+                .index = static_cast<int>(random() % 2),
+                .dtype = random() % 2 ? DType::f32 : DType::i64};
       for (int d = random() % 3; d > 0; --d) {
         view.dims.push_back(random() % 2 + 1);
         view.strides.push_back(random() % 3);
@@ -66,7 +71,8 @@ TEST(OpKey, TellsApartWhatTheMemoryCacheTellsApart) {
     for (int k = random() % 2; k >= 0; --k) plan.key.push_back(random() % 2);
     const std::string strategy = random() % 2 ? "direct" : "two";
     const RunOptions options{.accumulate = random() % 2 == 0, .any_shape = random() % 2 == 0};
-    const PlannedCall call{op, plan, strategy, options, static_cast<uint32_t>(random() % 2), random() % 2 ? aligned_outputs : any_outputs};
+    const PlannedCall call{
+        op, plan, strategy, options, static_cast<uint32_t>(random() % 2), random() % 2 ? aligned_outputs : any_outputs};
     const OpKey key(op, plan, strategy, options, call.outputs_wanted, call.output_alignment, "target", "toolchain");
     const KernelKey words = call.key();
     samples.push_back({{words.words().begin(), words.words().end()}, key.text(), key.file_name()});
@@ -118,7 +124,8 @@ TEST(OpKey, NamesWhatDiffersFromTheNearest) {
     const RunOptions options;
     return OpKey(op, plan, strategy, options, 1, 64, target, "toolchain").file_name();
   };
-  const std::vector<std::string> there{name(5, "two", "v3"), name(6, "direct", "v4"), name(7, "direct", "v3"), "k-0", ".lock"};
+  const std::vector<std::string> there{name(5, "two", "v3"), name(6, "direct", "v4"), name(7, "direct", "v3"), "k-0",
+                                       ".lock"};
   const auto differing = [&](const std::string& wanted) { return nearest_key(wanted, there).value().differing; };
   EXPECT_EQ(differing(name(8, "direct", "v3")), (std::vector{KeyPart::dims}));
   EXPECT_EQ(differing(name(6, "direct", "v3")).size(), 1u);

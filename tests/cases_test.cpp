@@ -41,7 +41,8 @@ Tensor floats(const Dims& dims, std::vector<float> values) {
 }
 
 TEST_F(CaseFile, ReadsEveryPart) {
-  const cases::Case c = cases::read_case(write(R"({"name":"a/b","op":"Op","attributes":{"i":3,"f":0.5,"s":"x","l":["p","q"]},
+  const cases::Case c =
+      cases::read_case(write(R"({"name":"a/b","op":"Op","attributes":{"i":3,"f":0.5,"s":"x","l":["p","q"]},
     "inputs":[{"dtype":"float16","shape":[2,2],"tile":[1,"inf",-2]},null,{"dtype":"uint64","shape":[1],"data":[18446744073709551615]},
               {"dtype":"bool","shape":[2],"data":[false,true]},{"dtype":"float32","shape":[],"data":["nan"]},{"dtype":"int64","shape":[0,4],"data":[]}],
     "outputs":[null,{"dtype":"int8","shape":[1],"data":[-1]}],"tolerance":{"rtol":0.25,"atol":0.5},"exact":["llvm"]})"));
@@ -72,11 +73,20 @@ TEST_F(CaseFile, RefusesWhatIsNoCase) {
   EXPECT_NE(refusal("{").find("expected a case in JSON"), std::string::npos);
   EXPECT_NE(refusal(R"({"name":"a"})").find("\"op\""), std::string::npos);
   const std::string tail = R"("outputs":[],"tolerance":{"rtol":0,"atol":0}})";
-  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"complex","shape":[1],"data":[1]}],)" + tail).find("\"complex\""), std::string::npos);
-  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":[2],"data":[1]}],)" + tail).find("has 1 values, expected 2"), std::string::npos);
-  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":[1],"data":[1.5]}],)" + tail).find("expected an integer"), std::string::npos);
-  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":[-1],"data":[]}],)" + tail).find("a dim is -1"), std::string::npos);
-  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[],"error":"bad"})").find("none of the error codes"), std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"complex","shape":[1],"data":[1]}],)" + tail)
+                .find("\"complex\""),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":[2],"data":[1]}],)" + tail)
+                .find("has 1 values, expected 2"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":[1],"data":[1.5]}],)" + tail)
+                .find("expected an integer"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":[-1],"data":[]}],)" + tail).find("a dim is -1"),
+      std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[],"error":"bad"})").find("none of the error codes"),
+            std::string::npos);
 }
 
 TEST_F(CaseFile, RefusalsNameTheMemberAndWhatWasExpected) {
@@ -86,17 +96,26 @@ TEST_F(CaseFile, RefusalsNameTheMemberAndWhatWasExpected) {
            {R"({"name":1,"op":"b","inputs":[],"error":"internal"})", R"("name" is of type number, expected a string)"},
            {R"({"name":"a","op":["b"],"inputs":[],"error":"internal"})", R"("op" is of type array, expected a string)"},
            {head + R"("inputs":[],"error":5})", R"("error" is of type number, expected a string)"},
-           {head + R"("input":[],"inputs":[],"error":"internal"})", R"(got a member "input", expected one of name, op, source, attributes, inputs)"},
+           {head + R"("input":[],"inputs":[],"error":"internal"})",
+            R"(got a member "input", expected one of name, op, source, attributes, inputs)"},
            {head + R"("inputs":[)" + tensor + R"(,{"dtype":"int8","shape":[1],"date":[1]}],"error":"internal"})",
             R"(inputs[1]: got a member "date", expected one of dtype, shape)"},
-           {head + R"("inputs":[{"shape":[1],"data":[1]}],"error":"internal"})", R"(inputs[0]: expected a member "dtype")"},
-           {head + R"("inputs":[{"dtype":7,"shape":[1],"data":[1]}],"error":"internal"})", R"(inputs[0]: "dtype" is of type number, expected a string)"},
-           {head + R"("attributes":{"axis":{"a":1}},"inputs":[],"error":"internal"})", "attributes.axis: an attribute is"},
-           {head + R"("inputs":[],"outputs":[[]],)" + tolerance + "}", "outputs[0]: a tensor is array, expected an object or null"},
-           {head + R"("inputs":[],"outputs":[],"tolerance":[0]})", "tolerance: it is of type array, expected an object"},
-           {head + R"("inputs":[],"outputs":[],"tolerance":{"rtol":"0","atol":0}})", R"(tolerance: "rtol" is of type string, expected a number)"},
-           {head + R"("inputs":[],"outputs":[],"tolerance":{"rtol":0,"atol":0,"abs":1}})", R"(tolerance: got a member "abs", expected one of rtol, atol)"},
-           {head + R"("inputs":[],"outputs":[],"exact":[1],)" + tolerance + "}", R"("exact" holds 1, expected interpreter, llvm, cuda-host or cuda)"},
+           {head + R"("inputs":[{"shape":[1],"data":[1]}],"error":"internal"})",
+            R"(inputs[0]: expected a member "dtype")"},
+           {head + R"("inputs":[{"dtype":7,"shape":[1],"data":[1]}],"error":"internal"})",
+            R"(inputs[0]: "dtype" is of type number, expected a string)"},
+           {head + R"("attributes":{"axis":{"a":1}},"inputs":[],"error":"internal"})",
+            "attributes.axis: an attribute is"},
+           {head + R"("inputs":[],"outputs":[[]],)" + tolerance + "}",
+            "outputs[0]: a tensor is array, expected an object or null"},
+           {head + R"("inputs":[],"outputs":[],"tolerance":[0]})",
+            "tolerance: it is of type array, expected an object"},
+           {head + R"("inputs":[],"outputs":[],"tolerance":{"rtol":"0","atol":0}})",
+            R"(tolerance: "rtol" is of type string, expected a number)"},
+           {head + R"("inputs":[],"outputs":[],"tolerance":{"rtol":0,"atol":0,"abs":1}})",
+            R"(tolerance: got a member "abs", expected one of rtol, atol)"},
+           {head + R"("inputs":[],"outputs":[],"exact":[1],)" + tolerance + "}",
+            R"("exact" holds 1, expected interpreter, llvm, cuda-host or cuda)"},
            {head + R"("inputs":[],"outputs":[],"exact":["llmv"],)" + tolerance + "}",
             R"("exact" holds "llmv", expected interpreter, llvm, cuda-host or cuda)"}})
     EXPECT_NE(refusal(text).find(said), std::string::npos) << text << " gave " << refusal(text);
@@ -104,29 +123,47 @@ TEST_F(CaseFile, RefusalsNameTheMemberAndWhatWasExpected) {
 
 TEST_F(CaseFile, IntegersThatDoNotFitAreRefusedAndNotWrapped) {
   const auto with = [&](const std::string& dtype, const std::string& value) {
-    return refusal(R"({"name":"a","op":"b","inputs":[{"dtype":")" + dtype + R"(","shape":[1],"data":[)" + value + R"(]}],"error":"internal"})");
+    return refusal(R"({"name":"a","op":"b","inputs":[{"dtype":")" + dtype + R"(","shape":[1],"data":[)" + value +
+                   R"(]}],"error":"internal"})");
   };
-  for (const auto& [dtype, value] : std::vector<std::pair<std::string, std::string>>{
-           {"int64", "9223372036854775808"}, {"int32", "4294967297"}, {"int8", "128"}, {"uint8", "-1"}, {"uint64", "-1"}, {"bool", "2"}})
+  for (const auto& [dtype, value] : std::vector<std::pair<std::string, std::string>>{{"int64", "9223372036854775808"},
+                                                                                     {"int32", "4294967297"},
+                                                                                     {"int8", "128"},
+                                                                                     {"uint8", "-1"},
+                                                                                     {"uint64", "-1"},
+                                                                                     {"bool", "2"}})
     EXPECT_NE(with(dtype, value).find(value), std::string::npos) << dtype << ": " << with(dtype, value);
-  for (const auto& [dtype, value] : std::vector<std::pair<std::string, std::string>>{
-           {"int64", "-9223372036854775808"}, {"uint64", "18446744073709551615"}, {"int8", "-128"}, {"uint32", "4294967295"}, {"bool", "1"}})
+  for (const auto& [dtype, value] : std::vector<std::pair<std::string, std::string>>{{"int64", "-9223372036854775808"},
+                                                                                     {"uint64", "18446744073709551615"},
+                                                                                     {"int8", "-128"},
+                                                                                     {"uint32", "4294967295"},
+                                                                                     {"bool", "1"}})
     EXPECT_EQ(with(dtype, value), "no error") << dtype << " " << value;
-  EXPECT_NE(refusal(R"({"name":"a","op":"b","attributes":{"axis":18446744073709551615},"inputs":[],"error":"internal"})").find("64 bits"), std::string::npos);
+  EXPECT_NE(
+      refusal(R"({"name":"a","op":"b","attributes":{"axis":18446744073709551615},"inputs":[],"error":"internal"})")
+          .find("64 bits"),
+      std::string::npos);
 }
 
 TEST_F(CaseFile, ListsAreLists) {
   const std::string tail = R"("error":"internal"})";
   EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":{"x":null},)" + tail).find("expected a list"), std::string::npos);
-  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":{"x":1},"data":[1]}],)" + tail).find("expected a list"), std::string::npos);
-  EXPECT_NE(refusal(R"({"name":"a","op":"b","attributes":[1],"inputs":[],)" + tail).find("expected an object"), std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":{"x":1},"data":[1]}],)" + tail)
+                .find("expected a list"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","attributes":[1],"inputs":[],)" + tail).find("expected an object"),
+            std::string::npos);
 }
 
 TEST_F(CaseFile, DeepNestingIsRefusedBeforeItRunsOutOfStack) {
   const std::string deep = std::string(200000, '[') + std::string(200000, ']'), tail = R"("error":"internal"})";
-  EXPECT_NE(refusal(R"({"name":"a","op":"b","attributes":{"axis":)" + deep + R"(},"inputs":[],)" + tail).find("deeper"), std::string::npos);
-  EXPECT_NE(refusal(R"({"name":"a","op":"b","name":"c","inputs":[],)" + tail).find("key \"name\" is given twice"), std::string::npos);
-  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":[)" + deep + R"(],"data":[]}],)" + tail).find("deeper"), std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","attributes":{"axis":)" + deep + R"(},"inputs":[],)" + tail).find("deeper"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","name":"c","inputs":[],)" + tail).find("key \"name\" is given twice"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"name":"a","op":"b","inputs":[{"dtype":"int8","shape":[)" + deep + R"(],"data":[]}],)" + tail)
+                .find("deeper"),
+            std::string::npos);
 }
 
 TEST_F(CaseFile, AFolderIsRefused) { EXPECT_THROW(cases::read_case(testing::TempDir()), Error); }
@@ -151,7 +188,8 @@ TEST(Difference, KeepsToTheTolerance) {
 
 TEST(Difference, SpecialValues) {
   const float nan = NAN, inf = INFINITY;
-  EXPECT_EQ(cases::difference(floats({4}, {nan, inf, -inf, -0.0f}), floats({4}, {nan, inf, -inf, 0.0f}), 0, 0), std::nullopt);
+  EXPECT_EQ(cases::difference(floats({4}, {nan, inf, -inf, -0.0f}), floats({4}, {nan, inf, -inf, 0.0f}), 0, 0),
+            std::nullopt);
   EXPECT_NE(cases::difference(floats({1}, {nan}), floats({1}, {1}), 1, 1), std::nullopt);
   EXPECT_NE(cases::difference(floats({1}, {1}), floats({1}, {nan}), 1, 1), std::nullopt);
   EXPECT_NE(cases::difference(floats({1}, {1e30f}), floats({1}, {inf}), 1, 1), std::nullopt);

@@ -1,4 +1,5 @@
-// What the words and conversions of kernel text compute, against the definitions in ir/scalar_math.h: exhaustive where a type has few values.
+// What the words and conversions of kernel text compute, against the definitions in ir/scalar_math.h: exhaustive where
+// a type has few values.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -64,7 +65,8 @@ class Elementwise {
  private:
   std::vector<uint8_t> packed(const std::vector<uint64_t>& values) const {
     std::vector<uint8_t> bytes(static_cast<size_t>(chunk * size_of(from_)));
-    for (int64_t i = 0; i < chunk; ++i) std::memcpy(bytes.data() + i * size_of(from_), &values[static_cast<size_t>(i) % values.size()], size_of(from_));
+    for (int64_t i = 0; i < chunk; ++i)
+      std::memcpy(bytes.data() + i * size_of(from_), &values[static_cast<size_t>(i) % values.size()], size_of(from_));
     return bytes;
   }
   DType from_, to_;
@@ -88,10 +90,12 @@ std::vector<uint64_t> samples(DType t, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<uint64_t> v;
   if (is_float(t)) {
-    // Halfway between, and a bit beside halfway between, neighbours of every 16-bit type; around the limits of integers.
+    // Halfway between, and a bit beside halfway between, neighbours of every 16-bit type; around the limits of
+    // integers.
     for (int64_t i = 0; i < chunk && v.size() < chunk / 2; i += 7)
       for (const DType half : {DType::f16, DType::bf16}) {
-        const double a = ir::double_from_bits(half, static_cast<uint64_t>(i)), b = ir::double_from_bits(half, static_cast<uint64_t>(i) ^ 1);
+        const double a = ir::double_from_bits(half, static_cast<uint64_t>(i)),
+                     b = ir::double_from_bits(half, static_cast<uint64_t>(i) ^ 1);
         const uint64_t middle = ir::bits_from_double(t, (a + b) / 2);
         for (const uint64_t bits : {middle, middle + 1, middle - 1}) v.push_back(bits);
       }
@@ -105,7 +109,8 @@ std::vector<uint64_t> samples(DType t, uint64_t seed) {
     for (int power = 0; power < size_of(t) * 8; ++power)
       for (const uint64_t beside : {uint64_t{0}, uint64_t{1}, ~uint64_t{0}})
         for (const uint64_t low :
-             {uint64_t{0}, uint64_t{1} << (power / 2), uint64_t{1} << (power > 11 ? power - 11 : 0), uint64_t{1} << (power > 8 ? power - 8 : 0)}) {
+             {uint64_t{0}, uint64_t{1} << (power / 2), uint64_t{1} << (power > 11 ? power - 11 : 0),
+              uint64_t{1} << (power > 8 ? power - 8 : 0)}) {
           const uint64_t value = (uint64_t{1} << power) + beside + low;
           v.push_back(value), v.push_back(~value);
         }
@@ -127,8 +132,9 @@ TEST(CudaArithmetic, ConversionsOfAllTypes) {
     const DType from = convert.from(), to = convert.to();
     const std::vector<uint64_t> x = size_of(from) == 2 ? all_of_16_bits() : samples(from, 1), y = convert(x, x);
     for (int64_t i = 0; i < chunk; ++i)
-      ASSERT_TRUE(same(to, y[i], ir::eval_cast(from, to, x[i]))) << to_string(from) << " " << ir::double_from_bits(from, x[i]) << " (bits " << x[i] << ") to "
-                                                                 << to_string(to) << ": got " << y[i] << ", want " << ir::eval_cast(from, to, x[i]);
+      ASSERT_TRUE(same(to, y[i], ir::eval_cast(from, to, x[i])))
+          << to_string(from) << " " << ir::double_from_bits(from, x[i]) << " (bits " << x[i] << ") to " << to_string(to)
+          << ": got " << y[i] << ", want " << ir::eval_cast(from, to, x[i]);
   }
 }
 
@@ -136,12 +142,14 @@ TEST(CudaArithmetic, ConversionsOfAllTypes) {
 TEST(CudaArithmetic, EveryFloatToSixteenBits) {
   const uint64_t step = std::getenv("GRADLOOM_EXHAUSTIVE") ? 1 : 4099;
   for (const DType to : {DType::f16, DType::bf16}) {
-    const Elementwise convert = Elementwise::loaded(DType::f32, to, [&](ir::Expr x, ir::Expr) { return ir::cast(to, x); });
+    const Elementwise convert =
+        Elementwise::loaded(DType::f32, to, [&](ir::Expr x, ir::Expr) { return ir::cast(to, x); });
     for (uint64_t first = 0; first < uint64_t{1} << 32; first += chunk * step) {
       std::vector<uint64_t> x(chunk);
       for (int64_t i = 0; i < chunk; ++i) x[i] = (first + static_cast<uint64_t>(i) * step) & 0xffffffffu;
       const std::vector<uint64_t> y = convert(x, x);
-      for (int64_t i = 0; i < chunk; ++i) ASSERT_TRUE(same(to, y[i], ir::eval_cast(DType::f32, to, x[i]))) << to_string(to) << " of bits " << x[i];
+      for (int64_t i = 0; i < chunk; ++i)
+        ASSERT_TRUE(same(to, y[i], ir::eval_cast(DType::f32, to, x[i]))) << to_string(to) << " of bits " << x[i];
     }
   }
 }
@@ -149,10 +157,12 @@ TEST(CudaArithmetic, EveryFloatToSixteenBits) {
 TEST(CudaArithmetic, ACopyKeepsEveryBitOfANan) {
   for (const DType t : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
     const Elementwise copy = Elementwise::loaded(t, t, [](ir::Expr x, ir::Expr) { return x; });
-    const Elementwise chosen = Elementwise::loaded(t, t, [](ir::Expr x, ir::Expr w) { return ir::select(ir::constant_int(DType::boolean, 1), x, w); });
+    const Elementwise chosen = Elementwise::loaded(
+        t, t, [](ir::Expr x, ir::Expr w) { return ir::select(ir::constant_int(DType::boolean, 1), x, w); });
     std::vector<uint64_t> x = size_of(t) == 2 ? all_of_16_bits() : samples(t, 2);
     if (t == DType::f32)
-      for (int64_t i = 0; i < chunk; i += 2) x[i] = 0x7f800000u | (x[i] & 0x807fffffu);  // infinities and NaNs, quiet and signalling
+      for (int64_t i = 0; i < chunk; i += 2)
+        x[i] = 0x7f800000u | (x[i] & 0x807fffffu);  // infinities and NaNs, quiet and signalling
     if (t == DType::f64)
       for (int64_t i = 0; i < chunk; i += 2) x[i] |= 0x7ff0000000000000u;
     EXPECT_EQ(copy(x, x), x) << to_string(t);
@@ -162,12 +172,15 @@ TEST(CudaArithmetic, ACopyKeepsEveryBitOfANan) {
 
 TEST(CudaArithmetic, OperatorsOfTwo) {
   using ir::BinaryOp;
-  for (const DType t : {DType::i8, DType::u8, DType::i16, DType::u16, DType::i32, DType::u32, DType::i64, DType::u64, DType::f32, DType::f64}) {
-    std::vector<BinaryOp> ops{BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::min, BinaryOp::max, BinaryOp::lt, BinaryOp::le, BinaryOp::eq};
+  for (const DType t : {DType::i8, DType::u8, DType::i16, DType::u16, DType::i32, DType::u32, DType::i64, DType::u64,
+                        DType::f32, DType::f64}) {
+    std::vector<BinaryOp> ops{BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::min,
+                              BinaryOp::max, BinaryOp::lt,  BinaryOp::le,  BinaryOp::eq};
     if (is_float(t))
       ops.push_back(BinaryOp::div);
     else
-      ops.insert(ops.end(), {BinaryOp::floor_div, BinaryOp::floor_mod, BinaryOp::bit_and, BinaryOp::bit_or, BinaryOp::bit_xor, BinaryOp::shl, BinaryOp::shr});
+      ops.insert(ops.end(), {BinaryOp::floor_div, BinaryOp::floor_mod, BinaryOp::bit_and, BinaryOp::bit_or,
+                             BinaryOp::bit_xor, BinaryOp::shl, BinaryOp::shr});
     const auto divides = [](BinaryOp op) { return op == BinaryOp::floor_div || op == BinaryOp::floor_mod; };
     const auto shifts = [](BinaryOp op) { return op == BinaryOp::shl || op == BinaryOp::shr; };
     std::vector<Elementwise> kernels;
@@ -182,7 +195,9 @@ TEST(CudaArithmetic, OperatorsOfTwo) {
     for (size_t k = 0; k < ops.size(); ++k) {
       const std::vector<uint64_t> got = kernels[k](x, w);
       for (int64_t i = 0; i < chunk; ++i) {
-        const uint64_t y = divides(ops[k]) && w[i] == 0 ? 3 : shifts(ops[k]) ? w[i] & static_cast<uint64_t>(size_of(t) * 8 - 1) : w[i];
+        const uint64_t y = divides(ops[k]) && w[i] == 0 ? 3
+                           : shifts(ops[k])             ? w[i] & static_cast<uint64_t>(size_of(t) * 8 - 1)
+                                                        : w[i];
         ASSERT_TRUE(same(kernels[k].to(), got[i], ir::eval_binary(ops[k], t, x[i], y)))
             << to_string(ops[k]) << " of " << to_string(t) << " " << x[i] << " and " << y << ": got " << got[i];
       }

@@ -20,11 +20,13 @@ using namespace testing;
 
 // Before the first use of either library.
 const bool chosen = [] {
-  return setenv("GRADLOOM_LIBCUDA", GRADLOOM_STAND_IN "/libcuda.so", 1) == 0 && setenv("GRADLOOM_CUDA_PATH", GRADLOOM_STAND_IN, 1) == 0;
+  return setenv("GRADLOOM_LIBCUDA", GRADLOOM_STAND_IN "/libcuda.so", 1) == 0 &&
+         setenv("GRADLOOM_CUDA_PATH", GRADLOOM_STAND_IN, 1) == 0;
 }();
 
 int nvrtc_compiles() {
-  static const auto count = reinterpret_cast<int (*)()>(dlsym(dlopen(GRADLOOM_STAND_IN "/libnvrtc.so", RTLD_NOW | RTLD_LOCAL), "stand_in_compiles"));
+  static const auto count = reinterpret_cast<int (*)()>(
+      dlsym(dlopen(GRADLOOM_STAND_IN "/libnvrtc.so", RTLD_NOW | RTLD_LOCAL), "stand_in_compiles"));
   return count();
 }
 
@@ -60,7 +62,8 @@ TEST_F(CudaCache, AnotherVersionOfNvrtcAndAnotherGpuAreMisses) {
   EXPECT_EQ(run(nullptr, ""), 1);
   EXPECT_EQ(run("STAND_IN_NVRTC_MINOR", "1"), 10);
   EXPECT_EQ(run("STAND_IN_MAJOR", "10"), 10);
-  for (const auto& [variable, value] : {std::pair{"STAND_IN_NVRTC_MINOR", "1"}, {"STAND_IN_MAJOR", "10"}, {"STAND_IN_MAJOR", "9"}})
+  for (const auto& [variable, value] :
+       {std::pair{"STAND_IN_NVRTC_MINOR", "1"}, {"STAND_IN_MAJOR", "10"}, {"STAND_IN_MAJOR", "9"}})
     EXPECT_EQ(run(variable, value), 1);
   EXPECT_EQ(files("k-").size(), 3u);
   std::vector<std::string> features;
@@ -68,7 +71,8 @@ TEST_F(CudaCache, AnotherVersionOfNvrtcAndAnotherGpuAreMisses) {
     const KernelRecord record = decode_kernel(bytes_of(path));
     features.emplace_back(features_of_content_key(record.key));
     EXPECT_NE(record.key.find("toolchain nvrtc 13."), std::string::npos);
-    EXPECT_NE(decode_cuda_code(record.code).images.at(0).bytes.find("GL_KERNEL("), std::string::npos);  // what the stand-in makes
+    EXPECT_NE(decode_cuda_code(record.code).images.at(0).bytes.find("GL_KERNEL("),
+              std::string::npos);  // what the stand-in makes
   }
   std::sort(features.begin(), features.end());
   EXPECT_EQ(features, (std::vector<std::string>{"sm_100", "sm_90", "sm_90"}));
@@ -112,7 +116,8 @@ TEST_F(CudaCache, AnOwnKernelIsFoundByItsContent) {
 
 TEST_F(CudaCache, AnOpOfShapesIsNotLookedFor) {
   Runtime runtime(options());
-  const Tensor inputs[] = {Tensor::of(DType::i64, {2}, std::vector<int64_t>{3, 1}), Tensor::of(DType::i64, {2}, std::vector<int64_t>{1, 4})};
+  const Tensor inputs[] = {Tensor::of(DType::i64, {2}, std::vector<int64_t>{3, 1}),
+                           Tensor::of(DType::i64, {2}, std::vector<int64_t>{1, 4})};
   ASSERT_TRUE(runtime.run("BroadcastGradientArgs", inputs).ok());
   EXPECT_TRUE(runtime.stats().disk_miss_parts.empty());
   EXPECT_TRUE(fs::is_empty(cache_));
@@ -149,13 +154,24 @@ TEST(CudaCode, IsReadAsWritten) {
                  {"g", 32, 0, {{CudaArgument::barrier, 0}}, 12}};
   const HostStep launch{.kind = HostStep::launch,
                         .index = 1,
-                        .value = {{HostCode::constant, 7}, {HostCode::slot, 2}, {.op = HostCode::binary, .what = static_cast<uint8_t>(ir::BinaryOp::mul)}},
+                        .value = {{HostCode::constant, 7},
+                                  {HostCode::slot, 2},
+                                  {.op = HostCode::binary, .what = static_cast<uint8_t>(ir::BinaryOp::mul)}},
                         .begin = {},
                         .body = {},
                         .otherwise = {}};
-  HostStep loop{
-      .kind = HostStep::loop, .index = 2, .value = {{HostCode::constant, -5}}, .begin = {{HostCode::slot, 0}}, .body = {launch, launch}, .otherwise = {}};
-  m.steps = {{.kind = HostStep::branch, .index = 0, .value = {{HostCode::slot, 1}}, .begin = {}, .body = {loop}, .otherwise = {launch}}};
+  HostStep loop{.kind = HostStep::loop,
+                .index = 2,
+                .value = {{HostCode::constant, -5}},
+                .begin = {{HostCode::slot, 0}},
+                .body = {launch, launch},
+                .otherwise = {}};
+  m.steps = {{.kind = HostStep::branch,
+              .index = 0,
+              .value = {{HostCode::slot, 1}},
+              .begin = {},
+              .body = {loop},
+              .otherwise = {launch}}};
   const std::string bytes = encode(CudaCode{m, {{std::string("im\0age", 6), 1}, {"another", 1}}});
   const CudaCode again = decode_cuda_code(bytes);
   EXPECT_EQ(encode(again), bytes);
@@ -174,7 +190,8 @@ TEST(CudaCode, IsReadAsWritten) {
   EXPECT_THROW(decode_cuda_code(encode(CudaCode{m, {{"image", 1}}})), Error);
   EXPECT_THROW(decode_cuda_code(encode(CudaCode{m, {{"image", -1}, {"image", 3}}})), Error);
   // Cut anywhere, it is refused.
-  for (size_t length = 0; length < bytes.size(); ++length) EXPECT_THROW(decode_cuda_code(bytes.substr(0, length)), Error) << length;
+  for (size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_THROW(decode_cuda_code(bytes.substr(0, length)), Error) << length;
 }
 
 }  // namespace

@@ -218,12 +218,18 @@ TEST(CudaEmit, TheHostPartIsAProgram) {
   std::vector<int64_t> memory(1000);
   void* buffers[] = {memory.data()};
   std::vector<std::string> seen;
-  const LaunchSink sink{.acquire = [&](int64_t bytes) { return seen.push_back("acquire " + std::to_string(bytes)), static_cast<void*>(memory.data()); },
+  const LaunchSink sink{.acquire =
+                            [&](int64_t bytes) {
+                              return seen.push_back("acquire " + std::to_string(bytes)),
+                                     static_cast<void*>(memory.data());
+                            },
                         .release = [&](void*, int64_t) { seen.push_back("release"); },
-                        .launch = [&](const CudaFunction& f, int64_t blocks, std::span<void*>) { seen.push_back(f.name + " " + std::to_string(blocks)); }};
+                        .launch = [&](const CudaFunction& f, int64_t blocks,
+                                      std::span<void*>) { seen.push_back(f.name + " " + std::to_string(blocks)); }};
   int64_t n = 300;
   launch_all(m, buffers, {&n, 1}, nullptr, sink);
-  EXPECT_EQ(seen, (std::vector<std::string>{"acquire 2400", "steps_0 2", "steps_1 2", "steps_0 2", "steps_1 2", "steps_0 2", "steps_1 2", "release"}));
+  EXPECT_EQ(seen, (std::vector<std::string>{"acquire 2400", "steps_0 2", "steps_1 2", "steps_0 2", "steps_1 2",
+                                            "steps_0 2", "steps_1 2", "release"}));
   seen.clear(), n = 3;
   launch_all(m, buffers, {&n, 1}, nullptr, sink);
   EXPECT_EQ(seen, (std::vector<std::string>{"acquire 24", "steps_1 1", "steps_1 1", "steps_1 1", "release"}));
@@ -246,7 +252,9 @@ TEST(CudaEmit, ScratchOfMoreBytesThanThereAreIsNotASmallOne) {
   const int64_t n = int64_t{1} << 61;
   int64_t asked = 0;
   void* buffers[] = {nullptr};
-  const LaunchSink sink{.acquire = [&](int64_t bytes) { return asked = bytes, static_cast<void*>(nullptr); }, .release = [](void*, int64_t) {}, .launch = {}};
+  const LaunchSink sink{.acquire = [&](int64_t bytes) { return asked = bytes, static_cast<void*>(nullptr); },
+                        .release = [](void*, int64_t) {},
+                        .launch = {}};
   try {
     launch_all(m, buffers, {&n, 1}, nullptr, sink);
     FAIL() << "no error";
@@ -275,9 +283,11 @@ TEST(CudaEmit, WhatMayLeaveI64IsNotAddedSigned) {
     }
   }
 })");
-  for (const char* text : {"const long long b = gl_add<long long>(n, gl_block());", "const long long t = gl_add<long long>(n, gl_thread());",
-                           "for (long long i_k = 0; i_k < count; ++i_k) {\n", "const long long i = gl_add<long long>(n, i_k);",
-                           "for (int i_1 = m_1; i_1 < i_end; ++i_1) {\n"})  // proved to fit: counted as ever
+  for (const char* text :
+       {"const long long b = gl_add<long long>(n, gl_block());",
+        "const long long t = gl_add<long long>(n, gl_thread());", "for (long long i_k = 0; i_k < count; ++i_k) {\n",
+        "const long long i = gl_add<long long>(n, i_k);",
+        "for (int i_1 = m_1; i_1 < i_end; ++i_1) {\n"})  // proved to fit: counted as ever
     EXPECT_NE(m.text.find(text), std::string::npos) << text << "\n" << m.text;
 }
 
@@ -332,8 +342,9 @@ TEST(CudaEmit, DivisionsUsedTwiceHaveNamesWhereTheirNumbersAreKnown) {
 TEST(CudaEmit, WholeTurnsOfABlockAreCounted) {
   const auto turns = [](const std::string& extent, const std::string& body) {
     return emit("kernel turns() {\n  in x: f32[" + extent + "]\n  out y: f32[" + extent +
-                "]\n  for b in 0 .. 1 grid {\n    for j in 0 .. 256 thread {\n      y[j] = 0.0f32\n    }\n    for i in 0 .. " + extent + " thread {\n      " +
-                body + "\n    }\n  }\n}")
+                "]\n  for b in 0 .. 1 grid {\n    for j in 0 .. 256 thread {\n      y[j] = 0.0f32\n    }\n    for i in "
+                "0 .. " +
+                extent + " thread {\n      " + body + "\n    }\n  }\n}")
         .text;
   };
   const std::string whole = turns("3072", "y[i] = x[i]");
@@ -417,9 +428,9 @@ TEST(CudaEmit, WhatHasNoCudaFormIsRefused) {
   };
   EXPECT_EQ(refusal("kernel host() {\n  out y: f32[4]\n  for i in 0 .. 4 {\n    y[i] = 0.0f32\n  }\n}"),
             "CUDA: kernel host: a store to y stands outside every grid loop");
-  EXPECT_EQ(
-      refusal("kernel adds() {\n  inout y: f32[4]\n  for b in 0 .. 4 grid {\n    for i in 0 .. 32 thread {\n      y[0] max= 1.0f32 atomic\n    }\n  }\n}"),
-      "CUDA: an atomic accumulate adds to a number of 32 or 64 bits, got max to f32 y");
+  EXPECT_EQ(refusal("kernel adds() {\n  inout y: f32[4]\n  for b in 0 .. 4 grid {\n    for i in 0 .. 32 thread {\n     "
+                    " y[0] max= 1.0f32 atomic\n    }\n  }\n}"),
+            "CUDA: an atomic accumulate adds to a number of 32 or 64 bits, got max to f32 y");
 }
 
 }  // namespace

@@ -18,17 +18,21 @@ constexpr HostOrder orders[] = {HostOrder::forward, HostOrder::reverse, HostOrde
 // A module of one function that takes buffer 0, a second one, and a slot.
 CudaModule module_of(const std::string& body, int threads = 64, int64_t shared_bytes = 0, int64_t blocks = 2) {
   CudaModule m;
-  m.text = "GL_KERNEL(" + std::to_string(threads) + ") f(long long* out, const long long* in, long long n, long long* status) {\n" + body + "\n}\n";
-  m.functions.push_back({.name = "f",
-                         .threads = threads,
-                         .shared_bytes = shared_bytes,
-                         .arguments = {{CudaArgument::buffer, 0}, {CudaArgument::buffer, 1}, {CudaArgument::slot, 0}, {CudaArgument::status, 0}}});
+  m.text = "GL_KERNEL(" + std::to_string(threads) +
+           ") f(long long* out, const long long* in, long long n, long long* status) {\n" + body + "\n}\n";
+  m.functions.push_back(
+      {.name = "f",
+       .threads = threads,
+       .shared_bytes = shared_bytes,
+       .arguments = {
+           {CudaArgument::buffer, 0}, {CudaArgument::buffer, 1}, {CudaArgument::slot, 0}, {CudaArgument::status, 0}}});
   m.steps.push_back({.kind = HostStep::launch, .index = 0, .value = {{HostCode::constant, blocks}}});
   m.buffers = 2, m.scalars = 1, m.slots = 1;
   return m;
 }
 
-std::vector<int64_t> run(const CudaModule& m, const HostModule& loaded, HostOrder order, int64_t n, int64_t* bad = nullptr, uint64_t seed = 1) {
+std::vector<int64_t> run(const CudaModule& m, const HostModule& loaded, HostOrder order, int64_t n,
+                         int64_t* bad = nullptr, uint64_t seed = 1) {
   std::vector<int64_t> out(256, -1), in(256);
   std::iota(in.begin(), in.end(), 100);
   void* const buffers[] = {out.data(), in.data()};
@@ -80,7 +84,8 @@ TEST(CudaHost, ABarrierIsForAllThreads) {
 }
 
 TEST(CudaHost, AMissingBarrierShows) {
-  // Each thread reads its right neighbour's cell: in the order of threads it reads poison, in the reverse it happens to be right.
+  // Each thread reads its right neighbour's cell: in the order of threads it reads poison, in the reverse it happens to
+  // be right.
   const CudaModule m = module_of(
       "  GL_SHARED(512);\n"
       "  long long* tile = (long long*)gl_shared;\n"
@@ -143,9 +148,11 @@ TEST(CudaHost, BlocksThatPartAreReported) {
             "the blocks of kernel function f part: block 0 is at gl_sync_grid in line 2, block 2 has ended");
   EXPECT_EQ(failure(cooperative("  if (gl_block() == 2) gl_sync_grid(0);"), ErrorCode::internal),
             "the blocks of kernel function f part: block 0 has ended, block 2 is at gl_sync_grid in line 2");
-  EXPECT_EQ(failure(cooperative("  if (gl_thread() == 2) gl_sync_grid(0);"), ErrorCode::internal),
-            "the threads of kernel function f, block 0, part: thread 1 has ended, thread 2 is at gl_sync_grid in line 2");
-  EXPECT_EQ(failure(module_of("  gl_sync_grid(0);"), ErrorCode::internal), "kernel function f waits for the whole grid in a launch that is not cooperative");
+  EXPECT_EQ(
+      failure(cooperative("  if (gl_thread() == 2) gl_sync_grid(0);"), ErrorCode::internal),
+      "the threads of kernel function f, block 0, part: thread 1 has ended, thread 2 is at gl_sync_grid in line 2");
+  EXPECT_EQ(failure(module_of("  gl_sync_grid(0);"), ErrorCode::internal),
+            "kernel function f waits for the whole grid in a launch that is not cooperative");
 }
 
 TEST(CudaHost, ACooperativeLaunchHasAsManyBlocksAsItNeeds) {
@@ -202,7 +209,8 @@ TEST(CudaHost, WarpsGoTheirOwnWays) {
       "  const int warp = gl_thread() / 32;\n"
       "  if (gl_thread() == 0) *(int*)gl_shared = 0;\n"
       "  gl_sync_block();\n"
-      "  for (int k = 0; k < 3 * warp; ++k) if (gl_ballot(true) == 0xffffffffu && gl_thread() % 32 == k % 32) gl_atomic_add((int*)gl_shared, 1);\n"
+      "  for (int k = 0; k < 3 * warp; ++k) if (gl_ballot(true) == 0xffffffffu && gl_thread() % 32 == k % 32) "
+      "gl_atomic_add((int*)gl_shared, 1);\n"
       "  gl_sync_block();\n"
       "  out[gl_thread()] = *(int*)gl_shared;",
       128, 8, 1);
@@ -249,12 +257,16 @@ TEST(CudaHost, FloatWordsAreExact) {
 }
 
 TEST(CudaHost, ThreadsThatPartAreReported) {
-  EXPECT_EQ(failure(module_of("  if (gl_thread() < 40) gl_sync_block();"), ErrorCode::internal),
-            "the threads of kernel function f, block 0, part: thread 39 is at gl_sync_block in line 2, thread 40 has ended");
-  EXPECT_EQ(failure(module_of("  if (gl_thread() < 40) gl_sync_block();\n  else gl_sync_block();"), ErrorCode::internal),
-            "the threads of kernel function f, block 0, part: thread 39 is at gl_sync_block in line 2, thread 40 is at gl_sync_block in line 3");
+  EXPECT_EQ(
+      failure(module_of("  if (gl_thread() < 40) gl_sync_block();"), ErrorCode::internal),
+      "the threads of kernel function f, block 0, part: thread 39 is at gl_sync_block in line 2, thread 40 has ended");
+  EXPECT_EQ(
+      failure(module_of("  if (gl_thread() < 40) gl_sync_block();\n  else gl_sync_block();"), ErrorCode::internal),
+      "the threads of kernel function f, block 0, part: thread 39 is at gl_sync_block in line 2, thread 40 is at "
+      "gl_sync_block in line 3");
   EXPECT_EQ(failure(module_of("  if (gl_thread() != 33) gl_ballot(true);\n  gl_sync_block();"), ErrorCode::internal),
-            "the threads of kernel function f, block 0, part: thread 31 is at gl_sync_block in line 3, thread 32 is at gl_ballot in line 2");
+            "the threads of kernel function f, block 0, part: thread 31 is at gl_sync_block in line 3, thread 32 is at "
+            "gl_ballot in line 2");
   // And the executor is as before.
   const CudaModule m = module_of("  gl_sync_block();\n  out[gl_thread()] = 3;");
   EXPECT_EQ(run(m, *HostModule::compile(m), HostOrder::forward, 0)[63], 3);
@@ -284,7 +296,8 @@ TEST(CudaHost, WithoutACompilerThereIsAClearError) {
 }
 
 TEST(CudaHost, SeveralModulesInOneCompilation) {
-  const CudaModule a = module_of("  out[gl_thread()] = 1;"), b = module_of("  out[gl_thread()] = 2;");  // both have a function f
+  const CudaModule a = module_of("  out[gl_thread()] = 1;"),
+                   b = module_of("  out[gl_thread()] = 2;");  // both have a function f
   const CudaModule* const both[] = {&a, &b};
   const auto loaded = HostModule::compile(both);
   EXPECT_EQ(run(a, *loaded[0], HostOrder::forward, 0)[1], 1);
@@ -294,7 +307,8 @@ TEST(CudaHost, SeveralModulesInOneCompilation) {
 TEST(CudaHost, ScratchIsPoisoned) {
   CudaModule m = module_of("  if (gl_thread() == 0) out[gl_block()] = in[1];", 32, 0, 1);
   m.functions[0].arguments[1] = {CudaArgument::scratch, 0};
-  HostStep scratch{.kind = HostStep::scratch, .index = 0, .value = {{HostCode::constant, 16}}, .body = std::move(m.steps)};
+  HostStep scratch{
+      .kind = HostStep::scratch, .index = 0, .value = {{HostCode::constant, 16}}, .body = std::move(m.steps)};
   m.steps = {scratch};
   m.scratch_blocks = 1;
   std::vector<int64_t> out(1, 0);

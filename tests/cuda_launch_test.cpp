@@ -22,9 +22,12 @@ HostValue apply(HostCode code, HostValue a, const HostValue& b) {
 HostValue apply(ir::BinaryOp op, HostValue a, const HostValue& b) {
   return apply({.op = HostCode::binary, .what = static_cast<uint8_t>(op)}, std::move(a), b);
 }
-HostStep launch(HostValue blocks, int function = 0) { return {.kind = HostStep::launch, .index = function, .value = std::move(blocks)}; }
+HostStep launch(HostValue blocks, int function = 0) {
+  return {.kind = HostStep::launch, .index = function, .value = std::move(blocks)};
+}
 
-// A walk, written down: "f 3 x y" is a launch of f with 3 blocks and slot arguments x and y; "+ 8" and "- 8" are scratch.
+// A walk, written down: "f 3 x y" is a launch of f with 3 blocks and slot arguments x and y; "+ 8" and "- 8" are
+// scratch.
 struct Recorder {
   std::string text;
   std::vector<std::vector<void*>> pointers;
@@ -32,7 +35,8 @@ struct Recorder {
   int live = 0;
   char memory[16] = {};
 
-  void walk(const CudaModule& module, std::span<void* const> buffers = {}, std::span<const int64_t> scalars = {}, void* status = nullptr) {
+  void walk(const CudaModule& module, std::span<void* const> buffers = {}, std::span<const int64_t> scalars = {},
+            void* status = nullptr) {
     const LaunchSink sink{.acquire = [&](int64_t bytes) -> void* {
                             if (bytes > available) return nullptr;
                             text += fmt::format("+ {}\n", bytes);
@@ -61,7 +65,8 @@ struct Recorder {
   }
 };
 
-CudaModule module_of(std::vector<HostStep> steps, std::vector<CudaArgument> arguments = {}, int slots = 0, int scratch = 0) {
+CudaModule module_of(std::vector<HostStep> steps, std::vector<CudaArgument> arguments = {}, int slots = 0,
+                     int scratch = 0) {
   CudaModule module;
   module.functions.push_back({.name = "f", .threads = 32, .arguments = std::move(arguments)});
   module.steps = std::move(steps);
@@ -72,8 +77,8 @@ CudaModule module_of(std::vector<HostStep> steps, std::vector<CudaArgument> argu
 
 TEST(CudaLaunch, SkipsEmptyGridsAndClampsHugeOnes) {
   Recorder r;
-  r.walk(module_of({launch(constant(0)), launch(constant(-5)), launch(constant(1)), launch(constant(2147483647)), launch(constant(2147483648)),
-                    launch(constant(std::numeric_limits<int64_t>::max()))}));
+  r.walk(module_of({launch(constant(0)), launch(constant(-5)), launch(constant(1)), launch(constant(2147483647)),
+                    launch(constant(2147483648)), launch(constant(std::numeric_limits<int64_t>::max()))}));
   EXPECT_EQ(r.text, "f 1\nf 2147483647\nf 2147483647\nf 2147483647\n");
 }
 
@@ -83,16 +88,21 @@ TEST(CudaLaunch, GivesArgumentsInTheOrderOfParameters) {
   void* const buffers[] = {&a, &b};
   const int64_t scalars[] = {7, -3};
   Recorder r;
-  CudaModule m =
-      module_of({launch(constant(2))},
-                {{CudaArgument::slot, 1}, {CudaArgument::buffer, 1}, {CudaArgument::status, 0}, {CudaArgument::slot, 0}, {CudaArgument::buffer, 0}}, 2);
+  CudaModule m = module_of({launch(constant(2))},
+                           {{CudaArgument::slot, 1},
+                            {CudaArgument::buffer, 1},
+                            {CudaArgument::status, 0},
+                            {CudaArgument::slot, 0},
+                            {CudaArgument::buffer, 0}},
+                           2);
   r.walk(m, buffers, scalars, &status);
   EXPECT_EQ(r.text, "f 2 -3 7\n");
   EXPECT_EQ(r.pointers, (std::vector<std::vector<void*>>{{&b, &status, &a}}));
 }
 
 TEST(CudaLaunch, LoopsCountFromTheirBegin) {
-  HostStep inner{.kind = HostStep::loop, .index = 1, .value = slot(0), .begin = constant(0), .body = {launch(constant(1))}};
+  HostStep inner{
+      .kind = HostStep::loop, .index = 1, .value = slot(0), .begin = constant(0), .body = {launch(constant(1))}};
   HostStep outer{.kind = HostStep::loop, .index = 0, .value = constant(3), .begin = constant(-1), .body = {inner}};
   Recorder r;
   r.walk(module_of({outer}, {{CudaArgument::slot, 0}, {CudaArgument::slot, 1}}, 2));
@@ -101,7 +111,10 @@ TEST(CudaLaunch, LoopsCountFromTheirBegin) {
 
 TEST(CudaLaunch, BranchesAndLets) {
   const HostValue even = apply(ir::BinaryOp::eq, apply(ir::BinaryOp::floor_mod, slot(0), constant(2)), constant(0));
-  HostStep let{.kind = HostStep::let, .index = 1, .value = apply(ir::BinaryOp::mul, slot(0), constant(10)), .body = {launch(slot(1))}};
+  HostStep let{.kind = HostStep::let,
+               .index = 1,
+               .value = apply(ir::BinaryOp::mul, slot(0), constant(10)),
+               .body = {launch(slot(1))}};
   HostStep branch{.kind = HostStep::branch, .value = even, .body = {let}, .otherwise = {launch(constant(1))}};
   HostStep loop{.kind = HostStep::loop, .index = 0, .value = constant(4), .begin = constant(-1), .body = {branch}};
   Recorder r;
@@ -111,7 +124,10 @@ TEST(CudaLaunch, BranchesAndLets) {
 
 TEST(CudaLaunch, ScratchLivesThroughItsBody) {
   HostStep inner{.kind = HostStep::scratch, .index = 1, .value = constant(0), .body = {launch(constant(2))}};
-  HostStep outer{.kind = HostStep::scratch, .index = 0, .value = apply(ir::BinaryOp::mul, slot(0), constant(4)), .body = {inner, launch(constant(3))}};
+  HostStep outer{.kind = HostStep::scratch,
+                 .index = 0,
+                 .value = apply(ir::BinaryOp::mul, slot(0), constant(4)),
+                 .body = {inner, launch(constant(3))}};
   const int64_t scalars[] = {6};
   Recorder r;
   r.walk(module_of({outer, launch(constant(4))}, {{CudaArgument::scratch, 0}}, 1, 2), {}, scalars);
@@ -147,14 +163,31 @@ TEST(CudaLaunch, ArithmeticWrapsAndDividesDown) {
     ir::BinaryOp op;
     int64_t a, b, want;
   } cases[] = {
-      {ir::BinaryOp::add, most, 1, least},      {ir::BinaryOp::sub, least, 1, most},       {ir::BinaryOp::mul, most, 2, -2},        {ir::BinaryOp::floor_div, -7, 2, -4},
-      {ir::BinaryOp::floor_div, 7, -2, -4},     {ir::BinaryOp::floor_div, least, -1, least}, {ir::BinaryOp::floor_mod, -7, 2, 1},     {ir::BinaryOp::floor_mod, 7, -2, -1},
-      {ir::BinaryOp::floor_mod, least, -1, 0},  {ir::BinaryOp::min, -1, 1, -1},            {ir::BinaryOp::max, -1, 1, 1},           {ir::BinaryOp::lt, -1, 1, 1},
-      {ir::BinaryOp::le, 1, 1, 1},              {ir::BinaryOp::gt, -1, 1, 0},              {ir::BinaryOp::ge, 1, 1, 1},             {ir::BinaryOp::ne, 1, 1, 0},
-      {ir::BinaryOp::bit_and, 12, 10, 8},       {ir::BinaryOp::bit_or, 12, 10, 14},        {ir::BinaryOp::bit_xor, 12, 10, 6},
+      {ir::BinaryOp::add, most, 1, least},
+      {ir::BinaryOp::sub, least, 1, most},
+      {ir::BinaryOp::mul, most, 2, -2},
+      {ir::BinaryOp::floor_div, -7, 2, -4},
+      {ir::BinaryOp::floor_div, 7, -2, -4},
+      {ir::BinaryOp::floor_div, least, -1, least},
+      {ir::BinaryOp::floor_mod, -7, 2, 1},
+      {ir::BinaryOp::floor_mod, 7, -2, -1},
+      {ir::BinaryOp::floor_mod, least, -1, 0},
+      {ir::BinaryOp::min, -1, 1, -1},
+      {ir::BinaryOp::max, -1, 1, 1},
+      {ir::BinaryOp::lt, -1, 1, 1},
+      {ir::BinaryOp::le, 1, 1, 1},
+      {ir::BinaryOp::gt, -1, 1, 0},
+      {ir::BinaryOp::ge, 1, 1, 1},
+      {ir::BinaryOp::ne, 1, 1, 0},
+      {ir::BinaryOp::bit_and, 12, 10, 8},
+      {ir::BinaryOp::bit_or, 12, 10, 14},
+      {ir::BinaryOp::bit_xor, 12, 10, 6},
   };
   for (const auto& c : cases) {
-    HostStep let{.kind = HostStep::let, .index = 0, .value = apply(c.op, constant(c.a), constant(c.b)), .body = {launch(constant(1))}};
+    HostStep let{.kind = HostStep::let,
+                 .index = 0,
+                 .value = apply(c.op, constant(c.a), constant(c.b)),
+                 .body = {launch(constant(1))}};
     Recorder r;
     r.walk(module_of({let}, {{CudaArgument::slot, 0}}, 1));
     EXPECT_EQ(r.text, fmt::format("f 1 {}\n", c.want)) << "operator " << int(c.op) << " of " << c.a << ", " << c.b;
@@ -165,9 +198,13 @@ TEST(CudaLaunch, SizesThatDoNotFitAreNoMemory) {
   constexpr int64_t most = std::numeric_limits<int64_t>::max(), half = int64_t{1} << 61;
   const struct {
     int64_t a, b, want;
-  } cases[] = {{3, 4, 12}, {0, most, 0}, {-1, most, 0}, {half, 8, most}, {half, half, most}, {half, 3, 3 * half}, {most, 1, most}};
+  } cases[] = {{3, 4, 12},         {0, most, 0},        {-1, most, 0},  {half, 8, most},
+               {half, half, most}, {half, 3, 3 * half}, {most, 1, most}};
   for (const auto& c : cases) {
-    HostStep let{.kind = HostStep::let, .index = 0, .value = apply({.op = HostCode::size}, constant(c.a), constant(c.b)), .body = {launch(constant(1))}};
+    HostStep let{.kind = HostStep::let,
+                 .index = 0,
+                 .value = apply({.op = HostCode::size}, constant(c.a), constant(c.b)),
+                 .body = {launch(constant(1))}};
     Recorder r;
     r.walk(module_of({let}, {{CudaArgument::slot, 0}}, 1));
     EXPECT_EQ(r.text, fmt::format("f 1 {}\n", c.want)) << c.a << " times " << c.b;

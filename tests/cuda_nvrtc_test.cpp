@@ -22,9 +22,9 @@ const Nvrtc* library(std::string& why) {
   }
 }
 
-#define NEEDS_NVRTC                                       \
-  std::string why;                                        \
-  const Nvrtc* const nvrtc = library(why);                \
+#define NEEDS_NVRTC                        \
+  std::string why;                         \
+  const Nvrtc* const nvrtc = library(why); \
   if (!nvrtc) GTEST_SKIP() << why
 
 CudaModule module_of(const std::string& body, int64_t shared_bytes = 0) {
@@ -57,9 +57,11 @@ TEST(CudaNvrtc, ALongTextIsCompiledInParts) {
     const std::string name = "f_" + std::to_string(i);
     m.text += function_mark + std::string("32) ") + name + "(float* out, const float* in) {\n";
     for (int k = 0; k < 30 * (1 + i % 3); ++k)
-      m.text += "  out[" + std::to_string(k) + "] = gl_fma(in[" + std::to_string(k) + "], in[" + std::to_string(i) + "], 1.0f);\n";
+      m.text += "  out[" + std::to_string(k) + "] = gl_fma(in[" + std::to_string(k) + "], in[" + std::to_string(i) +
+                "], 1.0f);\n";
     m.text += "}\n";
-    m.functions.push_back({.name = name, .threads = 32, .arguments = {{CudaArgument::buffer, 0}, {CudaArgument::buffer, 1}}});
+    m.functions.push_back(
+        {.name = name, .threads = 32, .arguments = {{CudaArgument::buffer, 0}, {CudaArgument::buffer, 1}}});
   }
   const CudaBinary whole = nvrtc->compile(m, 90);
   ASSERT_EQ(whole.images.size(), 1u);
@@ -100,7 +102,9 @@ TEST(CudaNvrtc, CompilesForEachArchitecture) {
   NEEDS_NVRTC;
   EXPECT_NE(nvrtc->version(), "");
   for (const int architecture : {80, 90, 100}) {
-    if (std::find(nvrtc->architectures().begin(), nvrtc->architectures().end(), architecture) == nvrtc->architectures().end()) continue;
+    if (std::find(nvrtc->architectures().begin(), nvrtc->architectures().end(), architecture) ==
+        nvrtc->architectures().end())
+      continue;
     const CudaBinary binary = nvrtc->compile(module_of(every_word, 512), architecture, true);
     EXPECT_FALSE(binary.ptx);
     EXPECT_EQ(binary.images.at(0).bytes.substr(1, 3), "ELF");
@@ -137,7 +141,8 @@ TEST(CudaNvrtc, AnOlderDeviceIsRefused) {
 
 TEST(CudaNvrtc, NothingIsContracted) {
   NEEDS_NVRTC;
-  const std::string ptx = nvrtc->compile_to_ptx(module_of("  out[0] = in[0] * in[1] + in[2] / in[3];"), 90).images[0].bytes;
+  const std::string ptx =
+      nvrtc->compile_to_ptx(module_of("  out[0] = in[0] * in[1] + in[2] / in[3];"), 90).images[0].bytes;
   EXPECT_NE(ptx.find("mul.rn.f32"), std::string::npos) << ptx;
   EXPECT_NE(ptx.find("div.rn.f32"), std::string::npos) << ptx;
   EXPECT_EQ(ptx.find("fma"), std::string::npos) << ptx;
@@ -146,14 +151,19 @@ TEST(CudaNvrtc, NothingIsContracted) {
 
 TEST(CudaNvrtc, ArraysInMemoryAndSpillsAreReported) {
   NEEDS_NVRTC;
-  const CudaResources array = nvrtc->compile(module_of("  float a[64], s = 0;\n  for (int i = 0; i < 64; ++i) a[i] = in[i * n];\n"
-                                                       "  for (int i = 0; i < n; ++i) s += a[i * 7 % 64];\n  out[0] = s;"), 90, true).resources[0];
+  const CudaResources array =
+      nvrtc
+          ->compile(module_of("  float a[64], s = 0;\n  for (int i = 0; i < 64; ++i) a[i] = in[i * n];\n"
+                              "  for (int i = 0; i < n; ++i) s += a[i * 7 % 64];\n  out[0] = s;"),
+                    90, true)
+          .resources[0];
   EXPECT_EQ(array.local_bytes, 256);
   EXPECT_EQ(array.spill_bytes, 0);
   // A block of 1024 threads leaves each 64 registers; 96 sums are carried through the loop.
   CudaModule sums = module_of(
       "  float v[96] = {};\n  for (long long k = 0; k < n; ++k) {\n    const float x = in[k];\n#pragma unroll\n"
-      "    for (int i = 0; i < 96; ++i) v[i] = v[i] * x + v[(i + 1) % 96];\n  }\n#pragma unroll\n  for (int i = 0; i < 96; ++i) out[i] = v[i];");
+      "    for (int i = 0; i < 96; ++i) v[i] = v[i] * x + v[(i + 1) % 96];\n  }\n#pragma unroll\n  for (int i = 0; i < "
+      "96; ++i) out[i] = v[i];");
   sums.text.replace(sums.text.find("64"), 2, "1024");
   const CudaResources spilled = nvrtc->compile(sums, 90, true).resources[0];
   EXPECT_GT(spilled.registers, 32);
@@ -179,16 +189,21 @@ TEST(CudaNvrtc, AMissingLibraryIsOneClearLine) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::device_error);
-    EXPECT_EQ(
-        std::string(e.what()),
-        "NVRTC was not found: GRADLOOM_CUDA_PATH is /no/such/toolkit, and neither it nor its lib64 or lib holds libnvrtc.so.13, libnvrtc.so.12, libnvrtc.so");
+    EXPECT_EQ(std::string(e.what()),
+              "NVRTC was not found: GRADLOOM_CUDA_PATH is /no/such/toolkit, and neither it nor its lib64 or lib holds "
+              "libnvrtc.so.13, libnvrtc.so.12, libnvrtc.so");
   }
 }
 
 TEST(CudaNvrtc, WhatIsNoCubinHasNoFunctions) {
   EXPECT_TRUE(cubin_resources("").empty());
-  EXPECT_TRUE(cubin_resources("\x7f" "ELF").empty());
-  EXPECT_TRUE(cubin_resources(std::string("\x7f" "ELF\x02") + std::string(200, '\xff')).empty());
+  EXPECT_TRUE(cubin_resources("\x7f"
+                              "ELF")
+                  .empty());
+  EXPECT_TRUE(cubin_resources(std::string("\x7f"
+                                          "ELF\x02") +
+                              std::string(200, '\xff'))
+                  .empty());
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Target cuda without a GPU: a stand-in driver and NVRTC (tests/stand_in) run what is launched on the host and write down what they are asked for.
+// Target cuda without a GPU: a stand-in driver and NVRTC (tests/stand_in) run what is launched on the host and write
+// down what they are asked for.
 #include <gtest/gtest.h>
 
 #ifdef GRADLOOM_STAND_IN
@@ -17,7 +18,9 @@ namespace {
 
 constexpr const char* library = GRADLOOM_STAND_IN "/libcuda.so";
 // Before the first use of either library.
-const bool chosen = [] { return setenv("GRADLOOM_LIBCUDA", library, 1) == 0 && setenv("GRADLOOM_CUDA_PATH", GRADLOOM_STAND_IN, 1) == 0; }();
+const bool chosen = [] {
+  return setenv("GRADLOOM_LIBCUDA", library, 1) == 0 && setenv("GRADLOOM_CUDA_PATH", GRADLOOM_STAND_IN, 1) == 0;
+}();
 
 template <class F>
 F* symbol(const char* name) {
@@ -35,7 +38,8 @@ int count(const std::string& text, const std::string& what) {
 std::vector<Tensor> host_inputs(std::vector<int64_t> indices) {
   std::vector<float> dy(12);
   for (size_t i = 0; i < dy.size(); ++i) dy[i] = static_cast<float>(i) + 0.5f;
-  return {Tensor::of(DType::i64, {2}, std::vector<int64_t>{5, 4}), Tensor::of(DType::i64, {3}, indices), Tensor::of(DType::f32, {3, 4}, dy)};
+  return {Tensor::of(DType::i64, {2}, std::vector<int64_t>{5, 4}), Tensor::of(DType::i64, {3}, indices),
+          Tensor::of(DType::f32, {3, 4}, dy)};
 }
 std::vector<Tensor> to_device(Runtime& runtime, std::vector<Tensor> inputs, void* stream = nullptr) {
   for (size_t i = 1; i < inputs.size(); ++i) inputs[i] = runtime.to_device(inputs[i], stream).value();
@@ -140,7 +144,9 @@ TEST(CudaRuntime, MemoryOfTheWrongSideIsRefused) {
   const auto on_host = runtime.run("GatherGrad", host_inputs({1, 2, 3}));
   ASSERT_FALSE(on_host);
   EXPECT_EQ(on_host.error().code(), ErrorCode::invalid_argument);
-  EXPECT_NE(std::string(on_host.error().what()).find("is in host memory; it must be in memory of cuda device 0"), std::string::npos) << on_host.error().what();
+  EXPECT_NE(std::string(on_host.error().what()).find("is in host memory; it must be in memory of cuda device 0"),
+            std::string::npos)
+      << on_host.error().what();
   const auto on_device = cpu.run("GatherGrad", to_device(runtime, host_inputs({1, 2, 3})));
   ASSERT_FALSE(on_device);
   EXPECT_EQ(on_device.error().code(), ErrorCode::invalid_argument);
@@ -151,10 +157,13 @@ TEST(CudaRuntime, MemoryOfTheWrongSideIsRefused) {
 
 TEST(CudaRuntime, TensorsOfAnotherDeviceAreRefused) {
   Runtime runtime = cuda(), cpu({.target = TargetKind::interpreter}), host({.target = TargetKind::cuda_host});
-  const auto elsewhere = [](const Tensor& t) { return Tensor::share_device(nullptr, t.data(), 1, t.dtype(), t.dims()); };
+  const auto elsewhere = [](const Tensor& t) {
+    return Tensor::share_device(nullptr, t.data(), 1, t.dtype(), t.dims());
+  };
   const std::vector<Tensor> inputs = to_device(runtime, host_inputs({1, 2, 3}));
   const Executable handle = runtime.compile("GatherGrad", inputs).value();
-  const Tensor output = runtime.to_device(Tensor::of(DType::f32, {5, 4}, std::vector<float>(20, 7))).value(), far_output = elsewhere(output);
+  const Tensor output = runtime.to_device(Tensor::of(DType::f32, {5, 4}, std::vector<float>(20, 7))).value(),
+               far_output = elsewhere(output);
   take_log();
   for (const size_t which : {1, 2}) {
     std::vector<Tensor> mixed = inputs;
@@ -162,7 +171,9 @@ TEST(CudaRuntime, TensorsOfAnotherDeviceAreRefused) {
     EXPECT_FALSE(handle(mixed, std::span(&output, 1)));
     const auto refused = runtime.run("GatherGrad", mixed);
     EXPECT_EQ(refused.error().code(), ErrorCode::invalid_argument);
-    EXPECT_NE(std::string(refused.error().what()).find("is in memory of cuda device 1; it must be in memory of cuda device 0"), std::string::npos)
+    EXPECT_NE(std::string(refused.error().what())
+                  .find("is in memory of cuda device 1; it must be in memory of cuda device 0"),
+              std::string::npos)
         << refused.error().what();
   }
   EXPECT_FALSE(handle(inputs, std::span(&far_output, 1)));
@@ -178,8 +189,11 @@ TEST(CudaRuntime, TensorsOfAnotherDeviceAreRefused) {
 
 TEST(CudaRuntime, EmptyTensorsHaveNoMemory) {
   Runtime runtime = cuda();
-  const auto empty = [&](DType dtype, const Dims& dims) { return runtime.to_device(Tensor::empty(dtype, dims)).value(); };
-  const std::vector<Tensor> inputs{Tensor::of(DType::i64, {2}, std::vector<int64_t>{5, 0}), empty(DType::i64, {0}), empty(DType::f32, {0, 0})};
+  const auto empty = [&](DType dtype, const Dims& dims) {
+    return runtime.to_device(Tensor::empty(dtype, dims)).value();
+  };
+  const std::vector<Tensor> inputs{Tensor::of(DType::i64, {2}, std::vector<int64_t>{5, 0}), empty(DType::i64, {0}),
+                                   empty(DType::f32, {0, 0})};
   take_log();
   const auto outputs = runtime.run("GatherGrad", inputs);
   ASSERT_TRUE(outputs) << outputs.error().what();
@@ -192,7 +206,8 @@ TEST(CudaRuntime, EmptyTensorsHaveNoMemory) {
 
 TEST(CudaRuntime, AnOpOfShapesStaysOnTheHost) {
   Runtime runtime = cuda();
-  const Tensor a = Tensor::of(DType::i64, {2}, std::vector<int64_t>{3, 1}), b = Tensor::of(DType::i64, {2}, std::vector<int64_t>{1, 4});
+  const Tensor a = Tensor::of(DType::i64, {2}, std::vector<int64_t>{3, 1}),
+               b = Tensor::of(DType::i64, {2}, std::vector<int64_t>{1, 4});
   const Tensor inputs[] = {a, b};
   const auto outputs = runtime.run("BroadcastGradientArgs", inputs);
   ASSERT_TRUE(outputs) << outputs.error().what();
@@ -213,7 +228,8 @@ TEST(CudaRuntime, DlpackKeepsTheDevice) {
 
 TEST(CudaRuntime, AnOwnKernelWithMuchSharedMemory) {
   Runtime runtime = cuda();
-  const KernelExecutable kernel = runtime.compile(ir::parse(R"(kernel turn() {
+  const KernelExecutable kernel = runtime
+                                      .compile(ir::parse(R"(kernel turn() {
   in x: f32[20000]
   out y: f32[20000]
   for b in 0 .. 1 grid {
@@ -233,10 +249,12 @@ TEST(CudaRuntime, AnOwnKernelWithMuchSharedMemory) {
       }
     }
   }
-})")).value();
+})"))
+                                      .value();
   std::vector<float> x(20000);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
-  const Tensor buffers[] = {runtime.to_device(Tensor::of(DType::f32, {20000}, x)).value(), runtime.to_device(Tensor::of(DType::f32, {20000}, x)).value()};
+  const Tensor buffers[] = {runtime.to_device(Tensor::of(DType::f32, {20000}, x)).value(),
+                            runtime.to_device(Tensor::of(DType::f32, {20000}, x)).value()};
   ASSERT_TRUE(kernel(buffers));
   std::reverse(x.begin(), x.end());
   EXPECT_EQ(values(runtime, buffers[1]), x);
@@ -245,7 +263,8 @@ TEST(CudaRuntime, AnOwnKernelWithMuchSharedMemory) {
 // Blocks that wait for one another: as many as the device runs at once, a barrier that is 0 before.
 TEST(CudaRuntime, ACooperativeLoopIsOneLaunch) {
   Runtime runtime = cuda();
-  const KernelExecutable kernel = runtime.compile(ir::parse(R"(kernel turns() {
+  const KernelExecutable kernel = runtime
+                                      .compile(ir::parse(R"(kernel turns() {
   inout x: f32[400, 32]
   inout y: f32[400, 32]
   for t in 0 .. 3 cooperative {
@@ -260,11 +279,14 @@ TEST(CudaRuntime, ACooperativeLoopIsOneLaunch) {
       }
     }
   }
-})")).value();
+})"))
+                                      .value();
   std::vector<float> x(400 * 32), want(400 * 32);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 1000);
-  for (size_t i = 0; i < x.size(); ++i) want[i] = x[i / 32 * 32 + (31 - i % 32)] * 8 + 14;  // turned an odd number of times
-  const Tensor buffers[] = {runtime.to_device(Tensor::of(DType::f32, {400, 32}, x)).value(), runtime.to_device(Tensor::of(DType::f32, {400, 32}, x)).value()};
+  for (size_t i = 0; i < x.size(); ++i)
+    want[i] = x[i / 32 * 32 + (31 - i % 32)] * 8 + 14;  // turned an odd number of times
+  const Tensor buffers[] = {runtime.to_device(Tensor::of(DType::f32, {400, 32}, x)).value(),
+                            runtime.to_device(Tensor::of(DType::f32, {400, 32}, x)).value()};
   take_log();
   ASSERT_TRUE(kernel(buffers, {}, {.stream = stream}));
   const std::string log = take_log();
@@ -280,7 +302,9 @@ TEST(CudaRuntime, AMissingDriverIsOneClearLine) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::device_error);
-    EXPECT_EQ(std::string(e.what()).find("target cuda: the NVIDIA driver's /no/such/libcuda.so is not on this machine"), 0u) << e.what();
+    EXPECT_EQ(std::string(e.what()).find("target cuda: the NVIDIA driver's /no/such/libcuda.so is not on this machine"),
+              0u)
+        << e.what();
   }
   EXPECT_THROW(Runtime({.target = TargetKind::cuda, .device = 3}), Error);
 }

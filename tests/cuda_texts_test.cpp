@@ -1,5 +1,6 @@
-// What NVRTC makes of the ops' texts, where the machine has it: every op, dtype and strategy compiles for three architectures, and at the benchmarks' shapes no
-// register is spilled. That takes a minute; GRADLOOM_ALL=1 takes every strategy in every dtype, at the benchmarks' shapes too.
+// What NVRTC makes of the ops' texts, where the machine has it: every op, dtype and strategy compiles for three
+// architectures, and at the benchmarks' shapes no register is spilled. That takes a minute; GRADLOOM_ALL=1 takes every
+// strategy in every dtype, at the benchmarks' shapes too.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,9 +27,9 @@ const codegen::Nvrtc* library(std::string& why) {
   }
 }
 
-#define NEEDS_NVRTC                                  \
-  std::string why;                                   \
-  const codegen::Nvrtc* const nvrtc = library(why);  \
+#define NEEDS_NVRTC                                 \
+  std::string why;                                  \
+  const codegen::Nvrtc* const nvrtc = library(why); \
   if (!nvrtc) GTEST_SKIP() << why
 
 ir::Target target_of(int architecture) {
@@ -43,13 +44,15 @@ ir::Target target_of(int architecture) {
 // Several kernels as one text, told apart by their names: NVRTC's start and its helpers are then paid once.
 class Texts {
  public:
-  void add(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target, const std::string& name) {
+  void add(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
+           const std::string& name) {
     BuiltKernel built = build_kernel(op, plan, strategy, target, false, 64, false);
     built.lowered.name = fmt::format("k{}_{}", names.size(), built.lowered.name);
     names.push_back(name + " " + strategy);
     CudaModule module = codegen::emit_cuda(built.lowered);
     all.text += module.text;
-    for (codegen::CudaFunction& f : module.functions) all.functions.push_back(std::move(f)), owners.push_back(names.size() - 1);
+    for (codegen::CudaFunction& f : module.functions)
+      all.functions.push_back(std::move(f)), owners.push_back(names.size() - 1);
   }
   // Of the function's kernel.
   const std::string& name(size_t function) const { return names[owners[function]]; }
@@ -65,7 +68,8 @@ bool is_small(const Call& call) {
   const std::string dtype = call.name.substr(call.name.rfind('_') + 1);
   if (call.accumulate) return false;
   if (call.op == "SliceGrad") return stem == "inner" || (stem == "step2" && dtype == "f32") || call.name == "bools";
-  if (call.op == "GatherElementsGrad") return stem == "rows" || stem == "columns" || stem == "flat" || (stem == "middle" && dtype == "f32");
+  if (call.op == "GatherElementsGrad")
+    return stem == "rows" || stem == "columns" || stem == "flat" || (stem == "middle" && dtype == "f32");
   if (call.op == "GatherGrad") return stem == "embedding" || stem == "flat" || (stem == "middle" && dtype == "f32");
   if (call.op == "BroadcastGrad") return stem == "rows" || stem == "columns" || stem == "mixed";
   return stem == "plain" || (stem == "linear" && dtype == "f32");
@@ -92,7 +96,8 @@ TEST_P(CudaTexts, EveryOpDtypeAndStrategyCompiles) {
     ASSERT_EQ(binary.resources.size(), texts.all.functions.size());
     for (size_t i = 0; i < binary.resources.size(); ++i) {
       EXPECT_GT(binary.resources[i].code_bytes, 0) << texts.name(i);
-      EXPECT_LE(binary.resources[i].registers * texts.all.functions[i].threads, 65536) << texts.name(i) << ": no multiprocessor runs a block of it";
+      EXPECT_LE(binary.resources[i].registers * texts.all.functions[i].threads, 65536)
+          << texts.name(i) << ": no multiprocessor runs a block of it";
       EXPECT_LE(texts.all.functions[i].shared_bytes, target.shared_bytes) << texts.name(i);
     }
     kernels += texts.names.size(), functions += binary.resources.size();
@@ -110,7 +115,8 @@ TEST_P(CudaTexts, EveryOpDtypeAndStrategyCompiles) {
     if (texts.names.size() >= 24) compile();
   }
   compile();
-  std::cout << "NVRTC " << nvrtc->version() << ", sm_" << architecture << ": " << kernels << " kernels, " << functions << " functions\n";
+  std::cout << "NVRTC " << nvrtc->version() << ", sm_" << architecture << ": " << kernels << " kernels, " << functions
+            << " functions\n";
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, CudaTexts, testing::Values(80, 90, 100),
@@ -123,8 +129,10 @@ Tensor described(DType dtype, const Dims& dims) {
 }
 std::vector<Tensor> gru_inputs(DType t, int64_t s, int64_t n, int64_t i, int64_t h, bool gradient) {
   const auto values = [&](const Dims& dims) { return described(t, dims); };
-  std::vector<Tensor> in{values({s, n, i}), values({1, 3 * h, i}), values({1, 3 * h, h}), values({1, 6 * h}), {}, values({1, n, h})};
-  if (gradient) in.insert(in.end(), {values({s, 1, n, h}), values({s, 1, n, 3 * h}), values({s, 1, n, h}), values({1, n, h})});
+  std::vector<Tensor> in{values({s, n, i}), values({1, 3 * h, i}), values({1, 3 * h, h}), values({1, 6 * h}), {},
+                         values({1, n, h})};
+  if (gradient)
+    in.insert(in.end(), {values({s, 1, n, h}), values({s, 1, n, 3 * h}), values({s, 1, n, h}), values({1, n, h})});
   return in;
 }
 
@@ -132,20 +140,36 @@ std::vector<Tensor> gru_inputs(DType t, int64_t s, int64_t n, int64_t i, int64_t
 std::vector<Call> benchmark_calls(DType t) {
   const auto values = [&](const Dims& dims) { return described(t, dims); };
   const auto indices = [&](const Dims& dims) { return described(DType::i64, dims); };
-  const auto gru = [&](int64_t s, int64_t n, int64_t i, int64_t h, bool gradient) { return gru_inputs(t, s, n, i, h, gradient); };
-  const Attributes axis0{{"axis", int64_t{0}}}, axis1{{"axis", int64_t{1}}}, linear{{"linear_before_reset", int64_t{1}}};
+  const auto gru = [&](int64_t s, int64_t n, int64_t i, int64_t h, bool gradient) {
+    return gru_inputs(t, s, n, i, h, gradient);
+  };
+  const Attributes axis0{{"axis", int64_t{0}}}, axis1{{"axis", int64_t{1}}},
+      linear{{"linear_before_reset", int64_t{1}}};
   const Dims cube{64, 512, 768};
   std::vector<Call> calls{
       {"axis0", "GatherElementsGrad", {values({4096, 4096}), shape_tensor({4096, 4096}), indices({4096, 4096})}, axis0},
       {"axis1", "GatherElementsGrad", {values({4096, 4096}), shape_tensor({4096, 4096}), indices({4096, 4096})}, axis1},
-      {"3d", "GatherElementsGrad", {values({64, 128, 256}), shape_tensor({64, 1024, 256}), indices({64, 128, 256})}, axis1},
+      {"3d",
+       "GatherElementsGrad",
+       {values({64, 128, 256}), shape_tensor({64, 1024, 256}), indices({64, 128, 256})},
+       axis1},
       {"flat", "GatherElementsGrad", {values({1 << 22}), shape_tensor({1 << 24}), indices({1 << 22})}, axis0},
       {"50000x768", "GatherGrad", {shape_tensor({50000, 768}), indices({8, 512}), values({8, 512, 768})}, axis0},
       {"1Mx64", "GatherGrad", {shape_tensor({1000000, 64}), indices({65536}), values({65536, 64})}, axis0},
       {"32000x4096", "GatherGrad", {shape_tensor({32000, 4096}), indices({8, 2048}), values({8, 2048, 4096})}, axis0},
-      {"mid", "SliceGrad", {values({64, 510, 768}), shape_tensor(cube), ints({1}), ints({-1}), ints({1}), ints({1})}, {}},
-      {"inner", "SliceGrad", {values({64, 512, 64}), shape_tensor(cube), ints({64}), ints({128}), ints({2}), ints({1})}, {}},
-      {"step2", "SliceGrad", {values({4096, 4096}), shape_tensor({8192, 8192}), ints({0, 0}), ints({INT64_MAX, INT64_MAX}), ints({0, 1}), ints({2, 2})}, {}},
+      {"mid",
+       "SliceGrad",
+       {values({64, 510, 768}), shape_tensor(cube), ints({1}), ints({-1}), ints({1}), ints({1})},
+       {}},
+      {"inner",
+       "SliceGrad",
+       {values({64, 512, 64}), shape_tensor(cube), ints({64}), ints({128}), ints({2}), ints({1})},
+       {}},
+      {"step2",
+       "SliceGrad",
+       {values({4096, 4096}), shape_tensor({8192, 8192}), ints({0, 0}), ints({INT64_MAX, INT64_MAX}), ints({0, 1}),
+        ints({2, 2})},
+       {}},
       {"t50", "GRUTraining", gru(50, 32, 128, 256, false), linear},
       {"t128", "GRUTraining", gru(128, 64, 512, 512, false), linear},
       {"t128_lbr0", "GRUTraining", gru(128, 64, 512, 512, false), {}},
@@ -171,10 +195,12 @@ TEST(CudaTextsOfBenchmarks, NoSpillsAtTheBenchmarksShapes) {
       if (!all && dtype != DType::f32 && call.op != "GatherGrad" && call.op != "BroadcastGrad" && !matrix) continue;
       const Op& op = *find_op(call.op);
       const Operands operands(op.schema(), call.inputs);
-      const Plan plan = op.check(operands.request(call.attributes, ~0u, false, matrix ? Determinism::run_to_run : Determinism::sequential));
+      const Plan plan = op.check(
+          operands.request(call.attributes, ~0u, false, matrix ? Determinism::run_to_run : Determinism::sequential));
       std::vector<std::string> strategies = op.strategies(plan, target);
       if (!all) strategies.resize(1);  // the one that is used
-      for (const std::string& strategy : strategies) texts.add(op, plan, strategy, target, call.op + " " + call.name + " " + to_string(dtype));
+      for (const std::string& strategy : strategies)
+        texts.add(op, plan, strategy, target, call.op + " " + call.name + " " + to_string(dtype));
     }
     const codegen::CudaBinary binary = nvrtc->compile(texts.all, architecture, true);
     for (size_t i = 0; i < binary.resources.size(); ++i) {
@@ -186,7 +212,8 @@ TEST(CudaTextsOfBenchmarks, NoSpillsAtTheBenchmarksShapes) {
   std::cout << kernels << " kernels at the benchmarks' shapes: at most " << most_registers << " registers a thread\n";
 }
 
-// A thread of the product in every step has at most 8 columns, of up to 3 products, where the batch is large; tiles that end within a block need more.
+// A thread of the product in every step has at most 8 columns, of up to 3 products, where the batch is large; tiles
+// that end within a block need more.
 TEST(CudaTextsOfLargeBatches, NoSpillsWhereAThreadHasTheMostColumns) {
   NEEDS_NVRTC;
   constexpr int architecture = 90;
@@ -195,8 +222,10 @@ TEST(CudaTextsOfLargeBatches, NoSpillsWhereAThreadHasTheMostColumns) {
   const auto add = [&](const char* name, DType dtype, int64_t batch, int64_t hidden, int64_t linear) {
     const Op& op = *find_op(name);
     const Operands operands(op.schema(), gru_inputs(dtype, 20, batch, 64, hidden, op.schema().name == "GRUGrad"));
-    const Plan plan = op.check(operands.request({{"linear_before_reset", linear}}, ~0u, false, Determinism::sequential));
-    texts.add(op, plan, "blocks", target, std::string(name) + " " + to_string(dtype) + " " + std::to_string(batch) + (linear ? " linear" : ""));
+    const Plan plan =
+        op.check(operands.request({{"linear_before_reset", linear}}, ~0u, false, Determinism::sequential));
+    texts.add(op, plan, "blocks", target,
+              std::string(name) + " " + to_string(dtype) + " " + std::to_string(batch) + (linear ? " linear" : ""));
   };
   add("GRUTraining", DType::f32, 256, 512, 1);
   add("GRUGrad", DType::f32, 256, 512, 1);

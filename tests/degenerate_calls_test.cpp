@@ -1,4 +1,5 @@
-// Calls whose loops degenerate: one strip, one row, an empty sum with another dim that is huge. Each was refused by its schedule, or ran for hours.
+// Calls whose loops degenerate: one strip, one row, an empty sum with another dim that is huge. Each was refused by its
+// schedule, or ran for hours.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +17,9 @@ using testing_ops::Call;
 using testing_ops::Random;
 using testing_ops::shape_tensor;
 
-RuntimeOptions on(TargetKind target, int threads = 2) { return {.target = target, .threads = threads, .disk_cache = "off"}; }
+RuntimeOptions on(TargetKind target, int threads = 2) {
+  return {.target = target, .threads = threads, .disk_cache = "off"};
+}
 
 using Outputs = std::vector<std::vector<char>>;
 
@@ -34,8 +37,10 @@ Outputs run(Runtime& runtime, const Call& call, const RunOptions& options = {}) 
 
 Call gather_elements(DType dtype, Dims shape, Dims index, int64_t axis) {
   Random random(11);
-  return {to_string(shape), "GatherElementsGrad",
-          {random.values(dtype, index), shape_tensor(shape), random.indices(DType::i64, index, shape[static_cast<int>(axis)])},
+  return {to_string(shape),
+          "GatherElementsGrad",
+          {random.values(dtype, index), shape_tensor(shape),
+           random.indices(DType::i64, index, shape[static_cast<int>(axis)])},
           {{"axis", axis}}};
 }
 
@@ -43,21 +48,25 @@ Call gather(DType dtype, Dims shape, int64_t count, int64_t axis) {
   Random random(12);
   Dims dy = shape;
   dy[static_cast<int>(axis)] = count;
-  return {to_string(shape) + " from " + std::to_string(count), "GatherGrad",
-          {shape_tensor(shape), random.indices(DType::i64, {count}, shape[static_cast<int>(axis)]), random.values(dtype, dy)},
+  return {to_string(shape) + " from " + std::to_string(count),
+          "GatherGrad",
+          {shape_tensor(shape), random.indices(DType::i64, {count}, shape[static_cast<int>(axis)]),
+           random.values(dtype, dy)},
           {{"axis", axis}}};
 }
 
 #ifdef GRADLOOM_WITH_LLVM
 // A strip as wide as dX: 32 columns of f32, 16 of f64, 64 of f16.
 TEST(DegenerateCalls, AStripAsWideAsTheOutputIsSharedOutToThreads) {
-  for (const auto& [dtype, columns] : {std::pair{DType::f32, int64_t{32}}, {DType::f32, 16}, {DType::f64, 16}, {DType::f16, 64}}) {
+  for (const auto& [dtype, columns] :
+       {std::pair{DType::f32, int64_t{32}}, {DType::f32, 16}, {DType::f64, 16}, {DType::f16, 64}}) {
     const Call call = gather_elements(dtype, {65, 300, columns}, {65, 90, columns}, 1);
     Runtime one(on(TargetKind::llvm, 1));
     const Outputs want = run(one, call, {.strategy = "direct"});
     for (int threads = 1; threads <= 3; ++threads) {
       Runtime runtime(on(TargetKind::llvm, threads));
-      EXPECT_EQ(run(runtime, call, {.strategy = "pipelined"}), want) << to_string(dtype) << ", " << threads << " threads";
+      EXPECT_EQ(run(runtime, call, {.strategy = "pipelined"}), want)
+          << to_string(dtype) << ", " << threads << " threads";
       EXPECT_EQ(run(runtime, call), want) << to_string(dtype) << ", " << threads << " threads, by default";
     }
   }
@@ -118,25 +127,27 @@ TEST(DegenerateCalls, DimsThatStayApartAreSummedOnAGpu) {
 
 Call empty_sum(DType dtype, const Dims& dy, const Dims& shape) {
   static const double nothing = 0;
-  return {to_string(dy) + " to " + to_string(shape), "BroadcastGrad", {Tensor::borrow(&nothing, dtype, dy), shape_tensor(shape)}, {}};
+  return {to_string(dy) + " to " + to_string(shape),
+          "BroadcastGrad",
+          {Tensor::borrow(&nothing, dtype, dy), shape_tensor(shape)},
+          {}};
 }
 
 // However large the other dims are said to be.
 TEST(DegenerateCalls, AnEmptySumIsZeroAtOnce) {
   constexpr int64_t huge = int64_t{1} << 40;
-  const std::vector<std::pair<Call, size_t>> calls{{empty_sum(DType::f64, {huge, 2, 0}, {1, 2, 1}), 2},
-                                                   {empty_sum(DType::f32, {0, 3, huge}, {1, 3, 1}), 3},
-                                                   {empty_sum(DType::bf16, {huge, 0}, {}), 1},
-                                                   {empty_sum(DType::f32, {huge, 0, 4}, {huge, 0, 1}), 0},
-                                                   {empty_sum(DType::f16, {0, huge, 5}, {1, 1, 5}), 5},
-                                                   {empty_sum(DType::f32, {16, 0, 32, 4}, {0, 1, 4}), 0}};
+  const std::vector<std::pair<Call, size_t>> calls{
+      {empty_sum(DType::f64, {huge, 2, 0}, {1, 2, 1}), 2}, {empty_sum(DType::f32, {0, 3, huge}, {1, 3, 1}), 3},
+      {empty_sum(DType::bf16, {huge, 0}, {}), 1},          {empty_sum(DType::f32, {huge, 0, 4}, {huge, 0, 1}), 0},
+      {empty_sum(DType::f16, {0, huge, 5}, {1, 1, 5}), 5}, {empty_sum(DType::f32, {16, 0, 32, 4}, {0, 1, 4}), 0}};
   for (const TargetKind target : all_targets()) {
     Runtime runtime(on(target));
     for (const auto& [call, elements] : calls)
       for (const bool any_shape : {false, true}) {
         const Outputs outputs = run(runtime, call, {.any_shape = any_shape});
         ASSERT_EQ(outputs.size(), 1u);
-        EXPECT_EQ(outputs[0], std::vector<char>(elements * static_cast<size_t>(size_of(call.inputs[0].dtype())), 0)) << call.name;
+        EXPECT_EQ(outputs[0], std::vector<char>(elements * static_cast<size_t>(size_of(call.inputs[0].dtype())), 0))
+            << call.name;
       }
   }
 }
@@ -165,12 +176,18 @@ TEST(DegenerateCalls, ARecurrentOpDoesNothingAsOftenAsItIsTold) {
   for (const TargetKind target : all_targets())
     for (const auto& [steps, batch] : {std::pair{huge, int64_t{0}}, {int64_t{0}, huge}}) {
       Runtime runtime(on(target));
-      std::vector<Tensor> in{of({steps, batch, inputs}), random.values(DType::f32, {1, 3 * hidden, inputs}),
-                             random.values(DType::f32, {1, 3 * hidden, hidden}), random.values(DType::f32, {1, 6 * hidden}), {}, {}};
+      std::vector<Tensor> in{of({steps, batch, inputs}),
+                             random.values(DType::f32, {1, 3 * hidden, inputs}),
+                             random.values(DType::f32, {1, 3 * hidden, hidden}),
+                             random.values(DType::f32, {1, 6 * hidden}),
+                             {},
+                             {}};
       const uint32_t no_final = batch == 0 ? 7 : 5;  // the last states of so many sequences would be there
       run(runtime, {"forward", "GRUTraining", in, {}}, {.outputs_wanted = no_final});
-      in.insert(in.end(), {of({steps, 1, batch, hidden}), of({steps, 1, batch, 3 * hidden}), of({steps, 1, batch, hidden}), {}});
-      const Outputs gradients = run(runtime, {"backward", "GRUGrad", in, {}}, {.outputs_wanted = batch == 0 ? 31u : 15u});
+      in.insert(in.end(),
+                {of({steps, 1, batch, hidden}), of({steps, 1, batch, 3 * hidden}), of({steps, 1, batch, hidden}), {}});
+      const Outputs gradients =
+          run(runtime, {"backward", "GRUGrad", in, {}}, {.outputs_wanted = batch == 0 ? 31u : 15u});
       ASSERT_GE(gradients.size(), 4u);
       for (const size_t o : {1, 2, 3}) {  // dW, dR and dB: sums of nothing
         EXPECT_FALSE(gradients[o].empty());

@@ -35,16 +35,21 @@ Tensor values_of(DType dtype, const Dims& dims) {
 template <class T>
 ScatterCall rows_call(DType dtype, int64_t rows, int64_t count, int64_t width) {
   return {"GatherGrad",
-          {Tensor::of(DType::i64, {2}, std::vector<int64_t>{rows, width}), indices_of(count, rows), values_of<T>(dtype, {count, width})},
+          {Tensor::of(DType::i64, {2}, std::vector<int64_t>{rows, width}), indices_of(count, rows),
+           values_of<T>(dtype, {count, width})},
           {rows, width}};
 }
 template <class T>
 ScatterCall flat_call(DType dtype, int64_t size, int64_t count) {
-  return {"GatherElementsGrad", {values_of<T>(dtype, {count}), Tensor::of(DType::i64, {1}, std::vector<int64_t>{size}), indices_of(count, size)}, {size}};
+  return {
+      "GatherElementsGrad",
+      {values_of<T>(dtype, {count}), Tensor::of(DType::i64, {1}, std::vector<int64_t>{size}), indices_of(count, size)},
+      {size}};
 }
 
 template <class T>
-std::vector<T> computed(const ScatterCall& c, Determinism level, const std::string& wanted, Determinism reported, bool reverse = false) {
+std::vector<T> computed(const ScatterCall& c, Determinism level, const std::string& wanted, Determinism reported,
+                        bool reverse = false) {
   const Op& op = *find_op(c.op);
   const Operands operands(op.schema(), c.inputs);
   const Attributes attributes;
@@ -56,7 +61,8 @@ std::vector<T> computed(const ScatterCall& c, Determinism level, const std::stri
   std::vector<T> out(static_cast<size_t>(element_count(c.output)));
   std::vector<void*> buffers;
   for (const View& view : plan.views)
-    buffers.push_back(view.output ? static_cast<void*>(out.data()) : const_cast<void*>(static_cast<const void*>(c.inputs[view.index].data())));
+    buffers.push_back(view.output ? static_cast<void*>(out.data())
+                                  : const_cast<void*>(static_cast<const void*>(c.inputs[view.index].data())));
   EXPECT_TRUE(ir::interpret(built.lowered, buffers, {}, {.reverse_parallel = reverse}).ok());
   return out;
 }
@@ -69,7 +75,8 @@ template <class T>
 double distance(const std::vector<T>& a, const std::vector<T>& b) {
   double most = 0, largest = 0;
   for (size_t i = 0; i < a.size(); ++i)
-    most = std::max(most, std::abs(static_cast<double>(a[i]) - b[i])), largest = std::max(largest, std::abs(static_cast<double>(a[i])));
+    most = std::max(most, std::abs(static_cast<double>(a[i]) - b[i])),
+    largest = std::max(largest, std::abs(static_cast<double>(a[i])));
   return most / largest;
 }
 
@@ -99,11 +106,13 @@ TEST(Determinism, ShortGroupsAreInOrder) {
 // Sums that fit in shared memory stay in order: nothing is gained by another.
 TEST(Determinism, StripsAreInOrderAtEveryLevel) {
   const Op& op = *find_op("GatherElementsGrad");
-  const std::vector<Tensor> inputs{values_of<float>(DType::f32, {64, 64}), Tensor::of(DType::i64, {2}, std::vector<int64_t>{64, 64}),
+  const std::vector<Tensor> inputs{values_of<float>(DType::f32, {64, 64}),
+                                   Tensor::of(DType::i64, {2}, std::vector<int64_t>{64, 64}),
                                    Tensor::empty(DType::i64, {64, 64})};
   const Operands operands(op.schema(), inputs);
   const Attributes attributes;
-  EXPECT_EQ(choose_strategy(op, op.check(operands.request(attributes, ~0u, false, Determinism::relaxed)), "", gpu), "strip");
+  EXPECT_EQ(choose_strategy(op, op.check(operands.request(attributes, ~0u, false, Determinism::relaxed)), "", gpu),
+            "strip");
 }
 
 // Never weaker than what was asked, and reported.
@@ -136,7 +145,8 @@ TEST(Determinism, TheRuntimeReportsTheLevel) {
   EXPECT_EQ(cpu.last_report().determinism, Determinism::sequential);
   const auto refused = host.run(c.op, c.inputs, {}, {.strategy = "atomic"});
   ASSERT_FALSE(refused);
-  EXPECT_NE(std::string(refused.error().what()).find("strategy \"atomic\" does not serve this call"), std::string::npos) << refused.error().what();
+  EXPECT_NE(std::string(refused.error().what()).find("strategy \"atomic\" does not serve this call"), std::string::npos)
+      << refused.error().what();
 #endif
 }
 

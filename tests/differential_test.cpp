@@ -1,5 +1,5 @@
-// Every op, over dtypes, shapes with odd residues, strategies, targets and thread counts: authored == scheduled == lowered (all interpreted) == LLVM,
-// bit for bit, and every strategy gives the bits of "direct", the definition.
+// Every op, over dtypes, shapes with odd residues, strategies, targets and thread counts: authored == scheduled ==
+// lowered (all interpreted) == LLVM, bit for bit, and every strategy gives the bits of "direct", the definition.
 #include <gtest/gtest.h>
 
 #include "ir/print.h"
@@ -16,7 +16,9 @@ using namespace testing_ops;
 std::vector<std::pair<std::string, std::unique_ptr<Runtime>>>& runtimes() {
   static std::vector<std::pair<std::string, std::unique_ptr<Runtime>>> all = [] {
     std::vector<std::pair<std::string, std::unique_ptr<Runtime>>> made;
-    const auto add = [&](std::string name, RuntimeOptions options) { made.emplace_back(std::move(name), std::make_unique<Runtime>(std::move(options))); };
+    const auto add = [&](std::string name, RuntimeOptions options) {
+      made.emplace_back(std::move(name), std::make_unique<Runtime>(std::move(options)));
+    };
     add("interpreter_1", {.target = TargetKind::interpreter, .threads = 1});
 #ifdef GRADLOOM_WITH_LLVM
     add("host_1", {.target = TargetKind::llvm, .threads = 1});
@@ -29,7 +31,8 @@ std::vector<std::pair<std::string, std::unique_ptr<Runtime>>>& runtimes() {
   return all;
 }
 
-Bits compiled(Runtime& runtime, const ir::Kernel& kernel, const Call& call, const Plan& plan, const std::vector<int64_t>& scalars, bool unaligned) {
+Bits compiled(Runtime& runtime, const ir::Kernel& kernel, const Call& call, const Plan& plan,
+              const std::vector<int64_t>& scalars, bool unaligned) {
   Result<KernelExecutable> executable = runtime.compile(kernel);
   if (!executable) {
     ADD_FAILURE() << executable.error().what();
@@ -54,10 +57,13 @@ TEST_P(Differential, EveryStageStrategyAndTargetGivesTheSameBits) {
   for (const auto& [name, runtime] : runtimes())
     for (const std::string& strategy : op->strategies(plan, runtime->target()))
       for (const auto& [any_shape, alignment] : {std::pair{false, 64}, {false, 1}, {true, 64}}) {
-        if (name == "v2_2" && (alignment == 1 || strategy != op->strategies(plan, runtime->target())[0])) continue;  // compiling is most of the time
+        if (name == "v2_2" && (alignment == 1 || strategy != op->strategies(plan, runtime->target())[0]))
+          continue;  // compiling is most of the time
         {
-          SCOPED_TRACE(name + " " + strategy + (any_shape ? " any shape" : "") + " alignment " + std::to_string(alignment));
-          const BuiltKernel built = build_kernel(*op, plan, strategy, runtime->target(), any_shape, alignment, call.accumulate);
+          SCOPED_TRACE(name + " " + strategy + (any_shape ? " any shape" : "") + " alignment " +
+                       std::to_string(alignment));
+          const BuiltKernel built =
+              build_kernel(*op, plan, strategy, runtime->target(), any_shape, alignment, call.accumulate);
           ir::verify(built.authored, ir::Stage::authored);
           ir::verify(built.scheduled, ir::Stage::scheduled);
           ir::verify(built.lowered, ir::Stage::lowered);
@@ -71,7 +77,8 @@ TEST_P(Differential, EveryStageStrategyAndTargetGivesTheSameBits) {
             EXPECT_EQ(difference(interpreted(built.scheduled, call, plan, scalars, true), want), "") << "scheduled";
             EXPECT_EQ(difference(interpreted(built.lowered, call, plan, scalars, false), want), "") << "lowered";
           }
-          EXPECT_EQ(difference(compiled(*runtime, built.scheduled, call, plan, scalars, alignment == 1), want), "") << "llvm";
+          EXPECT_EQ(difference(compiled(*runtime, built.scheduled, call, plan, scalars, alignment == 1), want), "")
+              << "llvm";
           if (HasFailure()) {
             ADD_FAILURE() << ir::print(built.scheduled);
             return;
@@ -100,7 +107,9 @@ TEST_P(Differential, ThePrintedNestAloneGivesTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls, Differential, testing::ValuesIn(sample(all_calls())),
-                         [](const testing::TestParamInfo<Call>& info) { return info.param.op + "_" + info.param.name; });
+                         [](const testing::TestParamInfo<Call>& info) {
+                           return info.param.op + "_" + info.param.name;
+                         });
 
 }  // namespace
 }  // namespace gradloom

@@ -1,4 +1,5 @@
-// Every failure that a disk knows is a miss: damaged files, errors of the device, full disks, vanished folders, killed writers. Real files, real processes.
+// Every failure that a disk knows is a miss: damaged files, errors of the device, full disks, vanished folders, killed
+// writers. Real files, real processes.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -34,7 +35,8 @@ using DiskFailureTest = CacheFolderTest;
 
 TEST_F(DiskFailureTest, EveryFlippedByteIsAMiss) {
   DiskCache cache(options());
-  KernelRecord record{content_key("compiler", "+a,+b", "kernel k() {}\n"), "k", "cpu", std::string("code\0code", 9), 1.5};
+  KernelRecord record{content_key("compiler", "+a,+b", "kernel k() {}\n"), "k", "cpu", std::string("code\0code", 9),
+                      1.5};
   const std::string whole = encode(record);
   cache.write("k", whole);
   ASSERT_TRUE(cache.read(CacheFile::kernel, "k"));
@@ -110,7 +112,10 @@ TEST_F(DiskFailureTest, AFileLimitIsAFailedWrite) {
               DiskCache cache(options());
               cache.write("large", file_of(std::string(100000, 'x')));
               cache.write("small", file_of("one"));
-              return cache.stats().write_failures == 1 && !read_text(cache, "large") && read_text(cache, "small") == "one" && cache.list().size() == 1 ? 0 : 1;
+              return cache.stats().write_failures == 1 && !read_text(cache, "large") &&
+                             read_text(cache, "small") == "one" && cache.list().size() == 1
+                         ? 0
+                         : 1;
             }),
             0);
 }
@@ -122,7 +127,8 @@ TEST_F(DiskFailureTest, ARealFullDisk) {
     if (mount("tmpfs", (folder_ + "/small").c_str(), "tmpfs", 0, "size=65536,mode=700") != 0) return 77;
     DiskCache cache({folder_ + "/small/cache", {}, 1 << 30});
     int kept = 0;
-    for (int i = 0; i < 20; ++i) cache.write(std::to_string(i), file_of(std::string(10000, static_cast<char>('a' + i))));
+    for (int i = 0; i < 20; ++i)
+      cache.write(std::to_string(i), file_of(std::string(10000, static_cast<char>('a' + i))));
     for (int i = 0; i < 20; ++i) {
       const auto text = read_text(cache, std::to_string(i));
       if (text && *text != std::string(10000, static_cast<char>('a' + i))) return 2;
@@ -159,7 +165,8 @@ TEST_F(DiskFailureTest, KilledWritersLeaveWholeFiles) {
     const pid_t child = fork();
     if (child == 0) {
       DiskCache cache(options(2000000));
-      for (int i = 0;; ++i) cache.write(std::to_string(i % 7), file_of(std::string(50000 + i % 7, static_cast<char>('a' + i % 7))));
+      for (int i = 0;; ++i)
+        cache.write(std::to_string(i % 7), file_of(std::string(50000 + i % 7, static_cast<char>('a' + i % 7))));
     }
     usleep(random() % 4000);
     kill(child, SIGKILL);

@@ -26,7 +26,8 @@ class DumpTest : public testing::CacheFolderTest {
  protected:
   ~DumpTest() override { unsetenv("GRADLOOM_DUMP"); }
   static Result<std::vector<Tensor>> run(Runtime& runtime, bool any_shape = false) {
-    const std::vector<Tensor> inputs{Tensor::of(DType::i64, {2}, std::vector<int64_t>{4, 3}), Tensor::of(DType::i64, {2}, std::vector<int64_t>{2, 0}),
+    const std::vector<Tensor> inputs{Tensor::of(DType::i64, {2}, std::vector<int64_t>{4, 3}),
+                                     Tensor::of(DType::i64, {2}, std::vector<int64_t>{2, 0}),
                                      Tensor::of(DType::f32, {2, 3}, std::vector<float>{1, 2, 3, 4, 5, 6})};
     return runtime.run("GatherGrad", inputs, {}, {.any_shape = any_shape});
   }
@@ -53,8 +54,9 @@ TEST_F(DumpTest, AKernelIsWrittenAtEveryStageUnderOneReadableName) {
   ASSERT_TRUE(run(runtime).ok());
   const std::set<std::string> names = files("/a/b");
   const bool compiles = runtime.target_name() != "interpreter";
-  EXPECT_EQ(extensions(names), compiles ? (std::set<std::string>{".authored.loop", ".scheduled.loop", ".lowered.loop", ".ll", ".s"})
-                                        : (std::set<std::string>{".authored.loop"}));
+  EXPECT_EQ(extensions(names),
+            compiles ? (std::set<std::string>{".authored.loop", ".scheduled.loop", ".lowered.loop", ".ll", ".s"})
+                     : (std::set<std::string>{".authored.loop"}));
   for (const std::string& name : names) {
     EXPECT_EQ(name.find("GatherGrad_" + runtime.last_report().strategy + "_"), 0u) << name;
     EXPECT_NE(name.find("_i64_f32_"), std::string::npos) << name;
@@ -121,7 +123,9 @@ TEST_F(DumpTest, StagesAddUpToTheCompilationsTime) {
   const auto sum = [](const CompileStages& s) { return s.emit_ms + s.optimize_ms + s.codegen_ms + s.link_ms; };
   const KernelReport& report = runtime.last_report();
   EXPECT_NEAR(sum(report.stages), report.compile_ms, 1e-9);
-  for (const double ms : {report.stages.emit_ms, report.stages.optimize_ms, report.stages.codegen_ms, report.stages.link_ms}) EXPECT_GT(ms, 0);
+  for (const double ms :
+       {report.stages.emit_ms, report.stages.optimize_ms, report.stages.codegen_ms, report.stages.link_ms})
+    EXPECT_GT(ms, 0);
   const Stats stats = runtime.stats();
   EXPECT_NEAR(sum(stats.stages), stats.compile_ms, 1e-9);
   EXPECT_GT(sum(stats.stages), sum(report.stages));

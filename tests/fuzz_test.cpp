@@ -1,7 +1,7 @@
-// Random kernels under random schedules: authored == scheduled == lowered == machine code, and for a GPU == lowered == the text compiled with the host's
-// compiler, bit for bit (all NaNs are equal). After each step that is taken the nest verifies, lowers, and interprets to the same bits.
-// GRADLOOM_FUZZ_RUNS: how many seeds; GRADLOOM_FUZZ_SEED: the first one; GRADLOOM_FUZZ_FAILURES: after how many it
-// stops; GRADLOOM_FUZZ_INTERPRET: if set, nothing is compiled.
+// Random kernels under random schedules: authored == scheduled == lowered == machine code, and for a GPU == lowered ==
+// the text compiled with the host's compiler, bit for bit (all NaNs are equal). After each step that is taken the nest
+// verifies, lowers, and interprets to the same bits. GRADLOOM_FUZZ_RUNS: how many seeds; GRADLOOM_FUZZ_SEED: the first
+// one; GRADLOOM_FUZZ_FAILURES: after how many it stops; GRADLOOM_FUZZ_INTERPRET: if set, nothing is compiled.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -54,8 +54,10 @@ std::string interpreted_difference(const RandomCase& c, const Kernel& kernel, St
   try {
     verify(kernel, stage);
     for (const bool reverse : {false, true})
-      if (std::string d = difference(c.kernel, expected, interpreted(c, kernel, {.reverse_parallel = reverse})); !d.empty())
-        return d + (reverse ? ", parallel loops reversed" : "") + "\n" + to_string(stage) + " kernel:\n" + print(kernel);
+      if (std::string d = difference(c.kernel, expected, interpreted(c, kernel, {.reverse_parallel = reverse}));
+          !d.empty())
+        return d + (reverse ? ", parallel loops reversed" : "") + "\n" + to_string(stage) + " kernel:\n" +
+               print(kernel);
   } catch (const Error& error) {
     return std::string(error.what()) + "\n" + to_string(stage) + " kernel:\n" + print(kernel);
   }
@@ -63,36 +65,42 @@ std::string interpreted_difference(const RandomCase& c, const Kernel& kernel, St
 }
 
 // What is wrong with a nest after a step.
-std::string step_difference(const RandomCase& c, const Kernel& scheduled, const LowerOptions& options, const Result& expected) {
+std::string step_difference(const RandomCase& c, const Kernel& scheduled, const LowerOptions& options,
+                            const Result& expected) {
   if (std::string d = interpreted_difference(c, scheduled, Stage::scheduled, expected); !d.empty()) return d;
   return interpreted_difference(c, lower(scheduled, options), Stage::lowered, expected);
 }
 
 const LowerOptions for_gpu{.gpu = true, .shared_bytes = gpu_target.shared_bytes};
 
-// Loops may be bound where a GPU cannot have them, which is known only once the kernel is lowered: the exceptions to "what a step accepts is lowered".
+// Loops may be bound where a GPU cannot have them, which is known only once the kernel is lowered: the exceptions to
+// "what a step accepts is lowered".
 bool no_gpu_form(const Error& error) {
   return error.code() == ErrorCode::unsupported ||
-         (error.code() == ErrorCode::invalid_argument && std::string(error.what()).find("(lowered): body") != std::string::npos);
+         (error.code() == ErrorCode::invalid_argument &&
+          std::string(error.what()).find("(lowered): body") != std::string::npos);
 }
 
 // Both executors run what a GPU schedule is lowered to.
-std::string run_for_gpu([[maybe_unused]] const std::string& name, const RandomCase& c, const Kernel& scheduled, const Result& expected) {
+std::string run_for_gpu([[maybe_unused]] const std::string& name, const RandomCase& c, const Kernel& scheduled,
+                        const Result& expected) {
   const Kernel launched = lower(scheduled, for_gpu);
   verify(launched, Stage::lowered);
   if (std::string d = interpreted_difference(c, launched, Stage::lowered, expected); !d.empty()) return d;
 #if GRADLOOM_WITH_CUDA
   if (!compiles) return {};
-  batch.add(name, codegen::emit_cuda(launched), [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
-    using codegen::HostOrder;
-    for (const HostOrder order : {HostOrder::forward, HostOrder::reverse, HostOrder::shuffled}) {
-      Result result{c.buffers};
-      result.bad_position = codegen::run_on_host(module, loaded, pointers(result.memory), c.scalars, order, 7);
-      const std::string d = difference(c.kernel, expected, result);
-      EXPECT_EQ(d, "") << name << ", compiled for the host, order " << static_cast<int>(order) << "\n" << module.text << print(launched);
-      if (!d.empty()) return;
-    }
-  });
+  batch.add(
+      name, codegen::emit_cuda(launched), [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
+        using codegen::HostOrder;
+        for (const HostOrder order : {HostOrder::forward, HostOrder::reverse, HostOrder::shuffled}) {
+          Result result{c.buffers};
+          result.bad_position = codegen::run_on_host(module, loaded, pointers(result.memory), c.scalars, order, 7);
+          const std::string d = difference(c.kernel, expected, result);
+          EXPECT_EQ(d, "") << name << ", compiled for the host, order " << static_cast<int>(order) << "\n"
+                           << module.text << print(launched);
+          if (!d.empty()) return;
+        }
+      });
 #endif
   return {};
 }
@@ -108,7 +116,8 @@ std::string fuzz(uint64_t seed, Counts& counts) {
   std::string stage = "generate", steps;
   Kernel kernel;
   const auto report = [&](const std::string& what) {
-    return "seed " + std::to_string(seed) + ", " + stage + ": " + what + "\nsteps:\n" + steps + "authored kernel:\n" + print(kernel);
+    return "seed " + std::to_string(seed) + ", " + stage + ": " + what + "\nsteps:\n" + steps + "authored kernel:\n" +
+           print(kernel);
   };
   try {
     const RandomCase c = RandomIr(seed).build();
@@ -134,14 +143,16 @@ std::string fuzz(uint64_t seed, Counts& counts) {
     stage = "replay";
     Schedule again(kernel);
     again.replay(random.schedule.trace());
-    if (print(again.kernel()) != print(scheduled)) return report("the replayed kernel differs:\n" + print(again.kernel()) + print(scheduled));
+    if (print(again.kernel()) != print(scheduled))
+      return report("the replayed kernel differs:\n" + print(again.kernel()) + print(scheduled));
 
 #if GRADLOOM_WITH_LLVM
     if (compiles) {
       const Kernel lowered = lower(scheduled);
       for (const codegen::Isa& isa : instruction_sets(seed)) {
         stage = "compiled for " + isa.name;
-        if (std::string d = difference(kernel, expected, compiled(c, lowered, isa)); !d.empty()) return report(d + "\nlowered kernel:\n" + print(lowered));
+        if (std::string d = difference(kernel, expected, compiled(c, lowered, isa)); !d.empty())
+          return report(d + "\nlowered kernel:\n" + print(lowered));
       }
     }
 #endif
@@ -151,16 +162,21 @@ std::string fuzz(uint64_t seed, Counts& counts) {
     steps = lines_of(blocks.trace());
     verify(blocks.kernel(), Stage::scheduled);
     counts.launches += is_gpu(blocks.kernel());
-    if (std::string d = run_for_gpu("seed " + std::to_string(seed) + ", general schedule", c, blocks.kernel(), expected); !d.empty()) return report(d);
+    if (std::string d =
+            run_for_gpu("seed " + std::to_string(seed) + ", general schedule", c, blocks.kernel(), expected);
+        !d.empty())
+      return report(d);
 
     stage = "random GPU schedule";
     RandomGpuSchedule bound(kernel, seed);
     for (int k = 0; k < 8; ++k) {
       if (!bound.step()) continue;
       steps = lines_of(bound.schedule.trace());
-      if (std::string d = interpreted_difference(c, bound.schedule.kernel(), Stage::scheduled, expected); !d.empty()) return report(d);
+      if (std::string d = interpreted_difference(c, bound.schedule.kernel(), Stage::scheduled, expected); !d.empty())
+        return report(d);
       try {
-        if (std::string d = interpreted_difference(c, lower(bound.schedule.kernel(), for_gpu), Stage::lowered, expected);
+        if (std::string d =
+                interpreted_difference(c, lower(bound.schedule.kernel(), for_gpu), Stage::lowered, expected);
             !d.empty() && d.find("(lowered): body") == std::string::npos)
           return report(d);
       } catch (const Error& error) {
@@ -173,7 +189,9 @@ std::string fuzz(uint64_t seed, Counts& counts) {
     steps = lines_of(bound.schedule.trace());
     verify(bound.schedule.kernel(), Stage::scheduled);
     try {
-      if (std::string d = run_for_gpu("seed " + std::to_string(seed) + ", random schedule\n" + steps, c, bound.schedule.kernel(), expected); !d.empty())
+      if (std::string d = run_for_gpu("seed " + std::to_string(seed) + ", random schedule\n" + steps, c,
+                                      bound.schedule.kernel(), expected);
+          !d.empty())
         return report(d);
       ++counts.gpu_kernels;
     } catch (const Error& error) {
@@ -187,7 +205,8 @@ std::string fuzz(uint64_t seed, Counts& counts) {
 }
 
 TEST(Fuzz, EveryExecutorAgreesOnRandomKernels) {
-  const int64_t runs = environment("GRADLOOM_FUZZ_RUNS", 30), first = environment("GRADLOOM_FUZZ_SEED", 1), most = environment("GRADLOOM_FUZZ_FAILURES", 3);
+  const int64_t runs = environment("GRADLOOM_FUZZ_RUNS", 30), first = environment("GRADLOOM_FUZZ_SEED", 1),
+                most = environment("GRADLOOM_FUZZ_FAILURES", 3);
   int failures = 0;
   Counts n;
   for (int64_t seed = first; seed < first + runs && failures < most; ++seed) {
@@ -195,9 +214,10 @@ TEST(Fuzz, EveryExecutorAgreesOnRandomKernels) {
     EXPECT_EQ(problem, "");
     failures += !problem.empty();
   }
-  std::cout << runs << " kernels, schedule steps: " << n.accepted << " accepted, " << n.refused << " refused; " << n.launches << " with loops bound to a GPU\n"
-            << "random GPU schedules: " << n.gpu_kernels << " run, " << n.gpu_unsupported << " of no form for a GPU; steps: " << n.gpu_accepted << " accepted, "
-            << n.gpu_refused << " refused\n";
+  std::cout << runs << " kernels, schedule steps: " << n.accepted << " accepted, " << n.refused << " refused; "
+            << n.launches << " with loops bound to a GPU\n"
+            << "random GPU schedules: " << n.gpu_kernels << " run, " << n.gpu_unsupported
+            << " of no form for a GPU; steps: " << n.gpu_accepted << " accepted, " << n.gpu_refused << " refused\n";
 #if GRADLOOM_WITH_CUDA
   batch.flush();
   std::cout << "cuda-host: " << batch.kernels() << " kernels\n";

@@ -1,4 +1,5 @@
-// The cases in golden/, each on each target that is built in: what the real ORT kernels gave, or what a user would expect where they fail.
+// The cases in golden/, each on each target that is built in: what the real ORT kernels gave, or what a user would
+// expect where they fail.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,7 +64,8 @@ class GoldenAnyShape : public Golden {};
 TEST_P(GoldenAnyShape, GivesWhatTheCaseSays) {
   const cases::Case c = cases::read_case(GetParam().file);
   Runtime runtime(options(GetParam().target));
-  EXPECT_EQ(cases::failure(runtime, c, GetParam().target, {.any_shape = true}).value_or(""), "") << c.name << " (" << c.source << ")";
+  EXPECT_EQ(cases::failure(runtime, c, GetParam().target, {.any_shape = true}).value_or(""), "")
+      << c.name << " (" << c.source << ")";
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Golden, testing::ValuesIn(parameters()), name_of);

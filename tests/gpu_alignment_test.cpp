@@ -1,4 +1,5 @@
-// Operands at 16-byte addresses are read 16 bytes at once on a GPU; others get a kernel of their own, and the same bits.
+// Operands at 16-byte addresses are read 16 bytes at once on a GPU; others get a kernel of their own, and the same
+// bits.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -14,7 +15,9 @@ namespace {
 // Of one multiprocessor, which these few iterations keep busy: else threads have one element each.
 const ir::Target gpu{.name = "sm_90", .vector_bytes = 16, .gpu = true, .multiprocessors = 1, .shared_bytes = 227 << 10};
 
-Tensor ints(std::vector<int64_t> values) { return Tensor::of(DType::i64, {static_cast<int64_t>(values.size())}, values); }
+Tensor ints(std::vector<int64_t> values) {
+  return Tensor::of(DType::i64, {static_cast<int64_t>(values.size())}, values);
+}
 Tensor numbers(const Dims& dims) {
   std::vector<float> values(static_cast<size_t>(element_count(dims)));
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 97) - 40;
@@ -38,7 +41,9 @@ std::string text(const AlignedCall& call, int64_t alignment) {
   const Operands operands(op.schema(), call.inputs);
   const Attributes attributes;
   const Plan plan = op.check(operands.request(attributes));
-  return codegen::emit_cuda(build_kernel(op, plan, choose_strategy(op, plan, "", gpu), gpu, false, alignment, false).lowered).text;
+  return codegen::emit_cuda(
+             build_kernel(op, plan, choose_strategy(op, plan, "", gpu), gpu, false, alignment, false).lowered)
+      .text;
 }
 
 TEST(GpuAlignment, AlignedInputsAreReadInVectors) {
@@ -61,7 +66,8 @@ TEST(GpuAlignment, PtxMovesSixteenBytes) {
     const Operands operands(op.schema(), call.inputs);
     const Attributes attributes;
     const Plan plan = op.check(operands.request(attributes));
-    const auto module = codegen::emit_cuda(build_kernel(op, plan, choose_strategy(op, plan, "", gpu), gpu, false, 64, false).lowered);
+    const auto module =
+        codegen::emit_cuda(build_kernel(op, plan, choose_strategy(op, plan, "", gpu), gpu, false, 64, false).lowered);
     const std::string ptx = codegen::Nvrtc::get().compile_to_ptx(module, 90).images[0].bytes;
     EXPECT_NE(ptx.find("ld.global.nc.v4"), std::string::npos) << ptx;
   }
@@ -85,7 +91,9 @@ TEST(GpuAlignment, AnyAddressGivesTheSameBits) {
       inputs[call.values] = Tensor::borrow(first, DType::f32, values.dims());
       const auto got = host.run(call.op, inputs);
       ASSERT_TRUE(got) << got.error().what();
-      EXPECT_EQ(std::memcmp(got.value()[0].data(), want.data(), static_cast<size_t>(want.elements()) * sizeof(float)), 0) << shift;
+      EXPECT_EQ(std::memcmp(got.value()[0].data(), want.data(), static_cast<size_t>(want.elements()) * sizeof(float)),
+                0)
+          << shift;
     }
     EXPECT_EQ(host.stats().compiles, compiles + 2);
   }

@@ -1,5 +1,6 @@
-// The GRU's recurrent kernels on a GPU: all steps are one launch, blocks meet once a step (twice where the reset comes before the candidate's product), and
-// every bit is the definition's however few multiprocessors there are, with R kept or brought anew.
+// The GRU's recurrent kernels on a GPU: all steps are one launch, blocks meet once a step (twice where the reset comes
+// before the candidate's product), and every bit is the definition's however few multiprocessors there are, with R kept
+// or brought anew.
 #include <gtest/gtest.h>
 
 #include "gru_harness.h"
@@ -28,11 +29,15 @@ struct Sizes {
 };
 
 // Without memory.
-codegen::CudaModule module_of(const char* name, const Sizes& z, const Attributes& attributes, const ir::Target& target, bool any_shape = false) {
+codegen::CudaModule module_of(const char* name, const Sizes& z, const Attributes& attributes, const ir::Target& target,
+                              bool any_shape = false) {
   static const double nothing = 0;
-  const auto of = [&](const Dims& dims) { return Tensor::borrow(static_cast<const void*>(&nothing), DType::f32, dims); };
+  const auto of = [&](const Dims& dims) {
+    return Tensor::borrow(static_cast<const void*>(&nothing), DType::f32, dims);
+  };
   const int64_t d = attributes.contains("direction") ? 2 : 1, s = z.steps, n = z.batch, h = z.hidden;
-  std::vector<Tensor> inputs{of({s, n, z.inputs}), of({d, 3 * h, z.inputs}), of({d, 3 * h, h}), of({d, 6 * h}), {}, of({d, n, h})};
+  std::vector<Tensor> inputs{of({s, n, z.inputs}), of({d, 3 * h, z.inputs}), of({d, 3 * h, h}), of({d, 6 * h}), {},
+                             of({d, n, h})};
   const Op& op = *find_op(name);
   if (name == std::string("GRUGrad"))
     for (const int64_t gates : {1, 3, 1}) inputs.push_back(of({s, d, n, gates * h}));
@@ -65,7 +70,9 @@ Launches launches_of(const codegen::CudaModule& module) {
 TEST(GruLaunches, DoNotGrowWithTheSteps) {
   for (const auto& [op, most] : {std::pair{"GRUTraining", 5}, std::pair{"GRUGrad", 17}})
     for (const bool linear : {true, false}) {
-      const auto launches = [&](int64_t steps) { return launches_of(module_of(op, {steps, 32, 128, 256}, linear_before_reset(linear), gpu)); };
+      const auto launches = [&](int64_t steps) {
+        return launches_of(module_of(op, {steps, 32, 128, 256}, linear_before_reset(linear), gpu));
+      };
       const Launches few = launches(3), many = launches(50);
       EXPECT_EQ(few.all, many.all);
       EXPECT_EQ(many.cooperative, 1);
@@ -79,7 +86,9 @@ TEST(GruLaunches, AnotherDeviceHasOneAMeeting) {
   old.cooperative = false;
   for (const char* op : {"GRUTraining", "GRUGrad"})
     for (const bool linear : {true, false}) {
-      const auto launches = [&](int64_t steps) { return launches_of(module_of(op, {steps, 8, 16, 32}, linear_before_reset(linear), old)); };
+      const auto launches = [&](int64_t steps) {
+        return launches_of(module_of(op, {steps, 8, 16, 32}, linear_before_reset(linear), old));
+      };
       const Launches few = launches(3), many = launches(13);
       EXPECT_EQ(many.all - few.all, linear ? 10 : 20) << op;
       EXPECT_EQ(many.cooperative, 0);
@@ -100,11 +109,13 @@ TEST(GruMeetings, OneAStepOrTwo) {
           Attributes attributes = linear_before_reset(linear);
           if (both) attributes["direction"] = std::string("bidirectional");
           const std::string text = module_of(op, {50, 32, 128, 256}, attributes, gpu, any_shape).text;
-          const std::vector<size_t> meetings = places(text, "gl_sync_grid(gl_grid);"), functions = places(text, "unsigned* gl_grid");
+          const std::vector<size_t> meetings = places(text, "gl_sync_grid(gl_grid);"),
+                                    functions = places(text, "unsigned* gl_grid");
           const std::vector<size_t> loops = places(text, " t = 0; t < ");
           EXPECT_EQ(functions.size(), both ? 2u : 1u) << text;
           ASSERT_EQ(loops.size(), functions.size());
-          ASSERT_EQ(meetings.size(), functions.size() * (linear ? 1 : 2)) << op << (linear ? ", linear" : "") << (any_shape ? ", any shape\n" : "\n") << text;
+          ASSERT_EQ(meetings.size(), functions.size() * (linear ? 1 : 2))
+              << op << (linear ? ", linear" : "") << (any_shape ? ", any shape\n" : "\n") << text;
           for (size_t i = 0; i < meetings.size(); ++i) {
             const size_t loop = loops[i / (linear ? 1 : 2)], head = text.rfind('\n', loop);
             const size_t end = text.find(text.substr(head, text.find("for", head) - head) + "}", loop);
@@ -115,8 +126,9 @@ TEST(GruMeetings, OneAStepOrTwo) {
 }
 
 TEST(GruSteps, NothingWaitsForMemoryAfterTheProduct) {
-  for (const auto& [op, reads] : {std::pair{"GRUTraining", std::vector<const char*>{"= h[", "x_products[", "bias["}},
-                                  std::pair{"GRUGrad", std::vector<const char*>{"= g[", "ZRH[", "before[", "dHAll[", "h_products[", "bias["}}}) {
+  for (const auto& [op, reads] :
+       {std::pair{"GRUTraining", std::vector<const char*>{"= h[", "x_products[", "bias["}},
+        std::pair{"GRUGrad", std::vector<const char*>{"= g[", "ZRH[", "before[", "dHAll[", "h_products[", "bias["}}}) {
     const std::string text = module_of(op, {50, 32, 128, 256}, linear_before_reset(true), gpu).text;
     const size_t product = text.find("step0_mt"), last = text.rfind("step0_st");
     ASSERT_LT(product, last);
@@ -142,20 +154,27 @@ TEST(GruSteps, KeepRInPartsWhereverTheyDoInOrder) {
   };
   static const double nothing = 0;
   int some = 0;
-  for (const auto& [multiprocessors, kib] : {std::pair{132, 227}, std::pair{108, 163}, std::pair{132, 99}, std::pair{40, 16}})
+  for (const auto& [multiprocessors, kib] :
+       {std::pair{132, 227}, std::pair{108, 163}, std::pair{132, 99}, std::pair{40, 16}})
     for (const bool linear : {true, false})
       for (const DType dtype : {DType::f32, DType::f64})
         for (const int64_t n : {8, 32, 64})
           for (const int64_t h : {64, 100, 256, 384, 512, 768})
             for (const char* name : {"GRUTraining", "GRUGrad"}) {
-              const auto of = [&](const Dims& dims) { return Tensor::borrow(static_cast<const void*>(&nothing), dtype, dims); };
-              Call call{"", name, {of({3, n, 8}), of({1, 3 * h, 8}), of({1, 3 * h, h}), {}, {}, {}}, {{"linear_before_reset", int64_t{linear}}}};
+              const auto of = [&](const Dims& dims) {
+                return Tensor::borrow(static_cast<const void*>(&nothing), dtype, dims);
+              };
+              Call call{"",
+                        name,
+                        {of({3, n, 8}), of({1, 3 * h, 8}), of({1, 3 * h, h}), {}, {}, {}},
+                        {{"linear_before_reset", int64_t{linear}}}};
               if (name == std::string("GRUGrad"))
                 for (const int64_t gates : {1, 3, 1}) call.inputs.push_back(of({3, 1, n, gates * h}));
               ir::Target target = gpu;
               target.multiprocessors = multiprocessors, target.shared_bytes = int64_t{kib} << 10;
               const int in_order = kept(call, "blocks", target);
-              EXPECT_EQ(kept(call, "split", target), in_order) << name << ", " << to_string(dtype) << ", N " << n << ", H " << h << ", " << kib << " KiB";
+              EXPECT_EQ(kept(call, "split", target), in_order)
+                  << name << ", " << to_string(dtype) << ", N " << n << ", H " << h << ", " << kib << " KiB";
               some += in_order;
             }
   EXPECT_GT(some, 100);
@@ -163,8 +182,10 @@ TEST(GruSteps, KeepRInPartsWhereverTheyDoInOrder) {
 
 Call training(DType dtype, int64_t steps, int64_t batch, int64_t hidden, Attributes attributes, bool lens, bool bare) {
   Random random(static_cast<uint64_t>(17 * batch + hidden));
-  const int64_t d = attributes.contains("direction") && std::get<std::string>(attributes["direction"]) == "bidirectional" ? 2 : 1;
-  std::vector<Tensor> in{random.values(dtype, {steps, batch, 3}), random.values(dtype, {d, 3 * hidden, 3}), random.values(dtype, {d, 3 * hidden, hidden})};
+  const int64_t d =
+      attributes.contains("direction") && std::get<std::string>(attributes["direction"]) == "bidirectional" ? 2 : 1;
+  std::vector<Tensor> in{random.values(dtype, {steps, batch, 3}), random.values(dtype, {d, 3 * hidden, 3}),
+                         random.values(dtype, {d, 3 * hidden, hidden})};
   in.resize(6);
   if (!bare) in[3] = random.values(dtype, {d, 6 * hidden}), in[5] = random.values(dtype, {d, batch, hidden});
   if (lens) {
@@ -172,7 +193,8 @@ Call training(DType dtype, int64_t steps, int64_t batch, int64_t hidden, Attribu
     for (int64_t k = 0; k < batch; ++k) length[static_cast<size_t>(k)] = (k * 3 + 1) % (steps + 1);
     in[4] = Tensor::of(DType::i32, {batch}, length);
   }
-  return {std::string(to_string(dtype)) + (lens ? " lens" : "") + (bare ? " bare" : ""), "GRUTraining", in, std::move(attributes)};
+  return {std::string(to_string(dtype)) + (lens ? " lens" : "") + (bare ? " bare" : ""), "GRUTraining", in,
+          std::move(attributes)};
 }
 
 // Forwards and backwards, as race detection finds what neither shows.
@@ -187,7 +209,8 @@ void expect_definition(const Call& call, const ir::Target& target, bool any_shap
   std::vector<int64_t> scalars(built.sources.size());
   fill_scalars(plan, built.sources, scalars.data());
   const Bits want = defined(op, call, plan);
-  for (const bool reverse : {false, true}) EXPECT_EQ(interpreted(built.lowered, call, plan, scalars, reverse), want) << ir::print(built.lowered);
+  for (const bool reverse : {false, true})
+    EXPECT_EQ(interpreted(built.lowered, call, plan, scalars, reverse), want) << ir::print(built.lowered);
   if (also) also(built, plan, want);
 }
 
@@ -200,28 +223,33 @@ TEST(GruTraining, KeepsItsBitsHoweverColumnsAreSharedOut) {
   HostBatch batch;
 #endif
   int count = 0;
-  for (const Machine& machine : {Machine{1, 227 << 10}, Machine{3, 227 << 10}, Machine{40, 227 << 10}, Machine{40, 5 << 10}})
+  for (const Machine& machine :
+       {Machine{1, 227 << 10}, Machine{3, 227 << 10}, Machine{40, 227 << 10}, Machine{40, 5 << 10}})
     for (const bool linear : {true, false})
       for (const char* direction : {"forward", "reverse", "bidirectional"})
         for (const bool lens : {false, true}) {
-          const uint64_t hash = static_cast<uint64_t>(++count) * 0x9e3779b97f4a7c15u >> 32;  // equal strides would pair the choices
+          const uint64_t hash =
+              static_cast<uint64_t>(++count) * 0x9e3779b97f4a7c15u >> 32;  // equal strides would pair the choices
           const DType dtype = floats[hash % floats.size()];
           const Attributes attributes{{"linear_before_reset", int64_t{linear}}, {"direction", std::string(direction)}};
-          const Call call = training(dtype, 3, hash >> 8 & 1 ? 20 : 7, hash >> 12 & 1 ? 24 : 21, attributes, lens, (hash >> 16) % 5 == 0);
+          const Call call = training(dtype, 3, hash >> 8 & 1 ? 20 : 7, hash >> 12 & 1 ? 24 : 21, attributes, lens,
+                                     (hash >> 16) % 5 == 0);
           ir::Target target = gpu;
           target.multiprocessors = machine.multiprocessors, target.shared_bytes = machine.shared_bytes;
-          SCOPED_TRACE(call.name + (linear ? " linear " : " ") + direction + " on " + std::to_string(machine.multiprocessors) + ", " +
-                       std::to_string(machine.shared_bytes));
+          SCOPED_TRACE(call.name + (linear ? " linear " : " ") + direction + " on " +
+                       std::to_string(machine.multiprocessors) + ", " + std::to_string(machine.shared_bytes));
           expect_definition(call, target, false, [&](const BuiltKernel& built, const Plan& plan, const Bits& want) {
 #ifdef GRADLOOM_WITH_CUDA
             if (count % 5 != 1) return;  // compiling is most of the time
-            batch.add(call.name, codegen::emit_cuda(built.lowered), [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
-              for (const codegen::HostOrder order : {codegen::HostOrder::forward, codegen::HostOrder::reverse, codegen::HostOrder::shuffled}) {
-                const Buffers buffers(call, plan, false);
-                codegen::run_on_host(module, loaded, buffers.pointers(), {}, order, 11);
-                EXPECT_EQ(buffers.bits(), want) << call.name << "\n" << module.text;
-              }
-            });
+            batch.add(call.name, codegen::emit_cuda(built.lowered),
+                      [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
+                        for (const codegen::HostOrder order :
+                             {codegen::HostOrder::forward, codegen::HostOrder::reverse, codegen::HostOrder::shuffled}) {
+                          const Buffers buffers(call, plan, false);
+                          codegen::run_on_host(module, loaded, buffers.pointers(), {}, order, 11);
+                          EXPECT_EQ(buffers.bits(), want) << call.name << "\n" << module.text;
+                        }
+                      });
 #else
             (void)built, (void)plan, (void)want;
 #endif
@@ -241,8 +269,12 @@ TEST(GruTraining, EveryActivation) {
       for (const bool any_shape : {false, true}) {
         if (!sampled(4 * i + 2 * linear + any_shape)) continue;
         SCOPED_TRACE(names[i] + (linear ? ", linear" : "") + (any_shape ? ", any shape" : ""));
-        const Attributes attributes = testing_gru::attributes_of(
-            {.hidden = 8, .linear = linear, .activations = {names[i], names[(i + 1) % names.size()]}, .alpha = {0.7, 0.3}, .beta = {0.4, 0.2}});
+        const Attributes attributes =
+            testing_gru::attributes_of({.hidden = 8,
+                                        .linear = linear,
+                                        .activations = {names[i], names[(i + 1) % names.size()]},
+                                        .alpha = {0.7, 0.3},
+                                        .beta = {0.4, 0.2}});
         expect_definition(training(DType::f32, 3, 3, 8, attributes, false, false), gpu, any_shape);
         if (HasFailure()) return;
       }
@@ -255,7 +287,8 @@ TEST(GruGrad, LongSumsInPartsAreComplete) {
   const std::vector<Tensor> out = reference.run(forward.op, forward.inputs, forward.attributes).value();
   Random random(3);
   Call call{"long", "GRUGrad", forward.inputs, forward.attributes};
-  call.inputs.insert(call.inputs.end(), {out[0], out[2], random.values(DType::f64, {20, 1, 26, 5}), random.values(DType::f64, {1, 26, 5})});
+  call.inputs.insert(call.inputs.end(), {out[0], out[2], random.values(DType::f64, {20, 1, 26, 5}),
+                                         random.values(DType::f64, {1, 26, 5})});
   ir::Target target = gpu;
   target.multiprocessors = 2;
   const Op& op = *find_op(call.op);

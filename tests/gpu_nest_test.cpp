@@ -1,8 +1,10 @@
 // Any nest on a GPU, file by file: tests/gpu_nest/*.loop hold a kernel below comments that say how to run it.
 //
 //   // bound                    some loops are bound already; else the general schedule binds all
-//   // run n=5 m=-3             once with these scalars (a float's are its bits): what the nest means, its lowered form and its text compiled for this
-//                               machine, threads in three orders, agree in what the check at the smallest bad position says, and else in every bit
+//   // run n=5 m=-3             once with these scalars (a float's are its bits): what the nest means, its lowered form
+//   and its text compiled for this
+//                               machine, threads in three orders, agree in what the check at the smallest bad position
+//                               says, and else in every bit
 //   // bad 7                    ... and the last run fails its check at this position
 //   // fails: message           ... or the last run's launch throws an error that says so
 //   // refused: message         no run: what schedules, lowers or emits it says so, the kernel's name left out
@@ -36,7 +38,10 @@ const Target gpu{.gpu = true, .multiprocessors = 4, .block_threads = 32, .shared
 
 // The value of a dim or fact, by a kernel of its own.
 int64_t value_of(const Expr& e, const Kernel& kernel, const std::vector<int64_t>& scalars) {
-  Kernel own{.name = "value", .scalars = kernel.scalars, .buffers = {make_buffer({.name = "v", .dtype = DType::i64, .dims = {1}, .role = Role::out})}, .body = {}};
+  Kernel own{.name = "value",
+             .scalars = kernel.scalars,
+             .buffers = {make_buffer({.name = "v", .dtype = DType::i64, .dims = {1}, .role = Role::out})},
+             .body = {}};
   own.body = store(own.buffers[0], {0}, cast(DType::i64, e));
   int64_t value = 0;
   void* const place = &value;
@@ -50,13 +55,16 @@ Memory contents(const Kernel& kernel, const std::vector<int64_t>& scalars) {
   for (const Buffer& b : kernel.buffers) {
     int64_t elements = 1;
     for (const Expr& dim : b->dims) elements *= std::max<int64_t>(value_of(dim, kernel, scalars), 0);
-    const int64_t low = b->facts.min ? value_of(b->facts.min, kernel, scalars) : -9, high = b->facts.max ? value_of(b->facts.max, kernel, scalars) : low + 20;
+    const int64_t low = b->facts.min ? value_of(b->facts.min, kernel, scalars) : -9,
+                  high = b->facts.max ? value_of(b->facts.max, kernel, scalars) : low + 20;
     std::vector<int64_t> values;
-    for (int64_t i = 0; i < elements; ++i) values.push_back(low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1)));
+    for (int64_t i = 0; i < elements; ++i)
+      values.push_back(low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1)));
     if (b->facts.nondecreasing) std::sort(values.begin(), values.end());
     std::vector<uint8_t> bytes;
     for (const int64_t v : values) {
-      const uint64_t bits = is_float(b->dtype) ? bits_from_double(b->dtype, static_cast<double>(v) / 4) : bits_from_int(b->dtype, v);
+      const uint64_t bits =
+          is_float(b->dtype) ? bits_from_double(b->dtype, static_cast<double>(v) / 4) : bits_from_int(b->dtype, v);
       const auto* first = reinterpret_cast<const uint8_t*>(&bits);
       bytes.insert(bytes.end(), first, first + size_of(b->dtype));
     }
@@ -100,7 +108,8 @@ NestFile read(const std::filesystem::path& path) {
       const size_t equals = word.find('=');
       bool found = false;
       for (size_t i = 0; i < kernel.scalars.size(); ++i)
-        if (kernel.scalars[i].var.name == word.substr(0, equals)) found = true, run.scalars[i] = std::stoll(word.substr(equals + 1));
+        if (kernel.scalars[i].var.name == word.substr(0, equals))
+          found = true, run.scalars[i] = std::stoll(word.substr(equals + 1));
       EXPECT_TRUE(found) << line;
     }
     nest.runs.push_back(std::move(run));
@@ -166,7 +175,8 @@ TEST_P(GpuNest, MeansWhatTheInterpreterSays) {
           EXPECT_EQ(run.fails, "") << name << ", " << run.text << ": no error";
           if (!run.fails.empty()) return;
           const std::string d = difference(kernel, expected, result);
-          EXPECT_EQ(d, "") << name << ", " << run.text << ", order " << static_cast<int>(order) << "\n" << module.text << print(lowered);
+          EXPECT_EQ(d, "") << name << ", " << run.text << ", order " << static_cast<int>(order) << "\n"
+                           << module.text << print(lowered);
           if (!d.empty()) return;
         } catch (const Error& error) {
           if (run.fails.empty() || std::string(error.what()).find(run.fails) == std::string::npos)
@@ -188,7 +198,8 @@ std::vector<std::filesystem::path> files() {
   return paths;
 }
 
-INSTANTIATE_TEST_SUITE_P(Nests, GpuNest, ::testing::ValuesIn(files()), [](const auto& info) { return info.param.stem().string(); });
+INSTANTIATE_TEST_SUITE_P(Nests, GpuNest, ::testing::ValuesIn(files()),
+                         [](const auto& info) { return info.param.stem().string(); });
 
 }  // namespace
 }  // namespace gradloom::ir

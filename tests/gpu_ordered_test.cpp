@@ -1,6 +1,7 @@
-// Lanes of a warp that write to one place: in lane order, whoever meets whom, in shared memory and in global memory, on both executors.
-#include <gtest/gtest.h>
+// Lanes of a warp that write to one place: in lane order, whoever meets whom, in shared memory and in global memory, on
+// both executors.
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <cstring>
 #include <functional>
@@ -48,9 +49,10 @@ Kernel kernel_of(DType dtype, const std::string& write, bool shared, int64_t cou
     {8}
   }}
 }})",
-                                  count * lanes, places, type, shared ? fmt::format("alloc acc: {}[{}] shared", type, places) : "",
-                                  moved("acc", "out_sums"), count, sums, write, moved("out_sums", "acc"),
-                                  write == "fma=" ? "(v[turn * 32 + l], f[turn * 32 + l])" : "v[turn * 32 + l]"));
+                           count * lanes, places, type,
+                           shared ? fmt::format("alloc acc: {}[{}] shared", type, places) : "",
+                           moved("acc", "out_sums"), count, sums, write, moved("out_sums", "acc"),
+                           write == "fma=" ? "(v[turn * 32 + l], f[turn * 32 + l])" : "v[turn * 32 + l]"));
 }
 
 // Turns in which nobody meets, all meet, all but some meet, neighbours do, lanes far apart do, and by chance.
@@ -68,7 +70,10 @@ std::vector<int64_t> indices() {
   turn([](int64_t) { return places - 1; });
   turn([](int64_t lane) { return lane < 20 ? 3 : lane; });
   uint32_t state = 1;
-  for (int i = 0; i < 8; ++i) turn([&](int64_t) { return static_cast<int64_t>((state = state * 1664525 + 1013904223) >> 8) % (i % 2 ? 6 : places); });
+  for (int i = 0; i < 8; ++i)
+    turn([&](int64_t) {
+      return static_cast<int64_t>((state = state * 1664525 + 1013904223) >> 8) % (i % 2 ? 6 : places);
+    });
   return at;
 }
 
@@ -79,8 +84,10 @@ struct Memory {
     uint32_t state = 9;
     for (auto* list : {&v, &f, &sums})
       for (size_t i = 0; i < list->size(); ++i) {
-        const double number = static_cast<int32_t>(state = state * 1664525 + 1013904223) * (is_float(dtype) ? 0x1p-29 : 0x1p-16);
-        const uint64_t bits = is_float(dtype) ? bits_from_double(dtype, number) : bits_from_int(dtype, static_cast<int64_t>(number));
+        const double number =
+            static_cast<int32_t>(state = state * 1664525 + 1013904223) * (is_float(dtype) ? 0x1p-29 : 0x1p-16);
+        const uint64_t bits =
+            is_float(dtype) ? bits_from_double(dtype, number) : bits_from_int(dtype, static_cast<int64_t>(number));
         std::memcpy(reinterpret_cast<char*>(list->data()) + i * size_of(dtype), &bits, size_of(dtype));
       }
   }
@@ -126,13 +133,15 @@ TEST(GpuOrdered, LanesThatMeetGoInLaneOrder) {
         interpret(kernel, m.pointers(), {});
         EXPECT_EQ(m.sums, want);
 #ifdef GRADLOOM_WITH_CUDA
-        batch.add(name, codegen::emit_cuda(kernel), [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
-          for (const codegen::HostOrder order : {codegen::HostOrder::forward, codegen::HostOrder::reverse, codegen::HostOrder::shuffled}) {
-            Memory o(dtype);
-            codegen::run_on_host(module, loaded, o.pointers(), {}, order, 3);
-            ASSERT_EQ(o.sums, want) << name << "\n" << module.text;
-          }
-        });
+        batch.add(name, codegen::emit_cuda(kernel),
+                  [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
+                    for (const codegen::HostOrder order :
+                         {codegen::HostOrder::forward, codegen::HostOrder::reverse, codegen::HostOrder::shuffled}) {
+                      Memory o(dtype);
+                      codegen::run_on_host(module, loaded, o.pointers(), {}, order, 3);
+                      ASSERT_EQ(o.sums, want) << name << "\n" << module.text;
+                    }
+                  });
 #endif
       }
 #ifdef GRADLOOM_WITH_CUDA
@@ -140,8 +149,8 @@ TEST(GpuOrdered, LanesThatMeetGoInLaneOrder) {
 #endif
 }
 
-// Two warps' loops of fewer lanes than a warp has, each lane with a place in either buffer: the last lane's value stays in one, the other's are added. Values
-// have all bit patterns.
+// Two warps' loops of fewer lanes than a warp has, each lane with a place in either buffer: the last lane's value stays
+// in one, the other's are added. Values have all bit patterns.
 TEST(GpuOrdered, ShortLoopsThatWriteTwoBuffers) {
   constexpr int64_t turns = 6, short_lanes = 20, count = 2 * turns * short_lanes;
   std::vector<int64_t> at;
@@ -149,8 +158,12 @@ TEST(GpuOrdered, ShortLoopsThatWriteTwoBuffers) {
   uint32_t state = 5;
   const auto next = [&] { return (state = state * 1664525 + 1013904223) >> 8; };
   for (int64_t i = 0; i < count; ++i) {
-    at.push_back(i / short_lanes % turns == 0 ? i % short_lanes : i / short_lanes % turns == 1 ? 4 : next() % (i % 2 ? 5 : places));
-    bits.push_back(i % 7 == 0 ? uint64_t{0x8000000080008000} : i % 11 == 0 ? ~uint64_t{0} : uint64_t{next()} << 40 ^ uint64_t{next()} << 20 ^ next());
+    at.push_back(i / short_lanes % turns == 0   ? i % short_lanes
+                 : i / short_lanes % turns == 1 ? 4
+                                                : next() % (i % 2 ? 5 : places));
+    bits.push_back(i % 7 == 0    ? uint64_t{0x8000000080008000}
+                   : i % 11 == 0 ? ~uint64_t{0}
+                                 : uint64_t{next()} << 40 ^ uint64_t{next()} << 20 ^ next());
   }
 #ifdef GRADLOOM_WITH_CUDA
   HostBatch batch;
@@ -160,7 +173,8 @@ TEST(GpuOrdered, ShortLoopsThatWriteTwoBuffers) {
     const bool adds = dtype != DType::boolean && !is_storage_float(dtype);
     const std::string type = to_string(dtype);
     SCOPED_TRACE(type);
-    const Kernel kernel = parse(fmt::format(R"(kernel two() {{
+    const Kernel kernel =
+        parse(fmt::format(R"(kernel two() {{
   in index: i64[{0}] in [0, {1} - 1]
   in v: {2}[{0}]
   in f: f32[{0}]
@@ -184,11 +198,12 @@ TEST(GpuOrdered, ShortLoopsThatWriteTwoBuffers) {
     for i in 0 .. 2 * {1} thread {{ out_sums[floor_div(i, {1}), floor_mod(i, {1})] = acc[floor_div(i, {1}), floor_mod(i, {1})] }}
   }}
 }})",
-                                            count, places, type, adds ? type : "f32", turns, short_lanes, adds ? "v" : "f"));
+                          count, places, type, adds ? type : "f32", turns, short_lanes, adds ? "v" : "f"));
     verify(kernel, Stage::lowered);
     const auto run = [=](const std::function<void(const std::vector<void*>&)>& execute) {
       std::vector<int64_t> where = at;
-      std::vector<uint64_t> v = bits, f = bits, last(2 * places, 0x3c3c3c3c3c3c3c3c), sums(2 * places, 0x3c003c003c003c00);
+      std::vector<uint64_t> v = bits, f = bits, last(2 * places, 0x3c3c3c3c3c3c3c3c),
+                            sums(2 * places, 0x3c003c003c003c00);
       if (dtype == DType::boolean)
         for (uint64_t& word : v) word &= 0x0101010101010101;
       execute({where.data(), v.data(), f.data(), last.data(), sums.data()});
@@ -196,13 +211,20 @@ TEST(GpuOrdered, ShortLoopsThatWriteTwoBuffers) {
       return last;
     };
     const std::vector<uint64_t> want = run([&](const std::vector<void*>& memory) { interpret(kernel, memory, {}); });
-    EXPECT_EQ(run([&](const std::vector<void*>& memory) { interpret(kernel, memory, {}, {.reverse_parallel = true}); }), want);
+    EXPECT_EQ(run([&](const std::vector<void*>& memory) { interpret(kernel, memory, {}, {.reverse_parallel = true}); }),
+              want);
 #ifdef GRADLOOM_WITH_CUDA
-    batch.add(type, codegen::emit_cuda(kernel), [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
-      for (const codegen::HostOrder order : {codegen::HostOrder::forward, codegen::HostOrder::reverse, codegen::HostOrder::shuffled})
-        EXPECT_EQ(run([&](const std::vector<void*>& memory) { codegen::run_on_host(module, loaded, memory, {}, order, 3); }), want) << type << "\n"
-                                                                                                                                    << module.text;
-    });
+    batch.add(type, codegen::emit_cuda(kernel),
+              [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
+                for (const codegen::HostOrder order :
+                     {codegen::HostOrder::forward, codegen::HostOrder::reverse, codegen::HostOrder::shuffled})
+                  EXPECT_EQ(run([&](const std::vector<void*>& memory) {
+                              codegen::run_on_host(module, loaded, memory, {}, order, 3);
+                            }),
+                            want)
+                      << type << "\n"
+                      << module.text;
+              });
 #endif
   }
 #ifdef GRADLOOM_WITH_CUDA

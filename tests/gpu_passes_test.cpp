@@ -1,11 +1,11 @@
-// Lowering for a GPU: launches from what is sequential, checks that guard them, scratch; before == after for the interpreter.
-#include "ir/passes/passes.h"
-
+// Lowering for a GPU: launches from what is sequential, checks that guard them, scratch; before == after for the
+// interpreter.
 #include <gtest/gtest.h>
 
 #include <fstream>
 
 #include "ir/gpu_form.h"
+#include "ir/passes/passes.h"
 #include "ir/verify.h"
 #include "tests/schedule_support.h"
 
@@ -15,7 +15,9 @@ namespace {
 Kernel in_blocks(const char* text) {
   const Kernel before = parse(text);
   std::vector<std::string> dumped;
-  const Kernel after = lower(before, {.dump = [&](const std::string& pass, const Kernel&) { dumped.push_back(pass); }, .gpu = true, .shared_bytes = 1 << 10});
+  const Kernel after = lower(before, {.dump = [&](const std::string& pass, const Kernel&) { dumped.push_back(pass); },
+                                      .gpu = true,
+                                      .shared_bytes = 1 << 10});
   EXPECT_EQ(dumped.front(), "drop_prefetches");
   EXPECT_EQ(dumped.back(), "place_buffers");
   verify(after, Stage::lowered);
@@ -30,21 +32,26 @@ std::string text_file(const char* name) {
 }
 
 TEST(GpuPasses, ASequentialKernelIsOneBlock) {
-  const char* text = "kernel k() {\n in x: f32[8]\n out y: f32[8]\n y[0] = x[0]\n for i in 1 .. 8 {\n y[i] = y[i - 1] + x[i]\n }\n}";
+  const char* text =
+      "kernel k() {\n in x: f32[8]\n out y: f32[8]\n y[0] = x[0]\n for i in 1 .. 8 {\n y[i] = y[i - 1] + x[i]\n }\n}";
   const Kernel after = in_blocks(text);
-  EXPECT_EQ(print(after.body), "for once in 0 .. 1 grid {\n  y[0] = x[0]\n  for i in 1 .. +7 {\n    y[i] = y[i - 1] + x[i]\n  }\n}\n");
+  EXPECT_EQ(print(after.body),
+            "for once in 0 .. 1 grid {\n  y[0] = x[0]\n  for i in 1 .. +7 {\n    y[i] = y[i - 1] + x[i]\n  }\n}\n");
   expect_same(parse(text), after);
 }
 
 TEST(GpuPasses, TheTextFilesKeepTheirResults) {
   for (const char* name : {"form_launches.loop", "place_buffers.loop"})
-    for (int64_t n : {1, 31, 33, 100}) expect_same(parse(text_file(name)), in_blocks(text_file(name).c_str()), {{"n", n}});
+    for (int64_t n : {1, 31, 33, 100})
+      expect_same(parse(text_file(name)), in_blocks(text_file(name).c_str()), {{"n", n}});
 }
 
 TEST(GpuPasses, PrefetchesGo) {
-  const Kernel after = in_blocks("kernel k() {\n in x: f32[64]\n out y: f32[64]\n for b in 0 .. 2 grid {\n for j in 0 .. 32 thread {\n"
-                                 "evaluate prefetch(x[b * 32 + j + 8], 1)\n y[b * 32 + j] = x[b * 32 + j]\n }\n }\n}");
-  EXPECT_EQ(print(after.body), "for b in 0 .. 2 grid {\n  for j in 0 .. 32 thread {\n    y[b * 32 + j] = x[b * 32 + j]\n  }\n}\n");
+  const Kernel after = in_blocks(
+      "kernel k() {\n in x: f32[64]\n out y: f32[64]\n for b in 0 .. 2 grid {\n for j in 0 .. 32 thread {\n"
+      "evaluate prefetch(x[b * 32 + j + 8], 1)\n y[b * 32 + j] = x[b * 32 + j]\n }\n }\n}");
+  EXPECT_EQ(print(after.body),
+            "for b in 0 .. 2 grid {\n  for j in 0 .. 32 thread {\n    y[b * 32 + j] = x[b * 32 + j]\n  }\n}\n");
 }
 
 TEST(GpuPasses, AFailedCheckGuardsEveryLaunch) {
@@ -66,8 +73,9 @@ TEST(GpuPasses, AFailedCheckGuardsEveryLaunch) {
 }
 
 TEST(GpuPasses, ScratchOfAnUnknownSizeIsRefused) {
-  const Kernel kernel =
-      parse("kernel k() {\n in n: i64[2]\n out y: i64[2]\n for b in 0 .. 2 grid {\n let m = n[b]\n alloc a: i64[m]\n a[0] = b\n y[b] = a[0]\n }\n}");
+  const Kernel kernel = parse(
+      "kernel k() {\n in n: i64[2]\n out y: i64[2]\n for b in 0 .. 2 grid {\n let m = n[b]\n alloc a: i64[m]\n a[0] = "
+      "b\n y[b] = a[0]\n }\n}");
   try {
     place_buffers(kernel, 1024);
     FAIL() << "not refused";

@@ -1,8 +1,9 @@
 // What a kernel for a GPU is told to cost: cases of a loop's variable.
-#include <gtest/gtest.h>
-#include <fmt/format.h>
-
 #include "cli/gpu_predict.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
 #include "ir/print.h"
 
 namespace gradloom {
@@ -30,7 +31,8 @@ cli::GpuPrediction of(const std::string& condition, const std::string& otherwise
 }
 
 TEST(GpuPredict, ACaseCountsAsOftenAsItHolds) {
-  const cli::GpuPrediction never = of("turn < 0"), always = of("turn < 10"), thrice = of("turn < 3"), but_once = of("turn > 0");
+  const cli::GpuPrediction never = of("turn < 0"), always = of("turn < 10"), thrice = of("turn < 3"),
+                           but_once = of("turn > 0");
   EXPECT_EQ(thrice.accessed_bytes - never.accessed_bytes, 0.3 * (always.accessed_bytes - never.accessed_bytes));
   EXPECT_EQ(but_once.accessed_bytes - never.accessed_bytes, 0.9 * (always.accessed_bytes - never.accessed_bytes));
   EXPECT_EQ(thrice.steps - never.steps, 0.3 * (always.steps - never.steps));

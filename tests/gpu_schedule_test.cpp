@@ -1,6 +1,7 @@
-// Every op scheduled for a GPU: each strategy, specialised and for any shape, has the form of gpu_form.h once lowered. Two executors run what was lowered and
-// give the bits of the definition: the interpreter, which finds races whatever the order, and the text, compiled with the host's compiler, its threads in
-// three orders. So does what serves a call at a weaker level of determinism, as far as that level promises it.
+// Every op scheduled for a GPU: each strategy, specialised and for any shape, has the form of gpu_form.h once lowered.
+// Two executors run what was lowered and give the bits of the definition: the interpreter, which finds races whatever
+// the order, and the text, compiled with the host's compiler, its threads in three orders. So does what serves a call
+// at a weaker level of determinism, as far as that level promises it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,36 +24,44 @@ namespace {
 
 using namespace testing_ops;
 
-const ir::Target gpu{.name = "gpu", .vector_bytes = 16, .gpu = true, .multiprocessors = 132, .shared_bytes = 227 << 10, .matrix_units = true};
+const ir::Target gpu{.name = "gpu",
+                     .vector_bytes = 16,
+                     .gpu = true,
+                     .multiprocessors = 132,
+                     .shared_bytes = 227 << 10,
+                     .matrix_units = true};
 
 class GpuSchedule : public testing::TestWithParam<Call> {
  protected:
   static void TearDownTestSuite() {
 #ifdef GRADLOOM_WITH_CUDA
     batch.flush();
-    std::cout << "interpreter: " << interpreted_kernels << " GPU kernels, and " << weaker_kernels << " of weaker determinism; cuda-host: " << batch.kernels()
-              << "\n";
+    std::cout << "interpreter: " << interpreted_kernels << " GPU kernels, and " << weaker_kernels
+              << " of weaker determinism; cuda-host: " << batch.kernels() << "\n";
 #else
-    std::cout << "interpreter: " << interpreted_kernels << " GPU kernels, and " << weaker_kernels << " of weaker determinism\n";
+    std::cout << "interpreter: " << interpreted_kernels << " GPU kernels, and " << weaker_kernels
+              << " of weaker determinism\n";
 #endif
   }
 
 #ifdef GRADLOOM_WITH_CUDA
   // Later, with others. Outputs lie at the alignment that the kernel was built for, or beside it.
-  static void run_text(const std::string& name, const BuiltKernel& built, const Call& call, const Plan& plan, const std::vector<int64_t>& scalars,
-                       bool unaligned, const std::function<void(const Bits&)>& expect) {
-    batch.add(name, codegen::emit_cuda(built.lowered), [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
-      using codegen::HostOrder;
-      for (const HostOrder order : {HostOrder::forward, HostOrder::reverse, HostOrder::shuffled}) {
-        const Buffers buffers(call, plan, unaligned);
-        const int64_t bad = codegen::run_on_host(module, loaded, buffers.pointers(), scalars, order, 7);
-        EXPECT_EQ(bad, ir::Outcome{}.bad_position) << name;
-        expect(buffers.bits());
-        if (!HasFailure()) continue;
-        ADD_FAILURE() << name << ", order " << static_cast<int>(order) << "\n" << module.text;
-        return;
-      }
-    });
+  static void run_text(const std::string& name, const BuiltKernel& built, const Call& call, const Plan& plan,
+                       const std::vector<int64_t>& scalars, bool unaligned,
+                       const std::function<void(const Bits&)>& expect) {
+    batch.add(name, codegen::emit_cuda(built.lowered),
+              [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
+                using codegen::HostOrder;
+                for (const HostOrder order : {HostOrder::forward, HostOrder::reverse, HostOrder::shuffled}) {
+                  const Buffers buffers(call, plan, unaligned);
+                  const int64_t bad = codegen::run_on_host(module, loaded, buffers.pointers(), scalars, order, 7);
+                  EXPECT_EQ(bad, ir::Outcome{}.bad_position) << name;
+                  expect(buffers.bits());
+                  if (!HasFailure()) continue;
+                  ADD_FAILURE() << name << ", order " << static_cast<int>(order) << "\n" << module.text;
+                  return;
+                }
+              });
   }
   static inline HostBatch batch{codegen::HostOverflow::wraps};
 #endif
@@ -100,7 +109,10 @@ void expect_close(const Plan& plan, const Bits& got, const Bits& want) {
     if (!view.output) continue;
     const auto count = static_cast<size_t>(element_count(view.dims));
     if (is_float(view.dtype)) {
-      const double tolerance = view.dtype == DType::f64 ? 1e-13 : view.dtype == DType::f32 ? 1e-5 : view.dtype == DType::f16 ? 0x1p-9 : 0x1p-6;
+      const double tolerance = view.dtype == DType::f64   ? 1e-13
+                               : view.dtype == DType::f32 ? 1e-5
+                               : view.dtype == DType::f16 ? 0x1p-9
+                                                          : 0x1p-6;
       double most = 0, largest = 0;
       for (size_t i = first; i < first + count; ++i) {
         const double a = ir::double_from_bits(view.dtype, got[i]), b = ir::double_from_bits(view.dtype, want[i]);
@@ -109,7 +121,8 @@ void expect_close(const Plan& plan, const Bits& got, const Bits& want) {
       }
       EXPECT_LE(most, tolerance * largest) << "output " << view.index;
     } else {
-      EXPECT_TRUE(std::equal(got.begin() + first, got.begin() + first + count, want.begin() + first)) << "output " << view.index;
+      EXPECT_TRUE(std::equal(got.begin() + first, got.begin() + first + count, want.begin() + first))
+          << "output " << view.index;
     }
     first += count;
   }
@@ -132,10 +145,12 @@ TEST_P(GpuSchedule, WeakerLevelsKeepTheirPromises) {
       for (const bool any_shape : {false, true}) {
         const std::string name = call.op + " " + call.name + " " + strategy + (any_shape ? " any shape" : "");
         SCOPED_TRACE(name);
-        const BuiltKernel built = build_kernel(*op, plan, strategy, gpu, any_shape, any_shape ? 1 : 64, call.accumulate);
+        const BuiltKernel built =
+            build_kernel(*op, plan, strategy, gpu, any_shape, any_shape ? 1 : 64, call.accumulate);
         std::vector<int64_t> scalars(built.sources.size());
         fill_scalars(plan, built.sources, scalars.data());
-        const Bits forwards = interpreted(built.lowered, call, plan, scalars, false), backwards = interpreted(built.lowered, call, plan, scalars, true);
+        const Bits forwards = interpreted(built.lowered, call, plan, scalars, false),
+                   backwards = interpreted(built.lowered, call, plan, scalars, true);
         expect_close(plan, forwards, want);
         expect_close(plan, backwards, want);
         const bool fixed = promise == Determinism::run_to_run;
@@ -162,7 +177,9 @@ TEST_P(GpuSchedule, WeakerLevelsKeepTheirPromises) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls, GpuSchedule, testing::ValuesIn(sample(all_calls())),
-                         [](const testing::TestParamInfo<Call>& info) { return info.param.op + "_" + info.param.name; });
+                         [](const testing::TestParamInfo<Call>& info) {
+                           return info.param.op + "_" + info.param.name;
+                         });
 
 }  // namespace
 }  // namespace gradloom

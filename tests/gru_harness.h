@@ -36,7 +36,8 @@ inline Values random_values(int64_t count, uint64_t seed, double scale) {
 inline Weights random_weights(const GruCase& s, uint64_t seed) {
   const int64_t d = s.directions(), h = s.hidden;
   return {random_values(s.steps * s.batch * s.inputs, seed, 1.2), random_values(d * 3 * h * s.inputs, seed + 1, 0.9),
-          random_values(d * 3 * h * h, seed + 2, 0.9), random_values(d * 6 * h, seed + 3, 0.5), random_values(d * s.batch * h, seed + 4, 0.8)};
+          random_values(d * 3 * h * h, seed + 2, 0.9), random_values(d * 6 * h, seed + 3, 0.5),
+          random_values(d * s.batch * h, seed + 4, 0.8)};
 }
 
 struct Parameters {
@@ -84,7 +85,8 @@ struct Upstream {
 };
 
 // GRUGrad's inputs: the forward pass' own, its results, and the upstream gradients.
-inline std::vector<Tensor> grad_inputs(const GruCase& s, const std::vector<Tensor>& in, const std::vector<Tensor>& out, const Upstream& up, DType t) {
+inline std::vector<Tensor> grad_inputs(const GruCase& s, const std::vector<Tensor>& in, const std::vector<Tensor>& out,
+                                       const Upstream& up, DType t) {
   std::vector<Tensor> all = in;
   all.push_back(out[0]);
   all.push_back(out[2]);
@@ -97,12 +99,14 @@ inline std::vector<Tensor> grad_inputs(const GruCase& s, const std::vector<Tenso
 inline void expect_near(const Values& got, const Values& want, double tolerance, const char* what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   for (size_t i = 0; i < got.size(); ++i)
-    ASSERT_LE(std::abs(got[i] - want[i]), tolerance * (1 + std::abs(want[i]))) << what << "[" << i << "] is " << got[i] << ", want " << want[i];
+    ASSERT_LE(std::abs(got[i] - want[i]), tolerance * (1 + std::abs(want[i])))
+        << what << "[" << i << "] is " << got[i] << ", want " << want[i];
 }
 
 inline std::string describe(const GruCase& s, const Upstream& up) {
-  std::string text = s.direction + (s.linear ? " linear" : "") + (s.bias ? " bias" : "") + (s.first_state ? " h0" : "") + (s.lens.empty() ? "" : " lens") +
-                     (s.clip > 0 ? " clip" : "") + (up.all.empty() ? "" : " dHAll") + (up.last.empty() ? "" : " dHFinal");
+  std::string text = s.direction + (s.linear ? " linear" : "") + (s.bias ? " bias" : "") +
+                     (s.first_state ? " h0" : "") + (s.lens.empty() ? "" : " lens") + (s.clip > 0 ? " clip" : "") +
+                     (up.all.empty() ? "" : " dHAll") + (up.last.empty() ? "" : " dHFinal");
   for (const std::string& name : s.activations) text += " " + name;
   return text;
 }
@@ -116,7 +120,8 @@ inline Trained trained(Runtime& runtime, const GruCase& s, DType t, uint64_t see
   Trained call{s, attributes_of(s), inputs_of(s, random_weights(s, seed), t), {}, {}};
   call.out = must(runtime.run("GRUTraining", call.in, call.attributes));
   const int64_t states = s.directions() * s.batch * s.hidden;
-  call.grad_in = grad_inputs(s, call.in, call.out, {random_values(s.steps * states, seed + 7, 1), random_values(states, seed + 8, 1)}, t);
+  call.grad_in = grad_inputs(s, call.in, call.out,
+                             {random_values(s.steps * states, seed + 7, 1), random_values(states, seed + 8, 1)}, t);
   return call;
 }
 

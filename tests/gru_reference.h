@@ -1,6 +1,6 @@
 #pragma once
-// A gated recurrent unit in plain double precision, written from ONNX's definition and apart from the library: what the tests compare with, and what
-// finite differences are taken of.
+// A gated recurrent unit in plain double precision, written from ONNX's definition and apart from the library: what the
+// tests compare with, and what finite differences are taken of.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -16,10 +16,10 @@ struct GruCase {
   std::string direction = "forward";
   bool linear = false;
   bool bias = true, first_state = true;
-  std::vector<int32_t> lens;                // empty: none given
-  double clip = 0;                          // 0: none
-  std::vector<std::string> activations;     // empty: Sigmoid and Tanh
-  Values alpha, beta;                       // one a function here, whether it has the parameter or not
+  std::vector<int32_t> lens;             // empty: none given
+  double clip = 0;                       // 0: none
+  std::vector<std::string> activations;  // empty: Sigmoid and Tanh
+  Values alpha, beta;                    // one a function here, whether it has the parameter or not
 
   int64_t directions() const { return direction == "bidirectional" ? 2 : 1; }
 };
@@ -51,7 +51,8 @@ inline States forward(const GruCase& s, const Weights& in) {
   States out{Values(S * dirs * N * H), Values(dirs * N * H), Values(S * dirs * N * 3 * H)};
   for (int64_t d = 0; d < dirs; ++d) {
     const bool reverse = d == 1 || s.direction == "reverse";
-    const std::string f = s.activations.empty() ? "Sigmoid" : s.activations[2 * d], g = s.activations.empty() ? "Tanh" : s.activations[2 * d + 1];
+    const std::string f = s.activations.empty() ? "Sigmoid" : s.activations[2 * d],
+                      g = s.activations.empty() ? "Tanh" : s.activations[2 * d + 1];
     const auto parameter = [&](const Values& v, int64_t i) { return v.empty() ? 0.0 : v[2 * d + i]; };
     const auto clipped = [&](double v) { return s.clip > 0 ? std::min(s.clip, std::max(-s.clip, v)) : v; };
     const auto bias = [&](int64_t part, int64_t j) { return s.bias ? in.b[(d * 6 + part) * H + j] : 0.0; };
@@ -73,8 +74,10 @@ inline States forward(const GruCase& s, const Weights& in) {
         };
         Values z(H), r(H), rh(H), c(H), next(H);
         for (int64_t j = 0; j < H; ++j) {
-          z[j] = activate(f, clipped(from_input(0, j) + from_state(0, j, h) + bias(0, j) + bias(3, j)), parameter(s.alpha, 0), parameter(s.beta, 0));
-          r[j] = activate(f, clipped(from_input(1, j) + from_state(1, j, h) + bias(1, j) + bias(4, j)), parameter(s.alpha, 0), parameter(s.beta, 0));
+          z[j] = activate(f, clipped(from_input(0, j) + from_state(0, j, h) + bias(0, j) + bias(3, j)),
+                          parameter(s.alpha, 0), parameter(s.beta, 0));
+          r[j] = activate(f, clipped(from_input(1, j) + from_state(1, j, h) + bias(1, j) + bias(4, j)),
+                          parameter(s.alpha, 0), parameter(s.beta, 0));
           rh[j] = r[j] * h[j];
         }
         for (int64_t j = 0; j < H; ++j) {
@@ -84,7 +87,8 @@ inline States forward(const GruCase& s, const Weights& in) {
           next[j] = (1 - z[j]) * c[j] + z[j] * h[j];
           const int64_t place = (p * dirs + d) * N + n;
           out.all[place * H + j] = next[j];
-          out.gates[(place * 3 + 0) * H + j] = z[j], out.gates[(place * 3 + 1) * H + j] = r[j], out.gates[(place * 3 + 2) * H + j] = c[j];
+          out.gates[(place * 3 + 0) * H + j] = z[j], out.gates[(place * 3 + 1) * H + j] = r[j],
+                                          out.gates[(place * 3 + 2) * H + j] = c[j];
         }
         h = next;
       }

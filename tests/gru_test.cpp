@@ -1,5 +1,5 @@
-// GRUTraining and GRUGrad: the forward pass against a plain reference, gradients against its finite differences over all options; subsets of outputs,
-// empty extents, storage types, padding.
+// GRUTraining and GRUGrad: the forward pass against a plain reference, gradients against its finite differences over
+// all options; subsets of outputs, empty extents, storage types, padding.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -65,7 +65,8 @@ void check(Runtime& runtime, const GruCase& s, const Upstream& up, uint64_t seed
   expect_near(numbers(out[0]), want.all, 1e-12, "HAll");
   expect_near(numbers(out[1]), want.last, 1e-12, "HFinal");
   expect_near(numbers(out[2]), want.gates, 1e-12, "ZRH");
-  const std::vector<Tensor> grads = must(runtime.run("GRUGrad", grad_inputs(s, in, out, given_up, DType::f64), attributes));
+  const std::vector<Tensor> grads =
+      must(runtime.run("GRUGrad", grad_inputs(s, in, out, given_up, DType::f64), attributes));
   GruCase differences = s;  // gradients of a bias and a first state that are not given: at zero
   Weights at = weights;
   if (!s.bias) at.b.assign(at.b.size(), 0);
@@ -73,11 +74,13 @@ void check(Runtime& runtime, const GruCase& s, const Upstream& up, uint64_t seed
   differences.bias = differences.first_state = true;
   Values Weights::*const members[] = {&Weights::x, &Weights::w, &Weights::r, &Weights::b, &Weights::h0};
   const char* names[] = {"dX", "dW", "dR", "dB", "dH0"};
-  for (int o = 0; o < 5; ++o) expect_near(numbers(grads[o]), finite_differences(differences, at, members[o], up), 2e-7, names[o]);
+  for (int o = 0; o < 5; ++o)
+    expect_near(numbers(grads[o]), finite_differences(differences, at, members[o], up), 2e-7, names[o]);
 }
 
-const std::vector<std::string> all_activations{"Sigmoid",  "Tanh", "Relu",       "HardSigmoid",     "Softsign", "Affine",
-                                               "LeakyRelu", "Elu",  "ScaledTanh", "ThresholdedRelu", "Softplus"};
+const std::vector<std::string> all_activations{"Sigmoid", "Tanh",      "Relu", "HardSigmoid", "Softsign",
+                                               "Affine",  "LeakyRelu", "Elu",  "ScaledTanh",  "ThresholdedRelu",
+                                               "Softplus"};
 
 // Every combination of the options; the activations go round, so that each meets each option.
 TEST(Gru, GradientsAreThoseOfFiniteDifferences) {
@@ -90,7 +93,8 @@ TEST(Gru, GradientsAreThoseOfFiniteDifferences) {
           for (const bool first_state : {false, true})
             for (const double clip : {0.0, 0.7})
               for (const int upstream : {1, 2, 3}) {
-                GruCase s{.direction = direction, .linear = linear, .bias = bias, .first_state = first_state, .clip = clip};
+                GruCase s{
+                    .direction = direction, .linear = linear, .bias = bias, .first_state = first_state, .clip = clip};
                 if (lens) s.lens = {2, 0, 3};
                 if (count % 4 != 0)
                   for (int64_t i = 0; i < 2 * s.directions(); ++i) {
@@ -131,20 +135,30 @@ TEST(Gru, ActivationNamesInAnyCaseAndDefaults) {
   const std::vector<Tensor> in = inputs_of(s, random_weights(s, 3), DType::f64);
   const Attributes given = attributes_of(s);
   Attributes defaults{{"activations", std::vector<std::string>{"hARDsigmoid", "ELU"}}};  // nor hidden_size
-  const std::vector<Tensor> a = must(runtime.run("GRUTraining", in, given)), b = must(runtime.run("GRUTraining", in, defaults));
+  const std::vector<Tensor> a = must(runtime.run("GRUTraining", in, given)),
+                            b = must(runtime.run("GRUTraining", in, defaults));
   for (int o = 0; o < 3; ++o) EXPECT_EQ(numbers(a[o]), numbers(b[o]));
 }
 
-// Of dX, dW, dR, dB and dH0 any may be left out (a frozen W among them): the others keep their bits, and nothing that is read changes.
+// Of dX, dW, dR, dB and dH0 any may be left out (a frozen W among them): the others keep their bits, and nothing that
+// is read changes.
 TEST(Gru, AnySubsetOfTheGradients) {
   Runtime runtime;
   for (const bool linear : {false, true}) {
-    const Trained call =
-        trained(runtime, {.steps = 4, .batch = 2, .inputs = 3, .hidden = 5, .direction = "bidirectional", .linear = linear, .lens = {4, 1}}, DType::f32, 21);
+    const Trained call = trained(runtime,
+                                 {.steps = 4,
+                                  .batch = 2,
+                                  .inputs = 3,
+                                  .hidden = 5,
+                                  .direction = "bidirectional",
+                                  .linear = linear,
+                                  .lens = {4, 1}},
+                                 DType::f32, 21);
     const std::vector<Values> before = {numbers(call.grad_in[6]), numbers(call.grad_in[7])};
     const std::vector<Tensor> all = must(runtime.run("GRUGrad", call.grad_in, call.attributes));
     for (uint32_t wanted = 1; wanted < 32; ++wanted) {
-      const std::vector<Tensor> some = must(runtime.run("GRUGrad", call.grad_in, call.attributes, {.outputs_wanted = wanted}));
+      const std::vector<Tensor> some =
+          must(runtime.run("GRUGrad", call.grad_in, call.attributes, {.outputs_wanted = wanted}));
       for (int o = 0; o < 5; ++o) {
         ASSERT_EQ(some[o].present(), (wanted >> o & 1) != 0);
         if (!some[o].present()) continue;
@@ -202,11 +216,20 @@ TEST(Gru, StorageTypesRoundOnce) {
   for (const DType t : {DType::f16, DType::bf16})
     for (const bool linear : {false, true}) {
       SCOPED_TRACE(to_string(t));
-      const Trained call =
-          trained(runtime, {.steps = 5, .batch = 3, .inputs = 7, .hidden = 6, .direction = "bidirectional", .linear = linear, .lens = {5, 2, 0}}, t, 41);
+      const Trained call = trained(runtime,
+                                   {.steps = 5,
+                                    .batch = 3,
+                                    .inputs = 7,
+                                    .hidden = 6,
+                                    .direction = "bidirectional",
+                                    .linear = linear,
+                                    .lens = {5, 2, 0}},
+                                   t, 41);
       std::vector<Tensor> wide;
       for (const Tensor& tensor : call.grad_in)
-        wide.push_back(!tensor.present() || tensor.dtype() == DType::i32 ? tensor : Tensor::of(DType::f32, tensor.dims(), numbers(tensor)));
+        wide.push_back(!tensor.present() || tensor.dtype() == DType::i32
+                           ? tensor
+                           : Tensor::of(DType::f32, tensor.dims(), numbers(tensor)));
       const std::vector<Tensor> narrow = must(runtime.run("GRUGrad", call.grad_in, call.attributes)),
                                 want = must(runtime.run("GRUGrad", wide, call.attributes));
       for (int o = 0; o < 5; ++o) {
@@ -259,10 +282,12 @@ TEST(Gru, PaddedGradientsAreZeroBesideInfiniteWeights) {
 
 TEST(Gru, AccumulatesIntoGradients) {
   Runtime runtime;
-  const Trained call = trained(runtime, {.direction = "bidirectional", .linear = true, .lens = {3, 1, 2}}, DType::f64, 71);
+  const Trained call =
+      trained(runtime, {.direction = "bidirectional", .linear = true, .lens = {3, 1, 2}}, DType::f64, 71);
   const std::vector<Tensor> fresh = must(runtime.run("GRUGrad", call.grad_in, call.attributes));
   std::vector<Tensor> sums;
-  for (const Tensor& gradient : fresh) sums.push_back(Tensor::of(DType::f64, gradient.dims(), Values(gradient.elements(), 2.5)));
+  for (const Tensor& gradient : fresh)
+    sums.push_back(Tensor::of(DType::f64, gradient.dims(), Values(gradient.elements(), 2.5)));
   ASSERT_TRUE(runtime.run_into("GRUGrad", call.grad_in, sums, call.attributes, {.accumulate = true}).ok());
   for (int o = 0; o < 5; ++o) {
     Values want = numbers(fresh[o]);
@@ -273,7 +298,8 @@ TEST(Gru, AccumulatesIntoGradients) {
 
 TEST(Gru, StridedOperands) {
   Runtime runtime;
-  const Trained call = trained(runtime, {.steps = 4, .batch = 3, .inputs = 5, .hidden = 3, .lens = {4, 2, 3}}, DType::f32, 81);
+  const Trained call =
+      trained(runtime, {.steps = 4, .batch = 3, .inputs = 5, .hidden = 3, .lens = {4, 2, 3}}, DType::f32, 81);
   std::vector<testing_ops::Strided> copies;
   copies.reserve(10);
   std::vector<Tensor> strided;
@@ -281,7 +307,8 @@ TEST(Gru, StridedOperands) {
     if (tensor.present()) copies.push_back(testing_ops::strided_copy(tensor));
     strided.push_back(tensor.present() ? copies.back().tensor : Tensor());
   }
-  const std::vector<Tensor> want = must(runtime.run("GRUGrad", call.grad_in, call.attributes)), got = must(runtime.run("GRUGrad", strided, call.attributes));
+  const std::vector<Tensor> want = must(runtime.run("GRUGrad", call.grad_in, call.attributes)),
+                            got = must(runtime.run("GRUGrad", strided, call.attributes));
   for (int o = 0; o < 5; ++o) EXPECT_EQ(numbers(got[o]), numbers(want[o])) << o;
   strided.resize(6);
   const std::vector<Tensor> out = must(runtime.run("GRUTraining", strided, call.attributes));

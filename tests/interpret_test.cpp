@@ -20,7 +20,8 @@ Outcome run(const Kernel& kernel, std::vector<int64_t> scalars, const InterpretO
 
 // The message of the Error(internal) that the run must end in.
 template <class... Vectors>
-std::string fault(const Kernel& kernel, std::vector<int64_t> scalars, const InterpretOptions& options, Vectors&... data) {
+std::string fault(const Kernel& kernel, std::vector<int64_t> scalars, const InterpretOptions& options,
+                  Vectors&... data) {
   try {
     run(kernel, std::move(scalars), options, data...);
   } catch (const Error& error) {
@@ -41,7 +42,8 @@ TEST(Interpret, RunsLoopsLetsAndConditions) {
   b.loop("i", 0, n, [&](Expr i) {
     Expr v = b.let("v", load(x, {i}));
     b.if_then(
-        floor_mod(i, 2) == 1, [&] { b.accumulate(sum, {0}, v); }, [&] { b.accumulate(sum, {0}, v, AccumulateOp::fma, f32(10)); });
+        floor_mod(i, 2) == 1, [&] { b.accumulate(sum, {0}, v); },
+        [&] { b.accumulate(sum, {0}, v, AccumulateOp::fma, f32(10)); });
     b.store(y, {i}, load(sum, {0}));
   });
   const Kernel kernel = b.build();
@@ -71,7 +73,8 @@ TEST(Interpret, ChecksBoundsWithIndices) {
 
 TEST(Interpret, ReadsStridedInputsAndUnalignedMemory) {
   KernelBuilder b("transpose");
-  Buffer x = b.input("x", DType::i32, {2, 3}, {-3, 1}), s = b.input("s", DType::i32, {2, 3}, {0, 0}), y = b.output("y", DType::i32, {3, 2});
+  Buffer x = b.input("x", DType::i32, {2, 3}, {-3, 1}), s = b.input("s", DType::i32, {2, 3}, {0, 0}),
+         y = b.output("y", DType::i32, {3, 2});
   b.loops("i", {2, 3}, [&](const std::vector<Expr>& i) { b.store(y, {i[1], i[0]}, load(x, i) + load(s, i)); });
   const Kernel kernel = b.build();
   std::vector<char> bytes(1 + 6 * 4);
@@ -209,7 +212,8 @@ TEST(Interpret, AfterAFailedCheckOnlyBoundsStillCount) {
 TEST(Interpret, ChecksFactsWhenABufferIsRead) {
   const auto copy = [](Facts facts, DType dtype = DType::i32) {
     KernelBuilder b("facts");
-    Buffer x = b.parameter(make_buffer({.name = "x", .dtype = dtype, .dims = {4}, .role = Role::in, .facts = std::move(facts)}));
+    Buffer x = b.parameter(
+        make_buffer({.name = "x", .dtype = dtype, .dims = {4}, .role = Role::in, .facts = std::move(facts)}));
     Buffer y = b.output("y", dtype, {4});
     b.loop("i", 0, 4, [&](Expr i) { b.store(y, {i}, load(x, {i})); });
     return b.build();
@@ -217,10 +221,12 @@ TEST(Interpret, ChecksFactsWhenABufferIsRead) {
   std::vector<int32_t> in{1, 3, 3, 7}, out(4);
   EXPECT_TRUE(run(copy({.min = 1, .max = 7, .nondecreasing = true}), {}, {}, in, out).ok());
   EXPECT_HAS(fault(copy({.min = 2}), {}, {}, in, out), "buffer x[0]: is 1, below its declared minimum 2");
-  EXPECT_HAS(fault(copy({.max = constant_int(DType::i32, 6)}), {}, {}, in, out), "buffer x[3]: is 7, above its declared maximum 6");
+  EXPECT_HAS(fault(copy({.max = constant_int(DType::i32, 6)}), {}, {}, in, out),
+             "buffer x[3]: is 7, above its declared maximum 6");
   EXPECT_HAS(fault(copy({.injective = true}), {}, {}, in, out), "buffer x[1]: is 3 like another element");
   in = {1, 3, 2, 7};
-  EXPECT_HAS(fault(copy({.nondecreasing = true}), {}, {}, in, out), "buffer x[1]: is 3 before 2, but declared nondecreasing");
+  EXPECT_HAS(fault(copy({.nondecreasing = true}), {}, {}, in, out),
+             "buffer x[1]: is 3 before 2, but declared nondecreasing");
   EXPECT_TRUE(run(copy({.injective = true}), {}, {}, in, out).ok());
 
   KernelBuilder b("temp");  // values that were overwritten do not count
@@ -255,8 +261,10 @@ TEST(Interpret, FindsRacesBetweenIterations) {
   };
   expect_race(parallel_kernel([](auto& b, auto& y, Expr p) { b.store(y, {floor_div(p, 2)}, p); }),
               "buffer y[0]: race, iterations p = 0 and 1 of parallel loop p: a write after a write");
-  expect_race(parallel_kernel([](auto& b, auto& y, Expr p) { b.store(y, {p}, load(y, {p + 1})); }), "buffer y[1]: race, iterations p = 0 and 1");
-  expect_race(parallel_kernel([](auto& b, auto& y, Expr p) { b.store(y, {p + 1}, load(y, {p})); }), "a read after a write");
+  expect_race(parallel_kernel([](auto& b, auto& y, Expr p) { b.store(y, {p}, load(y, {p + 1})); }),
+              "buffer y[1]: race, iterations p = 0 and 1");
+  expect_race(parallel_kernel([](auto& b, auto& y, Expr p) { b.store(y, {p + 1}, load(y, {p})); }),
+              "a read after a write");
   // Both iterations read; the second one's own read must not hide the first one's.
   expect_race(parallel_kernel([](auto& b, auto& y, Expr p) {
                 Expr v = b.let("v", load(y, {7}));
@@ -278,7 +286,8 @@ TEST(Interpret, AllowsWhatNoOrderChanges) {
     b.store(y, {p}, load(y, {7}));
     b.accumulate(y, {p}, 1);
   }));
-  expect_clean(parallel_kernel([](auto& b, auto& y, Expr) { b.append(accumulate(y, {0}, AccumulateOp::add, 1, {}, {}, true)); }));
+  expect_clean(parallel_kernel(
+      [](auto& b, auto& y, Expr) { b.append(accumulate(y, {0}, AccumulateOp::add, 1, {}, {}, true)); }));
   EXPECT_EQ(data[0], 5);
   expect_clean(parallel_kernel([](auto& b, auto& y, Expr p) {
     Buffer t = b.alloc("t", DType::i64, {1});  // private
@@ -312,8 +321,10 @@ TEST(Interpret, FollowsNestedParallelLoops) {
   };
   std::vector<int64_t> data(8);
   EXPECT_TRUE(run(nested([](Expr p, Expr q) { return p * 4 + q; }, true), {}, {}, data).ok());
-  EXPECT_HAS(fault(nested([](Expr, Expr q) { return q; }, false), {}, {}, data), "iterations p = 0 and 1 of parallel loop p");
-  EXPECT_HAS(fault(nested([](Expr p, Expr) { return p; }, false), {}, {}, data), "iterations q = 0 and 1 of parallel loop q");
+  EXPECT_HAS(fault(nested([](Expr, Expr q) { return q; }, false), {}, {}, data),
+             "iterations p = 0 and 1 of parallel loop p");
+  EXPECT_HAS(fault(nested([](Expr p, Expr) { return p; }, false), {}, {}, data),
+             "iterations q = 0 and 1 of parallel loop q");
 }
 
 TEST(Interpret, ReversesParallelLoopsOnly) {
@@ -340,17 +351,23 @@ TEST(Interpret, NamesWhatAnUnverifiedKernelLacks) {
     body(b, y);
     return fault(b.build(), {}, {}, data);
   };
-  EXPECT_HAS(message([](auto& b, auto& y) { b.store(y, {0}, var(make_var("v"))); }), "variable v is used but not declared");
+  EXPECT_HAS(message([](auto& b, auto& y) { b.store(y, {0}, var(make_var("v"))); }),
+             "variable v is used but not declared");
   EXPECT_HAS(message([](auto& b, auto& y) {
                Expr inner;
                b.loop("i", 0, 1, [&](Expr i) { inner = i; });
                b.store(y, {inner}, 1);
              }),
              "variable i is used but not declared");
-  EXPECT_HAS(message([](auto& b, auto&) { b.store(make_buffer({.name = "w", .dtype = DType::i64, .dims = {1}}), {0}, 1); }),
-             "buffer w is used but not declared");
-  EXPECT_HAS(message([](auto& b, auto& y) { b.loop("i", 0, 4, [&](Expr i) { b.store(y, {i}, floor_div(4, i)); }); }), "division by zero");
-  EXPECT_HAS(message([](auto& b, auto& y) { b.loop("i", 0, 4, [&](Expr i) { b.store(y, {i}, binary(BinaryOp::shl, 1, i * 30)); }); }), "shl of i64 by 90");
+  EXPECT_HAS(
+      message([](auto& b, auto&) { b.store(make_buffer({.name = "w", .dtype = DType::i64, .dims = {1}}), {0}, 1); }),
+      "buffer w is used but not declared");
+  EXPECT_HAS(message([](auto& b, auto& y) { b.loop("i", 0, 4, [&](Expr i) { b.store(y, {i}, floor_div(4, i)); }); }),
+             "division by zero");
+  EXPECT_HAS(message([](auto& b, auto& y) {
+               b.loop("i", 0, 4, [&](Expr i) { b.store(y, {i}, binary(BinaryOp::shl, 1, i * 30)); });
+             }),
+             "shl of i64 by 90");
   EXPECT_HAS(message([](auto& b, auto& y) { b.store(y, {0}, binary(BinaryOp::shr, 1, -1)); }), "shr of i64 by -1");
 }
 

@@ -1,4 +1,5 @@
-// The cache of kernels in memory, on the reference executor: builds under contention, failed ones, its budget, clearing.
+// The cache of kernels in memory, on the reference executor: builds under contention, failed ones, its budget,
+// clearing.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,7 +20,8 @@ TEST(Cache, OneBuildAKeyUnderContention) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 20; ++i) EXPECT_EQ(values_of(runtime.run(op, std::vector{floats({2}, {1, 2}), factor(i)}).value()[0])[1], 2.0f * i);
+      for (int i = 0; i < 20; ++i)
+        EXPECT_EQ(values_of(runtime.run(op, std::vector{floats({2}, {1, 2}), factor(i)}).value()[0])[1], 2.0f * i);
     });
   }
   for (std::thread& t : threads) t.join();
@@ -49,7 +51,9 @@ TEST(Cache, StaysWithinItsBudgetAndKeepsWhatIsUsed) {
   RuntimeOptions options = interpreted();
   options.cache_bytes = 200 << 10;
   Runtime runtime(options);
-  const auto run = [&](int64_t n) { return runtime.run(op, std::vector{floats({n}, std::vector<float>(n)), factor(2)}).ok(); };
+  const auto run = [&](int64_t n) {
+    return runtime.run(op, std::vector{floats({n}, std::vector<float>(n)), factor(2)}).ok();
+  };
   for (int64_t n = 1; n <= 60; ++n) {
     ASSERT_TRUE(run(1000));  // always in use
     ASSERT_TRUE(run(n));

@@ -1,4 +1,5 @@
-// What generated code sees of its launcher, with a hand-written function in its place: threads, scratch, the floating-point mode, and failures.
+// What generated code sees of its launcher, with a hand-written function in its place: threads, scratch, the
+// floating-point mode, and failures.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -6,8 +7,8 @@
 #include <set>
 #include <thread>
 
-#include "runtime/core.h"
 #include "ir/float_mode.h"
+#include "runtime/core.h"
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -22,7 +23,8 @@ RuntimeOptions with_threads(int threads, ParallelFor pool = {}) {
   return {.target = TargetKind::interpreter, .threads = threads, .parallel_for = std::move(pool)};
 }
 
-int64_t launch(const Core& core, KernelFunction function, std::vector<void*> buffers, std::vector<int64_t> scalars = {}) {
+int64_t launch(const Core& core, KernelFunction function, std::vector<void*> buffers,
+               std::vector<int64_t> scalars = {}) {
   KernelEntry entry;
   entry.function = function;
   entry.report = std::make_shared<const KernelReport>(KernelReport{.op = "Test"});
@@ -58,12 +60,14 @@ TEST(Launch, EveryIterationRunsOnceWhateverTheThreads) {
 TEST(Launch, OneThreadStaysOnTheCallers) {
   const Core core(with_threads(1));
   std::thread::id seen;
-  launch(
-      core,
-      [](LaunchContext* context, void* const* buffers, const int64_t*) {
-        context->parallel_for(context, 8, [](void* env, int64_t, int64_t) { *static_cast<std::thread::id*>(env) = std::this_thread::get_id(); }, buffers[0]);
-      },
-      {&seen});
+  launch(core,
+         [](LaunchContext* context, void* const* buffers, const int64_t*) {
+           context->parallel_for(
+               context, 8,
+               [](void* env, int64_t, int64_t) { *static_cast<std::thread::id*>(env) = std::this_thread::get_id(); },
+               buffers[0]);
+         },
+         {&seen});
   EXPECT_EQ(seen, std::this_thread::get_id());
 }
 
@@ -82,7 +86,8 @@ TEST(Launch, AnEmbeddersPoolRunsTheBodies) {
 }
 
 TEST(Launch, APoolThatThrowsIsAnError) {
-  const Core core(with_threads(2, [](int64_t, const std::function<void(int64_t, int64_t)>&) { throw std::runtime_error("no threads left"); }));
+  const Core core(with_threads(
+      2, [](int64_t, const std::function<void(int64_t, int64_t)>&) { throw std::runtime_error("no threads left"); }));
   std::vector<std::atomic<int>> counts(10);
   try {
     launch(core, count, {counts.data()}, {10});
@@ -119,7 +124,8 @@ TEST(Launch, ScratchIsAlignedAndComesBack) {
 
 TEST(Launch, GivesTheBadPosition) {
   const Core core(with_threads(1));
-  EXPECT_EQ(launch(core, [](LaunchContext* context, void* const*, const int64_t*) { context->bad_position = 12; }, {}), 12);
+  EXPECT_EQ(launch(core, [](LaunchContext* context, void* const*, const int64_t*) { context->bad_position = 12; }, {}),
+            12);
 }
 
 #if defined(__SSE__)

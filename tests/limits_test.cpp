@@ -1,4 +1,5 @@
-// What is asked for beyond any machine or any range is refused by name: sizes that wrap, options, a builder used twice, names that break lines.
+// What is asked for beyond any machine or any range is refused by name: sizes that wrap, options, a builder used twice,
+// names that break lines.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -53,8 +54,8 @@ TEST(Limits, DimsThatWrapAreRefused) {
   b.store(y, {0}, ir::constant(DType::f32, 1));
   Runtime runtime({.threads = 1});
   const KernelExecutable kernel = runtime.compile(b.build()).value();
-  const Refused r =
-      refused(kernel(std::vector<Tensor>{Tensor::empty(DType::f32, {0}), Tensor::empty(DType::f32, {1})}, std::vector<int64_t>{int64_t{1} << 32}));
+  const Refused r = refused(kernel(std::vector<Tensor>{Tensor::empty(DType::f32, {0}), Tensor::empty(DType::f32, {1})},
+                                   std::vector<int64_t>{int64_t{1} << 32}));
   EXPECT_EQ(r.code, ErrorCode::invalid_argument) << r.message;
   EXPECT_NE(r.message.find("n * n"), std::string::npos) << r.message;
 }
@@ -177,8 +178,8 @@ TEST(Limits, ADeepNestOfDeepExpressionsRuns) {
   for (const TargetKind target : {TargetKind::automatic, TargetKind::interpreter}) {
     Runtime runtime({.target = target, .threads = 1});
     std::vector<int64_t> in{0, 1, 2, 3, 4, 5, 6, 7}, out(8);
-    const auto done =
-        runtime.compile(kernel).value()(std::vector<Tensor>{Tensor::borrow(in.data(), DType::i64, {8}), Tensor::borrow(out.data(), DType::i64, {8})});
+    const auto done = runtime.compile(kernel).value()(
+        std::vector<Tensor>{Tensor::borrow(in.data(), DType::i64, {8}), Tensor::borrow(out.data(), DType::i64, {8})});
     ASSERT_TRUE(done) << done.error().what();
     for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(out[i], (i + 1500) ^ mask);
   }
@@ -209,13 +210,14 @@ TEST(Limits, ChainsOfLetsAreProvedWithoutPuttingAllIn) {
       b.loop("i", 0, 8, [&](Expr i) {
         Expr a = b.let("a", loaded ? ir::load(x, {i}) : i + 1);
         for (int k = 0; k < 60; ++k) a = b.let("a", links[link](a));
-        b.if_then(a > 5, [&] { b.store(y, {i}, a); }, [&] { b.store(y, {i}, a + 1); });
+        b.if_then(
+            a > 5, [&] { b.store(y, {i}, a); }, [&] { b.store(y, {i}, a + 1); });
       });
       const ir::Kernel kernel = b.build();
       Runtime runtime({.threads = 1});
       std::vector<int64_t> in{1, 2, 3, 4, 5, 6, 7, 8}, out(8);
-      const auto done =
-          runtime.compile(kernel).value()(std::vector<Tensor>{Tensor::borrow(in.data(), DType::i64, {8}), Tensor::borrow(out.data(), DType::i64, {8})});
+      const auto done = runtime.compile(kernel).value()(
+          std::vector<Tensor>{Tensor::borrow(in.data(), DType::i64, {8}), Tensor::borrow(out.data(), DType::i64, {8})});
       ASSERT_TRUE(done) << done.error().what();
       for (int64_t i = 0; i < 8; ++i) {
         int64_t a = in[i];
@@ -256,7 +258,8 @@ TEST(Limits, AFaultOfAnOwnNestIsItsAuthors) {
 TEST(Limits, ANestForAGpuIsRefusedByACpu) {
   ir::KernelBuilder b("blocks");
   const ir::Buffer y = b.output("y", DType::i64, {8});
-  b.loop("i", 0, 8, [&](Expr i) { b.store(y, {i}, i); }, ir::ForKind::grid);
+  b.loop(
+      "i", 0, 8, [&](Expr i) { b.store(y, {i}, i); }, ir::ForKind::grid);
   const ir::Kernel kernel = b.build();
   Runtime runtime({.threads = 1});
   if (runtime.target_name() == "interpreter") GTEST_SKIP() << "it runs every nest";

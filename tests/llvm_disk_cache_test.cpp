@@ -1,4 +1,5 @@
-// Warm starts: what a second process does, many at once, killed ones, ones without a disk. Workers are this program again.
+// Warm starts: what a second process does, many at once, killed ones, ones without a disk. Workers are this program
+// again.
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -40,7 +41,8 @@ class LlvmDiskCache : public WarmCacheTest {
     setenv("WORKER_KERNELS", std::to_string(kernels).c_str(), 1);
     setenv("GRADLOOM_LOG", "off", 1);
     if (before && !before()) _exit(77);
-    execl("/proc/self/exe", "worker", "--gtest_filter=Worker.DISABLED_Calls", "--gtest_also_run_disabled_tests", "--gtest_brief=1", nullptr);
+    execl("/proc/self/exe", "worker", "--gtest_filter=Worker.DISABLED_Calls", "--gtest_also_run_disabled_tests",
+          "--gtest_brief=1", nullptr);
     _exit(1);
   }
   static int wait_for(pid_t child) {
@@ -50,7 +52,8 @@ class LlvmDiskCache : public WarmCacheTest {
   }
   static WorkerReport read_report(const std::string& path) {
     WorkerReport r;
-    std::ifstream(path) >> r.wrong >> r.compiles >> r.compile_count >> r.disk_hits >> r.rejected >> r.first_us >> r.write_failures;
+    std::ifstream(path) >> r.wrong >> r.compiles >> r.compile_count >> r.disk_hits >> r.rejected >> r.first_us >>
+        r.write_failures;
     return r;
   }
   WorkerReport work(int threads, int kernels, int* code = nullptr, const std::function<bool()>& before = {}) const {
@@ -65,7 +68,8 @@ class LlvmDiskCache : public WarmCacheTest {
 TEST(Worker, DISABLED_Calls) {
   const char* const report = std::getenv("WORKER_REPORT");
   if (!report) GTEST_SKIP() << "started by the other tests";
-  const int threads = static_cast<int>(setting("WORKER_THREADS", 1)), kernels = static_cast<int>(setting("WORKER_KERNELS", 1));
+  const int threads = static_cast<int>(setting("WORKER_THREADS", 1)),
+            kernels = static_cast<int>(setting("WORKER_KERNELS", 1));
   std::atomic<int64_t> wrong{0};
   int64_t first_us = 0;
   Runtime runtime({.threads = 1});
@@ -83,8 +87,8 @@ TEST(Worker, DISABLED_Calls) {
     for (std::thread& t : team) t.join();
   }
   const Stats s = runtime.stats();
-  std::ofstream(report) << wrong << ' ' << s.compiles << ' ' << codegen::compile_count() << ' ' << s.disk_hits << ' ' << s.disk_rejected << ' ' << first_us
-                        << ' ' << s.disk_write_failures << '\n';
+  std::ofstream(report) << wrong << ' ' << s.compiles << ' ' << codegen::compile_count() << ' ' << s.disk_hits << ' '
+                        << s.disk_rejected << ' ' << first_us << ' ' << s.disk_write_failures << '\n';
 }
 
 TEST_F(LlvmDiskCache, AWarmProcessCompilesNothing) {
@@ -97,7 +101,8 @@ TEST_F(LlvmDiskCache, AWarmProcessCompilesNothing) {
   EXPECT_EQ(warm.compile_count, 0);
   EXPECT_EQ(warm.disk_hits, 5);
   EXPECT_EQ(warm.rejected, 0);
-  std::printf("first call: %lld us cold, %lld us warm\n", static_cast<long long>(cold.first_us), static_cast<long long>(warm.first_us));
+  std::printf("first call: %lld us cold, %lld us warm\n", static_cast<long long>(cold.first_us),
+              static_cast<long long>(warm.first_us));
 }
 
 TEST_F(LlvmDiskCache, ManyProcessesAndThreadsStartOnAnEmptyCache) {

@@ -86,7 +86,9 @@ Made make_entry(const codegen::Isa& isa, const std::string& toolchain, int k) {
   target.threads = 1;
   const std::string strategy = choose_strategy(op, plan, "", target);
   Made made{OpKey(op, plan, strategy, {}, 1, aligned_outputs, target_text(target, isa.features), toolchain),
-            build_kernel(op, plan, strategy, target, false, aligned_outputs, false), {}, {}};
+            build_kernel(op, plan, strategy, target, false, aligned_outputs, false),
+            {},
+            {}};
   made.kernel = {content_key(toolchain, isa.features, ir::print(made.built.lowered)), made.built.lowered.name, isa.cpu,
                  codegen::compile_object(made.built.lowered, isa).bytes, 1};
   made.index = {made.key.text(), content_id(made.kernel.key), made.built.sources, "GatherGrad", strategy, 1, {}};
@@ -137,7 +139,8 @@ TEST_F(LlvmForeignCache, TheKeyIsTheOneThatARuntimeMakes) {
   EXPECT_EQ(runtime.stats().compiles, 0);
 }
 
-// The same IR and emitter, another op or schedule beside it: the code is found by content, each build keeps an index of its own.
+// The same IR and emitter, another op or schedule beside it: the code is found by content, each build keeps an index of
+// its own.
 TEST_F(LlvmForeignCache, TwoBuildsShareCodeButNoIndex) {
   Made other = make_entry(codegen::host_isa(), toolchain_text(codegen::toolchain_text()), 0);
   const size_t build = other.index.key.find("\nbuild: ") + 8;
@@ -174,7 +177,10 @@ TEST_F(LlvmForeignCache, TwoVersionsShareAFolder) {
   Runtime again(options());
   EXPECT_TRUE(right(again, 0));
   EXPECT_EQ(again.stats().compiles, 1);
-  EXPECT_NE(log_.find(fmt::format("its format is {}, this library's is {}", cache_format_version + 1, cache_format_version)), std::string::npos) << log_;
+  EXPECT_NE(
+      log_.find(fmt::format("its format is {}, this library's is {}", cache_format_version + 1, cache_format_version)),
+      std::string::npos)
+      << log_;
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-// Matrix products by schedule: the authored nest, its schedule and the compiled kernel agree bit for bit, over layouts, dtypes, odd sizes and targets.
-#include "ops/matmul.h"
-
+// Matrix products by schedule: the authored nest, its schedule and the compiled kernel agree bit for bit, over layouts,
+// dtypes, odd sizes and targets.
 #include "ir/passes/passes.h"
 #include "ir/print.h"
 #include "ir/verify.h"
 #include "llvm_run.h"
+#include "ops/matmul.h"
 #include "support/sampled.h"
 
 namespace gradloom::testing {
@@ -29,9 +29,11 @@ Kernel author(const Case& p) {
   const bool several = p.steps > 1;
   const Expr m = p.any_shape ? builder.scalar("m", 0) : Expr(p.m), n = p.any_shape ? builder.scalar("n", 0) : Expr(p.n),
              k = p.any_shape ? builder.scalar("k", 0) : Expr(p.k);
-  const Buffer a = builder.input("a", p.dtype, p.a_transposed ? dims(several, p.steps, k, m) : dims(several, p.steps, m, k));
+  const Buffer a =
+      builder.input("a", p.dtype, p.a_transposed ? dims(several, p.steps, k, m) : dims(several, p.steps, m, k));
   const Buffer b = builder.input("b", p.dtype, p.b_transposed ? std::vector<Expr>{n, k} : std::vector<Expr>{k, n});
-  const Buffer c = p.accumulate ? builder.inout("c", p.dtype, dims(several, p.steps, m, n)) : builder.output("c", p.dtype, dims(several, p.steps, m, n));
+  const Buffer c = p.accumulate ? builder.inout("c", p.dtype, dims(several, p.steps, m, n))
+                                : builder.output("c", p.dtype, dims(several, p.steps, m, n));
   const auto nest = [&](Expr t) {
     const auto at = [&](Expr i, Expr j) { return several ? std::vector<Expr>{t, i, j} : std::vector<Expr>{i, j}; };
     Matmul product{.prefix = "p", .m = m, .n = n, .k = k, .sum = p.dtype == DType::f64 ? DType::f64 : DType::f32};
@@ -49,19 +51,24 @@ Kernel author(const Case& p) {
 }
 
 std::vector<Bytes> operands(const Case& p) {
-  return {elements(p.dtype, p.steps * p.m * p.k, 1), elements(p.dtype, p.k * p.n, 2), elements(p.dtype, p.steps * p.m * p.n, 3)};
+  return {elements(p.dtype, p.steps * p.m * p.k, 1), elements(p.dtype, p.k * p.n, 2),
+          elements(p.dtype, p.steps * p.m * p.n, 3)};
 }
 
-std::vector<int64_t> scalars(const Case& p) { return p.any_shape ? std::vector<int64_t>{p.m, p.n, p.k} : std::vector<int64_t>{}; }
+std::vector<int64_t> scalars(const Case& p) {
+  return p.any_shape ? std::vector<int64_t>{p.m, p.n, p.k} : std::vector<int64_t>{};
+}
 
-// Interpreted as authored, against what `schedule` makes of it, interpreted once and compiled for each instruction set that is here.
+// Interpreted as authored, against what `schedule` makes of it, interpreted once and compiled for each instruction set
+// that is here.
 void expect_equal(const Case& p, const std::function<void(Schedule&)>& apply) {
   static size_t call = 0;
   if (!sampled(call++)) return;
   const Kernel authored = author(p);
   Schedule schedule(authored);
   apply(schedule);
-  SCOPED_TRACE(schedule.trace().back() + " on " + std::to_string(p.m) + "x" + std::to_string(p.n) + "x" + std::to_string(p.k));
+  SCOPED_TRACE(schedule.trace().back() + " on " + std::to_string(p.m) + "x" + std::to_string(p.n) + "x" +
+               std::to_string(p.k));
   verify(schedule.kernel(), Stage::scheduled);
   Schedule again(authored);
   again.replay(schedule.trace());
@@ -71,11 +78,13 @@ void expect_equal(const Case& p, const std::function<void(Schedule&)>& apply) {
   verify(lowered, Stage::lowered);
   const std::vector<Bytes> inputs = operands(p);
   const auto interpreted = [&](const Kernel& kernel) {
-    return run_on_copies(inputs, {}, [&](std::vector<void*>& pointers) { return interpret(kernel, pointers, scalars(p)).bad_position; });
+    return run_on_copies(
+        inputs, {}, [&](std::vector<void*>& pointers) { return interpret(kernel, pointers, scalars(p)).bad_position; });
   };
   const Ran expected = interpreted(authored);
   compare(lowered, expected, interpreted(lowered), "interpreter");
-  for (const codegen::Isa& isa : isas_here()) compare(lowered, expected, run_compiled(codegen::compile(lowered, isa), inputs, scalars(p), {}), isa.name);
+  for (const codegen::Isa& isa : isas_here())
+    compare(lowered, expected, run_compiled(codegen::compile(lowered, isa), inputs, scalars(p), {}), isa.name);
 }
 
 void expect_equal(const Case& p, Target target, bool before = false) {
@@ -104,15 +113,26 @@ TEST(Matmul, EveryLayoutDtypeAndOddSize) {
 TEST(Matmul, SmallAndEmpty) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const bool transposed : {false, true})
-      for (const auto& [m, n, k] :
-           {std::tuple{1, 1, 1}, {1, 70, 33}, {2, 24, 40}, {3, 5, 7}, {4, 48, 16}, {5, 33, 17}, {8, 96, 9}, {0, 5, 3}, {5, 0, 3}, {5, 3, 0}, {1, 40, 0}})
-        for (const bool accumulate : {false, true}) expect_equal({m, n, k, dtype, transposed, transposed, accumulate}, level("x86-64-v3"));
+      for (const auto& [m, n, k] : {std::tuple{1, 1, 1},
+                                    {1, 70, 33},
+                                    {2, 24, 40},
+                                    {3, 5, 7},
+                                    {4, 48, 16},
+                                    {5, 33, 17},
+                                    {8, 96, 9},
+                                    {0, 5, 3},
+                                    {5, 0, 3},
+                                    {5, 3, 0},
+                                    {1, 40, 0}})
+        for (const bool accumulate : {false, true})
+          expect_equal({m, n, k, dtype, transposed, transposed, accumulate}, level("x86-64-v3"));
 }
 
 TEST(Matmul, TilesOfWiderAndNarrowerVectors) {
   for (const char* name : {"x86-64-v2", "x86-64-v4"})
     for (const DType dtype : floats)
-      for (int layout = 0; layout < 4; ++layout) expect_equal({31, 67, 40, dtype, (layout & 1) != 0, (layout & 2) != 0}, level(name));
+      for (int layout = 0; layout < 4; ++layout)
+        expect_equal({31, 67, 40, dtype, (layout & 1) != 0, (layout & 2) != 0}, level(name));
 }
 
 TEST(Matmul, RowsAndColumnsToThreads) {
@@ -129,7 +149,8 @@ TEST(Matmul, RowsAndColumnsToThreads) {
 TEST(Matmul, PanelsBeforeALoop) {
   for (const DType dtype : {DType::f32, DType::f16})
     for (const bool transposed : {false, true})
-      for (const int64_t m : {1, 7, 32}) expect_equal({m, 45, 19, dtype, false, transposed, false, 3}, level("x86-64-v3"), true);
+      for (const int64_t m : {1, 7, 32})
+        expect_equal({m, 45, 19, dtype, false, transposed, false, 3}, level("x86-64-v3"), true);
 }
 
 TEST(Matmul, AnyShape) {
@@ -175,7 +196,8 @@ TEST(Matmul, AllTiles) {
 TEST(Matmul, AnEndOfItsOwn) {
   const auto author_biased = [](DType dtype) {
     KernelBuilder builder("biased");
-    const Buffer a = builder.input("a", dtype, {21, 50}), b = builder.input("b", dtype, {50, 33}), bias = builder.input("bias", dtype, {33});
+    const Buffer a = builder.input("a", dtype, {21, 50}), b = builder.input("b", dtype, {50, 33}),
+                 bias = builder.input("bias", dtype, {33});
     const Buffer c = builder.output("c", dtype, {21, 33}), positive = builder.output("positive", DType::u8, {21, 33});
     Matmul product{.prefix = "p", .m = 21, .n = 33, .k = 50, .sum = DType::f32};
     product.a = [&](Expr m, Expr k) { return load(a, {m, k}); };
@@ -194,12 +216,15 @@ TEST(Matmul, AnEndOfItsOwn) {
     schedule_matmul(s, "p", level("x86-64-v3", 2));
     s = Schedule(authored);
     s.tile_product(s.loop("p_m"), {.rows = 4, .vectors = 2, .lanes = 8, .block_m = 8, .block_k = 16});
-    const std::vector<Bytes> inputs{elements(dtype, 21 * 50, 1), elements(dtype, 50 * 33, 2), elements(dtype, 33, 3), elements(dtype, 21 * 33, 4),
-                                    elements(DType::u8, 21 * 33, 5)};
-    const Ran expected = run_on_copies(inputs, {}, [&](std::vector<void*>& pointers) { return interpret(authored, pointers, {}).bad_position; });
+    const std::vector<Bytes> inputs{elements(dtype, 21 * 50, 1), elements(dtype, 50 * 33, 2), elements(dtype, 33, 3),
+                                    elements(dtype, 21 * 33, 4), elements(DType::u8, 21 * 33, 5)};
+    const Ran expected = run_on_copies(
+        inputs, {}, [&](std::vector<void*>& pointers) { return interpret(authored, pointers, {}).bad_position; });
     const Kernel lowered = lower(s.kernel());
     agree(lowered, inputs);
-    compare(lowered, expected, run_on_copies(inputs, {}, [&](std::vector<void*>& pointers) { return interpret(lowered, pointers, {}).bad_position; }),
+    compare(lowered, expected,
+            run_on_copies(inputs, {},
+                          [&](std::vector<void*>& pointers) { return interpret(lowered, pointers, {}).bad_position; }),
             "interpreter");
   }
 }
@@ -216,7 +241,8 @@ std::string refusal(const std::function<void()>& step) {
 
 TEST(Matmul, Refusals) {
   const ProductTiles tiles{.rows = 4, .vectors = 2, .lanes = 8};
-  const auto of = [&](const std::function<void(KernelBuilder&, Matmul&)>& change, const std::function<void(Schedule&)>& step) {
+  const auto of = [&](const std::function<void(KernelBuilder&, Matmul&)>& change,
+                      const std::function<void(Schedule&)>& step) {
     KernelBuilder builder("product");
     const Buffer a = builder.input("a", DType::f32, {8, 8}), c = builder.inout("c", DType::f32, {8, 8});
     Matmul product{.prefix = "p", .m = 8, .n = 8, .k = 8};
@@ -234,11 +260,14 @@ TEST(Matmul, Refusals) {
   };
   const auto nothing = [](KernelBuilder&, Matmul&) {};
   const auto tile = [&](Schedule& s) { s.tile_product(s.loop("p_m"), tiles); };
-  EXPECT_EQ(of(nothing, [&](Schedule& s) { s.tile_product(s.loop("p_n"), tiles); }), "tile_product of loop p_n: its body is not just the loop over columns");
-  EXPECT_EQ(of(nothing, [&](Schedule& s) { s.tile_product(s.loop("p_m"), {.rows = 0}); }), "tile_product of loop p_m: the rows must be 1 to 64, got 0");
+  EXPECT_EQ(of(nothing, [&](Schedule& s) { s.tile_product(s.loop("p_n"), tiles); }),
+            "tile_product of loop p_n: its body is not just the loop over columns");
+  EXPECT_EQ(of(nothing, [&](Schedule& s) { s.tile_product(s.loop("p_m"), {.rows = 0}); }),
+            "tile_product of loop p_m: the rows must be 1 to 64, got 0");
   EXPECT_EQ(of(nothing, [&](Schedule& s) { s.tile_product(s.loop("p_m"), {.rows = 4, .lanes = 8, .block_m = 6}); }),
             "tile_product of loop p_m: the block of rows must be whole tiles of 4, got 6");
-  EXPECT_EQ(of(nothing, [&](Schedule& s) { s.tile_product(s.loop("p_m"), tiles, s.loop("p_m")); }), "tile_product of loop p_m: loop p_m is not around it");
+  EXPECT_EQ(of(nothing, [&](Schedule& s) { s.tile_product(s.loop("p_m"), tiles, s.loop("p_m")); }),
+            "tile_product of loop p_m: loop p_m is not around it");
   EXPECT_EQ(of(
                 [](KernelBuilder& b, Matmul& p) {
                   const Buffer old = b.inout("old", DType::f32, {8, 8});

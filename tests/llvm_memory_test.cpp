@@ -1,4 +1,5 @@
-// Memory while kernels are compiled and evicted over and over: `gradloom bench churn` shows the same over 100,000 cycles.
+// Memory while kernels are compiled and evicted over and over: `gradloom bench churn` shows the same over 100,000
+// cycles.
 #include <gtest/gtest.h>
 
 #include <cinttypes>
@@ -15,8 +16,9 @@ namespace {
 // One of 61 small kernels, of which the cache holds a few: each call compiles.
 void call(Runtime& runtime, int64_t number) {
   const std::vector<int64_t> length{10 + number % 61}, first{0}, end{1};
-  const std::vector<Tensor> inputs{Tensor::of(DType::f32, {1}, std::vector<float>{0.5f}), Tensor::of(DType::i64, {1}, length),
-                                   Tensor::of(DType::i64, {1}, first), Tensor::of(DType::i64, {1}, end)};
+  const std::vector<Tensor> inputs{Tensor::of(DType::f32, {1}, std::vector<float>{0.5f}),
+                                   Tensor::of(DType::i64, {1}, length), Tensor::of(DType::i64, {1}, first),
+                                   Tensor::of(DType::i64, {1}, end)};
   runtime.run("SliceGrad", inputs).value();
 }
 
@@ -27,7 +29,9 @@ int64_t code_bytes() {
   for (std::string line; std::getline(maps, line);) {
     uint64_t begin = 0, end = 0, inode = 0;
     char permissions[5] = {};
-    if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %4s %*s %*s %" SCNu64, &begin, &end, permissions, &inode) != 4) continue;
+    if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %4s %*s %*s %" SCNu64, &begin, &end, permissions, &inode) !=
+        4)
+      continue;
     if (permissions[2] == 'x' && inode == 0) bytes += static_cast<int64_t>(end - begin);
   }
   return bytes;
@@ -55,8 +59,10 @@ TEST(Memory, TheListOfUsedCallsEnds) {
   for (int64_t n = 1; n <= 10100; ++n) {
     const std::vector<int64_t> dims{1 + n % 101, 1 + n % 103};
     runtime
-        .run("SliceGrad", std::vector<Tensor>{Tensor::of(DType::f32, {1, 1}, std::vector<float>{0.5f}), Tensor::of(DType::i64, {2}, dims),
-                                              Tensor::of(DType::i64, {2}, std::vector<int64_t>{0, 0}), Tensor::of(DType::i64, {2}, std::vector<int64_t>{1, 1})})
+        .run("SliceGrad", std::vector<Tensor>{Tensor::of(DType::f32, {1, 1}, std::vector<float>{0.5f}),
+                                              Tensor::of(DType::i64, {2}, dims),
+                                              Tensor::of(DType::i64, {2}, std::vector<int64_t>{0, 0}),
+                                              Tensor::of(DType::i64, {2}, std::vector<int64_t>{1, 1})})
         .value();
   }
   EXPECT_EQ(runtime.used_calls().size(), 10000u);

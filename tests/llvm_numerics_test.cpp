@@ -1,4 +1,5 @@
-// What numbers mean, in compiled code: every operator and conversion on every dtype, scalar and vector, against the definition in ir/scalar_math.h.
+// What numbers mean, in compiled code: every operator and conversion on every dtype, scalar and vector, against the
+// definition in ir/scalar_math.h.
 #include "llvm_run.h"
 
 namespace gradloom {
@@ -9,7 +10,8 @@ using testing::agree;
 using testing::elements;
 
 // z[i] = f(x[i], y[i]) for n elements, `lanes` at a time.
-Kernel elementwise(const std::string& name, DType from, DType to, int64_t n, int lanes, const std::function<Expr(Expr, Expr)>& f) {
+Kernel elementwise(const std::string& name, DType from, DType to, int64_t n, int lanes,
+                   const std::function<Expr(Expr, Expr)>& f) {
   KernelBuilder b(name + "_" + to_string(from) + "_" + to_string(to) + "_" + std::to_string(lanes));
   const Buffer x = b.input("x", from, {n}), y = b.input("y", from, {n}), z = b.output("z", to, {n});
   b.loop("i", 0, n / lanes, [&](Expr i) {
@@ -19,7 +21,8 @@ Kernel elementwise(const std::string& name, DType from, DType to, int64_t n, int
   return b.build();
 }
 
-void check_elementwise(const std::string& name, DType from, DType to, const std::function<Expr(Expr, Expr)>& f, bool nonzero_y = false) {
+void check_elementwise(const std::string& name, DType from, DType to, const std::function<Expr(Expr, Expr)>& f,
+                       bool nonzero_y = false) {
   constexpr int64_t n = 40 * 40;
   // Every pair of the first 40 elements, which hold the special values.
   const testing::Bytes column = elements(from, 40, 7);
@@ -32,11 +35,13 @@ void check_elementwise(const std::string& name, DType from, DType to, const std:
     std::memcpy(&bits, &y[i * size], size);
     if (nonzero_y && bits == 0) y[i * size] = 3;
   }
-  for (const int lanes : {1, 4, 16}) agree(elementwise(name, from, to, n, lanes, f), {x, y, testing::Bytes(n * size_of(to))});
+  for (const int lanes : {1, 4, 16})
+    agree(elementwise(name, from, to, n, lanes, f), {x, y, testing::Bytes(n * size_of(to))});
 }
 
 class OfDType : public ::testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(All, OfDType, ::testing::ValuesIn(testing::all_dtypes), [](const auto& info) { return std::string(to_string(info.param)); });
+INSTANTIATE_TEST_SUITE_P(All, OfDType, ::testing::ValuesIn(testing::all_dtypes),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
 
 TEST_P(OfDType, Binary) {
   const DType t = GetParam();
@@ -48,21 +53,25 @@ TEST_P(OfDType, Binary) {
   }
   if (!is_float(t)) ops.insert(ops.end(), {BinaryOp::bit_and, BinaryOp::bit_or, BinaryOp::bit_xor});
   if (is_float(t)) ops.push_back(BinaryOp::div);
-  for (const BinaryOp op : ops) check_elementwise(to_string(op), t, is_comparison(op) ? DType::boolean : t, [&](Expr x, Expr y) { return binary(op, x, y); });
+  for (const BinaryOp op : ops)
+    check_elementwise(to_string(op), t, is_comparison(op) ? DType::boolean : t,
+                      [&](Expr x, Expr y) { return binary(op, x, y); });
 }
 
 TEST_P(OfDType, IntegerDivisionAndShifts) {
   const DType t = GetParam();
   if (!is_int(t)) GTEST_SKIP() << "integers only";
   for (const BinaryOp op : {BinaryOp::floor_div, BinaryOp::floor_mod}) {
-    check_elementwise(to_string(op), t, t, [&](Expr x, Expr y) { return binary(op, x, y); }, true);
+    check_elementwise(
+        to_string(op), t, t, [&](Expr x, Expr y) { return binary(op, x, y); }, true);
     for (const int64_t c : {1, 2, 3, 7, 64, -1, -2, -5})
       if (c > 0 || is_signed_int(t))
         check_elementwise(to_string(op) + std::string("_") + (c < 0 ? "m" : "") + std::to_string(std::abs(c)), t, t,
                           [&](Expr x, Expr) { return binary(op, x, constant_int(t, c)); });
   }
   const Expr mask = constant_int(t, size_of(t) * 8 - 1);
-  for (const BinaryOp op : {BinaryOp::shl, BinaryOp::shr}) check_elementwise(to_string(op), t, t, [&](Expr x, Expr y) { return binary(op, x, y & mask); });
+  for (const BinaryOp op : {BinaryOp::shl, BinaryOp::shr})
+    check_elementwise(to_string(op), t, t, [&](Expr x, Expr y) { return binary(op, x, y & mask); });
 }
 
 TEST_P(OfDType, Unary) {
@@ -84,7 +93,9 @@ TEST_P(OfDType, Casts) {
 TEST(Numerics, FmaRoundsOnce) {
   for (const DType t : {DType::f32, DType::f64}) {
     check_elementwise("fma", t, t, [&](Expr x, Expr y) { return fma(x, y, constant(t, -1)); });
-    check_elementwise("muladd", t, t, [&](Expr x, Expr y) { return x * y + constant(t, -1); });  // rounded twice, on machines with fma as well
+    check_elementwise("muladd", t, t, [&](Expr x, Expr y) {
+      return x * y + constant(t, -1);
+    });  // rounded twice, on machines with fma as well
   }
 }
 
@@ -98,10 +109,12 @@ TEST(Numerics, SixteenBitFloatsExhaustively) {
   }
   for (const DType t : {DType::f16, DType::bf16})
     for (const DType to : {DType::f32, DType::f64, DType::i32, DType::u8, DType::boolean})
-      agree(elementwise("all", t, to, n, 16, [&](Expr x, Expr) { return cast(to, x); }), {all, all, testing::Bytes(n * size_of(to))});
+      agree(elementwise("all", t, to, n, 16, [&](Expr x, Expr) { return cast(to, x); }),
+            {all, all, testing::Bytes(n * size_of(to))});
 }
 
-// Around every rounding boundary of f16 and bf16: the midpoint between neighbours, and its neighbours in the source type.
+// Around every rounding boundary of f16 and bf16: the midpoint between neighbours, and its neighbours in the source
+// type.
 TEST(Numerics, RoundsOnceFromWideTypes) {
   for (const DType to : {DType::f16, DType::bf16}) {
     for (const DType from : {DType::f32, DType::f64, DType::i64, DType::u64, DType::i32, DType::u32}) {
@@ -114,7 +127,8 @@ TEST(Numerics, RoundsOnceFromWideTypes) {
             const uint64_t at = bits_from_double(from, sign * mid);
             for (const int64_t d : {-1, 0, 1}) values.push_back(at + d);
           } else if (std::abs(mid) < 9e18 && mid == std::floor(mid)) {
-            for (const int64_t d : {-1, 0, 1}) values.push_back(bits_from_int(from, sign * static_cast<int64_t>(mid) + d));
+            for (const int64_t d : {-1, 0, 1})
+              values.push_back(bits_from_int(from, sign * static_cast<int64_t>(mid) + d));
           }
         }
       }
@@ -122,7 +136,9 @@ TEST(Numerics, RoundsOnceFromWideTypes) {
       const int64_t n = static_cast<int64_t>(values.size());
       testing::Bytes x(n * size_of(from));
       for (int64_t i = 0; i < n; ++i) std::memcpy(&x[i * size_of(from)], &values[i], size_of(from));
-      for (const int lanes : {1, 16}) agree(elementwise("once", from, to, n, lanes, [&](Expr v, Expr) { return cast(to, v); }), {x, x, testing::Bytes(n * 2)});
+      for (const int lanes : {1, 16})
+        agree(elementwise("once", from, to, n, lanes, [&](Expr v, Expr) { return cast(to, v); }),
+              {x, x, testing::Bytes(n * 2)});
     }
   }
 }

@@ -1,5 +1,5 @@
-// The strategy "partition" compiled, at sizes with many bins and chunks: the sums of plain loops, whatever the threads, the instruction set and the dtypes; bad
-// indices are found, and nothing is written out of bounds for them.
+// The strategy "partition" compiled, at sizes with many bins and chunks: the sums of plain loops, whatever the threads,
+// the instruction set and the dtypes; bad indices are found, and nothing is written out of bounds for them.
 #include <gtest/gtest.h>
 
 #include "ir/scalar_math.h"
@@ -11,7 +11,9 @@ namespace {
 
 using namespace testing_ops;
 
-RuntimeOptions with(int threads, const char* isa = "host") { return {.target = TargetKind::llvm, .threads = threads, .isa = isa, .disk_cache = "off"}; }
+RuntimeOptions with(int threads, const char* isa = "host") {
+  return {.target = TargetKind::llvm, .threads = threads, .isa = isa, .disk_cache = "off"};
+}
 
 // Places spread over dX, from its end too; every eighth is one of a few neighbours, so that bins are uneven.
 std::vector<int64_t> places(int64_t count, int64_t extent, uint64_t seed) {
@@ -38,7 +40,8 @@ std::vector<uint64_t> summed(const Tensor& dy, const std::vector<int64_t>& value
 void expect_sums(int64_t extent, int64_t count, DType dtype, DType index) {
   const Tensor dy = filled(dtype, {count}, 5);
   const std::vector<int64_t> values = places(count, extent, 3);
-  const std::vector<Tensor> inputs{dy, Tensor::of(DType::i64, {1}, std::vector<int64_t>{extent}), Tensor::of(index, {count}, values)};
+  const std::vector<Tensor> inputs{dy, Tensor::of(DType::i64, {1}, std::vector<int64_t>{extent}),
+                                   Tensor::of(index, {count}, values)};
   const std::vector<uint64_t> want = summed(dy, values, extent);
   std::vector<const char*> sets{"host", "x86-64-v2"};
   if (__builtin_cpu_supports("avx512f")) sets.push_back("x86-64-v3");
@@ -46,12 +49,13 @@ void expect_sums(int64_t extent, int64_t count, DType dtype, DType index) {
     for (const int threads : {1, 3})
       for (const bool any_shape : {false, true}) {
         Runtime runtime(with(threads, isa));
-        const auto got = runtime.run("GatherElementsGrad", inputs, {}, {.strategy = "partition", .any_shape = any_shape});
+        const auto got =
+            runtime.run("GatherElementsGrad", inputs, {}, {.strategy = "partition", .any_shape = any_shape});
         ASSERT_TRUE(got.ok()) << got.error().what();
         int64_t wrong = 0;
         for (int64_t i = 0; i < extent; ++i) wrong += bits_at(got.value()[0], i) != want[i];
-        EXPECT_EQ(wrong, 0) << extent << " places, " << count << " indices, " << onnx_name(dtype) << ", " << isa << ", threads: " << threads
-                            << (any_shape ? ", any shape" : "");
+        EXPECT_EQ(wrong, 0) << extent << " places, " << count << " indices, " << onnx_name(dtype) << ", " << isa
+                            << ", threads: " << threads << (any_shape ? ", any shape" : "");
       }
 }
 
@@ -71,11 +75,14 @@ TEST(Partition, ABadIndexIsFoundWhereverItIs) {
     for (const int64_t bad : {extent, -extent - 1, int64_t{1} << 40, std::numeric_limits<int64_t>::min()}) {
       std::vector<int64_t> values = places(count, extent, 3);
       values[at] = bad;
-      const std::vector<Tensor> inputs{dy, Tensor::of(DType::i64, {1}, std::vector<int64_t>{extent}), Tensor::of(DType::i64, {count}, values)};
+      const std::vector<Tensor> inputs{dy, Tensor::of(DType::i64, {1}, std::vector<int64_t>{extent}),
+                                       Tensor::of(DType::i64, {count}, values)};
       const auto got = runtime.run("GatherElementsGrad", inputs, {}, {.strategy = "partition"});
       ASSERT_FALSE(got.ok());
       EXPECT_EQ(got.error().code(), ErrorCode::out_of_range);
-      EXPECT_NE(std::string(got.error().what()).find("[" + std::to_string(at) + "] is " + std::to_string(bad)), std::string::npos) << got.error().what();
+      EXPECT_NE(std::string(got.error().what()).find("[" + std::to_string(at) + "] is " + std::to_string(bad)),
+                std::string::npos)
+          << got.error().what();
     }
 }
 

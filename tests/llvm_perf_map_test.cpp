@@ -1,4 +1,5 @@
-// Names for profilers: what /tmp/perf-<pid>.map says of compiled and of loaded kernels, and that perf itself finds them.
+// Names for profilers: what /tmp/perf-<pid>.map says of compiled and of loaded kernels, and that perf itself finds
+// them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -104,11 +105,13 @@ TEST(Worker, DISABLED_Busy) {
   if (!std::getenv("GRADLOOM_TEST_BUSY")) GTEST_SKIP() << "started by the other tests";
   Runtime runtime({.threads = 1});
   const int64_t rows = 1000, features = 256;
-  const std::vector<Tensor> inputs{Tensor::of(DType::i64, {2}, std::vector<int64_t>{rows, features}),
-                                   Tensor::of(DType::i64, {rows}, std::vector<int64_t>(rows, 3)),
-                                   Tensor::of(DType::f32, {rows, features}, std::vector<float>(static_cast<size_t>(rows * features), 1))};
+  const std::vector<Tensor> inputs{
+      Tensor::of(DType::i64, {2}, std::vector<int64_t>{rows, features}),
+      Tensor::of(DType::i64, {rows}, std::vector<int64_t>(rows, 3)),
+      Tensor::of(DType::f32, {rows, features}, std::vector<float>(static_cast<size_t>(rows * features), 1))};
   const auto begin = std::chrono::steady_clock::now();
-  while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(400)) ASSERT_TRUE(runtime.run("GatherGrad", inputs).ok());
+  while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(400))
+    ASSERT_TRUE(runtime.run("GatherGrad", inputs).ok());
 }
 
 int shell(const std::string& command) {
@@ -119,7 +122,8 @@ int shell(const std::string& command) {
 TEST_F(PerfMap, PerfTellsTheKernelsName) {
   const std::string data = folder_ + "/data", report = folder_ + "/report", out = " >" + folder_ + "/out 2>&1";
   if (shell("perf --version" + out) != 0) GTEST_SKIP() << "perf is not installed";
-  if (shell("perf record -e cpu-clock -o " + data + " true" + out) != 0) GTEST_SKIP() << "perf may not record here: " << bytes_of(folder_ + "/out");
+  if (shell("perf record -e cpu-clock -o " + data + " true" + out) != 0)
+    GTEST_SKIP() << "perf may not record here: " << bytes_of(folder_ + "/out");
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   ASSERT_EQ(shell("GRADLOOM_TEST_BUSY=1 perf record -e cpu-clock -F 2000 -o " + data + " " + self +
                   " --gtest_filter=Worker.DISABLED_Busy --gtest_also_run_disabled_tests" + out),

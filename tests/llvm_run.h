@@ -1,6 +1,6 @@
 #pragma once
-// Runs a lowered kernel in the interpreter and compiled for each ISA that this machine has, on the same inputs, and compares all buffers bit for bit
-// (any NaN equals any other, but in copies the caller compares integers).
+// Runs a lowered kernel in the interpreter and compiled for each ISA that this machine has, on the same inputs, and
+// compares all buffers bit for bit (any NaN equals any other, but in copies the caller compares integers).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -43,7 +43,8 @@ struct Launcher {
 
 struct Aligned {
   uint8_t* data;
-  explicit Aligned(const Bytes& bytes) : data(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes.size() + 127) / 64 * 64))) {
+  explicit Aligned(const Bytes& bytes)
+      : data(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes.size() + 127) / 64 * 64))) {
     if (!bytes.empty()) std::memcpy(data, bytes.data(), bytes.size());
   }
   Aligned(const Aligned&) = delete;
@@ -65,7 +66,8 @@ Ran run_on_copies(const std::vector<Bytes>& inputs, const std::vector<size_t>& o
     pointers.push_back(copies.back()->data + (i < offsets.size() ? offsets[i] : 0));
   }
   Ran ran{{}, run(pointers)};
-  for (size_t i = 0; i < inputs.size(); ++i) ran.buffers.emplace_back(copies[i]->data, copies[i]->data + inputs[i].size());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    ran.buffers.emplace_back(copies[i]->data, copies[i]->data + inputs[i].size());
   return ran;
 }
 
@@ -94,15 +96,15 @@ inline void compare(const ir::Kernel& kernel, const Ran& expected, const Ran& go
       uint64_t want = 0, have = 0;
       std::memcpy(&want, &expected.buffers[b][at], size_of(t));
       std::memcpy(&have, &got.buffers[b][at], size_of(t));
-      ADD_FAILURE() << kernel.name << " on " << isa << ": " << kernel.buffers[b]->name << "[" << at / size_of(t) << "] is " << std::hex << have << ", want "
-                    << want;
+      ADD_FAILURE() << kernel.name << " on " << isa << ": " << kernel.buffers[b]->name << "[" << at / size_of(t)
+                    << "] is " << std::hex << have << ", want " << want;
       return;
     }
   }
 }
 
-inline Ran run_compiled(const codegen::CompiledKernel& compiled, const std::vector<Bytes>& inputs, const std::vector<int64_t>& scalars,
-                        const std::vector<size_t>& offsets) {
+inline Ran run_compiled(const codegen::CompiledKernel& compiled, const std::vector<Bytes>& inputs,
+                        const std::vector<int64_t>& scalars, const std::vector<size_t>& offsets) {
   return run_on_copies(inputs, offsets, [&](std::vector<void*>& pointers) {
     Launcher launcher;
     compiled.function(&launcher.context, pointers.data(), scalars.data());
@@ -112,14 +114,17 @@ inline Ran run_compiled(const codegen::CompiledKernel& compiled, const std::vect
 }
 
 // All executors give the same, for each list of scalars.
-inline void agree_on(const ir::Kernel& kernel, const std::vector<Bytes>& inputs, const std::vector<std::vector<int64_t>>& runs,
-                     const std::vector<size_t>& offsets = {}) {
+inline void agree_on(const ir::Kernel& kernel, const std::vector<Bytes>& inputs,
+                     const std::vector<std::vector<int64_t>>& runs, const std::vector<size_t>& offsets = {}) {
   std::vector<Ran> expected;
   for (const std::vector<int64_t>& scalars : runs)
-    expected.push_back(run_on_copies(inputs, offsets, [&](std::vector<void*>& pointers) { return ir::interpret(kernel, pointers, scalars).bad_position; }));
+    expected.push_back(run_on_copies(inputs, offsets, [&](std::vector<void*>& pointers) {
+      return ir::interpret(kernel, pointers, scalars).bad_position;
+    }));
   for (const codegen::Isa& isa : isas_here()) {
     const codegen::CompiledKernel compiled = codegen::compile(kernel, isa);
-    for (size_t i = 0; i < runs.size(); ++i) compare(kernel, expected[i], run_compiled(compiled, inputs, runs[i], offsets), isa.name);
+    for (size_t i = 0; i < runs.size(); ++i)
+      compare(kernel, expected[i], run_compiled(compiled, inputs, runs[i], offsets), isa.name);
   }
 }
 
@@ -131,16 +136,19 @@ inline void agree(const ir::Kernel& kernel, const std::vector<Bytes>& inputs, co
 // `count` elements: special values first, then random bits and small numbers by turns.
 inline Bytes elements(DType t, int64_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::vector<uint64_t> special{0,           1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, INT64_MAX, uint64_t{1} << 63,
+  std::vector<uint64_t> special{0,           1,      2,          0x7f,       0x80,       0xff,      0x7fff,
+                                0x8000,      0xffff, 0x7fffffff, 0x80000000, 0xffffffff, INT64_MAX, uint64_t{1} << 63,
                                 ~uint64_t{0}};
   if (is_float(t))
-    for (const double v : {0.0,   -0.0, 1.0,   -1.0,   0.5,    1.5,          2.5,   -2.5,   65504.0, 65520.0,  1e-8,      6e-8,
-                           1e-40, 3e38, 1e300, 9.2e18, 1.8e19, 2147483648.0, 127.5, -128.9, 255.9,   HUGE_VAL, -HUGE_VAL, std::nan("")})
+    for (const double v :
+         {0.0,   -0.0, 1.0,   -1.0,   0.5,    1.5,          2.5,   -2.5,   65504.0, 65520.0,  1e-8,      6e-8,
+          1e-40, 3e38, 1e300, 9.2e18, 1.8e19, 2147483648.0, 127.5, -128.9, 255.9,   HUGE_VAL, -HUGE_VAL, std::nan("")})
       special.push_back(ir::bits_from_double(t, v));
   Bytes bytes(count * size_of(t));
   for (int64_t i = 0; i < count; ++i) {
     uint64_t bits = i < static_cast<int64_t>(special.size()) ? special[i] : random();
-    if (i >= static_cast<int64_t>(special.size()) && i % 2) bits = ir::bits_from_int(t, static_cast<int64_t>(random() % 201) - 100);
+    if (i >= static_cast<int64_t>(special.size()) && i % 2)
+      bits = ir::bits_from_int(t, static_cast<int64_t>(random() % 201) - 100);
     if (t == DType::boolean) bits = random() % 2;
     std::memcpy(&bytes[i * size_of(t)], &bits, size_of(t));
   }
@@ -153,7 +161,8 @@ inline Bytes indices(const std::vector<int64_t>& values) {
   return bytes;
 }
 
-inline constexpr DType all_dtypes[] = {DType::boolean, DType::i8,  DType::u8,  DType::i16, DType::u16,  DType::i32, DType::u32,
-                                       DType::i64,     DType::u64, DType::f16, DType::bf16, DType::f32, DType::f64};
+inline constexpr DType all_dtypes[] = {DType::boolean, DType::i8,  DType::u8,  DType::i16, DType::u16,
+                                       DType::i32,     DType::u32, DType::i64, DType::u64, DType::f16,
+                                       DType::bf16,    DType::f32, DType::f64};
 
 }  // namespace gradloom::testing

@@ -119,17 +119,22 @@ class WrongOp final : public Op {
     Plan plan;
     plan.outputs.push_back({.dtype = x.dtype, .dims = x.dims});
     plan.views.push_back({.index = 0, .dtype = x.dtype, .dims = x.dims, .strides = x.strides});
-    plan.views.push_back({.output = true, .index = 0, .dtype = x.dtype, .dims = x.dims, .strides = dense_strides(x.dims)});
+    plan.views.push_back(
+        {.output = true, .index = 0, .dtype = x.dtype, .dims = x.dims, .strides = dense_strides(x.dims)});
     return plan;
   }
   std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return {"direct"}; }
   void author(KernelFrame& frame, const std::string&, const ir::Target&) const override {
     const ir::Buffer x = frame.view(0, "x"), y = frame.view(1, "y");
     const float more = wrong_ && !frame.any_shape() ? 1e-6f : 0.0f;
-    frame.builder.loops("i", x->dims, [&](const std::vector<ir::Expr>& i) { frame.builder.store(y, i, ir::load(x, i) + ir::constant(DType::f32, more)); });
+    frame.builder.loops("i", x->dims, [&](const std::vector<ir::Expr>& i) {
+      frame.builder.store(y, i, ir::load(x, i) + ir::constant(DType::f32, more));
+    });
   }
   void schedule(ir::Schedule&, const Plan&, const std::string&, const ir::Target&) const override {}
-  Error explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const override { return Error(ErrorCode::internal, "none"); }
+  Error explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const override {
+    return Error(ErrorCode::internal, "none");
+  }
 
  private:
   bool wrong_;
@@ -237,8 +242,9 @@ TEST(Prewarm, MakesTheKernelsOfAnEarlierJobReady) {
     Runtime runtime({.threads = 1});
     for (int64_t n : {2, 3, 4}) run(runtime, shape(n));
     run(runtime, shape(9), {.any_shape = true});
-    const std::vector<Tensor> slice{Tensor::of(DType::f32, {2}, std::vector<float>{1, 2}), Tensor::of(DType::i64, {1}, std::vector<int64_t>{4}),
-                                    Tensor::of(DType::i64, {1}, std::vector<int64_t>{1}), Tensor::of(DType::i64, {1}, std::vector<int64_t>{3})};
+    const std::vector<Tensor> slice{
+        Tensor::of(DType::f32, {2}, std::vector<float>{1, 2}), Tensor::of(DType::i64, {1}, std::vector<int64_t>{4}),
+        Tensor::of(DType::i64, {1}, std::vector<int64_t>{1}), Tensor::of(DType::i64, {1}, std::vector<int64_t>{3})};
     ASSERT_TRUE(runtime.run("SliceGrad", slice).ok());
     ASSERT_TRUE(runtime.compile("GatherGrad", shape(5)).ok());
     EXPECT_EQ(runtime.used_calls().size(), 6u);
@@ -286,7 +292,8 @@ TEST(Prewarm, RefusesWhatIsDamagedAndGoesOnAfterWhatFails) {
   for (const int64_t alignment : {int64_t{0}, int64_t{-64}, int64_t{48}, int64_t{1} << 40}) {
     calls[0].output_alignment = alignment;
     const PrewarmReport refused = runtime.prewarm(calls).value();
-    EXPECT_EQ(refused.first_failure, fmt::format("GatherGrad: outputs are aligned to {} bytes, expected 1 or 64", alignment));
+    EXPECT_EQ(refused.first_failure,
+              fmt::format("GatherGrad: outputs are aligned to {} bytes, expected 1 or 64", alignment));
   }
 }
 
@@ -303,7 +310,8 @@ TEST(Prewarm, RefusalsNameTheCallAndItsMember) {
   CallKey bad = calls[0];
   EXPECT_EQ(refusal(bad), "no error");
   bad.output_alignment = 3;
-  EXPECT_EQ(refusal(bad), "saved calls: call 2 of 3: output_alignment: GatherGrad: outputs are aligned to 3 bytes, expected 1 or 64");
+  EXPECT_EQ(refusal(bad),
+            "saved calls: call 2 of 3: output_alignment: GatherGrad: outputs are aligned to 3 bytes, expected 1 or 64");
   bad = calls[0];
   bad.options.determinism = static_cast<Determinism>(9);
   EXPECT_EQ(refusal(bad), "saved calls: call 2 of 3: determinism: level 9 is none, expected 0 to 2");

@@ -1,4 +1,5 @@
-// Emission and compilation: memory accesses of every shape, loops, parallel bodies, scratch, checks; and what the code must look like.
+// Emission and compilation: memory accesses of every shape, loops, parallel bodies, scratch, checks; and what the code
+// must look like.
 #include <array>
 
 #include "llvm_run.h"
@@ -14,7 +15,8 @@ using testing::elements;
 using testing::indices;
 
 class OfDType : public ::testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(All, OfDType, ::testing::ValuesIn(testing::all_dtypes), [](const auto& info) { return std::string(to_string(info.param)); });
+INSTANTIATE_TEST_SUITE_P(All, OfDType, ::testing::ValuesIn(testing::all_dtypes),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
 
 Expr lanes_below(int lanes, Expr n) { return ramp(0, 1, lanes) < broadcast(n, lanes); }
 
@@ -33,11 +35,14 @@ TEST_P(OfDType, Access) {
     const Buffer x = b.input("x", t, {n}), y = b.inout("y", t, {static_cast<int64_t>(cases.size()), n});
     for (size_t row = 0; row < cases.size(); ++row) {
       const auto [in, out, guarded] = cases[row];
-      const Expr from = ramp(in < 0 ? -in * (lanes - 1) : 0, in, lanes), to = ramp(out < 0 ? -out * (lanes - 1) : 0, out, lanes);
+      const Expr from = ramp(in < 0 ? -in * (lanes - 1) : 0, in, lanes),
+                 to = ramp(out < 0 ? -out * (lanes - 1) : 0, out, lanes);
       const Expr guard = guarded ? lanes_below(lanes, limit) : Expr();
-      b.store(y, {static_cast<int64_t>(row), to}, guard ? load(x, {from}, guard, broadcast(load(x, {n - 1}), lanes)) : load(x, {from}), guard);
+      b.store(y, {static_cast<int64_t>(row), to},
+              guard ? load(x, {from}, guard, broadcast(load(x, {n - 1}), lanes)) : load(x, {from}), guard);
     }
-    agree_on(b.build(), {elements(t, n, 1), elements(t, n * static_cast<int64_t>(cases.size()), 2)}, {{0}, {1}, {lanes - 1}, {lanes}});
+    agree_on(b.build(), {elements(t, n, 1), elements(t, n * static_cast<int64_t>(cases.size()), 2)},
+             {{0}, {1}, {lanes - 1}, {lanes}});
   }
 }
 
@@ -47,16 +52,19 @@ TEST_P(OfDType, GatherScatter) {
   const std::vector<int64_t> places{5, 3, 5, 0, 31, 30, 5, 3, 9, 9, 9, 9, 1, 2, 4, 31};
   for (const int lanes : {2, 4, 8, 16}) {
     for (const bool guarded : {false, true}) {
-      KernelBuilder b("scatter_" + std::string(to_string(t)) + "_" + std::to_string(lanes) + (guarded ? "_guarded" : ""));
+      KernelBuilder b("scatter_" + std::string(to_string(t)) + "_" + std::to_string(lanes) +
+                      (guarded ? "_guarded" : ""));
       const Expr limit = b.scalar("limit");
-      const Buffer k = b.input("k", DType::i64, {16}), x = b.input("x", t, {32}), y = b.inout("y", t, {32}), z = b.inout("z", t, {32});
+      const Buffer k = b.input("k", DType::i64, {16}), x = b.input("x", t, {32}), y = b.inout("y", t, {32}),
+                   z = b.inout("z", t, {32});
       const Expr at = load(k, {ramp(0, 1, lanes)});
       const Expr guard = guarded ? lanes_below(lanes, limit) : Expr();
       b.store(y, {at}, guard ? load(x, {at}, guard) : load(x, {at}), guard);
       if (!is_storage_float(t) && t != DType::boolean)
         for (const AccumulateOp op : {AccumulateOp::add, AccumulateOp::min, AccumulateOp::max})
           b.append(accumulate(z, {at}, op, load(x, {ramp(3, 1, lanes)}), {}, guard));
-      agree_on(b.build(), {indices(places), elements(t, 32, 3), elements(t, 32, 4), elements(t, 32, 5)}, {{0}, {1}, {3}, {16}});
+      agree_on(b.build(), {indices(places), elements(t, 32, 3), elements(t, 32, 4), elements(t, 32, 5)},
+               {{0}, {1}, {3}, {16}});
     }
   }
 }
@@ -76,7 +84,8 @@ TEST_P(OfDType, AccumulateDense) {
         const Expr guard = !guarded ? Expr() : lanes == 1 ? Expr(1) < limit : lanes_below(lanes, limit);
         for (const AccumulateOp op : {AccumulateOp::add, AccumulateOp::min, AccumulateOp::max})
           b.append(accumulate(y, {row, to}, op, load(x, {from}), {}, guard));
-        if (is_float(t)) b.append(accumulate(y, {row, to}, AccumulateOp::fma, load(x, {from}), load(x, {from + 2}), guard));
+        if (is_float(t))
+          b.append(accumulate(y, {row, to}, AccumulateOp::fma, load(x, {from}), load(x, {from + 2}), guard));
         ++row;
       }
     }
@@ -84,7 +93,8 @@ TEST_P(OfDType, AccumulateDense) {
   }
 }
 
-// A read past a mask's end must not happen: the guarded lanes lie behind the allocation. (The interpreter checks bounds; here the addresses are huge.)
+// A read past a mask's end must not happen: the guarded lanes lie behind the allocation. (The interpreter checks
+// bounds; here the addresses are huge.)
 TEST(Llvm, MaskedLanesTouchNothing) {
   for (const DType t : {DType::u8, DType::i16, DType::f32, DType::f64}) {
     KernelBuilder b("far");
@@ -96,24 +106,30 @@ TEST(Llvm, MaskedLanesTouchNothing) {
   }
 }
 
-// One lane of a narrowed vector is stored as wide as its element: neighbours keep their values (LLVM 22 stored it unnarrowed with AVX-512).
+// One lane of a narrowed vector is stored as wide as its element: neighbours keep their values (LLVM 22 stored it
+// unnarrowed with AVX-512).
 TEST(Llvm, OneLaneOfANarrowedVectorIsStoredAlone) {
-  const std::pair<DType, DType> conversions[] = {{DType::f32, DType::bf16}, {DType::f32, DType::f16}, {DType::f64, DType::f32}, {DType::i64, DType::i32},
-                                                 {DType::i64, DType::u8},   {DType::i32, DType::i16}, {DType::i32, DType::i8},  {DType::i16, DType::u8}};
+  const std::pair<DType, DType> conversions[] = {
+      {DType::f32, DType::bf16}, {DType::f32, DType::f16}, {DType::f64, DType::f32}, {DType::i64, DType::i32},
+      {DType::i64, DType::u8},   {DType::i32, DType::i16}, {DType::i32, DType::i8},  {DType::i16, DType::u8}};
   for (const auto& [wide, narrow] : conversions)
     for (const int lanes : {4, 8, 16, 32})
       for (const int64_t lane : {int64_t{0}, int64_t{1}, int64_t{lanes - 1}}) {
-        KernelBuilder b("one_lane_" + std::string(to_string(wide)) + "_" + std::string(to_string(narrow)) + "_" + std::to_string(lanes));
+        KernelBuilder b("one_lane_" + std::string(to_string(wide)) + "_" + std::string(to_string(narrow)) + "_" +
+                        std::to_string(lanes));
         const Buffer x = b.input("x", wide, {64}), y = b.inout("y", narrow, {64});
         const Expr only = lanes_below(lanes, lane + 1) & (broadcast(lane - 1, lanes) < ramp(0, 1, lanes));
         b.append(store(y, {ramp(8, 1, lanes)}, cast(narrow, load(x, {ramp(0, 1, lanes)})), only));
         const ir::Kernel kernel = b.build();
         agree(kernel, {elements(wide, 64, 1), elements(narrow, 64, 2)});
-        EXPECT_EQ(codegen::emit_llvm(kernel, codegen::isa_named("x86-64-v4"), true).find("call void @llvm.masked.store"), std::string::npos);
+        EXPECT_EQ(
+            codegen::emit_llvm(kernel, codegen::isa_named("x86-64-v4"), true).find("call void @llvm.masked.store"),
+            std::string::npos);
       }
 }
 
-// What a masked load read stays what it was when the place is written before a select by the same mask uses it (LLVM 22 loaded again at the select).
+// What a masked load read stays what it was when the place is written before a select by the same mask uses it (LLVM 22
+// loaded again at the select).
 TEST(Llvm, MaskedLoadsStayBeforeStores) {
   for (const DType t : {DType::u8, DType::i16, DType::bf16, DType::i32, DType::f32, DType::f64})
     for (const int lanes : {4, 8, 16})
@@ -123,12 +139,16 @@ TEST(Llvm, MaskedLoadsStayBeforeStores) {
         const Expr limit = b.scalar("n"), first = 40, at = ramp(first, 1, lanes), keep = lanes_below(lanes, limit);
         const Expr old = b.let("old", load(g, {at}, keep, broadcast(constant_bits(t, 0), lanes)));
         b.append(store(g, {at}, load(x, {at})));
-        b.append(store(y, {at}, turned ? select(broadcast(limit, lanes) <= ramp(0, 1, lanes), load(x, {at}), old) : select(keep, old, load(x, {at}))));
-        agree_on(b.build(), {elements(t, 64, 1), elements(t, 64, 2), elements(t, 64, 3)}, {{0}, {1}, {lanes - 1}, {lanes}});
+        b.append(store(y, {at},
+                       turned ? select(broadcast(limit, lanes) <= ramp(0, 1, lanes), load(x, {at}), old)
+                              : select(keep, old, load(x, {at}))));
+        agree_on(b.build(), {elements(t, 64, 1), elements(t, 64, 2), elements(t, 64, 3)},
+                 {{0}, {1}, {lanes - 1}, {lanes}});
       }
 }
 
-// The bits of two values put together by a constant, some lanes of them kept (LLVM 22 took the operands of the one instruction in the wrong order).
+// The bits of two values put together by a constant, some lanes of them kept (LLVM 22 took the operands of the one
+// instruction in the wrong order).
 TEST(Llvm, BitsOfTwoValuesInSomeLanes) {
   for (const DType t : {DType::u8, DType::i16, DType::i32, DType::u32, DType::i64})
     for (const int lanes : {4, 8, 16})
@@ -143,7 +163,8 @@ TEST(Llvm, BitsOfTwoValuesInSomeLanes) {
         b.append(store(y, {1, at}, select(keep, (v & mask) | (w(2) & rest), v)));
         b.append(store(y, {2, at}, select(keep, (w(3) & rest) | (v & mask), v)));
         b.append(store(y, {3, at}, select(keep, v, (w(4) & mask) | (v & rest))));
-        agree_on(b.build(), {elements(t, 64, 1), elements(t, 64, 2), elements(t, 256, 3)}, {{0}, {1}, {lanes - 1}, {lanes}});
+        agree_on(b.build(), {elements(t, 64, 1), elements(t, 64, 2), elements(t, 256, 3)},
+                 {{0}, {1}, {lanes - 1}, {lanes}});
       }
 }
 
@@ -152,7 +173,8 @@ TEST(Llvm, LanesOfSignMasks) {
   for (const DType t : {DType::i8, DType::i16, DType::i32, DType::i64})
     for (const int lanes : {2, 4, 8, 16, 32}) {
       KernelBuilder b("signs_" + std::string(to_string(t)) + "_" + std::to_string(lanes));
-      const Buffer x = b.input("x", t, {64}), s = b.inout("s", t, {8}), y = b.inout("y", t, {64}), z = b.inout("z", DType::f64, {8});
+      const Buffer x = b.input("x", t, {64}), s = b.inout("s", t, {8}), y = b.inout("y", t, {64}),
+                   z = b.inout("z", DType::f64, {8});
       const Expr v = load(x, {ramp(24, 1, lanes)}), negative = v < broadcast(constant_int(t, 0), lanes);
       for (const AccumulateOp op : {AccumulateOp::add, AccumulateOp::max})
         b.append(accumulate(s, {broadcast(op == AccumulateOp::add ? 1 : 3, lanes)}, op, v, {}, negative));
@@ -173,7 +195,8 @@ TEST(Llvm, StridedAndNegativeViews) {
     b.store(y, {i, ramp(0, 1, 6)}, load(x, {i, ramp(0, 1, 6)}));
     b.store(v, {i, ramp(0, 1, 6)}, load(u, {i, ramp(5, -1, 6)}));
   });
-  agree(b.build(), {elements(DType::f32, 48, 1), Bytes(96), elements(DType::i32, 48, 2), Bytes(96)}, {9}, {36 * 4, 0, 0, 0});
+  agree(b.build(), {elements(DType::f32, 48, 1), Bytes(96), elements(DType::i32, 48, 2), Bytes(96)}, {9},
+        {36 * 4, 0, 0, 0});
 }
 
 TEST(Llvm, LoopsReadTheirBoundsOnceAndMayBeEmpty) {
@@ -203,7 +226,8 @@ TEST(Llvm, ParallelBodiesCaptureWhatTheyUse) {
             "j", 0, 8,
             [&](Expr j) {
               b.store(y, {i, j},
-                      load(row, {7 - j}) + cast(DType::f32, load(big, {n - 1, 1023})) + select(flag, factor, wide.lanes() ? factor * factor : factor));
+                      load(row, {7 - j}) + cast(DType::f32, load(big, {n - 1, 1023})) +
+                          select(flag, factor, wide.lanes() ? factor * factor : factor));
             },
             ForKind::parallel);
       },
@@ -238,7 +262,8 @@ TEST(Llvm, ChecksKeepTheSmallestPosition) {
   for (const int lanes : {1, 4, 16}) {
     for (const bool affine : {true, false}) {
       KernelBuilder b("check");
-      const Buffer k = b.input("k", DType::i64, {32}), p = b.input("p", DType::i64, {32}), y = b.inout("y", DType::i64, {8});
+      const Buffer k = b.input("k", DType::i64, {32}), p = b.input("p", DType::i64, {32}),
+                   y = b.inout("y", DType::i64, {8});
       b.loop("i", 0, 32 / lanes, [&](Expr i) {
         const Expr at = lanes == 1 ? i : ramp(i * lanes, 1, lanes);
         const Expr j = b.let("j", load(k, {at}));
@@ -267,7 +292,8 @@ TEST(Llvm, AtomicAccumulates) {
 
 TEST(Llvm, ShufflesAndPrefetch) {
   KernelBuilder b("shuffles");
-  const Buffer x = b.input("x", DType::f32, {16}), y = b.output("y", DType::f32, {16}), z = b.output("z", DType::boolean, {3});
+  const Buffer x = b.input("x", DType::f32, {16}), y = b.output("y", DType::f32, {16}),
+               z = b.output("z", DType::boolean, {3});
   const Expr lo = load(x, {ramp(0, 1, 8)}), hi = load(x, {ramp(8, 1, 8)});
   b.prefetch(x, {int64_t{1} << 33}, 2);
   b.store(y, {ramp(0, 1, 16)}, shuffle(lo, hi, {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15}));
@@ -291,7 +317,8 @@ Kernel row_sums(int lanes) {
   return b.build();
 }
 
-// That a loop's body ran is known inside it only: with lo of 0 the second row starts off a line, though in a loop of lo < 2 iterations lo is 1.
+// That a loop's body ran is known inside it only: with lo of 0 the second row starts off a line, though in a loop of lo
+// < 2 iterations lo is 1.
 TEST(Llvm, WhatALoopTellsOfAlignmentEndsWithIt) {
   KernelBuilder b("after_loop");
   const Expr lo = b.scalar("lo", 0, 1);
@@ -328,7 +355,8 @@ TEST(Llvm, StreamsWhereAlignmentIsProvedAndFences) {
 
 TEST(Llvm, Avx512GathersAndScatters) {
   KernelBuilder b("strip");
-  const Buffer k = b.input("k", DType::i64, {16, 64}), x = b.input("x", DType::f32, {16, 64}), y = b.inout("y", DType::f32, {100, 64});
+  const Buffer k = b.input("k", DType::i64, {16, 64}), x = b.input("x", DType::f32, {16, 64}),
+               y = b.inout("y", DType::f32, {100, 64});
   b.loop("i", 0, 16, [&](Expr i) {
     const Expr j = b.let("j", load(k, {i, ramp(0, 1, 16)}));
     b.accumulate(y, {j, ramp(0, 1, 16)}, load(x, {i, ramp(0, 1, 16)}));
@@ -342,7 +370,8 @@ TEST(Llvm, Avx512GathersAndScatters) {
 
 TEST(Llvm, NothingIsContractedOrReassociated) {
   const std::string text = codegen::emit_llvm(row_sums(8), codegen::host_isa(), true);
-  for (const char* flag : {"fast", "reassoc", "contract", "nnan"}) EXPECT_EQ(text.find(flag), std::string::npos) << flag;
+  for (const char* flag : {"fast", "reassoc", "contract", "nnan"})
+    EXPECT_EQ(text.find(flag), std::string::npos) << flag;
 }
 
 TEST(Llvm, Isas) {

@@ -1,5 +1,5 @@
-// The elementary functions of ir/math.h against wider arithmetic: their bounds, limits and special values; interpreter and machine code agree.
-// GRADLOOM_EXHAUSTIVE=1 takes every float.
+// The elementary functions of ir/math.h against wider arithmetic: their bounds, limits and special values; interpreter
+// and machine code agree. GRADLOOM_EXHAUSTIVE=1 takes every float.
 #include "ir/math.h"
 
 #include <gtest/gtest.h>
@@ -82,13 +82,16 @@ double error_in_ulp(T got, Wide want) {
   const Wide wanted = std::clamp<Wide>(want, -beyond, beyond);
   const Wide value = std::isinf(got) ? std::copysign(beyond, static_cast<Wide>(got)) : static_cast<Wide>(got);
   if (value == wanted) return 0;
-  const int exponent = wanted == 0 ? std::numeric_limits<T>::min_exponent : std::max(std::ilogb(wanted) + 1, std::numeric_limits<T>::min_exponent);
-  return static_cast<double>(std::abs(value - wanted) /
-                             std::ldexp(Wide{1}, std::min(exponent, std::numeric_limits<T>::max_exponent) - std::numeric_limits<T>::digits));
+  const int exponent = wanted == 0 ? std::numeric_limits<T>::min_exponent
+                                   : std::max(std::ilogb(wanted) + 1, std::numeric_limits<T>::min_exponent);
+  return static_cast<double>(
+      std::abs(value - wanted) /
+      std::ldexp(Wide{1}, std::min(exponent, std::numeric_limits<T>::max_exponent) - std::numeric_limits<T>::digits));
 }
 
 class Math : public ::testing::TestWithParam<Function> {};
-INSTANTIATE_TEST_SUITE_P(Functions, Math, ::testing::ValuesIn(functions), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Functions, Math, ::testing::ValuesIn(functions),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 struct Worst {
   double error = 0, at = 0;
@@ -163,9 +166,11 @@ TEST_P(Math, Float64IsWithinItsBound) {
 template <class T>
 std::vector<T> hard_values() {
   using L = std::numeric_limits<T>;
-  std::vector<T> x{0, L::denorm_min(), L::denorm_min() * 3, L::min(), L::min() * 3, L::epsilon(), L::max(), L::infinity(), L::quiet_NaN(), T(1)};
-  for (const double v : {0.3,  0.34657359, 0.34657360, 0.5,       0.70710678, 0.7071068, 1.4142135, 9.9,    10.1,   17.3,  18.1,  22.0, 37.5,
-                         40.0, 87.3,       88.3,       88.722839, 88.722840,  103.9,     104.1,     709.78, 709.79, 745.1, 745.2, 1e30})
+  std::vector<T> x{0,        L::denorm_min(), L::denorm_min() * 3, L::min(), L::min() * 3, L::epsilon(),
+                   L::max(), L::infinity(),   L::quiet_NaN(),      T(1)};
+  for (const double v : {0.3,   0.34657359, 0.34657360, 0.5,    0.70710678, 0.7071068, 1.4142135, 9.9,       10.1,
+                         17.3,  18.1,       22.0,       37.5,   40.0,       87.3,      88.3,      88.722839, 88.722840,
+                         103.9, 104.1,      709.78,     709.79, 745.1,      745.2,     1e30})
     x.push_back(static_cast<T>(v));
   const size_t n = x.size();
   for (size_t i = 0; i < n; ++i) x.push_back(-x[i]);
@@ -182,7 +187,8 @@ void agree(const Function& f) {
   void* pointers[] = {const_cast<T*>(x.data()), want.data()};
   ASSERT_TRUE(ir::interpret(scalar, pointers, {}).ok());
   for (size_t i = 0; i < x.size(); ++i) {
-    const double error = sizeof(T) == 4 ? error_in_ulp(want[i], f.reference(x[i])) : error_in_ulp(want[i], f.wide_reference(x[i]));
+    const double error =
+        sizeof(T) == 4 ? error_in_ulp(want[i], f.reference(x[i])) : error_in_ulp(want[i], f.wide_reference(x[i]));
     EXPECT_LE(error, f.bound) << f.name << "(" << x[i] << ") is " << want[i];
     const long double reference = f.wide_reference(x[i]);
     if (std::isinf(x[i]) && !std::isnan(reference)) {
@@ -199,7 +205,8 @@ void agree(const Function& f) {
     const std::vector<T> got = call(executable.value(), x);
     for (size_t i = 0; i < x.size(); ++i) {
       if (std::isnan(want[i]) && std::isnan(got[i])) continue;
-      EXPECT_EQ(std::memcmp(&got[i], &want[i], sizeof(T)), 0) << f.name << "(" << x[i] << ") with " << lanes << " lanes: " << got[i] << ", want " << want[i];
+      EXPECT_EQ(std::memcmp(&got[i], &want[i], sizeof(T)), 0)
+          << f.name << "(" << x[i] << ") with " << lanes << " lanes: " << got[i] << ", want " << want[i];
     }
   }
 }

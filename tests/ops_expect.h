@@ -1,5 +1,6 @@
 #pragma once
-// Runs an op in every mode (specialised and any-shape, authored and scheduled, fresh and accumulating) and compares every bit.
+// Runs an op in every mode (specialised and any-shape, authored and scheduled, fresh and accumulating) and compares
+// every bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +13,9 @@ namespace gradloom::testing_ops {
 
 inline const Op& op(const char* name) { return *find_op(name); }
 
-inline Tensor ints(const std::vector<int64_t>& values, DType dtype = DType::i64) { return Tensor::of(dtype, {static_cast<int64_t>(values.size())}, values); }
+inline Tensor ints(const std::vector<int64_t>& values, DType dtype = DType::i64) {
+  return Tensor::of(dtype, {static_cast<int64_t>(values.size())}, values);
+}
 
 inline std::vector<How> hows(bool accumulate = false) {
   std::vector<How> all;
@@ -29,24 +32,28 @@ inline std::vector<How> hows(bool accumulate = false) {
 }
 
 inline std::string describe(const How& how) {
-  return std::string(how.any_shape ? "any shape" : "specialised") + (how.scheduled ? ", scheduled " + std::to_string(how.target.vector_bytes) : ", authored") +
+  return std::string(how.any_shape ? "any shape" : "specialised") +
+         (how.scheduled ? ", scheduled " + std::to_string(how.target.vector_bytes) : ", authored") +
          (how.accumulate ? ", accumulate" : "");
 }
 
 inline void expect_bits(const Tensor& got, const std::vector<uint64_t>& want, const std::string& what) {
   ASSERT_EQ(got.elements(), static_cast<int64_t>(want.size())) << what;
-  for (int64_t i = 0; i < got.elements(); ++i) ASSERT_EQ(bits_at(got, i), want[i]) << what << ", element " << i << " of " << to_string(got.dims());
+  for (int64_t i = 0; i < got.elements(); ++i)
+    ASSERT_EQ(bits_at(got, i), want[i]) << what << ", element " << i << " of " << to_string(got.dims());
 }
 
 // old + value in the accumulator's dtype, rounded once.
 inline uint64_t add_bits(DType t, uint64_t a, uint64_t b) {
   const DType sum = accumulator_of(t);
-  return ir::eval_cast(sum, t, ir::eval_binary(ir::BinaryOp::add, sum, ir::eval_cast(t, sum, a), ir::eval_cast(t, sum, b)));
+  return ir::eval_cast(sum, t,
+                       ir::eval_binary(ir::BinaryOp::add, sum, ir::eval_cast(t, sum, a), ir::eval_cast(t, sum, b)));
 }
 
-// Runs under every mode, fresh and accumulating. `want` are sums in the accumulator's dtype (copies: in the dtype itself).
-inline void expect_everywhere(const Op& o, const std::vector<Tensor>& inputs, const Attributes& attributes, DType dtype, const Dims& shape,
-                              const std::vector<uint64_t>& want, bool accumulate = true) {
+// Runs under every mode, fresh and accumulating. `want` are sums in the accumulator's dtype (copies: in the dtype
+// itself).
+inline void expect_everywhere(const Op& o, const std::vector<Tensor>& inputs, const Attributes& attributes, DType dtype,
+                              const Dims& shape, const std::vector<uint64_t>& want, bool accumulate = true) {
   const DType sum = accumulator_of(dtype);
   std::vector<uint64_t> rounded;
   for (const uint64_t w : want) rounded.push_back(ir::eval_cast(sum, dtype, w));

@@ -1,5 +1,6 @@
 #pragma once
-// Runs an op through the interpreter, from the call to the trimmed outputs, at any stage: what the ops' tests have in common.
+// Runs an op through the interpreter, from the call to the trimmed outputs, at any stage: what the ops' tests have in
+// common.
 #include <cstring>
 #include <vector>
 
@@ -78,19 +79,21 @@ inline Strided strided_copy(const Tensor& dense) {
       at += rest % dims[d] * strides[d];
       rest /= dims[d];
     }
-    std::memcpy(static_cast<char*>(s.tensor.data()) + at * size, static_cast<const char*>(dense.data()) + i * size, size);
+    std::memcpy(static_cast<char*>(s.tensor.data()) + at * size, static_cast<const char*>(dense.data()) + i * size,
+                size);
   }
   return s;
 }
 
 // Outputs in the op's order; with accumulate, `outputs` hold what is added to. Throws what a caller would get.
-inline std::vector<Tensor> run(const Op& op, const std::vector<Tensor>& inputs, const Attributes& attributes = {}, const How& how = {},
-                               std::vector<Tensor> outputs = {}) {
+inline std::vector<Tensor> run(const Op& op, const std::vector<Tensor>& inputs, const Attributes& attributes = {},
+                               const How& how = {}, std::vector<Tensor> outputs = {}) {
   const Operands operands(op.schema(), inputs);
   const Request request = operands.request(attributes, how.wanted, how.accumulate);
   Plan plan = op.check(request);
   const std::string strategy = choose_strategy(op, plan, how.strategy, how.target);
-  const BuiltKernel built = (how.scheduled ? build_kernel : author_kernel)(op, plan, strategy, how.target, how.any_shape, 64, how.accumulate);
+  const BuiltKernel built =
+      (how.scheduled ? build_kernel : author_kernel)(op, plan, strategy, how.target, how.any_shape, 64, how.accumulate);
   const ir::Kernel& kernel = how.scheduled ? built.lowered : built.authored;
   outputs.resize(plan.outputs.size());
   std::vector<void*> data, buffers;
@@ -103,7 +106,8 @@ inline std::vector<Tensor> run(const Op& op, const std::vector<Tensor>& inputs, 
   fill_scalars(plan, built.sources, scalars.data());
   const ir::Outcome outcome = ir::interpret(kernel, buffers, scalars);
   if (!outcome.ok()) {
-    throw op.explain(request, plan, outcome.bad_position, [&](int input, int64_t element) { return integer_element(inputs[input], element); });
+    throw op.explain(request, plan, outcome.bad_position,
+                     [&](int input, int64_t element) { return integer_element(inputs[input], element); });
   }
   op.trim(plan, data);
   for (int o = 0; o < plan.outputs.size(); ++o)

@@ -41,7 +41,9 @@ TEST(Unroll, CopiesInOrderWithFreshDeclarations) {
 }
 
 TEST(Unroll, PutsConstantsInPlace) {
-  EXPECT_EQ(after(unroll, "kernel k() {\n in x: f32[8]\n out y: f32[8]\n for i in 0 .. 2 {\n for j in 1 .. +3 unroll {\n y[i * 4 + j] = x[j]\n }\n }\n}"),
+  EXPECT_EQ(after(unroll,
+                  "kernel k() {\n in x: f32[8]\n out y: f32[8]\n for i in 0 .. 2 {\n for j in 1 .. +3 unroll {\n y[i * "
+                  "4 + j] = x[j]\n }\n }\n}"),
             "for i in 0 .. 2 {\n  y[i * 4 + 1] = x[1]\n  y[i * 4 + 2] = x[2]\n  y[i * 4 + 3] = x[3]\n}\n");
 }
 
@@ -180,8 +182,9 @@ TEST(Vectorize, ChecksAllLanesAndOnlyThoseThatAreOn) {
 }
 
 TEST(Vectorize, RefusesInnerBoundsThatDependOnTheLane) {
-  const Kernel kernel =
-      parse("kernel k() {\n out y: f32[8]\n for i in 0 .. 8 vector {\n y[i] = 0.0f32\n for j in 0 .. i {\n y[i] = 1.0f32\n }\n }\n}");
+  const Kernel kernel = parse(
+      "kernel k() {\n out y: f32[8]\n for i in 0 .. 8 vector {\n y[i] = 0.0f32\n for j in 0 .. i {\n y[i] = 1.0f32\n "
+      "}\n }\n}");
   EXPECT_EQ(wrong([&] { vectorize(kernel); }), "vectorize: loop i: the bounds of its inner loop j depend on it");
 }
 
@@ -231,9 +234,8 @@ TEST(CoalesceStores, ThreeFourAndBackwards) {
 }
 
 TEST(CoalesceStores, LeavesWhatWouldChangeResults) {
-  for (const char* text : {
-           // a read between
-           R"(kernel k() {
+  for (const char* text : {// a read between
+                           R"(kernel k() {
   in x: f32[8]
   out y: f32[16]
   out z: f32[1]
@@ -241,23 +243,23 @@ TEST(CoalesceStores, LeavesWhatWouldChangeResults) {
   z[0] = y[2]
   y[ramp(1, 2, 8)] = broadcast(0.0f32, 8)
 })",
-           // a gap
-           R"(kernel k() {
+                           // a gap
+                           R"(kernel k() {
   in x: f32[8]
   out y: f32[32]
   y[ramp(0, 2, 8)] = x[ramp(0, 1, 8)]
   y[ramp(3, 2, 8)] = broadcast(0.0f32, 8)
 })",
-           // three places that are not neighbours
-           R"(kernel k() {
+                           // three places that are not neighbours
+                           R"(kernel k() {
   in x: f32[4]
   out y: f32[16]
   y[ramp(1, 3, 4)] = x[ramp(0, 1, 4)]
   y[ramp(3, 3, 4)] = broadcast(0.0f32, 4)
   y[ramp(0, 3, 4)] = broadcast(0.0f32, 4)
 })",
-           // the stored value changes between
-           R"(kernel k() {
+                           // the stored value changes between
+                           R"(kernel k() {
   inout x: f32[8]
   out y: f32[16]
   y[ramp(0, 2, 8)] = x[ramp(0, 1, 8)]
@@ -314,19 +316,23 @@ if all(raw >= broadcast(0, 4) & raw < broadcast(6, 4)) {
 
 TEST(SplitUpdates, ConvertsValuesTogether) {
   const std::string text = after(split_lanes, column_updates);
-  EXPECT_NE(text.find("let acc_values: f32x4 = f32(dy[ramp(4, 1, 4)])\n  acc[i64(idx[4]), 4] += shuffle(acc_values"), std::string::npos) << text;
+  EXPECT_NE(text.find("let acc_values: f32x4 = f32(dy[ramp(4, 1, 4)])\n  acc[i64(idx[4]), 4] += shuffle(acc_values"),
+            std::string::npos)
+      << text;
 }
 
 TEST(SplitUpdates, LeavesWhatIsFasterOrMayHaveChanged) {
   EXPECT_EQ(after(split_clashes, column_updates), printed(column_updates));
-  std::string written = row_updates("[0, 5]");  // the indices are no input: what a lane would read again may be another number by then
+  std::string written =
+      row_updates("[0, 5]");  // the indices are no input: what a lane would read again may be another number by then
   written.replace(written.find("in idx"), 2, "inout");
   EXPECT_EQ(after(split_lanes, written.c_str()), printed(written.c_str()));
 }
 
 TEST(SplitUpdates, WrapsWhereTheConditionDoesNotAskWhetherThePlaceIsNegative) {
   const std::string asks = "j >= broadcast(0, 4) & j < broadcast(6, 4)";
-  for (const char* condition : {"j < broadcast(6, 4)", "idx[ramp(0, 1, 4)] != broadcast(3, 4)", "j >= broadcast(-6, 4)"}) {
+  for (const char* condition :
+       {"j < broadcast(6, 4)", "idx[ramp(0, 1, 4)] != broadcast(3, 4)", "j >= broadcast(-6, 4)"}) {
     std::string text = row_updates("[-6, 5]");
     text.replace(text.find(asks), asks.size(), condition);
     EXPECT_EQ(after(split_lanes, text.c_str()), printed(text.c_str()));
@@ -334,10 +340,14 @@ TEST(SplitUpdates, WrapsWhereTheConditionDoesNotAskWhetherThePlaceIsNegative) {
 }
 
 TEST(SplitUpdates, LeavesWhatALaneBeforeMayHaveChanged) {
-  for (const char* column : {"broadcast(min(acc[0, 0], 5), 4)", "ramp(min(acc[0, 0], 5), 1, 4)", "broadcast(min(acc[0, 0], 5), 4) + ramp(0, 1, 4)"}) {
-    const std::string text = std::string("kernel k() {\n in idx: i64[4] in [0, 0]\n in dy: i64[4] in [1, 2]\n inout acc: i64[1, 9] in [0, 1]\n") +
-                             "let j: i64x4 = idx[ramp(0, 1, 4)]\n check j >= broadcast(0, 4) & j < broadcast(1, 4) at ramp(0, 1, 4) \"indices\" {\n acc[j, " +
-                             column + "] += dy[ramp(0, 1, 4)]\n }\n}";
+  for (const char* column : {"broadcast(min(acc[0, 0], 5), 4)", "ramp(min(acc[0, 0], 5), 1, 4)",
+                             "broadcast(min(acc[0, 0], 5), 4) + ramp(0, 1, 4)"}) {
+    const std::string text =
+        std::string(
+            "kernel k() {\n in idx: i64[4] in [0, 0]\n in dy: i64[4] in [1, 2]\n inout acc: i64[1, 9] in [0, 1]\n") +
+        "let j: i64x4 = idx[ramp(0, 1, 4)]\n check j >= broadcast(0, 4) & j < broadcast(1, 4) at ramp(0, 1, 4) "
+        "\"indices\" {\n acc[j, " +
+        column + "] += dy[ramp(0, 1, 4)]\n }\n}";
     after(split_lanes, text.c_str());
   }
 }
@@ -345,7 +355,9 @@ TEST(SplitUpdates, LeavesWhatALaneBeforeMayHaveChanged) {
 // Each let mentions the one before twice: what is known of one is found once, and no lane repeats a chain of loads.
 TEST(SplitUpdates, LongChainsOfLets) {
   for (const char* next : {"min(NAME, NAME)", "x[NAME, NAME]"}) {
-    std::string text = "kernel k() {\n in x: i64[4, 4] in [0, 3]\n in dy: f32[4]\n inout acc: f32[4]\n let a0: i64x4 = x[ramp(0, 1, 4), ramp(0, 1, 4)]\n";
+    std::string text =
+        "kernel k() {\n in x: i64[4, 4] in [0, 3]\n in dy: f32[4]\n inout acc: f32[4]\n let a0: i64x4 = x[ramp(0, 1, "
+        "4), ramp(0, 1, 4)]\n";
     for (int i = 1; i < 100; ++i) {
       std::string value = next;
       for (size_t at; (at = value.find("NAME")) != std::string::npos;) value.replace(at, 4, fmt::format("a{}", i - 1));
@@ -375,9 +387,11 @@ TEST(Lower, LeavesNoVectorOrUnrollLoopAndReportsItsPasses) {
 })");
   std::vector<PassTime> times;
   std::vector<std::string> dumped;
-  const Kernel lowered = lower(kernel, {[&](const std::string& pass, const Kernel&) { dumped.push_back(pass); }, &times});
+  const Kernel lowered =
+      lower(kernel, {[&](const std::string& pass, const Kernel&) { dumped.push_back(pass); }, &times});
   verify(lowered, Stage::lowered);
-  EXPECT_EQ(dumped, (std::vector<std::string>{"simplify", "vectorize", "unroll", "simplify", "split_updates", "coalesce_stores", "demote_registers"}));
+  EXPECT_EQ(dumped, (std::vector<std::string>{"simplify", "vectorize", "unroll", "simplify", "split_updates",
+                                              "coalesce_stores", "demote_registers"}));
   EXPECT_EQ(times.size(), dumped.size());
   const std::string text = body(lowered);
   size_t shuffles = 0;

@@ -1,7 +1,9 @@
-// Random programs over the whole language (support/random_program.h): text form, lowering, interpreter, machine code and the text for a GPU agree, bit for bit
-// (all NaNs are equal), on data and on bad positions. Each block of seeds runs in a process of its own, so that a crash or a hang is a finding like others.
-// GRADLOOM_PROGRAMS: how many seeds; GRADLOOM_PROGRAM_SEED: the first one; GRADLOOM_PROGRAM_SIZE: statements; GRADLOOM_PROGRAM_PRINT=1: prints each;
-// GRADLOOM_PROGRAM_SHRINK=1: failing programs are made smaller; GRADLOOM_PROGRAM_CUDA=N: one program in N goes to the host's compiler.
+// Random programs over the whole language (support/random_program.h): text form, lowering, interpreter, machine code
+// and the text for a GPU agree, bit for bit (all NaNs are equal), on data and on bad positions. Each block of seeds
+// runs in a process of its own, so that a crash or a hang is a finding like others. GRADLOOM_PROGRAMS: how many seeds;
+// GRADLOOM_PROGRAM_SEED: the first one; GRADLOOM_PROGRAM_SIZE: statements; GRADLOOM_PROGRAM_PRINT=1: prints each;
+// GRADLOOM_PROGRAM_SHRINK=1: failing programs are made smaller; GRADLOOM_PROGRAM_CUDA=N: one program in N goes to the
+// host's compiler.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -23,8 +25,9 @@ TEST(ProgramFuzz, EveryExecutorAgreesOnRandomPrograms) {
   options.shrink = environment("GRADLOOM_PROGRAM_SHRINK", 0) != 0;
   options.most_failures = environment("GRADLOOM_PROGRAM_FAILURES", 3);
   const ProgramCounts n = run_programs(options);
-  std::cout << n.programs << " programs, " << n.skipped << " with no defined result, " << n.failed_checks << " with a failed check; " << n.compiled << " compiled; "
-            << n.gpu_refused << " refused for a GPU, " << n.cuda << " on cuda-host; slowest lowering " << static_cast<double>(n.slowest_us) / 1000 << " ms (seed "
+  std::cout << n.programs << " programs, " << n.skipped << " with no defined result, " << n.failed_checks
+            << " with a failed check; " << n.compiled << " compiled; " << n.gpu_refused << " refused for a GPU, "
+            << n.cuda << " on cuda-host; slowest lowering " << static_cast<double>(n.slowest_us) / 1000 << " ms (seed "
             << n.slowest_seed << ")\n";
   EXPECT_EQ(n.failures, 0);
   EXPECT_LE(10 * n.skipped, n.programs);

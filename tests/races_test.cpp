@@ -12,7 +12,8 @@
 namespace gradloom::ir {
 namespace {
 
-// The outermost loop of the kernel's body, under whatever lets, allocs and blocks stand before it, checked in its scope.
+// The outermost loop of the kernel's body, under whatever lets, allocs and blocks stand before it, checked in its
+// scope.
 template <class Check>
 std::string outermost(const Kernel& kernel, Check&& check) {
   Ranges scope(kernel);
@@ -55,7 +56,9 @@ TEST(ParallelClash, ScatterWithinARowIsFine) {
   KernelBuilder b("k");
   Expr n = b.scalar("n", 0), m = b.scalar("m", 0);
   Buffer idx = b.input("idx", i64, {n, m}), x = b.input("x", f32, {n, m}), y = b.inout("y", f32, {n, m});
-  b.loop("i", 0, n, [&](Expr i) { b.loop("j", 0, m, [&](Expr j) { b.accumulate(y, {i, load(idx, {i, j})}, load(x, {i, j})); }); });
+  b.loop("i", 0, n, [&](Expr i) {
+    b.loop("j", 0, m, [&](Expr j) { b.accumulate(y, {i, load(idx, {i, j})}, load(x, {i, j})); });
+  });
   EXPECT_EQ(parallel(b), "");
 }
 
@@ -69,7 +72,8 @@ TEST(ParallelClash, AnInnerIndexAloneClashes) {
 std::string tile(int64_t step, int64_t inner) {
   KernelBuilder b("k");
   Buffer y = b.output("y", f32, {4096});
-  b.loop("io", 0, 100, [&](Expr io) { b.loop("ii", 0, Expr(inner), [&](Expr ii) { b.store(y, {io * Expr(step) + ii}, one()); }); });
+  b.loop("io", 0, 100,
+         [&](Expr io) { b.loop("ii", 0, Expr(inner), [&](Expr ii) { b.store(y, {io * Expr(step) + ii}, one()); }); });
   return parallel(b);
 }
 TEST(ParallelClash, Tiles) {
@@ -135,7 +139,11 @@ TEST(ParallelClash, ScalarAccumulatorMustBePrivate) {
 std::string segments(int64_t past_end, bool nondecreasing, bool lets) {
   KernelBuilder b("k");
   Buffer y = b.output("y", f32, {1000});
-  Buffer off = b.parameter(make_buffer({.name = "off", .dtype = DType::i32, .dims = {101}, .role = Role::in, .facts = {.nondecreasing = nondecreasing}}));
+  Buffer off = b.parameter(make_buffer({.name = "off",
+                                        .dtype = DType::i32,
+                                        .dims = {101},
+                                        .role = Role::in,
+                                        .facts = {.nondecreasing = nondecreasing}}));
   b.loop("s", 0, 100, [&](Expr s) {
     Expr begin = cast(i64, load(off, {s})), end = cast(i64, load(off, {s + 1}));
     if (lets) begin = b.let("begin", begin), end = b.let("end", end);
@@ -156,7 +164,8 @@ TEST(ParallelClash, SegmentsByChunksAndBinsByGuards) {
   for (int64_t chunk : {16, 15}) {
     KernelBuilder b("k");
     Buffer y = b.output("y", f32, {1000});
-    Buffer off = b.parameter(make_buffer({.name = "off", .dtype = i64, .dims = {1000}, .role = Role::in, .facts = {.nondecreasing = true}}));
+    Buffer off = b.parameter(
+        make_buffer({.name = "off", .dtype = i64, .dims = {1000}, .role = Role::in, .facts = {.nondecreasing = true}}));
     b.loop("c", 0, 10, [&](Expr c) {
       b.loop("j", 0, 16, [&](Expr j) {
         Expr s = b.let("s", c * Expr(chunk) + j);
@@ -194,7 +203,8 @@ TEST(ParallelClash, InjectiveIndices) {
   for (bool injective : {true, false})
     for (int64_t step : {1, 0}) {
       KernelBuilder b("k");
-      Buffer perm = b.parameter(make_buffer({.name = "perm", .dtype = DType::i32, .dims = {100}, .role = Role::in, .facts = {.injective = injective}}));
+      Buffer perm = b.parameter(make_buffer(
+          {.name = "perm", .dtype = DType::i32, .dims = {100}, .role = Role::in, .facts = {.injective = injective}}));
       Buffer y = b.output("y", f32, {100});
       b.loop("i", 0, 100, [&](Expr i) {
         Expr k = b.let("k", cast(i64, load(perm, {i * Expr(step)})));
@@ -219,7 +229,8 @@ TEST(ParallelClash, AtomicsOfOneOpMayMeet) {
     KernelBuilder b("k");
     Buffer idx = b.input("idx", i64, {100}), y = b.inout("y", f32, {50});
     b.loop("i", 0, 100, [&](Expr i) {
-      for (AccumulateOp op : {AccumulateOp::max, second}) b.append(accumulate(y, {load(idx, {i})}, op, one(), {}, {}, true));
+      for (AccumulateOp op : {AccumulateOp::max, second})
+        b.append(accumulate(y, {load(idx, {i})}, op, one(), {}, {}, true));
     });
     EXPECT_EQ(parallel(b).empty(), second == AccumulateOp::max);
   }
@@ -263,14 +274,17 @@ TEST(VectorClash, OneScatterKeepsItsOrder) {
   }
 }
 
-// The second branch is run by the last iteration only: its variable is known there, and must still be seen to differ from the others'.
+// The second branch is run by the last iteration only: its variable is known there, and must still be seen to differ
+// from the others'.
 TEST(ParallelClash, ABranchOfOneIteration) {
   KernelBuilder b("blocks");
   const Buffer y = b.output("y", DType::f32, {2000});
   b.loop("i", 0, 12, [&](Expr i) {
     b.loop("j", 0, 7, [&](Expr j) {
       const Expr place = i * Expr(168) + j * Expr(24);
-      b.if_then(place + Expr(24) <= Expr(2000), [&] { b.store(y, {place}, constant(DType::f32, 1)); }, [&] { b.store(y, {place}, constant(DType::f32, 2)); });
+      b.if_then(
+          place + Expr(24) <= Expr(2000), [&] { b.store(y, {place}, constant(DType::f32, 1)); },
+          [&] { b.store(y, {place}, constant(DType::f32, 2)); });
     });
   });
   const Kernel kernel = b.build();
@@ -310,28 +324,43 @@ TEST(ParallelClash, ProofsHoldOnRandomKernels) {
     std::function<Expr(Expr, Expr)> index = [&](Expr v, Expr i) {
       Expr e = v * Expr(pick(-2, 5)) + i * Expr(pick(-1, 2)) + pick(-1, 3);
       switch (pick(0, 7)) {
-        case 0: e = floor_div(e, Expr(pick(2, 5))); break;
-        case 1: e = floor_mod(e, Expr(pick(2, 9))); break;
-        case 2: e = min(e, n + pick(-1, 3)); break;
-        case 3: e = select(v < Expr(pick(0, 9)), e, i); break;
-        case 4: e = floor_div(v, Expr(4)); break;
-        case 5: e = floor_mod(v, Expr(4)); break;
-        default: break;
+        case 0:
+          e = floor_div(e, Expr(pick(2, 5)));
+          break;
+        case 1:
+          e = floor_mod(e, Expr(pick(2, 9)));
+          break;
+        case 2:
+          e = min(e, n + pick(-1, 3));
+          break;
+        case 3:
+          e = select(v < Expr(pick(0, 9)), e, i);
+          break;
+        case 4:
+          e = floor_div(v, Expr(4));
+          break;
+        case 5:
+          e = floor_mod(v, Expr(4));
+          break;
+        default:
+          break;
       }
       return e;
     };
     Var v = make_var("v");
     Stmt body = [&] {
       KernelBuilder inner("body");
-      inner.loop("i", pick(0, 1) ? Expr(0) : var(v) * Expr(pick(1, 4)), pick(0, 1) ? Expr(pick(1, 4)) : min(Expr(3), n), [&](Expr i) {
-        Expr first = index(var(v), i), second = index(var(v), i), third = index(var(v), i);
-        Expr inside = (first >= Expr(0)) & (first < Expr(40)) & (second >= Expr(0)) & (second < Expr(40)) & (third >= Expr(0)) & (third < Expr(40));
-        if (pick(0, 2) == 0) inside = inside & (i < Expr(pick(1, 6))) & (var(v) > Expr(pick(-1, 3)));
-        inner.if_then(inside, [&] {
-          inner.store(y, {first, second}, cast(f32, first + i));
-          if (pick(0, 2) == 0) inner.accumulate(y, {third, second}, load(y, {first, second}));
-        });
-      });
+      inner.loop("i", pick(0, 1) ? Expr(0) : var(v) * Expr(pick(1, 4)), pick(0, 1) ? Expr(pick(1, 4)) : min(Expr(3), n),
+                 [&](Expr i) {
+                   Expr first = index(var(v), i), second = index(var(v), i), third = index(var(v), i);
+                   Expr inside = (first >= Expr(0)) & (first < Expr(40)) & (second >= Expr(0)) & (second < Expr(40)) &
+                                 (third >= Expr(0)) & (third < Expr(40));
+                   if (pick(0, 2) == 0) inside = inside & (i < Expr(pick(1, 6))) & (var(v) > Expr(pick(-1, 3)));
+                   inner.if_then(inside, [&] {
+                     inner.store(y, {first, second}, cast(f32, first + i));
+                     if (pick(0, 2) == 0) inner.accumulate(y, {third, second}, load(y, {first, second}));
+                   });
+                 });
       return inner.build().body;
     }();
     const Expr extent = pick(0, 1) ? n : Expr(pick(2, 12));
@@ -355,11 +384,13 @@ TEST(ParallelClash, ProofsHoldOnRandomKernels) {
   EXPECT_GT(proved, 80);
 }
 
-// Fused loops, told apart again: quotients and remainders by a name as well as by a number, and under a guard on one of them.
+// Fused loops, told apart again: quotients and remainders by a name as well as by a number, and under a guard on one of
+// them.
 TEST(Parallel, QuotientsAndRemaindersTellIterationsApart) {
   const auto clash = [](const std::string& guard, const std::string& column) {
-    const Kernel kernel = parse("kernel k(t: i64 in [0, 1], w: i64 in [1, 64]) {\n out p: f32[64, 64, 64]\n for f in 0 .. 512 {\n if " + guard +
-                                " {\n p[floor_div(floor_div(f, w), 2), floor_mod(floor_div(f, w), 2), " + column + "] = 1.0f32\n }\n }\n}");
+    const Kernel kernel = parse(
+        "kernel k(t: i64 in [0, 1], w: i64 in [1, 64]) {\n out p: f32[64, 64, 64]\n for f in 0 .. 512 {\n if " + guard +
+        " {\n p[floor_div(floor_div(f, w), 2), floor_mod(floor_div(f, w), 2), " + column + "] = 1.0f32\n }\n }\n}");
     return parallel_clash(*kernel.body.as<For>(), Ranges(kernel));
   };
   EXPECT_EQ(clash("t < 1", "floor_mod(f, w)"), "");

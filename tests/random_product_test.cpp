@@ -1,5 +1,5 @@
-// Random matrix products under random tiles: after tile_product, and after the steps that follow it, the nest verifies, lowers, and interprets to the same
-// bits. GRADLOOM_FUZZ_RUNS: how many seeds; GRADLOOM_FUZZ_SEED: the first one.
+// Random matrix products under random tiles: after tile_product, and after the steps that follow it, the nest verifies,
+// lowers, and interprets to the same bits. GRADLOOM_FUZZ_RUNS: how many seeds; GRADLOOM_FUZZ_SEED: the first one.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -22,7 +22,8 @@ class RandomProduct {
     const Expr m = extent(b, "m"), n = extent(b, "n"), k = extent(b, "k");
     const DType t = pick(3) ? DType::f32 : DType::f64;
     const int64_t first_m = pick(4) ? 0 : pick(5) - 2;
-    const bool a_across = pick(2), b_across = pick(2), shifted = pick(4) == 0, several = pick(3) == 0, guarded = pick(4) == 0;
+    const bool a_across = pick(2), b_across = pick(2), shifted = pick(4) == 0, several = pick(3) == 0,
+               guarded = pick(4) == 0;
     const Buffer x = b.input("x", t, a_across ? std::vector<Expr>{k, m} : std::vector<Expr>{m, k});
     const Buffer y = b.input("y", t, b_across ? std::vector<Expr>{n, k} : std::vector<Expr>{k, n});
     const Buffer z = b.inout("z", t, {m, n});
@@ -72,10 +73,14 @@ class RandomProduct {
     const size_t before = s.trace().size();
     s.attempt([&](Schedule& trial) {
       switch (pick(4)) {
-        case 0: return void(trial.split(loop, 2 + pick(4)));
-        case 1: return trial.parallel(loop);
-        case 2: return trial.prefetch(loop, trial.kernel().buffers[static_cast<size_t>(pick(3))], 1 + pick(3), 1);
-        default: return void(trial.vectorize(loop, 4));
+        case 0:
+          return void(trial.split(loop, 2 + pick(4)));
+        case 1:
+          return trial.parallel(loop);
+        case 2:
+          return trial.prefetch(loop, trial.kernel().buffers[static_cast<size_t>(pick(3))], 1 + pick(3), 1);
+        default:
+          return void(trial.vectorize(loop, 4));
       }
     });
     return s.trace().size() > before;

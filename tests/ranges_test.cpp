@@ -206,7 +206,8 @@ TEST(Ranges, WhatMayWrapIsComparedAsItIs) {
 
 TEST(Ranges, ProductsOfFarCoefficients) {
   Ranges r;
-  Expr i = exact_range(r, "i", 0, 3), s = exact_range(r, "s", INT64_MIN, INT64_MAX), t = exact_range(r, "t", INT64_MIN, INT64_MAX);
+  Expr i = exact_range(r, "i", 0, 3), s = exact_range(r, "s", INT64_MIN, INT64_MAX),
+       t = exact_range(r, "t", INT64_MIN, INT64_MAX);
   EXPECT_EQ(r.proves(i * Expr(int64_t{1} << 62) > Expr(5)), std::nullopt);
   EXPECT_EQ(r.proves(i * Expr(int64_t{1} << 61) >= Expr(0)), true);
   r.assume(t > s);
@@ -247,7 +248,8 @@ TEST(Ranges, LaunchesBoundDims) {
   const Ranges r(kernel);
   expect_range(r.of(n), 0, max_elements);
   expect_range(r.of(n * m), 0, max_elements);
-  expect_range(r.of(floor_div(n + 15, Expr(16)) * max(floor_div(m * Expr(3) + 63, Expr(64)), Expr(1))), 0, 3 * max_elements);
+  expect_range(r.of(floor_div(n + 15, Expr(16)) * max(floor_div(m * Expr(3) + 63, Expr(64)), Expr(1))), 0,
+               3 * max_elements);
   expect_range(r.of(n * n), {}, {});
   expect_range(r.of(n * k), {}, {});
   EXPECT_EQ(r.proves(n * m + 255 > n * m), true);

@@ -12,7 +12,8 @@
 
 namespace gradloom::testing {
 
-// y = x * factor + offset and, when asked for, z = -x. `factor` is a parameter: its value does not change the code; `offset` does.
+// y = x * factor + offset and, when asked for, z = -x. `factor` is a parameter: its value does not change the code;
+// `offset` does.
 class ScaleOp final : public Op {
  public:
   mutable std::atomic<int> authored{0};
@@ -20,12 +21,13 @@ class ScaleOp final : public Op {
   int author_ms = 0;
 
   const OpSchema& schema() const override {
-    static const OpSchema schema = {.name = "Scale",
-                                    .doc = "y = x * factor + offset",
-                                    .inputs = {{.name = "x", .dtypes = {DType::f32}},
-                                               {.name = "factor", .dtypes = {DType::i64}, .shape_like = true}},
-                                    .outputs = {{.name = "y", .dtypes = {DType::f32}}, {.name = "z", .optional = true, .dtypes = {DType::f32}}},
-                                    .attributes = {{.name = "offset", .type = "int"}}};
+    static const OpSchema schema = {
+        .name = "Scale",
+        .doc = "y = x * factor + offset",
+        .inputs = {{.name = "x", .dtypes = {DType::f32}},
+                   {.name = "factor", .dtypes = {DType::i64}, .shape_like = true}},
+        .outputs = {{.name = "y", .dtypes = {DType::f32}}, {.name = "z", .optional = true, .dtypes = {DType::f32}}},
+        .attributes = {{.name = "offset", .type = "int"}}};
     return schema;
   }
 
@@ -37,7 +39,9 @@ class ScaleOp final : public Op {
     for (int o = 0; o < 2; ++o) {
       const bool wanted = request.outputs_wanted >> o & 1;
       plan.outputs.push_back({.wanted = wanted, .dtype = x.dtype, .dims = x.dims});
-      if (wanted) plan.views.push_back({.output = true, .index = o, .dtype = x.dtype, .dims = x.dims, .strides = dense_strides(x.dims)});
+      if (wanted)
+        plan.views.push_back(
+            {.output = true, .index = o, .dtype = x.dtype, .dims = x.dims, .strides = dense_strides(x.dims)});
     }
     plan.params.push_back(read_ints(schema(), request, 1)[0]);
     plan.key = {int_attribute(request, "offset", 0), request.accumulate};
@@ -57,12 +61,13 @@ class ScaleOp final : public Op {
     const bool accumulate = plan.key[1] != 0;
     const ir::Buffer x = frame.view(0, "x");
     std::vector<std::pair<int, ir::Buffer>> outputs;
-    for (int v = 1; v < plan.views.size(); ++v) outputs.emplace_back(plan.views[v].index, frame.view(v, v == 1 ? "y" : "z", accumulate));
+    for (int v = 1; v < plan.views.size(); ++v)
+      outputs.emplace_back(plan.views[v].index, frame.view(v, v == 1 ? "y" : "z", accumulate));
     const ir::Expr factor = ir::cast(DType::f32, frame.param(0, "factor"));
     const auto write = [&](int o, const ir::Buffer& out) {
       frame.builder.loops("i", x->dims, [&](const std::vector<ir::Expr>& i) {
-        ir::Expr value =
-            o == 0 ? ir::load(x, i) * factor + ir::constant(DType::f32, static_cast<double>(plan.key[0])) : ir::unary(ir::UnaryOp::neg, ir::load(x, i));
+        ir::Expr value = o == 0 ? ir::load(x, i) * factor + ir::constant(DType::f32, static_cast<double>(plan.key[0]))
+                                : ir::unary(ir::UnaryOp::neg, ir::load(x, i));
         if (accumulate) {
           frame.builder.accumulate(out, i, value);
         } else {
@@ -80,7 +85,8 @@ class ScaleOp final : public Op {
   }
 };
 
-// y[i] = table[index[i]], where each index must be in range. A negative y[0] cuts y to one element: a size that the kernel finds.
+// y[i] = table[index[i]], where each index must be in range. A negative y[0] cuts y to one element: a size that the
+// kernel finds.
 class LookUpOp final : public Op {
  public:
   const OpSchema& schema() const override {
@@ -98,7 +104,8 @@ class LookUpOp final : public Op {
     plan.outputs.push_back({.dtype = DType::f32, .dims = index.dims});
     plan.views.push_back({.index = 0, .dtype = DType::f32, .dims = table.dims, .strides = table.strides});
     plan.views.push_back({.index = 1, .dtype = DType::i64, .dims = index.dims, .strides = index.strides});
-    plan.views.push_back({.output = true, .index = 0, .dtype = DType::f32, .dims = index.dims, .strides = dense_strides(index.dims)});
+    plan.views.push_back(
+        {.output = true, .index = 0, .dtype = DType::f32, .dims = index.dims, .strides = dense_strides(index.dims)});
     return plan;
   }
   std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return {"direct"}; }
@@ -117,16 +124,22 @@ class LookUpOp final : public Op {
     std::memcpy(&first, outputs[0], sizeof(first));
     if (first < 0) plan.outputs[0].dims = {1};
   }
-  Error explain(const Request&, const Plan&, int64_t bad_position, const std::function<int64_t(int, int64_t)>& values) const override {
-    return Error(ErrorCode::out_of_range, "LookUp: index[" + std::to_string(bad_position) + "] is " + std::to_string(values(1, bad_position)));
+  Error explain(const Request&, const Plan&, int64_t bad_position,
+                const std::function<int64_t(int, int64_t)>& values) const override {
+    return Error(ErrorCode::out_of_range,
+                 "LookUp: index[" + std::to_string(bad_position) + "] is " + std::to_string(values(1, bad_position)));
   }
 };
 
 // What tests of these ops run on, give and get.
 inline RuntimeOptions interpreted() { return {.target = TargetKind::interpreter, .threads = 2}; }
-inline Tensor floats(const Dims& dims, const std::vector<float>& values) { return Tensor::of(DType::f32, dims, values); }
+inline Tensor floats(const Dims& dims, const std::vector<float>& values) {
+  return Tensor::of(DType::f32, dims, values);
+}
 inline Tensor factor(int64_t value) { return Tensor::of(DType::i64, {1}, std::vector<int64_t>{value}); }
-inline std::vector<float> values_of(const Tensor& t) { return {static_cast<const float*>(t.data()), static_cast<const float*>(t.data()) + t.elements()}; }
+inline std::vector<float> values_of(const Tensor& t) {
+  return {static_cast<const float*>(t.data()), static_cast<const float*>(t.data()) + t.elements()};
+}
 using Values = std::vector<float>;
 
 }  // namespace gradloom::testing

@@ -30,7 +30,9 @@ template <class T>
 void expect_refused(const Result<T>& result, ErrorCode code, std::initializer_list<const char*> words) {
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code(), code) << result.error().what();
-  for (const char* word : words) EXPECT_NE(std::string(result.error().what()).find(word), std::string::npos) << result.error().what() << " lacks " << word;
+  for (const char* word : words)
+    EXPECT_NE(std::string(result.error().what()).find(word), std::string::npos)
+        << result.error().what() << " lacks " << word;
 }
 
 TEST(Runtime, RunsAndReportsHitsAndMisses) {
@@ -96,7 +98,9 @@ TEST(Runtime, TheAnyShapeKernelServesEveryShapeOfARank) {
   float data[40];
   std::fill_n(data, 40, 0.5f);
   for (int64_t stride : {2, 3, 7}) {
-    auto result = runtime.run(op, std::vector{Tensor::borrow(data, DType::f32, {2, 3}, {stride * 2, stride}), factor(2)}, {}, {.any_shape = true});
+    auto result =
+        runtime.run(op, std::vector{Tensor::borrow(data, DType::f32, {2, 3}, {stride * 2, stride}), factor(2)}, {},
+                    {.any_shape = true});
     EXPECT_EQ(values_of(result.value()[0]), Values(6, 1.0f));
   }
   EXPECT_EQ(op.authored, 2);  // one dense, one strided
@@ -124,7 +128,8 @@ TEST(Runtime, AccumulatesIntoGivenOutputsOnly) {
   EXPECT_EQ(values_of(y[0]), (Values{13, 26}));
   ASSERT_TRUE(runtime.run_into(op, std::vector{x, factor(3)}, y).ok());
   EXPECT_EQ(values_of(y[0]), (Values{3, 6}));
-  expect_refused(runtime.run(op, std::vector{x, factor(3)}, {}, {.accumulate = true}), ErrorCode::invalid_argument, {"run_into"});
+  expect_refused(runtime.run(op, std::vector{x, factor(3)}, {}, {.accumulate = true}), ErrorCode::invalid_argument,
+                 {"run_into"});
 }
 
 TEST(Runtime, RefusesOutputsThatItMayNotWrite) {
@@ -132,7 +137,9 @@ TEST(Runtime, RefusesOutputsThatItMayNotWrite) {
   Runtime runtime(interpreted());
   float data[16] = {};
   const Tensor x = Tensor::borrow(data, DType::f32, {2, 2}, {3, 1});  // bytes 0 to 20
-  const auto into = [&](std::vector<Tensor> outputs) { return runtime.run_into(op, std::vector{x, factor(1)}, outputs); };
+  const auto into = [&](std::vector<Tensor> outputs) {
+    return runtime.run_into(op, std::vector{x, factor(1)}, outputs);
+  };
   const auto at = [&](int offset) { return Tensor::borrow(data + offset, DType::f32, {2, 2}); };
   expect_refused(into({at(4)}), ErrorCode::invalid_argument, {"output 0 (y)", "input 0 (x)"});
   expect_refused(into({at(5), at(8)}), ErrorCode::invalid_argument, {"output 1 (z)", "output 0 (y)"});
@@ -140,7 +147,8 @@ TEST(Runtime, RefusesOutputsThatItMayNotWrite) {
   expect_refused(into({Tensor::empty(DType::f64, {2, 2})}), ErrorCode::invalid_argument, {"float64", "float32"});
   expect_refused(into({Tensor::empty(DType::f32, {4})}), ErrorCode::invalid_argument, {"[4]", "[2,2]"});
   expect_refused(into({Tensor::borrow(data + 5, DType::f32, {2, 2}, {1, 2})}), ErrorCode::invalid_argument, {"dense"});
-  expect_refused(into({Tensor::borrow(static_cast<const void*>(data + 5), DType::f32, {2, 2})}), ErrorCode::invalid_argument, {"read-only"});
+  expect_refused(into({Tensor::borrow(static_cast<const void*>(data + 5), DType::f32, {2, 2})}),
+                 ErrorCode::invalid_argument, {"read-only"});
   expect_refused(into({at(5), at(9), at(9)}), ErrorCode::invalid_argument, {"3 outputs"});
   expect_refused(into({Tensor(), at(9)}), ErrorCode::invalid_argument, {"y"});
 }
@@ -153,12 +161,16 @@ TEST(Runtime, ErrorsSayWhatWasWrongAndLeaveItUsable) {
   expect_refused(runtime.run("NoSuchOp", {}), ErrorCode::unsupported, {"NoSuchOp"});
   expect_refused(runtime.run(op, std::vector{x}), ErrorCode::invalid_argument, {"Scale", "factor"});
   expect_refused(runtime.run(op, std::vector<Tensor>(17, x)), ErrorCode::invalid_argument, {"17"});
-  expect_refused(runtime.run(op, std::vector{x, factor(1)}, {}, {.strategy = "magic"}), ErrorCode::invalid_argument, {"magic", "direct, two_loops"});
+  expect_refused(runtime.run(op, std::vector{x, factor(1)}, {}, {.strategy = "magic"}), ErrorCode::invalid_argument,
+                 {"magic", "direct, two_loops"});
   op.failures = 1;
   expect_refused(runtime.run(op, std::vector{x, factor(1)}), ErrorCode::compile_failed, {"told to fail"});
   EXPECT_TRUE(runtime.run(op, std::vector{x, factor(1)}).ok());  // the failure was not kept
-  const auto indices = [](std::vector<int64_t> values) { return Tensor::of(DType::i64, {static_cast<int64_t>(values.size())}, values); };
-  expect_refused(runtime.run(look_up, std::vector{x, indices({0, 1, -3, 2})}), ErrorCode::out_of_range, {"index[2] is -3"});
+  const auto indices = [](std::vector<int64_t> values) {
+    return Tensor::of(DType::i64, {static_cast<int64_t>(values.size())}, values);
+  };
+  expect_refused(runtime.run(look_up, std::vector{x, indices({0, 1, -3, 2})}), ErrorCode::out_of_range,
+                 {"index[2] is -3"});
   EXPECT_EQ(values_of(runtime.run(look_up, std::vector{x, indices({1, 0, 1, 1})}).value()[0]), (Values{2, 1, 2, 2}));
 }
 
@@ -200,11 +212,15 @@ TEST(Executable, ServesItsShapesAndRefusesOthers) {
     EXPECT_EQ(values_of(outputs[0]), (Values{1.0f * k, 2.0f * k}));
   }
   EXPECT_EQ(op.authored, 1);
-  expect_refused(handle(std::vector{floats({3}, {1, 2, 3}), factor(2)}, outputs), ErrorCode::invalid_argument, {"float32[3]", "compiled for float32[2]"});
+  expect_refused(handle(std::vector{floats({3}, {1, 2, 3}), factor(2)}, outputs), ErrorCode::invalid_argument,
+                 {"float32[3]", "compiled for float32[2]"});
   expect_refused(handle(std::vector{x}, outputs), ErrorCode::invalid_argument, {"factor"});
-  expect_refused(handle(std::vector{x, factor(2)}, std::vector{outputs[0], Tensor()}), ErrorCode::invalid_argument, {"output 1 (z) is absent"});
-  expect_refused(handle(std::vector{x, factor(2)}, std::vector{outputs[0], outputs[0]}), ErrorCode::invalid_argument, {"overlaps"});
-  expect_refused(handle(std::vector{outputs[0], factor(2)}, outputs), ErrorCode::invalid_argument, {"overlaps input 0 (x)"});
+  expect_refused(handle(std::vector{x, factor(2)}, std::vector{outputs[0], Tensor()}), ErrorCode::invalid_argument,
+                 {"output 1 (z) is absent"});
+  expect_refused(handle(std::vector{x, factor(2)}, std::vector{outputs[0], outputs[0]}), ErrorCode::invalid_argument,
+                 {"overlaps"});
+  expect_refused(handle(std::vector{outputs[0], factor(2)}, outputs), ErrorCode::invalid_argument,
+                 {"overlaps input 0 (x)"});
   EXPECT_TRUE(handle(std::vector{x, factor(2)}, outputs).ok());
   expect_refused(Executable()({}, {}), ErrorCode::invalid_argument, {"empty"});
 }
@@ -213,7 +229,8 @@ TEST(Executable, UnalignedOutputsAndAnyShape) {
   ScaleOp op;
   Runtime runtime(interpreted());
   const Tensor x = floats({2}, {1, 2});
-  Executable handle = runtime.compile(op, std::vector{x, factor(2)}, {}, {.any_shape = true, .outputs_wanted = 1}).value();
+  Executable handle =
+      runtime.compile(op, std::vector{x, factor(2)}, {}, {.any_shape = true, .outputs_wanted = 1}).value();
   alignas(64) float memory[32];
   for (int repeat = 0; repeat < 2; ++repeat) {
     for (int offset : {0, 1, 3}) {
@@ -223,12 +240,14 @@ TEST(Executable, UnalignedOutputsAndAnyShape) {
     }
   }
   EXPECT_EQ(op.authored, 2);  // aligned, and any address
-  expect_refused(handle(std::vector{floats({1, 2}, {1, 2}), factor(2)}, std::vector{Tensor::empty(DType::f32, {1, 2})}), ErrorCode::invalid_argument,
-                 {"float32[1,2]"});
+  expect_refused(handle(std::vector{floats({1, 2}, {1, 2}), factor(2)}, std::vector{Tensor::empty(DType::f32, {1, 2})}),
+                 ErrorCode::invalid_argument, {"float32[1,2]"});
 }
 
 TEST(Executable, TellsTheSizesThatTheKernelFound) {
-  const auto ints = [](const std::vector<int64_t>& values) { return Tensor::of(DType::i64, {static_cast<int64_t>(values.size())}, values); };
+  const auto ints = [](const std::vector<int64_t>& values) {
+    return Tensor::of(DType::i64, {static_cast<int64_t>(values.size())}, values);
+  };
   Runtime runtime(interpreted());
   const std::vector<Tensor> inputs{ints({2, 3, 4}), ints({3, 1})};
   const Executable handle = runtime.compile("BroadcastGradientArgs", inputs, {}, {.outputs_wanted = 2}).value();
@@ -271,9 +290,11 @@ TEST(Executable, ManyThreadsCallOneHandle) {
 ir::Kernel own_kernel() {
   ir::KernelBuilder b("own");
   const ir::Expr n = b.scalar("n", 0, 100);
-  const ir::Buffer x = b.input("x", DType::f32, {n}), limit = b.input("limit", DType::f32, {1}), y = b.output("y", DType::f32, {n});
+  const ir::Buffer x = b.input("x", DType::f32, {n}), limit = b.input("limit", DType::f32, {1}),
+                   y = b.output("y", DType::f32, {n});
   b.loop("i", 0, n, [&](ir::Expr i) {
-    b.check(ir::load(x, {i}) <= ir::load(limit, {0}), i, "x", [&] { b.store(y, {i}, ir::load(x, {i}) + ir::load(x, {i})); });
+    b.check(ir::load(x, {i}) <= ir::load(limit, {0}), i, "x",
+            [&] { b.store(y, {i}, ir::load(x, {i}) + ir::load(x, {i})); });
   });
   return b.build();
 }
@@ -289,14 +310,18 @@ TEST(KernelExecutable, ChecksEveryArgument) {
   EXPECT_EQ(values_of(y), (Values{2, 4}));
   expect_refused(kernel(std::vector{x, floats({1}, {1}), y}, n), ErrorCode::out_of_range, {"position 1"});
   expect_refused(kernel(std::vector{x, limit, y}), ErrorCode::invalid_argument, {"0 scalars"});
-  expect_refused(kernel(std::vector{x, limit, y}, std::vector<int64_t>{3}), ErrorCode::invalid_argument, {"buffer x", "[3]"});
-  expect_refused(kernel(std::vector{x, limit, y}, std::vector<int64_t>{-1}), ErrorCode::invalid_argument, {"scalar n is -1; it must be in [0, 100]"});
+  expect_refused(kernel(std::vector{x, limit, y}, std::vector<int64_t>{3}), ErrorCode::invalid_argument,
+                 {"buffer x", "[3]"});
+  expect_refused(kernel(std::vector{x, limit, y}, std::vector<int64_t>{-1}), ErrorCode::invalid_argument,
+                 {"scalar n is -1; it must be in [0, 100]"});
   expect_refused(kernel(std::vector{x, x, y}, n), ErrorCode::invalid_argument, {"buffer limit", "[1]"});
   expect_refused(kernel(std::vector{x, limit, x}, n), ErrorCode::invalid_argument, {"x and y overlap"});
   expect_refused(kernel(std::vector{x, limit}, n), ErrorCode::invalid_argument, {"2 buffers"});
-  expect_refused(kernel(std::vector{Tensor::empty(DType::f64, {2}), limit, y}, n), ErrorCode::invalid_argument, {"f64", "f32"});
+  expect_refused(kernel(std::vector{Tensor::empty(DType::f64, {2}), limit, y}, n), ErrorCode::invalid_argument,
+                 {"f64", "f32"});
   float data[8] = {};
-  expect_refused(kernel(std::vector{Tensor::borrow(data, DType::f32, {2}, {3}), limit, y}, n), ErrorCode::invalid_argument, {"dense"});
+  expect_refused(kernel(std::vector{Tensor::borrow(data, DType::f32, {2}, {3}), limit, y}, n),
+                 ErrorCode::invalid_argument, {"dense"});
 }
 
 // Proofs rely on the scalars' ranges, so each target's launch enforces them.
@@ -306,7 +331,8 @@ kernel ranged(n: i64 in [0, 4], m: i64 in [n, n * 2], u: u64 in [1, 922337203685
   out y: i64[1]
   y[0] = n + m
 })");
-  constexpr int64_t half = 0x3f000000, two = 0x40000000, nan = 0x7fc00000, far = std::numeric_limits<int64_t>::min();  // 2^63 as u64
+  constexpr int64_t half = 0x3f000000, two = 0x40000000, nan = 0x7fc00000,
+                    far = std::numeric_limits<int64_t>::min();  // 2^63 as u64
   for (const TargetKind target : all_targets()) {
     Runtime runtime({.target = target, .threads = 1});
     const KernelExecutable compiled = runtime.compile(kernel).value();
@@ -315,10 +341,14 @@ kernel ranged(n: i64 in [0, 4], m: i64 in [n, n * 2], u: u64 in [1, 922337203685
     ASSERT_TRUE(call({3, 6, far, 200, half}).ok());
     EXPECT_EQ(static_cast<const int64_t*>(y.data())[0], 9);
     expect_refused(call({5, 6, 1, 0, half}), ErrorCode::invalid_argument, {"scalar n is 5; it must be in [0, 4]"});
-    expect_refused(call({3, 7, 1, 0, half}), ErrorCode::invalid_argument, {"scalar m is 7; it must be in [n (3), n * 2 (6)]"});
-    expect_refused(call({3, 6, 0, 0, half}), ErrorCode::invalid_argument, {"scalar u is 0; it must be in [1, 9223372036854775808]"});
-    expect_refused(call({3, 6, far + 1, 0, half}), ErrorCode::invalid_argument, {"scalar u is 9223372036854775809; it must be in"});
-    expect_refused(call({3, 6, 1, 201, half}), ErrorCode::invalid_argument, {"scalar w is 201; it must be at most 200"});
+    expect_refused(call({3, 7, 1, 0, half}), ErrorCode::invalid_argument,
+                   {"scalar m is 7; it must be in [n (3), n * 2 (6)]"});
+    expect_refused(call({3, 6, 0, 0, half}), ErrorCode::invalid_argument,
+                   {"scalar u is 0; it must be in [1, 9223372036854775808]"});
+    expect_refused(call({3, 6, far + 1, 0, half}), ErrorCode::invalid_argument,
+                   {"scalar u is 9223372036854775809; it must be in"});
+    expect_refused(call({3, 6, 1, 201, half}), ErrorCode::invalid_argument,
+                   {"scalar w is 201; it must be at most 200"});
     expect_refused(call({3, 6, 1, 0, two}), ErrorCode::invalid_argument, {"scalar f is 2.0; it must be in [0, 1]"});
     expect_refused(call({3, 6, 1, 0, nan}), ErrorCode::invalid_argument, {"scalar f is nan; it must be in [0, 1]"});
   }
@@ -326,17 +356,22 @@ kernel ranged(n: i64 in [0, 4], m: i64 in [n, n * 2], u: u64 in [1, 922337203685
 
 // So do they on the elements of a written buffer being apart.
 TEST(KernelExecutable, WrittenBuffersDoNotOverlapThemselves) {
-  const ir::Kernel kernel = ir::parse("kernel apart(a: i64, b: i64) { in x: i64[2, 3] strides [a, b] out y: i64[2, 3] strides [a, b] y[0, 0] = x[1, 2] }");
+  const ir::Kernel kernel = ir::parse(
+      "kernel apart(a: i64, b: i64) { in x: i64[2, 3] strides [a, b] out y: i64[2, 3] strides [a, b] y[0, 0] = x[1, 2] "
+      "}");
   alignas(64) int64_t memory[64] = {}, written[64] = {};
   Runtime runtime(interpreted());
   const KernelExecutable compiled = runtime.compile(kernel).value();
   const auto call = [&](int64_t a, int64_t b) {
-    return compiled(std::vector{Tensor::borrow(memory + 32, DType::i64, {2, 3}, {a, b}), Tensor::borrow(written + 32, DType::i64, {2, 3}, {a, b})},
+    return compiled(std::vector{Tensor::borrow(memory + 32, DType::i64, {2, 3}, {a, b}),
+                                Tensor::borrow(written + 32, DType::i64, {2, 3}, {a, b})},
                     std::vector<int64_t>{a, b});
   };
-  const std::pair<int64_t, int64_t> apart[] = {{3, 1}, {1, 2}, {-3, 1}, {3, 2}, {7, -2}, {3, -1}}, overlapping[] = {{0, 1}, {1, 0}, {1, 1}, {2, 1}, {-2, 1}, {4, 2}};
+  const std::pair<int64_t, int64_t> apart[] = {{3, 1}, {1, 2}, {-3, 1}, {3, 2}, {7, -2}, {3, -1}},
+                                    overlapping[] = {{0, 1}, {1, 0}, {1, 1}, {2, 1}, {-2, 1}, {4, 2}};
   for (const auto& [a, b] : apart) EXPECT_TRUE(call(a, b).ok()) << a << " " << b;
-  for (const auto& [a, b] : overlapping) expect_refused(call(a, b), ErrorCode::invalid_argument, {"buffer y is written and its elements overlap"});
+  for (const auto& [a, b] : overlapping)
+    expect_refused(call(a, b), ErrorCode::invalid_argument, {"buffer y is written and its elements overlap"});
 }
 
 TEST(KernelExecutable, AFailedCheckAtTheLargestPositionIsAFailure) {
@@ -402,11 +437,17 @@ TEST(FloatMode, EveryEntryRunsWhileTheHostTrapsExceptions) {
   const Tensor dy = floats({3}, {0.1f, 0.2f, 1e38f}), shape = Tensor::of(DType::i64, {1}, std::vector<int64_t>{2});
   const Tensor indices = Tensor::of(DType::i64, {3}, std::vector<int64_t>{1, 1, 0});
   const std::vector<Tensor> inputs{shape, indices, dy};
-  const std::string text = "kernel own() { in x: f32[3] out y: f32[3] for i in 0 .. 3 { y[i] = x[i] / 3.0f32 + 0.1f32 } }";
+  const std::string text =
+      "kernel own() { in x: f32[3] out y: f32[3] for i in 0 .. 3 { y[i] = x[i] / 3.0f32 + 0.1f32 } }";
   const TemporaryFolder folder;
-  for (const TargetKind target : {TargetKind::interpreter, TargetKind::automatic, TargetKind::automatic}) {  // the last finds its code on disk
+  for (const TargetKind target :
+       {TargetKind::interpreter, TargetKind::automatic, TargetKind::automatic}) {  // the last finds its code on disk
     const Trapped trapped;
-    Runtime runtime({.target = target, .threads = 2, .disk_cache = folder.path() + "/cache", .policy = Policy::generic_first, .specialise_after = 1});
+    Runtime runtime({.target = target,
+                     .threads = 2,
+                     .disk_cache = folder.path() + "/cache",
+                     .policy = Policy::generic_first,
+                     .specialise_after = 1});
     for (int again = 0; again < 3; ++again) ASSERT_TRUE(runtime.run("GatherGrad", inputs).ok());
     runtime.wait_for_background();
     std::vector<Tensor> outputs{Tensor::empty(DType::f32, {2})};

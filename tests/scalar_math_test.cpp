@@ -17,7 +17,9 @@ constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
 uint64_t f32(float value) { return std::bit_cast<uint32_t>(value); }
 float as_f32(uint64_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits)); }
 uint64_t i(DType dtype, int64_t value) { return bits_from_int(dtype, value); }
-int64_t fold(BinaryOp op, DType dtype, int64_t a, int64_t b) { return int_from_bits(dtype, eval_binary(op, dtype, i(dtype, a), i(dtype, b))); }
+int64_t fold(BinaryOp op, DType dtype, int64_t a, int64_t b) {
+  return int_from_bits(dtype, eval_binary(op, dtype, i(dtype, a), i(dtype, b)));
+}
 
 TEST(ScalarMath, EveryStorageFloatSurvivesARoundTripThroughWiderTypes) {
   for (DType storage : {DType::f16, DType::bf16})
@@ -31,8 +33,8 @@ TEST(ScalarMath, EveryStorageFloatSurvivesARoundTripThroughWiderTypes) {
       }
 }
 
-// Between every pair of neighbours, the tie goes to the even one and anything off the tie to the nearer one: from f64, where f32 would already lose the
-// difference.
+// Between every pair of neighbours, the tie goes to the even one and anything off the tie to the nearer one: from f64,
+// where f32 would already lose the difference.
 TEST(ScalarMath, EveryTieOfStorageFloatsGoesToEven) {
   for (DType storage : {DType::f16, DType::bf16}) {
     const uint64_t infinite = storage == DType::f16 ? 0x7c00 : 0x7f80;
@@ -52,12 +54,14 @@ TEST(ScalarMath, CastsToStorageFloatsRoundOnceFromTheSource) {
   EXPECT_EQ(bits_from_double(DType::f16, above_tie), 0x3c01u);
   EXPECT_EQ(eval_cast(DType::f32, DType::f16, f32(static_cast<float>(above_tie))), 0x3c00u);
   const int64_t bf16_tie = (int64_t{1} << 40) + (int64_t{1} << 32);
-  EXPECT_EQ(bits_from_int(DType::bf16, bf16_tie + 1), bits_from_double(DType::bf16, std::ldexp(1, 40) + std::ldexp(1, 33)));
+  EXPECT_EQ(bits_from_int(DType::bf16, bf16_tie + 1),
+            bits_from_double(DType::bf16, std::ldexp(1, 40) + std::ldexp(1, 33)));
   EXPECT_EQ(bits_from_int(DType::bf16, bf16_tie), bits_from_double(DType::bf16, std::ldexp(1, 40)));
   EXPECT_EQ(eval_cast(DType::u64, DType::bf16, ~uint64_t{0}), bits_from_double(DType::bf16, std::ldexp(1, 64)));
   EXPECT_EQ(eval_cast(DType::i64, DType::bf16, ~uint64_t{0}), bits_from_double(DType::bf16, -1));
   EXPECT_EQ(eval_cast(DType::u64, DType::f32, ~uint64_t{0}), f32(18446744073709551616.0f));
-  EXPECT_EQ(bits_from_int(DType::f32, (int64_t{1} << 53) + (int64_t{1} << 29) + 1), f32(9007200328482816.0f));  // through f64 it would be a tie
+  EXPECT_EQ(bits_from_int(DType::f32, (int64_t{1} << 53) + (int64_t{1} << 29) + 1),
+            f32(9007200328482816.0f));  // through f64 it would be a tie
 }
 
 TEST(ScalarMath, StorageFloatsOverflowToInfinityAndKeepDenormals) {
@@ -113,7 +117,8 @@ TEST(ScalarMath, FloatToIntTruncatesSaturatesAndMapsNanToZero) {
                         {DType::u64, nan_value, 0},
                         {DType::i8, -nan_value, 0},
                         {DType::i16, infinity, 32767}};
-  for (const Case& c : cases) EXPECT_EQ(int_from_bits(c.to, bits_from_double(c.to, c.value)), c.expected) << to_string(c.to) << " of " << c.value;
+  for (const Case& c : cases)
+    EXPECT_EQ(int_from_bits(c.to, bits_from_double(c.to, c.value)), c.expected) << to_string(c.to) << " of " << c.value;
   EXPECT_EQ(eval_cast(DType::f32, DType::boolean, f32(-0.0f)), 0u);
   EXPECT_EQ(eval_cast(DType::f32, DType::boolean, f32(std::numeric_limits<float>::denorm_min())), 1u);
   EXPECT_EQ(bits_from_double(DType::boolean, nan_value), 1u);
@@ -181,7 +186,8 @@ TEST(ScalarMath, MinimumAndMaximumAreThoseOfIeee2019) {
       EXPECT_TRUE(std::isnan(double_from_bits(dtype, apply(op, nan_value, 1))));
       EXPECT_TRUE(std::isnan(double_from_bits(dtype, apply(op, -infinity, nan_value))));
     }
-    for (BinaryOp op : {BinaryOp::eq, BinaryOp::lt, BinaryOp::le, BinaryOp::gt, BinaryOp::ge}) EXPECT_EQ(apply(op, nan_value, nan_value), 0u);
+    for (BinaryOp op : {BinaryOp::eq, BinaryOp::lt, BinaryOp::le, BinaryOp::gt, BinaryOp::ge})
+      EXPECT_EQ(apply(op, nan_value, nan_value), 0u);
     EXPECT_EQ(apply(BinaryOp::ne, nan_value, nan_value), 1u);
     EXPECT_EQ(apply(BinaryOp::eq, 0.0, -0.0), 1u);
   }
@@ -191,15 +197,18 @@ TEST(ScalarMath, FloatsRoundOnceAndKeepDenormals) {
   const float tiny = std::numeric_limits<float>::min();
   EXPECT_EQ(as_f32(eval_binary(BinaryOp::mul, DType::f32, f32(tiny), f32(0.5f))), std::ldexp(1.0f, -127));
   EXPECT_EQ(eval_binary(BinaryOp::div, DType::f32, f32(1), f32(-0.0f)), f32(-std::numeric_limits<float>::infinity()));
-  const float a = 1 + std::ldexp(1.0f, -12);  // a * a = 1 + 2^-11 + 2^-24: the last term only survives in a fused multiply-add
+  const float a =
+      1 + std::ldexp(1.0f, -12);  // a * a = 1 + 2^-11 + 2^-24: the last term only survives in a fused multiply-add
   EXPECT_EQ(as_f32(eval_fma(DType::f32, f32(a), f32(a), f32(-(1 + std::ldexp(1.0f, -11))))), std::ldexp(1.0f, -24));
   EXPECT_EQ(as_f32(eval_binary(BinaryOp::mul, DType::f32, f32(a), f32(a))), 1 + std::ldexp(1.0f, -11));
   EXPECT_EQ(eval_unary(UnaryOp::neg, DType::f32, 0x7fc00000), 0xffc00000u);
   EXPECT_EQ(eval_unary(UnaryOp::abs, DType::f32, 0xffc00000), 0x7fc00000u);
   EXPECT_EQ(eval_unary(UnaryOp::sqrt, DType::f32, f32(2)), f32(1.41421356f));
   EXPECT_EQ(eval_unary(UnaryOp::ceil, DType::f32, f32(-0.5f)), f32(-0.0f));
-  EXPECT_EQ(eval_unary(UnaryOp::floor, DType::f64, bits_from_double(DType::f64, -0.5)), bits_from_double(DType::f64, -1));
-  EXPECT_EQ(eval_unary(UnaryOp::trunc, DType::f64, bits_from_double(DType::f64, -1.5)), bits_from_double(DType::f64, -1));
+  EXPECT_EQ(eval_unary(UnaryOp::floor, DType::f64, bits_from_double(DType::f64, -0.5)),
+            bits_from_double(DType::f64, -1));
+  EXPECT_EQ(eval_unary(UnaryOp::trunc, DType::f64, bits_from_double(DType::f64, -1.5)),
+            bits_from_double(DType::f64, -1));
 }
 
 TEST(ScalarMath, OperatorsOutsideTheirDtypesAreRefused) {

@@ -1,4 +1,7 @@
-// What is evaluated outside kernels gives what the interpreter gives, for every operator and dtype; what has no value is found.
+// What is evaluated outside kernels gives what the interpreter gives, for every operator and dtype; what has no value
+// is found.
+#include "ir/scalar_program.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +12,6 @@
 #include "ir/interpret.h"
 #include "ir/print.h"
 #include "ir/scalar_math.h"
-#include "ir/scalar_program.h"
 
 namespace gradloom::ir {
 namespace {
@@ -33,30 +35,37 @@ class RandomExpr {
     if (depth == 0 || pick(8) == 0) return leaf(t);
     const auto next = [&](DType u) { return of(u, depth - 1); };
     switch (pick(6)) {
-      case 0: return cast(t, next(any()));
-      case 1: return select(next(DType::boolean), next(t), next(t));
+      case 0:
+        return cast(t, next(any()));
+      case 1:
+        return select(next(DType::boolean), next(t), next(t));
       case 2:
         for (const DType u : dtypes)
-          if (u != t && t != DType::boolean && u != DType::boolean && size_of(u) == size_of(t) && pick(2)) return bitcast(t, next(u));
+          if (u != t && t != DType::boolean && u != DType::boolean && size_of(u) == size_of(t) && pick(2))
+            return bitcast(t, next(u));
         return leaf(t);
       case 3:
         if (t == DType::f32 || t == DType::f64) return fma(next(t), next(t), next(t));
         return binary_of(t, depth);
-      case 4: return unary_of(t, next(t));
-      default: return binary_of(t, depth);
+      case 4:
+        return unary_of(t, next(t));
+      default:
+        return binary_of(t, depth);
     }
   }
 
  private:
   Expr leaf(DType t) {
-    if (pick(3) == 0) return constant_bits(t, eval_cast(DType::i64, t, static_cast<uint64_t>(static_cast<int64_t>(pick(9)) - 4)));
+    if (pick(3) == 0)
+      return constant_bits(t, eval_cast(DType::i64, t, static_cast<uint64_t>(static_cast<int64_t>(pick(9)) - 4)));
     return var(scalars_[static_cast<size_t>(2 * static_cast<int>(t) + pick(2))].var);
   }
   Expr unary_of(DType t, const Expr& a) {
     if (t == DType::boolean) return unary(UnaryOp::bit_not, a);
     if (is_storage_float(t)) return a;
     constexpr UnaryOp of_ints[] = {UnaryOp::neg, UnaryOp::bit_not, UnaryOp::abs};
-    constexpr UnaryOp of_floats[] = {UnaryOp::neg, UnaryOp::abs, UnaryOp::sqrt, UnaryOp::floor, UnaryOp::ceil, UnaryOp::trunc};
+    constexpr UnaryOp of_floats[] = {UnaryOp::neg,   UnaryOp::abs,  UnaryOp::sqrt,
+                                     UnaryOp::floor, UnaryOp::ceil, UnaryOp::trunc};
     return unary(is_float(t) ? of_floats[pick(6)] : of_ints[pick(3)], a);
   }
   Expr binary_of(DType t, int depth) {
@@ -64,18 +73,23 @@ class RandomExpr {
     if (t == DType::boolean && pick(2)) {
       const DType u = any();
       if (u == DType::boolean) return binary(pick(2) ? BinaryOp::eq : BinaryOp::ne, next(u), next(u));
-      if (!is_storage_float(u)) return binary(static_cast<BinaryOp>(static_cast<int>(BinaryOp::eq) + pick(6)), next(u), next(u));
+      if (!is_storage_float(u))
+        return binary(static_cast<BinaryOp>(static_cast<int>(BinaryOp::eq) + pick(6)), next(u), next(u));
     }
-    if (t == DType::boolean) return binary(static_cast<BinaryOp>(static_cast<int>(BinaryOp::bit_and) + pick(3)), next(t), next(t));
+    if (t == DType::boolean)
+      return binary(static_cast<BinaryOp>(static_cast<int>(BinaryOp::bit_and) + pick(3)), next(t), next(t));
     if (is_storage_float(t)) return leaf(t);
-    constexpr BinaryOp of_floats[] = {BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::div, BinaryOp::min, BinaryOp::max};
+    constexpr BinaryOp of_floats[] = {BinaryOp::add, BinaryOp::sub, BinaryOp::mul,
+                                      BinaryOp::div, BinaryOp::min, BinaryOp::max};
     if (is_float(t)) return binary(of_floats[pick(6)], next(t), next(t));
-    constexpr BinaryOp of_ints[] = {BinaryOp::add,       BinaryOp::sub,     BinaryOp::mul,    BinaryOp::min,     BinaryOp::max, BinaryOp::bit_and,
-                                    BinaryOp::bit_or,    BinaryOp::bit_xor, BinaryOp::shl,    BinaryOp::shr,     BinaryOp::floor_div,
-                                    BinaryOp::floor_mod};
+    constexpr BinaryOp of_ints[] = {BinaryOp::add, BinaryOp::sub,     BinaryOp::mul,       BinaryOp::min,
+                                    BinaryOp::max, BinaryOp::bit_and, BinaryOp::bit_or,    BinaryOp::bit_xor,
+                                    BinaryOp::shl, BinaryOp::shr,     BinaryOp::floor_div, BinaryOp::floor_mod};
     const BinaryOp op = of_ints[pick(12)];
-    if (op == BinaryOp::shl || op == BinaryOp::shr) return binary(op, next(t), next(t) & constant_int(t, 8 * size_of(t) - 1));
-    if (op == BinaryOp::floor_div || op == BinaryOp::floor_mod) return binary(op, next(t), next(t) | constant_int(t, 1));
+    if (op == BinaryOp::shl || op == BinaryOp::shr)
+      return binary(op, next(t), next(t) & constant_int(t, 8 * size_of(t) - 1));
+    if (op == BinaryOp::floor_div || op == BinaryOp::floor_mod)
+      return binary(op, next(t), next(t) | constant_int(t, 1));
     return binary(op, next(t), next(t));
   }
 
@@ -89,15 +103,20 @@ TEST(ScalarProgram, MeansWhatTheInterpreterSays) {
     return std::find_if(list.begin(), list.end(), [&](const Scalar& s) { return s.var.id == v.id; }) - list.begin();
   };
   std::mt19937_64 random(3);
-  const int64_t limits[] = {0, 1, -1, 127, -128, 255, 32767, 2147483647, INT64_MAX, INT64_MIN, INT64_MAX - 2, INT64_MIN + 1};
+  const int64_t limits[] = {0,     1,          -1,        127,       -128,          255,
+                            32767, 2147483647, INT64_MAX, INT64_MIN, INT64_MAX - 2, INT64_MIN + 1};
   for (uint64_t seed = 1; seed <= 4000; ++seed) {
     RandomExpr make(list, seed);
     const DType t = make.any();
-    Kernel kernel{.name = "k", .scalars = list, .buffers = {make_buffer({.name = "y", .dtype = t, .dims = {1}, .role = Role::out})}, .body = {}};
+    Kernel kernel{.name = "k",
+                  .scalars = list,
+                  .buffers = {make_buffer({.name = "y", .dtype = t, .dims = {1}, .role = Role::out})},
+                  .body = {}};
     const Expr e = make.of(t, 5);
     kernel.body = store(kernel.buffers[0], {0}, e);
     std::vector<int64_t> values;
-    for (size_t i = 0; i < list.size(); ++i) values.push_back(random() % 2 ? limits[random() % 12] : static_cast<int64_t>(random()));
+    for (size_t i = 0; i < list.size(); ++i)
+      values.push_back(random() % 2 ? limits[random() % 12] : static_cast<int64_t>(random()));
     uint64_t want = 0;
     void* const place = &want;
     interpret(kernel, std::span(&place, 1), values);
@@ -152,17 +171,19 @@ TEST(ScalarProgram, WhatIsNoneIsRefused) {
     EXPECT_FALSE(is_scalar_arithmetic(e)) << print(e);
     EXPECT_THROW(scalar_program(e, no_slot), Error) << print(e);
   }
-  const ScalarCode one{ScalarCode::constant, 1}, add{.op = ScalarCode::binary, .what = static_cast<uint8_t>(BinaryOp::add)};
+  const ScalarCode one{ScalarCode::constant, 1},
+      add{.op = ScalarCode::binary, .what = static_cast<uint8_t>(BinaryOp::add)};
   EXPECT_TRUE(is_well_formed({one, one, add}, 0));
-  for (const ScalarProgram& p : std::vector<ScalarProgram>{{},
-                                                            {one, add},
-                                                            {one, one},
-                                                            {{ScalarCode::slot, 2}},
-                                                            {{ScalarCode::slot, -1}},
-                                                            {one, {.op = ScalarCode::unary, .what = 99}},
-                                                            {one, one, {.op = ScalarCode::binary, .what = 99}},
-                                                            {one, {.op = ScalarCode::cast, .what = dtype_count}},
-                                                            {{ScalarCode::constant, 1, static_cast<DType>(dtype_count)}}})
+  for (const ScalarProgram& p :
+       std::vector<ScalarProgram>{{},
+                                  {one, add},
+                                  {one, one},
+                                  {{ScalarCode::slot, 2}},
+                                  {{ScalarCode::slot, -1}},
+                                  {one, {.op = ScalarCode::unary, .what = 99}},
+                                  {one, one, {.op = ScalarCode::binary, .what = 99}},
+                                  {one, {.op = ScalarCode::cast, .what = dtype_count}},
+                                  {{ScalarCode::constant, 1, static_cast<DType>(dtype_count)}}})
     EXPECT_FALSE(is_well_formed(p, 2));
 }
 

@@ -65,7 +65,8 @@ constexpr const char* scale = R"(kernel scale(n: i64 in [0, 1000]) {
 
 inline std::string scale_of(int64_t n) {
   const std::string s = std::to_string(n);
-  return "kernel scale() {\n  in x: f32[" + s + "]\n  out y: f32[" + s + "]\n  for i in 0 .. " + s + " {\n    y[i] = x[i] * 2.0f32\n  }\n}";
+  return "kernel scale() {\n  in x: f32[" + s + "]\n  out y: f32[" + s + "]\n  for i in 0 .. " + s +
+         " {\n    y[i] = x[i] * 2.0f32\n  }\n}";
 }
 
 constexpr const char* sums = R"(kernel sums() {

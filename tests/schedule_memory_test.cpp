@@ -1,4 +1,5 @@
-// Steps that change where values live or how memory is touched: stage, privatise, carry_zeros, hints. As in schedule_test.
+// Steps that change where values live or how memory is touched: stage, privatise, carry_zeros, hints. As in
+// schedule_test.
 #include "ir/passes/passes.h"
 #include "tests/schedule_kernels.h"
 
@@ -29,14 +30,20 @@ TEST(Stage, Refusals) {
   Schedule s(parse(scatter));
   const Schedule::Loop i = s.loop("i");
   const Buffer idx = s.kernel().buffers[0], y = s.kernel().buffers[2];
-  EXPECT_EQ(refused(s, [&] { s.stage(i, y, {0, 0}, {6, 8}); }), "stage of loop i: an access to buffer y is not proved inside the window in dim 0");
+  EXPECT_EQ(refused(s,
+                    [&] {
+                      s.stage(i, y, {0, 0}, {6, 8});
+                    }),
+            "stage of loop i: an access to buffer y is not proved inside the window in dim 0");
   EXPECT_EQ(wrong_argument(s, [&] { s.stage(i, y, {0}, {6}); }), "stage of loop i: buffer y has rank 2, the window 1");
-  EXPECT_EQ(refused(s, [&] { s.stage(s.loop("j"), idx, {0}, {6}); }), "stage of loop j: nothing in it touches buffer idx");
+  EXPECT_EQ(refused(s, [&] { s.stage(s.loop("j"), idx, {0}, {6}); }),
+            "stage of loop j: nothing in it touches buffer idx");
 }
 
 // Only a copy that is read by nobody may hold what was never written.
 TEST(Stage, CopiesNothingUnwritten) {
-  const std::string part = "kernel part() {\n out y: f32[8]\n for i in 0 .. 2 {\n for j in 0 .. 3 {\n y[j] = 1.0f32\n }\n }\n}";
+  const std::string part =
+      "kernel part() {\n out y: f32[8]\n for i in 0 .. 2 {\n for j in 0 .. 3 {\n y[j] = 1.0f32\n }\n }\n}";
   Schedule s(parse(part));
   const Buffer y = s.kernel().buffers[0];
   EXPECT_EQ(refused(s, [&] { s.stage(s.loop("i"), y, {0}, {8}); }),
@@ -62,14 +69,17 @@ TEST(Stage, CopiesNothingUnwritten) {
 
 TEST(Privatise, AddsCopiesInOrder) {
   const char* text =
-      "kernel k() {\n in idx: i64[24] in [0, 4]\n inout y: i32[5]\n for b in 0 .. 4 {\n for i in 0 .. 6 {\n y[idx[b * 6 + i]] += 1i32\n }\n }\n}";
+      "kernel k() {\n in idx: i64[24] in [0, 4]\n inout y: i32[5]\n for b in 0 .. 4 {\n for i in 0 .. 6 {\n y[idx[b * "
+      "6 + i]] += 1i32\n }\n }\n}";
   Schedule s(parse(text));
   const Schedule::Loop b = s.loop("b");
   s.privatise(b, s.kernel().buffers[1]);
   s.parallel(b);
   check(text, s);
   for (const char* op : {"min=", "max="}) {
-    const std::string extreme = std::string("kernel k() {\n in x: f64[24]\n inout y: f64[2]\n for b in 0 .. 4 {\n for i in 0 .. 6 {\n y[floor_mod(i, 2)] ") +
+    const std::string extreme = std::string(
+                                    "kernel k() {\n in x: f64[24]\n inout y: f64[2]\n for b in 0 .. 4 {\n for i in 0 "
+                                    ".. 6 {\n y[floor_mod(i, 2)] ") +
                                 op + " x[b * 6 + i]\n }\n }\n}";
     Schedule e(parse(extreme));
     e.privatise(e.loop("b"), e.kernel().buffers[1]);
@@ -86,7 +96,8 @@ TEST(Privatise, Refusals) {
             "privatise of loop i: buffer x is not only accumulated into, by one operation");
 }
 
-// The sums of each row, scattered to; `zeros`, `last` and `also` stand for the loops that zero and read them and for more in the row's body.
+// The sums of each row, scattered to; `zeros`, `last` and `also` stand for the loops that zero and read them and for
+// more in the row's body.
 std::string row_sums(const std::string& zeros, const std::string& last, const std::string& also = "") {
   return R"(kernel k() {
   in idx: i64[6, 4] in [0, 4]
@@ -95,11 +106,13 @@ std::string row_sums(const std::string& zeros, const std::string& last, const st
   for p in 0 .. 6 {
     if p < 5 {
       alloc acc: f32[5]
-)" + zeros + R"(
+)" + zeros +
+         R"(
       for k in 0 .. 4 {
         acc[idx[p, k]] += dy[p, k]
       }
-)" + last + also + R"(
+)" + last +
+         also + R"(
     }
   }
 })";
@@ -133,17 +146,21 @@ TEST(CarryZeros, Refusals) {
   EXPECT_EQ(says(row_sums("for z in 1 .. 5 {\n acc[z] = 0.0f32\n }\n acc[0] = 0.0f32\n", read_out)), not_first);
   EXPECT_EQ(says(row_sums(zeroed, "for i in 1 .. 5 {\n dx[p, i] = acc[i]\n }\n")), not_last);
   EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n dx[p, i] = acc[4 - i]\n }\n")), not_last);
-  EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n for t in 0 .. 2 {\n dx[p, i] = acc[i]\n }\n }\n")), not_last);  // the second read would be of a zero
+  EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n for t in 0 .. 2 {\n dx[p, i] = acc[i]\n }\n }\n")),
+            not_last);  // the second read would be of a zero
   EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 4 {\n dx[p, i] = acc[i] + acc[i + 1]\n }\n")), not_last);
   EXPECT_EQ(says(row_sums(zeroed, read_out, "dx[p, 0] = acc[1]\n")), not_last);
   // Sums to zero, but not where the zeros would go.
   EXPECT_EQ(says(row_sums("for z in 0 .. 5 {\n acc[z + p - p] = 0.0f32\n }\n", read_out)),
             "carry_zeros of loop p: where buffer acc is zeroed depends on it");
-  EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n let q: i64 = idx[p, 0]\n dx[p, i] = acc[i + q - q]\n }\n")), not_last);
+  EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n let q: i64 = idx[p, 0]\n dx[p, i] = acc[i + q - q]\n }\n")),
+            not_last);
   // Sizes that only what is left inside keeps from being negative.
   const auto sized = [](const std::string& loop, const std::string& condition) {
-    return "kernel k(n: i64 in [-3, 4]) {\n in x: f32[6]\n inout dx: f32[6, 5]\n for p in 0 .. " + loop + " {\n if " + condition + " {\n alloc acc: f32[n]\n" +
-           "for z in 0 .. n {\n acc[z] = 0.0f32\n }\n for z in 0 .. n {\n acc[z] += x[z]\n }\n for i in 0 .. n {\n dx[p, i] = acc[i]\n }\n }\n }\n}";
+    return "kernel k(n: i64 in [-3, 4]) {\n in x: f32[6]\n inout dx: f32[6, 5]\n for p in 0 .. " + loop + " {\n if " +
+           condition + " {\n alloc acc: f32[n]\n" +
+           "for z in 0 .. n {\n acc[z] = 0.0f32\n }\n for z in 0 .. n {\n acc[z] += x[z]\n }\n for i in 0 .. n {\n "
+           "dx[p, i] = acc[i]\n }\n }\n }\n}";
   };
   for (const std::string& text : {sized("6", "n > 0"), sized("n", "p < 6")})
     EXPECT_EQ(says(text), "carry_zeros of loop p: a dim of buffer acc may be negative");
@@ -169,7 +186,9 @@ TEST(Hints, StreamingAndPrefetchChangeNoValue) {
 }
 
 TEST(Hints, PrefetchesALineOnceThroughSplitLoops) {
-  const char* text = "kernel k() {\n in x: f32[9, 40]\n inout y: f32[32]\n for k in 0 .. 9 {\n for j in 0 .. 32 {\n y[j] += x[k, j]\n }\n }\n}";
+  const char* text =
+      "kernel k() {\n in x: f32[9, 40]\n inout y: f32[32]\n for k in 0 .. 9 {\n for j in 0 .. 32 {\n y[j] += x[k, j]\n "
+      "}\n }\n}";
   Schedule s(parse(text));
   const Schedule::Split j = s.split(s.loop("j"), 8);  // a vector is half a line
   s.vectorize(j.inner);
@@ -177,7 +196,8 @@ TEST(Hints, PrefetchesALineOnceThroughSplitLoops) {
   s.prefetch(s.loop("k"), s.kernel().buffers[0], 2, 1);
   const std::string lowered = print(lower(s.kernel()));
   EXPECT_EQ(count(lowered, "evaluate prefetch"), 2u) << lowered;
-  for (const char* line : {"prefetch(x[k + 2, 0], 1)", "prefetch(x[k + 2, 16], 1)"}) EXPECT_NE(lowered.find(line), std::string::npos) << lowered;
+  for (const char* line : {"prefetch(x[k + 2, 0], 1)", "prefetch(x[k + 2, 16], 1)"})
+    EXPECT_NE(lowered.find(line), std::string::npos) << lowered;
   check(text, s);
 }
 
@@ -185,8 +205,10 @@ TEST(Hints, Refusals) {
   Schedule s(parse(scale));
   const Schedule::Loop i = s.loop("i");
   EXPECT_EQ(refused(s, [&] { s.streaming(s.kernel().buffers[0]); }), "streaming of buffer x: nothing stores to it");
-  EXPECT_EQ(wrong_argument(s, [&] { s.prefetch(i, s.kernel().buffers[0], 0, 2); }), "prefetch of loop i: the distance must be at least 1, got 0");
-  EXPECT_EQ(wrong_argument(s, [&] { s.prefetch(i, s.kernel().buffers[0], 1, 4); }), "prefetch of loop i: the level must be 1 to 3, got 4");
+  EXPECT_EQ(wrong_argument(s, [&] { s.prefetch(i, s.kernel().buffers[0], 0, 2); }),
+            "prefetch of loop i: the distance must be at least 1, got 0");
+  EXPECT_EQ(wrong_argument(s, [&] { s.prefetch(i, s.kernel().buffers[0], 1, 4); }),
+            "prefetch of loop i: the level must be 1 to 3, got 4");
 }
 
 }  // namespace

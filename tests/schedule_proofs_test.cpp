@@ -75,10 +75,15 @@ TEST(Proofs, OfADivisorNeedNoLoopAround) {
 
 TEST(Replay, RefusesWhatItCannotRead) {
   Schedule s(parse(scale));
-  EXPECT_EQ(wrong_argument(s, [&] { s.replay({"split i 8", "rotate i_o"}); }), "trace: unknown step rotate in \"rotate i_o\"");
+  EXPECT_EQ(wrong_argument(s,
+                           [&] {
+                             s.replay({"split i 8", "rotate i_o"});
+                           }),
+            "trace: unknown step rotate in \"rotate i_o\"");
   EXPECT_EQ(wrong_argument(s, [&] { s.replay({"split i x"}); }), "trace: no number: x in \"split i x\"");
   EXPECT_EQ(wrong_argument(s, [&] { s.replay({"split i"}); }), "trace: split takes 2 words, got 1 in \"split i\"");
-  EXPECT_EQ(wrong_argument(s, [&] { s.replay({"partition i add(n,"}); }), "trace: no expression at column 7 in \"add(n,\"");
+  EXPECT_EQ(wrong_argument(s, [&] { s.replay({"partition i add(n,"}); }),
+            "trace: no expression at column 7 in \"add(n,\"");
 }
 
 TEST(Replay, AWholeSchedule) {

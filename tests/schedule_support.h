@@ -21,7 +21,8 @@ inline int64_t value_of(const Expr& e, const ScalarValues& scalars) {
   if (auto n = as_int(e)) return *n;
   if (const Var* v = e.as<Var>()) return scalars.at(v->name);
   const Binary* b = e.as<Binary>();
-  return static_cast<int64_t>(eval_binary(b->op, DType::i64, static_cast<uint64_t>(value_of(b->a, scalars)), static_cast<uint64_t>(value_of(b->b, scalars))));
+  return static_cast<int64_t>(eval_binary(b->op, DType::i64, static_cast<uint64_t>(value_of(b->a, scalars)),
+                                          static_cast<uint64_t>(value_of(b->b, scalars))));
 }
 
 struct Run {
@@ -37,12 +38,14 @@ inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed)
     for (const Expr& d : b->dims) count *= value_of(d, scalars);
     const size_t size = static_cast<size_t>(size_of(b->dtype));
     std::vector<std::byte> data(static_cast<size_t>(count) * size, std::byte{0x5a});
-    const int64_t low = b->facts.min ? value_of(b->facts.min, scalars) : -3, high = b->facts.max ? value_of(b->facts.max, scalars) : 9;
+    const int64_t low = b->facts.min ? value_of(b->facts.min, scalars) : -3,
+                  high = b->facts.max ? value_of(b->facts.max, scalars) : 9;
     for (int64_t i = 0; b->role != Role::out && i < count; ++i) {
       seed = seed * 1664525u + 1013904223u;
       const int64_t whole = low + static_cast<int64_t>((seed >> 8) % static_cast<uint32_t>(high - low + 1));
-      const uint64_t bits =
-          is_float(b->dtype) ? bits_from_double(b->dtype, static_cast<double>(whole) + (seed >> 12) % 1000 * 0.001) : bits_from_int(b->dtype, whole);
+      const uint64_t bits = is_float(b->dtype)
+                                ? bits_from_double(b->dtype, static_cast<double>(whole) + (seed >> 12) % 1000 * 0.001)
+                                : bits_from_int(b->dtype, whole);
       std::memcpy(data.data() + static_cast<size_t>(i) * size, &bits, size);
     }
     result.buffers.push_back(std::move(data));

@@ -1,4 +1,5 @@
-// Each step: what it makes, that the interpreter computes the same bits before and after (and after lowering), what it refuses, and that its trace replays.
+// Each step: what it makes, that the interpreter computes the same bits before and after (and after lowering), what it
+// refuses, and that its trace replays.
 #include "tests/schedule_kernels.h"
 
 namespace gradloom::ir {
@@ -19,11 +20,14 @@ TEST(Refusal, IsATypeOfItsOwn) {
   EXPECT_TRUE(s.trace().empty());
 
   // A wrong argument, or a fault in what builds the expressions of a step, passes through.
-  EXPECT_EQ(wrong_argument(s, [&] { s.attempt([&](Schedule& trial) { trial.split(r, 0); }); }), "split of loop r: the factor must be at least 1, got 0");
+  EXPECT_EQ(wrong_argument(s, [&] { s.attempt([&](Schedule& trial) { trial.split(r, 0); }); }),
+            "split of loop r: the factor must be at least 1, got 0");
   EXPECT_EQ(wrong_argument(s, [&] { s.attempt([&](Schedule& trial) { trial.fuse(r, -1); }); }),
             "schedule: kernel sums has no loop with this handle (a step has consumed it)");
-  EXPECT_EQ(wrong_argument(s, [&] { s.attempt([&](Schedule& trial) { trial.partition(r, Expr(1) + constant_int(DType::i32, 1)); }); }),
-            "ir: add: operands of i64 and i32");
+  EXPECT_EQ(
+      wrong_argument(
+          s, [&] { s.attempt([&](Schedule& trial) { trial.partition(r, Expr(1) + constant_int(DType::i32, 1)); }); }),
+      "ir: add: operands of i64 and i32");
   EXPECT_EQ(wrong_argument(s, [&] { s.attempt([](Schedule& trial) { trial.parallel(trial.loop("rows")); }); }),
             "schedule: kernel sums has no loop rows; its loops are: r c");
 
@@ -55,8 +59,10 @@ TEST(Handles, GoByNameAndNumber) {
   EXPECT_EQ(s.loops("c").size(), 2u);
   EXPECT_EQ(s.loop("c#1"), s.loops("c")[1]);
   EXPECT_EQ(wrong_argument(s, [&] { s.loop("c"); }), "schedule: kernel sums has 2 loops named c: use c#0 to c#1");
-  EXPECT_EQ(wrong_argument(s, [&] { s.loop("q"); }), "schedule: kernel sums has no loop q; its loops are: r_o r_i c r_t c");
-  EXPECT_EQ(wrong_argument(s, [&] { s.get(-1); }), "schedule: kernel sums has no loop with this handle (a step has consumed it)");
+  EXPECT_EQ(wrong_argument(s, [&] { s.loop("q"); }),
+            "schedule: kernel sums has no loop q; its loops are: r_o r_i c r_t c");
+  EXPECT_EQ(wrong_argument(s, [&] { s.get(-1); }),
+            "schedule: kernel sums has no loop with this handle (a step has consumed it)");
 }
 
 TEST(Split, DividesOrLeavesATail) {
@@ -108,7 +114,8 @@ TEST(Split, ReadsBoundsFromMemoryOnce) {
 }
 
 TEST(Split, KnownMultipleNeedsNoTail) {
-  const char* text = "kernel k(n: i64 in [0, 10]) {\n inout y: f32[n * 16]\n for i in 0 .. n * 16 {\n y[i] = 1.0f32\n }\n}";
+  const char* text =
+      "kernel k(n: i64 in [0, 10]) {\n inout y: f32[n * 16]\n for i in 0 .. n * 16 {\n y[i] = 1.0f32\n }\n}";
   Schedule s(parse(text));
   EXPECT_EQ(s.split(s.loop("i"), 8).tail, 0);
   check(text, s, lengths({0, 1, 3}));
@@ -116,7 +123,8 @@ TEST(Split, KnownMultipleNeedsNoTail) {
 
 TEST(Split, Refusals) {
   Schedule s(parse(scale));
-  EXPECT_EQ(wrong_argument(s, [&] { s.split(s.loop("i"), 0); }), "split of loop i: the factor must be at least 1, got 0");
+  EXPECT_EQ(wrong_argument(s, [&] { s.split(s.loop("i"), 0); }),
+            "split of loop i: the factor must be at least 1, got 0");
   s.parallel(s.loop("i"));
   EXPECT_EQ(refused(s, [&] { s.split(s.loop("i"), 4); }), "split of loop i: it is a parallel loop, not a serial one");
 }
@@ -144,7 +152,8 @@ TEST(Unroll, NeedsASmallConstantExtent) {
   Schedule s(parse(scale));
   EXPECT_EQ(refused(s, [&] { s.unroll(s.loop("i")); }), "unroll of loop i: its extent is not a constant");
   Schedule large(parse(scale_of(65)));
-  EXPECT_EQ(refused(large, [&] { large.unroll(large.loop("i")); }), "unroll of loop i: the extent must be 0 to 64, got 65");
+  EXPECT_EQ(refused(large, [&] { large.unroll(large.loop("i")); }),
+            "unroll of loop i: the extent must be 0 to 64, got 65");
   Schedule good(parse(sums));
   good.unroll(good.loop("c"));
   check(sums, good);
@@ -175,13 +184,18 @@ TEST(Vectorize, Refusals) {
   EXPECT_EQ(message.rfind("vectorize of loop i: ", 0), 0u) << message;
   EXPECT_NE(message, "vectorize of loop i: ");
   refused(s, [&] { s.vectorize(s.loop("i"), 4, 2); });
-  Schedule nest(parse("kernel k() {\n inout y: f32[8, 8]\n for i in 0 .. 8 {\n for j in 0 .. i {\n y[i, j] = 1.0f32\n }\n }\n}"));
-  EXPECT_EQ(refused(nest, [&] { nest.vectorize(nest.loop("i")); }), "vectorize of loop i: the bounds of its inner loop j depend on it");
-  EXPECT_EQ(refused(nest, [&] { nest.vectorize(nest.loop("j")); }), "vectorize of loop j: its extent is not a constant");
-  EXPECT_EQ(wrong_argument(nest, [&] { nest.vectorize(nest.loop("i"), 1); }), "vectorize of loop i: the lanes must be 2 to 64, got 1");
+  Schedule nest(
+      parse("kernel k() {\n inout y: f32[8, 8]\n for i in 0 .. 8 {\n for j in 0 .. i {\n y[i, j] = 1.0f32\n }\n }\n}"));
+  EXPECT_EQ(refused(nest, [&] { nest.vectorize(nest.loop("i")); }),
+            "vectorize of loop i: the bounds of its inner loop j depend on it");
+  EXPECT_EQ(refused(nest, [&] { nest.vectorize(nest.loop("j")); }),
+            "vectorize of loop j: its extent is not a constant");
+  EXPECT_EQ(wrong_argument(nest, [&] { nest.vectorize(nest.loop("i"), 1); }),
+            "vectorize of loop i: the lanes must be 2 to 64, got 1");
   Schedule twice(parse(product));
   twice.vectorize(twice.loop("j"));
-  EXPECT_EQ(refused(twice, [&] { twice.vectorize(twice.loop("i")); }), "vectorize of loop i: it holds the vector loop j");
+  EXPECT_EQ(refused(twice, [&] { twice.vectorize(twice.loop("i")); }),
+            "vectorize of loop i: it holds the vector loop j");
 }
 
 TEST(Unroll, OfMoreStatementsThanANestMayHave) {
@@ -220,34 +234,49 @@ TEST(Partition, FoldsTheConditionOnBothSides) {
   EXPECT_EQ(s.get(high).var.name, "i_z");
   EXPECT_EQ(s.trace(), std::vector<std::string>{"partition i p"});
   EXPECT_EQ(count(print(s.kernel()), "if "), 0u) << print(s.kernel());
-  check(text, s, {{{"n", 0}, {"p", 3}}, {{"n", 20}, {"p", -4}}, {{"n", 20}, {"p", 7}}, {{"n", 20}, {"p", 20}}, {{"n", 20}, {"p", 50}}});
+  check(text, s,
+        {{{"n", 0}, {"p", 3}},
+         {{"n", 20}, {"p", -4}},
+         {{"n", 20}, {"p", 7}},
+         {{"n", 20}, {"p", 20}},
+         {{"n", 20}, {"p", 50}}});
 }
 
 TEST(Partition, Refusals) {
   Schedule s(parse(sums));
   const Schedule::Loop r = s.loop("r");
-  EXPECT_EQ(wrong_argument(s, [&] { s.partition(r, var(s.get(r).var)); }), "partition of loop r: the point uses a variable that is not known outside the loop");
-  EXPECT_EQ(wrong_argument(s, [&] { s.partition(r, load(s.kernel().buffers[0], {0, 0})); }), "partition of loop r: the point must be an i64 scalar");
+  EXPECT_EQ(wrong_argument(s, [&] { s.partition(r, var(s.get(r).var)); }),
+            "partition of loop r: the point uses a variable that is not known outside the loop");
+  EXPECT_EQ(wrong_argument(s,
+                           [&] {
+                             s.partition(r, load(s.kernel().buffers[0], {0, 0}));
+                           }),
+            "partition of loop r: the point must be an i64 scalar");
 }
 
 TEST(Fuse, MakesOneLoopOfTwo) {
   const char* text =
-      "kernel k(n: i64 in [0, 50]) {\n in x: f32[n, 6]\n out y: f32[n, 6]\n for i in 0 .. n {\n for j in 0 .. 6 {\n y[i, j] = x[i, j]\n }\n }\n}";
+      "kernel k(n: i64 in [0, 50]) {\n in x: f32[n, 6]\n out y: f32[n, 6]\n for i in 0 .. n {\n for j in 0 .. 6 {\n "
+      "y[i, j] = x[i, j]\n }\n }\n}";
   Schedule s(parse(text));
   const Schedule::Loop both = s.fuse(s.loop("i"), s.loop("j"));
   EXPECT_EQ(s.loop("i_j"), both);
   check(text, s, lengths({0, 1, 9}));
   const char* open =
-      "kernel k(n: i64 in [0, 50], m: i64 in [0, 50]) {\n in x: f32[n, m]\n out y: f32[n, m]\n for i in 0 .. n {\n for j in 0 .. m {\n y[i, j] = x[i, j]\n }\n "
+      "kernel k(n: i64 in [0, 50], m: i64 in [0, 50]) {\n in x: f32[n, m]\n out y: f32[n, m]\n for i in 0 .. n {\n for "
+      "j in 0 .. m {\n y[i, j] = x[i, j]\n }\n "
       "}\n}";
   Schedule o(parse(open));
   o.fuse(o.loop("i"), o.loop("j"));
   check(open, o, {{{"n", 4}, {"m", 0}}, {{"n", 0}, {"m", 4}}, {{"n", 5}, {"m", 3}}});
   Schedule bad(parse(sums));
-  EXPECT_EQ(refused(bad, [&] { bad.fuse(bad.loop("r"), bad.loop("c")); }), "fuse of loop r: its body is not just the inner loop");
-  const char* triangle = "kernel k() {\n inout y: f32[8, 8]\n for i in 0 .. 8 {\n for j in 0 .. i {\n y[i, j] = 1.0f32\n }\n }\n}";
+  EXPECT_EQ(refused(bad, [&] { bad.fuse(bad.loop("r"), bad.loop("c")); }),
+            "fuse of loop r: its body is not just the inner loop");
+  const char* triangle =
+      "kernel k() {\n inout y: f32[8, 8]\n for i in 0 .. 8 {\n for j in 0 .. i {\n y[i, j] = 1.0f32\n }\n }\n}";
   Schedule t(parse(triangle));
-  EXPECT_EQ(refused(t, [&] { t.fuse(t.loop("i"), t.loop("j")); }), "fuse of loop i: the bounds of its inner loop j depend on it");
+  EXPECT_EQ(refused(t, [&] { t.fuse(t.loop("i"), t.loop("j")); }),
+            "fuse of loop i: the bounds of its inner loop j depend on it");
 }
 
 TEST(Reorder, KeepsTheOrderOfSums) {
@@ -257,7 +286,9 @@ TEST(Reorder, KeepsTheOrderOfSums) {
   s.reorder(s.loop("j"), s.loop("k"));
   s.reorder(s.loop("i"), s.loop("k"));
   check(product, s);
-  const char* order = "kernel k() {\n in x: f32[4, 5]\n inout s: f32[]\n for i in 0 .. 4 {\n for j in 0 .. 5 {\n s[] += x[i, j]\n }\n }\n}";
+  const char* order =
+      "kernel k() {\n in x: f32[4, 5]\n inout s: f32[]\n for i in 0 .. 4 {\n for j in 0 .. 5 {\n s[] += x[i, j]\n }\n "
+      "}\n}";
   Schedule bad(parse(order));
   const std::string message = refused(bad, [&] { bad.reorder(bad.loop("i"), bad.loop("j")); });
   EXPECT_EQ(message.rfind("reorder of loop i: with loop j: ", 0), 0u) << message;
@@ -296,7 +327,8 @@ TEST(Distribute, Refusals) {
   Schedule one(parse(scale));
   EXPECT_EQ(refused(one, [&] { one.distribute(one.loop("i")); }), "distribute of loop i: its body is one statement");
   // b[i] reads what the first statement of the next iteration overwrites.
-  Schedule s(parse("kernel k() {\n inout a: f32[9]\n out b: f32[8]\n for i in 0 .. 8 {\n a[i] = 1.0f32\n b[i] = a[i + 1]\n }\n}"));
+  Schedule s(parse(
+      "kernel k() {\n inout a: f32[9]\n out b: f32[8]\n for i in 0 .. 8 {\n a[i] = 1.0f32\n b[i] = a[i + 1]\n }\n}"));
   const std::string message = refused(s, [&] { s.distribute(s.loop("i")); });
   EXPECT_EQ(message.rfind("distribute of loop i: ", 0), 0u) << message;
   EXPECT_NE(message.find("a"), std::string::npos);
@@ -306,7 +338,8 @@ TEST(Vectorize, ByCopiesForEveryExtentWhereNamesRepeat) {
   for (int64_t n = 0; n <= 20; ++n) {
     const std::string e = std::to_string(n);
     const std::string text = "kernel twice() {\n inout y: f32[3, " + e + "]\n for r in 0 .. 3 {\n for i in 0 .. " + e +
-                             " {\n y[r, i] = y[r, i] + 1.0f32\n }\n for i in 0 .. " + e + " {\n y[r, i] = y[r, i] * 2.0f32\n }\n }\n}";
+                             " {\n y[r, i] = y[r, i] + 1.0f32\n }\n for i in 0 .. " + e +
+                             " {\n y[r, i] = y[r, i] * 2.0f32\n }\n }\n}";
     for (int copies : {1, 2, 3}) {
       Schedule s(parse(text));
       s.split(s.loop("r"), 2);

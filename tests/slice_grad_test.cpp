@@ -1,4 +1,5 @@
-// SliceGrad as the interpreter runs it, against plain loops: dtypes, axes, strides, any-shape and specialised, authored and scheduled, accumulate.
+// SliceGrad as the interpreter runs it, against plain loops: dtypes, axes, strides, any-shape and specialised, authored
+// and scheduled, accumulate.
 #include "tests/ops_expect.h"
 
 namespace gradloom {
@@ -86,8 +87,12 @@ void slice_call(const SliceCase& c, DType dtype, bool strided, DType index) {
     want[ravel(c.shape, at)] = ir::eval_cast(dtype, sum, bits_at(dense, i));
   }
   const Tensor shape = ints(std::vector<int64_t>(c.shape.begin(), c.shape.end()));
-  const std::vector<Tensor> inputs{
-      strided ? other.tensor : dense, shape, ints(c.starts, index), ints(c.ends, index), ints(c.axes, index), ints(c.steps, index)};
+  const std::vector<Tensor> inputs{strided ? other.tensor : dense,
+                                   shape,
+                                   ints(c.starts, index),
+                                   ints(c.ends, index),
+                                   ints(c.axes, index),
+                                   ints(c.steps, index)};
   // Adding 0 where nothing is added would turn -0 into 0: accumulate is checked below.
   expect_everywhere(op("SliceGrad"), inputs, {}, dtype, c.shape, want, false);
   if (dtype == DType::boolean) return;
@@ -133,7 +138,8 @@ TEST(SliceGrad, CopiesNanPayloads) {
 }
 
 TEST(SliceGrad, MergesWhatStaysInLine) {
-  const auto plan = [](const Tensor& dy, std::vector<int64_t> shape, std::vector<int64_t> starts, std::vector<int64_t> ends) {
+  const auto plan = [](const Tensor& dy, std::vector<int64_t> shape, std::vector<int64_t> starts,
+                       std::vector<int64_t> ends) {
     const std::vector<Tensor> inputs{dy, ints(shape), ints(starts), ints(ends)};
     const Operands operands(op("SliceGrad").schema(), inputs);
     const Attributes none;

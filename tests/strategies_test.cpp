@@ -1,4 +1,5 @@
-// A strategy whose schedule or lowering is refused gives way to the next, with a line in the log and a counter; asked for by name, it is an error.
+// A strategy whose schedule or lowering is refused gives way to the next, with a line in the log and a counter; asked
+// for by name, it is an error.
 #include <gtest/gtest.h>
 
 #include "ir/refusal.h"
@@ -86,7 +87,8 @@ TEST(Strategies, OneThatIsRefusedGivesWayToTheNext) {
     f.expect_doubled(op, {}, "second", 1);
     f.expect_doubled(op, {}, "second", 1);  // a hit
     const std::string logged = testing::internal::GetCapturedStderr();
-    EXPECT_NE(logged.find("Twice: strategy refused is refused, second serves: unroll of loop i: "), std::string::npos) << logged;
+    EXPECT_NE(logged.find("Twice: strategy refused is refused, second serves: unroll of loop i: "), std::string::npos)
+        << logged;
     EXPECT_EQ(std::count(logged.begin(), logged.end(), '\n'), 1) << logged;
     // For every shape, where the next may not serve all: the definition.
     f.expect_doubled(op, {.any_shape = true}, "direct", 2);
@@ -104,7 +106,8 @@ TEST(Strategies, TheDefinitionServesWithoutASchedule) {
     testing::internal::CaptureStderr();
     f.expect_doubled(op, {}, "direct", 2);
     const std::string logged = testing::internal::GetCapturedStderr();
-    EXPECT_NE(logged.find("strategy direct is refused, direct without its schedule serves: "), std::string::npos) << logged;
+    EXPECT_NE(logged.find("strategy direct is refused, direct without its schedule serves: "), std::string::npos)
+        << logged;
   }
 }
 
@@ -116,7 +119,9 @@ TEST(Strategies, ByNameThereIsNoOther) {
       if (built_before) f.expect_doubled(op, {}, "second", 1);  // kept where "refused" was chosen
       const Error error = f.error_of(op, {.strategy = "refused"});
       EXPECT_EQ(error.code(), ErrorCode::unsupported);
-      EXPECT_NE(std::string(error.what()).find("Twice: strategy \"refused\" is refused for this call"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("Twice: strategy \"refused\" is refused for this call"),
+                std::string::npos)
+          << error.what();
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
       EXPECT_EQ(f.runtime.stats().strategies_refused, built_before ? 1 : 0);
       f.expect_doubled(op, {.strategy = "second"}, "second", built_before ? 1 : 0);

@@ -1,7 +1,8 @@
-// A sweep over calls that degenerate: whatever op, strategy, level, target and extents a valid call has, its schedule and its lowering serve it. One call in
-// some is run by every executor as well, and compared bit for bit.
-// GRADLOOM_SWEEP_RUNS: how many seeds; GRADLOOM_SWEEP_SEED: the first one; GRADLOOM_SWEEP_RUN_ONE_IN: how many of them are run, 0: none;
-// GRADLOOM_SWEEP_HOST_ONE_IN: how many of those are compiled for cuda-host, which takes a quarter of the time.
+// A sweep over calls that degenerate: whatever op, strategy, level, target and extents a valid call has, its schedule
+// and its lowering serve it. One call in some is run by every executor as well, and compared bit for bit.
+// GRADLOOM_SWEEP_RUNS: how many seeds; GRADLOOM_SWEEP_SEED: the first one; GRADLOOM_SWEEP_RUN_ONE_IN: how many of them
+// are run, 0: none; GRADLOOM_SWEEP_HOST_ONE_IN: how many of those are compiled for cuda-host, which takes a quarter of
+// the time.
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -26,9 +27,11 @@ using testing_ops::Bits;
 using testing_ops::Buffers;
 
 struct Counts {
-  int64_t calls = 0, no_call = 0, refused = 0, gave_way = 0, run = 0, on_interpreter = 0, on_llvm = 0, on_cuda_host = 0, cuda_texts = 0;
+  int64_t calls = 0, no_call = 0, refused = 0, gave_way = 0, run = 0, on_interpreter = 0, on_llvm = 0, on_cuda_host = 0,
+          cuda_texts = 0;
   void add(const Counts& o) {
-    calls += o.calls, no_call += o.no_call, refused += o.refused, gave_way += o.gave_way, run += o.run, on_interpreter += o.on_interpreter;
+    calls += o.calls, no_call += o.no_call, refused += o.refused, gave_way += o.gave_way, run += o.run,
+        on_interpreter += o.on_interpreter;
     on_llvm += o.on_llvm, on_cuda_host += o.on_cuda_host, cuda_texts += o.cuda_texts;
   }
 };
@@ -96,9 +99,11 @@ class Worker {
 #endif
       (void)built;
     };
-    ServingKernel serving = build_serving(*d.op, d.plan, strategy, target, d.any_shape, alignment, d.call.accumulate, emit);
+    ServingKernel serving =
+        build_serving(*d.op, d.plan, strategy, target, d.any_shape, alignment, d.call.accumulate, emit);
     counts.gave_way += static_cast<int64_t>(serving.gave_way.size());
-    for (const GaveWay& one : serving.gave_way) ADD_FAILURE() << d.describe() << "\n  " << one.strategy << " gave way: " << one.why;
+    for (const GaveWay& one : serving.gave_way)
+      ADD_FAILURE() << d.describe() << "\n  " << one.strategy << " gave way: " << one.why;
     return std::move(serving.built);
   }
 
@@ -108,7 +113,8 @@ class Worker {
     return scalars;
   }
 
-  static Bits interpreted(const std::string& what, const ir::Kernel& kernel, const Drawn& d, const BuiltKernel& built, bool reverse) {
+  static Bits interpreted(const std::string& what, const ir::Kernel& kernel, const Drawn& d, const BuiltKernel& built,
+                          bool reverse) {
     SCOPED_TRACE(what);  // a check that fails in it does not know whose it is
     return testing_ops::interpreted(kernel, d.call, d.plan, scalars_of(d, built), reverse);
   }
@@ -133,7 +139,8 @@ class Worker {
     return offered[d.call.inputs.size() % offered.size()];
   }
 
-  void on_cpu(const std::string& name, const Drawn& d, std::string strategy, std::optional<BuiltKernel> built, const Bits& want) {
+  void on_cpu(const std::string& name, const Drawn& d, std::string strategy, std::optional<BuiltKernel> built,
+              const Bits& want) {
 #ifdef GRADLOOM_WITH_LLVM
     codegen::Isa isa = codegen::host_isa();
     if (built && d.executor == on_llvm) {
@@ -163,7 +170,8 @@ class Worker {
     EXPECT_EQ(testing_ops::difference(got, want), "") << what << ", interpreted\n" << ir::print(built.lowered);
   }
 
-  void on_device(const std::string& name, const Drawn& d, std::string strategy, std::optional<BuiltKernel> built, Bits want) {
+  void on_device(const std::string& name, const Drawn& d, std::string strategy, std::optional<BuiltKernel> built,
+                 Bits want) {
     if (d.op->schema().on_host) return;
     if (!built || !d.target.gpu) {
       ir::Target target = host_gpu_target();
@@ -183,13 +191,15 @@ class Worker {
     }
 #ifdef GRADLOOM_WITH_CUDA
     if ((d.seed * 0xd1342543de82ef95u >> 33) % static_cast<uint64_t>(cuda_host_one_in_) != 0) return;
-    batch_.add(what, codegen::emit_cuda(built->lowered), [=, this](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
-      Buffers buffers(d.call, d.plan, d.alignment == 1);
-      const int64_t bad = codegen::run_on_host(module, loaded, buffers.pointers(), scalars, codegen::HostOrder::shuffled, 7);
-      EXPECT_EQ(bad, INT64_MAX) << what;
-      EXPECT_EQ(testing_ops::difference(buffers.bits(), want), "") << what << "\n" << module.text;
-      ++counts.on_cuda_host;
-    });
+    batch_.add(what, codegen::emit_cuda(built->lowered),
+               [=, this](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
+                 Buffers buffers(d.call, d.plan, d.alignment == 1);
+                 const int64_t bad =
+                     codegen::run_on_host(module, loaded, buffers.pointers(), scalars, codegen::HostOrder::shuffled, 7);
+                 EXPECT_EQ(bad, INT64_MAX) << what;
+                 EXPECT_EQ(testing_ops::difference(buffers.bits(), want), "") << what << "\n" << module.text;
+                 ++counts.on_cuda_host;
+               });
 #endif
   }
 
@@ -215,7 +225,8 @@ TEST(Sweep, NoValidCallIsRefused) {
   for (int64_t w = 0; w < most_threads; ++w) workers.push_back(std::make_unique<Worker>(none, run_one_in));
   for (int64_t w = 0; w < most_threads; ++w)
     threads.emplace_back([&, w] {
-      for (int64_t seed = first + w; seed < first + runs; seed += most_threads) workers[w]->sweep(static_cast<uint64_t>(seed));
+      for (int64_t seed = first + w; seed < first + runs; seed += most_threads)
+        workers[w]->sweep(static_cast<uint64_t>(seed));
       workers[w]->finish();
     });
   for (std::thread& thread : threads) thread.join();
@@ -223,8 +234,9 @@ TEST(Sweep, NoValidCallIsRefused) {
   Counts n;
   for (const auto& worker : workers) pairs.add(worker->pairs), n.add(worker->counts);
   const std::vector<std::string> missing = pairs.missing(), unexpected = pairs.unexpected();
-  std::cout << n.calls << " calls (of " << runs << " seeds), " << n.refused << " refused, " << n.gave_way << " strategies gave way; " << n.run << " run: " << n.on_interpreter
-            << " kernels interpreted, " << n.on_llvm << " run by llvm, " << n.on_cuda_host << " by cuda-host; " << n.cuda_texts << " CUDA texts; "
+  std::cout << n.calls << " calls (of " << runs << " seeds), " << n.refused << " refused, " << n.gave_way
+            << " strategies gave way; " << n.run << " run: " << n.on_interpreter << " kernels interpreted, "
+            << n.on_llvm << " run by llvm, " << n.on_cuda_host << " by cuda-host; " << n.cuda_texts << " CUDA texts; "
             << pairs.pairs().size() - missing.size() << " of " << pairs.pairs().size() << " pairs of values; "
             << std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() << " s\n";
   EXPECT_EQ(n.refused, 0);

@@ -1,4 +1,6 @@
 // Tensors, recycled memory and DLPack.
+#include "runtime/tensor.h"
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -10,7 +12,6 @@
 #include "runtime/allocate.h"
 #include "runtime/dlpack.h"
 #include "runtime/recycler.h"
-#include "runtime/tensor.h"
 
 namespace gradloom {
 namespace {
@@ -75,8 +76,10 @@ TEST(Tensor, SlicesOfAnyStridesAndSizes) {
   EXPECT_EQ(Tensor::borrow(static_cast<void*>(nullptr), DType::f32, {0, 3}).slice(1, 1, 3).elements(), 0);
   EXPECT_FALSE(Tensor::borrow(static_cast<const void*>(data), DType::f32, {24}).slice(0, 1, 2).writable());
   EXPECT_TRUE(reversed.slice(0, 0, 1).writable());
-  for (const auto& [axis, begin, end] : std::vector<std::array<int64_t, 3>>{{0, -1, 1}, {0, 2, 1}, {0, 0, 3}, {2, 0, 1}, {-3, 0, 1}, {0, INT64_MIN, INT64_MAX}})
-    EXPECT_EQ(code_of([&] { (void)reversed.slice(static_cast<int>(axis), begin, end); }), ErrorCode::invalid_argument) << axis << ", " << begin << ", " << end;
+  for (const auto& [axis, begin, end] : std::vector<std::array<int64_t, 3>>{
+           {0, -1, 1}, {0, 2, 1}, {0, 0, 3}, {2, 0, 1}, {-3, 0, 1}, {0, INT64_MIN, INT64_MAX}})
+    EXPECT_EQ(code_of([&] { (void)reversed.slice(static_cast<int>(axis), begin, end); }), ErrorCode::invalid_argument)
+        << axis << ", " << begin << ", " << end;
 }
 
 TEST(Tensor, ViewsStayWithinItsMemory) {
@@ -86,7 +89,9 @@ TEST(Tensor, ViewsStayWithinItsMemory) {
   EXPECT_EQ(part.view({12}, {-1}, 11).begin_byte(), part.begin_byte());
   EXPECT_EQ(part.view({7, 3}, {0, 1}, 9).end_byte(), part.end_byte());
   EXPECT_EQ(part.view({0, 5}, {}, 100).elements(), 0);
-  const auto refused = [&](const Dims& dims, const Dims& strides, int64_t offset) { return code_of([&] { (void)part.view(dims, strides, offset); }); };
+  const auto refused = [&](const Dims& dims, const Dims& strides, int64_t offset) {
+    return code_of([&] { (void)part.view(dims, strides, offset); });
+  };
   EXPECT_EQ(refused({13}, {}, 0), ErrorCode::invalid_argument);
   EXPECT_EQ(refused({12}, {}, 1), ErrorCode::invalid_argument);
   EXPECT_EQ(refused({1}, {}, -1), ErrorCode::invalid_argument);
@@ -116,10 +121,15 @@ TEST(Tensor, RefusesWhatHasNoMemory) {
   float x = 0;
   EXPECT_EQ(code_of([&] { (void)Tensor::borrow(&x, DType::f32, {-1}); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { (void)Tensor::borrow(&x, DType::f32, {2}, {1, 1}); }), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of([&] { (void)Tensor::borrow(&x, DType::f32, {3}, {int64_t{1} << 61}); }), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of([&] { (void)Tensor::borrow(static_cast<void*>(nullptr), DType::f32, {1}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { (void)Tensor::borrow(&x, DType::f32, {3}, {int64_t{1} << 61}); }),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { (void)Tensor::borrow(static_cast<void*>(nullptr), DType::f32, {1}); }),
+            ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([&] { (void)Tensor::empty(DType::f32, {int64_t{1} << 58}); }), ErrorCode::resource_exhausted);
-  EXPECT_EQ(code_of([&] { (void)Tensor::empty(DType::f32, {int64_t{1} << 40, int64_t{1} << 40}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] {
+              (void)Tensor::empty(DType::f32, {int64_t{1} << 40, int64_t{1} << 40});
+            }),
+            ErrorCode::invalid_argument);
 }
 
 TEST(Recycler, ReusesAlignedBlocksOfEverySize) {

@@ -4,9 +4,11 @@
 //   // error: 3:7: expected ...      parse refuses the file with this message (lines count from the file's top)
 //   // verify authored               verify accepts the kernel at this stage
 //   // verify authored: message      verify refuses it with this message
-//   // step split i 8               the step of a schedule is taken, after those above; the nest then verifies, lowers, and interprets to the same bits
+//   // step split i 8               the step of a schedule is taken, after those above; the nest then verifies, lowers,
+//   and interprets to the same bits
 //   // refused fuse i j: message    the step is refused with this message
-//   // pass unroll, simplify         these passes, in order, give what stands in comments after the line "// ---" below the kernel
+//   // pass unroll, simplify         these passes, in order, give what stands in comments after the line "// ---" below
+//   the kernel
 //                                    (place_buffers with 1 KiB of shared memory)
 //
 // Other comments above the kernel are for the reader. GRADLOOM_UPDATE=1 rewrites the expectations.
@@ -51,17 +53,19 @@ std::string parse_error(const std::string& text) {
   return error_of([&] { parse(text); });
 }
 
-const std::map<std::string, Kernel (*)(const Kernel&)> passes{{"simplify", simplify},
-                                                              {"unroll", unroll},
-                                                              {"vectorize", vectorize},
-                                                              {"split_updates", [](const Kernel& k) { return split_updates(k, false); }},
-                                                              {"coalesce_stores", coalesce_stores},
-                                                              {"demote_registers", demote_registers},
-                                                              {"drop_prefetches", drop_prefetches},
-                                                              {"form_launches", form_launches},
-                                                              {"place_buffers", [](const Kernel& k) { return place_buffers(k, 1 << 10); }},
-                                                              {"lower", [](const Kernel& k) { return lower(k); }}};
-const std::map<std::string, Stage> stages{{"authored", Stage::authored}, {"scheduled", Stage::scheduled}, {"lowered", Stage::lowered}};
+const std::map<std::string, Kernel (*)(const Kernel&)> passes{
+    {"simplify", simplify},
+    {"unroll", unroll},
+    {"vectorize", vectorize},
+    {"split_updates", [](const Kernel& k) { return split_updates(k, false); }},
+    {"coalesce_stores", coalesce_stores},
+    {"demote_registers", demote_registers},
+    {"drop_prefetches", drop_prefetches},
+    {"form_launches", form_launches},
+    {"place_buffers", [](const Kernel& k) { return place_buffers(k, 1 << 10); }},
+    {"lower", [](const Kernel& k) { return lower(k); }}};
+const std::map<std::string, Stage> stages{
+    {"authored", Stage::authored}, {"scheduled", Stage::scheduled}, {"lowered", Stage::lowered}};
 
 std::vector<std::string> split(const std::string& text, const std::string& separators) {
   std::vector<std::string> words;
@@ -93,7 +97,9 @@ class LoopFile {
 
   void check() {
     int expectations = 0;
-    const auto takes_steps = [](const std::string& line) { return line.starts_with("// step ") || line.starts_with("// refused "); };
+    const auto takes_steps = [](const std::string& line) {
+      return line.starts_with("// step ") || line.starts_with("// refused ");
+    };
     if (std::any_of(header_.begin(), header_.end(), takes_steps)) schedule_ = Schedule(parse(kernel_));
     for (std::string& line : header_) {
       const std::vector<std::string> words = split(line, " ,:");
@@ -146,7 +152,8 @@ class LoopFile {
     for (const int64_t size : {0, 1, 5, 12}) {
       ScalarValues scalars;
       for (const Scalar& s : authored.scalars)
-        scalars[s.var.name] = std::clamp(size, s.min ? value_of(s.min, scalars) : size, s.max ? value_of(s.max, scalars) : size);
+        scalars[s.var.name] =
+            std::clamp(size, s.min ? value_of(s.min, scalars) : size, s.max ? value_of(s.max, scalars) : size);
       expect_same(authored, scheduled, scalars);
       expect_same(authored, lowered, scalars);
       if (authored.scalars.empty()) return;
@@ -191,15 +198,39 @@ std::vector<std::filesystem::path> files() {
   return paths;
 }
 
-INSTANTIATE_TEST_SUITE_P(Text, TextFile, testing::ValuesIn(files()), [](const auto& info) { return info.param.stem().string(); });
+INSTANTIATE_TEST_SUITE_P(Text, TextFile, testing::ValuesIn(files()),
+                         [](const auto& info) { return info.param.stem().string(); });
 
-// Texts that are nearly right reach deep into the parser; whatever it makes of them, it throws nothing but Error, and what it accepts prints stably.
+// Texts that are nearly right reach deep into the parser; whatever it makes of them, it throws nothing but Error, and
+// what it accepts prints stably.
 TEST(Text, SurvivesMutations) {
   std::vector<std::string> seeds;
   for (const auto& path : files()) seeds.push_back(read(path));
-  const std::vector<std::string> tokens{
-      "(",   ")",  "[", "]",  "{",    "}",     "-",  "~", "..", "+", "where", "else", "if", "let", "alloc", "inf(", "bits(f32, 0x", "99999999999999999999",
-      "f32", "\"", "`", "#1", "in [", "ramp(", "i64"};
+  const std::vector<std::string> tokens{"(",
+                                        ")",
+                                        "[",
+                                        "]",
+                                        "{",
+                                        "}",
+                                        "-",
+                                        "~",
+                                        "..",
+                                        "+",
+                                        "where",
+                                        "else",
+                                        "if",
+                                        "let",
+                                        "alloc",
+                                        "inf(",
+                                        "bits(f32, 0x",
+                                        "99999999999999999999",
+                                        "f32",
+                                        "\"",
+                                        "`",
+                                        "#1",
+                                        "in [",
+                                        "ramp(",
+                                        "i64"};
   std::mt19937 random(20);
   int accepted = 0;
   for (int round = 0; round < 5000; ++round) {
@@ -232,7 +263,8 @@ TEST(Text, SurvivesMutations) {
 }
 
 TEST(Text, LimitsNesting) {
-  EXPECT_EQ(parse_error("kernel k() {\n" + std::string(300, '{') + "}"), "2:201: expected at most 200 levels of nesting");
+  EXPECT_EQ(parse_error("kernel k() {\n" + std::string(300, '{') + "}"),
+            "2:201: expected at most 200 levels of nesting");
   std::string sum = "1", minus(10000, '-'), lets;
   for (int i = 0; i < 10000; ++i) sum += " + 1", lets += "let a = 1\n";
   for (const std::string& value : {std::string(100000, '('), sum, minus})
@@ -265,7 +297,8 @@ TEST(Text, SaysWhatWasExpected) {
       {"kernel k() { let a = 256u8 }", "1:22: expected a number in the range of u8, got 256u8"},
       {"kernel k() { let a = -129i8 }", "1:23: expected a number in the range of i8, got -129i8"},
       {"kernel k() { let a = -1u64 }", "1:23: expected a number in the range of u64, got -1u64"},
-      {"kernel k() { let a = 9223372036854775808 }", "1:22: expected a number in the range of i64, got 9223372036854775808"},
+      {"kernel k() { let a = 9223372036854775808 }",
+       "1:22: expected a number in the range of i64, got 9223372036854775808"},
       {"kernel k() { let a = 65520f16 }", "1:22: expected a number in the range of f16, got 65520f16"},
       {"kernel k() { let a = bits(i8, 0x100) }", "1:31: expected the bits of one i8 as 0x..., got 0x100"},
       {"kernel k() { let a = inf(i8) }", "1:26: expected a float dtype, got i8"},
@@ -312,7 +345,8 @@ TEST(Text, ConstantsKeepTheirBits) {
 }
 
 TEST(Text, NamesAreKeptAndToldApart) {
-  for (const std::string name : {"for", "a b", "", "x#1", "\xc3\xa9", "`", "\\", "min", "f32", "a.b", "a.", "9", "_", "line\nbreak"}) {
+  for (const std::string name :
+       {"for", "a b", "", "x#1", "\xc3\xa9", "`", "\\", "min", "f32", "a.b", "a.", "9", "_", "line\nbreak"}) {
     KernelBuilder b(name);
     const Expr n = b.scalar(name);
     const Buffer y = b.output(name, DType::i64, {n});
@@ -338,19 +372,25 @@ TEST(Text, TreesKeepTheirShape) {
   const Var n = make_var("n"), c = make_var("c", {DType::boolean, 1});
   std::function<Expr(DType, int)> tree = [&](DType dtype, int depth) -> Expr {
     const bool boolean = dtype == DType::boolean;
-    if (depth == 0) return random() % 2 ? var(boolean ? c : n) : constant_bits(dtype, boolean ? random() % 2 : random() - (uint64_t{1} << 31));
+    if (depth == 0)
+      return random() % 2 ? var(boolean ? c : n)
+                          : constant_bits(dtype, boolean ? random() % 2 : random() - (uint64_t{1} << 31));
     const auto sub = [&](DType t) { return tree(t, depth - 1); };
     if (random() % 5 == 0) return unary(boolean || random() % 2 ? UnaryOp::bit_not : UnaryOp::neg, sub(dtype));
-    static constexpr BinaryOp arithmetic[] = {BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::floor_div, BinaryOp::min, BinaryOp::shl, BinaryOp::shr};
+    static constexpr BinaryOp arithmetic[] = {BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::floor_div,
+                                              BinaryOp::min, BinaryOp::shl, BinaryOp::shr};
     static constexpr BinaryOp logic[] = {BinaryOp::bit_and, BinaryOp::bit_or, BinaryOp::bit_xor};
     if (random() % 3 == 0) return binary(logic[random() % 3], sub(dtype), sub(dtype));
-    if (boolean) return binary(static_cast<BinaryOp>(static_cast<int>(BinaryOp::eq) + random() % 6), sub(DType::i64), sub(DType::i64));
+    if (boolean)
+      return binary(static_cast<BinaryOp>(static_cast<int>(BinaryOp::eq) + random() % 6), sub(DType::i64),
+                    sub(DType::i64));
     return binary(arithmetic[random() % 7], sub(dtype), sub(dtype));
   };
   for (int round = 0; round < 2000; ++round) {
     const Expr e = tree(random() % 2 ? DType::boolean : DType::i64, 1 + random() % 6);
     const Kernel kernel = parse("kernel k(n: i64, c: bool) { let a = " + print(e) + " }");
-    const Expr read = substitute(kernel.body.as<Let>()->value, {{kernel.scalars[0].var.id, var(n)}, {kernel.scalars[1].var.id, var(c)}});
+    const Expr read = substitute(kernel.body.as<Let>()->value,
+                                 {{kernel.scalars[0].var.id, var(n)}, {kernel.scalars[1].var.id, var(c)}});
     ASSERT_TRUE(equal(read, e)) << print(e) << "\n" << print(read);
   }
 }
@@ -358,7 +398,8 @@ TEST(Text, TreesKeepTheirShape) {
 TEST(Text, FragmentsPrint) {
   const Var i = make_var("i"), other = make_var("i");
   EXPECT_EQ(print(var(i) + var(other) * 2), "i + i#1 * 2");
-  EXPECT_EQ(print(let(i, 1, for_loop(other, var(i), 8, ForKind::serial, block({})))), "let i: i64 = 1\nfor i#1 in i .. +8 {\n}\n");
+  EXPECT_EQ(print(let(i, 1, for_loop(other, var(i), 8, ForKind::serial, block({})))),
+            "let i: i64 = 1\nfor i#1 in i .. +8 {\n}\n");
   EXPECT_EQ(print(Expr()), "<none>");
 }
 

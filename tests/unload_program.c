@@ -1,5 +1,6 @@
-/* Loads the shared library, runs kernels on several threads, unloads it, many times over: each time it must be gone from this process, with its threads, and
- * after all of them no memory may be missing. A thread of this program that was in a call lives on throughout. */
+/* Loads the shared library, runs kernels on several threads, unloads it, many times over: each time it must be gone
+ * from this process, with its threads, and after all of them no memory may be missing. A thread of this program that
+ * was in a call lives on throughout. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <malloc.h>
@@ -25,7 +26,8 @@ static gradloom_runtime* create(void* library) {
   gradloom_runtime* runtime;
   if (FIND(library, gradloom_runtime_options_init_sized)(&options, sizeof options)) FAIL("no options\n");
   options.threads = 2;
-  if (FIND(library, gradloom_runtime_create)(&options, &runtime)) FAIL("no runtime: %s\n", FIND(library, gradloom_last_error)());
+  if (FIND(library, gradloom_runtime_create)(&options, &runtime))
+    FAIL("no runtime: %s\n", FIND(library, gradloom_last_error)());
   return runtime;
 }
 
@@ -114,8 +116,10 @@ int main(int count, char** words) {
     if (threads_now() > threads_before) FAIL("round %d: %d threads, %d before\n", round, threads_now(), threads_before);
   }
   most = (long)(mallinfo2().uordblks + mallinfo2().hblkhd) - (long)before;
-  printf("%d times loaded and unloaded; heap in use grew by %ld bytes in the last %d\n", rounds, most, rounds - 1 - settled);
-  /* A thread that was in a call and did not destroy the runtime keeps oneTBB's threads, which must not run in what is unloaded. */
+  printf("%d times loaded and unloaded; heap in use grew by %ld bytes in the last %d\n", rounds, most,
+         rounds - 1 - settled);
+  /* A thread that was in a call and did not destroy the runtime keeps oneTBB's threads, which must not run in what is
+   * unloaded. */
   for (int round = 0; round < settled; ++round) {
     load(words[1]);
     given = create(library);

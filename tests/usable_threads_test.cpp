@@ -1,4 +1,5 @@
-// How many threads `threads = 0` means: the affinity mask and the control groups' CPU quotas, read from files that stand in for the machine's.
+// How many threads `threads = 0` means: the affinity mask and the control groups' CPU quotas, read from files that
+// stand in for the machine's.
 #include "runtime/usable_threads.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +16,8 @@ namespace {
 class UsableThreads : public testing::Test {
  protected:
   UsableThreads()
-      : root_(std::filesystem::path(testing::TempDir()) / ("threads_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()))) {
+      : root_(std::filesystem::path(testing::TempDir()) /
+              ("threads_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()))) {
     std::filesystem::remove_all(root_);
     unlimited_ = usable_threads(root_);
   }
@@ -87,7 +89,8 @@ TEST_F(UsableThreads, TheAffinityMaskLimitsARuntime) {
     ASSERT_EQ(sched_setaffinity(0, sizeof mask, &mask), 0);
     EXPECT_EQ(usable_threads(root_), 1);
     EXPECT_EQ(Runtime().threads(), 1);
-  }).join();
+  })
+      .join();
 }
 
 }  // namespace

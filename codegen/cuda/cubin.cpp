@@ -1,5 +1,5 @@
-// Reads what a cubin's section .nv.info says. It is an ELF file; an attribute there is a format byte, a number, and 16 bits of value or the size of what
-// follows.
+// Reads what a cubin's section .nv.info says. It is an ELF file; an attribute there is a format byte, a number, and 16
+// bits of value or the size of what follows.
 #include <elf.h>
 
 #include <algorithm>
@@ -34,7 +34,8 @@ class Cubin {
   std::vector<Elf64_Shdr> sections() const {
     std::vector<Elf64_Shdr> list;
     const auto header = read<Elf64_Ehdr>(0);
-    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_ident[EI_CLASS] != ELFCLASS64) return list;
+    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_ident[EI_CLASS] != ELFCLASS64)
+      return list;
     for (int i = 0; i < header->e_shnum; ++i) {
       const auto section = read<Elf64_Shdr>(header->e_shoff + static_cast<uint64_t>(i) * sizeof(Elf64_Shdr));
       if (!section) return {};
@@ -75,7 +76,8 @@ std::vector<CudaResources> cubin_resources(const std::string& image) {
       const auto symbol = cubin.read<uint32_t>(at + 4), value = cubin.read<uint32_t>(at + 8);
       if (*format == sized && *size >= 8 && value) {
         const auto function = functions.find(symbols[*symbol]);
-        if (function != functions.end() && *attribute == register_count) function->second.registers = static_cast<int>(*value);
+        if (function != functions.end() && *attribute == register_count)
+          function->second.registers = static_cast<int>(*value);
         if (function != functions.end() && *attribute == frame_bytes) function->second.local_bytes = *value;
       }
       at += 4u + (*format == sized ? *size : 0u);

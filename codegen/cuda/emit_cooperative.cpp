@@ -1,5 +1,6 @@
-// A cooperative loop as one function: its turns are taken inside the kernel, its grid loops are phases, and all blocks meet where phases clash. What one block
-// wrote another sees after they met: gl_sync_grid orders memory, and such buffers are no __restrict__ parameters.
+// A cooperative loop as one function: its turns are taken inside the kernel, its grid loops are phases, and all blocks
+// meet where phases clash. What one block wrote another sees after they met: gl_sync_grid orders memory, and such
+// buffers are no __restrict__ parameters.
 #include "codegen/cuda/emitter.h"
 #include "ir/rewrite.h"
 

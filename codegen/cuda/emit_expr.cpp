@@ -1,4 +1,5 @@
-// Expressions, each the C++ of its definition in ir/expr.h; lane by lane. i64 arithmetic goes into int where its range is proved to fit.
+// Expressions, each the C++ of its definition in ir/expr.h; lane by lane. i64 arithmetic goes into int where its range
+// is proved to fit.
 #include <fmt/format.h>
 
 #include <bit>
@@ -11,39 +12,64 @@ namespace {
 
 const char* symbol(ir::BinaryOp op) {
   switch (op) {
-    case ir::BinaryOp::add: return "+";
-    case ir::BinaryOp::sub: return "-";
-    case ir::BinaryOp::mul: return "*";
-    case ir::BinaryOp::div: return "/";
-    case ir::BinaryOp::floor_div: return "/";
-    case ir::BinaryOp::floor_mod: return "%";
-    case ir::BinaryOp::bit_and: return "&";
-    case ir::BinaryOp::bit_or: return "|";
-    case ir::BinaryOp::bit_xor: return "^";
-    case ir::BinaryOp::shr: return ">>";
-    case ir::BinaryOp::eq: return "==";
-    case ir::BinaryOp::ne: return "!=";
-    case ir::BinaryOp::lt: return "<";
-    case ir::BinaryOp::le: return "<=";
-    case ir::BinaryOp::gt: return ">";
-    case ir::BinaryOp::ge: return ">=";
+    case ir::BinaryOp::add:
+      return "+";
+    case ir::BinaryOp::sub:
+      return "-";
+    case ir::BinaryOp::mul:
+      return "*";
+    case ir::BinaryOp::div:
+      return "/";
+    case ir::BinaryOp::floor_div:
+      return "/";
+    case ir::BinaryOp::floor_mod:
+      return "%";
+    case ir::BinaryOp::bit_and:
+      return "&";
+    case ir::BinaryOp::bit_or:
+      return "|";
+    case ir::BinaryOp::bit_xor:
+      return "^";
+    case ir::BinaryOp::shr:
+      return ">>";
+    case ir::BinaryOp::eq:
+      return "==";
+    case ir::BinaryOp::ne:
+      return "!=";
+    case ir::BinaryOp::lt:
+      return "<";
+    case ir::BinaryOp::le:
+      return "<=";
+    case ir::BinaryOp::gt:
+      return ">";
+    case ir::BinaryOp::ge:
+      return ">=";
     case ir::BinaryOp::min:
     case ir::BinaryOp::max:
-    case ir::BinaryOp::shl: return nullptr;
+    case ir::BinaryOp::shl:
+      return nullptr;
   }
   return nullptr;
 }
 
 const char* helper(ir::BinaryOp op) {
   switch (op) {
-    case ir::BinaryOp::add: return "gl_add";
-    case ir::BinaryOp::sub: return "gl_sub";
-    case ir::BinaryOp::mul: return "gl_mul";
-    case ir::BinaryOp::floor_div: return "gl_floor_div";
-    case ir::BinaryOp::floor_mod: return "gl_floor_mod";
-    case ir::BinaryOp::min: return "gl_min";
-    case ir::BinaryOp::max: return "gl_max";
-    case ir::BinaryOp::shl: return "gl_shl";
+    case ir::BinaryOp::add:
+      return "gl_add";
+    case ir::BinaryOp::sub:
+      return "gl_sub";
+    case ir::BinaryOp::mul:
+      return "gl_mul";
+    case ir::BinaryOp::floor_div:
+      return "gl_floor_div";
+    case ir::BinaryOp::floor_mod:
+      return "gl_floor_mod";
+    case ir::BinaryOp::min:
+      return "gl_min";
+    case ir::BinaryOp::max:
+      return "gl_max";
+    case ir::BinaryOp::shl:
+      return "gl_shl";
     case ir::BinaryOp::div:
     case ir::BinaryOp::bit_and:
     case ir::BinaryOp::bit_or:
@@ -54,7 +80,8 @@ const char* helper(ir::BinaryOp op) {
     case ir::BinaryOp::lt:
     case ir::BinaryOp::le:
     case ir::BinaryOp::gt:
-    case ir::BinaryOp::ge: return nullptr;
+    case ir::BinaryOp::ge:
+      return nullptr;
   }
   return nullptr;
 }
@@ -126,7 +153,8 @@ Text FunctionEmitter::value(const ir::Expr& e) {
     for (std::string& lane : text.lanes) lane = "(int)" + parenthesised(lane);
     text.narrow = true, text.atom = false, text.precedence = casts;
   }
-  if (const auto used = uses_.find(e.get()); used != uses_.end() && used->second > 1) text = bound(std::move(text), e.dtype(), "t");
+  if (const auto used = uses_.find(e.get()); used != uses_.end() && used->second > 1)
+    text = bound(std::move(text), e.dtype(), "t");
   memo_[e.get()] = {e, text};
   return text;
 }
@@ -158,16 +186,30 @@ Text FunctionEmitter::node(const ir::Unary& n, Type type, const ir::Expr&) {
   for (const std::string& x : a.lanes) {
     const std::string typed = a.narrow ? fmt::format("(long long){}", parenthesised(x)) : x;
     switch (n.op) {
-      case ir::UnaryOp::neg: out.lanes.push_back(floating ? fmt::format("gl_neg({})", x) : fmt::format("gl_sub(({})0, {})", c_type(type.dtype), typed)); break;
-      case ir::UnaryOp::bit_not:
-        out.lanes.push_back(type.dtype == DType::boolean ? fmt::format("!{}", parenthesised(x))
-                                                         : fmt::format("({})~{}", c_type(type.dtype), parenthesised(typed)));
+      case ir::UnaryOp::neg:
+        out.lanes.push_back(floating ? fmt::format("gl_neg({})", x)
+                                     : fmt::format("gl_sub(({})0, {})", c_type(type.dtype), typed));
         break;
-      case ir::UnaryOp::abs: out.lanes.push_back(is_unsigned_int(type.dtype) ? x : fmt::format("gl_abs({})", typed)); break;
-      case ir::UnaryOp::sqrt: out.lanes.push_back(fmt::format("gl_sqrt({})", x)); break;
-      case ir::UnaryOp::floor: out.lanes.push_back(fmt::format("gl_floor({})", x)); break;
-      case ir::UnaryOp::ceil: out.lanes.push_back(fmt::format("gl_ceil({})", x)); break;
-      case ir::UnaryOp::trunc: out.lanes.push_back(fmt::format("gl_trunc({})", x)); break;
+      case ir::UnaryOp::bit_not:
+        out.lanes.push_back(type.dtype == DType::boolean
+                                ? fmt::format("!{}", parenthesised(x))
+                                : fmt::format("({})~{}", c_type(type.dtype), parenthesised(typed)));
+        break;
+      case ir::UnaryOp::abs:
+        out.lanes.push_back(is_unsigned_int(type.dtype) ? x : fmt::format("gl_abs({})", typed));
+        break;
+      case ir::UnaryOp::sqrt:
+        out.lanes.push_back(fmt::format("gl_sqrt({})", x));
+        break;
+      case ir::UnaryOp::floor:
+        out.lanes.push_back(fmt::format("gl_floor({})", x));
+        break;
+      case ir::UnaryOp::ceil:
+        out.lanes.push_back(fmt::format("gl_ceil({})", x));
+        break;
+      case ir::UnaryOp::trunc:
+        out.lanes.push_back(fmt::format("gl_trunc({})", x));
+        break;
     }
   }
   return out;
@@ -182,7 +224,8 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
   const bool minmax = n.op == ir::BinaryOp::min || n.op == ir::BinaryOp::max;
   const ir::Range range = is_i64 && !comparison ? ranges_.of(self) : ir::Range{};
   // int arithmetic where operands and result fit; plain 64-bit arithmetic where the result is known not to wrap.
-  const bool narrow = is_i64 && a.narrow && b.narrow && !comparison && n.op != ir::BinaryOp::shl && n.op != ir::BinaryOp::shr && fits_int(self);
+  const bool narrow = is_i64 && a.narrow && b.narrow && !comparison && n.op != ir::BinaryOp::shl &&
+                      n.op != ir::BinaryOp::shr && fits_int(self);
   bool plain = floating || comparison || bits || (is_i64 && range.min && range.max);
   if (division) {
     const ir::Range dividend = ranges_.of(n.a), divisor = ranges_.of(n.b);
@@ -193,17 +236,20 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
     Text out{.narrow = narrow};
     for (const std::string& x : a.lanes) {
       const std::string dividend = fmt::format("{}{}", a.narrow && !narrow ? "(long long)" : "", parenthesised(x));
-      const std::string body = n.op == ir::BinaryOp::floor_div ? fmt::format("{} >> {}", dividend, std::countr_zero(divisor))
-                                                               : fmt::format("{} & {}", dividend, c_constant(dtype, divisor - 1));
+      const std::string body = n.op == ir::BinaryOp::floor_div
+                                   ? fmt::format("{} >> {}", dividend, std::countr_zero(divisor))
+                                   : fmt::format("{} & {}", dividend, c_constant(dtype, divisor - 1));
       out.lanes.push_back(size_of(dtype) < 4 ? fmt::format("({})({})", c_type(dtype), body) : body);
     }
     return out;
   }
   if (n.op == ir::BinaryOp::shr) plain = true;
   if (minmax || n.op == ir::BinaryOp::shl) plain = false;
-  const int precedence = n.op == ir::BinaryOp::add || n.op == ir::BinaryOp::sub ? sums : n.op == ir::BinaryOp::mul ? products : 0;
-  // Sums and products read as in a book; others get parentheses. The arithmetic of two ints would be int, so one is widened; a shift has its left operand's
-  // type.
+  const int precedence = n.op == ir::BinaryOp::add || n.op == ir::BinaryOp::sub ? sums
+                         : n.op == ir::BinaryOp::mul                            ? products
+                                                                                : 0;
+  // Sums and products read as in a book; others get parentheses. The arithmetic of two ints would be int, so one is
+  // widened; a shift has its left operand's type.
   const bool widened = is_i64 && !narrow && !comparison && a.narrow && (b.narrow || n.op == ir::BinaryOp::shr);
   const auto operand = [&](const Text& t, size_t lane, bool right) {
     const std::string& x = t.lanes[lane];
@@ -232,7 +278,8 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
 Text FunctionEmitter::node(const ir::Fma& n, Type, const ir::Expr&) {
   const Text a = value(n.a), b = value(n.b), c = value(n.c);
   Text out;
-  for (size_t i = 0; i < a.lanes.size(); ++i) out.lanes.push_back(fmt::format("gl_fma({}, {}, {})", a.lanes[i], b.lanes[i], c.lanes[i]));
+  for (size_t i = 0; i < a.lanes.size(); ++i)
+    out.lanes.push_back(fmt::format("gl_fma({}, {}, {})", a.lanes[i], b.lanes[i], c.lanes[i]));
   return out;
 }
 
@@ -240,8 +287,8 @@ Text FunctionEmitter::node(const ir::Select& n, Type type, const ir::Expr&) {
   const Text condition = value(n.condition), a = value(n.a), b = value(n.b);
   Text out{.narrow = type.dtype == DType::i64 && a.narrow && b.narrow};
   for (size_t i = 0; i < a.lanes.size(); ++i)
-    out.lanes.push_back(
-        fmt::format("({} ? {} : {})", condition.lanes[condition.lanes.size() == 1 ? 0 : i], parenthesised(a.lanes[i]), parenthesised(b.lanes[i])));
+    out.lanes.push_back(fmt::format("({} ? {} : {})", condition.lanes[condition.lanes.size() == 1 ? 0 : i],
+                                    parenthesised(a.lanes[i]), parenthesised(b.lanes[i])));
   return out;
 }
 
@@ -276,7 +323,9 @@ Text FunctionEmitter::node(const ir::Shuffle& n, Type type, const ir::Expr&) {
   if (n.b) b = bound(value(n.b), type.dtype, "v");
   const bool i64 = type.dtype == DType::i64;
   Text out{.narrow = a.narrow && (!n.b || b.narrow), .atom = true};
-  const auto lane = [&](const Text& t, size_t i) { return i64 && t.narrow && !out.narrow ? "(long long)" + parenthesised(t.lanes[i]) : t.lanes[i]; };
+  const auto lane = [&](const Text& t, size_t i) {
+    return i64 && t.narrow && !out.narrow ? "(long long)" + parenthesised(t.lanes[i]) : t.lanes[i];
+  };
   for (const int l : n.lanes) {
     const auto i = static_cast<size_t>(l);
     out.lanes.push_back(i < a.lanes.size() ? lane(a, i) : lane(b, i - a.lanes.size()));
@@ -286,12 +335,14 @@ Text FunctionEmitter::node(const ir::Shuffle& n, Type type, const ir::Expr&) {
 
 Text FunctionEmitter::node(const ir::Intrinsic& n, Type, const ir::Expr&) {
   switch (n.op) {
-    case ir::IntrinsicOp::prefetch: return {{"false"}, false, true};
+    case ir::IntrinsicOp::prefetch:
+      return {{"false"}, false, true};
     case ir::IntrinsicOp::all:
     case ir::IntrinsicOp::any: {
       const Text a = value(n.args[0]);
       std::string text;
-      for (const std::string& x : a.lanes) text += (text.empty() ? "" : n.op == ir::IntrinsicOp::all ? " & " : " | ") + ("(int)" + parenthesised(x));
+      for (const std::string& x : a.lanes)
+        text += (text.empty() ? "" : n.op == ir::IntrinsicOp::all ? " & " : " | ") + ("(int)" + parenthesised(x));
       return {{"((" + text + ") != 0)"}};
     }
   }

@@ -1,5 +1,5 @@
-// One grid loop (or cooperative loop: emit_cooperative.cpp) as one function: its parameters, small statements, and the barriers between what threads do
-// (ir/gpu_form.h says what each part means).
+// One grid loop (or cooperative loop: emit_cooperative.cpp) as one function: its parameters, small statements, and the
+// barriers between what threads do (ir/gpu_form.h says what each part means).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,14 +16,22 @@ constexpr int most_threads = 1024, default_threads = 256;
 
 // C++'s words, CUDA's, and macros that compilers define.
 const char* const reserved[] = {
-    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch", "char", "char16_t", "char32_t", "char8_t",
-    "class", "compl", "concept", "const", "const_cast", "consteval", "constexpr", "constinit", "continue", "co_await", "co_return", "co_yield", "decltype",
-    "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if",
-    "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected",
-    "public", "register", "reinterpret_cast", "requires", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct",
-    "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "typeof", "union", "unsigned", "using", "virtual",
-    "void", "volatile", "wchar_t", "while", "xor", "xor_eq", "blockDim", "blockIdx", "gridDim", "threadIdx", "warpSize", "abs", "ceil", "floor", "half",
-    "linux", "max", "min", "sqrt", "trunc", "unix"};
+    "alignas",     "alignof",   "and",       "and_eq",    "asm",      "auto",         "bitand",
+    "bitor",       "bool",      "break",     "case",      "catch",    "char",         "char16_t",
+    "char32_t",    "char8_t",   "class",     "compl",     "concept",  "const",        "const_cast",
+    "consteval",   "constexpr", "constinit", "continue",  "co_await", "co_return",    "co_yield",
+    "decltype",    "default",   "delete",    "do",        "double",   "dynamic_cast", "else",
+    "enum",        "explicit",  "export",    "extern",    "false",    "float",        "for",
+    "friend",      "goto",      "if",        "inline",    "int",      "long",         "mutable",
+    "namespace",   "new",       "noexcept",  "not",       "not_eq",   "nullptr",      "operator",
+    "or",          "or_eq",     "private",   "protected", "public",   "register",     "reinterpret_cast",
+    "requires",    "return",    "short",     "signed",    "sizeof",   "static",       "static_assert",
+    "static_cast", "struct",    "switch",    "template",  "this",     "thread_local", "throw",
+    "true",        "try",       "typedef",   "typeid",    "typename", "typeof",       "union",
+    "unsigned",    "using",     "virtual",   "void",      "volatile", "wchar_t",      "while",
+    "xor",         "xor_eq",    "blockDim",  "blockIdx",  "gridDim",  "threadIdx",    "warpSize",
+    "abs",         "ceil",      "floor",     "half",      "linux",    "max",          "min",
+    "sqrt",        "trunc",     "unix"};
 
 }  // namespace
 
@@ -33,14 +41,17 @@ void Touched::add(const Touched& other) {
 }
 
 bool Touched::clashes(const Touched& earlier) const {
-  const auto meet = [](const auto& a, const auto& b) { return std::any_of(a.begin(), a.end(), [&](int64_t id) { return b.contains(id); }); };
+  const auto meet = [](const auto& a, const auto& b) {
+    return std::any_of(a.begin(), a.end(), [&](int64_t id) { return b.contains(id); });
+  };
   return meet(writes, earlier.writes) || meet(writes, earlier.reads) || meet(reads, earlier.writes);
 }
 
 std::string FunctionEmitter::fresh(const std::string& name) {
   std::string plain;
   for (const char c : name) plain += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  if (plain.empty() || std::isdigit(static_cast<unsigned char>(plain[0])) || plain.starts_with("gl_") || plain.starts_with("GL_") || plain.starts_with("__"))
+  if (plain.empty() || std::isdigit(static_cast<unsigned char>(plain[0])) || plain.starts_with("gl_") ||
+      plain.starts_with("GL_") || plain.starts_with("__"))
     plain = "x" + plain;
   if (std::find(std::begin(reserved), std::end(reserved), plain) != std::end(reserved)) plain += "_";
   std::string text = plain;
@@ -48,22 +59,27 @@ std::string FunctionEmitter::fresh(const std::string& name) {
   return text;
 }
 
-void FunctionEmitter::line(const std::string& text) { body_ += std::string(static_cast<size_t>(indent_) * 2, ' ') + text + "\n"; }
+void FunctionEmitter::line(const std::string& text) {
+  body_ += std::string(static_cast<size_t>(indent_) * 2, ' ') + text + "\n";
+}
 void FunctionEmitter::open(const std::string& head) { line(head + "{"), ++indent_; }
 void FunctionEmitter::close() { --indent_, line("}"); }
 void FunctionEmitter::otherwise() { --indent_, line("} else {"), ++indent_; }
 
 std::string FunctionEmitter::slot(int64_t var_id, const std::string& name, Type type) {
   const auto found = host_.slots.find(var_id);
-  if (found == host_.slots.end()) throw Error(ErrorCode::internal, "emit_cuda: variable " + name + " is used outside its scope");
+  if (found == host_.slots.end())
+    throw Error(ErrorCode::internal, "emit_cuda: variable " + name + " is used outside its scope");
   function_.arguments.push_back({CudaArgument::slot, found->second});
   const std::string raw = fresh(name);
   parameters_.push_back("long long " + raw);
   if (type.dtype == DType::i64) return raw;
   const std::string typed = fresh(name);
-  const std::string bits = type.dtype == DType::f32   ? fmt::format("gl_float((unsigned){})", raw)
-                           : type.dtype == DType::f64 ? fmt::format("gl_double((unsigned long long){})", raw)
-                                                      : fmt::format("({}){}{}", c_type(type.dtype), type.dtype == DType::boolean ? "(unsigned char)" : "", raw);
+  const std::string bits =
+      type.dtype == DType::f32 ? fmt::format("gl_float((unsigned){})", raw)
+      : type.dtype == DType::f64
+          ? fmt::format("gl_double((unsigned long long){})", raw)
+          : fmt::format("({}){}{}", c_type(type.dtype), type.dtype == DType::boolean ? "(unsigned char)" : "", raw);
   head_ += fmt::format("  const {} {} = {};\n", c_type(type.dtype), typed, bits);
   return typed;
 }
@@ -73,8 +89,8 @@ int FunctionEmitter::threads_of(const ir::Stmt& body) const {
   ir::walk(body, [&](const ir::Stmt& s) {
     const ir::For* n = s.as<ir::For>();
     if (!n || (n->kind != ir::ForKind::thread && n->kind != ir::ForKind::warp)) return;
-    const int64_t wanted =
-        std::min<int64_t>(ir::as_int(n->extent).value_or(default_threads), most_threads) * (n->kind == ir::ForKind::warp ? ir::warp_lanes : 1);
+    const int64_t wanted = std::min<int64_t>(ir::as_int(n->extent).value_or(default_threads), most_threads) *
+                           (n->kind == ir::ForKind::warp ? ir::warp_lanes : 1);
     threads = std::max(threads, std::min<int64_t>(wanted, most_threads));
   });
   return static_cast<int>((threads + ir::warp_lanes - 1) / ir::warp_lanes * ir::warp_lanes);
@@ -115,13 +131,14 @@ void FunctionEmitter::grid_loop(const ir::For& grid, bool strides) {
   const std::string block = strides ? "gl_at" : "gl_block()";
   const std::string number = ir::is_const(grid.begin, 0) ? block
                              : fits                      ? fmt::format("{} + {}", wide(grid.begin), block)
-                                                         : fmt::format("gl_add<long long>({}, {})", wide(grid.begin), block);
+                                    : fmt::format("gl_add<long long>({}, {})", wide(grid.begin), block);
   const std::string name = fresh(grid.var.name);
   if (strides) {
     open(fmt::format("for (long long gl_at = gl_block(); gl_at < {}; gl_at += gl_blocks()) ", wide(grid.extent)));
     line("gl_sync_block();");
   }
-  line(narrow ? fmt::format("const int {} = (int)({});", name, number) : fmt::format("const long long {} = {};", name, number));
+  line(narrow ? fmt::format("const int {} = (int)({});", name, number)
+              : fmt::format("const long long {} = {};", name, number));
   vars_[grid.var.id] = {{name}, narrow, true};
   const ir::Ranges::Mark mark = ranges_.mark();
   ranges_.enter(grid);
@@ -161,12 +178,15 @@ Touched FunctionEmitter::touched(const ir::Stmt& s) const {
   ir::walk(
       s,
       [&](const ir::Stmt& x) {
-        if (const auto* n = x.as<ir::Alloc>(); n && (n->buffer->space != ir::Space::shared || part_ == Part::cooperative)) own.insert(n->buffer->id);
+        if (const auto* n = x.as<ir::Alloc>();
+            n && (n->buffer->space != ir::Space::shared || part_ == Part::cooperative))
+          own.insert(n->buffer->id);
         if (const auto* n = x.as<ir::Store>(); n && !own.contains(n->buffer->id)) t.writes.insert(n->buffer->id);
         if (const auto* n = x.as<ir::Accumulate>(); n && !own.contains(n->buffer->id)) t.writes.insert(n->buffer->id);
       },
       [&](const ir::Expr& x) {
-        if (const auto* n = x.as<ir::Load>(); n && n->buffer->role != ir::Role::in && !own.contains(n->buffer->id)) t.reads.insert(n->buffer->id);
+        if (const auto* n = x.as<ir::Load>(); n && n->buffer->role != ir::Role::in && !own.contains(n->buffer->id))
+          t.reads.insert(n->buffer->id);
       });
   return t;
 }
@@ -182,7 +202,8 @@ void FunctionEmitter::barrier() {
   since_barrier_ = {};
 }
 
-void FunctionEmitter::before_write(const ir::Buffer& b, const std::vector<ir::Expr>& index, std::initializer_list<ir::Expr> values) {
+void FunctionEmitter::before_write(const ir::Buffer& b, const std::vector<ir::Expr>& index,
+                                   std::initializer_list<ir::Expr> values) {
   if (part_ != Part::block) return;
   Touched all;
   for (const ir::Expr& e : index) all.add(touched(e));
@@ -212,7 +233,8 @@ void FunctionEmitter::emit(const ir::Let& n) {
   Text named{.narrow = narrow, .atom = true};
   for (size_t i = 0; i < text.lanes.size(); ++i) {
     const std::string name = fresh(n.var.name);
-    line(fmt::format("const {} {} = {}{};", narrow ? "int" : c_type(n.var.type.dtype), name, narrow && !text.narrow ? "(int)" : "",
+    line(fmt::format("const {} {} = {}{};", narrow ? "int" : c_type(n.var.type.dtype), name,
+                     narrow && !text.narrow ? "(int)" : "",
                      narrow && !text.narrow ? parenthesised(text.lanes[i]) : text.lanes[i]));
     named.lanes.push_back(name);
   }
@@ -250,7 +272,8 @@ void FunctionEmitter::emit(const ir::Alloc& n) {
   for (size_t d = holds_a_part(b) ? 1 : 0; d < b->dims.size(); ++d) {
     const int64_t n = std::max<int64_t>(*ir::as_int(b->dims[d]), 0);
     if (n > 0 && elements > int_max / size_of(b->dtype) / n)
-      throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: the buffer " + b->name + " of a block or thread takes more than 2 GiB");
+      throw ir::LoweringRefusal(ErrorCode::unsupported,
+                                "CUDA: the buffer " + b->name + " of a block or thread takes more than 2 GiB");
     elements *= n;
   }
   if (b->space == ir::Space::per_warp) elements /= ir::warp_lanes;  // spread over the lanes
@@ -258,7 +281,8 @@ void FunctionEmitter::emit(const ir::Alloc& n) {
   const std::string name = fresh(b->name);
   const char* type = memory_type(b->dtype);
   const bool of_block = b->space == ir::Space::shared || b->space == ir::Space::per_block;
-  if (b->space == ir::Space::per_block) function_.cooperative = std::max(function_.cooperative, *ir::as_int(b->dims[0]));
+  if (b->space == ir::Space::per_block)
+    function_.cooperative = std::max(function_.cooperative, *ir::as_int(b->dims[0]));
   Place& place = places_[b->id] = {.name = name, .own = !of_block, .of_block = of_block};
   if (of_block) {
     line(fmt::format("{0}* const {1} = ({0}*)(gl_shared + {2});", type, name, shared_));
@@ -292,7 +316,8 @@ void FunctionEmitter::emit(const ir::Check& n) {
   since_barrier_.add(entry);
   otherwise();
   for (size_t i = 0; i < condition.lanes.size(); ++i)
-    line(fmt::format("{}gl_atomic_min(gl_status, {});", condition.lanes.size() > 1 ? fmt::format("if (!{}) ", condition.lanes[i]) : "",
+    line(fmt::format("{}gl_atomic_min(gl_status, {});",
+                     condition.lanes.size() > 1 ? fmt::format("if (!{}) ", condition.lanes[i]) : "",
                      kept(position.lanes[position.lanes.size() == 1 ? 0 : i])));
   close();
 }

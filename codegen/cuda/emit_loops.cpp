@@ -13,8 +13,9 @@
 namespace gradloom::codegen {
 namespace {
 
-// How many iterations are to stand side by side; 0: as the compiler likes, which unrolls all loops of a few iterations it sees. Around barriers and warps that
-// costs time and registers and gains nothing; nor does it where an iteration is much work already.
+// How many iterations are to stand side by side; 0: as the compiler likes, which unrolls all loops of a few iterations
+// it sees. Around barriers and warps that costs time and registers and gains nothing; nor does it where an iteration is
+// much work already.
 int unrolled(const ir::For& n, bool in_thread) {
   constexpr int enough = 8;  // updates side by side
   if (!in_thread) return 1;
@@ -38,17 +39,23 @@ void FunctionEmitter::emit(const ir::For& n) {
   }
   if (part_ == Part::cooperative && n.kind == ir::ForKind::grid) return phase(n);
   switch (n.kind) {
-    case ir::ForKind::serial: return serial_loop(n);
-    case ir::ForKind::thread: return thread_loop(n);
-    case ir::ForKind::warp: return warp_loop(n);
-    case ir::ForKind::lane: return lane_loop(n);
-    case ir::ForKind::fragment: return fragment_loops(n);
+    case ir::ForKind::serial:
+      return serial_loop(n);
+    case ir::ForKind::thread:
+      return thread_loop(n);
+    case ir::ForKind::warp:
+      return warp_loop(n);
+    case ir::ForKind::lane:
+      return lane_loop(n);
+    case ir::ForKind::fragment:
+      return fragment_loops(n);
     case ir::ForKind::parallel:
     case ir::ForKind::vector:
     case ir::ForKind::unroll:
     case ir::ForKind::grid:
     case ir::ForKind::cooperative:
-    case ir::ForKind::matrix_unit: throw Error(ErrorCode::internal, std::string("emit_cuda: a ") + to_string(n.kind) + " loop inside a grid loop");
+    case ir::ForKind::matrix_unit:
+      throw Error(ErrorCode::internal, std::string("emit_cuda: a ") + to_string(n.kind) + " loop inside a grid loop");
   }
 }
 
@@ -72,7 +79,9 @@ void FunctionEmitter::name_divisions(const ir::For& n) {
   std::vector<Found> list;
   const auto look = [&](const ir::Expr& e) {
     const auto* b = e.as<ir::Binary>();
-    if (!b || e.lanes() != 1 || (b->op != ir::BinaryOp::floor_div && b->op != ir::BinaryOp::floor_mod) || !ir::as_int(b->b)) return;
+    if (!b || e.lanes() != 1 || (b->op != ir::BinaryOp::floor_div && b->op != ir::BinaryOp::floor_mod) ||
+        !ir::as_int(b->b))
+      return;
     bool ready = true, of_this = false;
     int nodes = 0;
     ir::walk(b->a, [&](const ir::Expr& x) {
@@ -87,21 +96,25 @@ void FunctionEmitter::name_divisions(const ir::For& n) {
     const auto same = std::find_if(list.begin(), list.end(), [&](const Found& f) { return ir::equal(f.division, e); });
     same == list.end() ? list.push_back({e, nodes}) : void(++same->times);
   };
-  ir::walk(n.body, [](const ir::Stmt&) {}, look);
-  std::stable_sort(list.begin(), list.end(), [](const Found& a, const Found& b) { return a.nodes < b.nodes; });  // each after those in it
+  ir::walk(
+      n.body, [](const ir::Stmt&) {}, look);
+  std::stable_sort(list.begin(), list.end(),
+                   [](const Found& a, const Found& b) { return a.nodes < b.nodes; });  // each after those in it
   for (const Found& f : list) {
     if (f.times < 2) continue;
     begin({f.division});
     divisions_.emplace_back(f.division,
-                            bound(value(f.division), f.division.dtype(), f.division.as<ir::Binary>()->op == ir::BinaryOp::floor_div ? "div" : "mod"));
+                            bound(value(f.division), f.division.dtype(),
+                                  f.division.as<ir::Binary>()->op == ir::BinaryOp::floor_div ? "div" : "mod"));
   }
 }
 
-// Declares nothing: the name, and whether int holds all that the loop's variable and end can be, and what lies `past` the end.
+// Declares nothing: the name, and whether int holds all that the loop's variable and end can be, and what lies `past`
+// the end.
 std::string FunctionEmitter::loop_variable(const ir::For& n, bool& narrow, int past) {
   const ir::Range end = ranges_.of(n.begin + n.extent), begin = ranges_.of(n.begin);
-  narrow = end.max && *end.max <= int_max - past && begin.min && begin.max && *begin.min >= -int_max && *begin.max <= int_max && end.min &&
-           *end.min >= -int_max;
+  narrow = end.max && *end.max <= int_max - past && begin.min && begin.max && *begin.min >= -int_max &&
+           *begin.max <= int_max && end.min && *end.min >= -int_max;
   const std::string name = fresh(n.var.name);
   vars_[n.var.id] = {{name}, narrow, true};
   return name;
@@ -132,7 +145,8 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
   };
   if (!counts_in_range(n)) {
     // The end may have wrapped: what counts is how many.
-    const Text count = bound(Text{{wide(n.extent)}}, DType::i64, "count"), from = bound(Text{{wide(n.begin)}}, DType::i64, "begin");
+    const Text count = bound(Text{{wide(n.extent)}}, DType::i64, "count"),
+               from = bound(Text{{wide(n.begin)}}, DType::i64, "begin");
     const std::string k = fresh(n.var.name + "_k");
     if (const int copies = unrolled(n, part_ == Part::thread)) line(fmt::format("#pragma unroll {}", copies));
     open(fmt::format("for (long long {0} = 0; {0} < {1}; ++{0}) ", k, count.lanes[0]));
@@ -141,8 +155,8 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
   }
   const std::string from = narrow ? scalar(n.begin) : wide(n.begin);
   std::string end = ir::is_const(n.begin, 0) ? (narrow ? scalar(n.extent) : wide(n.extent))
-                    : narrow                 ? fmt::format("{} + {}", parenthesised(scalar(n.begin)), parenthesised(scalar(n.extent)))
-                                             : fmt::format("gl_add<long long>({}, {})", wide(n.begin), wide(n.extent));
+                    : narrow ? fmt::format("{} + {}", parenthesised(scalar(n.begin)), parenthesised(scalar(n.extent)))
+                             : fmt::format("gl_add<long long>({}, {})", wide(n.begin), wide(n.extent));
   if (narrow && !(value(n.begin).narrow && value(n.extent).narrow)) end = fmt::format("(int)({})", end);
   if (!simple_name(end) || ir::has_load(n.begin) || ir::has_load(n.extent)) {  // read once, on entry
     const std::string held = fresh(n.var.name + "_end");
@@ -158,7 +172,8 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
 std::string FunctionEmitter::iteration(const ir::For& n, const std::string& k, bool narrow, int64_t past) {
   if (ir::is_const(n.begin, 0)) return k;
   if (narrow) return fmt::format("(int){} + {}", parenthesised(scalar(n.begin)), k);
-  return counts_in_range(n, past) ? fmt::format("{} + {}", parenthesised(wide(n.begin)), k) : fmt::format("gl_add<long long>({}, {})", wide(n.begin), k);
+  return counts_in_range(n, past) ? fmt::format("{} + {}", parenthesised(wide(n.begin)), k)
+                                  : fmt::format("gl_add<long long>({}, {})", wide(n.begin), k);
 }
 
 // Reads the bounds of a loop whose iterations run side by side: once, before any iteration changes what they read.
@@ -196,8 +211,10 @@ void FunctionEmitter::thread_loop(const ir::For& n) {
       line(fmt::format("const {} {} = {};", type, name, narrow && !in_int ? fmt::format("(int)({})", i) : i));
     } else {
       const bool counts_in_int = extent && *extent <= int_max - threads;
-      open(fmt::format("for ({1} {0} = gl_thread(); {0} < {2}; {0} += {3}) ", k, counts_in_int ? "int" : "long long", count, threads));
-      line(fmt::format("const {} {} = {};", type, name, iteration(n, narrow && !counts_in_int ? "(int)" + k : k, narrow)));
+      open(fmt::format("for ({1} {0} = gl_thread(); {0} < {2}; {0} += {3}) ", k, counts_in_int ? "int" : "long long",
+                       count, threads));
+      line(fmt::format("const {} {} = {};", type, name,
+                       iteration(n, narrow && !counts_in_int ? "(int)" + k : k, narrow)));
     }
   }
   part_ = Part::thread;
@@ -236,16 +253,19 @@ std::vector<FunctionEmitter::Deferred> FunctionEmitter::defer(const ir::For& lan
   std::unordered_map<int64_t, int> written;
   ir::walk(lanes.body, [&](const ir::Stmt& s) {
     if (const auto* n = s.as<ir::Alloc>()) own.insert(n->buffer->id);
-    if (const auto* n = s.as<ir::For>())
-      ir::walk(n->body, [&](const ir::Stmt& below) { inner.insert(below.get()); });
+    if (const auto* n = s.as<ir::For>()) ir::walk(n->body, [&](const ir::Stmt& below) { inner.insert(below.get()); });
     const auto* store = s.as<ir::Store>();
     const auto* accumulate = s.as<ir::Accumulate>();
     if ((!store && !accumulate) || inner.contains(s.get()) || (accumulate && accumulate->atomic)) return;
     const ir::Buffer& b = store ? store->buffer : accumulate->buffer;
     const ir::Expr& v = store ? store->value : accumulate->value;
     if (own.contains(b->id) || place(b).own) return;
-    if (v.lanes() != 1) throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: a vector is written to " + b->name + " where the lanes of a warp may meet");
-    if (++written[b->id] > 1) throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: " + b->name + " is written twice in a lane loop where lanes may meet");
+    if (v.lanes() != 1)
+      throw ir::LoweringRefusal(ErrorCode::unsupported,
+                                "CUDA: a vector is written to " + b->name + " where the lanes of a warp may meet");
+    if (++written[b->id] > 1)
+      throw ir::LoweringRefusal(ErrorCode::unsupported,
+                                "CUDA: " + b->name + " is written twice in a lane loop where lanes may meet");
     const std::string type = memory_type(b->dtype);
     Deferred d{type, fresh("on"), fresh("at"), fresh("what"), "", s.get(), place(b).of_block && size_of(b->dtype) >= 4};
     line(fmt::format("bool {} = false;", d.on));
@@ -258,7 +278,9 @@ std::vector<FunctionEmitter::Deferred> FunctionEmitter::defer(const ir::For& lan
       lanes.body, [](const ir::Stmt&) {},
       [&](const ir::Expr& e) {
         if (const auto* n = e.as<ir::Load>(); n && written.contains(n->buffer->id))
-          throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: " + n->buffer->name + " is read in a lane loop whose lanes may meet in writing it");
+          throw ir::LoweringRefusal(
+              ErrorCode::unsupported,
+              "CUDA: " + n->buffer->name + " is read in a lane loop whose lanes may meet in writing it");
       });
   return list;
 }
@@ -270,7 +292,8 @@ void FunctionEmitter::lane_loop(const ir::For& n) {
   bool narrow = false;
   constexpr int past = ir::warp_lanes - 1;  // lanes that are off have a number, too
   const std::string name = loop_variable(n, narrow, past);
-  line(fmt::format("const {} {} = {};", narrow ? "int" : "long long", name, iteration(n, "gl_thread() % 32", narrow, past)));
+  line(fmt::format("const {} {} = {};", narrow ? "int" : "long long", name,
+                   iteration(n, "gl_thread() % 32", narrow, past)));
   deferred_ = defer(n);
   if (extent < ir::warp_lanes) open(fmt::format("if (gl_thread() % 32 < {}) ", extent));
   part_ = Part::thread;
@@ -281,29 +304,32 @@ void FunctionEmitter::lane_loop(const ir::For& n) {
     const auto* accumulate = std::get_if<ir::Accumulate>(&d.node->value);
     const std::string update = accumulate ? updated(*accumulate, "element", "v", "factor") : "element = v;";
     const bool factor = !d.factor.empty();
-    line(fmt::format("gl_ordered<{0}>({1}, {2}, []({3}& element, {3} v{4}) {{ {5} }}, {6}{7});", d.near, d.on, d.place, d.type,
-                     factor ? ", " + d.type + " factor" : "", update, d.value, factor ? ", " + d.factor : ""));
+    line(fmt::format("gl_ordered<{0}>({1}, {2}, []({3}& element, {3} v{4}) {{ {5} }}, {6}{7});", d.near, d.on, d.place,
+                     d.type, factor ? ", " + d.type + " factor" : "", update, d.value, factor ? ", " + d.factor : ""));
   }
   deferred_.clear();
   line("gl_sync_warp();");
   close();
 }
 
-// A lane's elements one after the other, so that each is a register: by pairs of neighbours in a row, which one access may move.
+// A lane's elements one after the other, so that each is a register: by pairs of neighbours in a row, which one access
+// may move.
 void FunctionEmitter::fragment_loops(const ir::For& rows) {
   std::string misfit;
   if (const ir::FragmentProduct p = ir::match_fragment_product(rows, misfit); p.sums) return fragment_product(p);
   const ir::For& columns = *rows.body.as<ir::For>();
   const int64_t across = *ir::as_int(columns.extent), pairs = *ir::as_int(rows.extent) * across / ir::warp_lanes / 2;
   const ir::Var pair = ir::make_var(columns.var.name);
-  const ir::Stmt both = ir::vectorize(ir::for_loop(columns.var, ir::index_mul(ir::var(pair), 2), 2, ir::ForKind::vector, columns.body));
+  const ir::Stmt both =
+      ir::vectorize(ir::for_loop(columns.var, ir::index_mul(ir::var(pair), 2), 2, ir::ForKind::vector, columns.body));
   const ir::Stmt loop = ir::for_loop(pair, 0, across / 2, ir::ForKind::fragment, both);
   element_ = fresh("pair");
   line("#pragma unroll");
   open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0}) ", element_, pairs));
   bool narrow = false;
   line(fmt::format("const int {} = gl_fragment_row<{}>({});", loop_variable(rows, narrow), across, element_));
-  line(fmt::format("const int {} = gl_fragment_pair<{}>({});", loop_variable(*loop.as<ir::For>(), narrow), across, element_));
+  line(fmt::format("const int {} = gl_fragment_pair<{}>({});", loop_variable(*loop.as<ir::For>(), narrow), across,
+                   element_));
   part_ = Part::thread;
   with_variable(rows, [&] { with_variable(*loop.as<ir::For>(), [&] { statement(both); }); });
   part_ = Part::warp;
@@ -316,12 +342,15 @@ void FunctionEmitter::fragment_product(const ir::FragmentProduct& p) {
   function_.unrolled += p.rows * p.columns / ir::warp_lanes * of_element;
   begin({p.a.begin, p.b.begin});
   // Whole rows of 8 elements from shared memory, or else pairs along k: at once, where they lie so.
-  const auto multiple = [&](const ir::FragmentProduct::Operand& o, int64_t of) { return ir::known_multiple(o.begin, ranges_) % of == 0; };
+  const auto multiple = [&](const ir::FragmentProduct::Operand& o, int64_t of) {
+    return ir::known_multiple(o.begin, ranges_) % of == 0;
+  };
   const auto layout = [&](const ir::FragmentProduct::Operand& o, int64_t extent) {
     const int64_t apart = o.along_k == 1 ? o.along : o.along == 1 ? o.along_k : 0;  // from one row to the next
     if (o.buffer->space == ir::Space::shared && apart > 0 && apart % 8 == 0 && multiple(o, 8) && extent % 16 == 0)
       return fmt::format("gl_matrices<{}, {}>", o.along, o.along_k);
-    const bool together = o.along_k == 1 && o.along % 2 == 0 && (o.buffer->role == ir::Role::temp || o.buffer->alignment >= 4) && multiple(o, 2);
+    const bool together = o.along_k == 1 && o.along % 2 == 0 &&
+                          (o.buffer->role == ir::Role::temp || o.buffer->alignment >= 4) && multiple(o, 2);
     return fmt::format("gl_pairs<{}, {}, {}>", o.along, o.along_k, together);
   };
   const auto first = [&](const ir::FragmentProduct::Operand& o) {
@@ -329,8 +358,8 @@ void FunctionEmitter::fragment_product(const ir::FragmentProduct& p) {
     return at == "0" ? place(o.buffer).name : fmt::format("{} + {}", place(o.buffer).name, parenthesised(at));
   };
   const std::string a = first(p.a), b = first(p.b);
-  line(fmt::format("gl_fragment_product<{}, {}, {}, {}, {}, {}>({}, {}, {});", p.a.buffer->dtype == DType::bf16, p.rows, p.columns, p.depth,
-                   layout(p.a, p.rows), layout(p.b, p.columns), place(p.sums).name, a, b));
+  line(fmt::format("gl_fragment_product<{}, {}, {}, {}, {}, {}>({}, {}, {});", p.a.buffer->dtype == DType::bf16, p.rows,
+                   p.columns, p.depth, layout(p.a, p.rows), layout(p.b, p.columns), place(p.sums).name, a, b));
 }
 
 }  // namespace gradloom::codegen

@@ -1,4 +1,5 @@
-// The host part of a GPU kernel: a program of steps over slots, and a function for each grid loop and each cooperative loop.
+// The host part of a GPU kernel: a program of steps over slots, and a function for each grid loop and each cooperative
+// loop.
 #include <fmt/format.h>
 
 #include "codegen/cuda/emitter.h"
@@ -41,7 +42,9 @@ class ModuleEmitter {
       const int index = static_cast<int>(module_.functions.size());
       FunctionEmitter function(host_, ranges_, fmt::format("{}_{}", plain_name(kernel_.name), index));
       module_.functions.push_back(function.emit(n, module_.text));
-      list.push_back({.kind = HostStep::launch, .index = index, .value = n.kind == ir::ForKind::grid ? value(n.extent) : most_blocks(n)});
+      list.push_back({.kind = HostStep::launch,
+                      .index = index,
+                      .value = n.kind == ir::ForKind::grid ? value(n.extent) : most_blocks(n)});
       return;
     }
     HostStep loop{.kind = HostStep::loop, .index = module_.slots++, .value = value(n.extent), .begin = value(n.begin)};
@@ -77,7 +80,9 @@ class ModuleEmitter {
     list.push_back(std::move(branch));
   }
   void step(const ir::Alloc& n, std::vector<HostStep>& list) {
-    HostStep scratch{.kind = HostStep::scratch, .index = module_.scratch_blocks++, .value = {{HostCode::constant, size_of(n.buffer->dtype)}}};
+    HostStep scratch{.kind = HostStep::scratch,
+                     .index = module_.scratch_blocks++,
+                     .value = {{HostCode::constant, size_of(n.buffer->dtype)}}};
     for (const ir::Expr& dim : n.buffer->dims) append(dim, scratch.value), scratch.value.push_back({HostCode::size, 0});
     host_.scratch[n.buffer->id] = scratch.index;
     scratch.body = steps(n.body);
@@ -88,7 +93,8 @@ class ModuleEmitter {
   void step(const ir::Accumulate& n, std::vector<HostStep>&) { misplaced("an accumulate into " + n.buffer->name); }
   void step(const ir::Check&, std::vector<HostStep>&) { misplaced("a check"); }
   [[noreturn]] void misplaced(const std::string& what) const {
-    throw Error(ErrorCode::internal, "emit_cuda: kernel " + kernel_.name + ": " + what + " stands outside every grid loop");
+    throw Error(ErrorCode::internal,
+                "emit_cuda: kernel " + kernel_.name + ": " + what + " stands outside every grid loop");
   }
 
   // Of all grid loops inside.
@@ -126,7 +132,8 @@ class ModuleEmitter {
 }  // namespace
 
 CudaModule emit_cuda(const ir::Kernel& lowered) {
-  if (const std::string misfit = ir::gpu_misfit(lowered); !misfit.empty()) throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: kernel " + lowered.name + ": " + misfit);
+  if (const std::string misfit = ir::gpu_misfit(lowered); !misfit.empty())
+    throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: kernel " + lowered.name + ": " + misfit);
   return ModuleEmitter(lowered).run();
 }
 

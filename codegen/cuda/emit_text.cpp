@@ -46,19 +46,30 @@ bool primary(const std::string& text) {
 
 const char* c_type(DType dtype) {
   switch (dtype) {
-    case DType::boolean: return "bool";
-    case DType::i8: return "signed char";
-    case DType::u8: return "unsigned char";
-    case DType::i16: return "short";
+    case DType::boolean:
+      return "bool";
+    case DType::i8:
+      return "signed char";
+    case DType::u8:
+      return "unsigned char";
+    case DType::i16:
+      return "short";
     case DType::u16:
     case DType::f16:
-    case DType::bf16: return "unsigned short";
-    case DType::i32: return "int";
-    case DType::u32: return "unsigned";
-    case DType::i64: return "long long";
-    case DType::u64: return "unsigned long long";
-    case DType::f32: return "float";
-    case DType::f64: return "double";
+    case DType::bf16:
+      return "unsigned short";
+    case DType::i32:
+      return "int";
+    case DType::u32:
+      return "unsigned";
+    case DType::i64:
+      return "long long";
+    case DType::u64:
+      return "unsigned long long";
+    case DType::f32:
+      return "float";
+    case DType::f64:
+      return "double";
   }
   return "?";
 }
@@ -83,9 +94,11 @@ bool literal(const std::string& text) {
 
 std::string c_constant(DType dtype, uint64_t bits) {
   switch (dtype) {
-    case DType::boolean: return bits ? "true" : "false";
+    case DType::boolean:
+      return bits ? "true" : "false";
     case DType::i8:
-    case DType::i16: return fmt::format("({}){}", c_type(dtype), ir::int_from_bits(dtype, bits));
+    case DType::i16:
+      return fmt::format("({}){}", c_type(dtype), ir::int_from_bits(dtype, bits));
     case DType::i32: {
       const int64_t v = ir::int_from_bits(dtype, bits);
       return v == -2147483648LL ? "(-2147483647 - 1)" : std::to_string(v);
@@ -93,9 +106,12 @@ std::string c_constant(DType dtype, uint64_t bits) {
     case DType::u8:
     case DType::u16:
     case DType::f16:
-    case DType::bf16: return fmt::format("({}){}", c_type(dtype), bits);
-    case DType::u32: return fmt::format("{}u", bits);
-    case DType::u64: return fmt::format("{}ull", bits);
+    case DType::bf16:
+      return fmt::format("({}){}", c_type(dtype), bits);
+    case DType::u32:
+      return fmt::format("{}u", bits);
+    case DType::u64:
+      return fmt::format("{}ull", bits);
     case DType::i64: {
       const auto v = static_cast<int64_t>(bits);
       if (v == INT64_MIN) return "(-9223372036854775807ll - 1)";

@@ -28,8 +28,8 @@ struct Touched {
 struct Text {
   std::vector<std::string> lanes;
   bool narrow = false;
-  bool atom = false;    // a name or a literal: repeating it costs nothing
-  int precedence = 0;   // of the sums and products among binary operators, 0: unknown
+  bool atom = false;   // a name or a literal: repeating it costs nothing
+  int precedence = 0;  // of the sums and products among binary operators, 0: unknown
 };
 
 // What the host part gives a function: its variables by id, and their slots.
@@ -41,18 +41,20 @@ struct HostScope {
 
 class FunctionEmitter {
  public:
-  FunctionEmitter(const HostScope& host, const ir::Ranges& ranges, std::string name) : host_(host), ranges_(ranges), name_(std::move(name)) {}
+  FunctionEmitter(const HostScope& host, const ir::Ranges& ranges, std::string name)
+      : host_(host), ranges_(ranges), name_(std::move(name)) {}
   // Gives the description; the text is appended to `text`.
   CudaFunction emit(const ir::For& loop, std::string& text);
 
  private:
   struct Place {
     std::string name;
-    bool own = false;       // the thread's
-    bool of_block = false;  // the block's: shared memory
+    bool own = false;                      // the thread's
+    bool of_block = false;                 // the block's: shared memory
     std::vector<std::string> variables{};  // own, and every index a constant: one for each element
   };
-  // A write of a lane loop whose lanes may meet: the body notes what to do, and after it all lanes do it together, in lane order.
+  // A write of a lane loop whose lanes may meet: the body notes what to do, and after it all lanes do it together, in
+  // lane order.
   struct Deferred {
     std::string type, on, place, value, factor;
     const ir::StmtNode* node;
@@ -61,7 +63,9 @@ class FunctionEmitter {
 
   // emit_function.cpp
   void grid_function(const ir::For& grid);
-  void grid_loop(const ir::For& grid, bool strides);  // the iteration of this block's number; `strides`: and those that a grid's size further on
+  void grid_loop(
+      const ir::For& grid,
+      bool strides);  // the iteration of this block's number; `strides`: and those that a grid's size further on
   void statement(const ir::Stmt& s);
   template <class Node>
   void emit(const Node& n, const ir::StmtNode*) {
@@ -77,7 +81,8 @@ class FunctionEmitter {
   void begin(std::initializer_list<ir::Expr> used);  // of a statement: forgets what was computed for the last one
   // What stands around a write that is done once for a block or warp.
   void once(const ir::Buffer& b, const std::function<void()>& write);
-  // A barrier where what follows clashes with what threads (in the cooperative part, blocks) have done since the last one.
+  // A barrier where what follows clashes with what threads (in the cooperative part, blocks) have done since the last
+  // one.
   void before(const Touched& next);
   void barrier();
   void before_write(const ir::Buffer& b, const std::vector<ir::Expr>& index, std::initializer_list<ir::Expr> values);
@@ -100,8 +105,8 @@ class FunctionEmitter {
   // Runs body with the loop's variable known, in a scope of its own.
   template <class Body>
   void with_variable(const ir::For& n, Body&& body);
-  // Names for the divisions by constants that can be done as soon as this loop's variable is known, where the body has them more than once. The compiler would
-  // find most of them itself, in a good part of its time.
+  // Names for the divisions by constants that can be done as soon as this loop's variable is known, where the body has
+  // them more than once. The compiler would find most of them itself, in a good part of its time.
   void name_divisions(const ir::For& n);
   std::string loop_variable(const ir::For& n, bool& narrow, int past = 0);
   void read_bounds(const ir::For& n);
@@ -137,19 +142,23 @@ class FunctionEmitter {
   void emit(const ir::Store& n, const ir::StmtNode* self);
   void emit(const ir::Accumulate& n, const ir::StmtNode* self);
   // A write of a lane loop that is done after its body: what is to be done is noted. False: an ordinary write.
-  bool note(const ir::StmtNode* self, const std::string& guard, const std::string& place, const std::string& value, const std::string& factor);
+  bool note(const ir::StmtNode* self, const std::string& guard, const std::string& place, const std::string& value,
+            const std::string& factor);
   const Place& place(const ir::Buffer& b);
   ir::Expr offset(const ir::Buffer& b, const std::vector<ir::Expr>& index) const;
   // The element that a lane of this access has: a constant; absent: it depends on something.
   std::optional<int64_t> constant_offset(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lane) const;
   // A variable for each element of a buffer of a thread, where its accesses in `body` tell them apart.
-  std::vector<std::string> variables_of(const ir::Buffer& b, int64_t elements, const std::string& name, const ir::Stmt& body);
-  std::vector<std::string> elements(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes);  // "p[i]" a lane
+  std::vector<std::string> variables_of(const ir::Buffer& b, int64_t elements, const std::string& name,
+                                        const ir::Stmt& body);
+  std::vector<std::string> elements(const ir::Buffer& b, const std::vector<ir::Expr>& index,
+                                    int lanes);  // "p[i]" a lane
   // "p + i" when the lanes are neighbours that one access may move.
   std::optional<std::string> neighbours(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes);
   // The value that a write's lanes get, and whether it need not have a name first.
   Text written(const ir::Buffer& b, const ir::Expr& value, const char* hint);
-  std::string updated(const ir::Accumulate& n, const std::string& element, const std::string& value, const std::string& factor) const;
+  std::string updated(const ir::Accumulate& n, const std::string& element, const std::string& value,
+                      const std::string& factor) const;
 
   // Text.
   std::string fresh(const std::string& name);
@@ -168,14 +177,15 @@ class FunctionEmitter {
   int indent_ = 1;
   int64_t shared_ = 0, most_shared_ = 0;
   Part part_ = Part::block;
-  std::string element_;  // inside fragment loops: which pair of the lane's elements
+  std::string element_;                    // inside fragment loops: which pair of the lane's elements
   std::unordered_set<int64_t> exchanged_;  // written by a cooperative function: blocks see one another's writes
   Touched since_barrier_;
   std::vector<Deferred> deferred_;
   std::set<std::string> names_;
   std::unordered_map<int64_t, Text> vars_;
   std::unordered_map<int64_t, Place> places_;
-  std::unordered_map<const ir::ExprNode*, std::pair<ir::Expr, Text>> memo_;  // of the statement at hand; holds the nodes
+  std::unordered_map<const ir::ExprNode*, std::pair<ir::Expr, Text>>
+      memo_;  // of the statement at hand; holds the nodes
   std::unordered_map<const ir::ExprNode*, int> uses_;
   std::vector<std::pair<ir::Expr, Text>> divisions_;  // that have names here
 };
@@ -188,7 +198,7 @@ inline bool holds_a_part(const ir::Buffer& b) {
 }
 
 // emit_text.cpp
-const char* c_type(DType dtype);                     // of a value in registers
+const char* c_type(DType dtype);  // of a value in registers
 inline const char* memory_type(DType dtype) { return dtype == DType::boolean ? "unsigned char" : c_type(dtype); }
 std::string c_constant(DType dtype, uint64_t bits);
 bool simple_name(const std::string& text);

@@ -1,4 +1,5 @@
-// The switch between stacks: a few instructions on x86-64 (ucontext asks the kernel for the signal mask each time), ucontext elsewhere.
+// The switch between stacks: a few instructions on x86-64 (ucontext asks the kernel for the signal mask each time),
+// ucontext elsewhere.
 #include "codegen/cuda/fiber.h"
 
 #include <sys/mman.h>
@@ -16,8 +17,8 @@
 #endif
 
 #ifndef GRADLOOM_UCONTEXT
-// gradloom_fiber_switch(save, to): keeps this stack's callee-saved registers and pointer in *save, goes on where `to` was kept.
-// gradloom_fiber_begin: where a fresh stack goes on; its Fiber is in r12.
+// gradloom_fiber_switch(save, to): keeps this stack's callee-saved registers and pointer in *save, goes on where `to`
+// was kept. gradloom_fiber_begin: where a fresh stack goes on; its Fiber is in r12.
 asm(R"(
 .text
 .p2align 4
@@ -53,7 +54,9 @@ gradloom_fiber_begin:
 extern "C" void gradloom_fiber_switch(void** save, void* to);
 extern "C" void gradloom_fiber_begin();
 #endif
-extern "C" __attribute__((visibility("hidden"), used)) void gradloom_fiber_main(void* fiber) { static_cast<gradloom::codegen::Fiber*>(fiber)->main(); }
+extern "C" __attribute__((visibility("hidden"), used)) void gradloom_fiber_main(void* fiber) {
+  static_cast<gradloom::codegen::Fiber*>(fiber)->main();
+}
 
 namespace gradloom::codegen {
 namespace {
@@ -64,13 +67,16 @@ size_t page_bytes() {
 }
 
 #ifdef GRADLOOM_UCONTEXT
-void begin(unsigned high, unsigned low) { gradloom_fiber_main(reinterpret_cast<void*>(static_cast<uintptr_t>(static_cast<uint64_t>(high) << 32 | low))); }
+void begin(unsigned high, unsigned low) {
+  gradloom_fiber_main(reinterpret_cast<void*>(static_cast<uintptr_t>(static_cast<uint64_t>(high) << 32 | low)));
+}
 #endif
 
 }  // namespace
 
 Fiber::Fiber() {
-  void* memory = mmap(nullptr, page_bytes() + stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory = mmap(nullptr, page_bytes() + stack_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw Error(ErrorCode::resource_exhausted, "cuda-host: no memory for a thread's stack");
   memory_ = static_cast<char*>(memory);
   mprotect(memory_, page_bytes(), PROT_NONE);
@@ -100,9 +106,11 @@ void Fiber::start(Entry entry, void* argument) {
   own_.uc_stack = {.ss_sp = low, .ss_flags = 0, .ss_size = stack_bytes};
   own_.uc_link = nullptr;
   const auto self = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(this));
-  makecontext(&own_, reinterpret_cast<void (*)()>(begin), 2, static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
+  makecontext(&own_, reinterpret_cast<void (*)()>(begin), 2, static_cast<unsigned>(self >> 32),
+              static_cast<unsigned>(self));
 #else
-  // As gradloom_fiber_switch leaves a stack: r15, r14, r13, r12, rbx, rbp, the address to return to; aligned to 16 bytes once that is taken.
+  // As gradloom_fiber_switch leaves a stack: r15, r14, r13, r12, rbx, rbp, the address to return to; aligned to 16
+  // bytes once that is taken.
   void** top = reinterpret_cast<void**>(low + stack_bytes - 16);
   *--top = reinterpret_cast<void*>(gradloom_fiber_begin);
   for (int i = 0; i < 6; ++i) *--top = i == 2 ? this : nullptr;

@@ -1,5 +1,5 @@
-// The blocks of a launch one after the other, the threads of a block in turns. The blocks of a cooperative launch are all there, and take turns between
-// meetings of the whole grid.
+// The blocks of a launch one after the other, the threads of a block in turns. The blocks of a cooperative launch are
+// all there, and take turns between meetings of the whole grid.
 #include "codegen/cuda/host_executor.h"
 
 #include <fmt/format.h>
@@ -20,20 +20,30 @@ namespace gradloom::codegen {
 namespace {
 
 constexpr int warp_lanes = 32;
-constexpr int64_t most_fibers = 20000;  // of a cooperative launch: each maps its stack and a guard, of which a process may have so many
+constexpr int64_t most_fibers =
+    20000;  // of a cooperative launch: each maps its stack and a guard, of which a process may have so many
 
 // What threads wait on, as messages say it.
 const char* name_of(GlWait kind) {
   switch (kind) {
-    case gl_wait_block: return "gl_sync_block";
-    case gl_wait_warp: return "gl_sync_warp";
-    case gl_wait_ballot: return "gl_ballot";
-    case gl_wait_match: return "gl_match";
-    case gl_wait_shuffle: return "gl_shuffle";
-    case gl_wait_matrix: return "gl_matrix_unit";
-    case gl_wait_matrix_rows: return "gl_load_matrices";
-    case gl_wait_shared: return "GL_SHARED";
-    case gl_wait_grid: return "gl_sync_grid";
+    case gl_wait_block:
+      return "gl_sync_block";
+    case gl_wait_warp:
+      return "gl_sync_warp";
+    case gl_wait_ballot:
+      return "gl_ballot";
+    case gl_wait_match:
+      return "gl_match";
+    case gl_wait_shuffle:
+      return "gl_shuffle";
+    case gl_wait_matrix:
+      return "gl_matrix_unit";
+    case gl_wait_matrix_rows:
+      return "gl_load_matrices";
+    case gl_wait_shared:
+      return "GL_SHARED";
+    case gl_wait_grid:
+      return "gl_sync_grid";
   }
   return "?";
 }
@@ -137,7 +147,8 @@ class Launch {
     int64_t stride = 1, block = order_ == HostOrder::reverse ? blocks - 1 : 0;
     if (order_ == HostOrder::reverse) stride = blocks - 1;
     if (order_ == HostOrder::shuffled) {
-      do stride = static_cast<int64_t>(random() % static_cast<uint64_t>(blocks)); while (std::gcd(stride, blocks) != 1);
+      do stride = static_cast<int64_t>(random() % static_cast<uint64_t>(blocks));
+      while (std::gcd(stride, blocks) != 1);
       block = static_cast<int64_t>(random() % static_cast<uint64_t>(blocks));
     }
     for (int64_t k = 0; k < blocks; ++k, block = (block + stride) % blocks) visit(block);
@@ -222,10 +233,13 @@ class Launch {
     if (!thread.waits) return;
     if (thread.kind == gl_wait_shared) {
       throw Error(ErrorCode::internal,
-                  fmt::format("kernel function {} wants {} bytes of shared memory, its launch has {}", function_.name, thread.value, function_.shared_bytes));
+                  fmt::format("kernel function {} wants {} bytes of shared memory, its launch has {}", function_.name,
+                              thread.value, function_.shared_bytes));
     }
     if (thread.kind == gl_wait_grid && !function_.cooperative)
-      throw Error(ErrorCode::internal, fmt::format("kernel function {} waits for the whole grid in a launch that is not cooperative", function_.name));
+      throw Error(ErrorCode::internal,
+                  fmt::format("kernel function {} waits for the whole grid in a launch that is not cooperative",
+                              function_.name));
     ++(thread.kind == gl_wait_grid    ? block_->grid_waits
        : thread.kind == gl_wait_block ? block_->block_waits
                                       : block_->warp_waits[static_cast<size_t>(t / warp_lanes)]);
@@ -248,7 +262,9 @@ class Launch {
         case gl_wait_match:
           for (int k = 0; k < warp_lanes; ++k) mask |= static_cast<uint64_t>(given[k] == given[i]) << k;
           break;
-        case gl_wait_shuffle: mask = given[lanes[i].lane & (warp_lanes - 1)]; break;
+        case gl_wait_shuffle:
+          mask = given[lanes[i].lane & (warp_lanes - 1)];
+          break;
         case gl_wait_matrix:
           if (i == 0) matrix_unit(given);
           break;
@@ -258,7 +274,8 @@ class Launch {
         case gl_wait_block:
         case gl_wait_warp:
         case gl_wait_shared:
-        case gl_wait_grid: break;
+        case gl_wait_grid:
+          break;
       }
       lanes[i].value = mask;
     }
@@ -278,7 +295,8 @@ class Launch {
     const std::vector<Thread>& threads = block_->threads;
     const auto describe = [&](size_t t) {
       const Thread& thread = threads[t];
-      return thread.waits ? fmt::format("thread {} is at {} in line {}", t, name_of(thread.kind), thread.site) : fmt::format("thread {} has ended", t);
+      return thread.waits ? fmt::format("thread {} is at {} in line {}", t, name_of(thread.kind), thread.site)
+                          : fmt::format("thread {} has ended", t);
     };
     const auto parted = [&](size_t a, size_t b) {
       const Thread &x = threads[a], &y = threads[b];
@@ -286,19 +304,22 @@ class Launch {
     };
     for (size_t t = 1; t < threads.size(); ++t) {
       if (parted(t - 1, t)) {
-        throw Error(ErrorCode::internal,
-                    fmt::format("the threads of kernel function {}, block {}, part: {}, {}", function_.name, state_.block, describe(t - 1), describe(t)));
+        throw Error(ErrorCode::internal, fmt::format("the threads of kernel function {}, block {}, part: {}, {}",
+                                                     function_.name, state_.block, describe(t - 1), describe(t)));
       }
     }
-    throw Error(ErrorCode::internal, fmt::format("the threads of kernel function {}, block {}, wait for ever: {}", function_.name, state_.block, describe(0)));
+    throw Error(ErrorCode::internal, fmt::format("the threads of kernel function {}, block {}, wait for ever: {}",
+                                                 function_.name, state_.block, describe(0)));
   }
 
   // A block has gone its own way since the last meeting of the grid.
   [[noreturn]] void fail_blocks_parted(const Block& block) const {
     const auto describe = [](const Block& b) {
-      return b.ended() ? fmt::format("block {} has ended", b.number) : fmt::format("block {} is at gl_sync_grid in line {}", b.number, b.threads[0].site);
+      return b.ended() ? fmt::format("block {} has ended", b.number)
+                       : fmt::format("block {} is at gl_sync_grid in line {}", b.number, b.threads[0].site);
     };
-    throw Error(ErrorCode::internal, fmt::format("the blocks of kernel function {} part: {}, {}", function_.name, describe(*blocks_[0]), describe(block)));
+    throw Error(ErrorCode::internal, fmt::format("the blocks of kernel function {} part: {}, {}", function_.name,
+                                                 describe(*blocks_[0]), describe(block)));
   }
 
   static void entry(void* launch) {
@@ -328,41 +349,48 @@ class Launch {
 
 }  // namespace
 
-void HostModule::launch(const CudaFunction& function, int64_t blocks, std::span<void*> arguments, HostOrder order, uint64_t seed) const {
+void HostModule::launch(const CudaFunction& function, int64_t blocks, std::span<void*> arguments, HostOrder order,
+                        uint64_t seed) const {
   const auto call = calls_.find(function.name);
-  if (call == calls_.end()) throw Error(ErrorCode::internal, fmt::format("cuda-host: the module has no function {}", function.name));
+  if (call == calls_.end())
+    throw Error(ErrorCode::internal, fmt::format("cuda-host: the module has no function {}", function.name));
   if (function.threads < 1 || function.threads > 1024 || function.threads % warp_lanes != 0) {
     throw Error(ErrorCode::internal,
-                fmt::format("kernel function {} has {} threads a block; it may have 32 to 1024, in warps of 32", function.name, function.threads));
+                fmt::format("kernel function {} has {} threads a block; it may have 32 to 1024, in warps of 32",
+                            function.name, function.threads));
   }
   if (function.cooperative && blocks * function.threads > most_fibers) {
-    throw Error(ErrorCode::resource_exhausted,
-                fmt::format("cuda-host: {} blocks of {} threads of the cooperative function {} do not fit at once: at most {} threads do", blocks,
-                            function.threads, function.name, most_fibers));
+    throw Error(ErrorCode::resource_exhausted, fmt::format("cuda-host: {} blocks of {} threads of the cooperative "
+                                                           "function {} do not fit at once: at most {} threads do",
+                                                           blocks, function.threads, function.name, most_fibers));
   }
   Launch run(function, call->second, arguments.data(), order, seed);
   enter_(run.state());
   run.run(blocks);
 }
 
-int64_t run_on_host(const CudaModule& module, const HostModule& loaded, std::span<void* const> buffers, std::span<const int64_t> scalars, HostOrder order,
-                    uint64_t seed) {
+int64_t run_on_host(const CudaModule& module, const HostModule& loaded, std::span<void* const> buffers,
+                    std::span<const int64_t> scalars, HostOrder order, uint64_t seed) {
   int64_t status = std::numeric_limits<int64_t>::max();
-  const LaunchSink sink{
-      .acquire =
-          [](int64_t bytes) {
-            void* data = bytes < std::numeric_limits<int64_t>::max() - 63 ? std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64)) : nullptr;
-            if (data) std::memset(data, 0xff, static_cast<size_t>(bytes));
-            return data;
-          },
-      .release = [](void* data, int64_t) { std::free(data); },
-      .zero = [](void* data, int64_t bytes) { std::memset(data, 0, static_cast<size_t>(bytes)); },
-      .launch =
-          [&](const CudaFunction& function, int64_t blocks, std::span<void*> arguments) {
-            // Fewer blocks than a cooperative function has work for, so that they stride.
-            constexpr int64_t few = 5;
-            loaded.launch(function, function.cooperative ? std::min(blocks, std::max(few, function.cooperative)) : blocks, arguments, order, seed);
-          }};
+  const LaunchSink sink{.acquire =
+                            [](int64_t bytes) {
+                              void* data = bytes < std::numeric_limits<int64_t>::max() - 63
+                                               ? std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64))
+                                               : nullptr;
+                              if (data) std::memset(data, 0xff, static_cast<size_t>(bytes));
+                              return data;
+                            },
+                        .release = [](void* data, int64_t) { std::free(data); },
+                        .zero = [](void* data, int64_t bytes) { std::memset(data, 0, static_cast<size_t>(bytes)); },
+                        .launch =
+                            [&](const CudaFunction& function, int64_t blocks, std::span<void*> arguments) {
+                              // Fewer blocks than a cooperative function has work for, so that they stride.
+                              constexpr int64_t few = 5;
+                              loaded.launch(
+                                  function,
+                                  function.cooperative ? std::min(blocks, std::max(few, function.cooperative)) : blocks,
+                                  arguments, order, seed);
+                            }};
   launch_all(module, buffers, scalars, &status, sink);
   return status;
 }

@@ -26,7 +26,8 @@ void matrix_unit(const uint64_t* pieces) {
       const int k = in_group * 2 + (i & 1) + (i < 4 ? 0 : 8);
       a[row][k] = element(piece.a[i / 2], i & 1, piece.bf16);
     }
-    for (int i = 0; i < 4; ++i) b[in_group * 2 + (i & 1) + (i < 2 ? 0 : 8)][group] = element(piece.b[i / 2], i & 1, piece.bf16);
+    for (int i = 0; i < 4; ++i)
+      b[in_group * 2 + (i & 1) + (i < 2 ? 0 : 8)][group] = element(piece.b[i / 2], i & 1, piece.bf16);
   }
   for (int lane = 0; lane < 32; ++lane) {
     const auto& piece = *reinterpret_cast<const GlMatrixPiece*>(pieces[lane]);
@@ -40,12 +41,14 @@ void matrix_unit(const uint64_t* pieces) {
 void load_matrices(const uint64_t* rows) {
   const auto row = [&](int lane) -> const GlMatrixRow& { return *reinterpret_cast<const GlMatrixRow*>(rows[lane]); };
   for (int lane = 0; lane < 32; ++lane)
-    if (reinterpret_cast<uintptr_t>(row(lane).row) % 16 != 0) throw Error(ErrorCode::internal, "gl_load_matrices: a row is not aligned to 16 bytes");
+    if (reinterpret_cast<uintptr_t>(row(lane).row) % 16 != 0)
+      throw Error(ErrorCode::internal, "gl_load_matrices: a row is not aligned to 16 bytes");
   for (int lane = 0; lane < 32; ++lane)
     for (int matrix = 0; matrix < 4; ++matrix) {
       const auto element = [&](int i, int j) { return static_cast<uint32_t>(row(matrix * 8 + i).row[j]); };
       const int own = lane / 4, pair = lane % 4 * 2;
-      row(lane).piece[matrix] = row(lane).transposed ? element(pair, own) | element(pair + 1, own) << 16 : element(own, pair) | element(own, pair + 1) << 16;
+      row(lane).piece[matrix] = row(lane).transposed ? element(pair, own) | element(pair + 1, own) << 16
+                                                     : element(own, pair) | element(own, pair + 1) << 16;
     }
 }
 

@@ -14,14 +14,16 @@ constexpr int64_t most_blocks = 2147483647;  // of a grid's x
 
 // Memory of the sink's; none for 0 bytes.
 struct Scratch {
-  Scratch(const LaunchSink& s, int64_t n) : sink(s), bytes(n), data(0 < n && n < ir::max_buffer_bytes ? s.acquire(n) : nullptr) {
+  Scratch(const LaunchSink& s, int64_t n)
+      : sink(s), bytes(n), data(0 < n && n < ir::max_buffer_bytes ? s.acquire(n) : nullptr) {
     if (n && !data) refuse(n);
   }
   ~Scratch() {
     if (data) sink.release(data, bytes);
   }
   [[noreturn]] static void refuse(int64_t n) {
-    const std::string size = n == std::numeric_limits<int64_t>::max() ? "more bytes than can be counted" : std::to_string(n) + " bytes";
+    const std::string size =
+        n == std::numeric_limits<int64_t>::max() ? "more bytes than can be counted" : std::to_string(n) + " bytes";
     throw Error(ErrorCode::resource_exhausted, "no device memory for the kernel's scratch of " + size);
   }
   Scratch(const Scratch&) = delete;
@@ -33,7 +35,8 @@ struct Scratch {
 
 class Walk {
  public:
-  Walk(const CudaModule& module, std::span<void* const> buffers, std::span<const int64_t> scalars, void* status, const LaunchSink& sink)
+  Walk(const CudaModule& module, std::span<void* const> buffers, std::span<const int64_t> scalars, void* status,
+       const LaunchSink& sink)
       : module_(module),
         buffers_(buffers),
         status_(status),
@@ -50,16 +53,19 @@ class Walk {
  private:
   void run(const HostStep& step) {
     switch (step.kind) {
-      case HostStep::launch: return launch(module_.functions[static_cast<size_t>(step.index)], value(step.value));
+      case HostStep::launch:
+        return launch(module_.functions[static_cast<size_t>(step.index)], value(step.value));
       case HostStep::loop: {
         const int64_t begin = value(step.begin), count = value(step.value);
         for (int64_t k = 0; k < count; ++k) {
-          slots_[static_cast<size_t>(step.index)] = static_cast<int64_t>(static_cast<uint64_t>(begin) + static_cast<uint64_t>(k));
+          slots_[static_cast<size_t>(step.index)] =
+              static_cast<int64_t>(static_cast<uint64_t>(begin) + static_cast<uint64_t>(k));
           run(step.body);
         }
         return;
       }
-      case HostStep::branch: return run(value(step.value) ? step.body : step.otherwise);
+      case HostStep::branch:
+        return run(value(step.value) ? step.body : step.otherwise);
       case HostStep::let:
         slots_[static_cast<size_t>(step.index)] = value(step.value);
         return run(step.body);
@@ -81,11 +87,21 @@ class Walk {
       const CudaArgument& a = function.arguments[i];
       const auto index = static_cast<size_t>(a.index);
       switch (a.kind) {
-        case CudaArgument::buffer: pointers[i] = buffers_[index]; break;
-        case CudaArgument::scratch: pointers[i] = scratch_[index]; break;
-        case CudaArgument::status: pointers[i] = status_; break;
-        case CudaArgument::barrier: pointers[i] = barrier.data; break;
-        case CudaArgument::slot: arguments[i] = &slots_[index]; break;
+        case CudaArgument::buffer:
+          pointers[i] = buffers_[index];
+          break;
+        case CudaArgument::scratch:
+          pointers[i] = scratch_[index];
+          break;
+        case CudaArgument::status:
+          pointers[i] = status_;
+          break;
+        case CudaArgument::barrier:
+          pointers[i] = barrier.data;
+          break;
+        case CudaArgument::slot:
+          arguments[i] = &slots_[index];
+          break;
       }
       if (a.kind != CudaArgument::slot) arguments[i] = &pointers[i];
     }
@@ -108,7 +124,8 @@ class Walk {
 
 }  // namespace
 
-void launch_all(const CudaModule& module, std::span<void* const> buffers, std::span<const int64_t> scalars, void* status, const LaunchSink& sink) {
+void launch_all(const CudaModule& module, std::span<void* const> buffers, std::span<const int64_t> scalars,
+                void* status, const LaunchSink& sink) {
   Walk(module, buffers, scalars, status, sink).run(module.steps);
 }
 

@@ -57,8 +57,10 @@ void* open_library(const std::string& folder) {
   const std::string names = fmt::format("{}", fmt::join(file_names, ", "));
   if (!folder.empty()) {
     if (void* handle = open_toolkit(folder)) return handle;
-    throw Error(ErrorCode::device_error,
-                fmt::format("NVRTC was not found: GRADLOOM_CUDA_PATH is {}, and neither it nor its lib64 or lib holds {}", folder, names));
+    throw Error(
+        ErrorCode::device_error,
+        fmt::format("NVRTC was not found: GRADLOOM_CUDA_PATH is {}, and neither it nor its lib64 or lib holds {}",
+                    folder, names));
   }
   if (void* handle = open_in({})) return handle;
   std::vector<std::string> tried;
@@ -66,9 +68,9 @@ void* open_library(const std::string& folder) {
     if (void* handle = open_toolkit(root)) return handle;
     tried.push_back(root.string());
   }
-  throw Error(ErrorCode::device_error,
-              fmt::format("NVRTC was not found: none of {} is on the loader's path or in lib64 or lib of {}; GRADLOOM_CUDA_PATH may name its folder", names,
-                          fmt::join(tried, ", ")));
+  throw Error(ErrorCode::device_error, fmt::format("NVRTC was not found: none of {} is on the loader's path or in "
+                                                   "lib64 or lib of {}; GRADLOOM_CUDA_PATH may name its folder",
+                                                   names, fmt::join(tried, ", ")));
 }
 
 // "ptxas ... Function properties for f", then "... N bytes spill stores, M bytes spill loads".
@@ -85,7 +87,8 @@ void read_spills(const std::string& log, std::vector<CudaResources>& resources) 
         if (r.function == line.substr(name + heading.size())) current = &r;
     } else if (const size_t spills = line.find(" bytes spill stores, "); spills != std::string::npos && current) {
       const size_t number = line.find_last_not_of("0123456789", spills - 1) + 1;
-      current->spill_bytes = std::atoll(line.c_str() + number) + std::atoll(line.c_str() + spills + std::string_view(" bytes spill stores, ").size());
+      current->spill_bytes = std::atoll(line.c_str() + number) +
+                             std::atoll(line.c_str() + spills + std::string_view(" bytes spill stores, ").size());
     }
   }
 }
@@ -102,20 +105,24 @@ std::vector<Part> split(const CudaModule& module, int most) {
   const std::string& text = module.text;
   const size_t functions = module.functions.size();
   std::vector<size_t> starts;
-  for (size_t at = text.find(function_mark); at != std::string::npos; at = text.find(function_mark, at + 1)) starts.push_back(at + 1);
+  for (size_t at = text.find(function_mark); at != std::string::npos; at = text.find(function_mark, at + 1))
+    starts.push_back(at + 1);
   if (starts.size() != functions || functions == 0) return {{text, static_cast<int>(functions)}};
   const size_t above = starts[0];
   starts.push_back(text.size());
   std::vector<size_t> before{0};  // a function: the weight of all before it
-  for (size_t i = 0; i < functions; ++i) before.push_back(before[i] + starts[i + 1] - starts[i] + static_cast<size_t>(module.functions[i].unrolled));
-  const size_t all = before[functions], count = std::min({static_cast<size_t>(std::max(most, 1)), functions, all / worth_it});
+  for (size_t i = 0; i < functions; ++i)
+    before.push_back(before[i] + starts[i + 1] - starts[i] + static_cast<size_t>(module.functions[i].unrolled));
+  const size_t all = before[functions],
+               count = std::min({static_cast<size_t>(std::max(most, 1)), functions, all / worth_it});
   if (count <= 1) return {{text, static_cast<int>(functions)}};
   std::vector<Part> parts;
   for (size_t first = 0, k = 1; k <= count; ++k) {
     const size_t to = all * k / count;
     size_t end = first + 1;
     while (end < functions - (count - k) && (k == count || (before[end] + before[end + 1]) / 2 <= to)) ++end;
-    parts.push_back({text.substr(0, above) + text.substr(starts[first], starts[end] - starts[first]), static_cast<int>(end - first)});
+    parts.push_back({text.substr(0, above) + text.substr(starts[first], starts[end] - starts[first]),
+                     static_cast<int>(end - first)});
     first = end;
   }
   return parts;
@@ -129,7 +136,8 @@ struct Nvrtc::Functions {
   int (*count)(int* count);
   int (*architectures)(int* architectures);
   const char* (*error)(int code);
-  int (*create)(Program* program, const char* source, const char* name, int headers, const char* const* texts, const char* const* names);
+  int (*create)(Program* program, const char* source, const char* name, int headers, const char* const* texts,
+                const char* const* names);
   int (*destroy)(Program* program);
   int (*compile)(Program program, int options, const char* const* list);
   int (*log_size)(Program program, size_t* bytes);
@@ -145,7 +153,9 @@ Nvrtc::Nvrtc(const std::string& folder) : functions_(std::make_unique<Functions>
   f.handle = open_library(folder);
   const auto bind = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(f.handle, name));
-    if (!function) throw Error(ErrorCode::device_error, fmt::format("NVRTC: the library that was found has no function {}: 11.2 or newer is needed", name));
+    if (!function)
+      throw Error(ErrorCode::device_error,
+                  fmt::format("NVRTC: the library that was found has no function {}: 11.2 or newer is needed", name));
   };
   bind(f.version, "nvrtcVersion");
   bind(f.count, "nvrtcGetNumSupportedArchs");
@@ -191,13 +201,15 @@ CudaBinary Nvrtc::compile(const CudaModule& module, int architecture, bool repor
 CudaBinary Nvrtc::compile_to_ptx(const CudaModule& module, int architecture) const {
   const auto above = std::upper_bound(architectures_.begin(), architectures_.end(), architecture);
   if (above == architectures_.begin()) {
-    throw Error(ErrorCode::unsupported, fmt::format("NVRTC {} compiles for sm_{} and newer; the device is sm_{}", version_,
-                                                    architectures_.empty() ? 0 : architectures_[0], architecture));
+    throw Error(ErrorCode::unsupported,
+                fmt::format("NVRTC {} compiles for sm_{} and newer; the device is sm_{}", version_,
+                            architectures_.empty() ? 0 : architectures_[0], architecture));
   }
   return compile(module, fmt::format("compute_{}", *std::prev(above)), true, false, 1);
 }
 
-CudaBinary Nvrtc::compile(const CudaModule& module, const std::string& architecture, bool ptx, bool report, int threads) const {
+CudaBinary Nvrtc::compile(const CudaModule& module, const std::string& architecture, bool ptx, bool report,
+                          int threads) const {
   // Older ones wait for each other.
   const std::vector<Part> parts = split(module, ptx || number_ < std::pair(12, 3) ? 1 : threads);
   CudaBinary binary{.ptx = ptx};
@@ -207,7 +219,8 @@ CudaBinary Nvrtc::compile(const CudaModule& module, const std::string& architect
     // By this thread where none can be started.
     std::vector<std::future<Compiled>> others;
     for (size_t i = 1; i < parts.size(); ++i)
-      others.push_back(std::async(std::launch::async | std::launch::deferred, [&, i] { return compile_text(parts[i].text, architecture, ptx, report); }));
+      others.push_back(std::async(std::launch::async | std::launch::deferred,
+                                  [&, i] { return compile_text(parts[i].text, architecture, ptx, report); }));
     compiled.push_back(compile_text(parts[0].text, architecture, ptx, report));
     for (std::future<Compiled>& other : others) compiled.push_back(other.get());
   }
@@ -233,14 +246,18 @@ CudaBinary Nvrtc::compile(const CudaModule& module, const std::string& architect
   return binary;
 }
 
-Nvrtc::Compiled Nvrtc::compile_text(const std::string& kernels, const std::string& architecture, bool ptx, bool report) const {
+Nvrtc::Compiled Nvrtc::compile_text(const std::string& kernels, const std::string& architecture, bool ptx,
+                                    bool report) const {
   const Functions& f = *functions_;
   const std::string text = cuda_prelude(kernels) + kernels;
   const std::string target = "--gpu-architecture=" + architecture;
   std::vector<const char*> options = {target.c_str(),    "--std=c++17",      "--fmad=false",       "--ftz=false",
                                       "--prec-div=true", "--prec-sqrt=true", "--no-source-include"};
-  if (number_ >= std::pair(12, 0)) options.push_back("--modify-stack-limit=false");  // it is the process's limit, and other threads compile too
-  if (number_ >= std::pair(12, 4)) options.push_back("--minimal");  // kernels call nothing of the declarations that this leaves out: textures, CUDA's runtime
+  if (number_ >= std::pair(12, 0))
+    options.push_back("--modify-stack-limit=false");  // it is the process's limit, and other threads compile too
+  if (number_ >= std::pair(12, 4))
+    options.push_back(
+        "--minimal");  // kernels call nothing of the declarations that this leaves out: textures, CUDA's runtime
   if (report) options.push_back("--ptxas-options=-v");
   struct Hold {
     const Functions& f;
@@ -263,7 +280,8 @@ Nvrtc::Compiled Nvrtc::compile_text(const std::string& kernels, const std::strin
   compiled.log.resize(std::min(compiled.log.find('\0'), compiled.log.size()));
   while (!compiled.log.empty() && compiled.log.back() == '\n') compiled.log.pop_back();
   if (failed)
-    throw Error(ErrorCode::compile_failed, fmt::format("NVRTC for {}: {}{}{}", architecture, f.error(failed), compiled.log.empty() ? "" : "\n", compiled.log));
+    throw Error(ErrorCode::compile_failed, fmt::format("NVRTC for {}: {}{}{}", architecture, f.error(failed),
+                                                       compiled.log.empty() ? "" : "\n", compiled.log));
   compiled.image = ptx ? get("the PTX", f.ptx_size, f.ptx) : get("the cubin", f.cubin_size, f.cubin);
   return compiled;
 }

@@ -1,5 +1,6 @@
 #pragma once
-// CUDA text to machine code for a GPU: NVRTC, found at run time. Neither the toolkit nor a GPU is needed to build this; NVRTC needs no GPU either.
+// CUDA text to machine code for a GPU: NVRTC, found at run time. Neither the toolkit nor a GPU is needed to build this;
+// NVRTC needs no GPU either.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,25 +14,27 @@ namespace gradloom::codegen {
 // What a function takes of a multiprocessor.
 struct CudaResources {
   std::string function;
-  int registers = 0;            // of a thread
-  int64_t local_bytes = 0;      // of a thread, in memory: arrays that are not in registers, and what is spilled
-  int64_t spill_bytes = 0;      // of these, registers that did not fit: stores and loads as ptxas counts them; 0 unless a report was asked for
-  int64_t shared_bytes = 0;     // of a block, as launched
+  int registers = 0;         // of a thread
+  int64_t local_bytes = 0;   // of a thread, in memory: arrays that are not in registers, and what is spilled
+  int64_t spill_bytes = 0;   // of these, registers that did not fit: stores and loads as ptxas counts them; 0 unless a
+                             // report was asked for
+  int64_t shared_bytes = 0;  // of a block, as launched
   int64_t code_bytes = 0;
 };
 
 struct CudaBinary {
   std::vector<CudaImage> images;  // one of PTX
   bool ptx = false;
-  std::string log;    // NVRTC's; empty when it had nothing to say
-  double ms = 0;      // from the first nvrtcCompileProgram's begin to the last one's end
+  std::string log;                       // NVRTC's; empty when it had nothing to say
+  double ms = 0;                         // from the first nvrtcCompileProgram's begin to the last one's end
   std::vector<CudaResources> resources;  // of a cubin, in the module's order
 };
 
 class Nvrtc {
  public:
-  // The library in GRADLOOM_CUDA_PATH (a toolkit's folder, or the library's own), and nowhere else where that is set; otherwise on the loader's path and in
-  // the toolkit's usual folders. Throws Error(device_error) saying what was tried. The first is kept; a failure is not.
+  // The library in GRADLOOM_CUDA_PATH (a toolkit's folder, or the library's own), and nowhere else where that is set;
+  // otherwise on the loader's path and in the toolkit's usual folders. Throws Error(device_error) saying what was
+  // tried. The first is kept; a failure is not.
   static const Nvrtc& get();
   // As if GRADLOOM_CUDA_PATH were `folder`; empty: not set.
   explicit Nvrtc(const std::string& folder);
@@ -39,12 +42,13 @@ class Nvrtc {
   Nvrtc(const Nvrtc&) = delete;
   Nvrtc& operator=(const Nvrtc&) = delete;
 
-  const std::string& version() const { return version_; }                    // "13.0"
-  const std::vector<int>& architectures() const { return architectures_; }   // ascending: 75, 80, ..., 120
+  const std::string& version() const { return version_; }                   // "13.0"
+  const std::vector<int>& architectures() const { return architectures_; }  // ascending: 75, 80, ..., 120
 
-  // For a device of compute capability `architecture` (90 for 9.0): a cubin where this NVRTC knows it, else PTX for the newest below it, which the driver
-  // translates. `report` adds the spills. A long text of several functions is compiled in parts, by up to `threads` threads at once. Throws
-  // Error(compile_failed) with NVRTC's log, Error(unsupported) for a device older than all it knows.
+  // For a device of compute capability `architecture` (90 for 9.0): a cubin where this NVRTC knows it, else PTX for the
+  // newest below it, which the driver translates. `report` adds the spills. A long text of several functions is
+  // compiled in parts, by up to `threads` threads at once. Throws Error(compile_failed) with NVRTC's log,
+  // Error(unsupported) for a device older than all it knows.
   CudaBinary compile(const CudaModule& module, int architecture, bool report = false, int threads = 1) const;
   CudaBinary compile_to_ptx(const CudaModule& module, int architecture) const;
 
@@ -53,7 +57,8 @@ class Nvrtc {
   struct Compiled {
     std::string image, log;
   };
-  CudaBinary compile(const CudaModule& module, const std::string& architecture, bool ptx, bool report, int threads) const;
+  CudaBinary compile(const CudaModule& module, const std::string& architecture, bool ptx, bool report,
+                     int threads) const;
   Compiled compile_text(const std::string& text, const std::string& architecture, bool ptx, bool report) const;
   [[noreturn]] void fail(const char* what, int code) const;
 

@@ -1,9 +1,9 @@
 // CUDA's own words for the device: what has no meaning in plain C++. NVRTC gets no headers.
-#include "codegen/cuda/prelude.h"
-
 #include <algorithm>
 #include <cctype>
 #include <vector>
+
+#include "codegen/cuda/prelude.h"
 
 namespace gradloom::codegen {
 namespace {
@@ -148,7 +148,9 @@ std::string used_helpers(std::string_view helpers, std::string_view text) {
   std::vector<std::string_view> chosen;
   for (size_t i = pieces.size(); i-- > 0;) {
     const std::vector<std::string_view> names = defined(pieces[i]);
-    if (!names.empty() && std::none_of(names.begin(), names.end(), [&](std::string_view name) { return mentions(kept, name); })) continue;
+    if (!names.empty() &&
+        std::none_of(names.begin(), names.end(), [&](std::string_view name) { return mentions(kept, name); }))
+      continue;
     chosen.push_back(pieces[i]);
     kept += pieces[i];
   }

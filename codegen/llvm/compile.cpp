@@ -24,7 +24,8 @@ void verify(llvm::Module& module) {
   if (llvm::verifyModule(module, &stream)) failed("the module is malformed: " + message);
 }
 
-std::unique_ptr<llvm::Module> emit(llvm::LLVMContext& context, const ir::Kernel& kernel, const Isa& isa, const std::string& symbol) {
+std::unique_ptr<llvm::Module> emit(llvm::LLVMContext& context, const ir::Kernel& kernel, const Isa& isa,
+                                   const std::string& symbol) {
   auto module = std::make_unique<llvm::Module>(kernel.name, context);
   llvm::TargetMachine& machine = Toolchain::of(isa).machine();
   module->setTargetTriple(machine.getTargetTriple());

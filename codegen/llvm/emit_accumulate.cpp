@@ -9,10 +9,14 @@ using llvm::Value;
 
 Value* Emitter::apply(ir::AccumulateOp op, DType dtype, Value* old, Value* v, Value* factor) {
   switch (op) {
-    case ir::AccumulateOp::add: return dtype == DType::boolean ? builder_.CreateXor(old, v) : binary(ir::BinaryOp::add, dtype, old, v);
-    case ir::AccumulateOp::min: return binary(ir::BinaryOp::min, dtype, old, v);
-    case ir::AccumulateOp::max: return binary(ir::BinaryOp::max, dtype, old, v);
-    case ir::AccumulateOp::fma: return fused(v, factor, old);
+    case ir::AccumulateOp::add:
+      return dtype == DType::boolean ? builder_.CreateXor(old, v) : binary(ir::BinaryOp::add, dtype, old, v);
+    case ir::AccumulateOp::min:
+      return binary(ir::BinaryOp::min, dtype, old, v);
+    case ir::AccumulateOp::max:
+      return binary(ir::BinaryOp::max, dtype, old, v);
+    case ir::AccumulateOp::fma:
+      return fused(v, factor, old);
   }
   throw Error(ErrorCode::internal, "emit: an unknown accumulate");
 }
@@ -41,7 +45,8 @@ void Emitter::accumulate_atomic(const ir::Accumulate& n, Value* pointer, Value* 
   seen->addIncoming(first, before);
   Value* old = from_memory(builder_.CreateBitCast(seen, type), dtype);
   Value* next = builder_.CreateBitCast(to_memory(apply(n.op, dtype, old, v, factor), dtype), bits);
-  Value* swap = builder_.CreateAtomicCmpXchg(pointer, seen, next, align, llvm::AtomicOrdering::Monotonic, llvm::AtomicOrdering::Monotonic);
+  Value* swap = builder_.CreateAtomicCmpXchg(pointer, seen, next, align, llvm::AtomicOrdering::Monotonic,
+                                             llvm::AtomicOrdering::Monotonic);
   seen->addIncoming(builder_.CreateExtractValue(swap, 0), builder_.GetInsertBlock());
   builder_.CreateCondBr(builder_.CreateExtractValue(swap, 1), after, loop);
   builder_.SetInsertPoint(after);

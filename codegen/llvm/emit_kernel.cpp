@@ -1,8 +1,8 @@
 // The kernel's function, its parameters, and parallel loops as functions of their own that the launcher's threads call.
-#include <cstddef>
-
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
+
+#include <cstddef>
 
 #include "codegen/llvm/emitter.h"
 #include "ir/rewrite.h"
@@ -11,7 +11,8 @@ namespace gradloom::codegen {
 
 using llvm::Value;
 
-Emitter::Emitter(llvm::Module& module, const Isa& isa) : module_(module), context_(module.getContext()), isa_(isa), machine_(isa), builder_(context_) {}
+Emitter::Emitter(llvm::Module& module, const Isa& isa)
+    : module_(module), context_(module.getContext()), isa_(isa), machine_(isa), builder_(context_) {}
 
 // Each buffer is memory of its own, but inputs may overlap one another, which nothing can tell as nothing writes them.
 void Emitter::declare_scopes(const ir::Kernel& kernel) {
@@ -28,13 +29,15 @@ void Emitter::declare_scopes(const ir::Kernel& kernel) {
     std::vector<llvm::Metadata*> others;
     for (size_t j = 0; j < all.size(); ++j)
       if (j != i) others.push_back(all[j]);
-    scopes_[buffers[i].first] = {llvm::MDNode::get(context_, all[i]), others.empty() ? nullptr : llvm::MDNode::get(context_, others)};
+    scopes_[buffers[i].first] = {llvm::MDNode::get(context_, all[i]),
+                                 others.empty() ? nullptr : llvm::MDNode::get(context_, others)};
   }
 }
 
 llvm::Function* Emitter::make_function(const std::string& name, llvm::ArrayRef<llvm::Type*> arguments, bool external) {
   auto* type = llvm::FunctionType::get(builder_.getVoidTy(), arguments, false);
-  auto* f = llvm::Function::Create(type, external ? llvm::Function::ExternalLinkage : llvm::Function::InternalLinkage, name, module_);
+  auto* f = llvm::Function::Create(type, external ? llvm::Function::ExternalLinkage : llvm::Function::InternalLinkage,
+                                   name, module_);
   f->addFnAttr(llvm::Attribute::NoUnwind);
   f->addFnAttr("target-cpu", isa_.cpu);
   f->addFnAttr("target-features", isa_.features);
@@ -53,7 +56,8 @@ static llvm::Instruction* open_function(llvm::IRBuilder<>& builder, llvm::Functi
 
 void Emitter::finish_function() {
   if (frame_->streamed)
-    builder_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, llvm::ArrayRef<llvm::Type*>(), llvm::ArrayRef<Value*>());  // other threads read what was streamed
+    builder_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, llvm::ArrayRef<llvm::Type*>(),
+                             llvm::ArrayRef<Value*>());  // other threads read what was streamed
   builder_.CreateRetVoid();
 }
 
@@ -63,10 +67,13 @@ llvm::AllocaInst* Emitter::entry_alloca(llvm::Type* type, uint64_t count, llvm::
   return a;
 }
 
-Value* Emitter::context_field(size_t offset) { return builder_.CreateGEP(builder_.getInt8Ty(), frame_->context, i64(static_cast<int64_t>(offset))); }
+Value* Emitter::context_field(size_t offset) {
+  return builder_.CreateGEP(builder_.getInt8Ty(), frame_->context, i64(static_cast<int64_t>(offset)));
+}
 
 void Emitter::bind(const ir::Var& v, Value* value) {
-  frame_->vars[v.id] = Bound{value, v.type == Type{} ? std::optional<Affine>(Affine{value, 0, nullptr}) : std::nullopt, false};
+  frame_->vars[v.id] =
+      Bound{value, v.type == Type{} ? std::optional<Affine>(Affine{value, 0, nullptr}) : std::nullopt, false};
 }
 
 // The base's alignment is the buffer's own for a parameter; the stack and the launcher give 64.
@@ -93,7 +100,8 @@ void Emitter::kernel(const ir::Kernel& kernel, const std::string& symbol) {
   for (size_t i = 0; i < kernel.scalars.size(); ++i) {
     const ir::Var& v = kernel.scalars[i].var;
     Value* slot = builder_.CreateGEP(builder_.getInt64Ty(), frame.function->getArg(2), i64(static_cast<int64_t>(i)));
-    bind(v, from_memory(builder_.CreateAlignedLoad(memory_type(v.type.dtype), slot, llvm::Align(8), v.name), v.type.dtype));
+    bind(v, from_memory(builder_.CreateAlignedLoad(memory_type(v.type.dtype), slot, llvm::Align(8), v.name),
+                        v.type.dtype));
   }
   for (size_t i = 0; i < kernel.buffers.size(); ++i) {
     Value* slot = builder_.CreateGEP(pointer, frame.function->getArg(1), i64(static_cast<int64_t>(i)));
@@ -158,10 +166,12 @@ void Emitter::parallel(const ir::For& loop) {
   llvm::StructType* env_type = llvm::StructType::get(context_, types);
   llvm::AllocaInst* env = entry_alloca(env_type, 1, llvm::Align(64), "env");
   const auto call = [&] {
-    for (size_t i = 0; i < fields.size(); ++i) builder_.CreateStore(fields[i], builder_.CreateStructGEP(env_type, env, i));
+    for (size_t i = 0; i < fields.size(); ++i)
+      builder_.CreateStore(fields[i], builder_.CreateStructGEP(env_type, env, i));
     llvm::Function* body = outline(loop, captured, env_type, begin);
     llvm::Type* pointer = builder_.getPtrTy();
-    auto* type = llvm::FunctionType::get(builder_.getVoidTy(), {pointer, builder_.getInt64Ty(), pointer, pointer}, false);
+    auto* type =
+        llvm::FunctionType::get(builder_.getVoidTy(), {pointer, builder_.getInt64Ty(), pointer, pointer}, false);
     Value* run = builder_.CreateLoad(pointer, context_field(offsetof(LaunchContext, parallel_for)));
     builder_.CreateCall(type, run, {frame_->context, count, body, env})->setDoesNotThrow();
   };
@@ -172,14 +182,16 @@ void Emitter::parallel(const ir::For& loop) {
 }
 
 // void fn(env, begin, end): iterations [begin, end) of the loop.
-llvm::Function* Emitter::outline(const ir::For& loop, const Captures& captured, llvm::StructType* env_type, Value* begin_of_loop) {
+llvm::Function* Emitter::outline(const ir::For& loop, const Captures& captured, llvm::StructType* env_type,
+                                 Value* begin_of_loop) {
   llvm::Type* pointer = builder_.getPtrTy();
   const auto resume = builder_.saveIP();
   Frame* outer = frame_;
   Frame frame;
   frame.outlined = true;
-  frame.function = make_function((outer->function->getName() + "." + loop.var.name + "." + std::to_string(outlined_++)).str(),
-                                 {pointer, builder_.getInt64Ty(), builder_.getInt64Ty()}, false);
+  frame.function =
+      make_function((outer->function->getName() + "." + loop.var.name + "." + std::to_string(outlined_++)).str(),
+                    {pointer, builder_.getInt64Ty(), builder_.getInt64Ty()}, false);
   frame.entry_end = open_function(builder_, frame.function);
   unsigned field = 0;
   const auto next = [&](Value* outside) -> Value* {
@@ -192,7 +204,8 @@ llvm::Function* Emitter::outline(const ir::For& loop, const Captures& captured, 
   for (const int64_t id : captured.vars) {
     const Bound& bound = outer->vars[id];
     Value* v = next(bound.value);
-    frame.vars[id] = Bound{v, v->getType()->isIntegerTy(64) ? std::optional<Affine>(Affine{v, 0, nullptr}) : std::nullopt, bound.distinct};
+    frame.vars[id] = Bound{
+        v, v->getType()->isIntegerTy(64) ? std::optional<Affine>(Affine{v, 0, nullptr}) : std::nullopt, bound.distinct};
   }
   for (const int64_t id : captured.buffers) {
     Memory memory = outer->memory[id];

@@ -1,5 +1,5 @@
-// Vector accesses: dense, reversed, repeated, strided, gathered; masked by instruction where the machine has one, else by a fast path for the full
-// mask and a loop over the set lanes for the rest (partial masks are tails: rare).
+// Vector accesses: dense, reversed, repeated, strided, gathered; masked by instruction where the machine has one, else
+// by a fast path for the full mask and a loop over the set lanes for the rest (partial masks are tails: rare).
 #include <functional>
 
 #include "codegen/llvm/emitter.h"
@@ -28,7 +28,8 @@ Value* Emitter::lane_pointers(const Address& a) {
   if (a.stride) {
     std::vector<llvm::Constant*> steps;
     for (int i = 0; i < a.lanes; ++i) steps.push_back(i64(i));
-    offsets = add(offsets, builder_.CreateMul(llvm::ConstantVector::get(steps), builder_.CreateVectorSplat(a.lanes, a.stride)));
+    offsets = add(offsets,
+                  builder_.CreateMul(llvm::ConstantVector::get(steps), builder_.CreateVectorSplat(a.lanes, a.stride)));
   }
   return builder_.CreateGEP(memory_type(a.buffer->dtype), a.pointer, offsets);
 }
@@ -38,7 +39,9 @@ bool Emitter::hardware_mask(const Address& a) const {
   return size >= 4 ? machine_.masks : machine_.small_masks;
 }
 
-bool Emitter::hardware_scatter(const Address& a) const { return machine_.scatter && size_of(a.buffer->dtype) >= 4 && a.constant_stride() != 0; }
+bool Emitter::hardware_scatter(const Address& a) const {
+  return machine_.scatter && size_of(a.buffer->dtype) >= 4 && a.constant_stride() != 0;
+}
 
 Value* Emitter::spill(Value* v) {
   llvm::AllocaInst* slot = entry_alloca(v->getType(), 1, llvm::Align(64), "lanes");
@@ -47,7 +50,8 @@ Value* Emitter::spill(Value* v) {
 }
 
 Value* Emitter::slot_lane(Value* slot, llvm::Type* element, Value* lane) {
-  return builder_.CreateAlignedLoad(element, builder_.CreateGEP(element, slot, lane), llvm::Align(module_.getDataLayout().getTypeStoreSize(element)));
+  return builder_.CreateAlignedLoad(element, builder_.CreateGEP(element, slot, lane),
+                                    llvm::Align(module_.getDataLayout().getTypeStoreSize(element)));
 }
 
 void Emitter::masked_lanes(const Address& a, Value* mask, const std::function<void(Value*, Value*)>& body) {
@@ -115,12 +119,15 @@ Value* Emitter::load_vector(const Address& a, Type type, Value* mask, Value* oth
     const llvm::Align first_align = reverse ? alignment(a, true) : align;
     const auto flip = [&](Value* v) { return reverse ? builder_.CreateShuffleVector(v, reversed(a.lanes)) : v; };
     if (!mask) return flip(load_at(a, first, vector, first_align));
-    Value* l = scoped(builder_.CreateMaskedLoad(vector, first, first_align, flip(mask), flip(to_memory(otherwise, dtype))), *a.buffer);
+    Value* l =
+        scoped(builder_.CreateMaskedLoad(vector, first, first_align, flip(mask), flip(to_memory(otherwise, dtype))),
+               *a.buffer);
     return flip(from_memory(l, dtype));
   }
   if (hardware_scatter(a)) {
     Value* pass = otherwise ? to_memory(otherwise, dtype) : nullptr;
-    return from_memory(scoped(builder_.CreateMaskedGather(vector, lane_pointers(a), any_address, mask, pass), *a.buffer), dtype);
+    return from_memory(
+        scoped(builder_.CreateMaskedGather(vector, lane_pointers(a), any_address, mask, pass), *a.buffer), dtype);
   }
   if (stride && std::abs(*stride) <= most_pieces && a.lanes >= 4) {
     // Whole vectors that end exactly at the last lane, and a pick from them: nothing outside the lanes' span is read.
@@ -134,8 +141,10 @@ Value* Emitter::load_vector(const Address& a, Type type, Value* mask, Value* oth
       std::vector<int> pick(a.lanes, -1);
       for (int i = 0; i < a.lanes; ++i) {
         const int64_t place = (*stride > 0 ? i : a.lanes - 1 - i) * step;
-        if (place >= at && place < at + a.lanes) pick[i] = static_cast<int>(place - begin) + (result ? a.lanes : 0);
-        else if (where[i] >= 0) pick[i] = i;
+        if (place >= at && place < at + a.lanes)
+          pick[i] = static_cast<int>(place - begin) + (result ? a.lanes : 0);
+        else if (where[i] >= 0)
+          pick[i] = i;
         if (pick[i] >= 0) where[i] = i;
       }
       result = result ? builder_.CreateShuffleVector(result, piece, pick) : builder_.CreateShuffleVector(piece, pick);
@@ -143,7 +152,8 @@ Value* Emitter::load_vector(const Address& a, Type type, Value* mask, Value* oth
     return result;
   }
   Value* result = llvm::PoisonValue::get(type_of(type));
-  for (int i = 0; i < a.lanes; ++i) result = builder_.CreateInsertElement(result, load_at(a, lane_pointer(a, i), element, any_address), i);
+  for (int i = 0; i < a.lanes; ++i)
+    result = builder_.CreateInsertElement(result, load_at(a, lane_pointer(a, i), element, any_address), i);
   return result;
 }
 
@@ -164,7 +174,9 @@ void Emitter::store_vector(const Address& a, Value* v, Value* mask, bool streami
         true);
     return;
   }
-  if (stride == 0) return store_at(a, a.pointer, builder_.CreateExtractElement(v, static_cast<uint64_t>(a.lanes - 1)), alignment(a));  // the last lane wins
+  if (stride == 0)
+    return store_at(a, a.pointer, builder_.CreateExtractElement(v, static_cast<uint64_t>(a.lanes - 1)),
+                    alignment(a));  // the last lane wins
   if (dense) {
     Address at = a;
     if (stride == -1) {
@@ -184,7 +196,8 @@ void Emitter::store_vector(const Address& a, Value* v, Value* mask, bool streami
     scoped(builder_.CreateMaskedScatter(to_memory(v, dtype), lane_pointers(a), any_address, mask), *a.buffer);
     return;
   }
-  for (int i = 0; i < a.lanes; ++i) store_at(a, lane_pointer(a, i), builder_.CreateExtractElement(v, static_cast<uint64_t>(i)), any_address);
+  for (int i = 0; i < a.lanes; ++i)
+    store_at(a, lane_pointer(a, i), builder_.CreateExtractElement(v, static_cast<uint64_t>(i)), any_address);
 }
 
 }  // namespace gradloom::codegen

@@ -1,5 +1,6 @@
-// Addresses, loads and stores. An index is split into a scalar part, a constant and a lane stride, so that neighbouring accesses share one address and
-// differ by a displacement, and so that dense, reversed, repeated and strided lanes are told from gathers.
+// Addresses, loads and stores. An index is split into a scalar part, a constant and a lane stride, so that neighbouring
+// accesses share one address and differ by a displacement, and so that dense, reversed, repeated and strided lanes are
+// told from gathers.
 #include <functional>
 
 #include "codegen/llvm/emitter.h"
@@ -26,9 +27,12 @@ std::optional<Affine> Emitter::affine(const ir::Expr& e) {
     const std::optional<Affine> a = affine(n->a), b = a ? affine(n->b) : std::nullopt;
     if (b) {
       const bool sub = n->op == ir::BinaryOp::sub;
-      const auto join = [&](Value* x, Value* y) { return !y ? x : sub ? (x ? builder_.CreateSub(x, y) : builder_.CreateNeg(y)) : add(x, y); };
+      const auto join = [&](Value* x, Value* y) {
+        return !y ? x : sub ? (x ? builder_.CreateSub(x, y) : builder_.CreateNeg(y)) : add(x, y);
+      };
       const auto constant =
-          static_cast<int64_t>(static_cast<uint64_t>(a->constant) + (sub ? -static_cast<uint64_t>(b->constant) : static_cast<uint64_t>(b->constant)));
+          static_cast<int64_t>(static_cast<uint64_t>(a->constant) +
+                               (sub ? -static_cast<uint64_t>(b->constant) : static_cast<uint64_t>(b->constant)));
       return Affine{join(a->base, b->base), constant, join(a->stride, b->stride)};
     }
   } else if (n && n->op == ir::BinaryOp::mul) {
@@ -40,7 +44,8 @@ std::optional<Affine> Emitter::affine(const ir::Expr& e) {
     const std::optional<Affine> a = cb ? affine(n->a) : ca ? affine(n->b) : std::nullopt;
     if (a) {
       const int64_t factor = cb ? *cb : *ca;
-      return Affine{scale(a->base, i64(factor)), static_cast<int64_t>(static_cast<uint64_t>(a->constant) * static_cast<uint64_t>(factor)),
+      return Affine{scale(a->base, i64(factor)),
+                    static_cast<int64_t>(static_cast<uint64_t>(a->constant) * static_cast<uint64_t>(factor)),
                     scale(a->stride, i64(factor))};
     }
   }
@@ -74,14 +79,16 @@ std::optional<int64_t> Emitter::Address::constant_stride() const {
 
 Emitter::Address Emitter::address(const ir::Buffer& buffer, const std::vector<ir::Expr>& index, int lanes) {
   const auto found = frame_->memory.find(buffer->id);
-  if (found == frame_->memory.end()) throw Error(ErrorCode::internal, "emit: buffer " + buffer->name + " is used outside its scope");
+  if (found == frame_->memory.end())
+    throw Error(ErrorCode::internal, "emit: buffer " + buffer->name + " is used outside its scope");
   const Memory& memory = found->second;
   Address a{.buffer = buffer.get(), .base = memory.base, .base_alignment = memory.alignment, .lanes = lanes};
   for (size_t d = 0; d < index.size(); ++d) {
     Value* stride = memory.strides[d];
     const auto* fixed = llvm::dyn_cast<llvm::ConstantInt>(stride);
     if (index[d].lanes() > 1 && buffer->strides.empty()) a.distinct |= distinct_lanes(index[d]);
-    const int64_t of_stride = fixed && !fixed->isZero() ? int64_t{1} << std::min(40u, fixed->getValue().countr_zero()) : 1;
+    const int64_t of_stride =
+        fixed && !fixed->isZero() ? int64_t{1} << std::min(40u, fixed->getValue().countr_zero()) : 1;
     if (!fixed || !fixed->isZero()) {
       a.first_multiple = std::min(a.first_multiple, lane_multiple(index[d], 0) * of_stride);
       a.last_multiple = std::min(a.last_multiple, lane_multiple(index[d], lanes - 1) * of_stride);
@@ -90,7 +97,8 @@ Emitter::Address Emitter::address(const ir::Buffer& buffer, const std::vector<ir
       a.offset = add(a.offset, scale(i->base, stride));
       a.stride = add(a.stride, scale(i->stride, stride));
       if (fixed)
-        a.constant = static_cast<int64_t>(static_cast<uint64_t>(a.constant) + static_cast<uint64_t>(i->constant) * fixed->getZExtValue());
+        a.constant = static_cast<int64_t>(static_cast<uint64_t>(a.constant) +
+                                          static_cast<uint64_t>(i->constant) * fixed->getZExtValue());
       else if (i->constant != 0)
         a.offset = add(a.offset, builder_.CreateMul(i64(i->constant), stride));
     } else {
@@ -105,14 +113,17 @@ Emitter::Address Emitter::address(const ir::Buffer& buffer, const std::vector<ir
   return a;
 }
 
-// The largest power of two (to 2^20) proved to divide a lane of an index. By the IR, whose loop variables are whole: an LLVM phi under construction is not.
+// The largest power of two (to 2^20) proved to divide a lane of an index. By the IR, whose loop variables are whole: an
+// LLVM phi under construction is not.
 int64_t Emitter::lane_multiple(const ir::Expr& index, int lane) const {
   constexpr int64_t enough = int64_t{1} << 20;
   if (index.lanes() == 1) return std::min(enough, ir::known_multiple(index, ranges_));
   if (const auto* n = index.as<ir::Broadcast>()) return std::min(enough, ir::known_multiple(n->value, ranges_));
-  if (const auto* n = index.as<ir::Ramp>()) return std::min(enough, ir::known_multiple(lane == 0 ? n->base : n->base + n->stride * lane, ranges_));
+  if (const auto* n = index.as<ir::Ramp>())
+    return std::min(enough, ir::known_multiple(lane == 0 ? n->base : n->base + n->stride * lane, ranges_));
   if (const auto* n = index.as<ir::Binary>())
-    if (n->op == ir::BinaryOp::add || n->op == ir::BinaryOp::sub) return std::min(lane_multiple(n->a, lane), lane_multiple(n->b, lane));
+    if (n->op == ir::BinaryOp::add || n->op == ir::BinaryOp::sub)
+      return std::min(lane_multiple(n->a, lane), lane_multiple(n->b, lane));
   return 1;
 }
 
@@ -124,7 +135,8 @@ llvm::Align Emitter::alignment(const Address& a, bool last_lane) {
 
 // Marks an access with its buffer, and reads of inputs as invariant: nothing writes an input while a kernel runs.
 llvm::Instruction* Emitter::scoped(llvm::Instruction* access, const ir::BufferNode& buffer) {
-  if (buffer.role == ir::Role::in && access->mayReadFromMemory()) access->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
+  if (buffer.role == ir::Role::in && access->mayReadFromMemory())
+    access->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
   const auto found = scopes_.find(buffer.id);
   if (found == scopes_.end()) return access;
   access->setMetadata(llvm::LLVMContext::MD_alias_scope, found->second.self);
@@ -136,7 +148,9 @@ Value* Emitter::to_memory(Value* v, DType dtype) {
   return dtype == DType::boolean ? builder_.CreateZExt(v, with_lanes_of(builder_.getInt8Ty(), v)) : v;
 }
 
-Value* Emitter::from_memory(Value* v, DType dtype) { return dtype == DType::boolean ? builder_.CreateICmpNE(v, splat(v->getType(), 0)) : v; }
+Value* Emitter::from_memory(Value* v, DType dtype) {
+  return dtype == DType::boolean ? builder_.CreateICmpNE(v, splat(v->getType(), 0)) : v;
+}
 
 // `type` in memory; the result is the value.
 Value* Emitter::load_at(const Address& a, Value* pointer, llvm::Type* type, llvm::Align align) {
@@ -199,7 +213,8 @@ void Emitter::emit(const ir::Store& n) {
   when(guard, [&] { store_at(a, a.pointer, v, alignment(a)); });
 }
 
-// Streaming stores, in pieces of a register, when each piece's full alignment is proved (a partly aligned one would become many narrow stores).
+// Streaming stores, in pieces of a register, when each piece's full alignment is proved (a partly aligned one would
+// become many narrow stores).
 bool Emitter::stream(const Address& a, Value* v) {
   v = to_memory(v, a.buffer->dtype);
   const int size = size_of(a.buffer->dtype);
@@ -217,7 +232,8 @@ bool Emitter::stream(const Address& a, Value* v) {
     }
     Value* pointer = first == 0 ? a.pointer : builder_.CreateGEP(memory_type(a.buffer->dtype), a.pointer, i64(first));
     llvm::StoreInst* s = builder_.CreateAlignedStore(part, pointer, llvm::Align(piece));
-    s->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(builder_.getInt32(1))));
+    s->setMetadata(llvm::LLVMContext::MD_nontemporal,
+                   llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(builder_.getInt32(1))));
     scoped(s, *a.buffer);
   }
   frame_->streamed = true;

@@ -1,10 +1,10 @@
 // Statements: loops, conditions, lets, allocations and checks.
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/MDBuilder.h>
+
 #include <cstddef>
 #include <limits>
 #include <utility>
-
-#include <llvm/IR/Intrinsics.h>
-#include <llvm/IR/MDBuilder.h>
 
 #include "codegen/llvm/emitter.h"
 #include "ir/rewrite.h"
@@ -14,18 +14,20 @@ namespace gradloom::codegen {
 using llvm::Value;
 
 namespace {
-constexpr int64_t most_stack_bytes = 16 << 10;   // of one buffer
-constexpr int64_t most_frame_bytes = 128 << 10;  // of a function's buffers together: a caller's thread may have a small stack
-}
+constexpr int64_t most_stack_bytes = 16 << 10;  // of one buffer
+constexpr int64_t most_frame_bytes =
+    128 << 10;  // of a function's buffers together: a caller's thread may have a small stack
+}  // namespace
 
 void Emitter::statement(const ir::Stmt& s) {
   memo_.clear();  // what one statement computed may not dominate the next, and loads may change
   std::visit([&](const auto& n) { emit(n); }, s.node().value);
 }
 
-// From begin until end is reached, perhaps past the largest integer: a loop entered only when it runs (always, where `runs` is absent), with its test at
-// the end.
-void Emitter::counted_loop(Value* begin, Value* end, Value* runs, bool innermost, const llvm::Twine& name, const std::function<void(Value*)>& body) {
+// From begin until end is reached, perhaps past the largest integer: a loop entered only when it runs (always, where
+// `runs` is absent), with its test at the end.
+void Emitter::counted_loop(Value* begin, Value* end, Value* runs, bool innermost, const llvm::Twine& name,
+                           const std::function<void(Value*)>& body) {
   llvm::BasicBlock* before = builder_.GetInsertBlock();
   llvm::BasicBlock* loop = llvm::BasicBlock::Create(context_, name, frame_->function);
   llvm::BasicBlock* after = llvm::BasicBlock::Create(context_, name + ".done");
@@ -40,7 +42,8 @@ void Emitter::counted_loop(Value* begin, Value* end, Value* runs, bool innermost
   body(steps.multiples[0].second);
   stepping_ = around;
   // Where only multiples are used, one of them counts.
-  const llvm::PHINode* counter = (steps.multiples[0].second->use_empty() ? steps.multiples.back() : steps.multiples[0]).second;
+  const llvm::PHINode* counter =
+      (steps.multiples[0].second->use_empty() ? steps.multiples.back() : steps.multiples[0]).second;
   Value* more = nullptr;
   after->insertInto(frame_->function);
   for (const auto& [factor, i] : steps.multiples) {
@@ -54,16 +57,18 @@ void Emitter::counted_loop(Value* begin, Value* end, Value* runs, bool innermost
   builder_.SetInsertPoint(after);
 }
 
-// The loop variable of an innermost loop, or a sum with it, times a constant is not multiplied each time: it is a variable of its own that steps by the
-// constant. Null for anything else.
+// The loop variable of an innermost loop, or a sum with it, times a constant is not multiplied each time: it is a
+// variable of its own that steps by the constant. Null for anything else.
 Value* Emitter::stepped(Value* v, int64_t factor) {
-  constexpr int64_t addressed = 2;              // by the scale in an address
+  constexpr int64_t addressed = 2;               // by the scale in an address
   constexpr int64_t largest = int64_t{1} << 20;  // no loop runs so long that these come round
   if (!stepping_) return nullptr;
   for (const auto& [own, i] : stepping_->multiples) {
     if (v != i) continue;
     const int64_t wanted = own * factor;
-    if (factor == 0 || std::abs(factor) > largest || std::abs(wanted) > largest || (own == 1 && std::abs(factor) <= addressed)) return nullptr;
+    if (factor == 0 || std::abs(factor) > largest || std::abs(wanted) > largest ||
+        (own == 1 && std::abs(factor) <= addressed))
+      return nullptr;
     for (const auto& [f, other] : stepping_->multiples)
       if (f == wanted) return other;
     for (const auto& [f, other] : stepping_->multiples)
@@ -75,15 +80,18 @@ Value* Emitter::stepped(Value* v, int64_t factor) {
   const auto* sum = llvm::dyn_cast<llvm::BinaryOperator>(v);
   if (!sum || sum->getOpcode() != llvm::Instruction::Add) return nullptr;
   for (const int side : {0, 1})
-    if (Value* part = stepped(sum->getOperand(side), factor)) return builder_.CreateAdd(part, builder_.CreateMul(sum->getOperand(1 - side), i64(factor)));
+    if (Value* part = stepped(sum->getOperand(side), factor))
+      return builder_.CreateAdd(part, builder_.CreateMul(sum->getOperand(1 - side), i64(factor)));
   return nullptr;
 }
 
-void Emitter::when(Value* condition, const std::function<void()>& then_case, const std::function<void()>& else_case, bool likely) {
+void Emitter::when(Value* condition, const std::function<void()>& then_case, const std::function<void()>& else_case,
+                   bool likely) {
   llvm::BasicBlock* then_block = llvm::BasicBlock::Create(context_, "then", frame_->function);
   llvm::BasicBlock* else_block = else_case ? llvm::BasicBlock::Create(context_, "else") : nullptr;
   llvm::BasicBlock* after = llvm::BasicBlock::Create(context_, "after");
-  builder_.CreateCondBr(condition, then_block, else_block ? else_block : after, likely ? llvm::MDBuilder(context_).createBranchWeights(2000, 1) : nullptr);
+  builder_.CreateCondBr(condition, then_block, else_block ? else_block : after,
+                        likely ? llvm::MDBuilder(context_).createBranchWeights(2000, 1) : nullptr);
   builder_.SetInsertPoint(then_block);
   then_case();
   builder_.CreateBr(after);
@@ -102,7 +110,8 @@ void Emitter::emit(const ir::For& n) {
     case ir::ForKind::parallel:
       if (!frame_->outlined) return parallel(n);
       break;  // inside another parallel loop: in place
-    case ir::ForKind::serial: break;
+    case ir::ForKind::serial:
+      break;
     case ir::ForKind::vector:
     case ir::ForKind::unroll:
     case ir::ForKind::grid:
@@ -111,7 +120,8 @@ void Emitter::emit(const ir::For& n) {
     case ir::ForKind::lane:
     case ir::ForKind::cooperative:
     case ir::ForKind::fragment:
-    case ir::ForKind::matrix_unit: throw Error(ErrorCode::internal, "emit: a " + std::string(ir::to_string(n.kind)) + " loop in a lowered kernel");
+    case ir::ForKind::matrix_unit:
+      throw Error(ErrorCode::internal, "emit: a " + std::string(ir::to_string(n.kind)) + " loop in a lowered kernel");
   }
   const std::optional<int64_t> extent = ir::as_int(n.extent);
   if (extent && *extent <= 0) return;
@@ -145,7 +155,8 @@ void Emitter::emit(const ir::Let& n) {
 void Emitter::emit(const ir::If& n) {
   Value* condition = value(n.condition);
   if (n.else_case)
-    when(condition, [&] { statement(n.then_case); }, [&] { statement(n.else_case); });
+    when(
+        condition, [&] { statement(n.then_case); }, [&] { statement(n.else_case); });
   else
     when(condition, [&] { statement(n.then_case); });
 }
@@ -156,13 +167,17 @@ void Emitter::emit(const ir::Alloc& n) {
   for (const ir::Expr& dim : buffer->dims) {
     const std::optional<int64_t> d = ir::as_int(dim);
     int64_t product = 0;
-    elements = elements && d && !__builtin_mul_overflow(*elements, std::max<int64_t>(*d, 0), &product) ? std::optional(product) : std::nullopt;
+    elements = elements && d && !__builtin_mul_overflow(*elements, std::max<int64_t>(*d, 0), &product)
+                   ? std::optional(product)
+                   : std::nullopt;
   }
   const int64_t size = size_of(buffer->dtype);
-  const bool small = elements && *elements <= most_stack_bytes / size && frame_->stack_bytes + *elements * size <= most_frame_bytes;
+  const bool small =
+      elements && *elements <= most_stack_bytes / size && frame_->stack_bytes + *elements * size <= most_frame_bytes;
   if (elements && (buffer->space == ir::Space::registers || small)) {
     frame_->stack_bytes += *elements * size;
-    bind(buffer, entry_alloca(memory_type(buffer->dtype), static_cast<uint64_t>(std::max<int64_t>(*elements, 1)), llvm::Align(64), buffer->name.c_str()));
+    bind(buffer, entry_alloca(memory_type(buffer->dtype), static_cast<uint64_t>(std::max<int64_t>(*elements, 1)),
+                              llvm::Align(64), buffer->name.c_str()));
     statement(n.body);
     return;
   }
@@ -189,7 +204,8 @@ void Emitter::emit(const ir::Alloc& n) {
         builder_.CreateCall(release_type, release, {frame_->context, data, bytes})->setDoesNotThrow();
       },
       [&] {  // any thread may get here: all write the same
-        builder_.CreateAlignedStore(i64(1), context_field(offsetof(LaunchContext, out_of_scratch)), llvm::Align(8))->setAtomic(llvm::AtomicOrdering::Monotonic);
+        builder_.CreateAlignedStore(i64(1), context_field(offsetof(LaunchContext, out_of_scratch)), llvm::Align(8))
+            ->setAtomic(llvm::AtomicOrdering::Monotonic);
       },
       true);
 }
@@ -215,20 +231,22 @@ void Emitter::failed_check(const ir::Check& n, Value* condition) {
       position = builder_.CreateIntMinReduce(builder_.CreateSelect(condition, none, positions), true);
     }
   }
-  position =
-      builder_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, position, i64(std::numeric_limits<int64_t>::max() - 1));  // the largest stands for no failure
-  builder_.CreateAtomicRMW(llvm::AtomicRMWInst::Min, context_field(offsetof(LaunchContext, bad_position)), position, llvm::Align(8),
-                           llvm::AtomicOrdering::Monotonic);
+  position = builder_.CreateBinaryIntrinsic(
+      llvm::Intrinsic::smin, position,
+      i64(std::numeric_limits<int64_t>::max() - 1));  // the largest stands for no failure
+  builder_.CreateAtomicRMW(llvm::AtomicRMWInst::Min, context_field(offsetof(LaunchContext, bad_position)), position,
+                           llvm::Align(8), llvm::AtomicOrdering::Monotonic);
 }
 
 void Emitter::emit(const ir::Check& n) {
   Value* condition = value(n.condition);
-  when(all(condition), [&] { statement(n.body); },
-       [&] {
-         memo_.clear();  // the body's values do not reach here
-         failed_check(n, condition);
-       },
-       true);
+  when(
+      all(condition), [&] { statement(n.body); },
+      [&] {
+        memo_.clear();  // the body's values do not reach here
+        failed_check(n, condition);
+      },
+      true);
 }
 
 void Emitter::emit(const ir::Evaluate& n) { value(n.value); }

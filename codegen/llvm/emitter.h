@@ -1,6 +1,7 @@
 #pragma once
-// Lowered kernel -> LLVM IR. Private to this folder. Emission is pure: it reads the kernel and the ISA and writes a module; it knows no toolchain.
-// Every expression becomes the instructions that ir/expr.h defines: no fast-math flag, no contraction, no reassociation.
+// Lowered kernel -> LLVM IR. Private to this folder. Emission is pure: it reads the kernel and the ISA and writes a
+// module; it knows no toolchain. Every expression becomes the instructions that ir/expr.h defines: no fast-math flag,
+// no contraction, no reassociation.
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
 
@@ -62,9 +63,10 @@ class Emitter {
     llvm::Value* vector = nullptr;
     uint64_t base_alignment = 1;
     int64_t first_multiple = int64_t{1} << 40,
-            last_multiple = int64_t{1} << 40;  // powers of two that divide the elements' numbers of the first and the last lane
+            last_multiple =
+                int64_t{1} << 40;  // powers of two that divide the elements' numbers of the first and the last lane
     int lanes = 1;
-    bool distinct = false;  // no two lanes meet
+    bool distinct = false;           // no two lanes meet
     llvm::Value* pointer = nullptr;  // to lane 0 without `vector`
 
     std::optional<int64_t> constant_stride() const;  // absent: the lanes are no constant stride apart
@@ -94,7 +96,8 @@ class Emitter {
   void bind(const ir::Var& v, llvm::Value* value);
   void parallel(const ir::For& loop);
   Captures captures(const ir::For& loop) const;
-  llvm::Function* outline(const ir::For& loop, const Captures& captured, llvm::StructType* env_type, llvm::Value* begin_of_loop);
+  llvm::Function* outline(const ir::For& loop, const Captures& captured, llvm::StructType* env_type,
+                          llvm::Value* begin_of_loop);
   llvm::Value* context_field(size_t offset);
   llvm::AllocaInst* entry_alloca(llvm::Type* type, uint64_t count, llvm::Align align, const char* name);
 
@@ -111,7 +114,8 @@ class Emitter {
   void emit(const ir::Evaluate& n);
   void counted_loop(llvm::Value* begin, llvm::Value* end, llvm::Value* runs, bool innermost, const llvm::Twine& name,
                     const std::function<void(llvm::Value*)>& body);
-  void when(llvm::Value* condition, const std::function<void()>& then_case, const std::function<void()>& else_case = {}, bool likely = false);
+  void when(llvm::Value* condition, const std::function<void()>& then_case, const std::function<void()>& else_case = {},
+            bool likely = false);
   void failed_check(const ir::Check& n, llvm::Value* condition);
 
   // emit_memory.cpp, emit_lanes.cpp: loads, stores, accumulates
@@ -134,12 +138,17 @@ class Emitter {
   bool hardware_mask(const Address& a) const;
   bool hardware_scatter(const Address& a) const;
   llvm::Value* apply(ir::AccumulateOp op, DType dtype, llvm::Value* old, llvm::Value* value, llvm::Value* factor);
-  void accumulate_at(const ir::Accumulate& n, const Address& a, llvm::Value* pointer, llvm::Value* value, llvm::Value* factor);
+  void accumulate_at(const ir::Accumulate& n, const Address& a, llvm::Value* pointer, llvm::Value* value,
+                     llvm::Value* factor);
   void accumulate_atomic(const ir::Accumulate& n, llvm::Value* pointer, llvm::Value* value, llvm::Value* factor);
-  void accumulate_lanes(const ir::Accumulate& n, const Address& a, llvm::Value* value, llvm::Value* factor, llvm::Value* mask);
-  void accumulate_one_place(const ir::Accumulate& n, const Address& a, llvm::Value* value, llvm::Value* factor, llvm::Value* mask);
-  // Runs `body(lane, pointer)` for each set lane of the mask, in order, as a loop; `body` gets spilled vectors by their slots.
-  void masked_lanes(const Address& a, llvm::Value* mask, const std::function<void(llvm::Value* lane, llvm::Value* pointer)>& body);
+  void accumulate_lanes(const ir::Accumulate& n, const Address& a, llvm::Value* value, llvm::Value* factor,
+                        llvm::Value* mask);
+  void accumulate_one_place(const ir::Accumulate& n, const Address& a, llvm::Value* value, llvm::Value* factor,
+                            llvm::Value* mask);
+  // Runs `body(lane, pointer)` for each set lane of the mask, in order, as a loop; `body` gets spilled vectors by their
+  // slots.
+  void masked_lanes(const Address& a, llvm::Value* mask,
+                    const std::function<void(llvm::Value* lane, llvm::Value* pointer)>& body);
   llvm::Value* spill(llvm::Value* v);
   llvm::Value* slot_lane(llvm::Value* slot, llvm::Type* element, llvm::Value* lane);
 
@@ -209,7 +218,8 @@ class Emitter {
     llvm::MDNode* self = nullptr;
     llvm::MDNode* others = nullptr;
   };
-  std::unordered_map<int64_t, Scopes> scopes_;  // by buffer id: no two buffers overlap, but inputs, which nothing writes
+  std::unordered_map<int64_t, Scopes>
+      scopes_;                    // by buffer id: no two buffers overlap, but inputs, which nothing writes
   Stepping* stepping_ = nullptr;  // of the innermost loop around, while it is being written
   int outlined_ = 0;
 };

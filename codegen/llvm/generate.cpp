@@ -1,6 +1,7 @@
-// The code generator's passes. LLVM's own list is made for code of any origin; kernels arrive vectorised, unrolled and with their addresses split, without
-// calls that matter, exceptions or debug information. What is left out here is most of a cold compile: loop strength reduction alone (with the scalar
-// evolution it needs) took a third, and the machine scheduler a fifth, for a shift and a move more in loops that wait for memory.
+// The code generator's passes. LLVM's own list is made for code of any origin; kernels arrive vectorised, unrolled and
+// with their addresses split, without calls that matter, exceptions or debug information. What is left out here is most
+// of a cold compile: loop strength reduction alone (with the scalar evolution it needs) took a third, and the machine
+// scheduler a fifth, for a shift and a move more in loops that wait for memory.
 #include <llvm/Analysis/BasicAliasAnalysis.h>
 #include <llvm/Analysis/ScopedNoAliasAA.h>
 #include <llvm/Analysis/TargetTransformInfo.h>
@@ -19,20 +20,25 @@ void leave_out(llvm::TargetPassConfig& config) {
       // Scheduling: the order of emission stands; out-of-order cores hide the rest.
       &llvm::MachineSchedulerID, &llvm::PostRASchedulerID,
       // Control flow: kernels are loops with few blocks.
-      &llvm::EarlyTailDuplicateLegacyID, &llvm::TailDuplicateLegacyID, &llvm::EarlyIfConverterLegacyID, &llvm::ShrinkWrapID, &llvm::PostRAMachineSinkingID,
+      &llvm::EarlyTailDuplicateLegacyID, &llvm::TailDuplicateLegacyID, &llvm::EarlyIfConverterLegacyID,
+      &llvm::ShrinkWrapID, &llvm::PostRAMachineSinkingID,
       // Rewrites that find nothing after the IR's own.
-      &llvm::OptimizePHIsLegacyID, &llvm::MachineCombinerID, &llvm::LiveRangeShrinkID, &llvm::MachineLateInstrsCleanupID,
+      &llvm::OptimizePHIsLegacyID, &llvm::MachineCombinerID, &llvm::LiveRangeShrinkID,
+      &llvm::MachineLateInstrsCleanupID,
       // Features that kernels do not use.
-      &llvm::StackColoringLegacyID, &llvm::LocalStackSlotAllocationID, &llvm::XRayInstrumentationID, &llvm::FEntryInserterID, &llvm::PatchableFunctionID,
-      &llvm::FuncletLayoutID, &llvm::StackMapLivenessID, &llvm::LiveDebugValuesID, &llvm::MachineSanitizerBinaryMetadataID, &llvm::RemoveLoadsIntoFakeUsesID,
+      &llvm::StackColoringLegacyID, &llvm::LocalStackSlotAllocationID, &llvm::XRayInstrumentationID,
+      &llvm::FEntryInserterID, &llvm::PatchableFunctionID, &llvm::FuncletLayoutID, &llvm::StackMapLivenessID,
+      &llvm::LiveDebugValuesID, &llvm::MachineSanitizerBinaryMetadataID, &llvm::RemoveLoadsIntoFakeUsesID,
       &llvm::FixupStatepointCallerSavedID, &llvm::ImplicitNullChecksID, &llvm::StackFrameLayoutAnalysisPassID};
   for (const llvm::AnalysisID id : passes) config.disablePass(id);
 }
 
 }  // namespace
 
-void add_code_generator(llvm::legacy::PassManager& manager, llvm::TargetMachine& machine, llvm::raw_pwrite_stream& out, llvm::CodeGenFileType type) {
-  auto& target = static_cast<llvm::CodeGenTargetMachineImpl&>(machine);  // every target with a code generator derives from it
+void add_code_generator(llvm::legacy::PassManager& manager, llvm::TargetMachine& machine, llvm::raw_pwrite_stream& out,
+                        llvm::CodeGenFileType type) {
+  auto& target =
+      static_cast<llvm::CodeGenTargetMachineImpl&>(machine);  // every target with a code generator derives from it
   const auto refuse = [](bool failed) {
     if (failed) throw Error(ErrorCode::compile_failed, "llvm: the target emits no machine code");
   };

@@ -11,7 +11,8 @@
 namespace gradloom::codegen {
 namespace {
 
-// What each level adds to the one before; a level's features are stated in full, so that a lower level on a higher machine masks the rest.
+// What each level adds to the one before; a level's features are stated in full, so that a lower level on a higher
+// machine masks the rest.
 struct Level {
   const char* name;
   const char* adds;
@@ -81,7 +82,8 @@ Isa host_isa() {
     isa.name = "host";
     isa.cpu = llvm::sys::getHostCPUName().str();
     std::vector<std::string> features;  // sorted: the text is part of cache keys
-    for (const auto& feature : llvm::sys::getHostCPUFeatures()) features.push_back((feature.second ? "+" : "-") + feature.first().str());
+    for (const auto& feature : llvm::sys::getHostCPUFeatures())
+      features.push_back((feature.second ? "+" : "-") + feature.first().str());
     std::sort(features.begin(), features.end());
     for (const std::string& feature : features) isa.features += (isa.features.empty() ? "" : ",") + feature;
     isa.target = target_of(isa);
@@ -98,7 +100,8 @@ Isa isa_named(const std::string& name) {
     isa.target = target_of(isa);
     return isa;
   }
-  throw Error(ErrorCode::invalid_argument, "isa: got '" + name + "', allowed are host, x86-64-v2, x86-64-v3 and x86-64-v4");
+  throw Error(ErrorCode::invalid_argument,
+              "isa: got '" + name + "', allowed are host, x86-64-v2, x86-64-v3 and x86-64-v4");
 }
 
 Isa isa_of(const std::string& cpu, const std::string& features) {

@@ -19,9 +19,11 @@ bool is_call_of(const llvm::Instruction& instruction, llvm::Intrinsic::ID id) {
 }
 
 // `change` says whether it changed anything; it may erase the instruction and put others after it.
-llvm::PreservedAnalyses each_instruction(llvm::Function& function, llvm::function_ref<bool(llvm::Instruction&)> change) {
+llvm::PreservedAnalyses each_instruction(llvm::Function& function,
+                                         llvm::function_ref<bool(llvm::Instruction&)> change) {
   bool changed = false;
-  for (llvm::Instruction& instruction : llvm::make_early_inc_range(llvm::instructions(function))) changed |= change(instruction);
+  for (llvm::Instruction& instruction : llvm::make_early_inc_range(llvm::instructions(function)))
+    changed |= change(instruction);
   if (!changed) return llvm::PreservedAnalyses::all();
   llvm::PreservedAnalyses preserved;
   preserved.preserveSet<llvm::CFGAnalyses>();
@@ -52,7 +54,8 @@ std::optional<unsigned> only_lane(const llvm::Value* mask) {
 
 llvm::PreservedAnalyses PinMaskedLoads::run(llvm::Function& function, llvm::FunctionAnalysisManager&) {
   return each_instruction(function, [](llvm::Instruction& load) {
-    return is_call_of(load, llvm::Intrinsic::masked_load) && !load.hasMetadata(llvm::LLVMContext::MD_invariant_load) && pin(load);
+    return is_call_of(load, llvm::Intrinsic::masked_load) && !load.hasMetadata(llvm::LLVMContext::MD_invariant_load) &&
+           pin(load);
   });
 }
 
@@ -69,7 +72,8 @@ llvm::PreservedAnalyses PinBitSelects::run(llvm::Function& function, llvm::Funct
     using namespace llvm::PatternMatch;
     llvm::Constant *kept = nullptr, *taken = nullptr;
     const auto bits_of_two = m_Or(m_And(m_Value(), m_Constant(kept)), m_And(m_Value(), m_Constant(taken)));
-    return instruction.getType()->isVectorTy() && match(&instruction, bits_of_two) && llvm::ConstantExpr::getNot(kept) == taken && pin(instruction);
+    return instruction.getType()->isVectorTy() && match(&instruction, bits_of_two) &&
+           llvm::ConstantExpr::getNot(kept) == taken && pin(instruction);
   });
 }
 

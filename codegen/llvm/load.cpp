@@ -1,5 +1,6 @@
-// The loader: LLVM's linker for relocatable objects, straight into this process's memory. No session, no symbol tables of a JIT: a kernel's object defines one
-// function and refers to next to nothing, so that loading what a cache holds needs no compiler and takes a fraction of a millisecond.
+// The loader: LLVM's linker for relocatable objects, straight into this process's memory. No session, no symbol tables
+// of a JIT: a kernel's object defines one function and refers to next to nothing, so that loading what a cache holds
+// needs no compiler and takes a fraction of a millisecond.
 #include <dlfcn.h>
 #include <llvm/ExecutionEngine/JITLink/JITLink.h>
 #include <llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h>
@@ -19,13 +20,15 @@ using llvm::jitlink::JITLinkMemoryManager;
 
 // Held by every kernel's code, so that it goes with the last of them.
 std::shared_ptr<JITLinkMemoryManager> memory_manager() {
-  static const auto manager = std::make_shared<llvm::jitlink::InProcessMemoryManager>(llvm::sys::Process::getPageSizeEstimate());
+  static const auto manager =
+      std::make_shared<llvm::jitlink::InProcessMemoryManager>(llvm::sys::Process::getPageSizeEstimate());
   return manager;
 }
 
 class Code {
  public:
-  Code(std::shared_ptr<JITLinkMemoryManager> manager, JITLinkMemoryManager::FinalizedAlloc memory) : manager_(std::move(manager)), memory_(std::move(memory)) {}
+  Code(std::shared_ptr<JITLinkMemoryManager> manager, JITLinkMemoryManager::FinalizedAlloc memory)
+      : manager_(std::move(manager)), memory_(std::move(memory)) {}
   ~Code() { llvm::consumeError(manager_->deallocate(std::move(memory_))); }
   Code(const Code&) = delete;
   Code& operator=(const Code&) = delete;
@@ -57,7 +60,8 @@ class Context final : public llvm::jitlink::JITLinkContext {
     for (const auto& [name, flags] : symbols) {
       void* const address = dlsym(RTLD_DEFAULT, (*name).str().c_str());
       if (!address && flags == llvm::jitlink::SymbolLookupFlags::RequiredSymbol) {
-        return next->run(llvm::make_error<llvm::StringError>("symbol " + (*name).str() + " is not in this process", llvm::inconvertibleErrorCode()));
+        return next->run(llvm::make_error<llvm::StringError>("symbol " + (*name).str() + " is not in this process",
+                                                             llvm::inconvertibleErrorCode()));
       }
       found[name] = {llvm::orc::ExecutorAddr::fromPtr(address), llvm::JITSymbolFlags::Exported};
     }
@@ -91,7 +95,8 @@ CompiledKernel load(std::string_view object, const std::string& kernel_name) {
     const auto failed = [&](const std::string& what) { throw Error(ErrorCode::compile_failed, "llvm: " + what); };
     // The linker's list of symbols to look up outlives its graph: the names are held here.
     const auto names = std::make_shared<llvm::orc::SymbolStringPool>();
-    auto graph = llvm::jitlink::createLinkGraphFromObject({llvm::StringRef(object.data(), object.size()), symbol}, names);
+    auto graph =
+        llvm::jitlink::createLinkGraphFromObject({llvm::StringRef(object.data(), object.size()), symbol}, names);
     if (!graph) failed(llvm::toString(graph.takeError()));
     const std::shared_ptr<JITLinkMemoryManager> manager = memory_manager();
     Linked linked;

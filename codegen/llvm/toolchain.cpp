@@ -74,9 +74,10 @@ Toolchain::Toolchain(const Isa& isa) {
   if (!target) throw Error(ErrorCode::compile_failed, "llvm: " + error);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  // The loader places an object's sections side by side and reaches other code through stubs, so the small code model holds.
-  machine_.reset(
-      target->createTargetMachine(triple, isa.cpu, isa.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, true));
+  // The loader places an object's sections side by side and reaches other code through stubs, so the small code model
+  // holds.
+  machine_.reset(target->createTargetMachine(triple, isa.cpu, isa.features, options, llvm::Reloc::PIC_,
+                                             llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, true));
   if (!machine_) throw Error(ErrorCode::compile_failed, "llvm: no machine for cpu " + isa.cpu);
 
   llvm::PassBuilder builder(machine_.get());
@@ -85,7 +86,8 @@ Toolchain::Toolchain(const Isa& isa) {
   builder.registerFunctionAnalyses(functions_);
   builder.registerLoopAnalyses(loops_);
   builder.crossRegisterProxies(loops_, functions_, calls_, modules_);
-  // Short on purpose: the vector code is already written; what is left is addresses, invariants and accumulators in memory.
+  // Short on purpose: the vector code is already written; what is left is addresses, invariants and accumulators in
+  // memory.
   passes_.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
   passes_.addPass(llvm::EarlyCSEPass());
   passes_.addPass(PinMaskedLoads());

@@ -1,5 +1,6 @@
 #pragma once
-// LLVM's optimiser and code generator, kept per thread and ISA: building their pass lists costs more than a small kernel. Private to this folder.
+// LLVM's optimiser and code generator, kept per thread and ISA: building their pass lists costs more than a small
+// kernel. Private to this folder.
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
 #include <llvm/Passes/PassBuilder.h>
@@ -26,7 +27,8 @@ class Toolchain {
   std::string assembly(llvm::Module& module);
 
  private:
-  // LLVM's instruction selection keeps a few bytes of what it selected for as long as it lives (SelectionDAG::setNodeMemRefs).
+  // LLVM's instruction selection keeps a few bytes of what it selected for as long as it lives
+  // (SelectionDAG::setNodeMemRefs).
   bool worn() const { return generated_bytes_ > 8 << 20; }
   size_t generated_bytes_ = 0;
 
@@ -43,7 +45,8 @@ class Toolchain {
 };
 
 // Adds instruction selection to machine code or its text.
-void add_code_generator(llvm::legacy::PassManager& manager, llvm::TargetMachine& machine, llvm::raw_pwrite_stream& out, llvm::CodeGenFileType type);
+void add_code_generator(llvm::legacy::PassManager& manager, llvm::TargetMachine& machine, llvm::raw_pwrite_stream& out,
+                        llvm::CodeGenFileType type);
 
 // Runs `body`, turning LLVM's fatal errors and bad_alloc within it into Error(compile_failed).
 void guarded(const std::function<void()>& body);

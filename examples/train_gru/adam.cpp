@@ -6,7 +6,8 @@
 
 namespace train_gru {
 
-Adam::Adam(Runtime& runtime, const Parameters& parameters, const Parameters& gradient, double rate, int64_t steps) : rate_(rate), steps_(steps) {
+Adam::Adam(Runtime& runtime, const Parameters& parameters, const Parameters& gradient, double rate, int64_t steps)
+    : rate_(rate), steps_(steps) {
   const DType dtype = parameters.flat.dtype();
   const int64_t n = parameters.flat.elements();
   const auto zeros = [&] { return Tensor::of(dtype, {n}, std::vector<double>(n)); };

@@ -4,7 +4,8 @@
 
 namespace train_gru {
 
-Call bind(Runtime& runtime, std::string_view op, std::vector<Tensor> inputs, std::vector<Tensor> outputs, const Attributes& attributes) {
+Call bind(Runtime& runtime, std::string_view op, std::vector<Tensor> inputs, std::vector<Tensor> outputs,
+          const Attributes& attributes) {
   RunOptions options{.outputs_wanted = 0};
   for (size_t o = 0; o < outputs.size(); ++o)
     if (outputs[o].present()) options.outputs_wanted |= 1u << o;
@@ -22,7 +23,8 @@ ScalarCall bind(Runtime& runtime, const ir::Kernel& kernel, std::vector<Tensor> 
   return [handle, buffers = std::move(buffers), scalar](const std::vector<double>& scalars) {
     std::vector<int64_t> slots;  // the bits of each, in a slot of 64
     for (const double value : scalars)
-      slots.push_back(scalar == DType::f64 ? std::bit_cast<int64_t>(value) : std::bit_cast<int32_t>(static_cast<float>(value)));
+      slots.push_back(scalar == DType::f64 ? std::bit_cast<int64_t>(value)
+                                           : std::bit_cast<int32_t>(static_cast<float>(value)));
     handle(buffers, slots).value();
   };
 }

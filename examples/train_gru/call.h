@@ -12,7 +12,8 @@ using namespace gradloom;
 using Call = std::function<void()>;  // throws Error
 
 // An op of the library. Outputs that are absent tensors are not computed.
-Call bind(Runtime& runtime, std::string_view op, std::vector<Tensor> inputs, std::vector<Tensor> outputs, const Attributes& attributes = {});
+Call bind(Runtime& runtime, std::string_view op, std::vector<Tensor> inputs, std::vector<Tensor> outputs,
+          const Attributes& attributes = {});
 // A nest of our own; buffers in its order.
 Call bind(Runtime& runtime, const ir::Kernel& kernel, std::vector<Tensor> buffers);
 // A nest that also takes floating-point scalars of its dtype.

@@ -16,7 +16,8 @@ bool check_gradient(Runtime& runtime, int64_t seed) {
   Random random(static_cast<uint64_t>(seed));
   draw(model.parameters, random);
   for (const Tensor& characters : {model.batch.tokens, model.batch.targets})
-    for (int64_t i = 0; i < characters.elements(); ++i) static_cast<int64_t*>(characters.data())[i] = random.below(sizes.vocabulary);
+    for (int64_t i = 0; i < characters.elements(); ++i)
+      static_cast<int64_t*>(characters.data())[i] = random.below(sizes.vocabulary);
   model.loss();
   model.differentiate();
 
@@ -36,8 +37,8 @@ bool check_gradient(Runtime& runtime, int64_t seed) {
       error = std::max(error, std::abs((above - below) / (2 * step) - derivative));
     }
     const bool agrees = error <= allowed && largest > 0;
-    fmt::print("{:<15} {:>3} values, largest derivative {:.2e}, largest error {:.1e}: {}\n", model.parameters.parts[part].name, values.elements(), largest,
-               error, agrees ? "right" : "WRONG");
+    fmt::print("{:<15} {:>3} values, largest derivative {:.2e}, largest error {:.1e}: {}\n",
+               model.parameters.parts[part].name, values.elements(), largest, error, agrees ? "right" : "WRONG");
     right = right && agrees;
   }
   return right;

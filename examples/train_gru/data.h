@@ -23,7 +23,8 @@ struct Batch {
   Batch(int64_t steps, int64_t windows);
   Tensor tokens, targets;  // i64 [steps, windows]; a target is the character that follows
 };
-// Fills the batch with windows that start at random places, drawn in order of n. Throws Error(invalid_argument) for a text too short for one.
+// Fills the batch with windows that start at random places, drawn in order of n. Throws Error(invalid_argument) for a
+// text too short for one.
 void draw(Batch& batch, const Text& text, Random& random);
 
 }  // namespace train_gru

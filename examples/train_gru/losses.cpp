@@ -27,7 +27,8 @@ double Losses::mean() const {
 }
 
 void Losses::finish() {
-  if (!path_.empty() && !file_.flush()) throw gradloom::Error(gradloom::ErrorCode::invalid_argument, fmt::format("cannot write \"{}\"", path_));
+  if (!path_.empty() && !file_.flush())
+    throw gradloom::Error(gradloom::ErrorCode::invalid_argument, fmt::format("cannot write \"{}\"", path_));
 }
 
 }  // namespace train_gru

@@ -1,5 +1,5 @@
-// Trains a character-level language model, a GRU, with gradloom alone: the ops GRUTraining, GRUGrad, GatherGrad and BroadcastGrad, and a few loop nests of
-// its own (nests.h). Read next: model.cpp.
+// Trains a character-level language model, a GRU, with gradloom alone: the ops GRUTraining, GRUGrad, GatherGrad and
+// BroadcastGrad, and a few loop nests of its own (nests.h). Read next: model.cpp.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -49,7 +49,8 @@ void train(Runtime& runtime, Options options) {
   Model model(runtime, DType::f32, sizes);
   draw(model.parameters, random);
   Adam optimizer(runtime, model.parameters, model.gradient, options.rate, options.steps);
-  fmt::print("{} characters, {} different; {} parameters; {}\n", text.tokens.size(), sizes.vocabulary, model.parameters.count(), runtime.target_name());
+  fmt::print("{} characters, {} different; {} parameters; {}\n", text.tokens.size(), sizes.vocabulary,
+             model.parameters.count(), runtime.target_name());
 
   Losses losses(options.losses, settings(options));
   {
@@ -63,8 +64,11 @@ void train(Runtime& runtime, Options options) {
     }
   }
   losses.finish();
-  fmt::print("final loss {:.6f}: the mean of the last {} steps, in nats a character\n", losses.mean(), std::min<int64_t>(options.steps, Losses::averaged));
-  if (options.sample > 0) fmt::print("\n{}\n", sample(runtime, model.parameters, sizes, text.characters, options.sample, options.sharpness, random));
+  fmt::print("final loss {:.6f}: the mean of the last {} steps, in nats a character\n", losses.mean(),
+             std::min<int64_t>(options.steps, Losses::averaged));
+  if (options.sample > 0)
+    fmt::print("\n{}\n",
+               sample(runtime, model.parameters, sizes, text.characters, options.sample, options.sharpness, random));
 }
 
 int fail(int status, const std::string& message) {
@@ -84,17 +88,29 @@ int main(int argc, char** argv) {
   app.add_option("--steps", o.steps, "training steps, one batch each")->check(size)->capture_default_str();
   app.add_option("--hidden", o.sizes.hidden, "size of the GRU's state")->check(size)->capture_default_str();
   app.add_option("--embedding", o.sizes.embedding, "size of a character's vector")->check(size)->capture_default_str();
-  app.add_option("--sequence", o.sizes.sequence, "characters in a window of the text")->check(size)->capture_default_str();
+  app.add_option("--sequence", o.sizes.sequence, "characters in a window of the text")
+      ->check(size)
+      ->capture_default_str();
   app.add_option("--batch", o.sizes.batch, "windows in a batch")->check(size)->capture_default_str();
-  app.add_option("--rate", o.rate, "Adam's learning rate at the start; it falls linearly to 0")->check(rate)->capture_default_str();
+  app.add_option("--rate", o.rate, "Adam's learning rate at the start; it falls linearly to 0")
+      ->check(rate)
+      ->capture_default_str();
   app.add_option("--seed", o.seed, "of the start weights, the batches and the sample")
       ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()))
       ->capture_default_str();
-  app.add_option("--threads", o.threads, "0: as many as there are; the result is the same")->check(CLI::Range(0, 1024))->capture_default_str();
-  app.add_option("--sample", o.sample, "characters to write at the end")->check(CLI::Range(0, 1 << 20))->capture_default_str();
-  app.add_option("--sharpness", o.sharpness, "above 1: the sample prefers likely characters")->check(sharpness)->capture_default_str();
-  app.add_option("--losses", o.losses, "file for the settings and the loss of each step: what reference.py compares with");
-  app.add_flag("--check-gradient", o.check_gradient, "instead of training: the model's gradient against finite differences");
+  app.add_option("--threads", o.threads, "0: as many as there are; the result is the same")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--sample", o.sample, "characters to write at the end")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--sharpness", o.sharpness, "above 1: the sample prefers likely characters")
+      ->check(sharpness)
+      ->capture_default_str();
+  app.add_option("--losses", o.losses,
+                 "file for the settings and the loss of each step: what reference.py compares with");
+  app.add_flag("--check-gradient", o.check_gradient,
+               "instead of training: the model's gradient against finite differences");
   try {
     app.parse(argc, argv);
     Runtime runtime({.threads = o.threads});

@@ -9,7 +9,8 @@ namespace train_gru {
 namespace {
 
 double scalar(const Tensor& tensor) {
-  return tensor.dtype() == DType::f64 ? *static_cast<const double*>(tensor.data()) : *static_cast<const float*>(tensor.data());
+  return tensor.dtype() == DType::f64 ? *static_cast<const double*>(tensor.data())
+                                      : *static_cast<const float*>(tensor.data());
 }
 
 void set(const Tensor& tensor, int64_t i, double value) {
@@ -31,9 +32,12 @@ Parameters::Parameters(DType dtype, const Sizes& sizes) {
   };
   const double range = 1 / std::sqrt(static_cast<double>(hidden));
   const Layout layouts[] = {
-      {"embedding", &Parameters::table, {vocabulary, embedding}, 1},   {"W", &Parameters::w, {1, 3 * hidden, embedding}, range},
-      {"R", &Parameters::r, {1, 3 * hidden, hidden}, range},           {"B", &Parameters::b, {1, 6 * hidden}, range},
-      {"output weights", &Parameters::v, {vocabulary, hidden}, range}, {"output bias", &Parameters::c, {vocabulary}, range},
+      {"embedding", &Parameters::table, {vocabulary, embedding}, 1},
+      {"W", &Parameters::w, {1, 3 * hidden, embedding}, range},
+      {"R", &Parameters::r, {1, 3 * hidden, hidden}, range},
+      {"B", &Parameters::b, {1, 6 * hidden}, range},
+      {"output weights", &Parameters::v, {vocabulary, hidden}, range},
+      {"output bias", &Parameters::c, {vocabulary}, range},
   };
   const int64_t line = 64 / size_of(dtype);
   const auto padded = [&](const Dims& dims) { return (element_count(dims) + line - 1) / line * line; };
@@ -61,7 +65,10 @@ void draw(Parameters& parameters, Random& random) {
 }
 
 Model::Model(Runtime& runtime, DType dtype, const Sizes& sizes)
-    : batch(sizes.sequence, sizes.batch), parameters(dtype, sizes), gradient(dtype, sizes), characters_(static_cast<double>(sizes.sequence * sizes.batch)) {
+    : batch(sizes.sequence, sizes.batch),
+      parameters(dtype, sizes),
+      gradient(dtype, sizes),
+      characters_(static_cast<double>(sizes.sequence * sizes.batch)) {
   const int64_t steps = sizes.sequence, windows = sizes.batch, rows = steps * windows;
   const int64_t vocabulary = sizes.vocabulary, embedding = sizes.embedding, hidden = sizes.hidden;
   const ir::Target& target = runtime.target();
@@ -72,7 +79,8 @@ Model::Model(Runtime& runtime, DType dtype, const Sizes& sizes)
   const Parameters& p = parameters;
   const Parameters& g = gradient;
 
-  const Tensor x = tensor({steps, windows, embedding}), states = tensor({steps, 1, windows, hidden}), gates = tensor({steps, 1, windows, 3 * hidden});
+  const Tensor x = tensor({steps, windows, embedding}), states = tensor({steps, 1, windows, hidden}),
+               gates = tensor({steps, 1, windows, 3 * hidden});
   const Tensor logits = tensor({rows, vocabulary}), losses = tensor({rows}), dlogits = tensor({rows, vocabulary});
   const Tensor dstates = tensor({steps, 1, windows, hidden}), dx = tensor({steps, windows, embedding});
   const Tensor none, one = Tensor::of(DType::i64, {1}, std::vector<int64_t>{1});
@@ -89,8 +97,10 @@ Model::Model(Runtime& runtime, DType dtype, const Sizes& sizes)
   };
   backward_ = {
       bind(runtime, "BroadcastGrad", {dlogits, bias_shape}, {g.c}),
-      bind(runtime, output_layer_grad(dtype, rows, vocabulary, hidden, target), {dlogits, as_rows(states, hidden), p.v, as_rows(dstates, hidden), g.v}),
-      bind(runtime, "GRUGrad", {x, p.w, p.r, p.b, none, none, states, gates, dstates}, {dx, g.w, g.r, g.b}, gru_attributes),
+      bind(runtime, output_layer_grad(dtype, rows, vocabulary, hidden, target),
+           {dlogits, as_rows(states, hidden), p.v, as_rows(dstates, hidden), g.v}),
+      bind(runtime, "GRUGrad", {x, p.w, p.r, p.b, none, none, states, gates, dstates}, {dx, g.w, g.r, g.b},
+           gru_attributes),
       bind(runtime, "GatherGrad", {table_shape, tokens, as_rows(dx, embedding)}, {g.table}),
   };
 }

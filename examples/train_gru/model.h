@@ -11,10 +11,11 @@ namespace train_gru {
 
 struct Sizes {
   int64_t vocabulary = 0, embedding = 32, hidden = 128;  // the model's
-  int64_t sequence = 64, batch = 16;                    // a batch's: characters in a window, windows
+  int64_t sequence = 64, batch = 16;                     // a batch's: characters in a window, windows
 };
 
-// The weights, or their gradients: parts of one flat tensor, so that the optimizer is one call. In this order; each part begins at a multiple of 64 bytes.
+// The weights, or their gradients: parts of one flat tensor, so that the optimizer is one call. In this order; each
+// part begins at a multiple of 64 bytes.
 struct Parameters {
   Parameters(DType dtype, const Sizes& sizes);  // all 0
 

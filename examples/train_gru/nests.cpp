@@ -24,7 +24,8 @@ struct Exponentials {
 Exponentials exponentials(KernelBuilder& b, const Buffer& exps, const std::function<Expr(Expr v)>& logit) {
   const DType dtype = exps->dtype;
   const Expr n = exps->dims[0];
-  const Buffer largest = b.alloc("largest", dtype, {}, {}, Space::registers), sum = b.alloc("sum", dtype, {}, {}, Space::registers);
+  const Buffer largest = b.alloc("largest", dtype, {}, {}, Space::registers),
+               sum = b.alloc("sum", dtype, {}, {}, Space::registers);
   b.store(largest, {}, logit(0));
   b.loop("v", 0, n, [&](Expr v) { b.accumulate(largest, {}, logit(v), AccumulateOp::max); });
   b.loop("exp", 0, n, [&](Expr v) { b.store(exps, {v}, exp(b, logit(v) - load(largest, {}))); });
@@ -37,7 +38,8 @@ Exponentials exponentials(KernelBuilder& b, const Buffer& exps, const std::funct
 
 Kernel embed(DType dtype, int64_t rows, int64_t vocabulary, int64_t width, const Target& target) {
   KernelBuilder b("embed");
-  const Buffer tokens = b.input("tokens", DType::i64, {rows}), table = b.input("table", dtype, {vocabulary, width}), x = b.output("x", dtype, {rows, width});
+  const Buffer tokens = b.input("tokens", DType::i64, {rows}), table = b.input("table", dtype, {vocabulary, width}),
+               x = b.output("x", dtype, {rows, width});
   b.loop("row", 0, rows, [&](Expr row) {
     const Expr token = b.let("token", load(tokens, {row}));
     b.check((token >= 0) & (token < vocabulary), row, "tokens", [&] {
@@ -51,7 +53,8 @@ Kernel embed(DType dtype, int64_t rows, int64_t vocabulary, int64_t width, const
 
 Kernel output_layer(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidden, const Target& target) {
   KernelBuilder b("output_layer");
-  const Buffer states = b.input("states", dtype, {rows, hidden}), weights = b.input("weights", dtype, {vocabulary, hidden});
+  const Buffer states = b.input("states", dtype, {rows, hidden}),
+               weights = b.input("weights", dtype, {vocabulary, hidden});
   const Buffer bias = b.input("bias", dtype, {vocabulary}), logits = b.output("logits", dtype, {rows, vocabulary});
   Matmul product{.prefix = "logits", .m = rows, .n = vocabulary, .k = hidden, .sum = dtype};
   product.a = [&](Expr m, Expr k) { return load(states, {m, k}); };
@@ -65,9 +68,11 @@ Kernel output_layer(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidde
 
 Kernel output_layer_grad(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidden, const Target& target) {
   KernelBuilder b("output_layer_grad");
-  const Buffer dlogits = b.input("dlogits", dtype, {rows, vocabulary}), states = b.input("states", dtype, {rows, hidden});
+  const Buffer dlogits = b.input("dlogits", dtype, {rows, vocabulary}),
+               states = b.input("states", dtype, {rows, hidden});
   const Buffer weights = b.input("weights", dtype, {vocabulary, hidden});
-  const Buffer dstates = b.output("dstates", dtype, {rows, hidden}), dweights = b.output("dweights", dtype, {vocabulary, hidden});
+  const Buffer dstates = b.output("dstates", dtype, {rows, hidden}),
+               dweights = b.output("dweights", dtype, {vocabulary, hidden});
   Matmul to_states{.prefix = "dstates", .m = rows, .n = hidden, .k = vocabulary, .sum = dtype};
   to_states.a = [&](Expr m, Expr k) { return load(dlogits, {m, k}); };
   to_states.b = [&](Expr k, Expr n) { return load(weights, {k, n}); };
@@ -103,25 +108,31 @@ Kernel cross_entropy(DType dtype, int64_t rows, int64_t vocabulary, const Target
   });
   Schedule schedule(b.build());
   rows_to_threads(schedule, rows);
-  for (const char* loop : {"exp", "gradient"}) vectorize_elements(schedule, schedule.loop(loop), size_of(dtype), 1, target);
+  for (const char* loop : {"exp", "gradient"})
+    vectorize_elements(schedule, schedule.loop(loop), size_of(dtype), 1, target);
   return schedule.kernel();
 }
 
 Kernel softmax(DType dtype, int64_t vocabulary, const Target& target) {
   KernelBuilder b("softmax");
   const Expr sharpness = b.scalar("sharpness", {}, {}, dtype);
-  const Buffer logits = b.input("logits", dtype, {1, vocabulary}), probabilities = b.output("probabilities", dtype, {1, vocabulary});
+  const Buffer logits = b.input("logits", dtype, {1, vocabulary}),
+               probabilities = b.output("probabilities", dtype, {1, vocabulary});
   const Buffer exps = b.alloc("exps", dtype, {vocabulary});
   const Expr sum = exponentials(b, exps, [&](Expr v) { return load(logits, {0, v}) * sharpness; }).sum;
-  b.loop("scale", 0, vocabulary, [&](Expr v) { b.store(probabilities, {0, v}, binary(BinaryOp::div, load(exps, {v}), sum)); });
+  b.loop("scale", 0, vocabulary, [&](Expr v) {
+    b.store(probabilities, {0, v}, binary(BinaryOp::div, load(exps, {v}), sum));
+  });
   Schedule schedule(b.build());
-  for (const char* loop : {"exp", "scale"}) vectorize_elements(schedule, schedule.loop(loop), size_of(dtype), 1, target);
+  for (const char* loop : {"exp", "scale"})
+    vectorize_elements(schedule, schedule.loop(loop), size_of(dtype), 1, target);
   return schedule.kernel();
 }
 
 Kernel adam(DType dtype, int64_t n, const Target& target) {
   KernelBuilder b("adam");
-  const Expr rate = b.scalar("rate", {}, {}, dtype), correction1 = b.scalar("correction1", {}, {}, dtype), correction2 = b.scalar("correction2", {}, {}, dtype);
+  const Expr rate = b.scalar("rate", {}, {}, dtype), correction1 = b.scalar("correction1", {}, {}, dtype),
+             correction2 = b.scalar("correction2", {}, {}, dtype);
   const Buffer gradient = b.input("gradient", dtype, {n}), parameters = b.inout("parameters", dtype, {n});
   const Buffer mean = b.inout("mean", dtype, {n}), square = b.inout("square", dtype, {n});
   const auto number = [&](double value) { return constant(dtype, value); };

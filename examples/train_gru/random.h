@@ -1,5 +1,6 @@
 #pragma once
-// splitmix64: the one source of chance, so that any other program can make the same start weights and batches (reference.py does).
+// splitmix64: the one source of chance, so that any other program can make the same start weights and batches
+// (reference.py does).
 #include <cstdint>
 
 namespace train_gru {

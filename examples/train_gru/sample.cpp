@@ -18,11 +18,13 @@ int64_t choose(const float* probabilities, int64_t n, double u) {
 
 }  // namespace
 
-std::string sample(Runtime& runtime, const Parameters& p, const Sizes& sizes, const std::string& characters, int64_t length, double sharpness, Random& random) {
+std::string sample(Runtime& runtime, const Parameters& p, const Sizes& sizes, const std::string& characters,
+                   int64_t length, double sharpness, Random& random) {
   const DType dtype = DType::f32;
   const int64_t vocabulary = sizes.vocabulary, embedding = sizes.embedding, hidden = sizes.hidden;
   const ir::Target& target = runtime.target();
-  const Tensor token = Tensor::empty(DType::i64, {1}), x = Tensor::empty(dtype, {1, 1, embedding}), gates = Tensor::empty(dtype, {1, 1, 1, 3 * hidden});
+  const Tensor token = Tensor::empty(DType::i64, {1}), x = Tensor::empty(dtype, {1, 1, embedding}),
+               gates = Tensor::empty(dtype, {1, 1, 1, 3 * hidden});
   const Tensor before = Tensor::empty(dtype, {1, 1, hidden}), after = Tensor::empty(dtype, {1, 1, 1, hidden});
   const Tensor logits = Tensor::empty(dtype, {1, vocabulary}), probabilities = Tensor::empty(dtype, {1, vocabulary});
   const std::vector<Call> step{

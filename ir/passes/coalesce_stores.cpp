@@ -1,9 +1,9 @@
 // Stores that together fill a dense stretch with interleaved lanes -> one dense store of shuffled lanes.
 // Requires: vectors. Gives: the same stores, fewer. Breaks: nothing.
 //
-// A group is k unguarded stores to one buffer in one block whose innermost indices are ramps of one constant stride, k or -k, at places that make up
-// base, ..., base + k * lanes - 1. All are done where the last one stood, so the statements between may neither touch the buffer nor change what the
-// stored values read.
+// A group is k unguarded stores to one buffer in one block whose innermost indices are ramps of one constant stride, k
+// or -k, at places that make up base, ..., base + k * lanes - 1. All are done where the last one stood, so the
+// statements between may neither touch the buffer nor change what the stored values read.
 #include <algorithm>
 #include <cstdlib>
 
@@ -72,7 +72,8 @@ Expr interleave(const std::vector<Expr>& parts) {
     for (int l = 0; l < 2 * lanes; ++l) joined.push_back(l), twice.push_back(l % lanes);
     for (int l = 0; l < lanes; ++l)
       for (int p = 0; p < 3; ++p) picked.push_back(p * lanes + l);
-    return shuffle(shuffle(parts[0], parts[1], std::move(joined)), shuffle(parts[2], {}, std::move(twice)), std::move(picked));
+    return shuffle(shuffle(parts[0], parts[1], std::move(joined)), shuffle(parts[2], {}, std::move(twice)),
+                   std::move(picked));
   }
   std::vector<Expr> even, odd;
   for (size_t p = 0; p < k; p += 2) even.push_back(parts[p]), odd.push_back(parts[p + 1]);
@@ -119,7 +120,8 @@ struct Coalesce : Rewriter {
         continue;
       }
       const std::optional<Candidate> next = candidate(stmts[s]);
-      if (!next || next->stride != head->stride || next->lanes != head->lanes || !same_rows(*head->store, *st)) return false;
+      if (!next || next->stride != head->stride || next->lanes != head->lanes || !same_rows(*head->store, *st))
+        return false;
       const std::optional<int64_t> place = distance(head->lowest, next->lowest);
       if (!place || std::abs(*place) >= k) return false;
       for (const auto& [other, at] : found)

@@ -1,5 +1,5 @@
-// A buffer that asked for registers but is indexed by a variable, because no schedule unrolled or vectorized that loop, lives on the stack instead. Prefetches
-// of buffers in registers go: there is no memory to fetch.
+// A buffer that asked for registers but is indexed by a variable, because no schedule unrolled or vectorized that loop,
+// lives on the stack instead. Prefetches of buffers in registers go: there is no memory to fetch.
 #include <algorithm>
 
 #include "ir/passes/passes.h"
@@ -44,7 +44,8 @@ Kernel demote_registers(const Kernel& kernel) {
       },
       [&](const Expr& e) {
         if (const Load* n = e.as<Load>()) demote.look(n->buffer, n->index);
-        if (const Intrinsic* n = e.as<Intrinsic>(); n && n->buffer) demote.prefetched |= n->buffer->space == Space::registers;
+        if (const Intrinsic* n = e.as<Intrinsic>(); n && n->buffer)
+          demote.prefetched |= n->buffer->space == Space::registers;
       });
   return demote.demoted.empty() && !demote.prefetched ? kernel : demote(kernel);
 }

@@ -40,7 +40,8 @@ Expr fold_index(const Expr& e) {
   if (e.lanes() == 1) {
     int size = l.terms.empty() ? -1 : static_cast<int>(l.terms.size()) - 1;
     bool positive = l.constant > 0;
-    for (const auto& [term, coefficient] : l.terms) size += coefficient != 1 && coefficient != -1, positive |= coefficient > 0;
+    for (const auto& [term, coefficient] : l.terms)
+      size += coefficient != 1 && coefficient != -1, positive |= coefficient > 0;
     size += l.constant != 0 || l.terms.empty();
     size += !positive && !l.terms.empty();
     return size < linear_size(e) ? to_expr(l) : e;
@@ -53,11 +54,14 @@ Expr fold_index(const Expr& e) {
   return result.as<Ramp>() || result.as<Broadcast>() ? result : e;
 }
 
-// Lanes that lie within one multiple of c, divided once: terms that are the same in all lanes and share a factor g with c, over g and by c / g, where what is
-// left of the sum stays within [0, g). Of a scalar this would hide from the proof of a loop that a quotient and a remainder belong together.
+// Lanes that lie within one multiple of c, divided once: terms that are the same in all lanes and share a factor g with
+// c, over g and by c / g, where what is left of the sum stays within [0, g). Of a scalar this would hide from the proof
+// of a loop that a quotient and a remainder belong together.
 std::optional<Linear> fold_lanes_division(BinaryOp op, const Linear& l, int64_t c, const Ranges& scope) {
   if (l.lanes == 1) return std::nullopt;
-  const auto below = [](int64_t value, int64_t of) { return static_cast<int64_t>(value - floor_divide(value, of) * of); };
+  const auto below = [](int64_t value, int64_t of) {
+    return static_cast<int64_t>(value - floor_divide(value, of) * of);
+  };
   std::vector<int64_t> factors;
   for (const auto& [term, coefficient] : l.terms)
     if (const int64_t g = std::gcd(below(coefficient, c), c); term.lanes() == 1 && g > 1 && g < c) factors.push_back(g);
@@ -120,11 +124,16 @@ Expr fold_float(const Binary& n, const Expr& e) {
   const DType t = e.dtype();
   const uint64_t one = bits_from_int(t, 1), minus_zero = bits_from_double(t, -0.0);
   switch (n.op) {  // -0.0 and NaN included: x + 0.0 is not among them
-    case BinaryOp::mul: return is_bits(n.b, one) ? n.a : is_bits(n.a, one) ? n.b : e;
-    case BinaryOp::div: return is_bits(n.b, one) ? n.a : e;
-    case BinaryOp::add: return is_bits(n.b, minus_zero) ? n.a : is_bits(n.a, minus_zero) ? n.b : e;
-    case BinaryOp::sub: return is_bits(n.b, 0) ? n.a : e;
-    default: return e;
+    case BinaryOp::mul:
+      return is_bits(n.b, one) ? n.a : is_bits(n.a, one) ? n.b : e;
+    case BinaryOp::div:
+      return is_bits(n.b, one) ? n.a : e;
+    case BinaryOp::add:
+      return is_bits(n.b, minus_zero) ? n.a : is_bits(n.a, minus_zero) ? n.b : e;
+    case BinaryOp::sub:
+      return is_bits(n.b, 0) ? n.a : e;
+    default:
+      return e;
   }
 }
 
@@ -144,7 +153,8 @@ Expr fold_integer(const Binary& n, const Expr& e, const Ranges& scope) {
       if (is_value(n.a, 1)) return n.b;
       return e.dtype() == DType::i64 ? fold_index(e) : e;
     case BinaryOp::floor_div:
-    case BinaryOp::floor_mod: return fold_division(n, e, scope);
+    case BinaryOp::floor_mod:
+      return fold_division(n, e, scope);
     case BinaryOp::min:
     case BinaryOp::max: {
       if (equal(n.a, n.b)) return n.a;
@@ -155,7 +165,8 @@ Expr fold_integer(const Binary& n, const Expr& e, const Ranges& scope) {
       return e;
     }
     case BinaryOp::shl:
-    case BinaryOp::shr: return is_value(n.b, 0) ? n.a : e;
+    case BinaryOp::shr:
+      return is_value(n.b, 0) ? n.a : e;
     case BinaryOp::bit_and:
     case BinaryOp::bit_or: {
       const bool is_and = n.op == BinaryOp::bit_and;
@@ -166,8 +177,10 @@ Expr fold_integer(const Binary& n, const Expr& e, const Ranges& scope) {
       if (is_true(n.b)) return is_and ? n.a : n.b;
       return e;
     }
-    case BinaryOp::bit_xor: return is_bits(n.b, 0) ? n.a : is_bits(n.a, 0) ? n.b : e;
-    default: return e;
+    case BinaryOp::bit_xor:
+      return is_bits(n.b, 0) ? n.a : is_bits(n.a, 0) ? n.b : e;
+    default:
+      return e;
   }
 }
 
@@ -192,7 +205,8 @@ struct Fold {
   Expr operator()(const Binary& n) const {
     const DType operand = n.a.dtype();
     const Const *a = uniform(n.a), *b = uniform(n.b);
-    if (a && b && is_defined(n.op, operand, b->bits)) return uniform_bits(e.type(), eval_binary(n.op, operand, a->bits, b->bits));
+    if (a && b && is_defined(n.op, operand, b->bits))
+      return uniform_bits(e.type(), eval_binary(n.op, operand, a->bits, b->bits));
     if (is_comparison(n.op)) {
       const std::optional<bool> proved = scope.proves(e);
       return proved ? boolean(*proved, e.lanes()) : e;

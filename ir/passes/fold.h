@@ -1,5 +1,6 @@
 #pragma once
-// One node at a time: what an expression whose operands are simplified already becomes, with what a scope knows. Every bit is kept.
+// One node at a time: what an expression whose operands are simplified already becomes, with what a scope knows. Every
+// bit is kept.
 #include "ir/ranges.h"
 
 namespace gradloom::ir {

@@ -1,12 +1,15 @@
 // The host part of a GPU's kernel is brought into the form of gpu_form.h: it only launches.
 //   - a loop of kind parallel is done in order
 //   - statements without a grid loop become launches of one block, neighbours one launch
-//   - a let, condition or check that needs memory goes into each launch below it; where a launch below writes that memory, the value is kept in scratch first
+//   - a let, condition or check that needs memory goes into each launch below it; where a launch below writes that
+//   memory, the value is kept in scratch first
 //   - a check is evaluated in a launch of its own where those below it may have no block
 //   - a loop over launches whose bounds are known on the device only is done by one block, in order
-//   - scratch whose size is known on the device only is as large as it can become; no bound: refused. What a cooperative loop allocates lies around it
+//   - scratch whose size is known on the device only is as large as it can become; no bound: refused. What a
+//   cooperative loop allocates lies around it
 //   - a small buffer that one launch of one block uses moves into it; others are scratch
-// Requires: no vector and no unroll loop; the kernel is for a GPU. Gives: the form, but for where buffers of blocks, warps and threads lie. Breaks: nothing.
+// Requires: no vector and no unroll loop; the kernel is for a GPU. Gives: the form, but for where buffers of blocks,
+// warps and threads lie. Breaks: nothing.
 #include <algorithm>
 #include <functional>
 #include <unordered_map>
@@ -82,7 +85,8 @@ struct MoveIn : Rewriter {
   const Buffer& buffer_in;
 };
 
-// What cannot be launched iteration by iteration, as its bounds are known on the device only: one block does it all, in order.
+// What cannot be launched iteration by iteration, as its bounds are known on the device only: one block does it all, in
+// order.
 struct InOneBlock : Rewriter {
   using Rewriter::rewrite;
   Buffer buffer(const Buffer& b) override {
@@ -176,8 +180,10 @@ class Form {
     return body;
   }
 
-  // `rest(value)`, with the value as it is here: read again in each launch of `body`, from scratch if that writes what it reads.
-  Stmt keep(const std::string& name, const Expr& value, const Stmt& body, const std::function<Stmt(const Expr&)>& rest) {
+  // `rest(value)`, with the value as it is here: read again in each launch of `body`, from scratch if that writes what
+  // it reads.
+  Stmt keep(const std::string& name, const Expr& value, const Stmt& body,
+            const std::function<Stmt(const Expr&)>& rest) {
     if (!writes_what_is_read(body, value)) return rest(value);
     BufferNode node{.name = name + "_kept", .dtype = value.dtype(), .dims = {value.lanes()}};
     if (is_int(value.dtype())) {  // divisors and shift counts below may be proved by it
@@ -199,7 +205,8 @@ class Form {
       if (!on_host(*n)) return true;
       return scope_.of(n->extent).min.value_or(0) > 0 && (n->kind == ForKind::grid || launches(n->body));
     }
-    if (const Block* n = s.as<Block>()) return std::any_of(n->stmts.begin(), n->stmts.end(), [&](const Stmt& part) { return launches(part); });
+    if (const Block* n = s.as<Block>())
+      return std::any_of(n->stmts.begin(), n->stmts.end(), [&](const Stmt& part) { return launches(part); });
     if (const Let* n = s.as<Let>()) return launches(n->body);
     if (const Alloc* n = s.as<Alloc>()) return launches(n->body);
     if (const If* n = s.as<If>()) return !on_host(n->condition) && (launches(n->then_case) || launches(n->else_case));
@@ -246,14 +253,16 @@ class Form {
   Stmt node(const If& n, const Stmt& self) {
     const Expr otherwise = unary(UnaryOp::bit_not, n.condition);
     if (on_host(n.condition)) {
-      const Stmt yes = assuming(n.condition, [&] { return host(n.then_case); }), no = assuming(otherwise, [&] { return host(n.else_case); });
+      const Stmt yes = assuming(n.condition, [&] { return host(n.then_case); }),
+                 no = assuming(otherwise, [&] { return host(n.else_case); });
       return if_then(n.condition, yes, no);
     }
     return keep("condition", n.condition, self, [&](const Expr& condition) {
       const auto branch = [&](const Expr& taken, const Expr& known, const Stmt& s) {
         return assuming(known, [&] { return within([taken](Stmt body) { return if_then(taken, body); }, s); });
       };
-      return block({branch(condition, n.condition, n.then_case), branch(unary(UnaryOp::bit_not, condition), otherwise, n.else_case)});
+      return block({branch(condition, n.condition, n.then_case),
+                    branch(unary(UnaryOp::bit_not, condition), otherwise, n.else_case)});
     });
   }
   Stmt node(const Check& n, const Stmt&) {
@@ -263,7 +272,8 @@ class Form {
       return assuming(n.condition, [&] {
         if (launched)
           return keep("position", n.position, n.body, [&](const Expr& position) {
-            return within([condition, position, &n](Stmt body) { return check(condition, position, n.argument, body); }, n.body);
+            return within([condition, position, &n](Stmt body) { return check(condition, position, n.argument, body); },
+                          n.body);
           });
         // Launches without a block would report nothing.
         const Stmt reports = once(check(condition, n.position, n.argument, block({})));
@@ -278,25 +288,31 @@ class Form {
     Stmt body = host(n.body);
     if (b->space == Space::per_block) return alloc(b, body);
     int64_t bytes = size_of(b->dtype);
-    for (const Expr& dim : b->dims) bytes = as_int(dim) && bytes <= small_bytes ? bytes * *as_int(dim) : small_bytes + 1;
+    for (const Expr& dim : b->dims)
+      bytes = as_int(dim) && bytes <= small_bytes ? bytes * *as_int(dim) : small_bytes + 1;
     Users users(b);
     users.visit(body, false);
-    if (bytes <= small_bytes && users.launches.size() == 1 && !users.looped && is_const(users.launches[0].as<For>()->extent, 1))
+    if (bytes <= small_bytes && users.launches.size() == 1 && !users.looped &&
+        is_const(users.launches[0].as<For>()->extent, 1))
       return MoveIn(users.launches[0], b)(body);
     if (b->space != Space::global) {
       Demote demote(b);
       body = demote(body), b = demote.scratch;
     }
     // Its size by what is known where it is allocated.
-    const std::vector<Var> known(known_.begin(), known_.begin() + static_cast<std::ptrdiff_t>(cooperative_ ? cooperative_ - 1 : known_.size()));
-    const bool as_is = std::all_of(b->dims.begin(), b->dims.end(), [&](const Expr& dim) { return is_scalar_arithmetic(dim) && closed(dim, known); });
+    const std::vector<Var> known(
+        known_.begin(), known_.begin() + static_cast<std::ptrdiff_t>(cooperative_ ? cooperative_ - 1 : known_.size()));
+    const bool as_is = std::all_of(b->dims.begin(), b->dims.end(),
+                                   [&](const Expr& dim) { return is_scalar_arithmetic(dim) && closed(dim, known); });
     return as_is ? scratch(b, body) : bounded(b, known, body);
   }
   Stmt bounded(const Buffer& b, const std::vector<Var>& known, const Stmt& body) {
     BufferNode node = *b;
     for (Expr& dim : node.dims) {
       dim = at_most(dim, known, scope_, scope_);
-      if (!dim) throw LoweringRefusal(ErrorCode::unsupported, "form_launches: nothing outside a launch bounds the size of buffer " + b->name);
+      if (!dim)
+        throw LoweringRefusal(ErrorCode::unsupported,
+                              "form_launches: nothing outside a launch bounds the size of buffer " + b->name);
     }
     for (Expr* fact : {&node.facts.min, &node.facts.max})
       if (*fact && !closed(*fact, known)) *fact = {};
@@ -313,8 +329,8 @@ class Form {
   Stmt node(const Accumulate&, const Stmt& self) { return self; }
   Stmt node(const Evaluate&, const Stmt& self) { return self; }
 
-  std::vector<Wrap> inside_;                // what each launch here stands in, outermost first
-  std::vector<Var> known_;                  // on the host
+  std::vector<Wrap> inside_;  // what each launch here stands in, outermost first
+  std::vector<Var> known_;    // on the host
   Ranges scope_;
   size_t cooperative_ = 0;                  // in a cooperative loop: how many variables are known with its own
   std::vector<Buffer> around_cooperative_;  // scratch of it

@@ -8,12 +8,14 @@
 namespace gradloom::ir {
 namespace {
 
-// Divisions and shifts that only a guard inside the launch makes defined are made so everywhere; `defined` says where they had to be.
+// Divisions and shifts that only a guard inside the launch makes defined are made so everywhere; `defined` says where
+// they had to be.
 struct Define : Rewriter {
   explicit Define(const Ranges& r) : outside(r) {}
   using Rewriter::rewrite;
   Expr rewrite(const Binary& n, const Expr& self) override {
-    const bool division = n.op == BinaryOp::floor_div || n.op == BinaryOp::floor_mod, shift = n.op == BinaryOp::shl || n.op == BinaryOp::shr;
+    const bool division = n.op == BinaryOp::floor_div || n.op == BinaryOp::floor_mod,
+               shift = n.op == BinaryOp::shl || n.op == BinaryOp::shr;
     const Expr whole = Rewriter::rewrite(n, self);
     if (!division && !shift) return whole;
     const Binary& b = *whole.as<Binary>();
@@ -31,7 +33,8 @@ struct Define : Rewriter {
 
 class AtMost {
  public:
-  AtMost(const std::vector<Var>& known, const Ranges& inside, const Ranges& outside) : known_(known), inside_(inside), outside_(outside) {}
+  AtMost(const std::vector<Var>& known, const Ranges& inside, const Ranges& outside)
+      : known_(known), inside_(inside), outside_(outside) {}
 
   Expr operator()(const Expr& e) const {
     if (is_scalar_arithmetic(e) && closed(e, known_)) {

@@ -1,5 +1,6 @@
 #pragma once
-// The passes that turn a scheduled kernel into a lowered one. One file, one free function each; pipeline.cpp lists them in order.
+// The passes that turn a scheduled kernel into a lowered one. One file, one free function each; pipeline.cpp lists them
+// in order.
 #include <functional>
 
 #include "ir/stmt.h"
@@ -7,29 +8,35 @@
 
 namespace gradloom::ir {
 
-// Folds constants, identities and proved conditions; drops empty loops, dead branches and lets used nowhere. Any stage; keeps every bit.
+// Folds constants, identities and proved conditions; drops empty loops, dead branches and lets used nowhere. Any stage;
+// keeps every bit.
 Kernel simplify(const Kernel& kernel);
 // Unroll loops -> copies. Requires: constant extents. Breaks: nothing.
 Kernel unroll(const Kernel& kernel);
-// Vector loops -> vector statements: the variable becomes a ramp, conditions become guards. Requires: constant extents, proved loops.
+// Vector loops -> vector statements: the variable becomes a ramp, conditions become guards. Requires: constant extents,
+// proved loops.
 Kernel vectorize(const Kernel& kernel);
 Stmt vectorize(const Stmt& stmt);
-// Stores that fill interleaved places (ramps of one stride k, at base, base+1, ..., base+k-1) -> one dense store of shuffled lanes.
+// Stores that fill interleaved places (ramps of one stride k, at base, base+1, ..., base+k-1) -> one dense store of
+// shuffled lanes.
 Kernel coalesce_stores(const Kernel& kernel);
 
-// Vector updates of scattered places -> one lane after another, places and values loaded as scalars, where all lanes' places are in range and need no
-// wrapping. fast_scatter: updates of lanes that cannot meet stay vectors.
+// Vector updates of scattered places -> one lane after another, places and values loaded as scalars, where all lanes'
+// places are in range and need no wrapping. fast_scatter: updates of lanes that cannot meet stay vectors.
 Kernel split_updates(const Kernel& kernel, bool fast_scatter);
 
-// Register buffers with an index that is not constant -> ordinary ones. Gives: what Stage::lowered asks of register buffers.
+// Register buffers with an index that is not constant -> ordinary ones. Gives: what Stage::lowered asks of register
+// buffers.
 Kernel demote_registers(const Kernel& kernel);
 
 // For a kernel of a GPU (gpu_form.h).
 // Prefetches go.
 Kernel drop_prefetches(const Kernel& kernel);
-// The host part launches only: what else stands there becomes launches of one block, and what needs memory to be decided is decided in each launch.
+// The host part launches only: what else stands there becomes launches of one block, and what needs memory to be
+// decided is decided in each launch.
 Kernel form_launches(const Kernel& kernel);
-// What blocks, warps and threads allocate goes to shared memory while a block has so many bytes of it, or to scratch; what is small stays.
+// What blocks, warps and threads allocate goes to shared memory while a block has so many bytes of it, or to scratch;
+// what is small stays.
 Kernel place_buffers(const Kernel& kernel, int64_t shared_bytes);
 
 struct PassTime {
@@ -46,8 +53,8 @@ struct LowerOptions {
 inline LowerOptions lowering_for(const Target& target) {
   return {.fast_scatter = target.fast_scatter, .gpu = target.gpu, .shared_bytes = target.shared_bytes};
 }
-// All of the above, in order; those for a GPU where a loop is bound to one or the options say so. The result verifies as Stage::lowered. Debug builds verify
-// after every pass.
+// All of the above, in order; those for a GPU where a loop is bound to one or the options say so. The result verifies
+// as Stage::lowered. Debug builds verify after every pass.
 Kernel lower(const Kernel& scheduled, const LowerOptions& options = {});
 
 }  // namespace gradloom::ir

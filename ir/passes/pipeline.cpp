@@ -1,4 +1,5 @@
-// The passes in order. A vector loop is widened before its surroundings are copied, so that each body is rewritten once.
+// The passes in order. A vector loop is widened before its surroundings are copied, so that each body is rewritten
+// once.
 #include <chrono>
 
 #include "ir/float_mode.h"
@@ -28,11 +29,15 @@ constexpr Pass passes[] = {
     {"vectorize", plain<vectorize>},  //
     {"unroll", plain<unroll>},        //
     {"simplify", plain<simplify>},    // constant indices, ramps in normal form
-    {"split_updates", [](const Kernel& kernel, const LowerOptions& options) { return split_updates(kernel, options.fast_scatter); }, Where::cpu},
+    {"split_updates",
+     [](const Kernel& kernel, const LowerOptions& options) { return split_updates(kernel, options.fast_scatter); },
+     Where::cpu},
     {"coalesce_stores", plain<coalesce_stores>},
     {"demote_registers", plain<demote_registers>},
     {"form_launches", plain<form_launches>, Where::gpu},
-    {"place_buffers", [](const Kernel& kernel, const LowerOptions& options) { return place_buffers(kernel, options.shared_bytes); }, Where::gpu},
+    {"place_buffers",
+     [](const Kernel& kernel, const LowerOptions& options) { return place_buffers(kernel, options.shared_bytes); },
+     Where::gpu},
 };
 
 }  // namespace
@@ -46,7 +51,8 @@ Kernel lower(const Kernel& scheduled, const LowerOptions& options) {
     if (pass.where == (gpu ? Where::cpu : Where::gpu)) continue;
     const Clock::time_point start = Clock::now();
     kernel = pass.run(kernel, options);
-    if (options.times) options.times->push_back({pass.name, std::chrono::duration<double, std::milli>(Clock::now() - start).count()});
+    if (options.times)
+      options.times->push_back({pass.name, std::chrono::duration<double, std::milli>(Clock::now() - start).count()});
     if (options.dump) options.dump(pass.name, kernel);
 #ifndef NDEBUG
     verify(kernel, Stage::scheduled);

@@ -1,9 +1,12 @@
 // Where the buffers of a GPU's blocks, warps and threads lie.
-//   - of the block part: its threads' own registers while small and written by none of them alone; else shared while there is room and dims are constant;
+//   - of the block part: its threads' own registers while small and written by none of them alone; else shared while
+//   there is room and dims are constant;
 //     else scratch, one part a block
-//   - of the warp part: its lanes' own registers while small and written by none of them alone; else shared or scratch, one part a warp
+//   - of the warp part: its lanes' own registers while small and written by none of them alone; else shared or scratch,
+//   one part a warp
 //   - scratch of a launch in a cooperative loop is allocated around that loop
-//   - of the thread part: the thread's own while small and of constant dims; else scratch, one part a thread, neighbouring threads side by side
+//   - of the thread part: the thread's own while small and of constant dims; else scratch, one part a thread,
+//   neighbouring threads side by side
 // Requires: the form of gpu_form.h but for buffers. Gives: that form. Breaks: nothing.
 #include <algorithm>
 #include <unordered_map>
@@ -19,8 +22,8 @@
 namespace gradloom::ir {
 namespace {
 
-constexpr int64_t uniform_bytes = 256;   // of a buffer that every thread keeps a copy of
-constexpr int64_t thread_bytes = 1024;   // of a thread's own buffer
+constexpr int64_t uniform_bytes = 256;  // of a buffer that every thread keeps a copy of
+constexpr int64_t thread_bytes = 1024;  // of a thread's own buffer
 constexpr int64_t shared_alignment = 16;
 
 std::optional<int64_t> constant_bytes(const Buffer& b) {
@@ -91,7 +94,8 @@ struct Redirect : Rewriter {
   }
   Stmt rewrite(const Accumulate& n, const Stmt& self) override {
     if (!moves.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
-    return accumulate(buffer(n.buffer), index_of(n.buffer, n.index), n.op, (*this)(n.value), (*this)(n.factor), (*this)(n.guard), n.atomic);
+    return accumulate(buffer(n.buffer), index_of(n.buffer, n.index), n.op, (*this)(n.value), (*this)(n.factor),
+                      (*this)(n.guard), n.atomic);
   }
   Stmt rewrite(const Alloc& n, const Stmt& self) override {
     if (!dropped.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
@@ -104,13 +108,15 @@ struct Redirect : Rewriter {
 class Launch {
  public:
   // `around`: what expressions outside the launch may mention; `scope`: what is known there.
-  Launch(const std::vector<Var>& around, const Ranges& scope, int64_t shared_bytes) : around_(around), outer_(scope), scope_(scope), shared_left_(shared_bytes) {}
+  Launch(const std::vector<Var>& around, const Ranges& scope, int64_t shared_bytes)
+      : around_(around), outer_(scope), scope_(scope), shared_left_(shared_bytes) {}
 
   Stmt place(const For& grid, const Stmt& self) {
     walk(grid.body, [&](const Stmt& s) {
       const Alloc* a = s.as<Alloc>();
       if (a && a->buffer->space == Space::shared && !reserve(a->buffer, 1))
-        throw LoweringRefusal(ErrorCode::unsupported, "place_buffers: the shared buffer " + a->buffer->name + " does not fit into the shared memory that a block has");
+        throw LoweringRefusal(ErrorCode::unsupported, "place_buffers: the shared buffer " + a->buffer->name +
+                                                          " does not fit into the shared memory that a block has");
     });
     levels_.push_back(&grid);
     scope_.enter(grid);
@@ -145,7 +151,8 @@ class Launch {
     scope_.restore(mark);
   }
   void node(const If& n) {
-    const bool outside = is_scalar_arithmetic(n.condition) && closed(n.condition, around_) && !has_variable_divisor(n.condition);
+    const bool outside =
+        is_scalar_arithmetic(n.condition) && closed(n.condition, around_) && !has_variable_divisor(n.condition);
     const Expr otherwise = unary(UnaryOp::bit_not, n.condition);
     if (outside) guards_.push_back(n.condition);
     within(n.then_case, n.condition);
@@ -186,8 +193,8 @@ class Launch {
       if (bytes && *bytes <= thread_bytes) return;
       return to_scratch(b);
     }
-    const bool alone =
-        part == ForKind::grid ? written_in(n.body, b, {ForKind::thread, ForKind::warp}) : written_in(n.body, b, {ForKind::lane, ForKind::fragment});
+    const bool alone = part == ForKind::grid ? written_in(n.body, b, {ForKind::thread, ForKind::warp})
+                                             : written_in(n.body, b, {ForKind::lane, ForKind::fragment});
     if (!alone && bytes && *bytes <= uniform_bytes) return;
     const int64_t copies = part == ForKind::grid ? 1 : as_int(levels_.back()->extent).value_or(0);
     if (copies < 1 || !reserve(b, copies)) return to_scratch(b);
@@ -224,14 +231,17 @@ class Launch {
   }
 
   Expr place_of(const For& level) const {
-    if (has_load(level.begin)) throw LoweringRefusal(ErrorCode::unsupported, "place_buffers: loop " + level.var.name + " begins at a value from memory");
+    if (has_load(level.begin))
+      throw LoweringRefusal(ErrorCode::unsupported,
+                            "place_buffers: loop " + level.var.name + " begins at a value from memory");
     return index_sub(var(level.var), level.begin);
   }
 
   // The dim, or what it is at most, by what is known outside the launch.
   Expr outside(const Expr& e, const Buffer& b) const {
     if (const Expr bound = at_most(e, around_, scope_, outer_)) return bound;
-    throw LoweringRefusal(ErrorCode::unsupported, "place_buffers: nothing outside the launch bounds the size of buffer " + b->name);
+    throw LoweringRefusal(ErrorCode::unsupported,
+                          "place_buffers: nothing outside the launch bounds the size of buffer " + b->name);
   }
   Buffer moved(const Buffer& b, Space space, std::vector<Expr> dims, bool alike) const {
     BufferNode node = *b;
@@ -282,7 +292,8 @@ struct Launches : Rewriter {
     kept_bytes += block_bytes(n.buffer);
     if (kept_bytes > shared_bytes)
       throw LoweringRefusal(ErrorCode::unsupported,
-                  "place_buffers: the buffer " + n.buffer->name + ", a part a block, does not fit into the shared memory that a block has");
+                            "place_buffers: the buffer " + n.buffer->name +
+                                ", a part a block, does not fit into the shared memory that a block has");
     const Stmt result = Rewriter::rewrite(n, self);
     kept_bytes = before;
     return result;

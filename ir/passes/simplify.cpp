@@ -59,8 +59,9 @@ class Uses : Rewriter {
   int depth_ = 0;
 };
 
-// A condition that its surroundings imply is folded away; but what the prover of races reads off a condition it may not see in what implies it. A loop whose
-// iterations are no longer proved independent is simplified again with its conditions kept, and those folded around it are put back around it.
+// A condition that its surroundings imply is folded away; but what the prover of races reads off a condition it may not
+// see in what implies it. A loop whose iterations are no longer proved independent is simplified again with its
+// conditions kept, and those folded around it are put back around it.
 class Simplifier : public Rewriter {
  public:
   explicit Simplifier(const Kernel& kernel) : scope_(kernel), uses_(kernel.body) {}
@@ -75,7 +76,8 @@ class Simplifier : public Rewriter {
       if (std::optional<bool> proved = scope_.proves(self)) return constant_bits(DType::boolean, *proved);
     return self;
   }
-  // A guard teaches nothing about what stands beside it: index and value are evaluated for the lanes that are off as well.
+  // A guard teaches nothing about what stands beside it: index and value are evaluated for the lanes that are off as
+  // well.
   Expr rewrite(const Load& n, const Expr& self) override {
     if (!n.guard) return Rewriter::rewrite(n, self);
     const Expr guard = (*this)(n.guard), otherwise = (*this)(n.otherwise);
@@ -103,8 +105,10 @@ class Simplifier : public Rewriter {
     const Expr begin = (*this)(n.begin), extent = (*this)(n.extent);
     const Range trips = scope_.of(extent);
     if (trips.max && *trips.max <= 0) return block({});
-    // A loop of warps says who runs its lanes, however often; a cooperative one, what is one launch, and the grid loops in it, what its phases are.
-    const bool says = n.kind == ForKind::warp || n.kind == ForKind::cooperative || (n.kind == ForKind::grid && in_cooperative_);
+    // A loop of warps says who runs its lanes, however often; a cooperative one, what is one launch, and the grid loops
+    // in it, what its phases are.
+    const bool says =
+        n.kind == ForKind::warp || n.kind == ForKind::cooperative || (n.kind == ForKind::grid && in_cooperative_);
     if (trips.single() && *trips.min == 1 && !says) return bind(n.var, begin, n.body, false);
     const auto with_body = [&](const Stmt& old) {
       const bool outside = std::exchange(in_cooperative_, in_cooperative_ || n.kind == ForKind::cooperative);
@@ -116,7 +120,8 @@ class Simplifier : public Rewriter {
     };
     const int before = folded_;
     const Stmt result = with_body(n.body);
-    if (keeps_ || (folded_ == before && around_.empty()) || is_empty(result) || proved(*result.as<For>())) return result;
+    if (keeps_ || (folded_ == before && around_.empty()) || is_empty(result) || proved(*result.as<For>()))
+      return result;
     keeps_ = true;
     Stmt kept = with_body(n.body);
     keeps_ = false;
@@ -159,13 +164,15 @@ class Simplifier : public Rewriter {
     const Expr value = (*this)(n.value);
     Stmt result = bind(n.var, value, n.body, uses_.of(n.var.id) == 1 && !loads(value));
     const Let* kept = result.as<Let>();
-    return kept && kept->var.id == n.var.id && kept->value.same_as(n.value) && kept->body.same_as(n.body) ? self : result;
+    return kept && kept->var.id == n.var.id && kept->value.same_as(n.value) && kept->body.same_as(n.body) ? self
+                                                                                                          : result;
   }
   // body with the variable put in where that costs nothing, else under a let.
   Stmt bind(const Var& v, const Expr& value, const Stmt& body, bool used_once) {
     constexpr int most_depth = 100;  // a long chain of lets would become an expression too deep
     const Broadcast* b = value.as<Broadcast>();
-    if ((used_once && value.node().tree.depth <= most_depth) || value.as<Const>() || value.as<Var>() || (b && b->value.as<Const>())) {
+    if ((used_once && value.node().tree.depth <= most_depth) || value.as<Const>() || value.as<Var>() ||
+        (b && b->value.as<Const>())) {
       values_[v.id] = value;
       return (*this)(body);
     }
@@ -200,7 +207,8 @@ class Simplifier : public Rewriter {
     const std::optional<bool> known = scope_.proves(condition);
     if (known) return decided(n.condition, *known, *known ? n.then_case : n.else_case);
     const Stmt then_case = within([&] { scope_.assume(condition); }, n.then_case);
-    Stmt else_case = n.else_case ? within([&] { scope_.assume(unary(UnaryOp::bit_not, condition)); }, n.else_case) : Stmt();
+    Stmt else_case =
+        n.else_case ? within([&] { scope_.assume(unary(UnaryOp::bit_not, condition)); }, n.else_case) : Stmt();
     if (is_empty(else_case)) else_case = {};
     if (is_empty(then_case) && !else_case) return block({});
     if (condition.same_as(n.condition) && then_case.same_as(n.then_case) && else_case.same_as(n.else_case)) return self;
@@ -208,7 +216,8 @@ class Simplifier : public Rewriter {
   }
   Stmt rewrite(const Check& n, const Stmt& self) override {
     const Expr condition = (*this)(n.condition);
-    if (scope_.proves(condition) == true) return n.condition.lanes() == 1 ? decided(n.condition, true, n.body) : (*this)(n.body);
+    if (scope_.proves(condition) == true)
+      return n.condition.lanes() == 1 ? decided(n.condition, true, n.body) : (*this)(n.body);
     const Expr position = (*this)(n.position);
     const Stmt body = within([&] { scope_.assume(condition); }, n.body);
     if (condition.same_as(n.condition) && position.same_as(n.position) && body.same_as(n.body)) return self;
@@ -243,16 +252,17 @@ class Simplifier : public Rewriter {
   }
 
   bool in_cooperative_ = false;
-  bool keeps_ = false;         // conditions that are known to hold
-  int folded_ = 0;             // such conditions, so far
-  std::vector<Expr> around_;   // those folded around what is being simplified
+  bool keeps_ = false;        // conditions that are known to hold
+  int folded_ = 0;            // such conditions, so far
+  std::vector<Expr> around_;  // those folded around what is being simplified
   Ranges scope_;
   Uses uses_;
   Substitution values_;
   std::unordered_map<int64_t, Buffer> buffers_;
 };
 
-// Drops lets and allocs that nothing in their body mentions. Bodies first, so that what only a dropped let used goes with it.
+// Drops lets and allocs that nothing in their body mentions. Bodies first, so that what only a dropped let used goes
+// with it.
 class DropUnused : public Rewriter {
   using Rewriter::rewrite;
   Expr rewrite(const Var& v, const Expr& self) override {

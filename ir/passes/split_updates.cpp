@@ -1,4 +1,5 @@
-// Vector updates of scattered places -> one lane after another, with places and values loaded as scalars again: taking them out of registers costs more.
+// Vector updates of scattered places -> one lane after another, with places and values loaded as scalars again: taking
+// them out of registers costs more.
 //
 //   let raw = indices[ramp]                                 if all_lanes(raw >= 0 & raw < n) {
 //   let j = select(raw < 0, raw + n, raw)                     acc[indices[i]] += dY[i]
@@ -29,14 +30,16 @@ class SplitUpdates : public Rewriter {
   Stmt rewrite(const Check& n, const Stmt& self) override {
     const auto* update = n.body.as<Accumulate>();
     const int lanes = n.condition.lanes();
-    if (lanes == 1 || !update || update->guard || update->factor || update->atomic || update->value.lanes() != lanes) return Rewriter::rewrite(n, self);
+    if (lanes == 1 || !update || update->guard || update->factor || update->atomic || update->value.lanes() != lanes)
+      return Rewriter::rewrite(n, self);
     if (fast_scatter_ && std::any_of(update->index.begin(), update->index.end(), steps)) return self;
     Substitution in_range;  // what an index is where it is in range before any wrapping
     std::vector<Expr> index;
     for (const Expr& i : update->index) index.push_back(unwrapped(i, n.condition, in_range));
     if (std::none_of(index.begin(), index.end(), [&](const Expr& i) { return loads(i); })) return self;
 
-    const bool reload = lane(update->value, 0) && update->value.as<Load>();  // a conversion is cheaper for all lanes together
+    const bool reload =
+        lane(update->value, 0) && update->value.as<Load>();  // a conversion is cheaper for all lanes together
     const Var values = make_var(update->buffer->name + "_values", update->value.type());
     std::vector<Stmt> updates;
     for (int l = 0; l < lanes; ++l) {
@@ -45,7 +48,8 @@ class SplitUpdates : public Rewriter {
         place.push_back(lane(i, l));
         if (!place.back()) return self;
       }
-      updates.push_back(accumulate(update->buffer, std::move(place), update->op, reload ? lane(update->value, l) : extract(var(values), l)));
+      updates.push_back(accumulate(update->buffer, std::move(place), update->op,
+                                   reload ? lane(update->value, l) : extract(var(values), l)));
     }
     const Stmt all = block(std::move(updates));
     return if_then(all_lanes(substitute(n.condition, in_range)), reload ? all : let(values, update->value, all), self);
@@ -76,7 +80,8 @@ class SplitUpdates : public Rewriter {
     return a && a->id == v && zero && as_int(zero->value) == 0;
   }
 
-  // `e`, its variables that wrap once, select(x < 0, x + n, x), replaced by their x, which the condition, replaced likewise, then finds to be no less than 0.
+  // `e`, its variables that wrap once, select(x < 0, x + n, x), replaced by their x, which the condition, replaced
+  // likewise, then finds to be no less than 0.
   Expr unwrapped(const Expr& e, const Expr& condition, Substitution& in_range) const {
     walk(e, [&](const Expr& x) {
       const auto* v = x.as<Var>();
@@ -84,7 +89,8 @@ class SplitUpdates : public Rewriter {
       const auto* wrapped = let == lets_.end() ? nullptr : let->second.value.as<Select>();
       const auto* negative = wrapped ? wrapped->condition.as<Binary>() : nullptr;
       const auto* zero = negative && negative->op == BinaryOp::lt ? negative->b.as<Broadcast>() : nullptr;
-      if (zero && as_int(zero->value) == 0 && equal(negative->a, wrapped->b) && asks_nonnegative(condition, v->id)) in_range.emplace(v->id, wrapped->b);
+      if (zero && as_int(zero->value) == 0 && equal(negative->a, wrapped->b) && asks_nonnegative(condition, v->id))
+        in_range.emplace(v->id, wrapped->b);
     });
     return substitute(e, in_range);
   }
@@ -98,11 +104,13 @@ class SplitUpdates : public Rewriter {
     return changes ? Expr() : e;
   }
 
-  // One lane, computed alone; absent where that would repeat work (`of_load`: an index that is itself loaded) or read what may have changed since.
+  // One lane, computed alone; absent where that would repeat work (`of_load`: an index that is itself loaded) or read
+  // what may have changed since.
   Expr lane(const Expr& e, int l, bool of_load = false) const {
     if (e.lanes() == 1) return unchanged(e);
     if (const auto* n = e.as<Broadcast>()) return unchanged(n->value);
-    if (const auto* n = e.as<Ramp>()) return unchanged(n->base) && unchanged(n->stride) ? index_add(n->base, index_mul(n->stride, Expr(l))) : Expr();
+    if (const auto* n = e.as<Ramp>())
+      return unchanged(n->base) && unchanged(n->stride) ? index_add(n->base, index_mul(n->stride, Expr(l))) : Expr();
     if (const auto* n = e.as<Var>()) {
       const auto let = lets_.find(n->id);
       return let == lets_.end() ? Expr() : lane(let->second.value, l, of_load);

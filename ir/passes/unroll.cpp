@@ -1,5 +1,6 @@
 // Unroll loops -> copies in order, one an iteration.
-// Requires: constant extents. Gives: no loop of kind unroll; every loop, let and allocated buffer still has an id of its own. Breaks: nothing.
+// Requires: constant extents. Gives: no loop of kind unroll; every loop, let and allocated buffer still has an id of
+// its own. Breaks: nothing.
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
 #include "ir/refusal.h"
@@ -24,14 +25,16 @@ struct Unroll : Rewriter {
   Stmt rewrite(const For& n, const Stmt& self) override {
     if (n.kind != ForKind::unroll) return Rewriter::rewrite(n, self);
     const std::optional<int64_t> extent = as_int(n.extent);
-    if (!extent) throw LoweringRefusal(ErrorCode::invalid_argument, "unroll: loop " + n.var.name + " has no constant extent");
+    if (!extent)
+      throw LoweringRefusal(ErrorCode::invalid_argument, "unroll: loop " + n.var.name + " has no constant extent");
     const Stmt body = (*this)(n.body);
     const bool fresh = declares(body);
     const bool read_once = has_load(n.begin);
     const Var first = make_var(n.var.name + "_b");
     const Expr begin = read_once ? var(first) : n.begin;
     std::vector<Stmt> copies;
-    for (int64_t i = 0; i < *extent; ++i) copies.push_back(substitute(fresh && i > 0 ? refresh(body) : body, {{n.var.id, index_add(begin, i)}}));
+    for (int64_t i = 0; i < *extent; ++i)
+      copies.push_back(substitute(fresh && i > 0 ? refresh(body) : body, {{n.var.id, index_add(begin, i)}}));
     const Stmt all = block(std::move(copies));
     return read_once ? let(first, n.begin, all) : all;
   }

@@ -1,8 +1,10 @@
-// Vector loops -> vector statements: the variable becomes a ramp and every expression that depends on it a vector; the rest stays scalar.
-// Requires: constant extents of at most 64 and proved loops; scalar bodies. Gives: no loop of kind vector. Breaks: nothing.
+// Vector loops -> vector statements: the variable becomes a ramp and every expression that depends on it a vector; the
+// rest stays scalar. Requires: constant extents of at most 64 and proved loops; scalar bodies. Gives: no loop of kind
+// vector. Breaks: nothing.
 //
-// An If on a vector condition becomes guards. A lane that is off reads and writes nothing and fails no Check; what it computes is dropped, so divisors
-// and shift counts are replaced by harmless ones there, unless what is known around the loop proves them.
+// An If on a vector condition becomes guards. A lane that is off reads and writes nothing and fails no Check; what it
+// computes is dropped, so divisors and shift counts are replaced by harmless ones there, unless what is known around
+// the loop proves them.
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
 #include "ir/ranges.h"
@@ -16,7 +18,8 @@ namespace {
 class Widen : public Rewriter {
  public:
   // `around`: what is known outside the loop.
-  Widen(const For& loop, const Expr& begin, int lanes, const Ranges& around) : loop_(loop), lanes_(lanes), around_(around) {
+  Widen(const For& loop, const Expr& begin, int lanes, const Ranges& around)
+      : loop_(loop), lanes_(lanes), around_(around) {
     values_[loop.var.id] = ramp(begin, 1, lanes);
   }
 
@@ -34,7 +37,8 @@ class Widen : public Rewriter {
     std::vector<Expr> index = index_of(n.buffer, n.index, changed);
     Expr own = (*this)(n.guard), otherwise = (*this)(n.otherwise);
     changed |= !own.same_as(n.guard) || !otherwise.same_as(n.otherwise);
-    const Expr outer = guard_for(lanes_of(index) > 1 || (own && own.lanes() > 1) || (otherwise && otherwise.lanes() > 1));
+    const Expr outer =
+        guard_for(lanes_of(index) > 1 || (own && own.lanes() > 1) || (otherwise && otherwise.lanes() > 1));
     if (!changed && !outer) return self;
     return load(b, std::move(index), both(outer, own), otherwise);
   }
@@ -50,7 +54,8 @@ class Widen : public Rewriter {
       case BinaryOp::shr:
         if (!around_.shift_count(b)) b = harmless(b, 0);
         break;
-      default: break;
+      default:
+        break;
     }
     if (a.same_as(n.a) && b.same_as(n.b)) return self;
     if (self.dtype() == DType::i64) {
@@ -107,7 +112,8 @@ class Widen : public Rewriter {
     Expr condition = (*this)(n.condition);
     if (condition.lanes() == 1) {
       Stmt then_case = (*this)(n.then_case), else_case = (*this)(n.else_case);
-      if (condition.same_as(n.condition) && then_case.same_as(n.then_case) && else_case.same_as(n.else_case)) return self;
+      if (condition.same_as(n.condition) && then_case.same_as(n.then_case) && else_case.same_as(n.else_case))
+        return self;
       return if_then(condition, then_case, else_case);
     }
     // Read once: the branches may change what the condition reads.
@@ -161,7 +167,9 @@ class Widen : public Rewriter {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& why) const { throw LoweringRefusal(ErrorCode::invalid_argument, "vectorize: loop " + loop_.var.name + ": " + why); }
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw LoweringRefusal(ErrorCode::invalid_argument, "vectorize: loop " + loop_.var.name + ": " + why);
+  }
   [[noreturn]] void refuse_vectors() const { refuse("its body holds vectors already"); }
 
   static int lanes_of(const std::vector<Expr>& index) {
@@ -246,7 +254,9 @@ class Vectorize : public Rewriter {
       return body.same_as(n.body) ? self : for_loop(n.var, n.begin, n.extent, n.kind, body);
     }
     const std::optional<int64_t> extent = as_int(n.extent);
-    if (!extent || *extent > 64) throw LoweringRefusal(ErrorCode::invalid_argument, "vectorize: loop " + n.var.name + " has no constant extent of at most 64");
+    if (!extent || *extent > 64)
+      throw LoweringRefusal(ErrorCode::invalid_argument,
+                            "vectorize: loop " + n.var.name + " has no constant extent of at most 64");
     if (*extent <= 0) return block({});
     if (*extent == 1) return (*this)(let(n.var, n.begin, n.body));
     if (!has_load(n.begin)) return Widen(n, n.begin, static_cast<int>(*extent), scope_)(n.body);
@@ -260,7 +270,9 @@ class Vectorize : public Rewriter {
   Stmt rewrite(const If& n, const Stmt& self) override {
     const Stmt then_case = within([&] { scope_.assume(n.condition); }, n.then_case);
     const Stmt else_case = within([&] { scope_.assume(unary(UnaryOp::bit_not, n.condition)); }, n.else_case);
-    return then_case.same_as(n.then_case) && else_case.same_as(n.else_case) ? self : if_then(n.condition, then_case, else_case);
+    return then_case.same_as(n.then_case) && else_case.same_as(n.else_case)
+               ? self
+               : if_then(n.condition, then_case, else_case);
   }
   Stmt rewrite(const Check& n, const Stmt& self) override {
     const Stmt body = within([&] { scope_.assume(n.condition); }, n.body);

@@ -10,9 +10,10 @@ int main() {
   Runtime runtime;
   std::vector<float> gradient{1, 2, 3, 4};
   std::vector<int64_t> shape{4}, starts{3}, ends{INT64_MIN}, axes{0}, steps{-1};
-  std::vector<Tensor> inputs{Tensor::borrow(gradient.data(), DType::f32, {4}), Tensor::borrow(shape.data(), DType::i64, {1}),
-                             Tensor::borrow(starts.data(), DType::i64, {1}),   Tensor::borrow(ends.data(), DType::i64, {1}),
-                             Tensor::borrow(axes.data(), DType::i64, {1}),     Tensor::borrow(steps.data(), DType::i64, {1})};
+  std::vector<Tensor> inputs{
+      Tensor::borrow(gradient.data(), DType::f32, {4}), Tensor::borrow(shape.data(), DType::i64, {1}),
+      Tensor::borrow(starts.data(), DType::i64, {1}),   Tensor::borrow(ends.data(), DType::i64, {1}),
+      Tensor::borrow(axes.data(), DType::i64, {1}),     Tensor::borrow(steps.data(), DType::i64, {1})};
   auto outputs = runtime.run("SliceGrad", inputs);
   if (!outputs.ok()) return std::fprintf(stderr, "%s\n", outputs.error().what()), 1;
   const float* reversed = static_cast<const float*>(outputs.value()[0].data());

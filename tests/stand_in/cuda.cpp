@@ -1,4 +1,5 @@
-// A CUDA driver for machines that have none: device memory is host memory, kernels are run by the host executor at once, and everything is written down.
+// A CUDA driver for machines that have none: device memory is host memory, kernels are run by the host executor at
+// once, and everything is written down.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -47,10 +48,14 @@ CudaModule module_of(const std::string& image) {
   for (size_t at = module.text.find(mark); at != std::string::npos; at = module.text.find(mark, at + 1)) {
     CudaFunction f;
     f.threads = std::atoi(module.text.c_str() + at + mark.size());
-    const size_t name = module.text.find(") ", at) + 2, open = module.text.find('(', name), close = module.text.find(')', open);
+    const size_t name = module.text.find(") ", at) + 2, open = module.text.find('(', name),
+                 close = module.text.find(')', open);
     f.name = module.text.substr(name, open - name);
     const auto begin = module.text.begin();
-    f.arguments.resize(close == open + 1 ? 0 : static_cast<size_t>(std::count(begin + static_cast<long>(open), begin + static_cast<long>(close), ',')) + 1);
+    f.arguments.resize(close == open + 1 ? 0
+                                         : static_cast<size_t>(std::count(begin + static_cast<long>(open),
+                                                                          begin + static_cast<long>(close), ',')) +
+                                               1);
     module.functions.push_back(std::move(f));
   }
   return module;
@@ -80,10 +85,16 @@ int cuGetErrorName(int code, const char** name) {
 }
 int cuDeviceGetCount(int* count) { return *count = 1, 0; }
 int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, 0; }
-int cuDeviceGetName(char* name, int bytes, int) { return std::strncpy(name, "Stand-in", static_cast<size_t>(bytes)), 0; }
+int cuDeviceGetName(char* name, int bytes, int) {
+  return std::strncpy(name, "Stand-in", static_cast<size_t>(bytes)), 0;
+}
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   const char* const other = std::getenv("STAND_IN_MAJOR");
-  *value = attribute == 16 ? 132 : attribute == 75 ? (other ? std::atoi(other) : 9) : attribute == 76 ? 0 : attribute == 97 ? 227 << 10 : 1;
+  *value = attribute == 16   ? 132
+           : attribute == 75 ? (other ? std::atoi(other) : 9)
+           : attribute == 76 ? 0
+           : attribute == 97 ? 227 << 10
+                             : 1;
   return 0;
 }
 int cuDevicePrimaryCtxRetain(void** context, int) { return *context = &mutex, 0; }
@@ -117,12 +128,12 @@ int cuFuncSetAttribute(void* function, int attribute, int value) {
   if (attribute != 8 || value > 227 << 10) return invalid_value;
   return static_cast<Function*>(function)->most_shared_bytes = value, 0;
 }
-int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y, unsigned threads_z, unsigned shared, void* stream,
-                   void** arguments, void** extra) {
+int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y,
+                   unsigned threads_z, unsigned shared, void* stream, void** arguments, void** extra) {
   if (contexts == 0) return invalid_context;
   Function& f = *static_cast<Function*>(function);
-  if (x == 0 || y != 1 || z != 1 || threads != static_cast<unsigned>(f.function.threads) || threads_y != 1 || threads_z != 1 || extra ||
-      shared > static_cast<unsigned>(f.most_shared_bytes)) {
+  if (x == 0 || y != 1 || z != 1 || threads != static_cast<unsigned>(f.function.threads) || threads_y != 1 ||
+      threads_z != 1 || extra || shared > static_cast<unsigned>(f.most_shared_bytes)) {
     return invalid_value;
   }
   note("launch " + f.function.name + " " + name_of(stream));
@@ -136,8 +147,8 @@ int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned 
   }
 }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) { return *blocks = 1, 0; }
-int cuLaunchCooperativeKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y, unsigned threads_z, unsigned shared,
-                              void* stream, void** arguments) {
+int cuLaunchCooperativeKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y,
+                              unsigned threads_z, unsigned shared, void* stream, void** arguments) {
   if (x > 132) return invalid_value;
   note("cooperative " + std::to_string(x));
   static_cast<Function*>(function)->function.cooperative = 1;

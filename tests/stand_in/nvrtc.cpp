@@ -1,4 +1,5 @@
-// An NVRTC for machines that have none: its "cubin" is the text, which the driver beside it (cuda.cpp) runs on the host.
+// An NVRTC for machines that have none: its "cubin" is the text, which the driver beside it (cuda.cpp) runs on the
+// host.
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
@@ -32,7 +33,9 @@ int nvrtcCompileProgram(void*, int, const char* const*) { return ++compiles, 0; 
 int nvrtcGetProgramLogSize(void*, size_t* bytes) { return *bytes = 1, 0; }
 int nvrtcGetProgramLog(void*, char* text) { return *text = 0, 0; }
 int nvrtcGetCUBINSize(void* program, size_t* bytes) { return *bytes = image_of(program).size(), 0; }
-int nvrtcGetCUBIN(void* program, char* image) { return std::memcpy(image, image_of(program).data(), image_of(program).size()), 0; }
+int nvrtcGetCUBIN(void* program, char* image) {
+  return std::memcpy(image, image_of(program).data(), image_of(program).size()), 0;
+}
 int nvrtcGetPTXSize(void* program, size_t* bytes) { return nvrtcGetCUBINSize(program, bytes); }
 int nvrtcGetPTX(void* program, char* image) { return nvrtcGetCUBIN(program, image); }
 }

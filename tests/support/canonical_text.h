@@ -1,5 +1,6 @@
 #pragma once
-// Emitted text with its names renumbered in order of appearance, function by function: texts that differ in names only become equal.
+// Emitted text with its names renumbered in order of appearance, function by function: texts that differ in names only
+// become equal.
 #include <algorithm>
 #include <cctype>
 #include <set>
@@ -22,13 +23,15 @@ class Renumbered {
 
 inline bool word_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
-// LLVM IR: %values, labels, @functions of the module, and the strings of metadata. Comments and the module's own names go.
+// LLVM IR: %values, labels, @functions of the module, and the strings of metadata. Comments and the module's own names
+// go.
 inline std::string canonical_llvm(std::string_view text) {
   std::string result;
   Renumbered locals, globals, strings;
   const auto name_end = [&](size_t at) {
     if (text[at] == '"') return text.find('"', at + 1) + 1;
-    while (at < text.size() && (word_character(text[at]) || text[at] == '.' || text[at] == '-' || text[at] == '$')) ++at;
+    while (at < text.size() && (word_character(text[at]) || text[at] == '.' || text[at] == '-' || text[at] == '$'))
+      ++at;
     return at;
   };
   for (size_t at = 0; at < text.size();) {
@@ -60,11 +63,13 @@ inline std::string canonical_llvm(std::string_view text) {
   return result;
 }
 
-// CUDA C++ without comments: every word that is no keyword, no helper of the prelude (gl_, GL_) and no member of a struct.
+// CUDA C++ without comments: every word that is no keyword, no helper of the prelude (gl_, GL_) and no member of a
+// struct.
 inline std::string canonical_cuda(std::string_view text) {
-  static const std::set<std::string_view> kept{"auto", "bool", "break", "char", "const", "constexpr", "continue", "do", "double", "else", "false", "float",
-                                               "for", "if", "inline", "int", "long", "pragma", "return", "short", "signed", "sizeof", "static", "struct",
-                                               "true", "unroll", "unsigned", "void", "volatile", "while"};
+  static const std::set<std::string_view> kept{
+      "auto",   "bool",   "break",  "char",   "const",  "constexpr", "continue", "do",     "double",   "else",
+      "false",  "float",  "for",    "if",     "inline", "int",       "long",     "pragma", "return",   "short",
+      "signed", "sizeof", "static", "struct", "true",   "unroll",    "unsigned", "void",   "volatile", "while"};
   std::string result;
   Renumbered names;
   for (size_t at = 0; at < text.size();) {

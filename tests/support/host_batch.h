@@ -1,5 +1,6 @@
 #pragma once
-// Texts of GPU kernels, compiled by the host's C++ compiler many at a time: to start it costs more than a small kernel does.
+// Texts of GPU kernels, compiled by the host's C++ compiler many at a time: to start it costs more than a small kernel
+// does.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -29,9 +29,11 @@ inline std::vector<void*> pointers(Memory& memory, std::span<const size_t> origi
   return list;
 }
 
-// Where two results differ first, or an empty string. All NaNs are equal; after a failed check contents are unspecified.
+// Where two results differ first, or an empty string. All NaNs are equal; after a failed check contents are
+// unspecified.
 inline std::string difference(const Kernel& kernel, const Result& a, const Result& b) {
-  if (a.bad_position != b.bad_position) return "bad positions " + std::to_string(a.bad_position) + " and " + std::to_string(b.bad_position);
+  if (a.bad_position != b.bad_position)
+    return "bad positions " + std::to_string(a.bad_position) + " and " + std::to_string(b.bad_position);
   if (a.bad_position != Outcome{}.bad_position) return {};
   for (size_t k = 0; k < a.memory.size(); ++k) {
     const DType t = kernel.buffers[k]->dtype;
@@ -41,8 +43,9 @@ inline std::string difference(const Kernel& kernel, const Result& a, const Resul
       std::memcpy(&x, &a.memory[k][i], size);
       std::memcpy(&y, &b.memory[k][i], size);
       if (x == y || (is_float(t) && std::isnan(double_from_bits(t, x)) && std::isnan(double_from_bits(t, y)))) continue;
-      return kernel.buffers[k]->name + ", element " + std::to_string(i / size) + ": bits " + std::to_string(x) + " (" + std::to_string(double_from_bits(t, x)) +
-             ") and " + std::to_string(y) + " (" + std::to_string(double_from_bits(t, y)) + ")";
+      return kernel.buffers[k]->name + ", element " + std::to_string(i / size) + ": bits " + std::to_string(x) + " (" +
+             std::to_string(double_from_bits(t, x)) + ") and " + std::to_string(y) + " (" +
+             std::to_string(double_from_bits(t, y)) + ")";
     }
   }
   return {};
@@ -50,14 +53,17 @@ inline std::string difference(const Kernel& kernel, const Result& a, const Resul
 
 #if GRADLOOM_WITH_LLVM
 // Machine code; gives the smallest bad position.
-inline int64_t run_compiled(const Kernel& lowered, const codegen::Isa& isa, const std::vector<void*>& buffers, std::span<const int64_t> scalars) {
+inline int64_t run_compiled(const Kernel& lowered, const codegen::Isa& isa, const std::vector<void*>& buffers,
+                            std::span<const int64_t> scalars) {
   const codegen::CompiledKernel code = codegen::compile(lowered, isa);
   LaunchContext context{};
   context.parallel_for = [](LaunchContext*, int64_t n, void (*fn)(void*, int64_t, int64_t), void* env) {
     fn(env, n / 2, n);  // out of order, and in parts of more than one iteration
     fn(env, 0, n / 2);
   };
-  context.acquire_scratch = [](LaunchContext*, int64_t bytes) { return std::aligned_alloc(64, (static_cast<size_t>(bytes) + 63) / 64 * 64); };
+  context.acquire_scratch = [](LaunchContext*, int64_t bytes) {
+    return std::aligned_alloc(64, (static_cast<size_t>(bytes) + 63) / 64 * 64);
+  };
   context.release_scratch = [](LaunchContext*, void* data, int64_t) { std::free(data); };
   code.function(&context, buffers.data(), scalars.data());
   return context.bad_position;

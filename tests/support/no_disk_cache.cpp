@@ -1,4 +1,5 @@
-// Linked into every test: the disk cache is off unless a test asks for one, so that compiles can be counted and nobody's home is written to.
+// Linked into every test: the disk cache is off unless a test asks for one, so that compiles can be counted and
+// nobody's home is written to.
 #include <cstdlib>
 
 namespace {

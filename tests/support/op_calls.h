@@ -1,8 +1,8 @@
 #pragma once
-// Calls of every op, over dtypes, shapes with odd residues, strides and attributes, and their buffers: what the tests that compare executors and schedules
-// share.
-#include <gtest/gtest.h>
+// Calls of every op, over dtypes, shapes with odd residues, strides and attributes, and their buffers: what the tests
+// that compare executors and schedules share.
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
@@ -30,7 +30,8 @@ class Random {
     Tensor t = Tensor::empty(dtype, dims);
     std::normal_distribution<double> normal;
     for (int64_t i = 0; i < t.elements(); ++i) {
-      const uint64_t bits = is_float(dtype) ? ir::bits_from_double(dtype, normal(engine_)) : ir::bits_from_int(dtype, static_cast<int64_t>(engine_()));
+      const uint64_t bits = is_float(dtype) ? ir::bits_from_double(dtype, normal(engine_))
+                                            : ir::bits_from_int(dtype, static_cast<int64_t>(engine_()));
       std::memcpy(static_cast<char*>(t.data()) + i * size_of(dtype), &bits, size_of(dtype));
     }
     return t;
@@ -49,7 +50,9 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-inline Tensor ints(const std::vector<int64_t>& values) { return Tensor::of(DType::i64, {static_cast<int64_t>(values.size())}, values); }
+inline Tensor ints(const std::vector<int64_t>& values) {
+  return Tensor::of(DType::i64, {static_cast<int64_t>(values.size())}, values);
+}
 inline Tensor shape_tensor(const Dims& dims) { return ints({dims.begin(), dims.end()}); }
 
 inline const std::vector<DType> floats{DType::f16, DType::bf16, DType::f32, DType::f64};
@@ -57,8 +60,9 @@ inline const std::vector<DType> floats{DType::f16, DType::bf16, DType::f32, DTyp
 inline std::vector<Call> slice_calls() {
   std::vector<Call> calls;
   Random random(1);
-  const auto add = [&](std::string name, DType dtype, Dims shape, Dims dy, std::vector<int64_t> starts, std::vector<int64_t> ends, std::vector<int64_t> axes,
-                       std::vector<int64_t> steps, bool accumulate = false) {
+  const auto add = [&](std::string name, DType dtype, Dims shape, Dims dy, std::vector<int64_t> starts,
+                       std::vector<int64_t> ends, std::vector<int64_t> axes, std::vector<int64_t> steps,
+                       bool accumulate = false) {
     calls.push_back({name + "_" + to_string(dtype),
                      "SliceGrad",
                      {random.values(dtype, dy), shape_tensor(shape), ints(starts), ints(ends), ints(axes), ints(steps)},
@@ -68,13 +72,18 @@ inline std::vector<Call> slice_calls() {
   for (int d = 0; d < dtype_count; ++d) {
     const DType dtype = static_cast<DType>(d);
     if (dtype == DType::boolean) {
-      calls.push_back({"bools", "SliceGrad", {Tensor::of(dtype, {3}, std::vector<int>{1, 0, 1}), ints({7}), ints({1}), ints({7}), ints({0}), ints({2})}, {}});
+      calls.push_back(
+          {"bools",
+           "SliceGrad",
+           {Tensor::of(dtype, {3}, std::vector<int>{1, 0, 1}), ints({7}), ints({1}), ints({7}), ints({0}), ints({2})},
+           {}});
       continue;
     }
     add("inner", dtype, {5, 67}, {5, 33}, {3}, {36}, {1}, {1});
     add("step2", dtype, {9, 71}, {5, 36}, {0, 0}, {9, 71}, {0, 1}, {2, 2});
   }
-  for (int64_t n : {1, 2, 15, 16, 17, 31, 33, 64, 100}) add("row" + std::to_string(n), DType::f32, {3, n + 9}, {3, n}, {4}, {4 + n}, {1}, {1});
+  for (int64_t n : {1, 2, 15, 16, 17, 31, 33, 64, 100})
+    add("row" + std::to_string(n), DType::f32, {3, n + 9}, {3, n}, {4}, {4 + n}, {1}, {1});
   add("reverse", DType::f32, {4, 50}, {4, 50}, {-1}, {INT64_MIN}, {1}, {-1});
   add("reverse_step3", DType::f32, {4, 50}, {4, 17}, {-1}, {INT64_MIN}, {1}, {-3});
   add("step9", DType::f32, {50, 3}, {6, 3}, {2}, {50}, {0}, {9});
@@ -90,10 +99,12 @@ inline std::vector<Call> slice_calls() {
 inline std::vector<Call> gather_elements_calls() {
   std::vector<Call> calls;
   Random random(2);
-  const auto add = [&](std::string name, DType dtype, Dims shape, Dims index, int64_t axis, DType index_type = DType::i64, bool accumulate = false) {
+  const auto add = [&](std::string name, DType dtype, Dims shape, Dims index, int64_t axis,
+                       DType index_type = DType::i64, bool accumulate = false) {
     calls.push_back({name + "_" + to_string(dtype),
                      "GatherElementsGrad",
-                     {random.values(dtype, index), shape_tensor(shape), random.indices(index_type, index, shape[static_cast<int>(axis)])},
+                     {random.values(dtype, index), shape_tensor(shape),
+                      random.indices(index_type, index, shape[static_cast<int>(axis)])},
                      {{"axis", axis}},
                      accumulate});
   };
@@ -126,14 +137,16 @@ inline std::vector<Call> gather_elements_calls() {
 inline std::vector<Call> gather_calls() {
   std::vector<Call> calls;
   Random random(3);
-  const auto add = [&](std::string name, DType dtype, Dims shape, Dims index, int64_t axis, DType index_type = DType::i64, bool accumulate = false) {
+  const auto add = [&](std::string name, DType dtype, Dims shape, Dims index, int64_t axis,
+                       DType index_type = DType::i64, bool accumulate = false) {
     Dims dy;
     for (int d = 0; d < axis; ++d) dy.push_back(shape[d]);
     dy.append(std::span<const int64_t>(index.data(), index.size()));
     for (int d = static_cast<int>(axis) + 1; d < shape.size(); ++d) dy.push_back(shape[d]);
     calls.push_back({name + "_" + to_string(dtype),
                      "GatherGrad",
-                     {shape_tensor(shape), random.indices(index_type, index, shape[static_cast<int>(axis)]), random.values(dtype, dy)},
+                     {shape_tensor(shape), random.indices(index_type, index, shape[static_cast<int>(axis)]),
+                      random.values(dtype, dy)},
                      {{"axis", axis}},
                      accumulate});
   };
@@ -156,7 +169,11 @@ inline std::vector<Call> broadcast_calls() {
   std::vector<Call> calls;
   Random random(4);
   const auto add = [&](std::string name, DType dtype, Dims dy, Dims shape, bool accumulate = false) {
-    calls.push_back({name + "_" + to_string(dtype), "BroadcastGrad", {random.values(dtype, dy), shape_tensor(shape)}, {}, accumulate});
+    calls.push_back({name + "_" + to_string(dtype),
+                     "BroadcastGrad",
+                     {random.values(dtype, dy), shape_tensor(shape)},
+                     {},
+                     accumulate});
   };
   for (DType dtype : floats) {
     add("rows", dtype, {37, 45}, {45});
@@ -164,7 +181,8 @@ inline std::vector<Call> broadcast_calls() {
     add("all", dtype, {5, 7, 67}, {});
     add("mixed", dtype, {5, 6, 7, 8}, {5, 1, 7, 1});
     add("outer_inner", dtype, {20, 6, 33}, {1, 6, 1});
-    if (dtype == DType::f32) add("many_groups", dtype, Dims(std::vector<int64_t>(12, 2)), {1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2});
+    if (dtype == DType::f32)
+      add("many_groups", dtype, Dims(std::vector<int64_t>(12, 2)), {1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2});
   }
   for (int64_t n : {1, 15, 16, 17, 255, 256, 257, 600}) {
     add("contiguous" + std::to_string(n), DType::f32, {3, n}, {3, 1});
@@ -199,7 +217,8 @@ inline std::vector<Call> gru_calls() {
   const auto add = [&](std::string name, int64_t s, int64_t n, int64_t i, int64_t h, const Options& o) {
     const int64_t d = std::string(o.direction) == "bidirectional" ? 2 : 1;
     const DType t = o.dtype;
-    std::vector<Tensor> in{random.values(t, {s, n, i}), random.values(t, {d, 3 * h, i}), random.values(t, {d, 3 * h, h}), {}, {}, {}};
+    std::vector<Tensor> in{
+        random.values(t, {s, n, i}), random.values(t, {d, 3 * h, i}), random.values(t, {d, 3 * h, h}), {}, {}, {}};
     if (o.bias) in[3] = random.values(t, {d, 6 * h});
     if (o.lens) {
       std::vector<int64_t> lens(n);
@@ -226,10 +245,15 @@ inline std::vector<Call> gru_calls() {
   add("one_row", 4, 1, 33, 40, {.linear = true});
   add("lens", 4, 7, 5, 17, {.lens = true, .direction = "bidirectional"});
   add("lens_linear", 4, 7, 5, 17, {.linear = true, .lens = true, .bias = false, .direction = "reverse"});
-  add("clip", 3, 4, 6, 16, {.direction = "bidirectional", .clip = 0.8, .activations = {"HardSigmoid", "Softplus", "Softsign", "Elu"}});
+  add("clip", 3, 4, 6, 16,
+      {.direction = "bidirectional", .clip = 0.8, .activations = {"HardSigmoid", "Softplus", "Softsign", "Elu"}});
   add("clip_linear", 3, 4, 6, 16, {.linear = true, .clip = 0.8, .activations = {"Affine", "LeakyRelu"}});
   add("lens", 4, 7, 5, 17, {.dtype = DType::bf16, .lens = true, .direction = "bidirectional"});
-  add("clip", 3, 4, 6, 16, {.dtype = DType::f16, .direction = "bidirectional", .clip = 0.8, .activations = {"HardSigmoid", "Softplus", "Softsign", "Elu"}});
+  add("clip", 3, 4, 6, 16,
+      {.dtype = DType::f16,
+       .direction = "bidirectional",
+       .clip = 0.8,
+       .activations = {"HardSigmoid", "Softplus", "Softsign", "Elu"}});
   add("wide", 2, 18, 40, 72, {.linear = true});
   add("wide_lens", 2, 6, 8, 72, {.dtype = DType::bf16, .lens = true});
   return calls;
@@ -299,7 +323,8 @@ using Bits = std::vector<uint64_t>;
 
 // Where they differ, in a line; "" where they do not.
 inline std::string difference(const Bits& got, const Bits& want) {
-  if (got.size() != want.size()) return std::to_string(got.size()) + " elements, expected " + std::to_string(want.size());
+  if (got.size() != want.size())
+    return std::to_string(got.size()) + " elements, expected " + std::to_string(want.size());
   std::string text;
   int64_t differ = 0;
   for (size_t i = 0; i < got.size(); ++i)
@@ -307,7 +332,8 @@ inline std::string difference(const Bits& got, const Bits& want) {
   return differ == 0 ? "" : std::to_string(differ) + " of " + std::to_string(got.size()) + " elements:" + text;
 }
 
-inline Bits interpreted(const ir::Kernel& kernel, const Call& call, const Plan& plan, const std::vector<int64_t>& scalars, bool reverse) {
+inline Bits interpreted(const ir::Kernel& kernel, const Call& call, const Plan& plan,
+                        const std::vector<int64_t>& scalars, bool reverse) {
   Buffers buffers(call, plan, false);
   EXPECT_TRUE(ir::interpret(kernel, buffers.pointers(), scalars, {.reverse_parallel = reverse}).ok());
   return buffers.bits();

@@ -16,7 +16,8 @@ using FactorPair = std::pair<FactorValue, FactorValue>;  // the smaller first
 
 class PairCoverage {
  public:
-  // `names`: of each factor's values. Two different values of one factor are a pair where `several` says that a call may have both.
+  // `names`: of each factor's values. Two different values of one factor are a pair where `several` says that a call
+  // may have both.
   PairCoverage(std::vector<std::vector<std::string>> names, const std::function<bool(int factor)>& several,
                const std::function<bool(FactorValue, FactorValue)>& possible)
       : names_(std::move(names)) {

@@ -8,9 +8,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <set>
-
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "ir/gpu_form.h"
@@ -50,12 +49,15 @@ void copy_text(char (&to)[n], const std::string& from) {
 
 Result interpreted(const RandomProgram& program, const Kernel& kernel, const InterpretOptions& options = {}) {
   Result result{program.buffers};
-  result.bad_position = interpret(kernel, pointers(result.memory, program.origins), program.scalars, options).bad_position;
+  result.bad_position =
+      interpret(kernel, pointers(result.memory, program.origins), program.scalars, options).bad_position;
   return result;
 }
 
 class AllSerial : public Rewriter {
-  Stmt rewrite(const For& n, const Stmt&) override { return for_loop(n.var, n.begin, n.extent, ForKind::serial, (*this)(n.body)); }
+  Stmt rewrite(const For& n, const Stmt&) override {
+    return for_loop(n.var, n.begin, n.extent, ForKind::serial, (*this)(n.body));
+  }
 };
 
 const Target gpu_target{.gpu = true, .multiprocessors = 4, .block_threads = 32, .shared_bytes = 256};
@@ -94,7 +96,8 @@ class Way {
       expected_ = interpreted(program_, serial);
     } catch (const Error& error) {  // the author's fault
       ++counts_.skipped;
-      if (std::getenv("GRADLOOM_PROGRAM_SKIPS")) std::cout << "seed " << seed_ << " skipped: " << error.what() << std::endl;
+      if (std::getenv("GRADLOOM_PROGRAM_SKIPS"))
+        std::cout << "seed " << seed_ << " skipped: " << error.what() << std::endl;
       return {};
     }
     counts_.failed_checks += expected_.bad_position != Outcome{}.bad_position;
@@ -103,16 +106,19 @@ class Way {
     if (print(parse(text)) != text) return {stage_, "difference: the text is printed differently once read"};
     at("scheduled");
     if (ProgramFailure f = differs(interpreted(program_, kernel)); !f.stage.empty()) return f;
-    if (ProgramFailure f = differs(interpreted(program_, kernel, {.reverse_parallel = true})); !f.stage.empty()) return f;
+    if (ProgramFailure f = differs(interpreted(program_, kernel, {.reverse_parallel = true})); !f.stage.empty())
+      return f;
     at("lower");
     const auto start = std::chrono::steady_clock::now();
     const Kernel lowered = lower(kernel);
-    const int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
+    const int64_t us =
+        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
     if (us > counts_.slowest_us) counts_.slowest_us = us, counts_.slowest_seed = seed_;
     at("verify lowered");
     verify(lowered, Stage::lowered);
     at("lowered");
-    if (ProgramFailure f = differs(interpreted(program_, lowered, {.reverse_parallel = true})); !f.stage.empty()) return f;
+    if (ProgramFailure f = differs(interpreted(program_, lowered, {.reverse_parallel = true})); !f.stage.empty())
+      return f;
 #if GRADLOOM_WITH_LLVM
     for (const codegen::Isa& isa : instruction_sets(static_cast<uint64_t>(seed_))) {
       at("llvm");
@@ -131,7 +137,8 @@ class Way {
     at("verify lowered for a GPU");
     verify(launched, Stage::lowered);
     at("lowered for a GPU");
-    if (ProgramFailure f = differs(interpreted(program_, launched, {.reverse_parallel = true})); !f.stage.empty()) return f;
+    if (ProgramFailure f = differs(interpreted(program_, launched, {.reverse_parallel = true})); !f.stage.empty())
+      return f;
 #if GRADLOOM_WITH_CUDA
     at("emit for a GPU");
     if (cuda) module = codegen::emit_cuda(launched);
@@ -148,13 +155,16 @@ class Way {
 };
 
 #if GRADLOOM_WITH_CUDA
-ProgramFailure run_cuda(const RandomProgram& program, const Result& expected, const codegen::CudaModule& module, const codegen::HostModule& loaded) {
+ProgramFailure run_cuda(const RandomProgram& program, const Result& expected, const codegen::CudaModule& module,
+                        const codegen::HostModule& loaded) {
   using codegen::HostOrder;
   try {
     for (const HostOrder order : {HostOrder::forward, HostOrder::shuffled}) {
       Result result{program.buffers};
-      result.bad_position = codegen::run_on_host(module, loaded, pointers(result.memory, program.origins), program.scalars, order, 7);
-      if (const std::string d = difference(program.kernel, expected, result); !d.empty()) return {"cuda-host", "difference: " + d};
+      result.bad_position =
+          codegen::run_on_host(module, loaded, pointers(result.memory, program.origins), program.scalars, order, 7);
+      if (const std::string d = difference(program.kernel, expected, result); !d.empty())
+        return {"cuda-host", "difference: " + d};
     }
   } catch (const std::exception& error) {
     return {"cuda-host", std::string("error: ") + error.what()};
@@ -170,14 +180,17 @@ void limit_time() {
 
 ProgramShape shape_of(const ProgramOptions& options, int64_t seed) {
   ProgramShape shape;
-  shape.statements = options.statements <= 40 ? 2 + static_cast<int>((static_cast<uint64_t>(seed) * 0x9e3779b97f4a7c15u >> 40) % (2 * static_cast<uint64_t>(options.statements)))
-                                              : options.statements;
+  shape.statements = options.statements <= 40
+                         ? 2 + static_cast<int>((static_cast<uint64_t>(seed) * 0x9e3779b97f4a7c15u >> 40) %
+                                                (2 * static_cast<uint64_t>(options.statements)))
+                         : options.statements;
   shape.vectors = seed % 5 != 0;
   return shape;
 }
 
 // The whole of a program, in this process.
-ProgramFailure run_one(const RandomProgram& program, int64_t seed, const std::function<void(const char*)>& at, bool cuda, bool strict) {
+ProgramFailure run_one(const RandomProgram& program, int64_t seed, const std::function<void(const char*)>& at,
+                       bool cuda, bool strict) {
   ProgramCounts counts;
   Way way(program, seed, at, counts);
   way.cuda = cuda;
@@ -197,7 +210,8 @@ ProgramFailure run_one(const RandomProgram& program, int64_t seed, const std::fu
 }
 
 // A block of seeds, in a child.
-void run_block(const ProgramOptions& options, int64_t first, int64_t last, const std::set<int64_t>& bad, Shared& shared) {
+void run_block(const ProgramOptions& options, int64_t first, int64_t last, const std::set<int64_t>& bad,
+               Shared& shared) {
   ProgramCounts counts;
   const std::function<void(const char*)> at = [&](const char* stage) { copy_text(shared.now.stage, stage); };
   struct Waiting {
@@ -272,7 +286,9 @@ void run_block(const ProgramOptions& options, int64_t first, int64_t last, const
 }
 
 std::string signal_text(int status) {
-  if (WIFSIGNALED(status)) return WTERMSIG(status) == SIGVTALRM ? "hang: no end after " + std::to_string(seconds) + " s" : "signal " + std::to_string(WTERMSIG(status));
+  if (WIFSIGNALED(status))
+    return WTERMSIG(status) == SIGVTALRM ? "hang: no end after " + std::to_string(seconds) + " s"
+                                         : "signal " + std::to_string(WTERMSIG(status));
   return "exit " + std::to_string(WEXITSTATUS(status));
 }
 
@@ -298,7 +314,8 @@ std::string kind_of(const ProgramFailure& failure) {
 }
 
 // In a child, so that a crash is only an answer.
-ProgramFailure run_in_child(const RandomProgram& program, int64_t seed, bool verify_only, bool cuda, bool strict, Shared& shared) {
+ProgramFailure run_in_child(const RandomProgram& program, int64_t seed, bool verify_only, bool cuda, bool strict,
+                            Shared& shared) {
   shared.failures = 0;
   const int status = in_child([&] {
     limit_time();
@@ -334,7 +351,8 @@ void print_failure(const RandomProgram& program, const ProgramFailure& failure, 
   std::cout << "// seed " << seed << ", " << failure.stage << ": " << failure.what << "\n// scalars:";
   for (size_t k = 0; k < program.kernel.scalars.size(); ++k) {
     const Var& v = program.kernel.scalars[k].var;
-    std::cout << " --scalar " << v.name << "=" << number_text(v.type.dtype, bits_from_int(DType::i64, program.scalars[k]));
+    std::cout << " --scalar " << v.name << "="
+              << number_text(v.type.dtype, bits_from_int(DType::i64, program.scalars[k]));
   }
   std::cout << "\n// origins:";
   for (const size_t origin : program.origins) std::cout << " " << origin;
@@ -357,7 +375,8 @@ template <class Json>
 uint64_t bits_of(DType t, const Json& value) {
   if (value.is_string()) return bits_from_double(t, value == "inf" ? INFINITY : value == "-inf" ? -INFINITY : NAN);
   if (value.is_number_float()) return bits_from_double(t, value.template get<double>());
-  return bits_from_int(t, value.is_number_unsigned() ? static_cast<int64_t>(value.template get<uint64_t>()) : value.template get<int64_t>());
+  return bits_from_int(t, value.is_number_unsigned() ? static_cast<int64_t>(value.template get<uint64_t>())
+                                                     : value.template get<int64_t>());
 }
 
 RandomProgram read_program(const std::string& text) {
@@ -371,7 +390,8 @@ RandomProgram read_program(const std::string& text) {
       for (const Scalar& s : program.kernel.scalars) {
         words >> word >> word;
         const uint64_t bits = bits_of(s.var.type.dtype, nlohmann::json::parse(word.substr(word.find('=') + 1)));
-        program.scalars.push_back(is_float(s.var.type.dtype) ? static_cast<int64_t>(bits) : int_from_bits(s.var.type.dtype, bits));
+        program.scalars.push_back(is_float(s.var.type.dtype) ? static_cast<int64_t>(bits)
+                                                             : int_from_bits(s.var.type.dtype, bits));
       }
     } else if (word == "origins:") {
       for (size_t origin; words >> origin;) program.origins.push_back(origin);
@@ -393,34 +413,43 @@ RandomProgram read_program(const std::string& text) {
   return program;
 }
 
-void report(const ProgramOptions& options, const ProgramFailure& failure, const std::string& text, int64_t seed, Shared& shared) {
+void report(const ProgramOptions& options, const ProgramFailure& failure, const std::string& text, int64_t seed,
+            Shared& shared) {
   std::cout << "== " << kind_of(failure) << " == seed " << seed << std::endl;
   RandomProgram program;
   const bool generating = failure.stage == "generate";
   try {
     if (generating)
-      program.kernel = parse(text), program.buffers.resize(program.kernel.buffers.size()), program.origins.resize(program.buffers.size()),
-      program.scalars.resize(program.kernel.scalars.size());
+      program.kernel = parse(text), program.buffers.resize(program.kernel.buffers.size()),
+      program.origins.resize(program.buffers.size()), program.scalars.resize(program.kernel.scalars.size());
     else
       program = random_program(static_cast<uint64_t>(seed), shape_of(options, seed));
   } catch (const Error& error) {
-    std::cout << "seed " << seed << ", " << failure.stage << ": " << failure.what << " (" << error.what() << ")\n" << text << std::endl;
+    std::cout << "seed " << seed << ", " << failure.stage << ": " << failure.what << " (" << error.what() << ")\n"
+              << text << std::endl;
     return;
   }
   const bool cuda = failure.stage == "cuda-host" || failure.stage == "emit for a GPU";
   if (options.shrink)
-    program = shrink_program(program, [&](const RandomProgram& trial) { return kind_of(run_in_child(trial, seed, generating, cuda, false, shared)) == kind_of(failure); });
+    program = shrink_program(program, [&](const RandomProgram& trial) {
+      return kind_of(run_in_child(trial, seed, generating, cuda, false, shared)) == kind_of(failure);
+    });
   const ProgramFailure now = options.shrink ? run_in_child(program, seed, generating, cuda, false, shared) : failure;
   print_failure(program, now.stage.empty() ? failure : now, seed);
 }
 
-Shared& map_shared() { return *static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)); }
+Shared& map_shared() {
+  return *static_cast<Shared*>(
+      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+}
 
 }  // namespace
 
 std::string replay_program(const std::string& text) {
   const RandomProgram program = read_program(text);
-  if (program.scalars.size() != program.kernel.scalars.size() || program.buffers.size() != program.kernel.buffers.size()) return "scalars or data are missing";
+  if (program.scalars.size() != program.kernel.scalars.size() ||
+      program.buffers.size() != program.kernel.buffers.size())
+    return "scalars or data are missing";
   Shared& shared = map_shared();
   const ProgramFailure failure = run_in_child(program, 0, false, true, true, shared);
   munmap(&shared, sizeof(Shared));
@@ -430,7 +459,8 @@ std::string replay_program(const std::string& text) {
 ProgramCounts run_programs(const ProgramOptions& options) {
   Shared& shared = map_shared();
   ProgramCounts total;
-  for (int64_t first = options.first; first < options.first + options.count && total.failures < options.most_failures; first += block_seeds) {
+  for (int64_t first = options.first; first < options.first + options.count && total.failures < options.most_failures;
+       first += block_seeds) {
     const int64_t last = std::min(first + block_seeds, options.first + options.count);
     std::set<int64_t> bad;
     std::vector<std::pair<ProgramFailure, std::pair<int64_t, std::string>>> found;
@@ -442,9 +472,11 @@ ProgramCounts run_programs(const ProgramOptions& options) {
       if (!bad.insert(shared.now.seed).second || shared.now.seed == 0) break;
     }
     const ProgramCounts& n = shared.counts;
-    total.programs += n.programs, total.skipped += n.skipped, total.failed_checks += n.failed_checks, total.compiled += n.compiled, total.cuda += n.cuda;
+    total.programs += n.programs, total.skipped += n.skipped, total.failed_checks += n.failed_checks,
+        total.compiled += n.compiled, total.cuda += n.cuda;
     if (n.slowest_us > total.slowest_us) total.slowest_us = n.slowest_us, total.slowest_seed = n.slowest_seed;
-    for (int k = 0; k < shared.failures; ++k) found.push_back({{shared.failed[k].stage, shared.failed[k].what}, {shared.failed[k].seed, ""}});
+    for (int k = 0; k < shared.failures; ++k)
+      found.push_back({{shared.failed[k].stage, shared.failed[k].what}, {shared.failed[k].seed, ""}});
     for (const auto& [failure, where] : found) {
       ++total.failures;
       report(options, failure, where.second, where.first, shared);

@@ -30,7 +30,8 @@ struct ProgramCounts {
 // Prints each failing program: what was seen, its text, scalars and data.
 ProgramCounts run_programs(const ProgramOptions& options);
 
-// Runs a program that was printed so: its text, with lines "// scalars:", "// origins:" and "// data:" above. Gives what went wrong, or an empty string.
+// Runs a program that was printed so: its text, with lines "// scalars:", "// origins:" and "// data:" above. Gives
+// what went wrong, or an empty string.
 std::string replay_program(const std::string& text);
 
 // What went wrong with one program on the way: where, and what; empty when nothing did.

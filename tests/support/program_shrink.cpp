@@ -25,7 +25,9 @@ class Edit : public Rewriter {
     return Rewriter::rewrite(n, self);
   }
   static std::vector<Expr> parts(const Var&) { return {}; }
-  static std::vector<Expr> parts(const Load& n) { return n.guard ? std::vector<Expr>{n.otherwise} : std::vector<Expr>{}; }
+  static std::vector<Expr> parts(const Load& n) {
+    return n.guard ? std::vector<Expr>{n.otherwise} : std::vector<Expr>{};
+  }
   static std::vector<Expr> parts(const Unary& n) { return {n.a}; }
   static std::vector<Expr> parts(const Binary& n) { return {n.a, n.b}; }
   static std::vector<Expr> parts(const Fma& n) { return {n.a, n.b, n.c}; }
@@ -49,7 +51,9 @@ class Edit : public Rewriter {
   Expr rewrite(const Bitcast& n, const Expr& self) override { return edited(n, self); }
   Expr rewrite(const Shuffle& n, const Expr& self) override { return edited(n, self); }
   Expr rewrite(const Ramp& n, const Expr& self) override { return edited(n, self); }
-  Expr rewrite(const Intrinsic& n, const Expr& self) override { return n.op == IntrinsicOp::prefetch ? Rewriter::rewrite(n, self) : edited(n, self); }
+  Expr rewrite(const Intrinsic& n, const Expr& self) override {
+    return n.op == IntrinsicOp::prefetch ? Rewriter::rewrite(n, self) : edited(n, self);
+  }
 
   Stmt rewrite(const For& n, const Stmt& self) override {
     if (now()) return block({});
@@ -120,7 +124,8 @@ RandomProgram trimmed(const RandomProgram& program) {
     const Buffer& b = program.kernel.buffers[k];
     if (!used[b->id]) continue;
     note_buffer(b);
-    result.kernel.buffers.push_back(b), result.buffers.push_back(program.buffers[k]), result.origins.push_back(program.origins[k]);
+    result.kernel.buffers.push_back(b), result.buffers.push_back(program.buffers[k]),
+        result.origins.push_back(program.origins[k]);
   }
   std::vector<Scalar> kept;
   for (size_t k = program.kernel.scalars.size(); k-- > 0;) {

@@ -1,6 +1,7 @@
 #pragma once
-// Random kernels that are right by construction: every index in bounds, every element written before it is read, no order left open. The same seed
-// gives the same kernel and the same data (with one compiler: it chooses the order in which operands are drawn).
+// Random kernels that are right by construction: every index in bounds, every element written before it is read, no
+// order left open. The same seed gives the same kernel and the same data (with one compiler: it chooses the order in
+// which operands are drawn).
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -124,9 +125,11 @@ class RandomIr {
       uint64_t bits = 0;
       if (array.indexes >= 0) {
         const int64_t limit = axes_[array.indexes].size;
-        bits = static_cast<uint64_t>(limit == 0 || (bad && chance(20)) ? pick(2) * (limit + 1) - 1 : pick(static_cast<int>(limit)));
+        bits = static_cast<uint64_t>(limit == 0 || (bad && chance(20)) ? pick(2) * (limit + 1) - 1
+                                                                       : pick(static_cast<int>(limit)));
       } else if (is_float(t)) {
-        static const std::vector<double> special{0.0, -0.0, 1e-42, -1e300, 1e-310, 65519.0, 1.0 / 0.0, -1.0 / 0.0, 0.0 / 0.0, 3e9};
+        static const std::vector<double> special{0.0,     -0.0,      1e-42,      -1e300,    1e-310,
+                                                 65519.0, 1.0 / 0.0, -1.0 / 0.0, 0.0 / 0.0, 3e9};
         bits = bits_from_double(t, chance(10) ? any(special) : (pick(4001) - 2000) / 64.0);
       } else if (t == DType::boolean) {
         bits = pick(2);
@@ -155,7 +158,8 @@ class RandomIr {
   // The indices of an access to `array` by the innermost loops, dim by dim.
   std::vector<Expr> innermost(const Array& array) {
     std::vector<Expr> index;
-    for (size_t d = 0; d < array.axes.size(); ++d) index.push_back(indices_in_scope_[indices_in_scope_.size() - array.axes.size() + d].var);
+    for (size_t d = 0; d < array.axes.size(); ++d)
+      index.push_back(indices_in_scope_[indices_in_scope_.size() - array.axes.size() + d].var);
     return index;
   }
   // Any in-bounds index by the loops in scope; empty when some axis has none.
@@ -205,7 +209,8 @@ class RandomIr {
     return read(t);
   }
   Expr condition(int depth) {
-    static const std::vector<BinaryOp> comparisons{BinaryOp::eq, BinaryOp::ne, BinaryOp::lt, BinaryOp::le, BinaryOp::gt, BinaryOp::ge};
+    static const std::vector<BinaryOp> comparisons{BinaryOp::eq, BinaryOp::ne, BinaryOp::lt,
+                                                   BinaryOp::le, BinaryOp::gt, BinaryOp::ge};
     if (!indices_in_scope_.empty() && chance(50)) {
       const Index& i = any(indices_in_scope_);
       return binary(any(comparisons), i.var, chance(50) ? Expr(pick(10)) : axes_[i.axis].extent - pick(4));
@@ -222,8 +227,10 @@ class RandomIr {
     if (what < 10) return cast(t, value(element(), depth - 1));
     if (what < 22) return select(condition(depth - 1), operand(), operand());
     if (is_float(t)) {
-      static const std::vector<BinaryOp> two{BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::div, BinaryOp::min, BinaryOp::max};
-      static const std::vector<UnaryOp> one{UnaryOp::neg, UnaryOp::abs, UnaryOp::sqrt, UnaryOp::floor, UnaryOp::ceil, UnaryOp::trunc};
+      static const std::vector<BinaryOp> two{BinaryOp::add, BinaryOp::sub, BinaryOp::mul,
+                                             BinaryOp::div, BinaryOp::min, BinaryOp::max};
+      static const std::vector<UnaryOp> one{UnaryOp::neg,   UnaryOp::abs,  UnaryOp::sqrt,
+                                            UnaryOp::floor, UnaryOp::ceil, UnaryOp::trunc};
       if (what < 35) return fma(operand(), operand(), operand());
       return what < 50 ? unary(any(one), operand()) : binary(any(two), operand(), operand());
     }
@@ -231,12 +238,14 @@ class RandomIr {
                                            BinaryOp::max, BinaryOp::bit_and, BinaryOp::bit_or, BinaryOp::bit_xor};
     static const std::vector<UnaryOp> one{UnaryOp::neg, UnaryOp::bit_not, UnaryOp::abs};
     static const std::vector<int> divisors{1, 2, 3, 7, 8, 127, -1, -3, -4};
-    if (what < 32) return binary(chance(50) ? BinaryOp::floor_div : BinaryOp::floor_mod, operand(), constant_int(t, any(divisors)));
+    if (what < 32)
+      return binary(chance(50) ? BinaryOp::floor_div : BinaryOp::floor_mod, operand(), constant_int(t, any(divisors)));
     if (what < 36 && t != DType::u64) {  // divisors that differ from lane to lane; those of u64 are not proved
       const Expr divisor = binary(BinaryOp::max, operand(), constant_int(t, 1 + pick(3)));
       return binary(chance(50) ? BinaryOp::floor_div : BinaryOp::floor_mod, operand(), divisor);
     }
-    if (what < 42) return binary(chance(50) ? BinaryOp::shl : BinaryOp::shr, operand(), constant_int(t, pick(size_of(t) * 8)));
+    if (what < 42)
+      return binary(chance(50) ? BinaryOp::shl : BinaryOp::shr, operand(), constant_int(t, pick(size_of(t) * 8)));
     if (what < 45) {  // the bits of two values put together
       const int bits = pick(size_of(t) * 8 - 1) + 1;
       const Expr mask = constant_bits(t, (uint64_t{1} << bits) - 1);
@@ -278,7 +287,8 @@ class RandomIr {
       const auto add_row = [&] {
         loops(rest, [&] {
           std::vector<Expr> at{row};
-          for (size_t d = 0; d < rest.size(); ++d) at.push_back(indices_in_scope_[indices_in_scope_.size() - rest.size() + d].var);
+          for (size_t d = 0; d < rest.size(); ++d)
+            at.push_back(indices_in_scope_[indices_in_scope_.size() - rest.size() + d].var);
           add(array.buffer, at);
         });
       };
@@ -306,12 +316,13 @@ class RandomIr {
           });
         }
         case 3:  // as many iterations as the row's number
-          return builder_.loop(name("i"), chance(50) ? Expr(0) : first - pick(3), chance(50) ? first : Expr(1 + pick(3)), [&](Expr i) {
-            values_.push_back(i);
-            row = chance(50) ? first : min(max(i, Expr(0)), last);
-            add_row();
-            values_.resize(known);
-          });
+          return builder_.loop(name("i"), chance(50) ? Expr(0) : first - pick(3),
+                               chance(50) ? first : Expr(1 + pick(3)), [&](Expr i) {
+                                 values_.push_back(i);
+                                 row = chance(50) ? first : min(max(i, Expr(0)), last);
+                                 add_row();
+                                 values_.resize(known);
+                               });
         case 4: {  // as many as memory says
           const Expr count = min(max(read(DType::i64), Expr(0)), Expr(3));
           return builder_.loop(name("i"), 0, count, [&](Expr i) {
@@ -337,7 +348,8 @@ class RandomIr {
       if (chance(25)) return reduce(array, at);
       if (chance(25))
         return builder_.if_then(
-            condition(2), [&] { builder_.store(array.buffer, at, value(t, 3)); }, [&] { builder_.store(array.buffer, at, value(t, 2)); });
+            condition(2), [&] { builder_.store(array.buffer, at, value(t, 3)); },
+            [&] { builder_.store(array.buffer, at, value(t, 2)); });
       builder_.store(array.buffer, at, value(t, 4));
       if (chance(10)) builder_.store(array.buffer, at, value(t, 2), condition(1));
     });
@@ -352,7 +364,8 @@ class RandomIr {
   }
   void add(const Buffer& buffer, const std::vector<Expr>& at) {
     const DType t = buffer->dtype;
-    static const std::vector<AccumulateOp> ops{AccumulateOp::add, AccumulateOp::add, AccumulateOp::min, AccumulateOp::max};
+    static const std::vector<AccumulateOp> ops{AccumulateOp::add, AccumulateOp::add, AccumulateOp::min,
+                                               AccumulateOp::max};
     if (is_float(t) && chance(30))
       builder_.accumulate(buffer, at, value(t, 2), AccumulateOp::fma, value(t, 2));
     else
@@ -382,7 +395,8 @@ class RandomIr {
         const std::vector<int> rest(array.axes.begin() + 1, array.axes.end());
         loops(rest, [&] {
           std::vector<Expr> at{target};
-          for (size_t d = 0; d < rest.size(); ++d) at.push_back(indices_in_scope_[indices_in_scope_.size() - rest.size() + d].var);
+          for (size_t d = 0; d < rest.size(); ++d)
+            at.push_back(indices_in_scope_[indices_in_scope_.size() - rest.size() + d].var);
           add(array.buffer, at);
         });
       });
@@ -398,7 +412,8 @@ class RandomIr {
       for (int k = 0; k < 2; ++k)
         loops(rest, [&] {
           std::vector<Expr> at{first};
-          for (size_t d = 0; d < rest.size(); ++d) at.push_back(indices_in_scope_[indices_in_scope_.size() - rest.size() + d].var);
+          for (size_t d = 0; d < rest.size(); ++d)
+            at.push_back(indices_in_scope_[indices_in_scope_.size() - rest.size() + d].var);
           if (chance(40))
             builder_.store(array.buffer, at, value(array.buffer->dtype, 3));
           else

@@ -19,7 +19,9 @@ namespace {
 
 constexpr int64_t lowest = std::numeric_limits<int64_t>::min(), highest = std::numeric_limits<int64_t>::max();
 
-int64_t wrapped_add(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
+int64_t wrapped_add(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
 
 class Generator {
  public:
@@ -65,8 +67,8 @@ class Generator {
   std::string name(const char* stem) { return stem + std::to_string(names_++); }
 
   DType number() {
-    static const std::vector<DType> dtypes{DType::i64, DType::i64, DType::i64, DType::f32, DType::f64, DType::i32, DType::u32,
-                                           DType::u64, DType::i16, DType::u16, DType::i8,  DType::u8};
+    static const std::vector<DType> dtypes{DType::i64, DType::i64, DType::i64, DType::f32, DType::f64, DType::i32,
+                                           DType::u32, DType::u64, DType::i16, DType::u16, DType::i8,  DType::u8};
     return any(dtypes);
   }
   DType element() {
@@ -76,7 +78,9 @@ class Generator {
 
   // A number where arithmetic likes to go wrong.
   int64_t edge() {
-    static const std::vector<int64_t> places{0, 0, 0, 1, 8, 64, int64_t{1} << 31, int64_t{1} << 32, int64_t{1} << 60, int64_t{1} << 62, highest, highest, lowest};
+    static const std::vector<int64_t> places{
+        0,       0,       0,     1, 8, 64, int64_t{1} << 31, int64_t{1} << 32, int64_t{1} << 60, int64_t{1} << 62,
+        highest, highest, lowest};
     const int64_t at = any(places), by = pick(17) - 8;
     return wrapped_add(chance(30) ? static_cast<int64_t>(-static_cast<uint64_t>(at)) : at, by);
   }
@@ -91,8 +95,7 @@ class Generator {
     for (int k = pick(2); k >= 0; --k) readable_.push_back(parameter(number(), Role::inout));
     for (int k = pick(2); k >= 0; --k) {
       const Array array = parameter(element(), Role::out);
-      if (chance(60))
-        fill(array), readable_.push_back(array);
+      if (chance(60)) fill(array), readable_.push_back(array);
       writable_.push_back(array);
     }
     for (const Array& array : readable_)
@@ -118,14 +121,16 @@ class Generator {
     const auto at = [&](int64_t v) { return constant_int(t, v); };
     const int64_t below = wrapped_add(value, -pick(4)), above = wrapped_add(value, pick(4));
     const bool fits = t == DType::i64 || t == DType::i32 || t == DType::i16 || t == DType::i8;
-    if (fits && chance(60) && below <= value && int_from_bits(t, bits_from_int(t, below)) == below) min = at(below), positive = below > 0;
+    if (fits && chance(60) && below <= value && int_from_bits(t, bits_from_int(t, below)) == below)
+      min = at(below), positive = below > 0;
     if (fits && chance(60) && above >= value && int_from_bits(t, bits_from_int(t, above)) == above) max = at(above);
     if (t == DType::i64 && !scalars_.empty() && chance(25)) {  // a range that mentions another scalar
       const ScalarValue& other = any(scalars_);
       int64_t distance;
       if (other.e.dtype() == DType::i64 && !__builtin_sub_overflow(value, other.slot, &distance)) {
         if (distance >= 0 && chance(50)) min = other.e, positive = false;
-        if (distance >= -8 && distance <= 8 && other.slot <= highest - 16 && chance(50)) max = other.e + (distance + pick(3));
+        if (distance >= -8 && distance <= 8 && other.slot <= highest - 16 && chance(50))
+          max = other.e + (distance + pick(3));
       }
     }
     scalars_.push_back({builder_.scalar(name("s"), min, max, t), value, positive});
@@ -139,7 +144,8 @@ class Generator {
     }
     const bool positive = chance(70);
     const int64_t size = positive ? 1 + pick(9) : pick(6);
-    const Expr n = chance(60) ? builder_.scalar(name("n"), positive ? 1 : 0, 64) : builder_.scalar(name("n"), positive ? 1 : 0);
+    const Expr n =
+        chance(60) ? builder_.scalar(name("n"), positive ? 1 : 0, 64) : builder_.scalar(name("n"), positive ? 1 : 0);
     scalars_.push_back({n, size, positive});
     dims_.push_back({n, size});
   }
@@ -155,7 +161,8 @@ class Generator {
 
   Array parameter(DType t, Role role) {
     Array array = shape();
-    BufferNode node{.name = name(role == Role::out ? "y" : "g"), .dtype = t, .dims = array.dims, .role = role, .alignment = 1};
+    BufferNode node{
+        .name = name(role == Role::out ? "y" : "g"), .dtype = t, .dims = array.dims, .role = role, .alignment = 1};
     array.buffer = builder_.parameter(make_buffer(node));
     array.writable = true;
     parameters_.push_back(array);
@@ -210,7 +217,8 @@ class Generator {
   }
 
   uint64_t float_bits(DType t) {
-    static const std::vector<double> special{0.0, -0.0, 1e-42, -1e300, 1e-310, 65519.0, 1.0 / 0.0, -1.0 / 0.0, 0.0 / 0.0, 3e9, 9223372036854775807.0, -1.5};
+    static const std::vector<double> special{
+        0.0, -0.0, 1e-42, -1e300, 1e-310, 65519.0, 1.0 / 0.0, -1.0 / 0.0, 0.0 / 0.0, 3e9, 9223372036854775807.0, -1.5};
     return bits_from_double(t, chance(15) ? any(special) : (pick(4001) - 2000) / 64.0);
   }
 
@@ -234,7 +242,9 @@ class Generator {
         bits = bits_from_int(t, order[static_cast<size_t>(k)]);
       } else if (array.values != Array::Values::any) {
         const int64_t span = array.high - array.low;
-        const int64_t step = array.values == Array::Values::sorted ? (k % array.sizes.back()) * span / array.sizes.back() : pick(static_cast<int>(span) + 1);
+        const int64_t step = array.values == Array::Values::sorted
+                                 ? (k % array.sizes.back()) * span / array.sizes.back()
+                                 : pick(static_cast<int>(span) + 1);
         bits = bits_from_int(t, array.low + step);
       } else if (is_float(t)) {
         bits = float_bits(t);
@@ -272,7 +282,8 @@ class Generator {
       }
     }
     if (!scalars_.empty() && chance(45)) return lanes_of(cast(t, any(scalars_).e), lanes);
-    if (lanes > 1 && is_int(t) && chance(50)) return ramp(cast(t, leaf(DType::i64, 1)), constant_int(t, chance(60) ? 1 : pick(7) - 3), lanes);
+    if (lanes > 1 && is_int(t) && chance(50))
+      return ramp(cast(t, leaf(DType::i64, 1)), constant_int(t, chance(60) ? 1 : pick(7) - 3), lanes);
     if (depth_ > 4) return lanes_of(scalar_constant(t), lanes);
     depth_ += 2;
     const Expr e = read(t, lanes);
@@ -296,13 +307,16 @@ class Generator {
             index.push_back(within(array.sizes[d], array.dims[d], here));
             continue;
           }
-          const Expr at = chance(40) && !array.empty() ? within(array.sizes[d], array.dims[d], here) + lanes_of(Expr(int64_t{pick(7)} - 3), here)
-                                                       : value(DType::i64, here, 1);
+          const Expr at = chance(40) && !array.empty()
+                              ? within(array.sizes[d], array.dims[d], here) + lanes_of(Expr(int64_t{pick(7)} - 3), here)
+                              : value(DType::i64, here, 1);
           const Expr ok = in_range(at, array.dims[d]);
           inside = inside ? inside & ok : ok;
           index.push_back(at);
         }
-        if (array.empty()) inside = inside ? inside & lanes_of(constant_bits(DType::boolean, 0), inside.lanes()) : constant_bits(DType::boolean, 0);
+        if (array.empty())
+          inside = inside ? inside & lanes_of(constant_bits(DType::boolean, 0), inside.lanes())
+                          : constant_bits(DType::boolean, 0);
         if (!inside || chance(20)) {
           const Expr more = condition(vector_guard ? lanes : 1, 1);
           inside = inside ? inside & more : more;
@@ -313,7 +327,8 @@ class Generator {
       }
       if (array.empty()) continue;
       std::vector<Expr> index;
-      for (size_t d = 0; d < array.dims.size(); ++d) index.push_back(within(array.sizes[d], array.dims[d], lanes > 1 && chance(60) ? lanes : 1));
+      for (size_t d = 0; d < array.dims.size(); ++d)
+        index.push_back(within(array.sizes[d], array.dims[d], lanes > 1 && chance(60) ? lanes : 1));
       return lanes_of(cast(t, load(array.buffer, index)), lanes);
     }
     return lanes_of(scalar_constant(t), lanes);
@@ -322,10 +337,14 @@ class Generator {
   // 0 <= at < dim, in one of the ways of writing it.
   Expr in_range(const Expr& at, const Expr& dim) {
     switch (pick(4)) {
-      case 0: return unary(UnaryOp::bit_not, (at < Expr(0)) | (at >= dim));
-      case 1: return (at > Expr(-1)) & (at <= dim - 1);
-      case 2: return (at < dim) & (Expr(0) <= at);
-      default: return (at >= Expr(0)) & (at < dim);
+      case 0:
+        return unary(UnaryOp::bit_not, (at < Expr(0)) | (at >= dim));
+      case 1:
+        return (at > Expr(-1)) & (at <= dim - 1);
+      case 2:
+        return (at < dim) & (Expr(0) <= at);
+      default:
+        return (at >= Expr(0)) & (at < dim);
     }
   }
 
@@ -340,20 +359,31 @@ class Generator {
       if (chance(15)) e = dim - 1 - e;
       return lanes_of(e, lanes);
     }
-    if (lanes > 1 && size >= lanes && chance(60)) return ramp(Expr(int64_t{pick(static_cast<int>(size) - lanes + 1)}), 1, lanes);
+    if (lanes > 1 && size >= lanes && chance(60))
+      return ramp(Expr(int64_t{pick(static_cast<int>(size) - lanes + 1)}), 1, lanes);
     const Expr last = dim - 1, none = lanes_of(Expr(0), lanes);
     const Expr e = value(DType::i64, lanes, 1);
     switch (pick(7)) {
-      case 0: return lanes_of(Expr(int64_t{pick(static_cast<int>(size))}), lanes);
-      case 1: return max(min(e, lanes_of(last, lanes)), none);
-      case 2: return size >= 8 ? (e & lanes_of(Expr(7), lanes)) : (e & lanes_of(Expr(size >= 4 ? 3 : size >= 2 ? 1 : 0), lanes));
-      case 3: return select(in_range(e, lanes_of(dim, lanes)), e, none);
+      case 0:
+        return lanes_of(Expr(int64_t{pick(static_cast<int>(size))}), lanes);
+      case 1:
+        return max(min(e, lanes_of(last, lanes)), none);
+      case 2:
+        return size >= 8 ? (e & lanes_of(Expr(7), lanes))
+                         : (e & lanes_of(Expr(size >= 4   ? 3
+                                              : size >= 2 ? 1
+                                                          : 0),
+                                         lanes));
+      case 3:
+        return select(in_range(e, lanes_of(dim, lanes)), e, none);
       case 4:
         for (const Array& array : readable_)
-          if (array.values == Array::Values::within && array.low >= 0 && array.high < size && !array.empty() && depth_ < 4) {
+          if (array.values == Array::Values::within && array.low >= 0 && array.high < size && !array.empty() &&
+              depth_ < 4) {
             ++depth_;
             std::vector<Expr> index;
-            for (size_t d = 0; d < array.dims.size(); ++d) index.push_back(within(array.sizes[d], array.dims[d], lanes));
+            for (size_t d = 0; d < array.dims.size(); ++d)
+              index.push_back(within(array.sizes[d], array.dims[d], lanes));
             --depth_;
             return lanes_of(cast(DType::i64, load(array.buffer, index)), lanes);
           }
@@ -361,12 +391,14 @@ class Generator {
       case 5:
         if (as_int(dim)) return floor_mod(e, lanes_of(dim, lanes));
         [[fallthrough]];
-      default: return min(max(e, none), lanes_of(last, lanes));
+      default:
+        return min(max(e, none), lanes_of(last, lanes));
     }
   }
 
   Expr condition(int lanes, int depth) {
-    static const std::vector<BinaryOp> comparisons{BinaryOp::lt, BinaryOp::le, BinaryOp::gt, BinaryOp::ge, BinaryOp::eq, BinaryOp::ne};
+    static const std::vector<BinaryOp> comparisons{BinaryOp::lt, BinaryOp::le, BinaryOp::gt,
+                                                   BinaryOp::ge, BinaryOp::eq, BinaryOp::ne};
     if (chance(8)) return leaf(DType::boolean, lanes);
     if (depth > 0 && chance(25)) {
       static const std::vector<BinaryOp> both{BinaryOp::bit_and, BinaryOp::bit_or, BinaryOp::bit_xor};
@@ -379,7 +411,8 @@ class Generator {
     }
     const DType t = chance(70) ? DType::i64 : number();
     const Expr a = value(t, lanes, depth);
-    if (chance(20) && t == DType::i64) return binary(any(comparisons), a + lanes_of(scalar_constant(t), lanes), a);  // true or false where it wraps
+    if (chance(20) && t == DType::i64)
+      return binary(any(comparisons), a + lanes_of(scalar_constant(t), lanes), a);  // true or false where it wraps
     return binary(any(comparisons), a, chance(50) ? lanes_of(scalar_constant(t), lanes) : value(t, lanes, depth - 1));
   }
 
@@ -400,7 +433,8 @@ class Generator {
       if (chance(30)) return select(e == zero(e.type()), limit, e);
       return max(e, limit);
     }
-    if (chance(10)) return lanes_of(constant_int(t, is_signed_int(t) ? lowest >> (64 - 8 * size_of(t)) : highest), lanes);
+    if (chance(10))
+      return lanes_of(constant_int(t, is_signed_int(t) ? lowest >> (64 - 8 * size_of(t)) : highest), lanes);
     return lanes_of(constant_int(t, any(list)), lanes);
   }
   Expr shift_count(DType t, int lanes) {
@@ -442,13 +476,16 @@ class Generator {
       return extract(value(t, many, depth - 1), pick(many));
     }
     if (is_float(t)) {
-      static const std::vector<BinaryOp> two{BinaryOp::add, BinaryOp::sub, BinaryOp::mul, BinaryOp::div, BinaryOp::min, BinaryOp::max};
-      static const std::vector<UnaryOp> one{UnaryOp::neg, UnaryOp::abs, UnaryOp::sqrt, UnaryOp::floor, UnaryOp::ceil, UnaryOp::trunc};
+      static const std::vector<BinaryOp> two{BinaryOp::add, BinaryOp::sub, BinaryOp::mul,
+                                             BinaryOp::div, BinaryOp::min, BinaryOp::max};
+      static const std::vector<UnaryOp> one{UnaryOp::neg,   UnaryOp::abs,  UnaryOp::sqrt,
+                                            UnaryOp::floor, UnaryOp::ceil, UnaryOp::trunc};
       if (what < 35) return fma(operand(), operand(), operand());
       return what < 50 ? unary(any(one), operand()) : binary(any(two), operand(), operand());
     }
-    static const std::vector<BinaryOp> two{BinaryOp::add, BinaryOp::add, BinaryOp::sub,     BinaryOp::sub,    BinaryOp::mul,
-                                           BinaryOp::min, BinaryOp::max, BinaryOp::bit_and, BinaryOp::bit_or, BinaryOp::bit_xor};
+    static const std::vector<BinaryOp> two{BinaryOp::add,    BinaryOp::add,    BinaryOp::sub, BinaryOp::sub,
+                                           BinaryOp::mul,    BinaryOp::min,    BinaryOp::max, BinaryOp::bit_and,
+                                           BinaryOp::bit_or, BinaryOp::bit_xor};
     static const std::vector<UnaryOp> one{UnaryOp::neg, UnaryOp::bit_not, UnaryOp::abs};
     if (what < 38) return binary(chance(50) ? BinaryOp::floor_div : BinaryOp::floor_mod, operand(), divisor(t, lanes));
     if (what < 44) return binary(chance(50) ? BinaryOp::shl : BinaryOp::shr, operand(), shift_count(t, lanes));
@@ -475,11 +512,13 @@ class Generator {
 
   // What a body brings into scope goes with it.
   void scoped(const std::function<void()>& body) {
-    const size_t values = values_.size(), inside = within_.size(), readable = readable_.size(), writable = writable_.size(), positive = positive_.size();
+    const size_t values = values_.size(), inside = within_.size(), readable = readable_.size(),
+                 writable = writable_.size(), positive = positive_.size();
     ++nesting_;
     body();
     --nesting_;
-    values_.resize(values), within_.resize(inside), readable_.resize(readable), writable_.resize(writable), positive_.resize(positive);
+    values_.resize(values), within_.resize(inside), readable_.resize(readable), writable_.resize(writable),
+        positive_.resize(positive);
   }
   void body() {
     for (int k = 1 + pick(3); k > 0 && budget_ > 0; --k) statement(nesting_);
@@ -519,7 +558,8 @@ class Generator {
     int length = shape_.statements >= 100 && chance(50) ? 150 : 3 + pick(12);
     Expr e = value(DType::i64, 1, 1);
     const Expr other = pure();
-    for (; length > 0; --length) e = builder_.let(name("c"), chance(50) ? min(e, other + pick(5)) : floor_mod(e, 5 + pick(9)) + pick(3));
+    for (; length > 0; --length)
+      e = builder_.let(name("c"), chance(50) ? min(e, other + pick(5)) : floor_mod(e, 5 + pick(9)) + pick(3));
     values_.push_back(e);
   }
 
@@ -542,9 +582,12 @@ class Generator {
     if (dead_ && chance(30)) return {pure(), most};
     const int64_t few = 1 + pick(static_cast<int>(most));
     switch (pick(12)) {
-      case 0: return {Expr(-int64_t{pick(20)} * pick(20)), 0};
-      case 1: return {min(pure(), few), few};
-      case 2: return {floor_mod(value(DType::i64, 1, 1), few), few};
+      case 0:
+        return {Expr(-int64_t{pick(20)} * pick(20)), 0};
+      case 1:
+        return {min(pure(), few), few};
+      case 2:
+        return {floor_mod(value(DType::i64, 1, 1), few), few};
       case 3: {
         const Expr e = pure();
         return {(e + few) - e, few};
@@ -566,7 +609,8 @@ class Generator {
       case 8:
         if (most >= 6 && chance(30)) return {Expr(int64_t{16} << pick(2)), 32};
         [[fallthrough]];
-      default: return {Expr(few), few};
+      default:
+        return {Expr(few), few};
     }
   }
 
@@ -625,11 +669,16 @@ class Generator {
       dead_ = was;
     };
     switch (pick(5)) {
-      case 0: return builder_.if_then(constant_bits(DType::boolean, 0), inner);
-      case 1: return builder_.if_then((e > Expr(at)) & (e < Expr(at)), inner);
-      case 2: return builder_.if_then(e == Expr(at), [&] { builder_.if_then(e != Expr(at), inner); });
-      case 3: return builder_.if_then(e < e, inner);
-      default: return builder_.if_then(e > Expr(at), [&] { builder_.if_then(e <= Expr(at), inner); });
+      case 0:
+        return builder_.if_then(constant_bits(DType::boolean, 0), inner);
+      case 1:
+        return builder_.if_then((e > Expr(at)) & (e < Expr(at)), inner);
+      case 2:
+        return builder_.if_then(e == Expr(at), [&] { builder_.if_then(e != Expr(at), inner); });
+      case 3:
+        return builder_.if_then(e < e, inner);
+      default:
+        return builder_.if_then(e > Expr(at), [&] { builder_.if_then(e <= Expr(at), inner); });
     }
   }
 
@@ -638,7 +687,8 @@ class Generator {
     const std::string argument = chance(80) ? "indices" : "x";
     if (chance(50)) {
       const Within& dim = any(dims_);
-      const Expr e = builder_.let(name("e"), chance(50) ? value(DType::i64, 1, 2) : pure() * Expr(int64_t{1 + pick(9)}));
+      const Expr e =
+          builder_.let(name("e"), chance(50) ? value(DType::i64, 1, 2) : pure() * Expr(int64_t{1 + pick(9)}));
       return builder_.check(in_range(e, dim.e), position, argument, [&] {
         scoped([&] {
           within_.push_back({e, dim.size});
@@ -648,7 +698,8 @@ class Generator {
       });
     }
     const int lanes = shape_.vectors && chance(20) ? vector_lanes() : 1;
-    builder_.append(check(condition(lanes, 1), lanes > 1 && chance(50) ? value(DType::i64, lanes, 1) : position, argument, statements([&] { body(); })));
+    builder_.append(check(condition(lanes, 1), lanes > 1 && chance(50) ? value(DType::i64, lanes, 1) : position,
+                          argument, statements([&] { body(); })));
   }
   // What `body` writes, as a statement of its own.
   Stmt statements(const std::function<void()>& body) {
@@ -753,7 +804,8 @@ class Generator {
     const std::optional<Place> at = place(true);
     if (!at) return store_somewhere();
     const DType t = at->array.buffer->dtype;
-    static const std::vector<AccumulateOp> ops{AccumulateOp::add, AccumulateOp::add, AccumulateOp::min, AccumulateOp::max};
+    static const std::vector<AccumulateOp> ops{AccumulateOp::add, AccumulateOp::add, AccumulateOp::min,
+                                               AccumulateOp::max};
     const auto e = [&] { return value(t, chance(60) ? at->lanes : 1, 2); };
     const bool fused = (t == DType::f32 || t == DType::f64) && chance(40);
     const Expr a = e();
@@ -770,11 +822,11 @@ class Generator {
   std::vector<ScalarValue> scalars_;
   std::vector<Within> dims_;  // a dim's expression and its size in this run
   std::vector<Array> parameters_, readable_, writable_;
-  std::vector<Expr> values_;     // lets and loop variables in scope, of any type
-  std::vector<Within> within_;   // indices in scope
-  std::vector<Expr> positive_;   // proved by a guard
-  bool dead_ = false;            // this code never runs
-  int64_t iterations_ = 1;       // of the loops around
+  std::vector<Expr> values_;    // lets and loop variables in scope, of any type
+  std::vector<Within> within_;  // indices in scope
+  std::vector<Expr> positive_;  // proved by a guard
+  bool dead_ = false;           // this code never runs
+  int64_t iterations_ = 1;      // of the loops around
   int budget_ = 0, nesting_ = 0, depth_ = 0, names_ = 0;
 };
 
@@ -812,9 +864,12 @@ Kernel with_kinds(Kernel kernel, std::mt19937_64& random, const ProgramShape& sh
     const uint64_t what = random() % 8;
     const std::optional<int64_t> extent = extents[k];
     ForKind kind = ForKind::parallel;
-    if (what < 3 && extent && *extent >= 2 && *extent <= 64) kind = ForKind::vector;
-    else if (what == 3 && extent && *extent <= 64) kind = ForKind::unroll;
-    else if (what > 5) continue;
+    if (what < 3 && extent && *extent >= 2 && *extent <= 64)
+      kind = ForKind::vector;
+    else if (what == 3 && extent && *extent <= 64)
+      kind = ForKind::unroll;
+    else if (what > 5)
+      continue;
     const Kernel trial = SetKind(static_cast<int>(k), kind)(kernel);
     if (verifies(trial, shape)) kernel = trial;
   }

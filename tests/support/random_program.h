@@ -1,7 +1,8 @@
 #pragma once
-// Random programs over the whole language of ir/README.md, as a user might write them: arithmetic that wraps, scalars near +-2^63, contradictions, dead
-// code, guards of mixed lanes, loops from anywhere. What a program does is defined: indices are in range where they are used, what is read was written, facts
-// hold. The same seed gives the same program and data (with one compiler: it chooses the order in which operands are drawn).
+// Random programs over the whole language of ir/README.md, as a user might write them: arithmetic that wraps, scalars
+// near +-2^63, contradictions, dead code, guards of mixed lanes, loops from anywhere. What a program does is defined:
+// indices are in range where they are used, what is read was written, facts hold. The same seed gives the same program
+// and data (with one compiler: it chooses the order in which operands are drawn).
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -18,8 +19,8 @@ struct RandomProgram {
 };
 
 struct ProgramShape {
-  int statements = 24;  // about so many
-  bool vectors = true;  // vector expressions, and loops that are not serial
+  int statements = 24;                               // about so many
+  bool vectors = true;                               // vector expressions, and loops that are not serial
   std::function<void(const Kernel&)> before_verify;  // sees each kernel that is about to be verified
 };
 

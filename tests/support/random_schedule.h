@@ -49,8 +49,10 @@ class RandomSchedule {
     const Buffer buffer = buffers[pick(static_cast<int>(buffers.size()))];
     switch (pick(18)) {
       case 0:
-      case 1: return void(schedule.split(loop, 2 + pick(6)));
-      case 2: return void(schedule.split_guarded(loop, 2 + pick(6)));
+      case 1:
+        return void(schedule.split(loop, 2 + pick(6)));
+      case 2:
+        return void(schedule.split_guarded(loop, 2 + pick(6)));
       case 3:
         if (inner) return void(schedule.fuse(loop, inner->var.id));
         return void(schedule.split(loop, 4));
@@ -58,12 +60,14 @@ class RandomSchedule {
       case 5:
         if (inner) return schedule.reorder(loop, inner->var.id);
         return void(schedule.split_guarded(loop, 4));
-      case 6: return void(schedule.partition(loop, index_point(site)));
+      case 6:
+        return void(schedule.partition(loop, index_point(site)));
       case 7:
         if (site.body.as<Block>()) return void(schedule.distribute(loop));
         return void(schedule.partition(loop, index_point(site)));
       case 8:
-      case 9: return schedule.parallel(loop);
+      case 9:
+        return schedule.parallel(loop);
       case 10:
         if (extent && *extent <= 8) return schedule.unroll(loop);
         return void(schedule.split(loop, 3));
@@ -71,11 +75,13 @@ class RandomSchedule {
       case 12:
         if (extent && *extent >= 2) return schedule.vectorize(loop);
         return void(schedule.vectorize(loop, 4));
-      case 13: return void(schedule.vectorize(loop, 2 << pick(6), 1 + pick(3)));
+      case 13:
+        return void(schedule.vectorize(loop, 2 << pick(6), 1 + pick(3)));
       case 14:
         if (pick(4) == 0) return schedule.streaming(buffer);
         return stage(loop, buffer);
-      case 15: return schedule.prefetch(loop, buffer, pick(4) ? 1 + pick(4) : INT64_MAX - pick(3), 1 + pick(3));
+      case 15:
+        return schedule.prefetch(loop, buffer, pick(4) ? 1 + pick(4) : INT64_MAX - pick(3), 1 + pick(3));
       case 16: {
         Buffer own = buffer;
         walk(site.body, [&](const Stmt& s) {
@@ -83,7 +89,8 @@ class RandomSchedule {
         });
         return schedule.carry_zeros(loop, own);
       }
-      default: return void(schedule.privatise(loop, buffer));
+      default:
+        return void(schedule.privatise(loop, buffer));
     }
   }
   // All of the buffer, or in some dims what lies around a variable.
@@ -130,7 +137,8 @@ class RandomGpuSchedule {
     std::vector<Schedule::Loop> loops = schedule.loops();
     std::erase_if(loops, [&](Schedule::Loop loop) { return schedule.get(loop).kind != ForKind::serial; });
     if (loops.empty()) return false;
-    const Schedule::Attempt done = schedule.attempt([&](Schedule& trial) { apply(trial, loops[pick(static_cast<int>(loops.size()))]); });
+    const Schedule::Attempt done =
+        schedule.attempt([&](Schedule& trial) { apply(trial, loops[pick(static_cast<int>(loops.size()))]); });
     ++(done ? accepted : refused);
     return static_cast<bool>(done);
   }
@@ -161,7 +169,8 @@ class RandomGpuSchedule {
         s.bind(cut.inner, ForKind::lane);
         return s.bind(cut.outer, ForKind::warp);
       }
-      case 4: return s.bind(s.split_guarded(loop, 4).outer, ForKind::grid);
+      case 4:
+        return s.bind(s.split_guarded(loop, 4).outer, ForKind::grid);
       case 5: {
         const Schedule::Split cut = s.split(loop, 2 << pick(2));
         return cut.inner ? s.vectorize(cut.inner) : void();
@@ -172,8 +181,11 @@ class RandomGpuSchedule {
       case 7:
         if (inner) return s.reorder(loop, inner->var.id);
         return void(s.split_guarded(loop, 2 + pick(4)));
-      case 8: return void(s.privatise(loop, s.kernel().buffers[static_cast<size_t>(pick(static_cast<int>(s.kernel().buffers.size())))]));
-      default: return void(s.distribute(loop));
+      case 8:
+        return void(s.privatise(
+            loop, s.kernel().buffers[static_cast<size_t>(pick(static_cast<int>(s.kernel().buffers.size())))]));
+      default:
+        return void(s.distribute(loop));
     }
   }
 

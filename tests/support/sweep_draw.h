@@ -1,6 +1,7 @@
 #pragma once
-// Calls drawn by seed, over every op, dtype, strategy, level, number of threads, target, shape and layout that there is, with extents where loops degenerate.
-// A call that is to be run is small and has data; any other has none, and may be as large as any.
+// Calls drawn by seed, over every op, dtype, strategy, level, number of threads, target, shape and layout that there
+// is, with extents where loops degenerate. A call that is to be run is small and has data; any other has none, and may
+// be as large as any.
 #include <optional>
 #include <set>
 
@@ -33,8 +34,9 @@ struct Drawn {
 };
 
 inline std::string Drawn::describe() const {
-  std::string text = call.op + " " + strategy + " on " + target.name + ", " + std::to_string(target.threads) + " threads, level " +
-                     factor_names()[level_of][static_cast<int>(level)] + (any_shape ? ", any shape" : "") + (call.accumulate ? ", accumulating" : "") +
+  std::string text = call.op + " " + strategy + " on " + target.name + ", " + std::to_string(target.threads) +
+                     " threads, level " + factor_names()[level_of][static_cast<int>(level)] +
+                     (any_shape ? ", any shape" : "") + (call.accumulate ? ", accumulating" : "") +
                      ", outputs aligned to " + std::to_string(alignment);
   for (const auto& [name, value] : call.attributes)
     if (const int64_t* number = std::get_if<int64_t>(&value)) text += ", " + name + " " + std::to_string(*number);
@@ -72,7 +74,8 @@ class Draw {
     d.call.op = d.op->schema().name;
     d.target = target(d.executor, value(threads_of) + 1);
     const std::vector<DType>& dtypes = dtypes_of(*d.op);
-    const DType dtype = forced_value(dtype_of) ? static_cast<DType>(*forced_value(dtype_of)) : dtypes[random_.below(dtypes.size())];
+    const DType dtype =
+        forced_value(dtype_of) ? static_cast<DType>(*forced_value(dtype_of)) : dtypes[random_.below(dtypes.size())];
     if (std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end()) return {};
     const auto strides = static_cast<Strides>(value(strides_of));
 
@@ -86,15 +89,18 @@ class Draw {
     }
     if (d.op->schema().on_host && d.executor != on_llvm) d.target = {};  // Runtime interprets it
     const std::vector<std::string> offered = d.op->strategies(d.plan, d.target);
-    d.strategy = forced_value(strategy_of) ? strategy_names[static_cast<size_t>(*forced_value(strategy_of))] : offered[random_.below(offered.size())];
+    d.strategy = forced_value(strategy_of) ? strategy_names[static_cast<size_t>(*forced_value(strategy_of))]
+                                           : offered[random_.below(offered.size())];
     if (std::find(offered.begin(), offered.end(), d.strategy) == offered.end()) return {};
     d.alignment = random_.below(3) == 0 || !aligned(d.call) ? 1 : 64;
 
     std::set<FactorValue> values;
     const auto note = [&](Factor f, int v) { values.insert({f, v}); };
     note(op_of, index_of_op(*d.op)), note(dtype_of, static_cast<int>(dtype)), note(level_of, static_cast<int>(d.level));
-    note(strategy_of, static_cast<int>(std::find(strategy_names.begin(), strategy_names.end(), d.strategy) - strategy_names.begin()));
-    note(threads_of, value(threads_of)), note(target_of, d.executor), note(kernel_of, d.any_shape), note(accumulate_of, d.call.accumulate);
+    note(strategy_of, static_cast<int>(std::find(strategy_names.begin(), strategy_names.end(), d.strategy) -
+                                       strategy_names.begin()));
+    note(threads_of, value(threads_of)), note(target_of, d.executor), note(kernel_of, d.any_shape),
+        note(accumulate_of, d.call.accumulate);
     for (const Extent e : shapes.used()) note(extent_of, e);
     note(strides_of, shapes.made());
     const int64_t bytes = d.plan.bytes_read + d.plan.bytes_written;
@@ -126,7 +132,8 @@ class Draw {
       if (v.factor == extent_of) wanted.push_back(static_cast<Extent>(v.value));
     return wanted;
   }
-  // Of those that allow what is forced. The recurrent ops take most of the time, and the one on shapes has the fewest cases.
+  // Of those that allow what is forced. The recurrent ops take most of the time, and the one on shapes has the fewest
+  // cases.
   const Op* weighted_op() {
     std::vector<const Op*> all;
     for (const Op* op : all_ops()) {
@@ -145,7 +152,8 @@ class Draw {
     return random_.below(48) == 0 ? parallel_traffic : random_.below(8) == 0 ? streamed : few_bytes;
   }
   static bool aligned(const Call& call) {
-    return std::all_of(call.inputs.begin(), call.inputs.end(), [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data()) % 16 == 0; });
+    return std::all_of(call.inputs.begin(), call.inputs.end(),
+                       [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data()) % 16 == 0; });
   }
 
   ir::Target target(Executor executor, int threads) {
@@ -154,8 +162,18 @@ class Draw {
     if (executor == on_cuda) {
       static const ir::Target devices[] = {
           {.name = "sm_70", .vector_bytes = 16, .gpu = true, .multiprocessors = 80, .shared_bytes = 96 << 10},
-          {.name = "sm_61", .vector_bytes = 16, .gpu = true, .multiprocessors = 10, .cooperative = false, .shared_bytes = 48 << 10},
-          {.name = "sm_80", .vector_bytes = 16, .gpu = true, .multiprocessors = 108, .shared_bytes = 163 << 10, .matrix_units = true}};
+          {.name = "sm_61",
+           .vector_bytes = 16,
+           .gpu = true,
+           .multiprocessors = 10,
+           .cooperative = false,
+           .shared_bytes = 48 << 10},
+          {.name = "sm_80",
+           .vector_bytes = 16,
+           .gpu = true,
+           .multiprocessors = 108,
+           .shared_bytes = 163 << 10,
+           .matrix_units = true}};
       t = devices[random_.below(std::size(devices))];
     }
     if (executor == on_llvm) {

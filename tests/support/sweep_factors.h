@@ -9,14 +9,46 @@
 
 namespace gradloom::sweep {
 
-enum Factor : int { op_of, dtype_of, strategy_of, level_of, threads_of, target_of, kernel_of, accumulate_of, extent_of, strides_of, traffic_of, factors };
-enum Extent : int { zero, one, two, three, below_vector, vector, above_vector, below_strip, strip, above_strip, below_tile, tile, above_tile };
+enum Factor : int {
+  op_of,
+  dtype_of,
+  strategy_of,
+  level_of,
+  threads_of,
+  target_of,
+  kernel_of,
+  accumulate_of,
+  extent_of,
+  strides_of,
+  traffic_of,
+  factors
+};
+enum Extent : int {
+  zero,
+  one,
+  two,
+  three,
+  below_vector,
+  vector,
+  above_vector,
+  below_strip,
+  strip,
+  above_strip,
+  below_tile,
+  tile,
+  above_tile
+};
 enum Strides : int { dense, negative, gapped, expanded };
-enum Traffic : int { few_bytes, parallel_traffic, streamed };  // what schedules ask: worth threads, larger than the caches
+enum Traffic : int {
+  few_bytes,
+  parallel_traffic,
+  streamed
+};  // what schedules ask: worth threads, larger than the caches
 enum Executor : int { on_llvm, on_cuda_host, on_cuda };
 
-inline const std::vector<std::string> strategy_names{"direct",  "flat",  "row",     "strip",  "pipelined", "grouped", "partition",
-                                                     "chunked", "atomic", "staged", "split", "blocks",    "matrix"};
+inline const std::vector<std::string> strategy_names{"direct",  "flat",      "row",     "strip",  "pipelined",
+                                                     "grouped", "partition", "chunked", "atomic", "staged",
+                                                     "split",   "blocks",    "matrix"};
 
 inline const std::vector<std::vector<std::string>>& factor_names() {
   static const std::vector<std::vector<std::string>> names = [] {
@@ -29,8 +61,8 @@ inline const std::vector<std::vector<std::string>>& factor_names() {
     all[target_of] = {"llvm", "cuda-host", "cuda"};
     all[kernel_of] = {"specialised", "any shape"};
     all[accumulate_of] = {"overwriting", "accumulating"};
-    all[extent_of] = {"extent 0", "extent 1", "extent 2", "extent 3", "vector - 1", "vector", "vector + 1", "strip - 1", "strip", "strip + 1", "tile - 1",
-                      "tile", "tile + 1"};
+    all[extent_of] = {"extent 0",  "extent 1", "extent 2",  "extent 3", "vector - 1", "vector",  "vector + 1",
+                      "strip - 1", "strip",    "strip + 1", "tile - 1", "tile",       "tile + 1"};
     all[strides_of] = {"dense", "negative strides", "gaps", "stride 0"};
     all[traffic_of] = {"few bytes", "worth threads", "streamed"};
     return all;

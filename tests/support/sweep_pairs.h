@@ -31,7 +31,12 @@ inline const std::map<std::string, StrategyUse>& strategy_uses() {
       {"staged", {.ops = {"BroadcastGrad"}, .cpu = false, .extent_zero = true}},
       {"split", {.ops = {"BroadcastGrad", "GRUTraining", "GRUGrad"}, .extent_zero = true}},
       {"blocks", {.ops = gru, .cpu = false, .extent_zero = true}},
-      {"matrix", {.ops = gru, .cpu = false, .level = Determinism::run_to_run, .dtypes = {DType::f16, DType::bf16}, .extent_zero = true}},
+      {"matrix",
+       {.ops = gru,
+        .cpu = false,
+        .level = Determinism::run_to_run,
+        .dtypes = {DType::f16, DType::bf16},
+        .extent_zero = true}},
   };
   return uses;
 }
@@ -39,7 +44,8 @@ inline const std::map<std::string, StrategyUse>& strategy_uses() {
 inline bool op_allows(const Op& op, FactorValue v) {
   const std::string& name = op.schema().name;
   switch (v.factor) {
-    case op_of: return all_ops()[static_cast<size_t>(v.value)] == &op;
+    case op_of:
+      return all_ops()[static_cast<size_t>(v.value)] == &op;
     case dtype_of: {
       const std::vector<DType> dtypes = dtypes_of(op);
       return std::find(dtypes.begin(), dtypes.end(), static_cast<DType>(v.value)) != dtypes.end();
@@ -48,9 +54,12 @@ inline bool op_allows(const Op& op, FactorValue v) {
       const std::string& strategy = strategy_names[static_cast<size_t>(v.value)];
       return strategy == "direct" || strategy_uses().at(strategy).ops.contains(name);
     }
-    case accumulate_of: return v.value == 0 || (name != "GRUTraining" && !op.schema().on_host);
-    case traffic_of: return v.value == few_bytes || !op.schema().on_host;
-    default: return true;
+    case accumulate_of:
+      return v.value == 0 || (name != "GRUTraining" && !op.schema().on_host);
+    case traffic_of:
+      return v.value == few_bytes || !op.schema().on_host;
+    default:
+      return true;
   }
 }
 
@@ -59,12 +68,18 @@ inline bool strategy_allows(const std::string& strategy, FactorValue v) {
   if (strategy == "direct") return true;
   const StrategyUse& use = strategy_uses().at(strategy);
   switch (v.factor) {
-    case level_of: return static_cast<Determinism>(v.value) >= use.level;
-    case target_of: return v.value == on_llvm ? use.cpu : use.gpu;
-    case dtype_of: return use.dtypes.empty() || use.dtypes.contains(static_cast<DType>(v.value));
-    case accumulate_of: return v.value == 0 || use.accumulates;
-    case extent_of: return v.value != zero || use.extent_zero;
-    default: return true;
+    case level_of:
+      return static_cast<Determinism>(v.value) >= use.level;
+    case target_of:
+      return v.value == on_llvm ? use.cpu : use.gpu;
+    case dtype_of:
+      return use.dtypes.empty() || use.dtypes.contains(static_cast<DType>(v.value));
+    case accumulate_of:
+      return v.value == 0 || use.accumulates;
+    case extent_of:
+      return v.value != zero || use.extent_zero;
+    default:
+      return true;
   }
 }
 
@@ -81,7 +96,8 @@ inline bool pair_is_possible(FactorValue a, FactorValue b) {
 }
 
 inline PairCoverage call_pairs() {
-  return PairCoverage(factor_names(), [](int factor) { return factor == extent_of || factor == traffic_of; }, pair_is_possible);
+  return PairCoverage(
+      factor_names(), [](int factor) { return factor == extent_of || factor == traffic_of; }, pair_is_possible);
 }
 
 }  // namespace gradloom::sweep

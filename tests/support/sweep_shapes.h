@@ -59,15 +59,27 @@ class Shapes {
     if (op == "SliceGrad") strip_length = ir::line_bytes / bytes, tile_length = 512 / bytes;
     if (op.starts_with("GRU")) strip_length = 16, tile_length = 64;
     if (op == "BroadcastGradientArgs") return std::array<int64_t, 13>{0, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8, 9}[e];
-    if (limits_.target.gpu && op.starts_with("Gather")) strip_length = int64_t{2} << random_.below(4), tile_length = 32 << random_.below(4);
+    if (limits_.target.gpu && op.starts_with("Gather"))
+      strip_length = int64_t{2} << random_.below(4), tile_length = 32 << random_.below(4);
     switch (e) {
-      case zero: return 0;
-      case one: return 1;
-      case two: return 2;
-      case three: return 3;
-      case below_vector: case vector: case above_vector: return v + (e - vector);
-      case below_strip: case strip: case above_strip: return strip_length + (e - strip);
-      default: return tile_length + (e - tile);
+      case zero:
+        return 0;
+      case one:
+        return 1;
+      case two:
+        return 2;
+      case three:
+        return 3;
+      case below_vector:
+      case vector:
+      case above_vector:
+        return v + (e - vector);
+      case below_strip:
+      case strip:
+      case above_strip:
+        return strip_length + (e - strip);
+      default:
+        return tile_length + (e - tile);
     }
   }
 
@@ -75,7 +87,8 @@ class Shapes {
   void draw_dims(const std::string& op, size_t count) {
     dims_.assign(count, {});
     for (Dim& d : dims_) {
-      const auto e = static_cast<Extent>(random_.one_in(2) ? (random_.one_in(4) ? 0 : 1 + random_.below(3)) : random_.below(above_tile + 1));
+      const auto e = static_cast<Extent>(random_.one_in(2) ? (random_.one_in(4) ? 0 : 1 + random_.below(3))
+                                                           : random_.below(above_tile + 1));
       d = {length(e, op), e, false};
     }
     for (const Extent e : wanted_) {
@@ -130,7 +143,8 @@ class Shapes {
       for (int d = dims.size(); d-- > 0;) {
         strides[d] = step;
         if (strides_ == expanded && random_.one_in(2)) strides[d] = 0;
-        if (strides_ == negative && (random_.one_in(2) || dims.size() == 1)) strides[d] = -step, offset += step * std::max<int64_t>(dims[d] - 1, 0);
+        if (strides_ == negative && (random_.one_in(2) || dims.size() == 1))
+          strides[d] = -step, offset += step * std::max<int64_t>(dims[d] - 1, 0);
         span += std::abs(strides[d]) * std::max<int64_t>(dims[d] - 1, 0);
         if (strides[d] != 0) step *= std::max<int64_t>(dims[d], 1);
         if (strides_ == gapped && !random_.one_in(3)) step += 1 + static_cast<int64_t>(random_.below(3));
@@ -142,14 +156,16 @@ class Shapes {
     if (!limits_.run) return Tensor::borrow(static_cast<const void*>(nothing), dtype, dims, strides);
     testing_ops::Random values(random_.next());
     const bool off = random_.one_in(4);  // an element after an aligned address
-    Tensor memory = bound ? values.indices(dtype, {span + 1}, std::max<int64_t>(*bound, 1)) : filled(values, dtype, span + 1);
+    Tensor memory =
+        bound ? values.indices(dtype, {span + 1}, std::max<int64_t>(*bound, 1)) : filled(values, dtype, span + 1);
     return memory.view(dims, strides, offset + (off ? 1 : 0));
   }
   // Whole numbers where the order of a sum is free, so that every order gives the same bits.
   Tensor filled(testing_ops::Random& values, DType dtype, int64_t count) {
     if (dtype == DType::boolean || whole_numbers_) {
       std::vector<int> numbers(static_cast<size_t>(count));
-      for (int& number : numbers) number = dtype == DType::boolean ? static_cast<int>(random_.below(2)) : static_cast<int>(random_.below(17)) - 8;
+      for (int& number : numbers)
+        number = dtype == DType::boolean ? static_cast<int>(random_.below(2)) : static_cast<int>(random_.below(17)) - 8;
       return Tensor::of(dtype, {count}, numbers);
     }
     return values.values(dtype, {count});
@@ -169,7 +185,9 @@ class Shapes {
     for (size_t d = 0; d < rank; ++d) {
       shape.push_back(n(d));
       const bool shorter = d != outer && n(d) > 0 && random_.one_in(6);
-      index.push_back(d == outer ? n(rank) : shorter ? static_cast<int64_t>(random_.below(static_cast<uint64_t>(n(d)))) : n(d));
+      index.push_back(d == outer ? n(rank)
+                      : shorter  ? static_cast<int64_t>(random_.below(static_cast<uint64_t>(n(d))))
+                                 : n(d));
     }
     call.inputs = {tensor(dtype, index), testing_ops::shape_tensor(shape), tensor(index_type(), index, n(outer))};
     call.attributes = {{"axis", static_cast<int64_t>(outer)}};
@@ -178,7 +196,8 @@ class Shapes {
 
   bool gather(Call& call, DType dtype) {
     call.whole_numbers = whole_numbers_ = limits_.level != Determinism::sequential;
-    const size_t rank = 1 + random_.below(4), axis = random_.below(rank), index_rank = random_.one_in(2) ? 1 : random_.below(4);
+    const size_t rank = 1 + random_.below(4), axis = random_.below(rank),
+                 index_rank = random_.one_in(2) ? 1 : random_.below(4);
     draw_dims(call.op, rank + index_rank);
     Dims shape, index, dy;
     const auto elements = [&] {
@@ -190,14 +209,16 @@ class Shapes {
     if (!fit(elements)) return false;
     for (size_t d = 0; d < rank; ++d) shape.push_back(n(d));
     for (size_t d = 0; d < index_rank; ++d) index.push_back(n(rank + d));
-    for (size_t d = 0; d < rank; ++d) d == axis ? dy.append(std::span<const int64_t>(index.data(), index.size())) : dy.push_back(n(d));
+    for (size_t d = 0; d < rank; ++d)
+      d == axis ? dy.append(std::span<const int64_t>(index.data(), index.size())) : dy.push_back(n(d));
     call.inputs = {testing_ops::shape_tensor(shape), tensor(index_type(), index, n(axis)), tensor(dtype, dy)};
     call.attributes = {{"axis", static_cast<int64_t>(axis)}};
     return true;
   }
 
   bool broadcast(Call& call, DType dtype) {
-    const size_t rank = random_.one_in(3) ? 4 + random_.below(5) : 1 + random_.below(3), lead = random_.one_in(2) ? 0 : random_.below(rank + 1);
+    const size_t rank = random_.one_in(3) ? 4 + random_.below(5) : 1 + random_.below(3),
+                 lead = random_.one_in(2) ? 0 : random_.below(rank + 1);
     draw_dims(call.op, rank);
     if (!fit([&] { return product(0, rank); })) return false;
     Dims dy, shape;
@@ -223,7 +244,8 @@ class Shapes {
       }
       constexpr int64_t all_steps[] = {1, 1, 1, 2, 3, 9, -1, -1, -2, -5};
       const int64_t step = all_steps[random_.below(std::size(all_steps))], width = std::abs(step);
-      const auto before = static_cast<int64_t>(random_.below(3) * random_.below(17)), after = static_cast<int64_t>(random_.below(3) * random_.below(17));
+      const auto before = static_cast<int64_t>(random_.below(3) * random_.below(17)),
+                 after = static_cast<int64_t>(random_.below(3) * random_.below(17));
       const int64_t extent = n(d) == 0 ? 0 : (n(d) - 1) * width + 1, lowest = before, highest = before + extent - 1;
       shape.push_back(before + extent + after);
       axes.push_back(static_cast<int64_t>(d)), steps.push_back(step);
@@ -255,11 +277,13 @@ class Shapes {
     for (const auto* shape : {&a, &b}) {
       limits_.run = true;  // a handful of values: always there
       Tensor t = tensor(DType::i64, {static_cast<int64_t>(shape->size())}, 1);
-      for (size_t i = 0; i < shape->size(); ++i) static_cast<int64_t*>(t.data())[static_cast<int64_t>(i) * t.strides()[0]] = (*shape)[i];
+      for (size_t i = 0; i < shape->size(); ++i)
+        static_cast<int64_t*>(t.data())[static_cast<int64_t>(i) * t.strides()[0]] = (*shape)[i];
       call.inputs.push_back(t);
     }
     outputs_wanted = static_cast<uint32_t>(1 + random_.below(3));
-    return broadcast_together(call.inputs[0], call.inputs[1]);  // where a stride is 0, every extent is the last one written
+    return broadcast_together(call.inputs[0],
+                              call.inputs[1]);  // where a stride is 0, every extent is the last one written
   }
   static bool broadcast_together(const Tensor& a, const Tensor& b) {
     for (int64_t d = 1; d <= std::min(a.elements(), b.elements()); ++d) {
@@ -276,11 +300,19 @@ class Shapes {
     const int64_t d = random_.one_in(3) ? 2 : 1;
     const bool grad = call.op == "GRUGrad";
     const auto steps = [&] { return d * n(0) * n(1) * (n(2) + 4 * n(3)) + d * 3 * n(3) * (n(2) + n(3)); };
-    const auto work = [&] { return limits_.run ? std::max(steps(), d * std::max<int64_t>(n(0) * n(1), 1) * 3 * n(3) * (n(2) + n(3)) / 8) : steps(); };
+    const auto work = [&] {
+      return limits_.run ? std::max(steps(), d * std::max<int64_t>(n(0) * n(1), 1) * 3 * n(3) * (n(2) + n(3)) / 8)
+                         : steps();
+    };
     if (n(3) == 0 || !fit(work)) return false;
     const int64_t s = n(0), b = n(1), i = n(2), h = n(3);
     const auto maybe = [&](const Dims& dims) { return random_.one_in(2) ? tensor(dtype, dims) : Tensor(); };
-    call.inputs = {tensor(dtype, {s, b, i}), tensor(dtype, {d, 3 * h, i}), tensor(dtype, {d, 3 * h, h}), maybe({d, 6 * h}), {}, {}};
+    call.inputs = {tensor(dtype, {s, b, i}),
+                   tensor(dtype, {d, 3 * h, i}),
+                   tensor(dtype, {d, 3 * h, h}),
+                   maybe({d, 6 * h}),
+                   {},
+                   {}};
     if (random_.one_in(3)) call.inputs[4] = tensor(DType::i32, {b}, s + 1);
     if (limits_.run && call.inputs[4].present()) call.inputs[4] = lengths(b, s);
     call.inputs[5] = maybe({d, b, h});
@@ -293,7 +325,8 @@ class Shapes {
     call.attributes["linear_before_reset"] = static_cast<int64_t>(random_.below(2));
     call.attributes["direction"] = std::string(d == 2 ? "bidirectional" : random_.one_in(3) ? "reverse" : "forward");
     if (random_.one_in(4)) call.attributes["clip"] = 0.75;
-    outputs_wanted = grad ? static_cast<uint32_t>(1 + random_.below(31)) : 5 | static_cast<uint32_t>(random_.below(2) << 1);
+    outputs_wanted =
+        grad ? static_cast<uint32_t>(1 + random_.below(31)) : 5 | static_cast<uint32_t>(random_.below(2) << 1);
     if (random_.one_in(2)) outputs_wanted = ~0u;
     return true;
   }

@@ -1,5 +1,6 @@
 #pragma once
-// Kernels that a disk cache holds: a call with a shape, and so a kernel, of its own by number; a folder for the cache; its files.
+// Kernels that a disk cache holds: a call with a shape, and so a kernel, of its own by number; a folder for the cache;
+// its files.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -24,7 +25,8 @@ inline std::vector<Tensor> inputs_of(int k) {
     indices.push_back((i * 3 + k) % rows);
     for (int64_t c = 0; c < 3; ++c) values.push_back(static_cast<float>(i * 7 + c + k));
   }
-  return {Tensor::of(DType::i64, {2}, std::vector<int64_t>{rows, 3}), Tensor::of(DType::i64, {count}, indices), Tensor::of(DType::f32, {count, 3}, values)};
+  return {Tensor::of(DType::i64, {2}, std::vector<int64_t>{rows, 3}), Tensor::of(DType::i64, {count}, indices),
+          Tensor::of(DType::f32, {count, 3}, values)};
 }
 
 inline bool right(Runtime& runtime, int k, const RunOptions& options = {}) {
