@@ -11,15 +11,15 @@
 #include "cli/cases.h"
 #include "cli/command.h"
 #include "cli/text.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 #include "runtime/build.h"
-#include "runtime/kernel_store.h"
+#include "runtime/cache/kernel_store.h"
 #include "runtime/outputs.h"
 #ifdef GRADLOOM_WITH_LLVM
 #include "codegen/llvm/compiler.h"
 #endif
 #ifdef GRADLOOM_WITH_CUDA
-#include "runtime/cuda_code.h"
+#include "runtime/backend/cuda_code.h"
 #endif
 
 namespace gradloom::cli {

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <unordered_map>
 
-#include "cli/bench_latency.h"
-#include "cli/bench_measure.h"
+#include "cli/bench/bench_latency.h"
+#include "cli/bench/bench_measure.h"
 #include "cli/cases.h"
 #include "cli/command.h"
 #include "cli/text.h"

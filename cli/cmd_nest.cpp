@@ -15,12 +15,12 @@
 #include "cli/nest_draw.h"
 #include "cli/nest_run.h"
 #include "cli/text.h"
-#include "ir/gpu_form.h"
+#include "ir/analysis/gpu_form.h"
+#include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
-#include "ir/print.h"
-#include "ir/schedule_gpu.h"
-#include "ir/verify.h"
-#include "runtime/gpu.h"
+#include "ir/schedule/schedule_gpu.h"
+#include "ir/text/print.h"
+#include "runtime/backend/gpu.h"
 
 namespace gradloom::cli {
 namespace {

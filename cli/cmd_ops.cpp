@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/bench_cases.h"
+#include "cli/bench/bench_cases.h"
 #include "cli/command.h"
 #include "cli/text.h"
 

@@ -6,7 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/text.h"
-#include "ir/error.h"
+#include "support/error.h"
 #ifdef GRADLOOM_WITH_CUDA
 #include "codegen/cuda/nvrtc.h"
 #endif

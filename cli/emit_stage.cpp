@@ -4,7 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/emit_gpu.h"
-#include "ir/print.h"
+#include "ir/text/print.h"
 #ifdef GRADLOOM_WITH_LLVM
 #include "codegen/llvm/compiler.h"
 #endif

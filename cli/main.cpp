@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
-#include "ir/error.h"
+#include "support/error.h"
 
 namespace {
 

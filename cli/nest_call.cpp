@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "ir/interpret_memory.h"
+#include "ir/interpret/memory.h"
 
 namespace gradloom::nest {
 namespace {

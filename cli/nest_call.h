@@ -8,7 +8,7 @@
 
 #include "ir/stmt.h"
 #include "runtime/kernel_arguments.h"
-#include "runtime/tensor.h"
+#include "runtime/memory/tensor.h"
 
 namespace gradloom::nest {
 

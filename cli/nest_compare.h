@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/nest_call.h"
-#include "ir/error.h"
+#include "support/error.h"
 
 namespace gradloom::nest {
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <unordered_set>
 
-#include "ir/interpret_memory.h"
+#include "ir/interpret/memory.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_math.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/tensor.h"
+#include "runtime/memory/tensor.h"
 
 namespace gradloom::cli {
 

@@ -6,7 +6,7 @@ string(REPLACE ":" ";" FILES "${FILES}")
 foreach(file ${FILES})
   file(SHA256 ${SOURCE}/${file} digest)
   string(APPEND build "${file} ${digest}\n")
-  if(file MATCHES "^codegen/|^ir/[^/]*$")
+  if(file MATCHES "^(support|ir|codegen)/" AND NOT file MATCHES "^ir/schedule/")
     string(APPEND emitter "${file} ${digest}\n")
   endif()
 endforeach()
@@ -14,7 +14,7 @@ string(SHA256 build "${build}")
 string(SHA256 emitter "${emitter}")
 string(SUBSTRING ${build} 0 32 build)
 string(SUBSTRING ${emitter} 0 32 emitter)
-file(WRITE ${OUT} "#include \"runtime/build_id.h\"
+file(WRITE ${OUT} "#include \"runtime/cache/build_id.h\"
 
 namespace gradloom {
 

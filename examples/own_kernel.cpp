@@ -2,8 +2,8 @@
 #include <vector>
 
 #include "ir/builder.h"
-#include "ir/print.h"
-#include "ir/schedule.h"
+#include "ir/schedule/schedule.h"
+#include "ir/text/print.h"
 #include "runtime/runtime.h"
 
 using namespace gradloom;

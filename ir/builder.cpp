@@ -1,6 +1,6 @@
 #include "ir/builder.h"
 
-#include "ir/error.h"
+#include "support/error.h"
 
 namespace gradloom::ir {
 

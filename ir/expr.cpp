@@ -5,8 +5,8 @@
 #include <bit>
 
 #include "ir/children.h"
-#include "ir/float_mode.h"
 #include "ir/scalar_math.h"
+#include "support/float_mode.h"
 
 namespace gradloom::ir {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ir/dtype.h"
-#include "ir/error.h"
+#include "support/error.h"
 
 namespace gradloom::ir {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Elementary functions as nests of ir nodes (fma, shifts, bitcasts, select), so that every executor gives the same
 // bits, scalar or vector. They write lets into the builder's open scope and give the value. Arguments are f32 or f64.
-// tests/math_test.cpp holds the bounds against wider arithmetic.
+// tests/ir/math_test.cpp holds the bounds against wider arithmetic.
 //
 // All: NaN gives NaN, denormal arguments and results are kept. A bound is in units of the last place of the result, for
 // f32 and f64.

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "ir/builder.h"
-#include "ir/schedule.h"
+#include "ir/schedule/schedule.h"
 #include "ir/target.h"
-#include "ops/dims.h"
+#include "support/dims.h"
 
 namespace gradloom {
 

@@ -7,12 +7,12 @@
 #include <chrono>
 #include <cstring>
 
+#include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
 #include "ir/refusal.h"
 #include "ir/scalar_math.h"
-#include "ir/schedule.h"
-#include "ir/schedule_gpu.h"
-#include "ir/verify.h"
+#include "ir/schedule/schedule.h"
+#include "ir/schedule/schedule_gpu.h"
 
 namespace gradloom {
 namespace {

@@ -10,7 +10,7 @@
 #include "ir/stmt.h"
 #include "ir/target.h"
 #include "ops/op.h"
-#include "runtime/tensor.h"
+#include "runtime/memory/tensor.h"
 
 namespace gradloom {
 

@@ -7,17 +7,17 @@
 #include <chrono>
 #include <exception>
 
-#include "ir/gpu_form.h"
-#include "ir/interpret.h"
+#include "ir/analysis/gpu_form.h"
+#include "ir/analysis/verify.h"
+#include "ir/interpret/interpret.h"
 #include "ir/passes/passes.h"
-#include "ir/per_thread.h"
-#include "ir/print.h"
 #include "ir/refusal.h"
-#include "ir/schedule_gpu.h"
-#include "ir/verify.h"
-#include "runtime/dump.h"
-#include "runtime/log.h"
-#include "runtime/perf_map.h"
+#include "ir/schedule/schedule_gpu.h"
+#include "ir/text/print.h"
+#include "runtime/diagnose/dump.h"
+#include "runtime/diagnose/log.h"
+#include "runtime/diagnose/perf_map.h"
+#include "support/per_thread.h"
 
 namespace gradloom {
 namespace {

@@ -5,15 +5,15 @@
 #include <string>
 
 #include "codegen/llvm/compiler.h"
+#include "runtime/backend/gpu.h"
 #include "runtime/build.h"
-#include "runtime/counter.h"
-#include "runtime/gpu.h"
-#include "runtime/kernel_cache.h"
-#include "runtime/kernel_store.h"
-#include "runtime/recycler.h"
+#include "runtime/cache/kernel_cache.h"
+#include "runtime/cache/kernel_store.h"
+#include "runtime/generic_first/specialise.h"
+#include "runtime/memory/recycler.h"
 #include "runtime/runtime.h"
-#include "runtime/specialise.h"
-#include "runtime/threads.h"
+#include "runtime/threads/threads.h"
+#include "support/counter.h"
 
 namespace gradloom {
 

@@ -1,8 +1,8 @@
 // Whose memory tensors are, and copies between the host's and a device's.
 #include <fmt/format.h>
 
-#include "runtime/allocate.h"
 #include "runtime/core.h"
+#include "runtime/memory/allocate.h"
 
 namespace gradloom {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ir/float_mode.h"
 #include "runtime/outputs.h"
+#include "support/float_mode.h"
 
 namespace gradloom {
 namespace {

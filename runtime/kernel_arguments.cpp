@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ir/interpret_memory.h"
-#include "ir/interval.h"
-#include "ir/print.h"
+#include "ir/analysis/interval.h"
+#include "ir/interpret/memory.h"
 #include "ir/scalar_math.h"
+#include "ir/text/print.h"
 
 namespace gradloom {
 namespace {

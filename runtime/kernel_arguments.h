@@ -9,7 +9,7 @@
 
 #include "ir/scalar_program.h"
 #include "ir/stmt.h"
-#include "ops/dims.h"
+#include "support/dims.h"
 
 namespace gradloom {
 

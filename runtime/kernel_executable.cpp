@@ -2,10 +2,10 @@
 // scalars given.
 #include <fmt/format.h>
 
-#include "ir/float_mode.h"
 #include "runtime/executable.h"
 #include "runtime/kernel_arguments.h"
 #include "runtime/outputs.h"
+#include "support/float_mode.h"
 
 namespace gradloom {
 namespace {

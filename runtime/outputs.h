@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "ops/op.h"
+#include "runtime/cache/kernel_key.h"
 #include "runtime/core.h"
-#include "runtime/kernel_key.h"
-#include "runtime/tensor.h"
+#include "runtime/memory/tensor.h"
 
 namespace gradloom {
 

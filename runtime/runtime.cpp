@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <limits>
 
-#include "ir/float_mode.h"
+#include "runtime/cache/prewarm.h"
 #include "runtime/call.h"
 #include "runtime/executable.h"
 #include "runtime/outputs.h"
-#include "runtime/prewarm.h"
+#include "support/float_mode.h"
 
 namespace gradloom {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "ir/stmt.h"
 #include "ops/op.h"
-#include "runtime/tensor.h"
+#include "runtime/memory/tensor.h"
 
 namespace gradloom {
 

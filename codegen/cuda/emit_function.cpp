@@ -1,5 +1,5 @@
 // One grid loop (or cooperative loop: emit_cooperative.cpp) as one function: its parameters, small statements, and the
-// barriers between what threads do (ir/gpu_form.h says what each part means).
+// barriers between what threads do (ir/analysis/gpu_form.h says what each part means).
 #include <fmt/format.h>
 
 #include <algorithm>

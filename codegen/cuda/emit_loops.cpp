@@ -1,12 +1,13 @@
-// Loops inside a grid loop: who runs an iteration (ir/gpu_form.h), and what lanes do together where they may meet.
+// Loops inside a grid loop: who runs an iteration (ir/analysis/gpu_form.h), and what lanes do together where they may
+// meet.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "codegen/cuda/emitter.h"
+#include "ir/analysis/races.h"
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
-#include "ir/races.h"
 #include "ir/refusal.h"
 #include "ir/rewrite.h"
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cuda/emitter.h"
-#include "ir/gpu_form.h"
+#include "ir/analysis/gpu_form.h"
 #include "ir/refusal.h"
 #include "ir/rewrite.h"
 

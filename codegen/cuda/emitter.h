@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "codegen/cuda/module.h"
-#include "ir/fragment_product.h"
-#include "ir/ranges.h"
+#include "ir/analysis/fragment_product.h"
+#include "ir/analysis/ranges.h"
 
 namespace gradloom::codegen {
 
-// Where a statement stands, as ir/gpu_form.h has it (the host part is emit_module's).
+// Where a statement stands, as ir/analysis/gpu_form.h has it (the host part is emit_module's).
 enum class Part : uint8_t { cooperative, block, warp, thread };
 
 // The shared and global buffers, by id, that a piece of a kernel touches.

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "codegen/cuda/module.h"
-#include "ir/error.h"
+#include "support/error.h"
 
 namespace gradloom::codegen {
 namespace {

@@ -11,7 +11,7 @@
 #include <future>
 
 #include "codegen/cuda/prelude.h"
-#include "ir/error.h"
+#include "support/error.h"
 
 namespace gradloom::codegen {
 namespace {

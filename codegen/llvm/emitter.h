@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "codegen/llvm/compiler.h"
-#include "ir/ranges.h"
+#include "ir/analysis/ranges.h"
 
 namespace gradloom::codegen {
 

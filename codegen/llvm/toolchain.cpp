@@ -15,7 +15,7 @@
 #include <map>
 
 #include "codegen/llvm/llvm_faults.h"
-#include "ir/per_thread.h"
+#include "support/per_thread.h"
 
 namespace gradloom::codegen {
 namespace {

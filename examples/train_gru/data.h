@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "random.h"
-#include "runtime/tensor.h"
+#include "runtime/memory/tensor.h"
 
 namespace train_gru {
 using namespace gradloom;

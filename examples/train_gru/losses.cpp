@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ir/error.h"
+#include "support/error.h"
 
 namespace train_gru {
 

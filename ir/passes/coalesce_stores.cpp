@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "ir/analysis/ranges.h"
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
-#include "ir/ranges.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {

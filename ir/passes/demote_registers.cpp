@@ -2,9 +2,9 @@
 // lives on the stack instead. Prefetches of buffers in registers go: there is no memory to fetch.
 #include <algorithm>
 
+#include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
-#include "ir/verify.h"
 
 namespace gradloom::ir {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 // One node at a time: what an expression whose operands are simplified already becomes, with what a scope knows. Every
 // bit is kept.
-#include "ir/ranges.h"
+#include "ir/analysis/ranges.h"
 
 namespace gradloom::ir {
 

@@ -1,6 +1,6 @@
 #pragma once
 // What the host can know of a size that is needed before a launch.
-#include "ir/ranges.h"
+#include "ir/analysis/ranges.h"
 
 namespace gradloom::ir {
 

@@ -2,10 +2,10 @@
 // once.
 #include <chrono>
 
-#include "ir/float_mode.h"
-#include "ir/gpu_form.h"
+#include "ir/analysis/gpu_form.h"
+#include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
-#include "ir/verify.h"
+#include "support/float_mode.h"
 
 namespace gradloom::ir {
 namespace {

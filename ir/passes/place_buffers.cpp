@@ -17,7 +17,7 @@
 #include "ir/refusal.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_program.h"
-#include "ir/schedule_site.h"
+#include "ir/schedule/site.h"
 
 namespace gradloom::ir {
 namespace {

@@ -2,9 +2,9 @@
 #include <unordered_set>
 #include <utility>
 
+#include "ir/analysis/races.h"
 #include "ir/passes/fold.h"
 #include "ir/passes/passes.h"
-#include "ir/races.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {

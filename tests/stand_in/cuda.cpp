@@ -8,8 +8,8 @@
 #include <mutex>
 #include <string>
 
-#include "codegen/cuda/host_executor.h"
-#include "ir/error.h"
+#include "codegen/cuda_host/host_executor.h"
+#include "support/error.h"
 
 namespace {
 

@@ -10,8 +10,8 @@
 #include <functional>
 #include <string>
 
-#include "runtime/disk_cache.h"
-#include "runtime/log.h"
+#include "runtime/cache/disk_cache.h"
+#include "runtime/diagnose/log.h"
 
 namespace gradloom::testing {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "codegen/cuda/host_executor.h"
-#include "ir/error.h"
+#include "codegen/cuda_host/host_executor.h"
+#include "support/error.h"
 
 namespace gradloom {
 

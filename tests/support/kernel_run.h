@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/interpret.h"
+#include "ir/interpret/interpret.h"
 #include "ir/scalar_math.h"
 #if GRADLOOM_WITH_LLVM
 #include "codegen/llvm/compiler.h"

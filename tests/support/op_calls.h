@@ -8,7 +8,7 @@
 #include <cstring>
 #include <random>
 
-#include "ir/interpret.h"
+#include "ir/interpret/interpret.h"
 #include "ir/scalar_math.h"
 #include "runtime/build.h"
 #include "runtime/runtime.h"

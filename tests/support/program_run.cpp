@@ -12,15 +12,15 @@
 #include <set>
 #include <sstream>
 
-#include "ir/gpu_form.h"
+#include "ir/analysis/gpu_form.h"
+#include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
-#include "ir/print.h"
 #include "ir/rewrite.h"
-#include "ir/schedule_gpu.h"
-#include "ir/verify.h"
+#include "ir/schedule/schedule_gpu.h"
+#include "ir/text/print.h"
 #include "tests/support/kernel_run.h"
 #if GRADLOOM_WITH_CUDA
-#include "codegen/cuda/host_executor.h"
+#include "codegen/cuda_host/host_executor.h"
 #endif
 
 namespace gradloom::ir::testing {

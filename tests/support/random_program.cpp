@@ -8,11 +8,11 @@
 #include <random>
 #include <string>
 
+#include "ir/analysis/verify.h"
 #include "ir/builder.h"
-#include "ir/interpret.h"
+#include "ir/interpret/interpret.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_math.h"
-#include "ir/verify.h"
 
 namespace gradloom::ir::testing {
 namespace {

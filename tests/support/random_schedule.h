@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ir/rewrite.h"
-#include "ir/schedule.h"
-#include "ir/schedule_site.h"
+#include "ir/schedule/schedule.h"
+#include "ir/schedule/site.h"
 #include "ir/target.h"
 
 namespace gradloom::ir::testing {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <set>
 
-#include "ops/schedule_common.h"
-#include "runtime/gpu.h"
+#include "ops/patterns/schedule_common.h"
+#include "runtime/backend/gpu.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/sweep_pairs.h"
 #include "tests/support/sweep_shapes.h"

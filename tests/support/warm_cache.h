@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/log.h"
+#include "runtime/diagnose/log.h"
 #include "runtime/runtime.h"
 #include "tests/support/cache_folder.h"
 

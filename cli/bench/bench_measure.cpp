@@ -1,0 +1,195 @@
+#include "cli/bench/bench_measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+namespace gradloom::cli {
+namespace {
+
+struct OperandSet {
+  std::vector<Tensor> inputs, outputs;
+  Tensor
+      probed;  // as large as the output: what the write probe writes, so that the kernel's output stays for the check
+  std::vector<Span> reads;
+};
+
+OperandSet make_set(std::vector<Tensor> inputs, const Dims& output) {
+  OperandSet set{std::move(inputs), {Tensor::empty(DType::f32, output)}, Tensor::empty(DType::f32, output), {}};
+  std::memset(set.outputs[0].data(), 0xff, set.outputs[0].elements() * 4);  // NaN: what is not written shows
+  std::memset(set.probed.data(), 0xff, set.probed.elements() * 4);
+  return set;
+}
+
+// The samples of each of several loops that take turns. After a first round only the two fastest go on, and their
+// samples start anew.
+class Contest {
+ public:
+  explicit Contest(size_t loops) : samples_(loops) {
+    for (size_t i = 0; i < loops; ++i) running_.push_back(i);
+  }
+  size_t next() { return running_[turn_++ % running_.size()]; }
+  void add(size_t loop, double ms) { samples_[loop].push_back(ms); }
+  void narrow() {
+    std::sort(running_.begin(), running_.end(),
+              [&](size_t a, size_t b) { return median(samples_[a]) < median(samples_[b]); });
+    running_.resize(std::min<size_t>(running_.size(), 2));
+    for (auto& samples : samples_) samples.clear();
+  }
+  double best() const {
+    double best = INFINITY;
+    for (const size_t i : running_)
+      if (!samples_[i].empty()) best = std::min(best, median(samples_[i]));
+    return best;
+  }
+  double least() const {
+    double least = INFINITY;
+    for (const auto& samples : samples_)
+      for (const double ms : samples) least = std::min(least, ms);
+    return least;
+  }
+
+ private:
+  std::vector<std::vector<double>> samples_;
+  std::vector<size_t> running_;
+  size_t turn_ = 0;
+};
+
+// The probes of one measurement: they read the kernel's own inputs and write buffers as large as its outputs.
+class Roof {
+ public:
+  Roof(ProbeTeam& team, bool warm)
+      : team_(team),
+        warm_(warm),
+        reads_(read_loops()),
+        writes_(write_loops()),
+        read_(reads_.size()),
+        write_(writes_.size()) {}
+  void select(const OperandSet& set) {
+    for (size_t i = 0; i < 2 * std::max(reads_.size(), writes_.size()); ++i) sample(set);
+    read_.narrow();
+    write_.narrow();
+  }
+  // With `warm`, after a pass that is not timed and leaves in the caches what it leaves.
+  void sample(const OperandSet& set) {
+    const size_t r = read_.next(), w = write_.next();
+    const std::vector<Span> written{{set.probed.data(), set.probed.elements() * 4}};
+    if (warm_) {
+      team_.read(reads_[r], set.reads);
+      team_.write(writes_[w], written);
+    }
+    read_.add(r, team_.read(reads_[r], set.reads));
+    write_.add(w, team_.write(writes_[w], written));
+  }
+  double read_ms() const { return read_.best(); }
+  double write_ms() const { return write_.best(); }
+  double least_ms() const { return read_.least() + write_.least(); }
+
+ private:
+  ProbeTeam& team_;
+  bool warm_;
+  std::vector<ReadLoop> reads_;
+  std::vector<WriteLoop> writes_;
+  Contest read_, write_;
+};
+
+int rotated_sets(int64_t set_bytes) {
+  const int64_t total = 3 * last_level_cache_bytes();
+  return static_cast<int>(std::max<int64_t>(3, total / std::max<int64_t>(1, set_bytes) + 1));
+}
+
+constexpr double shortest_sample_ms = 0.5;
+constexpr int fewest_samples = 7, most_samples = 1000;
+
+}  // namespace
+
+const char* to_string(OutputMode mode) {
+  switch (mode) {
+    case OutputMode::preallocated:
+      return "preallocated";
+    case OutputMode::fresh:
+      return "fresh";
+    case OutputMode::rotated:
+      return "rotated";
+  }
+  return "";
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const size_t middle = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + middle, values.end());
+  if (values.size() % 2 == 1) return values[middle];
+  return (values[middle] + *std::max_element(values.begin(), values.begin() + middle)) / 2;
+}
+
+double elapsed_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+BenchOperands::BenchOperands(const BenchCase& c) : case_(c), inputs_(bench_inputs(c)), reference_(c, inputs_) {}
+
+Measurement BenchOperands::measure(Runtime& runtime, ProbeTeam& team, OutputMode mode, const RunOptions& options,
+                                   double seconds) const {
+  const bool rotated = mode == OutputMode::rotated;
+  std::vector<OperandSet> sets;
+  sets.push_back(make_set(inputs_, case_.output));
+  if (rotated)
+    for (int left = rotated_sets(case_.bytes_read + case_.bytes_written) - 1; left > 0; --left) {
+      std::vector<Tensor> copies;
+      for (const Tensor& input : inputs_) copies.push_back(copy_of(input));
+      sets.push_back(make_set(std::move(copies), case_.output));
+    }
+  for (OperandSet& set : sets)
+    for (size_t i = 0; i < set.inputs.size(); ++i)
+      if (case_.inputs[i].kind != BenchInput::shape_like)
+        set.reads.push_back({set.inputs[i].data(), set.inputs[i].elements() * size_of(set.inputs[i].dtype())});
+
+  const Executable handle = runtime.compile(case_.op, inputs_, case_.attributes, options).value();
+  size_t turn = 0;
+  const auto next_set = [&]() -> OperandSet& { return sets[turn++ % sets.size()]; };
+  const auto call = [&] {
+    OperandSet& set = next_set();
+    if (mode == OutputMode::fresh) {
+      set.outputs.clear();  // the last call's output goes back before this one asks for its own
+      set.outputs = runtime.run(case_.op, set.inputs, case_.attributes, options).value();
+    } else {
+      handle(set.inputs, set.outputs).value();
+    }
+  };
+  for (size_t i = 0; i < sets.size(); ++i) call();
+  double begin = elapsed_ms();
+  call();
+  const int batch = std::max(1, static_cast<int>(shortest_sample_ms / std::max(1e-4, elapsed_ms() - begin)));
+
+  Roof roof(team, !rotated);
+  roof.select(sets.back());
+  std::vector<double> kernel;
+  const double deadline = elapsed_ms() + seconds * 1000;
+  while (static_cast<int>(kernel.size()) < most_samples &&
+         (static_cast<int>(kernel.size()) < fewest_samples || elapsed_ms() < deadline)) {
+    if (!rotated) call();  // not timed: the probes have changed what the caches hold
+    begin = elapsed_ms();
+    for (int b = 0; b < batch; ++b) call();
+    kernel.push_back((elapsed_ms() - begin) / batch);
+    roof.sample(next_set());
+  }
+
+  Measurement m{case_.name, handle.report().strategy};
+  m.threads = runtime.threads();
+  m.output = mode;
+  m.median_ms = median(kernel);
+  m.min_ms = *std::min_element(kernel.begin(), kernel.end());
+  m.read_ms = roof.read_ms();
+  m.write_ms = roof.write_ms();
+  m.least_roof_ms = roof.least_ms();
+  m.samples = static_cast<int>(kernel.size());
+  m.bytes = case_.bytes_read + case_.bytes_written;
+  for (const OperandSet& set : sets)
+    if (!m.wrong) m.wrong = reference_.difference(set.outputs[0]);
+  m.largest_error = reference_.largest_error(sets[0].outputs[0]);
+  return m;
+}
+
+}  // namespace gradloom::cli

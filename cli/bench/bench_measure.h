@@ -1,0 +1,48 @@
+#pragma once
+// Times one case beside its roof: a kernel sample, a probe sample, a kernel sample, ...
+#include <string>
+
+#include "cli/bench/bench_cases.h"
+#include "cli/bench/bench_probe.h"
+
+namespace gradloom::cli {
+
+// preallocated: a handle, the same operands over and over. fresh: Runtime::run, a new output each call, released after
+// it. rotated: a handle, operands cycled through sets that together are larger than three last-level caches.
+enum class OutputMode : uint8_t { preallocated, fresh, rotated };
+const char* to_string(OutputMode mode);
+
+struct Measurement {
+  std::string name, strategy;
+  int threads = 1;
+  OutputMode output = OutputMode::preallocated;
+  double median_ms = 0, min_ms = 0;
+  double read_ms = 0, write_ms = 0;  // the best probe's median for the compulsory bytes
+  double least_roof_ms = 0;          // their fastest samples together
+  int samples = 0;
+  std::optional<std::string> wrong;  // the first difference from the reference
+  double largest_error = 0;          // from the reference, relative above 1
+  int64_t bytes = 0;
+  double roof_ms() const { return read_ms + write_ms; }
+  double gbs() const { return static_cast<double>(bytes) / median_ms * 1e-6; }
+};
+
+double median(std::vector<double> values);  // 0 when empty
+double elapsed_ms();                        // of a steady clock
+
+// Holds a case's operands and reference, so that several modes share them.
+class BenchOperands {
+ public:
+  explicit BenchOperands(const BenchCase& c);
+  Measurement measure(Runtime& runtime, ProbeTeam& team, OutputMode mode, const RunOptions& options,
+                      double seconds) const;
+  const std::vector<Tensor>& inputs() const { return inputs_; }
+  const Reference& reference() const { return reference_; }
+
+ private:
+  const BenchCase& case_;
+  std::vector<Tensor> inputs_;
+  Reference reference_;
+};
+
+}  // namespace gradloom::cli

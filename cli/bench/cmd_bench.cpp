@@ -1,0 +1,262 @@
+// `gradloom bench`: times calls beside what this machine's memory allows.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench/bench_cache.h"
+#include "cli/bench/bench_gemm.h"
+#include "cli/bench/bench_gpu.h"
+#include "cli/bench/bench_gpu_time.h"
+#include "cli/bench/bench_gru.h"
+#include "cli/bench/bench_latency.h"
+#include "cli/bench/bench_measure.h"
+#include "cli/command.h"
+#include "cli/emit_gpu.h"
+#include "cli/text.h"
+
+namespace gradloom::cli {
+namespace {
+
+struct BenchOptions {
+  std::vector<std::string> cases;
+  std::string strategy, output = "preallocated";
+  int threads = 1;
+  double seconds = 1.5;
+  int64_t cycles = 100000;
+  int processes = 20;
+  bool any_shape = false, json = false, markdown = false;
+  std::vector<std::string> architectures{"sm_80", "sm_90", "sm_100"};  // gpu-report
+  std::vector<std::string> levels, dtypes{"float32"};                  // gpu-report, gpu-time, which takes one level
+  int repeats = 3;
+  std::string beside;  // gpu-time
+};
+
+void print_json(const Measurement& m) {
+  const nlohmann::ordered_json line{{"case", m.name},
+                                    {"threads", m.threads},
+                                    {"output", to_string(m.output)},
+                                    {"strategy", m.strategy},
+                                    {"median_ms", m.median_ms},
+                                    {"min_ms", m.min_ms},
+                                    {"roof_ms", m.roof_ms()},
+                                    {"read_ms", m.read_ms},
+                                    {"write_ms", m.write_ms},
+                                    {"least_roof_ms", m.least_roof_ms},
+                                    {"gbs", m.gbs()},
+                                    {"n", m.samples},
+                                    {"verified", !m.wrong}};
+  fmt::print("{}\n", line.dump());
+  std::fflush(stdout);
+}
+
+std::vector<std::string> cells(const Measurement& m) {
+  return {m.name,
+          m.strategy,
+          std::to_string(m.threads),
+          to_string(m.output),
+          milliseconds_text(m.median_ms),
+          milliseconds_text(m.min_ms),
+          milliseconds_text(m.roof_ms()),
+          fmt::format("{:.2f}", m.median_ms / m.roof_ms()),
+          fmt::format("{:.2f}", m.min_ms / m.least_roof_ms),
+          fmt::format("{:.1f}", m.gbs()),
+          std::to_string(m.samples),
+          m.wrong ? "WRONG" : "yes"};
+}
+
+std::vector<OutputMode> modes(const std::string& output) {
+  std::vector<OutputMode> chosen;
+  for (const OutputMode mode : {OutputMode::preallocated, OutputMode::fresh, OutputMode::rotated})
+    if (output == "all" || output == to_string(mode)) chosen.push_back(mode);
+  return chosen;
+}
+
+int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
+  const auto chosen = chosen_cases(options.cases);
+  ProbeTeam team(options.threads);
+  RunOptions run;
+  run.strategy = options.strategy;
+  run.any_shape = options.any_shape;
+  int status = 0;
+  const bool progress = isatty(STDERR_FILENO) != 0;
+  Table table({"case", "strategy", ">threads", "output", ">median ms", ">min ms", ">roof ms", ">x roof", ">x at best",
+               ">GB/s", ">n", "verified"});
+  for (const BenchCase* c : chosen) {
+    if (progress) fmt::print(stderr, "\r\x1b[K{} ...", c->name);
+    try {
+      const BenchOperands operands(*c);
+      for (const OutputMode mode : modes(options.output)) {
+        const Measurement m = operands.measure(runtime, team, mode, run, options.seconds);
+        if (options.json)
+          print_json(m);
+        else
+          table.row(cells(m));
+        if (m.wrong) {
+          status = exit_failure;
+          fmt::print(stderr, "{}{}: {}\n", progress ? "\r\x1b[K" : "", c->name, *m.wrong);
+        }
+      }
+    } catch (const Error& error) {
+      status = exit_failure;
+      fmt::print(stderr, "{}{}: {}\n", progress ? "\r\x1b[K" : "", c->name, error.what());
+    }
+  }
+  if (progress) fmt::print(stderr, "\r\x1b[K");
+  if (!options.json) {
+    fmt::print("{}, last-level cache {} MiB, {}\n\n{}", cpu_and_threads(options.threads),
+               last_level_cache_bytes() >> 20, runtime.target_name(), table.text());
+    fmt::print(
+        "\nroof: the time to read the call's inputs once and to write its output once, at the best speed measured here "
+        "between the calls; at best: the "
+        "fastest\ncall beside the fastest such times.\n");
+  }
+  return status;
+}
+
+int bench(const BenchOptions& options) {
+  if (std::isnan(options.seconds))
+    throw UsageError("bench: --seconds is nan, expected 0.01 to 600");  // which is in every range to the parser
+  const auto named = [&](const char* name) {
+    return std::find(options.cases.begin(), options.cases.end(), name) != options.cases.end();
+  };
+  for (const char* mode : {"compile", "dispatch", "roof", "churn", "stall", "throughput", "warm", "warm_process"})
+    if (named(mode) && options.cases.size() > 1)
+      throw UsageError(fmt::format("bench: {} stands alone, expected no other case beside it", mode));
+  std::vector<DType> dtypes;
+  for (const std::string& name : options.dtypes) dtypes.push_back(*dtype_from_string(name));
+  if (options.cases[0] == "gpu-report") {
+    std::vector<int> architectures;
+    for (const std::string& text : options.architectures) architectures.push_back(architecture_of("bench", text));
+    std::vector<Determinism> levels;
+    for (const std::string& name : options.levels) levels.push_back(*determinism_of(name));
+    if (levels.empty()) levels.push_back(Determinism::sequential);
+    return bench_gpu_report({.cases = {options.cases.begin() + 1, options.cases.end()},
+                             .architectures = architectures,
+                             .levels = levels,
+                             .dtypes = dtypes,
+                             .repeats = options.repeats,
+                             .form = options.json       ? ReportForm::json
+                                     : options.markdown ? ReportForm::markdown
+                                                        : ReportForm::table});
+  }
+  if (options.cases[0] == "gpu-time") {
+    if (options.levels.size() > 1)
+      throw UsageError(fmt::format("bench: --determinism has {} levels, gpu-time expects one", options.levels.size()));
+    return bench_gpu_time(
+        {.cases = {options.cases.begin() + 1, options.cases.end()},
+         .dtypes = dtypes,
+         .seconds = options.seconds,
+         .determinism = options.levels.empty() ? std::nullopt : std::optional(*determinism_of(options.levels[0])),
+         .beside = options.beside,
+         .json = options.json,
+         .markdown = options.markdown});
+  }
+  const std::vector<const GemmCase*> gemm = chosen_gemm_cases(options.cases);
+  const std::vector<const GruCase*> gru = chosen_gru_cases(options.cases);
+  const int threads = options.threads == 0 ? available_threads() : options.threads;
+  if (named("churn")) return bench_churn(options.cycles, options.json);
+  if (named("stall")) return bench_stall(options.json);
+  if (named("throughput")) return bench_throughput(options.seconds, options.json);
+  if (named("warm")) return bench_warm(options.processes, options.json);
+  if (named("warm_process")) return warm_process();  // started by bench_warm
+  const bool alone = named("compile") || named("dispatch") || named("roof") || !gemm.empty() || !gru.empty();
+  if (!alone) chosen_cases(options.cases);  // refused before anything is started
+  pin_process(threads);
+  if (named("roof")) return bench_roof(threads, options.json);
+  RuntimeOptions runtime_options;
+  runtime_options.threads = threads;
+  runtime_options.disk_cache = "off";  // a cold compile is cold
+  Runtime runtime(runtime_options);
+  BenchOptions resolved = options;
+  resolved.threads = threads;
+  if (named("compile")) return bench_compile(runtime, options.json);
+  if (named("dispatch")) return bench_dispatch(runtime, options.json);
+  if (!gemm.empty()) return bench_gemm(gemm, runtime, options.seconds, options.json);
+  if (!gru.empty()) return bench_gru(gru, runtime, options.seconds, options.json);
+  return bench_cases_of(resolved, runtime);
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& status) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = app.add_subcommand("bench", "Time calls, compiles and dispatch");
+  command
+      ->add_option("case", options->cases,
+                   "cases (ge_ax0 ... bg_col), groups (ge gg sl bg), all; products (gemm, gemm_1024 ...), gru_grad "
+                   "(gru_a, gru_b, gru_c); or one of compile, "
+                   "dispatch, roof, churn, stall, throughput, warm; or gpu-report or gpu-time, then cases")
+      ->required();
+  command->add_option("--threads", options->threads, "threads, pinned; 0: every CPU of this process")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command->add_option("--output", options->output, "where outputs go")
+      ->check(CLI::IsMember({"preallocated", "fresh", "rotated", "all"}))
+      ->capture_default_str();
+  command->add_option("--strategy", options->strategy, "the op's strategy; chosen by shape when not given");
+  command->add_flag("--any-shape", options->any_shape, "time the kernel that serves every shape of the rank");
+  command->add_option("--seconds", options->seconds, "time for each measurement")
+      ->check(CLI::Range(0.01, 600.0))
+      ->capture_default_str();
+  command->add_option("--cycles", options->cycles, "kernels that churn compiles")
+      ->check(CLI::Range(int64_t{20}, int64_t{1} << 40))
+      ->capture_default_str();
+  command->add_option("--processes", options->processes, "processes that warm starts")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "one JSON object a line");
+  command->add_option("--arch", options->architectures, "gpu-report: the GPUs to compile for")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--repeats", options->repeats, "gpu-report: compiles a case, of which the median counts")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command->add_flag("--markdown", options->markdown, "gpu-report, gpu-time: as a table of Markdown");
+  command
+      ->add_option("--determinism", options->levels,
+                   "gpu-report: levels, sequential when not given; one whose strategy is that of a stronger one in the "
+                   "list is left out. gpu-time: the weakest level "
+                   "allowed, the GPU's own (run-to-run) when not given")
+      ->delimiter(',')
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(level_names), std::end(level_names))));
+  command
+      ->add_option("--dtype", options->dtypes,
+                   "gpu-report, gpu-time: of values (float32, float16, bfloat16); products (gemm), in gpu-time GRUGrad "
+                   "too, are float32")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}))
+      ->capture_default_str();
+  command->add_option("--beside", options->beside,
+                      "gpu-time: another library's times, JSON lines of case, name, us and dtype (f32 when not given)");
+  command->footer(
+      "Cases: ge_* GatherElementsGrad, gg_* GatherGrad, sl_* SliceGrad, bg_* BroadcastGrad; float32, int64 indices; "
+      "each output is verified.\n"
+      "--output: preallocated (a handle, the same operands), fresh (Runtime::run, a new output each call), rotated "
+      "(operands cycled through more\n"
+      "than three last-level caches).\n"
+      "gemm: matrix products, cubes and those of GRU (a, b, c), float32, beside the measured multiply-add peak.\n"
+      "gru_grad: GRUGrad, float32, linear before reset, beside its products at that peak.\n"
+      "compile: cold compiles. dispatch: latency on tensors of four elements. roof: this machine's read and write "
+      "speeds.\n"
+      "churn: memory while kernels are compiled and evicted. stall: waits under generic_first. throughput: calls a "
+      "second by threads and processes.\n"
+      "warm: the first call of a process whose kernel is on disk, by stage. These four say what is wanted and end with "
+      "1 when it is missed.\n"
+      "gpu-report: what the cases' GPU kernels take, without a GPU: NVRTC's time, registers, spills, launches, bytes "
+      "and steps as predicted.\n"
+      "There also gru_forward: GRUTraining (gru_a_forward; gru_a_forward_lbr0, which is not linear before reset; "
+      "...).\n"
+      "There and in gpu-time ge_ax0_one, ge_ax1_one, gg_one (all indices equal), gg_1m_zipf, gg_32k, bg_mid too.\n"
+      "gpu-time: calls on target cuda, back to back, beside another library's times (bench/gpu_check).\n"
+      "Examples:\n  gradloom bench gpu-report sl ge_ax0 gru_a --arch sm_90\n  gradloom bench gpu-report gru --dtype "
+      "bfloat16 --determinism "
+      "sequential,run-to-run\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  "
+      "gradloom bench compile");
+  command->callback([options, &status] { status = bench(*options); });
+}
+
+}  // namespace gradloom::cli

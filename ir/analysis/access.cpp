@@ -1,0 +1,287 @@
+#include "ir/analysis/access.h"
+
+#include <algorithm>
+
+#include "ir/rewrite.h"
+
+namespace gradloom::ir {
+namespace {
+
+class Collector {
+ public:
+  Collector(const For& loop, const Ranges& scope) : scope_(scope), loop_var_(loop.var), loop_(loop.var.id) {
+    walk(loop.body, [&](const Stmt& s) {
+      if (const Store* st = s.as<Store>()) written_.insert(st->buffer->id);
+      if (const Accumulate* ac = s.as<Accumulate>()) written_.insert(ac->buffer->id);
+      if (const Alloc* al = s.as<Alloc>()) private_.insert(al->buffer->id);
+    });
+    inside_.insert(loop_);
+    tied_.insert(loop_);
+    scope_.enter(loop);
+  }
+
+  void visit(const Stmt& s) {
+    if (s) std::visit([&](const auto& n) { collect(n); }, s.node().value);
+  }
+  std::vector<Access> take() { return std::move(found_); }
+
+ private:
+  void collect(const Block& n) {
+    for (const Stmt& s : n.stmts) visit(s);
+  }
+  void collect(const For& n) {
+    reads(n.begin), reads(n.extent), ++statement_;
+    if (tied(n.begin)) tied_.insert(n.var.id);
+    inside_.insert(n.var.id);
+    within(
+        n.body, [&] { scope_.enter(n); }, 1);
+  }
+  void collect(const Let& n) {
+    reads(n.value), ++statement_;
+    if (varies(n.value)) inside_.insert(n.var.id);
+    if (tied(n.value)) tied_.insert(n.var.id);
+    within(n.body, [&] { scope_.enter(n); });
+  }
+  void collect(const If& n) {
+    reads(n.condition), ++statement_;
+    within(n.then_case, [&] { scope_.assume(n.condition); });
+    if (n.else_case) within(n.else_case, [&] { scope_.assume(unary(UnaryOp::bit_not, n.condition)); });
+  }
+  void collect(const Check& n) {
+    reads(n.condition), reads(n.position), ++statement_;
+    within(n.body, [&] { scope_.assume(n.condition); });
+  }
+  void collect(const Alloc& n) { visit(n.body); }
+  void collect(const Evaluate& n) {
+    const Intrinsic* i = n.value.as<Intrinsic>();
+    if (!i || i->op != IntrinsicOp::prefetch)
+      reads(n.value);
+    else
+      for (const Expr& index : i->args) reads(index);  // what is fetched is not read, but where it is
+    ++statement_;
+  }
+  void collect(const Store& n) {
+    for (const Expr& i : n.index) reads(i);
+    reads(n.value), reads(n.guard);
+    guarded(n.guard, [&] { add(n.buffer, n.index, {.kind = Access::store}); });
+    ++statement_;
+  }
+  void collect(const Accumulate& n) {
+    for (const Expr& i : n.index) reads(i);
+    reads(n.value), reads(n.factor), reads(n.guard);
+    guarded(n.guard, [&] { add(n.buffer, n.index, {.kind = Access::accumulate, .atomic = n.atomic, .op = n.op}); });
+    ++statement_;
+  }
+
+  template <class Enter>
+  void within(const Stmt& body, Enter&& enter, int loops = 0) {
+    const Ranges::Mark mark = scope_.mark();
+    enter();
+    depth_ += loops;
+    visit(body);
+    depth_ -= loops;
+    scope_.restore(mark);
+  }
+  template <class Then>
+  void guarded(const Expr& guard, Then&& then) {
+    const Ranges::Mark mark = scope_.mark();
+    if (guard) scope_.assume(guard);
+    then();
+    scope_.restore(mark);
+  }
+
+  void reads(const Expr& e) {
+    if (!e) return;
+    walk(e, [&](const Expr& x) {
+      if (const Load* l = x.as<Load>()) guarded(l->guard, [&] { add(l->buffer, l->index, {.kind = Access::load}); });
+    });
+  }
+
+  void add(const Buffer& buffer, const std::vector<Expr>& index, Access access) {
+    if (!written_.contains(buffer->id) || private_.contains(buffer->id)) return;
+    access.buffer = buffer;
+    // What differs between iterations must be seen.
+    for (const Expr& i : index) access.index.push_back(form(scope_.form(i, loop_), 0));
+    if (windowed_) {
+      windows_ = false;
+      for (const Expr& i : index) access.plain.push_back(form(scope_.form(i, loop_), 0));
+      windows_ = true, windowed_ = false;
+    }
+    access.iterations = scope_.of(var(loop_var_));
+    access.statement = statement_;
+    access.inner_loop = depth_ > 0;
+    found_.push_back(std::move(access));
+  }
+
+  bool fixed(const Buffer& b) const { return !written_.contains(b->id) && !private_.contains(b->id); }
+
+  // Whether an index names the same place whenever it is evaluated in one iteration.
+  bool fixed(const std::vector<Expr>& index) const {
+    bool result = true;
+    for (const Expr& i : index)
+      walk(i, [&](const Expr& x) {
+        if (const Load* l = x.as<Load>()) result &= fixed(l->buffer);
+      });
+    return result;
+  }
+
+  bool varies(const Expr& e) const {
+    bool result = e.lanes() > 1;
+    walk(e, [&](const Expr& x) {
+      if (const Var* v = x.as<Var>()) result |= inside_.contains(v->id);
+      if (const Load* l = x.as<Load>()) result |= !fixed(l->buffer);
+    });
+    return result;
+  }
+  // Whether the value depends on which iteration it is, so that bounds by it tell iterations apart.
+  bool tied(const Expr& e) const {
+    bool result = false;
+    walk(e, [&](const Expr& x) {
+      const Var* v = x.as<Var>();
+      result |= v && tied_.contains(v->id);
+    });
+    return result;
+  }
+  bool tied(const Linear& l) const {
+    return std::any_of(l.terms.begin(), l.terms.end(), [&](const auto& t) { return tied(t.first); });
+  }
+  bool varies(const IndexForm& f) const {
+    return std::any_of(f.terms.begin(), f.terms.end(), [](const auto& t) { return t.first->varies; });
+  }
+
+  // What no analysis knows anything of: it differs from all else.
+  static IndexForm unknown() { return {0, {{std::make_shared<IndexTerm>(), 1}}}; }
+
+  // to + from * factor; whether it fits.
+  static bool append(IndexForm& to, const IndexForm& from, int64_t factor) {
+    const auto add_scaled = [factor](int64_t& sum, int64_t value) {
+      int64_t scaled;
+      return !__builtin_mul_overflow(value, factor, &scaled) && !__builtin_add_overflow(sum, scaled, &sum);
+    };
+    bool fits = add_scaled(to.constant, from.constant);
+    for (const auto& [term, coefficient] : from.terms) {
+      auto same = std::find_if(to.terms.begin(), to.terms.end(), [&, t = term](const auto& o) {
+        return o.first == t || (t->expr && o.first->expr && equal(o.first->expr, t->expr));
+      });
+      if (same == to.terms.end()) same = to.terms.insert(same, {term, 0});
+      fits &= add_scaled(same->second, coefficient) && same->second >= -IndexForm::largest &&
+              same->second <= IndexForm::largest;
+    }
+    return fits;
+  }
+
+  IndexForm form(const Linear& l, int depth) {
+    IndexForm result{l.constant, {}};
+    bool fits = l.exact;
+    for (const auto& [expr, coefficient] : l.terms) fits = fits && append(result, term(expr, depth), coefficient);
+    return fits ? result : unknown();
+  }
+
+  IndexForm single(IndexTerm t) { return {0, {{std::make_shared<IndexTerm>(std::move(t)), 1}}}; }
+
+  IndexForm term(const Expr& expr, int depth) {
+    IndexTerm t;
+    t.expr = expr;
+    t.range = scope_.of(expr);
+    t.varies = varies(expr);
+    const Var* v = expr.as<Var>();
+    if (!t.varies || depth > 3 || (v && v->id == loop_)) return single(std::move(t));
+    if (std::optional<IndexForm> offset = windows_ ? window(t, depth) : std::nullopt) {
+      windowed_ = true;
+      return *offset;
+    }
+    if (const Load* l = scope_.load_of(expr);
+        l && l->buffer->facts.injective && !l->guard && fixed(l->buffer) && fixed(l->index)) {
+      t.injective = l->buffer;
+      for (const Expr& i : l->index) t.elements.push_back(form(scope_.form(i), depth + 1));
+    }
+    if (const Binary* b = expr.as<Binary>(); b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod))
+      // All lanes have one divisor: they differ in the dividend.
+      if (const Broadcast* all = b->b.as<Broadcast>(); !varies(all ? all->value : b->b)) {
+        t.divisor = b->b;
+        t.is_mod = b->op == BinaryOp::floor_mod;
+        t.dividend = form(scope_.form(b->a), depth + 1);
+      }
+    return single(std::move(t));
+  }
+
+  // A term between two symbolic bounds that depend on the iteration is the lower one plus what is small; or it is owned
+  // by a segment of offsets.
+  std::optional<IndexForm> window(IndexTerm& t, int depth) {
+    std::optional<Linear> best;
+    int64_t best_width = 0;
+    const std::vector<Linear>& assumed = scope_.assumed();
+    for (const Linear& lower : assumed) {
+      if (lower.coefficient(t.expr) != 1) continue;
+      Linear low;
+      low.add(lower, -1);
+      low.add(t.expr, 1);
+      if (!tied(low) || rounded_down(t.expr, low)) continue;
+      for (const Linear& upper : assumed) {
+        if (upper.coefficient(t.expr) != -1) continue;
+        Linear high = upper;
+        high.add(t.expr, 1);
+        own(t, low, high, depth);
+        high.add(low, -1);
+        const Range width = scope_.of(high);
+        if (!width.max || *width.max < 0 || (best && best_width <= *width.max)) continue;
+        best = low, best_width = *width.max;
+      }
+    }
+    if (!best || t.offsets) return std::nullopt;
+    IndexForm result = form(*best, depth + 1);
+    IndexTerm rest;
+    rest.range = {0, best_width};
+    return append(result, single(std::move(rest)), 1) ? result : unknown();
+  }
+
+  // A quotient or remainder is more than what rounding it again leaves of it.
+  static bool rounded_down(const Expr& e, const Linear& low) {
+    const auto divides = [](const Expr& x) {
+      const Binary* b = x.as<Binary>();
+      return b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod) ? b : nullptr;
+    };
+    return divides(e) && std::any_of(low.terms.begin(), low.terms.end(),
+                                     [&](const auto& t) { return divides(t.first) && equal(divides(t.first)->a, e); });
+  }
+
+  void own(IndexTerm& t, const Linear& low, const Linear& high, int depth) {
+    if (t.offsets || !low.exact || !high.exact || low.terms.size() != 1 || high.terms.size() != 1 ||
+        low.constant != 0 || high.constant > -1)
+      return;
+    if (low.terms[0].second != 1 || high.terms[0].second != 1) return;
+    const Load *a = scope_.load_of(low.terms[0].first), *b = scope_.load_of(high.terms[0].first);
+    if (!a || !b || a->guard || b->guard || !a->buffer.same_as(b->buffer) || !a->buffer->facts.nondecreasing ||
+        !fixed(a->buffer) || !fixed(a->index) || !fixed(b->index))
+      return;
+    const size_t last = a->index.size() - 1;
+    for (size_t d = 0; d < last; ++d)
+      if (varies(a->index[d]) || !equal(a->index[d], b->index[d])) return;
+    const Linear segment = scope_.form(a->index[last]);
+    Linear step = scope_.form(b->index[last]);
+    step.add(segment, -1);
+    if (!step.exact || !step.terms.empty() || step.constant != 1) return;
+    t.offsets = a->buffer;
+    t.segment = form(segment, depth + 1);
+  }
+
+  Ranges scope_;
+  Var loop_var_;
+  int64_t loop_;
+  std::unordered_set<int64_t> written_, private_;
+  std::unordered_set<int64_t> inside_;  // variables that may differ between iterations
+  std::unordered_set<int64_t> tied_;    // those that follow from the loop's variable
+  std::vector<Access> found_;
+  int statement_ = 0, depth_ = 0;
+  bool windows_ = true, windowed_ = false;  // whether terms may be put as their bounds, and whether one was
+};
+
+}  // namespace
+
+std::vector<Access> accesses(const For& loop, const Ranges& scope) {
+  Collector collector(loop, scope);
+  collector.visit(loop.body);
+  return collector.take();
+}
+
+}  // namespace gradloom::ir

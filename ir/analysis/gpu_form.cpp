@@ -1,0 +1,269 @@
+#include "ir/analysis/gpu_form.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "ir/analysis/fragment_product.h"
+#include "ir/index_math.h"
+#include "ir/rewrite.h"
+
+namespace gradloom::ir {
+namespace {
+
+enum class Part : uint8_t { host, cooperative, block, warp, rows, thread };
+
+bool outside_grid(Part part) { return part == Part::host || part == Part::cooperative; }
+
+// The part that the body of such a loop is; nullopt: the loop may not stand there.
+std::optional<Part> enter(Part part, ForKind kind) {
+  switch (kind) {
+    case ForKind::serial:
+    case ForKind::unroll:
+      return part;
+    case ForKind::parallel:
+      return std::nullopt;
+    case ForKind::vector:
+      return outside_grid(part) ? std::nullopt : std::optional(part);
+    case ForKind::grid:
+      return outside_grid(part) ? std::optional(Part::block) : std::nullopt;
+    case ForKind::thread:
+      return part == Part::block ? std::optional(Part::thread) : std::nullopt;
+    case ForKind::warp:
+      return part == Part::block ? std::optional(Part::warp) : std::nullopt;
+    case ForKind::lane:
+      return part == Part::warp ? std::optional(Part::thread) : std::nullopt;
+    case ForKind::cooperative:
+      return part == Part::host ? std::optional(Part::cooperative) : std::nullopt;
+    case ForKind::fragment:
+      return part == Part::warp   ? std::optional(Part::rows)
+             : part == Part::rows ? std::optional(Part::thread)
+                                  : std::nullopt;
+    case ForKind::matrix_unit:
+      return part == Part::thread ? std::optional(Part::thread) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+const char* where(Part part) {
+  switch (part) {
+    case Part::host:
+      return "outside every grid loop";
+    case Part::cooperative:
+      return "in a cooperative loop, outside grid loops";
+    case Part::block:
+      return "in a grid loop, outside thread and warp loops";
+    case Part::warp:
+      return "in a warp loop, outside lane loops";
+    case Part::rows:
+      return "in a fragment loop over rows, outside the one over columns";
+    case Part::thread:
+      return "in a thread, lane or fragment loop";
+  }
+  return "?";
+}
+
+// The first thing that does not fit is kept in `misfit`.
+class Form {
+ public:
+  std::string misfit;
+
+  void stmt(const Stmt& s, Part part) {
+    if (part == Part::rows && s && misfit.empty() && (!s.as<For>() || s.as<For>()->kind != ForKind::fragment))
+      return fail("something besides a fragment loop stands " + std::string(where(part)));
+    if (s && misfit.empty()) std::visit([&](const auto& n) { node(n, part); }, s.node().value);
+  }
+
+ private:
+  void fail(const std::string& what) {
+    if (misfit.empty()) misfit = what;
+  }
+  void host_value(const Expr& e, const std::string& what, Part part) {
+    if (!outside_grid(part)) return;
+    walk(e, [&](const Expr& x) {
+      if (x.as<Load>()) fail(what + " " + where(part) + " reads the buffer " + x.as<Load>()->buffer->name);
+    });
+  }
+  void node(const For& n, Part part) {
+    const std::optional<Part> inside = enter(part, n.kind);
+    if (!inside)
+      return fail(std::string("the ") + to_string(n.kind) + " loop " + n.var.name + " stands " + where(part));
+    for (const Expr& e : {n.begin, n.extent}) host_value(e, "a bound of loop " + n.var.name, part);
+    for (const Expr& e : {n.begin, n.extent}) reads(e);
+    if (part == Part::cooperative && n.kind == ForKind::grid)
+      walk(n.extent, [&](const Expr& x) {
+        if (const Var* v = x.as<Var>(); v && turning_.contains(v->id))
+          fail("the extent of the grid loop " + n.var.name + " depends on " + v->name +
+               ", of the cooperative loop around it");
+      });
+    if (*inside == Part::cooperative) turning_.insert(n.var.id);
+    if (n.kind == ForKind::matrix_unit && !product_)
+      fail("the matrix_unit loop " + n.var.name + " does not stand directly in a pair of fragment loops");
+    const Around around = around_;
+    if (n.kind == ForKind::grid) around_.grid = &n;
+    if (n.kind == ForKind::thread) around_.thread = &n;
+    if (n.kind == ForKind::warp) around_.warp = &n;
+    if (n.kind == ForKind::fragment) fragment(n, part);
+    stmt(n.body, *inside);
+    around_ = around;
+    if (n.kind == ForKind::fragment) product_ = false;
+  }
+  void fragment(const For& n, Part part) {
+    const int64_t unit = part == Part::warp ? unit_rows : unit_columns, extent = as_int(n.extent).value_or(0);
+    if (!is_const(n.begin, 0) || extent < unit || extent % unit != 0)
+      fail("the fragment loop " + n.var.name + " does not run from 0 over a multiple of " + std::to_string(unit));
+    (part == Part::warp ? around_.rows : around_.columns) = &n;
+    if (part == Part::warp) product_ = static_cast<bool>(match_fragment_product(n, misfit).sums);
+    if (part != Part::rows) return;
+    // Neighbours in a row may be moved as one.
+    const auto single = [&](bool is, const std::string& what) {
+      if (!is) fail(what + " stands in the fragment loop " + n.var.name + " over columns");
+    };
+    walk(
+        n.body, [&](const Stmt& s) { single(!s.as<For>() || s.as<For>()->kind == ForKind::matrix_unit, "a loop"); },
+        [&](const Expr& e) { single(e.lanes() == 1, "a vector"); });
+  }
+  void node(const Block& n, Part part) {
+    for (const Stmt& s : n.stmts) stmt(s, part);
+  }
+  void node(const Let& n, Part part) {
+    host_value(n.value, "let " + n.var.name, part);
+    if (part == Part::cooperative) turning_.insert(n.var.id);
+    reads(n.value);
+    stmt(n.body, part);
+  }
+  void node(const Store& n, Part part) {
+    write(n.buffer, part);
+    own_part(n.buffer, n.index);
+    for (const Expr& e : {n.value, n.guard}) reads(e);
+    for (const Expr& e : n.index) reads(e);
+  }
+  void node(const Accumulate& n, Part part) {
+    write(n.buffer, part);
+    own_part(n.buffer, n.index);
+    for (const Expr& e : {n.value, n.factor, n.guard}) reads(e);
+    for (const Expr& e : n.index) reads(e);
+  }
+  void reads(const Expr& e) {
+    if (e)
+      walk(e, [&](const Expr& x) {
+        if (const Load* n = x.as<Load>()) own_part(n->buffer, n->index);
+      });
+  }
+  void own_part(const Buffer& b, const std::vector<Expr>& index) {
+    if (b->space == Space::per_warp) return own_tile(b, index);
+    if (b->space != Space::per_thread && b->space != Space::per_block) return;
+    const bool thread = b->space == Space::per_thread;
+    if (!index.empty() && own_by(thread ? around_.thread : around_.grid, b->dims[0], first_lane(index[0]))) return;
+    const char* kind = thread ? "thread" : "grid";
+    fail("the buffer " + b->name + ", a part a " + (thread ? "thread" : "block") +
+         ", is used otherwise than by iterations of a " + kind + " loop over its first dim");
+  }
+  void own_tile(const Buffer& b, const std::vector<Expr>& index) {
+    const For* const loops[] = {around_.warp, around_.rows, around_.columns};
+    bool own = index.size() == 3;
+    for (size_t d = 0; own && d < 3; ++d) own = own_by(loops[d], b->dims[d], index[d]);
+    if (!own)
+      fail("the buffer " + b->name +
+           ", a tile a warp, is used otherwise than by iterations of a warp loop and two fragment loops over its dims");
+  }
+  // Whether the loop runs over the whole dim, and `at` is its iteration.
+  static bool own_by(const For* loop, const Expr& dim, const Expr& at) {
+    if (!loop || !is_const(loop->begin, 0) || !as_int(loop->extent) || as_int(loop->extent) != as_int(dim))
+      return false;
+    return at.as<Var>() ? at.as<Var>()->id == loop->var.id : is_const(at, 0) && is_const(loop->extent, 1);
+  }
+  void write(const Buffer& b, Part part) {
+    if (outside_grid(part)) return fail("a store to " + b->name + " stands " + where(part));
+    if (part != Part::block && uniform_.contains(b->id))
+      fail("the buffer " + b->name + ", allocated for the whole block in registers, is written " + where(part));
+  }
+  void node(const If& n, Part part) {
+    host_value(n.condition, "a condition", part);
+    reads(n.condition);
+    stmt(n.then_case, part);
+    stmt(n.else_case, part);
+  }
+  void node(const Alloc& n, Part part) {
+    const bool constant =
+        std::all_of(n.buffer->dims.begin(), n.buffer->dims.end(), [](const Expr& d) { return as_int(d).has_value(); });
+    const bool of_block =
+        n.buffer->space == Space::shared || n.buffer->space == Space::per_thread || n.buffer->space == Space::per_warp;
+    if (n.buffer->space == Space::per_block || part == Part::cooperative) {
+      if (n.buffer->space != Space::per_block || part != Part::cooperative)
+        return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " +
+                    where(part));
+      if (!constant)
+        return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
+      return stmt(n.body, part);
+    }
+    if (of_block && part != Part::block)
+      return fail(std::string("the ") + to_string(n.buffer->space) + " buffer " + n.buffer->name + " is allocated " +
+                  where(part));
+    if (part != Part::host && !constant)
+      return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
+    if (part == Part::host && n.buffer->space != Space::global)
+      return fail("the buffer " + n.buffer->name + " is allocated in registers " + where(part));
+    if (n.buffer->space == Space::per_warp &&
+        (n.buffer->dims.size() != 3 || as_int(n.buffer->dims[0]).value_or(0) * warp_lanes > 1024))
+      return fail("the buffer " + n.buffer->name +
+                  ", a tile a warp, is not [warps, rows, columns] of at most 32 warps");
+    if (part == Part::block && !of_block) uniform_.insert(n.buffer->id);
+    stmt(n.body, part);
+  }
+  void node(const Check& n, Part part) {
+    if (outside_grid(part)) return fail("a check stands " + std::string(where(part)));
+    for (const Expr& e : {n.condition, n.position}) reads(e);
+    stmt(n.body, part);
+  }
+  void node(const Evaluate&, Part) {}
+
+  struct Around {
+    const For *grid = nullptr, *thread = nullptr, *warp = nullptr, *rows = nullptr,
+              *columns = nullptr;  // rows, columns: fragment loops
+  };
+  Around around_;                        // the loops that are bound, around
+  bool product_ = false;                 // its fragment loops hold one
+  std::unordered_set<int64_t> turning_;  // variables of cooperative loops and of what is in them, outside grid loops
+  std::unordered_set<int64_t> uniform_;  // allocated in the block part, not shared
+};
+
+}  // namespace
+
+bool is_gpu(const Kernel& kernel) {
+  bool found = false;
+  walk(kernel.body, [&](const Stmt& s) {
+    if (const For* n = s.as<For>()) found |= on_gpu(n->kind);
+  });
+  return found;
+}
+
+std::string gpu_misfit(const Kernel& kernel) {
+  Form form;
+  form.stmt(kernel.body, Part::host);
+  return form.misfit;
+}
+
+std::string gpu_nesting_misfit(const std::vector<Stmt>& path, const For& loop, ForKind kind) {
+  Part part = Part::host;
+  for (const Stmt& s : path) {
+    const For* around = s.as<For>();
+    if (!around || around->var.id == loop.var.id) continue;
+    const std::optional<Part> inside = enter(part, around->kind);
+    if (!inside) return std::string("it is inside the ") + to_string(around->kind) + " loop " + around->var.name;
+    part = *inside;
+  }
+  const std::optional<Part> inside = enter(part, kind);
+  if (!inside) return std::string("a ") + to_string(kind) + " loop may not stand " + where(part);
+  std::string misfit;
+  walk(loop.body, [&](const Stmt& s) {
+    const For* below = s.as<For>();
+    if (below && kind == ForKind::cooperative && below->kind != ForKind::cooperative)
+      return;  // what is bound below stands in grid loops
+    if (below && on_gpu(below->kind) &&
+        (below->kind == kind || !enter(below->kind == ForKind::lane ? Part::warp : *inside, below->kind)))
+      misfit = std::string("it holds the ") + to_string(below->kind) + " loop " + below->var.name;
+  });
+  return misfit;
+}
+
+}  // namespace gradloom::ir

@@ -1,0 +1,142 @@
+#include "ir/analysis/interval.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace gradloom::ir {
+namespace {
+
+Interval bounded(const Interval& v) { return everything.contains(v) ? v : everything; }
+bool far(const Interval& v) { return v.low == everything.low || v.high == everything.high; }
+
+Interval quotient(const Interval& a, const Interval& b, DType dtype) {
+  if (b.high < 0) return quotient(negate(a), negate(b), dtype);
+  if (b.low < 1) return limits(dtype);
+  return {floor_divide(a.low, a.low >= 0 ? b.high : b.low), floor_divide(a.high, a.high >= 0 ? b.low : b.high)};
+}
+
+Interval remainder(const Interval& a, const Interval& b, DType dtype) {
+  if (b.high < 0) return negate(remainder(negate(a), negate(b), dtype));
+  if (b.low < 1) return limits(dtype);
+  if (b.single()) {
+    const Wide base = floor_divide(a.low, b.low);
+    if (base == floor_divide(a.high, b.low)) return {a.low - base * b.low, a.high - base * b.low};
+  }
+  if (a.low >= 0) return a.high < b.low ? a : Interval{0, std::min(b.high - 1, a.high)};
+  return {0, b.high - 1};
+}
+
+// Of two values that are not negative: no bit above the highest of either.
+Interval bits_of(const Interval& a, const Interval& b) {
+  const int bits = std::bit_width(static_cast<uint64_t>(std::max(a.high, b.high)));
+  return {0, (Wide{1} << bits) - 1};
+}
+
+}  // namespace
+
+Wide floor_divide(Wide a, Wide b) { return a / b - (a % b != 0 && a < 0); }
+
+Interval limits(DType dtype) {
+  switch (dtype) {
+    case DType::boolean:
+      return {0, 1};
+    case DType::i8:
+      return {INT8_MIN, INT8_MAX};
+    case DType::u8:
+      return {0, UINT8_MAX};
+    case DType::i16:
+      return {INT16_MIN, INT16_MAX};
+    case DType::u16:
+      return {0, UINT16_MAX};
+    case DType::i32:
+      return {INT32_MIN, INT32_MAX};
+    case DType::u32:
+      return {0, UINT32_MAX};
+    case DType::u64:
+      return {0, Wide{UINT64_MAX}};
+    case DType::i64:
+    case DType::f16:
+    case DType::bf16:
+    case DType::f32:
+    case DType::f64:
+      return {INT64_MIN, INT64_MAX};
+  }
+  return {INT64_MIN, INT64_MAX};
+}
+
+bool keeps_value(DType from, DType to) { return is_int(from) && is_int(to) && limits(to).contains(limits(from)); }
+
+Interval intersect(const Interval& a, const Interval& b) {
+  const Interval both{std::max(a.low, b.low), std::min(a.high, b.high)};
+  return both.empty() ? empty_interval : both;
+}
+
+Interval unite(const Interval& a, const Interval& b) {
+  if (a.empty() || b.empty()) return a.empty() ? b : a;
+  return {std::min(a.low, b.low), std::max(a.high, b.high)};
+}
+
+Interval wrapped(const Interval& exact, DType dtype) {
+  const Interval all = limits(dtype);
+  if (exact.empty()) return empty_interval;
+  return all.contains(exact) ? exact : all;
+}
+
+Interval add(const Interval& a, const Interval& b) {
+  if (a.empty() || b.empty()) return empty_interval;
+  return far(a) || far(b) ? everything : bounded({a.low + b.low, a.high + b.high});
+}
+
+Interval negate(const Interval& a) { return a.empty() ? empty_interval : Interval{-a.high, -a.low}; }
+
+Interval multiply(const Interval& a, const Interval& b) {
+  if (a.empty() || b.empty()) return empty_interval;
+  Wide corners[4];
+  bool overflow = __builtin_mul_overflow(a.low, b.low, &corners[0]);
+  overflow |= __builtin_mul_overflow(a.low, b.high, &corners[1]);
+  overflow |= __builtin_mul_overflow(a.high, b.low, &corners[2]);
+  overflow |= __builtin_mul_overflow(a.high, b.high, &corners[3]);
+  if (overflow) return everything;
+  return bounded({*std::min_element(corners, corners + 4), *std::max_element(corners, corners + 4)});
+}
+
+Interval binary_values(BinaryOp op, DType dtype, const Interval& a, const Interval& b) {
+  if (a.empty() || b.empty()) return empty_interval;
+  if (is_comparison(op)) return limits(DType::boolean);
+  const bool nonnegative = a.low >= 0 && b.low >= 0;
+  switch (op) {
+    case BinaryOp::add:
+      return wrapped(add(a, b), dtype);
+    case BinaryOp::sub:
+      return wrapped(add(a, negate(b)), dtype);
+    case BinaryOp::mul:
+      return wrapped(multiply(a, b), dtype);
+    case BinaryOp::floor_div:
+      return wrapped(quotient(a, b, dtype), dtype);
+    case BinaryOp::floor_mod:
+      return wrapped(remainder(a, b, dtype), dtype);
+    case BinaryOp::min:
+      return {std::min(a.low, b.low), std::min(a.high, b.high)};
+    case BinaryOp::max:
+      return {std::max(a.low, b.low), std::max(a.high, b.high)};
+    case BinaryOp::bit_and:
+      if (nonnegative) return {0, std::min(a.high, b.high)};
+      if (a.low >= 0) return {0, a.high};
+      if (b.low >= 0) return {0, b.high};
+      return limits(dtype);
+    case BinaryOp::bit_or:
+    case BinaryOp::bit_xor:
+      return nonnegative ? bits_of(a, b) : limits(dtype);
+    case BinaryOp::shl:
+      if (b.single() && b.low >= 0 && b.low < 64)
+        return wrapped(multiply(a, {Wide{1} << b.low, Wide{1} << b.low}), dtype);
+      return limits(dtype);
+    case BinaryOp::shr:
+      if (b.low < 0 || b.high > 63) return limits(dtype);
+      return quotient(a, {Wide{1} << b.low, Wide{1} << b.high}, dtype);
+    default:
+      return limits(dtype);
+  }
+}
+
+}  // namespace gradloom::ir

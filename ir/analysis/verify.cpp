@@ -1,0 +1,370 @@
+#include "ir/analysis/verify.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/analysis/gpu_form.h"
+#include "ir/analysis/races.h"
+#include "ir/analysis/ranges.h"
+#include "ir/analysis/widenable.h"
+#include "ir/rewrite.h"
+#include "ir/text/print.h"
+
+// Every stage:
+//   - scalars, loop variables and lets are bound before they are used, with the type they are used at; no id is bound
+//   twice
+//   - a buffer is a parameter (in, out, inout) or allocated around its use (temp); what an access says of it (dtype,
+//   rank, role, space) is what was declared
+//   - a parameter's dims, strides and facts mention scalars only; an allocated buffer's dims, and no facts, read
+//   memory; a dim of a parameter is not negative
+//   - `exclusive` is a fact of temp buffers only; a scalar's range mentions earlier scalars only
+//   - no store and no accumulate goes into an `in` buffer; no accumulate into f16, bf16 or bool
+//   - divisors of floor_div and floor_mod are proved nonzero, shift counts proved within [0, bits)
+//   - constants have the bits of their dtype; a prefetch stands in a statement of its own
+//   - no vector has more than 4096 lanes
+// authored:
+//   - serial loops only; no expression has more than one lane; no streaming store
+// scheduled:
+//   - vector loops have a constant extent of 2 to 64, unroll loops a constant extent of at most 64
+//   - lane loops have a constant extent of 2 to 32
+//   - no loop below a vector or lane loop is parallel, vector or one of a GPU's; a vector loop's body can be widened
+//   (widenable.h): it holds no vectors, and
+//     no inner loop's bounds and no allocated buffer's dims depend on its variable
+//   - parallel, grid, thread, warp and fragment loops are proved by parallel_clash, vector and lane loops by
+//   vector_clash
+// lowered:
+//   - no vector and no unroll loop; the others are proved as before
+//   - where a loop is bound to a GPU, the kernel has the form that gpu_form.h states
+//   - a buffer in registers has constant dims, and every index into it is constant (a ramp of constants, a broadcast
+//   constant)
+namespace gradloom::ir {
+namespace {
+
+constexpr int max_lanes = 4096, max_copies = 64;
+
+// Whether every lane of an integer is nonzero. A select may hold a divisor that is proved only where it is chosen.
+bool nonzero(const Expr& e, const Ranges& scope) {
+  if (const Const* c = e.as<Const>()) return c->bits != 0;
+  if (const Broadcast* b = e.as<Broadcast>()) return nonzero(b->value, scope);
+  if (const Select* s = e.as<Select>()) {
+    Ranges chosen = scope, other = scope;
+    chosen.assume(s->condition);
+    other.assume(unary(UnaryOp::bit_not, s->condition));
+    if (nonzero(s->a, chosen) && nonzero(s->b, other)) return true;
+  }
+  return scope.nonzero(e) || scope.proves(e != zero(e.type())).value_or(false);
+}
+
+class Verifier {
+ public:
+  Verifier(const Kernel& kernel, Stage stage) : kernel_(kernel), stage_(stage) {}
+
+  void run() {
+    Ranges scope(kernel_);
+    for (const Scalar& scalar : kernel_.scalars) {
+      const std::string what = "scalar " + scalar.var.name;
+      if (!scalar.var.type.scalar()) fail(what, "a parameter has one lane");
+      for (const Expr& bound : {scalar.min, scalar.max})
+        if (bound) declared(bound, what, scope);
+      bind(scalar.var, what);
+    }
+    for (const Buffer& buffer : kernel_.buffers) {
+      if (!buffer) fail("parameters", "a buffer is absent");
+      const std::string what = std::string(to_string(buffer->role)) + " " + buffer->name;
+      if (buffer->role == Role::temp) fail(what, "a parameter is in, out or inout");
+      if (buffer->space != Space::global) fail(what, "a parameter is neither in registers nor shared");
+      declare(buffer, what, scope);
+    }
+    if (!kernel_.body) fail("body", "a kernel has a body");
+    stmt(kernel_.body, scope);
+    if (stage_ == Stage::lowered && is_gpu(kernel_))
+      if (const std::string misfit = gpu_misfit(kernel_); !misfit.empty()) fail("body", misfit);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& node, const std::string& rule) const {
+    throw Error(ErrorCode::invalid_argument,
+                "kernel " + kernel_.name + " (" + to_string(stage_) + "): " + node + ": " + rule);
+  }
+  [[noreturn]] void fail(const Expr& e, const std::string& rule) const { fail(print(e), rule); }
+  // A statement is named by its first line.
+  [[noreturn]] void fail(const Stmt& s, const std::string& rule) const {
+    const std::string text = print(s);
+    std::string head = text.substr(0, text.find('\n'));
+    if (head.ends_with(" {")) head.resize(head.size() - 2);
+    fail(head, rule);
+  }
+
+  template <class At>
+  void bind(const Var& v, const At& at) {
+    if (!ids_.insert(v.id).second)
+      fail(at, "the variable " + v.name + " is bound twice (id " + std::to_string(v.id) + ")");
+    vars_.emplace(v.id, v.type);
+  }
+
+  template <class At>
+  void declare(const Buffer& b, const At& at, const Ranges& scope) {
+    if (!ids_.insert(b->id).second)
+      fail(at, "the buffer " + b->name + " is declared twice (id " + std::to_string(b->id) + ")");
+    if (b->facts.exclusive && b->role != Role::temp) fail(at, "exclusive is a fact of temp buffers only");
+    for (const auto* list : {&b->dims, &b->strides})
+      for (const Expr& e : *list) declared(e, at, scope);
+    for (const Expr& dim : b->dims)
+      if (as_int(dim).value_or(0) < 0) fail(at, "a dim is negative");
+    for (const Expr& e : {b->facts.min, b->facts.max})
+      if (e) declared(e, at, scope);
+    if (stage_ == Stage::lowered && b->space == Space::registers &&
+        !std::all_of(b->dims.begin(), b->dims.end(), [](const Expr& d) { return as_int(d); }))
+      fail(at, "a buffer in registers has constant dims");
+    buffers_.emplace(b->id, b);
+  }
+
+  // What a declaration mentions: values that are known where it stands, and no memory.
+  template <class At>
+  void declared(const Expr& e, const At& at, const Ranges& scope) {
+    walk(e, [&](const Expr& part) {
+      if (part.lanes() != 1 || part.as<Load>() || part.as<Intrinsic>())
+        fail(at, "a declaration holds scalars and reads no memory, got " + print(part));
+    });
+    expr(e, scope);
+  }
+
+  // Accesses.
+  template <class At>
+  void used(const Buffer& b, const At& at) const {
+    const auto found = buffers_.find(b->id);
+    if (found == buffers_.end()) fail(at, "the buffer " + b->name + " is neither a parameter nor allocated here");
+    const BufferNode& declared = *found->second;
+    if (b->dtype != declared.dtype || b->dims.size() != declared.dims.size() || b->role != declared.role ||
+        b->space != declared.space)
+      fail(at, "the buffer " + b->name + " is used with another dtype, rank, role or space than it was declared with");
+  }
+  template <class At>
+  void access(const Buffer& b, const std::vector<Expr>& index, const At& at, const Ranges& scope) {
+    used(b, at);
+    for (const Expr& i : index) {
+      expr(i, scope);
+      if (stage_ == Stage::lowered && b->space == Space::registers && !constant_index(i))
+        fail(at, "the buffer " + b->name + " is in registers: its index must be constant, got " + print(i));
+    }
+  }
+  void writes(const Buffer& b, const Stmt& self) const {
+    if (b->role == Role::in) fail(self, "the buffer " + b->name + " is an input");
+  }
+
+  void expr(const Expr& e, const Ranges& scope) {
+    if (!e) return;
+    if (stage_ == Stage::authored && e.lanes() != 1)
+      fail(e, "an authored kernel has scalars only, got " + to_string(e.type()));
+    if (e.lanes() > max_lanes)
+      fail(e, "a vector has at most " + std::to_string(max_lanes) + " lanes, got " + to_string(e.type()));
+    std::visit([&](const auto& n) { node(n, e, scope); }, e.node().value);
+  }
+  void node(const Const& n, const Expr& self, const Ranges&) {
+    const int bits = self.dtype() == DType::boolean ? 1 : 8 * size_of(self.dtype());
+    if (bits < 64 && n.bits >> bits) fail(self, "a constant has the bits of its dtype, zero-extended");
+  }
+  void node(const Var& n, const Expr& self, const Ranges&) {
+    const auto found = vars_.find(n.id);
+    if (found == vars_.end()) fail(self, "the variable is not bound here");
+    if (found->second != n.type)
+      fail(self, "the variable is bound as " + to_string(found->second) + ", used as " + to_string(n.type));
+  }
+  void node(const Load& n, const Expr& self, const Ranges& scope) {
+    access(n.buffer, n.index, self, scope);
+    expr(n.guard, scope);
+    expr(n.otherwise, scope);
+  }
+  void node(const Unary& n, const Expr&, const Ranges& scope) { expr(n.a, scope); }
+  void node(const Binary& n, const Expr& self, const Ranges& scope) {
+    expr(n.a, scope);
+    expr(n.b, scope);
+    switch (n.op) {
+      case BinaryOp::floor_div:
+      case BinaryOp::floor_mod:
+        if (!nonzero(n.b, scope)) fail(self, "the divisor must be proved nonzero");
+        break;
+      case BinaryOp::shl:
+      case BinaryOp::shr: {
+        const int bits = 8 * size_of(n.b.dtype());
+        const Expr low = zero(n.b.type()), high = broadcast(constant_int(n.b.dtype(), bits), n.b.lanes());
+        if (!scope.shift_count(n.b) && scope.proves((n.b >= low) & (n.b < high)) != true)
+          fail(self, "the shift count must be proved within [0, " + std::to_string(bits) + ")");
+        break;
+      }
+      case BinaryOp::add:
+      case BinaryOp::sub:
+      case BinaryOp::mul:
+      case BinaryOp::div:
+      case BinaryOp::min:
+      case BinaryOp::max:
+      case BinaryOp::bit_and:
+      case BinaryOp::bit_or:
+      case BinaryOp::bit_xor:
+      case BinaryOp::eq:
+      case BinaryOp::ne:
+      case BinaryOp::lt:
+      case BinaryOp::le:
+      case BinaryOp::gt:
+      case BinaryOp::ge:
+        break;
+    }
+  }
+  void node(const Fma& n, const Expr&, const Ranges& scope) { operands({n.a, n.b, n.c}, scope); }
+  void node(const Select& n, const Expr&, const Ranges& scope) { operands({n.condition, n.a, n.b}, scope); }
+  void node(const Cast& n, const Expr&, const Ranges& scope) { expr(n.value, scope); }
+  void node(const Bitcast& n, const Expr&, const Ranges& scope) { expr(n.value, scope); }
+  void node(const Ramp& n, const Expr&, const Ranges& scope) { operands({n.base, n.stride}, scope); }
+  void node(const Broadcast& n, const Expr&, const Ranges& scope) { expr(n.value, scope); }
+  void node(const Shuffle& n, const Expr&, const Ranges& scope) { operands({n.a, n.b}, scope); }
+  void node(const Intrinsic& n, const Expr& self, const Ranges& scope) {
+    switch (n.op) {
+      case IntrinsicOp::prefetch:
+        fail(self, "a prefetch stands in a statement of its own");
+      case IntrinsicOp::all:
+      case IntrinsicOp::any:
+        operands(n.args, scope);
+        break;
+    }
+  }
+  void operands(const std::vector<Expr>& list, const Ranges& scope) {
+    for (const Expr& e : list) expr(e, scope);
+  }
+
+  // What `enter` adds to the scope is known in the statement alone.
+  template <class Enter>
+  void within(const Stmt& s, Ranges& scope, Enter&& enter) {
+    const Ranges::Mark mark = scope.mark();
+    enter();
+    stmt(s, scope);
+    scope.restore(mark);
+  }
+  void stmt(const Stmt& s, Ranges& scope) {
+    if (s) std::visit([&](const auto& n) { node(n, s, scope); }, s.node().value);
+  }
+  void node(const For& n, const Stmt& self, Ranges& scope) {
+    expr(n.begin, scope);
+    expr(n.extent, scope);
+    kind(n, self, scope);
+    bind(n.var, self);
+    below_vector_ += in_lanes(n.kind);
+    within(n.body, scope, [&] { scope.enter(n); });
+    below_vector_ -= in_lanes(n.kind);
+    if (n.kind == ForKind::vector)
+      if (const std::string why = not_widenable(n); !why.empty()) fail(self, "the loop cannot be widened: " + why);
+    vars_.erase(n.var.id);
+  }
+  void kind(const For& n, const Stmt& self, const Ranges& scope) {
+    if (n.kind != ForKind::serial && stage_ == Stage::authored) fail(self, "an authored kernel has serial loops only");
+    if (below_vector_ && (any_order(n.kind) || in_lanes(n.kind)))
+      fail(self, "no loop below a vector loop is parallel or vector");
+    const bool lowered = stage_ == Stage::lowered;
+    const auto extent = as_int(n.extent);
+    std::string clash;
+    switch (n.kind) {
+      case ForKind::serial:
+      case ForKind::cooperative:
+      case ForKind::matrix_unit:
+        break;
+      case ForKind::parallel:
+      case ForKind::grid:
+      case ForKind::thread:
+      case ForKind::warp:
+      case ForKind::fragment:
+        clash = parallel_clash(n, scope);
+        break;
+      case ForKind::lane:
+        if (!extent || *extent < 2 || *extent > warp_lanes)
+          fail(self, "a lane loop has a constant extent of 2 to " + std::to_string(warp_lanes));
+        clash = vector_clash(n, scope);
+        break;
+      case ForKind::vector:
+        if (lowered) fail(self, "a lowered kernel has no vector loop");
+        if (!extent || *extent < 2 || *extent > max_copies)
+          fail(self, "a vector loop has a constant extent of 2 to " + std::to_string(max_copies));
+        clash = vector_clash(n, scope);
+        break;
+      case ForKind::unroll:
+        if (lowered) fail(self, "a lowered kernel has no unroll loop");
+        if (!extent || *extent > max_copies)
+          fail(self, "an unroll loop has a constant extent of at most " + std::to_string(max_copies));
+        break;
+    }
+    if (!clash.empty()) fail(self, std::string("the ") + to_string(n.kind) + " loop is not proved: " + clash);
+  }
+  void node(const Block& n, const Stmt&, Ranges& scope) {
+    for (const Stmt& s : n.stmts) stmt(s, scope);
+  }
+  void node(const Let& n, const Stmt& self, Ranges& scope) {
+    expr(n.value, scope);
+    bind(n.var, self);
+    within(n.body, scope, [&] { scope.enter(n); });
+    vars_.erase(n.var.id);
+  }
+  void node(const Store& n, const Stmt& self, Ranges& scope) {
+    writes(n.buffer, self);
+    access(n.buffer, n.index, self, scope);
+    operands({n.value, n.guard}, scope);
+    if (n.streaming && stage_ == Stage::authored) fail(self, "an authored kernel has no streaming stores");
+  }
+  void node(const Accumulate& n, const Stmt& self, Ranges& scope) {
+    writes(n.buffer, self);
+    if (n.buffer->dtype == DType::boolean || is_storage_float(n.buffer->dtype))
+      fail(self, std::string("an accumulate goes into integers, f32 or f64, got ") + to_string(n.buffer->dtype));
+    access(n.buffer, n.index, self, scope);
+    operands({n.value, n.factor, n.guard}, scope);
+  }
+  void node(const If& n, const Stmt&, Ranges& scope) {
+    expr(n.condition, scope);
+    within(n.then_case, scope, [&] { scope.assume(n.condition); });
+    if (n.else_case) within(n.else_case, scope, [&] { scope.assume(unary(UnaryOp::bit_not, n.condition)); });
+  }
+  void node(const Alloc& n, const Stmt& self, Ranges& scope) {
+    declare(n.buffer, self, scope);
+    stmt(n.body, scope);
+    buffers_.erase(n.buffer->id);
+  }
+  void node(const Check& n, const Stmt&, Ranges& scope) {
+    operands({n.condition, n.position}, scope);
+    within(n.body, scope, [&] { scope.assume(n.condition); });
+  }
+  void node(const Evaluate& n, const Stmt& self, Ranges& scope) {
+    const Intrinsic& intrinsic = *n.value.as<Intrinsic>();
+    if (intrinsic.op == IntrinsicOp::prefetch)
+      access(intrinsic.buffer, intrinsic.args, self, scope);
+    else
+      expr(n.value, scope);
+  }
+
+  const Kernel& kernel_;
+  const Stage stage_;
+  std::unordered_set<int64_t> ids_;              // ever bound
+  std::unordered_map<int64_t, Type> vars_;       // bound here
+  std::unordered_map<int64_t, Buffer> buffers_;  // parameters, and those allocated here
+  int below_vector_ = 0;
+};
+
+}  // namespace
+
+const char* to_string(Stage stage) {
+  switch (stage) {
+    case Stage::authored:
+      return "authored";
+    case Stage::scheduled:
+      return "scheduled";
+    case Stage::lowered:
+      return "lowered";
+  }
+  return "?";
+}
+
+void verify(const Kernel& kernel, Stage stage) { Verifier(kernel, stage).run(); }
+
+bool constant_index(const Expr& e) {
+  if (const Ramp* r = e.as<Ramp>()) return as_int(r->base) && as_int(r->stride);
+  if (const Broadcast* b = e.as<Broadcast>()) return as_int(b->value).has_value();
+  return as_int(e).has_value();
+}
+
+}  // namespace gradloom::ir

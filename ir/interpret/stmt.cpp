@@ -1,0 +1,378 @@
+// Statements of the interpreter. With several frames (inside vector loops) each statement runs for all of them before
+// the next one begins.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+
+#include "ir/interpret/code.h"
+#include "ir/scalar_math.h"
+
+namespace gradloom::ir::interp {
+namespace {
+
+constexpr int64_t max_vector_extent = 4096;
+
+int64_t agreed(const ExprCode& bound, std::span<Frame* const> frames, const std::string& loop) {
+  const int64_t value = static_cast<int64_t>(bound.scalar(*frames[0]));
+  for (Frame* frame : frames.subspan(1))
+    if (static_cast<int64_t>(bound.scalar(*frame)) != value)
+      fault("loop " + loop + " has bounds that differ between the iterations of a vector loop around it");
+  return value;
+}
+
+struct ForCode final : StmtCode {
+  ForCode(Run& r, const For& n, size_t at, ExprPtr from, ExprPtr count, StmtPtr stmt)
+      : run_state(r),
+        loop(n.var.name),
+        kind(n.kind),
+        slot(at),
+        begin(std::move(from)),
+        extent(std::move(count)),
+        body(std::move(stmt)) {}
+
+  void run(std::span<Frame* const> frames) override {
+    const uint64_t first = static_cast<uint64_t>(agreed(*begin, frames, loop));
+    const int64_t count = agreed(*extent, frames, loop);
+    if (count <= 0) return;
+    switch (kind) {
+      case ForKind::serial:
+      case ForKind::unroll:
+      case ForKind::cooperative:
+      case ForKind::matrix_unit:
+        for (int64_t k = 0; k < count; ++k) iteration(frames, first + static_cast<uint64_t>(k));
+        return;
+      case ForKind::parallel:
+      case ForKind::grid:
+      case ForKind::thread:
+      case ForKind::warp:
+      case ForKind::fragment: {
+        const uint32_t instance = run_state.races.enter_loop();
+        for (int64_t k = 0; k < count; ++k) {
+          const uint64_t value = first + static_cast<uint64_t>(run_state.reverse_parallel ? count - 1 - k : k);
+          run_state.races.enter_iteration(instance, static_cast<int64_t>(value), loop);
+          iteration(frames, value);
+          run_state.races.leave_iteration();
+        }
+        run_state.races.leave_loop();
+        return;
+      }
+      case ForKind::vector:
+      case ForKind::lane:
+        return together(frames, first, count);
+    }
+  }
+
+  void iteration(std::span<Frame* const> frames, uint64_t value) {
+    for (Frame* frame : frames) frame->vars[slot] = value;
+    body->run(frames);
+  }
+
+  void together(std::span<Frame* const> frames, uint64_t first, int64_t count) {
+    if (count > max_vector_extent)
+      fault("vector loop " + loop + " has extent " + std::to_string(count) + ", at most " +
+            std::to_string(max_vector_extent));
+    const size_t total = frames.size() * static_cast<size_t>(count);
+    copies.resize(std::max(copies.size(), total));
+    std::vector<Frame*> all(total);
+    size_t next = 0;
+    for (Frame* frame : frames)
+      for (int64_t k = 0; k < count; ++k, ++next) {
+        copies[next] = *frame;
+        copies[next].vars[slot] = first + static_cast<uint64_t>(k);
+        all[next] = &copies[next];
+      }
+    body->run(all);
+  }
+
+  Run& run_state;
+  std::string loop;
+  ForKind kind;
+  size_t slot;
+  ExprPtr begin, extent;
+  StmtPtr body;
+  std::vector<Frame> copies;  // kept from run to run for their memory
+};
+
+struct BlockCode final : StmtCode {
+  void run(std::span<Frame* const> frames) override {
+    for (const StmtPtr& s : stmts) s->run(frames);
+  }
+  std::vector<StmtPtr> stmts;
+};
+
+struct LetCode final : StmtCode {
+  void run(std::span<Frame* const> frames) override {
+    for (Frame* frame : frames)
+      if (value->lanes == 1)
+        frame->vars[slot] = value->scalar(*frame);
+      else
+        value->vector(*frame, &frame->vars[slot]);
+    body->run(frames);
+  }
+  size_t slot;
+  ExprPtr value;
+  StmtPtr body;
+};
+
+// A store or an accumulate: everything is evaluated, for all lanes of all frames, before the first lane is written.
+struct WriteCode final : StmtCode {
+  void run(std::span<Frame* const> frames) override {
+    if (frames.size() == 1 && access.lanes == 1) {
+      Frame& frame = *frames[0];
+      int64_t index[max_rank];
+      access.scalar(frame, index);
+      const uint64_t on = guard ? guard->scalar(frame) : 1, v = value->scalar(frame),
+                     f = factor ? factor->scalar(frame) : 0;
+      if (on) write(*frame.arrays[access.array], index, v, f);
+      return;
+    }
+    const size_t lanes = access.lanes, each = access.rank() * lanes, total = frames.size() * lanes;
+    Lanes places(frames.size() * each), values(total), factors(factor ? total : 0), on(guard ? total : 0);
+    int64_t* index = reinterpret_cast<int64_t*>(places.data());
+    for (size_t i = 0; i < frames.size(); ++i) {
+      access.vector(*frames[i], index + i * each);
+      if (guard) guard->vector(*frames[i], on.data() + i * lanes);
+      value->vector(*frames[i], values.data() + i * lanes);
+      if (factor) factor->vector(*frames[i], factors.data() + i * lanes);
+    }
+    for (size_t i = 0; i < total; ++i)
+      if (!guard || on[i])
+        write(*frames[i / lanes]->arrays[access.array], index + i * access.rank(), values[i], factor ? factors[i] : 0);
+  }
+  void write(Array& array, const int64_t* index, uint64_t v, uint64_t f) const {
+    if (how)
+      array.accumulate(index, *how, v, f);
+    else
+      array.store(index, v);
+  }
+  Access access;
+  ExprPtr value, factor, guard;
+  std::optional<Accumulate> how;  // absent: a store
+};
+
+struct IfCode final : StmtCode {
+  void run(std::span<Frame* const> frames) override {
+    if (frames.size() == 1) {
+      if (condition->scalar(*frames[0]))
+        then_case->run(frames);
+      else if (else_case)
+        else_case->run(frames);
+      return;
+    }
+    std::vector<Frame*> yes, no;
+    for (Frame* frame : frames) (condition->scalar(*frame) ? yes : no).push_back(frame);
+    if (!yes.empty()) then_case->run(yes);
+    if (!no.empty() && else_case) else_case->run(no);
+  }
+  ExprPtr condition;
+  StmtPtr then_case, else_case;
+};
+
+struct AllocCode final : StmtCode {
+  AllocCode(Run& r, Buffer b) : run_state(r), buffer(std::move(b)) {}
+  void run(std::span<Frame* const> frames) override {
+    while (arrays.size() < frames.size()) arrays.push_back(std::make_unique<Array>(run_state));
+    for (size_t i = 0; i < frames.size(); ++i) {
+      arrays[i]->bind(*buffer, shape(*buffer, *frames[i]), std::nullopt);
+      frames[i]->arrays[slot] = arrays[i].get();
+    }
+    body->run(frames);
+  }
+  Run& run_state;
+  Buffer buffer;
+  size_t slot = 0;
+  Translator::ShapeCode shape;
+  StmtPtr body;
+  std::vector<std::unique_ptr<Array>> arrays;  // one a frame, kept from run to run for their memory
+};
+
+struct CheckCode final : StmtCode {
+  explicit CheckCode(Run& r) : run_state(r) {}
+  void run(std::span<Frame* const> frames) override {
+    std::vector<Frame*> passed;
+    for (Frame* frame : frames)
+      if (passes(*frame)) {
+        if (frames.size() == 1) return body->run(frames);
+        passed.push_back(frame);
+      }
+    if (!passed.empty()) body->run(passed);
+  }
+  bool passes(Frame& frame) {
+    const int lanes = condition->lanes;
+    Lanes ok(lanes), at(lanes);
+    condition->vector(frame, ok.data());
+    position->vector(frame, at.data());
+    bool all = true;
+    for (int lane = 0; lane < lanes; ++lane) {
+      if (ok[lane]) continue;
+      const int64_t p = std::min(static_cast<int64_t>(at[lane]),
+                                 std::numeric_limits<int64_t>::max() - 1);  // the largest stands for no failure
+      run_state.bad_position = run_state.failed ? std::min(run_state.bad_position, p) : p;
+      run_state.failed = true;
+      all = false;
+    }
+    return all;
+  }
+  Run& run_state;
+  ExprPtr condition, position;
+  StmtPtr body;
+};
+
+struct EvaluateCode final : StmtCode {
+  void run(std::span<Frame* const> frames) override {
+    for (Frame* frame : frames) {
+      Lanes ignored(value->lanes);
+      value->vector(*frame, ignored.data());
+    }
+  }
+  ExprPtr value;
+};
+
+void require_scalar(const ExprCode& code, const char* what) {
+  if (code.lanes != 1) fault(std::string(what) + " has " + std::to_string(code.lanes) + " lanes, must be a scalar");
+}
+
+void require_lanes(const ExprPtr& code, int lanes, const char* what) {
+  if (code && code->lanes != lanes)
+    fault(std::string(what) + " has " + std::to_string(code->lanes) + " lanes, not " + std::to_string(lanes));
+}
+
+// Puts back what an inner name hid, or takes the inner name out of scope.
+template <class Map>
+class Scope {
+ public:
+  Scope(Map& map, int64_t id) : map_(map), id_(id) {
+    if (auto found = map.find(id); found != map.end()) hidden_ = found->second;
+  }
+  ~Scope() {
+    if (hidden_)
+      map_[id_] = *hidden_;
+    else
+      map_.erase(id_);
+  }
+
+ private:
+  Map& map_;
+  int64_t id_;
+  std::optional<typename Map::mapped_type> hidden_;
+};
+
+}  // namespace
+
+Array::Shape Translator::ShapeCode::operator()(const BufferNode& node, Frame& frame) const {
+  Array::Shape shape;
+  for (const ExprPtr& dim : dims) shape.dims.push_back(static_cast<int64_t>(dim->scalar(frame)));
+  for (const ExprPtr& stride : strides) shape.strides.push_back(static_cast<int64_t>(stride->scalar(frame)));
+  if (min) shape.min = {node.facts.min.dtype(), min->scalar(frame)};
+  if (max) shape.max = {node.facts.max.dtype(), max->scalar(frame)};
+  return shape;
+}
+
+Translator::ShapeCode Translator::shape(const Buffer& buffer) {
+  ShapeCode code{exprs(buffer->dims), exprs(buffer->strides), nullptr, nullptr};
+  if (buffer->facts.min) code.min = expr(buffer->facts.min);
+  if (buffer->facts.max) code.max = expr(buffer->facts.max);
+  if (!code.strides.empty() && code.strides.size() != code.dims.size())
+    fault("buffer " + buffer->name + " needs one stride a dim");
+  for (const auto* list : {&code.dims, &code.strides})
+    for (const ExprPtr& e : *list) require_scalar(*e, "a dim or stride");
+  for (const ExprPtr* e : {&code.min, &code.max})
+    if (*e) require_scalar(**e, "a fact");
+  return code;
+}
+
+StmtPtr Translator::stmt(const Stmt& s) {
+  if (!s) fault("a statement is absent");
+  return std::visit([&](const auto& n) { return make(n); }, s.node().value);
+}
+
+StmtPtr Translator::make(const For& n) {
+  ExprPtr begin = expr(n.begin), extent = expr(n.extent);
+  require_scalar(*begin, "a loop's begin");
+  require_scalar(*extent, "a loop's extent");
+  if (n.var.type != Type{}) fault("loop variable " + n.var.name + " must be i64");
+  Scope scope(vars_, n.var.id);
+  const size_t slot = declare(n.var);
+  StmtPtr body = stmt(n.body);
+  return std::make_unique<ForCode>(run_, n, slot, std::move(begin), std::move(extent), std::move(body));
+}
+
+StmtPtr Translator::make(const Block& n) {
+  auto code = std::make_unique<BlockCode>();
+  for (const Stmt& s : n.stmts) code->stmts.push_back(stmt(s));
+  return code;
+}
+
+StmtPtr Translator::make(const Let& n) {
+  auto code = std::make_unique<LetCode>();
+  code->value = expr(n.value);
+  if (n.var.type != n.value.type())
+    fault("let " + n.var.name + " is " + to_string(n.var.type) + " but its value " + to_string(n.value.type()));
+  Scope scope(vars_, n.var.id);
+  code->slot = declare(n.var);
+  code->body = stmt(n.body);
+  return code;
+}
+
+StmtPtr Translator::make(const Store& n) {
+  auto code = std::make_unique<WriteCode>();
+  code->value = expr(n.value);
+  if (n.guard) code->guard = expr(n.guard);
+  code->access = access(n.buffer, n.index, code->value->lanes);
+  require_lanes(code->guard, code->value->lanes, "a store's guard");
+  if (n.value.dtype() != n.buffer->dtype)
+    fault("a store of " + to_string(n.value.type()) + " to buffer " + n.buffer->name + " of " +
+          to_string(n.buffer->dtype));
+  return code;
+}
+
+StmtPtr Translator::make(const Accumulate& n) {
+  auto code = std::make_unique<WriteCode>();
+  code->value = expr(n.value);
+  if ((n.op == AccumulateOp::fma) != static_cast<bool>(n.factor))
+    fault("buffer " + n.buffer->name + ": fma, and only fma, has a factor");
+  if (n.factor) code->factor = expr(n.factor);
+  if (n.guard) code->guard = expr(n.guard);
+  code->access = access(n.buffer, n.index, code->value->lanes);
+  require_lanes(code->guard, code->value->lanes, "an accumulate's guard");
+  require_lanes(code->factor, code->value->lanes, "an accumulate's factor");
+  code->how = n;
+  return code;
+}
+
+StmtPtr Translator::make(const If& n) {
+  auto code = std::make_unique<IfCode>();
+  code->condition = expr(n.condition);
+  require_scalar(*code->condition, "an if's condition");
+  code->then_case = stmt(n.then_case);
+  if (n.else_case) code->else_case = stmt(n.else_case);
+  return code;
+}
+
+StmtPtr Translator::make(const Alloc& n) {
+  if (!n.buffer) fault("an alloc without a buffer");
+  auto code = std::make_unique<AllocCode>(run_, n.buffer);
+  code->shape = shape(n.buffer);
+  Scope scope(arrays_, n.buffer->id);
+  code->slot = declare(n.buffer);
+  code->body = stmt(n.body);
+  return code;
+}
+
+StmtPtr Translator::make(const Check& n) {
+  auto code = std::make_unique<CheckCode>(run_);
+  code->condition = expr(n.condition);
+  code->position = expr(n.position);
+  require_lanes(code->position, code->condition->lanes, "a check's position");
+  code->body = stmt(n.body);
+  return code;
+}
+
+StmtPtr Translator::make(const Evaluate& n) {
+  auto code = std::make_unique<EvaluateCode>();
+  code->value = expr(n.value);
+  return code;
+}
+
+}  // namespace gradloom::ir::interp

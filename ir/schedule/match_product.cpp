@@ -1,0 +1,121 @@
+// Which nests are matrix products.
+#include <algorithm>
+
+#include "ir/analysis/races.h"
+#include "ir/index_math.h"
+#include "ir/rewrite.h"
+#include "ir/schedule/tile_product.h"
+
+namespace gradloom::ir {
+namespace {
+
+struct GuardLoads : Rewriter {
+  explicit GuardLoads(const std::vector<EdgeGuard>& e) : edges(e) {}
+  using Rewriter::rewrite;
+  Expr rewrite(const Load& n, const Expr& self) override {
+    Expr guard;
+    for (const EdgeGuard& edge : edges)
+      if (std::any_of(n.index.begin(), n.index.end(), [&](const Expr& i) { return mentions(i, edge.var.id); }))
+        guard = both(guard, var(edge.var) < edge.end);
+    if (!guard) return Rewriter::rewrite(n, self);
+    bool changed = false;  // an index may be loaded itself, and so may what stands for a load that is off
+    return load(n.buffer, list(n.index, changed), both(guard, (*this)(n.guard)),
+                n.guard ? (*this)(n.otherwise) : zero(self.type()));
+  }
+  const std::vector<EdgeGuard>& edges;
+};
+
+}  // namespace
+
+Product match_product(const Site& site, const std::string& step) {
+  const For& m = *site.loop;
+  const auto fail = [&](const std::string& why) { refuse(step, m.var.name, why); };
+  Product p;
+  p.m = &m;
+  p.n = m.body.as<For>();
+  if (!p.n) fail("its body is not just the loop over columns");
+  require_serial(step, m);
+  require_serial(step, *p.n);
+  const Alloc* own = p.n->body.as<Alloc>();
+  const Block* body = own ? own->body.as<Block>() : nullptr;
+  if (!body || body->stmts.size() < 3 || !own->buffer->dims.empty())
+    fail("loop " + p.n->var.name + " holds no sum, its first value, a loop over k and what becomes of it");
+  p.sum = own->buffer;
+  const Store* first = body->stmts[0].as<Store>();
+  if (!first || !first->buffer.same_as(p.sum) || first->guard) fail("the first statement does not set " + p.sum->name);
+  p.first = first->value;
+  p.k = body->stmts[1].as<For>();
+  const Accumulate* step_k = p.k ? p.k->body.as<Accumulate>() : nullptr;
+  if (!step_k || !step_k->buffer.same_as(p.sum) || step_k->op != AccumulateOp::fma || step_k->guard || step_k->atomic)
+    fail("the second statement is not a loop that only adds products to " + p.sum->name);
+  require_serial(step, *p.k);
+  p.rest = block({body->stmts.begin() + 2, body->stmts.end()});
+
+  const int64_t rows = m.var.id, columns = p.n->var.id, depth = p.k->var.id;
+  p.a_first = !mentions(step_k->value, columns) && !mentions(step_k->factor, rows);
+  p.a = p.a_first ? step_k->value : step_k->factor;
+  p.b = p.a_first ? step_k->factor : step_k->value;
+  if (mentions(p.a, columns) || mentions(p.b, rows))
+    fail("a factor depends on both " + m.var.name + " and " + p.n->var.name);
+  for (const For* inner : {p.n, p.k})
+    for (const Expr* bound : {&inner->begin, &inner->extent})
+      if (mentions(*bound, rows) || mentions(*bound, columns) || writes_what_is_read(m.body, *bound))
+        fail("the bounds of loop " + inner->var.name + " change while it runs");
+  for (const Expr* operand : {&p.a, &p.b}) {
+    if (reads(*operand, p.sum)) fail("a factor reads the sum");
+    if (writes_what_is_read(p.rest, *operand)) fail("a factor reads what the nest writes");
+  }
+  if (reads(p.first, p.sum)) fail("the sum's first value reads it");
+  if (mentions(p.first, depth)) fail("the first value depends on k");
+  for (const BufferAccess& a : accesses(p.rest, p.sum))
+    if (a.writes) fail("the sum is written after its loop");
+  const Store* store = p.rest.as<Store>();
+  const Load* stored = store ? store->value.as<Load>() : nullptr;
+  if (stored && stored->buffer.same_as(p.sum) && !store->guard && !store->streaming &&
+      store->buffer->dtype == p.sum->dtype)
+    p.plain = store;
+  return p;
+}
+
+void require_independent(const Product& p, const Site& site, const std::string& step) {
+  // Elements in any order: rows among themselves whatever the column, and columns of a row.
+  for (const std::string& clash : {parallel_clash(*p.m, site.scope), parallel_clash(*p.n, site.inside())})
+    if (!clash.empty()) refuse(step, p.m->var.name, clash);
+}
+
+Expr guard_loads(const Expr& e, const std::vector<EdgeGuard>& edges) {
+  return edges.empty() ? e : GuardLoads(edges)(e);
+}
+
+int64_t step_of(const Expr& e, int64_t var_id) {
+  int64_t result = 0;
+  walk(e, [&](const Expr& x) {
+    const Load* l = x.as<Load>();
+    if (!l || result == 1) return;
+    Linear place;
+    Expr dense = 1;
+    bool known = true, depends = false;
+    for (size_t d = l->index.size(); d-- > 0;) {
+      const Linear i = linear(l->index[d]);
+      for (const auto& [term, coefficient] : i.terms) {
+        if (!mentions(term, var_id)) continue;
+        depends = true;
+        const Expr stride = l->buffer->strides.empty() ? dense : l->buffer->strides[d];
+        const std::optional<int64_t> s = as_int(stride);
+        if (!s || !term.as<Var>())
+          known = false;
+        else
+          place.add(term, coefficient * *s);
+      }
+      if (l->buffer->strides.empty()) {
+        const std::optional<int64_t> a = as_int(dense), b = as_int(l->buffer->dims[d]);
+        dense = a && b ? Expr(*a * *b) : dense * l->buffer->dims[d];
+      }
+    }
+    if (!depends) return;
+    result = known && place.terms.size() == 1 && place.terms[0].second == 1 ? 1 : -1;
+  });
+  return result;
+}
+
+}  // namespace gradloom::ir

@@ -1,0 +1,234 @@
+// Steps that change which loop holds which: fuse, reorder, distribute.
+#include <algorithm>
+
+#include "ir/analysis/races.h"
+#include "ir/index_math.h"
+#include "ir/rewrite.h"
+#include "ir/schedule/schedule.h"
+#include "ir/schedule/site.h"
+
+namespace gradloom::ir {
+namespace {
+
+// The loop `inner`, which must be all that `outer` holds, with bounds that do not change while `outer` runs.
+const For& perfectly_nested(const Kernel& kernel, const char* step, const Site& site, int64_t inner) {
+  const For& outer = *site.loop;
+  const For* in = outer.body.as<For>();
+  get_loop(kernel, inner);  // a handle of no loop is no refusal
+  if (!in || in->var.id != inner) refuse(step, outer.var.name, "its body is not just the inner loop");
+  require_serial(step, outer);
+  require_serial(step, *in);
+  for (const Expr* bound : {&in->begin, &in->extent}) {
+    if (mentions(*bound, outer.var.id))
+      refuse(step, outer.var.name, "the bounds of its inner loop " + in->var.name + " depend on it");
+    if (writes_what_is_read(outer.body, *bound))
+      refuse(step, outer.var.name,
+             "the bounds of its inner loop " + in->var.name + " are read from memory that it writes");
+    if (has_load(*bound) && site.scope.of(outer.extent).min.value_or(0) < 1)
+      refuse(step, outer.var.name,
+             "the bounds of its inner loop " + in->var.name + " are read from memory, and it may run no iteration");
+  }
+  return *in;
+}
+
+// One statement of a distributed body, with the lets and allocs it stands in.
+struct Piece {
+  std::vector<Stmt> wrappers;  // outermost first
+  Stmt stmt;
+};
+
+void collect_pieces(const Stmt& s, std::vector<Stmt>& wrappers, std::vector<Piece>& pieces) {
+  const auto below = [&](const Stmt& body) {
+    wrappers.push_back(s);
+    collect_pieces(body, wrappers, pieces);
+    wrappers.pop_back();
+  };
+  if (const Block* b = s.as<Block>()) {
+    for (const Stmt& part : b->stmts) collect_pieces(part, wrappers, pieces);
+  } else if (const Let* l = s.as<Let>()) {
+    below(l->body);
+  } else if (const Alloc* a = s.as<Alloc>()) {
+    below(a->body);
+  } else {
+    pieces.push_back({wrappers, s});
+  }
+}
+
+bool touches(const Stmt& s, const Buffer& b) { return !accesses(s, b).empty(); }
+
+Stmt wrap_in(const Stmt& wrapper, const Stmt& body) {
+  if (const Let* l = wrapper.as<Let>()) return let(l->var, l->value, body);
+  return alloc(wrapper.as<Alloc>()->buffer, body);
+}
+
+// Accesses to a buffer of one iteration -> to this iteration's part of the widened one.
+struct WidenBuffers : Rewriter {
+  using Rewriter::rewrite;
+  std::vector<Expr> index_of(const Buffer& b, const std::vector<Expr>& index) {
+    bool changed = false;
+    std::vector<Expr> result = list(index, changed);
+    if (wide.contains(b->id)) result.push_back(place);
+    return result;
+  }
+  Expr rewrite(const Load& n, const Expr& self) override {
+    if (!wide.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
+    return load(wide.at(n.buffer->id), index_of(n.buffer, n.index), (*this)(n.guard), (*this)(n.otherwise));
+  }
+  Expr rewrite(const Intrinsic& n, const Expr& self) override {
+    if (n.op != IntrinsicOp::prefetch || !wide.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
+    return prefetch(wide.at(n.buffer->id), index_of(n.buffer, n.args), n.level);
+  }
+  Stmt rewrite(const Store& n, const Stmt& self) override {
+    if (!wide.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
+    return store(wide.at(n.buffer->id), index_of(n.buffer, n.index), (*this)(n.value), (*this)(n.guard), n.streaming);
+  }
+  Stmt rewrite(const Accumulate& n, const Stmt& self) override {
+    if (!wide.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
+    return accumulate(wide.at(n.buffer->id), index_of(n.buffer, n.index), n.op, (*this)(n.value), (*this)(n.factor),
+                      (*this)(n.guard), n.atomic);
+  }
+  std::unordered_map<int64_t, Buffer> wide;
+  Expr place;
+};
+
+}  // namespace
+
+Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
+  const Site site = find_loop(kernel_, outer_id);
+  const For& outer = *site.loop;
+  const For& inner = perfectly_nested(kernel_, "fuse", site, inner_id);
+  const std::string line = "fuse " + handle_name(kernel_, outer_id) + " " + handle_name(kernel_, inner_id);
+  const Bounds rows = read_once(outer, site.scope), columns = read_once(inner, site.scope);
+  const Var both = make_var(outer.var.name + "_" + inner.var.name);
+  const std::optional<int64_t> width = as_int(columns.extent), height = as_int(rows.extent);
+  // So many iterations would never end; known beforehand, they are refused.
+  if (int64_t all = 0; width && height && __builtin_mul_overflow(*width, *height, &all))
+    refuse("fuse", outer.var.name, "one loop cannot count its iterations with those of " + inner.var.name);
+  Stmt nest;
+  if (width && *width == 0) {
+    nest = for_loop(both, 0, 0, ForKind::serial, block({}));
+  } else {
+    // No row of width zero is ever divided, but a divisor must be seen to be nonzero: whatever later steps make of the
+    // loops around. It has a name, so that all indices keep the same one, whatever guards tell simplify of it.
+    const Range known = Ranges(kernel_).of(columns.extent);
+    const bool nonzero = known.min && *known.min > 0;
+    const Var width_var = make_var(inner.var.name + "_w");
+    const Expr divisor = nonzero ? columns.extent : var(width_var);
+    const Expr row = width ? index_div(var(both), *width) : floor_div(var(both), divisor);
+    const Expr column = width ? index_mod(var(both), *width) : floor_mod(var(both), divisor);
+    const Stmt body =
+        substitute(inner.body, {{outer_id, index_add(rows.begin, row)}, {inner_id, index_add(columns.begin, column)}});
+    nest = for_loop(both, 0, index_mul(rows.extent, columns.extent), ForKind::serial, body);
+    if (!width && !nonzero) nest = let(width_var, index_max(columns.extent, 1), nest);
+  }
+  put("fuse", site, rows.wrap(columns.wrap(nest)), line);
+  return both.id;
+}
+
+// Legal when the iterations of the loop that will be inside, or of the one that will be outside, are independent of one
+// another whatever the other loop does: then no dependence has opposite directions in the two loops.
+void Schedule::reorder(Loop outer_id, Loop inner_id) {
+  const Site site = find_loop(kernel_, outer_id);
+  const For& outer = *site.loop;
+  const For& inner = perfectly_nested(kernel_, "reorder", site, inner_id);
+  const Bounds rows = read_once(outer, site.scope);
+  const Stmt swapped = for_loop(inner.var, inner.begin, inner.extent, inner.kind,
+                                for_loop(outer.var, rows.begin, rows.extent, outer.kind, inner.body));
+  const std::string clash = parallel_clash(outer, site.scope);
+  if (!clash.empty() && !parallel_clash(*swapped.as<For>(), site.scope).empty())
+    refuse("reorder", outer.var.name, "with loop " + inner.var.name + ": " + clash);
+  const std::string line = "reorder " + handle_name(kernel_, outer_id) + " " + handle_name(kernel_, inner_id);
+  put("reorder", site, rows.wrap(swapped), line);
+}
+
+// Legal when no statement of one iteration touches what an earlier statement of a later iteration touches, one of them
+// writing: each pair of statements that shares a written buffer must then have independent iterations.
+std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
+  const Site site = find_loop(kernel_, id);
+  const For& loop = *site.loop;
+  require_serial("distribute", loop);
+  std::vector<Stmt> wrappers;
+  std::vector<Piece> pieces;
+  collect_pieces(loop.body, wrappers, pieces);
+  if (pieces.size() < 2) refuse("distribute", loop.var.name, "its body is one statement");
+
+  std::vector<Buffer> outside = kernel_.buffers, own;
+  for (const Stmt& s : site.path)
+    if (const Alloc* a = s.as<Alloc>()) outside.push_back(a->buffer);
+  std::unordered_map<int64_t, Stmt> declared;  // allocs between the loop and its pieces
+  for (const Piece& p : pieces)
+    for (const Stmt& w : p.wrappers) {
+      if (const Let* l = w.as<Let>(); l && writes_what_is_read(loop.body, l->value))
+        refuse("distribute", loop.var.name, "the let " + l->var.name + " reads memory that the loop writes");
+      if (const Alloc* a = w.as<Alloc>(); a && declared.emplace(a->buffer->id, w).second) own.push_back(a->buffer);
+    }
+  for (const Buffer& b : outside) {
+    for (size_t x = 0; x < pieces.size(); ++x)
+      for (size_t y = x + 1; y < pieces.size(); ++y) {
+        const std::vector<BufferAccess> first = accesses(pieces[x].stmt, b), second = accesses(pieces[y].stmt, b);
+        const auto writes = [](const BufferAccess& a) { return a.writes; };
+        if (first.empty() || second.empty() ||
+            (std::none_of(first.begin(), first.end(), writes) && std::none_of(second.begin(), second.end(), writes)))
+          continue;
+        Stmt pair = block({pieces[x].stmt, pieces[y].stmt});
+        std::vector<Stmt> around = pieces[x].wrappers;
+        for (const Stmt& w : pieces[y].wrappers)
+          if (std::none_of(around.begin(), around.end(), [&](const Stmt& o) { return o.same_as(w); }))
+            around.push_back(w);
+        for (size_t i = around.size(); i-- > 0;) pair = wrap_in(around[i], pair);
+        const Stmt alone = for_loop(loop.var, loop.begin, loop.extent, loop.kind, pair);
+        if (const std::string clash = parallel_clash(*alone.as<For>(), site.scope); !clash.empty())
+          refuse("distribute", loop.var.name, clash);
+      }
+  }
+
+  WidenBuffers widen;
+  std::vector<Buffer> around;  // widened
+  const Bounds bounds = read_once(loop, site.scope);
+  for (const Buffer& b : own) {
+    const auto users = std::count_if(pieces.begin(), pieces.end(), [&](const Piece& p) {
+      return touches(p.stmt, b) || std::any_of(p.wrappers.begin(), p.wrappers.end(), [&](const Stmt& w) {
+               const Let* l = w.as<Let>();
+               return l && touches(let(l->var, l->value, block({})), b);
+             });
+    });
+    if (users < 2) continue;
+    if (!as_int(bounds.extent))
+      refuse("distribute", loop.var.name,
+             "its extent is not a constant, and buffer " + b->name + " would need one place an iteration");
+    BufferNode node = *b;
+    node.id = 0;
+    for (const Expr& dim : node.dims)
+      if (!closed(dim, visible(kernel_, site, false)))
+        refuse("distribute", loop.var.name, "the dims of buffer " + b->name + " depend on it");
+    node.dims.push_back(bounds.extent);
+    node.facts.nondecreasing = node.facts.injective = false;
+    for (Expr* bound : {&node.facts.min, &node.facts.max})
+      if (*bound && !closed(*bound, visible(kernel_, site, false))) *bound = {};
+    around.push_back(widen.wide[b->id] = make_buffer(std::move(node)));
+  }
+  widen.place = index_sub(var(loop.var), bounds.begin);
+
+  const std::string line = "distribute " + handle_name(kernel_, id);
+  std::vector<Loop> result;
+  std::vector<Stmt> loops;
+  for (const Piece& p : pieces) {
+    Stmt body = p.stmt;
+    for (size_t i = p.wrappers.size(); i-- > 0;) {
+      const Let* l = p.wrappers[i].as<Let>();
+      const Alloc* a = p.wrappers[i].as<Alloc>();
+      if (l && mentions(body, l->var.id)) body = wrap_in(p.wrappers[i], body);
+      if (a && !widen.wide.contains(a->buffer->id) && touches(body, a->buffer)) body = wrap_in(p.wrappers[i], body);
+    }
+    body = widen(body);
+    const Stmt one = for_loop(loop.var, bounds.begin, bounds.extent, loop.kind, body);
+    loops.push_back(loops.empty() ? one : refresh(one));
+    result.push_back(loops.back().as<For>()->var.id);
+  }
+  Stmt all = block(std::move(loops));
+  for (const Buffer& b : around) all = alloc(b, all);
+  put("distribute", site, bounds.wrap(all), line);
+  return result;
+}
+
+}  // namespace gradloom::ir

@@ -1,0 +1,166 @@
+// Bringing an operand into panels. Lanes that are neighbours in memory are copied by vectors; where k runs along memory
+// instead, squares are read along k and transposed in registers.
+#include <algorithm>
+
+#include "ir/index_math.h"
+#include "ir/rewrite.h"
+#include "ir/schedule/tile_product.h"
+#include "ir/target.h"
+
+namespace gradloom::ir {
+namespace {
+
+constexpr int bits_of_a_lane = 128;  // shuffles within 128 bits are single instructions on all that has wider vectors
+
+// Rows of a square -> its columns, by log2(n) rounds of pairwise shuffles. Each round writes lets around `body`.
+struct Transposer {
+  std::vector<std::pair<Var, Expr>> lets;
+  std::string name;
+
+  Expr named(const Expr& e) {
+    const Var v = make_var(name + std::to_string(lets.size()), e.type());
+    lets.emplace_back(v, e);
+    return var(v);
+  }
+  // Pairs rows i and i + distance: the blocks of `size` lanes that are off the diagonal change places.
+  static std::vector<int> exchanged(int lanes, int size, bool upper) {
+    std::vector<int> picked;
+    for (int l = 0; l < lanes; ++l) {
+      const bool high = (l / size) % 2 == 1;
+      picked.push_back(high ? lanes + l - (upper ? 0 : size) : l + (upper ? size : 0));
+    }
+    return picked;
+  }
+  // Interleaves blocks of `size` lanes within 128-bit groups of `group` lanes.
+  static std::vector<int> interleaved(int lanes, int size, int group, bool upper) {
+    std::vector<int> picked;
+    for (int g = 0; g < lanes; g += group)
+      for (int block = 0; block < group / 2 / size; ++block)
+        for (const int from : {0, lanes})
+          for (int l = 0; l < size; ++l) picked.push_back(from + g + (upper ? group / 2 : 0) + block * size + l);
+    return picked;
+  }
+  std::vector<Expr> transpose(std::vector<Expr> rows) {
+    const int n = static_cast<int>(rows.size());
+    const int group = std::min(n, bits_of_a_lane / (8 * size_of(rows[0].dtype())));
+    // Within groups: after the rounds, row r of each run of `group` rows holds column r of every group.
+    for (int size = 1; size < group; size *= 2) {
+      std::vector<Expr> next(rows.size());
+      for (int base = 0; base < n; base += 2 * size)
+        for (int i = 0; i < size; ++i) {
+          // Rows base+i and base+i+size hold the same lanes' runs of `size`.
+          next[base + 2 * i] =
+              named(shuffle(rows[base + i], rows[base + size + i], interleaved(n, size, group, false)));
+          next[base + 2 * i + 1] =
+              named(shuffle(rows[base + i], rows[base + size + i], interleaved(n, size, group, true)));
+        }
+      rows = std::move(next);
+    }
+    for (int size = group; size < n; size *= 2) {
+      std::vector<Expr> next(rows.size());
+      for (int i = 0; i < n; ++i) {
+        if ((i / size) % 2 == 1) continue;
+        next[i] = named(shuffle(rows[i], rows[i + size], exchanged(n, size, false)));
+        next[i + size] = named(shuffle(rows[i], rows[i + size], exchanged(n, size, true)));
+      }
+      rows = std::move(next);
+    }
+    return rows;
+  }
+  Stmt wrap(Stmt body) const {
+    for (size_t i = lets.size(); i-- > 0;) body = let(lets[i].first, lets[i].second, body);
+    return body;
+  }
+};
+
+struct Packer {
+  const Panel& p;
+  const std::string& name;
+
+  std::vector<Expr> place(int panel, const Expr& k, const Expr& lane) const {
+    return {index_add(p.first, panel), k, lane};
+  }
+  Expr operand_k(const Expr& k) const { return index_add(p.first_k, k); }
+  Expr operand_lane(int panel, const Expr& lane) const {
+    return index_add(p.first_lane, index_add(panel * p.step, lane));
+  }
+  // Beyond the operand's end its last lane is read again: what comes of it is never used.
+  Expr clamped(const Expr& lane) const {
+    const Expr place = operand_lane(0, lane);
+    return p.whole ? place : min(place, index_sub(p.end_lane, 1));
+  }
+  Stmt copy() const {
+    return product_loop(name + "_k", p.k_count, ForKind::serial, [&](Expr k) {
+      std::vector<Stmt> panels;
+      for (int panel = 0; panel < p.count; ++panel)
+        panels.push_back(product_loop(name + "_v", p.width / p.group, ForKind::unroll, [&](Expr v) {
+          return product_loop(name + "_l", p.group, ForKind::vector, [&](Expr l) {
+            const Expr lane = index_add(index_mul(v, p.group), l);
+            const Expr from = operand_lane(panel, lane);
+            if (p.whole) return store(p.buffer, place(panel, k, lane), p.element(from, operand_k(k)));
+            const Var any = make_var("lane");
+            const Expr guarded = guard_loads(p.element(var(any), operand_k(k)), {{any, p.end_lane}});
+            return store(p.buffer, place(panel, k, lane), substitute(guarded, {{any.id, from}}));
+          });
+        }));
+      return block(std::move(panels));
+    });
+  }
+
+  // Squares of one line of the operand's rows pass together: rows far apart meet in the nearest cache, and a line would
+  // be gone before its second half is read.
+  Stmt squares() const {
+    const int side = p.group, together = std::max<int>(1, line_bytes / (side * size_of(p.buffer->dtype)));
+    const Expr whole = index_div(p.k_count, side), rest = index_mod(p.k_count, side);
+    const Expr lines = index_div(whole, together), odd = index_mod(whole, together);
+    const auto each = [&](const Expr& count, const Expr& begin, int n, const char* suffix) {
+      return product_loop(name + suffix, count, ForKind::serial, [&](Expr at) {
+        return product_loop(name + "_v", p.width / side, ForKind::serial, [&](Expr v) {
+          return product_loop(name + "_u", n, ForKind::unroll,
+                              [&](Expr u) { return square(index_add(begin, index_add(index_mul(at, n), u)), v); });
+        });
+      });
+    };
+    const Stmt main = block({is_const(lines, 0) ? Stmt() : each(lines, 0, together, "_kb"),
+                             is_const(odd, 0) ? Stmt() : each(odd, index_mul(lines, together), 1, "_ko")});
+    if (is_const(rest, 0)) return main;
+    Stmt last = product_loop(name + "_kt", rest, ForKind::serial, [&](Expr k) {
+      const Expr at = index_add(index_mul(whole, side), k);
+      return product_loop(name + "_l", p.width, ForKind::serial, [&](Expr lane) {
+        return store(p.buffer, place(0, at, lane), p.element(clamped(lane), operand_k(at)));
+      });
+    });
+    return block({is_const(whole, 0) ? Stmt() : main, last});
+  }
+
+ private:
+  // Lanes [v * side, (v + 1) * side) of as many steps along k.
+  Stmt square(const Expr& number, const Expr& v) const {
+    const int side = p.group;
+    Transposer t{.name = name + "_x"};
+    const Expr first = index_mul(number, side), lane = index_mul(v, side);
+    std::vector<Expr> rows;
+    for (int i = 0; i < side; ++i)
+      rows.push_back(t.named(broadcast(p.element(clamped(index_add(lane, i)), ramp(operand_k(first), 1, side)), side)));
+    rows = t.transpose(std::move(rows));
+    std::vector<Stmt> stores;
+    for (int i = 0; i < side; ++i)
+      stores.push_back(store(p.buffer, place(0, index_add(first, i), ramp(lane, 1, side)), rows[i]));
+    return t.wrap(block(std::move(stores)));
+  }
+};
+
+}  // namespace
+
+Stmt product_loop(const std::string& name, const Expr& extent, ForKind kind, const std::function<Stmt(Expr)>& body) {
+  if (is_const(extent, 1)) return body(0);
+  const Var v = make_var(name);
+  return for_loop(v, 0, extent, kind, body(var(v)));
+}
+
+Stmt pack_panel(const Panel& panel, const std::string& name) {
+  const Packer packer{panel, name};
+  return panel.transpose ? packer.squares() : packer.copy();
+}
+
+}  // namespace gradloom::ir

@@ -1,0 +1,284 @@
+#include "ir/schedule/schedule_gpu.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_set>
+
+#include "ir/analysis/races.h"
+#include "ir/rewrite.h"
+#include "ir/schedule/site.h"
+
+namespace gradloom::ir {
+namespace {
+
+using Loop = Schedule::Loop;
+
+constexpr int64_t vector_bytes = 16, most_threads = 1024;
+constexpr int64_t few_threads =
+    64;  // a multiprocessor: with fewer threads than that, an iteration is better a block's than a thread's
+constexpr int64_t short_nest = 32;  // iterations that are not worth a launch in every turn of a loop of the host part
+constexpr int64_t short_loop = 16;  // iterations that all threads of a block may well repeat
+
+// The loops of a statement that no other loop holds.
+void outermost(const Stmt& s, std::vector<Loop>& loops) {
+  if (!s) return;
+  if (const For* n = s.as<For>()) return loops.push_back(n->var.id);
+  if (const Block* n = s.as<Block>())
+    for (const Stmt& part : n->stmts) outermost(part, loops);
+  if (const Let* n = s.as<Let>()) outermost(n->body, loops);
+  if (const If* n = s.as<If>()) outermost(n->then_case, loops), outermost(n->else_case, loops);
+  if (const Alloc* n = s.as<Alloc>()) outermost(n->body, loops);
+  if (const Check* n = s.as<Check>()) outermost(n->body, loops);
+}
+std::vector<Loop> outermost(const Stmt& s) {
+  std::vector<Loop> loops;
+  outermost(s, loops);
+  return loops;
+}
+
+class General {
+ public:
+  General(Schedule& schedule, const Target& target) : s_(schedule), target_(target) {}
+
+  // True when the loop, or some below it, was bound.
+  bool host(Loop loop, bool repeated) {
+    const For& now = s_.get(loop);
+    if (now.kind != ForKind::serial) return on_gpu(now.kind);
+    if (!host_bounds(loop) || runs_nothing(loop)) return false;
+    const std::vector<const For*> below = loops_below(now.body);
+    if (std::any_of(below.begin(), below.end(), [](const For* f) { return on_gpu(f->kind); })) {  // bound by the op
+      for (const Loop inner : outermost(now.body)) host(inner, true);
+      return true;
+    }
+    if (repeated && extent_of(s_, nest(loop)).value_or(short_nest) < short_nest) return false;
+    loop = outward(loop);
+    if (std::vector<Loop> loops = parallel_nest(loop); !loops.empty()) {
+      if (blocks_of_loops(loops)) return true;
+      // As many loops as can be proved once they are one.
+      for (; !loops.empty(); loops.pop_back())
+        if (s_.attempt([&](Schedule& s) { threads(s, loops); })) return true;
+      return false;
+    }
+    bool any = false;
+    for (const Loop inner : outermost(s_.get(loop).body)) any |= host(inner, true);
+    return any;
+  }
+
+ private:
+  // A launcher must know the bounds.
+  bool host_bounds(Loop loop) const {
+    const Site site = find_loop(s_.kernel(), loop);
+    std::unordered_set<int64_t> in_memory;
+    const auto needs_memory = [&](const Expr& e) {
+      bool found = false;
+      walk(e, [&](const Expr& x) {
+        const Var* v = x.as<Var>();
+        found |= x.as<Load>() || (v && in_memory.contains(v->id));
+      });
+      return found;
+    };
+    for (const Stmt& s : site.path)
+      if (const Let* l = s.as<Let>(); l && needs_memory(l->value)) in_memory.insert(l->var.id);
+    return !needs_memory(site.loop->begin) && !needs_memory(site.loop->extent);
+  }
+
+  static bool is_parallel(const Schedule& s, Loop loop) {
+    const Site site = find_loop(s.kernel(), loop);
+    return site.loop->kind == ForKind::serial && parallel_clash(*site.loop, site.scope).empty();
+  }
+
+  // A nest without iterations is no launch, and would not be there any more once its loops were one.
+  bool runs_nothing(Loop loop) const {
+    const std::vector<Loop> loops = nest(loop);
+    return std::any_of(loops.begin(), loops.end(), [&](Loop l) { return as_int(s_.get(l).extent).value_or(1) <= 0; });
+  }
+
+  // The loop and those perfectly nested in it, with bounds that do not depend on it.
+  std::vector<Loop> nest(Loop loop) const {
+    std::vector<Loop> loops{loop};
+    while (const For* inner = s_.get(loops.back()).body.as<For>()) {
+      if (inner->kind != ForKind::serial) break;
+      const bool depends = std::any_of(loops.begin(), loops.end(),
+                                       [&](Loop l) { return mentions(inner->begin, l) || mentions(inner->extent, l); });
+      if (depends || !host_bounds(inner->var.id)) break;
+      loops.push_back(inner->var.id);
+    }
+    return loops;
+  }
+  std::vector<Loop> parallel_nest(Loop loop) const {
+    std::vector<Loop> loops = nest(loop);
+    size_t n = 0;
+    while (n < loops.size() && is_parallel(s_, loops[n])) ++n;
+    loops.resize(n);
+    return loops;
+  }
+  // Of all loops together; absent: not a constant.
+  static std::optional<int64_t> extent_of(const Schedule& s, const std::vector<Loop>& loops) {
+    int64_t product = 1;
+    for (const Loop loop : loops) {
+      const std::optional<int64_t> n = as_int(s.get(loop).extent);
+      if (!n || (*n > 0 && product > (int64_t{1} << 40) / *n)) return std::nullopt;
+      product *= std::max<int64_t>(*n, 0);
+    }
+    return product;
+  }
+
+  // Parallel loops in a loop that is not go outward, so that they are one launch. The outermost loop afterwards.
+  Loop outward(Loop loop) {
+    std::vector<Loop> loops = nest(loop);
+    size_t parallel = 0;  // so many lead
+    while (parallel < loops.size() && is_parallel(s_, loops[parallel])) ++parallel;
+    for (size_t i = parallel + 1; i < loops.size(); ++i) {
+      if (!is_parallel(s_, loops[i])) continue;
+      const Schedule::Attempt moved = s_.attempt([&](Schedule& s) {
+        for (size_t k = i; k-- > parallel;) s.reorder(loops[k], loops[i]);
+      });
+      if (!moved) break;
+      std::rotate(loops.begin() + static_cast<std::ptrdiff_t>(parallel), loops.begin() + static_cast<std::ptrdiff_t>(i),
+                  loops.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      ++parallel;
+    }
+    return loops.front();
+  }
+
+  // How many accesses below walk neighbouring elements with this loop.
+  static int neighbours(const Schedule& s, Loop loop) {
+    const Site site = find_loop(s.kernel(), loop);
+    int count = 0;
+    const auto look = [&](const Buffer& b, const std::vector<Expr>& index) {
+      if (b->role == Role::temp && b->space != Space::global) return;
+      bool neighbour = false;
+      for (size_t d = 0; d < index.size(); ++d) {
+        const int64_t c = linear(index[d]).coefficient(var(site.loop->var));
+        if (c == 0 && !mentions(index[d], loop)) continue;
+        const std::optional<int64_t> stride =
+            b->strides.empty() ? std::optional<int64_t>(d + 1 == index.size() ? 1 : 2) : as_int(b->strides[d]);
+        if ((c != 1 && c != -1) || !stride || (*stride != 1 && *stride != -1)) return;
+        neighbour = true;
+      }
+      count += neighbour;
+    };
+    walk(
+        site.loop->body,
+        [&](const Stmt& x) {
+          if (const Store* n = x.as<Store>()) look(n->buffer, n->index);
+          if (const Accumulate* n = x.as<Accumulate>()) look(n->buffer, n->index);
+        },
+        [&](const Expr& e) {
+          if (const Load* n = e.as<Load>()) look(n->buffer, n->index);
+        });
+    return count;
+  }
+
+  // The loop with most neighbours goes innermost.
+  static void coalesce(Schedule& s, std::vector<Loop>& loops) {
+    size_t best = loops.size() - 1;
+    for (size_t i = loops.size(); i-- > 0;)
+      if (neighbours(s, loops[i]) > neighbours(s, loops[best])) best = i;
+    for (size_t i = best; i + 1 < loops.size(); ++i) {
+      s.reorder(loops[i], loops[i + 1]);
+      std::swap(loops[i], loops[i + 1]);
+    }
+  }
+
+  // 16 bytes a thread, where the innermost loop is whole vectors of neighbours and nothing is nested in it. Where there
+  // are few iterations more threads hide more of one another's latency than vectors save, and a body of several lanes
+  // takes as many times as long to compile.
+  void vectors(Schedule& s, std::vector<Loop>& loops) const {
+    constexpr int64_t few = 256;  // a multiprocessor
+    if (const std::optional<int64_t> total = extent_of(s, loops); total && *total < few * target_.multiprocessors)
+      return;
+    const For& loop = s.get(loops.back());
+    int64_t bytes = 0;
+    bool plain = true;
+    walk(
+        loop.body,
+        [&](const Stmt& x) {
+          if (const Store* n = x.as<Store>()) bytes = std::max<int64_t>(bytes, size_of(n->buffer->dtype));
+          plain &= !x.as<For>() && !x.as<Alloc>() && !x.as<Check>() && !x.as<Accumulate>();
+        },
+        [&](const Expr& e) { plain &= e.lanes() == 1; });
+    if (!plain || bytes == 0 || bytes > vector_bytes / 2) return;
+    const int64_t lanes = vector_bytes / bytes;
+    const std::optional<int64_t> extent = as_int(loop.extent);
+    if (!extent || *extent < lanes || *extent % lanes != 0 || neighbours(s, loops.back()) == 0) return;
+    s.attempt([&](Schedule& trial) {
+      const Schedule::Split cut = trial.split(loops.back(), lanes);
+      trial.vectorize(cut.inner);
+      loops.back() = cut.outer;
+    });
+  }
+
+  int64_t threads_for(const std::optional<int64_t>& total) const {
+    int64_t threads = std::min<int64_t>(target_.block_threads, most_threads);
+    while (total && threads > warp_lanes && *total / threads < target_.multiprocessors) threads /= 2;
+    return threads;
+  }
+
+  void threads(Schedule& s, std::vector<Loop> loops) const {
+    coalesce(s, loops);
+    vectors(s, loops);
+    std::optional<int64_t> total = 1;
+    for (const Loop loop : loops) {
+      const std::optional<int64_t> n = as_int(s.get(loop).extent);
+      total = total && n && *n < (int64_t{1} << 30) ? std::optional(std::min<int64_t>(*total * *n, int64_t{1} << 30))
+                                                    : std::nullopt;
+    }
+    Loop one = loops[0];
+    for (size_t i = 1; i < loops.size(); ++i) one = s.fuse(one, loops[i]);
+    const Schedule::Split cut = s.split_guarded(one, threads_for(total));
+    s.bind(cut.outer, ForKind::grid);
+    s.bind(cut.inner, ForKind::thread);
+  }
+
+  // Few iterations with loops of their own: a block each.
+  bool blocks_of_loops(const std::vector<Loop>& loops) {
+    const std::optional<int64_t> total = extent_of(s_, loops);
+    if (!total || *total >= few_threads * target_.multiprocessors) return false;
+    const Schedule::Attempt done = s_.attempt([&](Schedule& s) {
+      Loop one = loops[0];
+      for (size_t i = 1; i < loops.size(); ++i) one = s.fuse(one, loops[i]);
+      s.bind(one, ForKind::grid);
+      if (!block(s, s.get(one).body)) throw ScheduleRefusal("a long loop would be repeated by all threads of a block");
+    });
+    return static_cast<bool>(done);
+  }
+
+  // Loops of a block: threads where proved. False when a loop that is not short would be repeated by all threads.
+  bool block(Schedule& s, const Stmt& body) const {
+    bool any = false;
+    for (const Loop loop : outermost(body)) {
+      const For& n = s.get(loop);
+      if (is_parallel(s, loop) && as_int(n.extent).value_or(short_loop + 1) > short_loop && as_int(n.extent)) {
+        s.bind(loop, ForKind::thread);
+        any = true;
+        continue;
+      }
+      const std::vector<Loop> below = outermost(n.body);
+      if (!below.empty() && block(s, n.body)) {
+        any = true;
+        continue;
+      }
+      if (!below.empty() || as_int(n.extent).value_or(short_loop + 1) > short_loop) return false;
+    }
+    return any;
+  }
+
+  Schedule& s_;
+  const Target& target_;
+};
+
+}  // namespace
+
+void schedule_gpu(Schedule& schedule, const Target& target) {
+  // Parallel loops are for cores: what becomes of them here is chosen anew, as their proof is.
+  for (const Loop loop : schedule.loops())
+    if (schedule.get(loop).kind == ForKind::parallel) schedule.serial(loop);
+  for (const Loop loop : outermost(schedule.kernel().body)) General(schedule, target).host(loop, false);
+}
+
+bool schedule_gpu(Schedule& schedule, Loop loop, const Target& target) {
+  return General(schedule, target).host(loop, false);
+}
+
+}  // namespace gradloom::ir

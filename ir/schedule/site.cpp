@@ -1,0 +1,289 @@
+#include "ir/schedule/site.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "ir/index_math.h"
+#include "ir/rewrite.h"
+
+namespace gradloom::ir {
+namespace {
+
+// Descends to the loop; true where it was found. Only the way that leads to it is kept, on the way back.
+struct Finder {
+  int64_t id;
+  const For* loop = nullptr;
+  std::vector<Stmt> path;                           // innermost first
+  std::vector<std::function<void(Ranges&)>> steps;  // innermost first: what is known on the way
+
+  bool visit(const Stmt& s) {
+    if (!s || !std::visit([&](const auto& n) { return look(n); }, s.node().value)) return false;
+    path.push_back(s);
+    return true;
+  }
+  template <class Grow>
+  bool within(const Stmt& body, const Grow& grow) {
+    if (!visit(body)) return false;
+    steps.push_back(grow);
+    return true;
+  }
+  bool look(const For& n) {
+    if (n.var.id == id) return loop = &n, true;
+    return within(n.body, [&n](Ranges& r) { r.enter(n); });
+  }
+  bool look(const Block& n) {
+    return std::any_of(n.stmts.begin(), n.stmts.end(), [&](const Stmt& s) { return visit(s); });
+  }
+  bool look(const Let& n) {
+    return within(n.body, [&n](Ranges& r) { r.enter(n); });
+  }
+  bool look(const If& n) {
+    if (within(n.then_case, [&n](Ranges& r) { r.assume(n.condition); })) return true;
+    return within(n.else_case, [&n](Ranges& r) { r.assume(unary(UnaryOp::bit_not, n.condition)); });
+  }
+  bool look(const Alloc& n) { return visit(n.body); }
+  bool look(const Check& n) {
+    return within(n.body, [&n](Ranges& r) {
+      if (n.condition.lanes() == 1) r.assume(n.condition);
+    });
+  }
+  bool look(const Store&) { return false; }
+  bool look(const Accumulate&) { return false; }
+  bool look(const Evaluate&) { return false; }
+};
+
+Finder found(const Kernel& kernel, int64_t loop) {
+  Finder finder{loop};
+  if (!finder.visit(kernel.body))
+    throw Error(ErrorCode::invalid_argument,
+                "schedule: kernel " + kernel.name + " has no loop with this handle (a step has consumed it)");
+  return finder;
+}
+
+// `parent` with its child `from` replaced.
+struct ReplaceChild {
+  const Stmt& from;
+  const Stmt& to;
+  const Stmt& self;
+
+  Stmt swap(const Stmt& s) const { return s.same_as(from) ? to : s; }
+  Stmt operator()(const For& n) const { return for_loop(n.var, n.begin, n.extent, n.kind, to); }
+  Stmt operator()(const Block& n) const {
+    std::vector<Stmt> stmts;
+    bool done = false;  // one handle may stand twice; the first is the one on the path
+    for (const Stmt& s : n.stmts) {
+      const bool here = !done && s.same_as(from);
+      stmts.push_back(here ? to : s);
+      done |= here;
+    }
+    return block(std::move(stmts));
+  }
+  Stmt operator()(const Let& n) const { return let(n.var, n.value, to); }
+  Stmt operator()(const If& n) const { return if_then(n.condition, swap(n.then_case), swap(n.else_case)); }
+  Stmt operator()(const Alloc& n) const { return alloc(n.buffer, to); }
+  Stmt operator()(const Check& n) const { return check(n.condition, n.position, n.argument, to); }
+  Stmt operator()(const Store&) const { return self; }
+  Stmt operator()(const Accumulate&) const { return self; }
+  Stmt operator()(const Evaluate&) const { return self; }
+};
+
+}  // namespace
+
+Ranges Site::inside() const {
+  Ranges r = scope;
+  r.enter(*loop);
+  return r;
+}
+
+Site find_loop(const Kernel& kernel, int64_t loop) {
+  const Finder finder = found(kernel, loop);
+  Site site{{finder.path.rbegin(), finder.path.rend()}, finder.loop, Ranges(kernel)};
+  std::for_each(finder.steps.rbegin(), finder.steps.rend(), [&](const auto& step) { step(site.scope); });
+  return site;
+}
+
+const For& get_loop(const Kernel& kernel, int64_t loop) { return *found(kernel, loop).loop; }
+
+Kernel replace(const Kernel& kernel, const Site& site, const Stmt& to) {
+  Stmt now = to;
+  for (size_t i = site.path.size() - 1; i-- > 0;)
+    now = std::visit(ReplaceChild{site.path[i + 1], now, site.path[i]}, site.path[i].node().value);
+  Kernel result = kernel;
+  result.body = now;
+  return result;
+}
+
+void refuse(const std::string& step, const std::string& loop, const std::string& why) {
+  throw ScheduleRefusal(step + " of loop " + loop + ": " + why);
+}
+
+void wrong_argument(const std::string& step, const std::string& loop, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, step + " of loop " + loop + ": " + why);
+}
+
+void require_serial(const std::string& step, const For& loop) {
+  if (loop.kind != ForKind::serial)
+    refuse(step, loop.var.name, std::string("it is a ") + to_string(loop.kind) + " loop, not a serial one");
+}
+
+void require_outside(const std::string& step, const For& loop, const Buffer& buffer) {
+  walk(loop.body, [&](const Stmt& s) {
+    if (const Alloc* own = s.as<Alloc>(); own && own->buffer.same_as(buffer))
+      refuse(step, loop.var.name, "buffer " + buffer->name + " exists only inside it");
+  });
+}
+
+std::vector<const For*> loops_below(const Stmt& root) {
+  std::vector<const For*> result;
+  walk(root, [&](const Stmt& s) {
+    if (const For* n = s.as<For>()) result.push_back(n);
+  });
+  return result;
+}
+
+std::vector<Buffer> buffers_of(const Kernel& kernel) {
+  std::vector<Buffer> result = kernel.buffers;
+  walk(kernel.body, [&](const Stmt& s) {
+    if (const Alloc* n = s.as<Alloc>()) result.push_back(n->buffer);
+  });
+  return result;
+}
+
+namespace {
+std::string numbered(const std::string& name, size_t count, size_t position) {
+  return count > 1 ? name + "#" + std::to_string(position) : name;
+}
+}  // namespace
+
+std::string handle_name(const Kernel& kernel, int64_t loop) {
+  const std::vector<const For*> all = loops_below(kernel.body);
+  const auto self = std::find_if(all.begin(), all.end(), [&](const For* f) { return f->var.id == loop; });
+  if (self == all.end()) return get_loop(kernel, loop).var.name;  // throws
+  const auto same = [&](const For* f) { return f->var.name == (*self)->var.name; };
+  return numbered((*self)->var.name, static_cast<size_t>(std::count_if(all.begin(), all.end(), same)),
+                  static_cast<size_t>(std::count_if(all.begin(), self, same)));
+}
+
+std::string handle_name(const Kernel& kernel, const Buffer& buffer) {
+  if (!buffer) throw Error(ErrorCode::invalid_argument, "schedule: the buffer is absent");
+  const std::vector<Buffer> all = buffers_of(kernel);
+  const auto self = std::find_if(all.begin(), all.end(), [&](const Buffer& b) { return b.same_as(buffer); });
+  if (self == all.end())
+    throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel.name + " has no buffer " + buffer->name);
+  const auto same = [&](const Buffer& b) { return b->name == buffer->name; };
+  return numbered(buffer->name, static_cast<size_t>(std::count_if(all.begin(), all.end(), same)),
+                  static_cast<size_t>(std::count_if(all.begin(), self, same)));
+}
+
+Buffer find_buffer(const Kernel& kernel, const std::string& name) {
+  for (const Buffer& b : buffers_of(kernel))
+    if (handle_name(kernel, b) == name) return b;
+  throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel.name + " has no buffer " + name);
+}
+
+std::vector<Var> visible(const Kernel& kernel, const Site& site, bool loop_itself) {
+  std::vector<Var> result;
+  for (const Scalar& s : kernel.scalars) result.push_back(s.var);
+  for (const Stmt& s : site.path) {
+    const For* f = s.as<For>();
+    if (f && (f != site.loop || loop_itself)) result.push_back(f->var);
+    if (const Let* l = s.as<Let>()) result.push_back(l->var);
+  }
+  return result;
+}
+
+bool closed(const Expr& e, const std::vector<Var>& vars) {
+  bool ok = true;
+  walk(e, [&](const Expr& x) {
+    if (const Var* v = x.as<Var>())
+      ok &= std::any_of(vars.begin(), vars.end(), [&](const Var& w) { return w.id == v->id; });
+  });
+  return ok;
+}
+
+std::vector<BufferAccess> accesses(const Stmt& root, const Buffer& buffer) {
+  std::vector<BufferAccess> result;
+  Stmt current;
+  walk(
+      root,
+      [&](const Stmt& s) {
+        current = s;
+        if (const Store* n = s.as<Store>(); n && n->buffer.same_as(buffer))
+          result.push_back({s, n->index, false, true});
+        if (const Accumulate* n = s.as<Accumulate>(); n && n->buffer.same_as(buffer))
+          result.push_back({s, n->index, true, true});
+      },
+      [&](const Expr& e) {
+        if (const Load* n = e.as<Load>(); n && n->buffer.same_as(buffer))
+          result.push_back({current, n->index, true, false});
+      });
+  return result;
+}
+
+bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin,
+                  const std::vector<Expr>& extent) {
+  std::vector<bool> used(loops.size(), false);
+  for (size_t d = 0; d < begin.size(); ++d) {
+    const Linear rest = linear(index_sub(index[d], begin[d]));
+    if (rest.terms.empty()) {
+      if (rest.constant != 0 || !is_const(extent[d], 1)) return false;
+      continue;
+    }
+    const auto own =
+        std::find_if(loops.begin(), loops.end(), [&](const For* f) { return mentions(index[d], f->var.id); });
+    if (own == loops.end() || used[static_cast<size_t>(own - loops.begin())]) return false;
+    used[static_cast<size_t>(own - loops.begin())] = true;
+    // index - begin == variable - its loop's begin, and the loop is as long as the window.
+    const Linear offset = linear(index_sub(to_expr(rest), index_sub(var((*own)->var), (*own)->begin)));
+    const Linear length = linear(index_sub((*own)->extent, extent[d]));
+    if (!offset.exact || !length.exact || !offset.terms.empty() || offset.constant != 0 || !length.terms.empty() ||
+        length.constant != 0)
+      return false;
+  }
+  // A loop that no index walks must run at least once.
+  for (size_t i = 0; i < loops.size(); ++i)
+    if (!used[i] && as_int(loops[i]->extent).value_or(0) < 1) return false;
+  return true;
+}
+
+bool writes_what_is_read(const Stmt& s, const Expr& e) {
+  std::vector<Buffer> read;
+  walk(e, [&](const Expr& x) {
+    if (const Load* l = x.as<Load>()) read.push_back(l->buffer);
+  });
+  return std::any_of(read.begin(), read.end(), [&](const Buffer& b) {
+    const std::vector<BufferAccess> all = accesses(s, b);
+    return std::any_of(all.begin(), all.end(), [](const BufferAccess& a) { return a.writes; });
+  });
+}
+
+Expr ceil_div(const Expr& extent, int64_t factor, const Ranges& scope) {
+  if (scope.sum_fits(extent, factor - 1)) return index_div(index_add(extent, factor - 1), factor);
+  return index_add(index_div(index_sub(extent, 1), factor), 1);
+}
+
+Expr nonnegative(const Expr& extent, const Ranges& scope) {
+  if (const std::optional<int64_t> n = as_int(extent)) return std::max<int64_t>(*n, 0);
+  const Range r = scope.of(extent);
+  return r.min && *r.min >= 0 ? extent : max(extent, 0);
+}
+
+Stmt Bounds::wrap(Stmt body) const {
+  for (size_t i = lets.size(); i-- > 0;) body = let(lets[i].first, lets[i].second, body);
+  return body;
+}
+
+Bounds read_once(const For& loop, const Ranges& scope) {
+  Bounds bounds;
+  const auto once = [&](const Expr& e, const char* suffix) {
+    if (!has_load(e)) return e;
+    const Var v = make_var(loop.var.name + suffix);
+    bounds.lets.emplace_back(v, e);
+    return var(v);
+  };
+  bounds.begin = once(loop.begin, "_b");
+  bounds.extent = once(nonnegative(loop.extent, scope), "_n");
+  return bounds;
+}
+
+}  // namespace gradloom::ir

@@ -1,0 +1,303 @@
+// Steps that move accesses to memory of their own: stage, privatise.
+#include <algorithm>
+#include <limits>
+
+#include "ir/analysis/races.h"
+#include "ir/index_math.h"
+#include "ir/rewrite.h"
+#include "ir/schedule/schedule.h"
+#include "ir/schedule/site.h"
+
+namespace gradloom::ir {
+namespace {
+
+// Accesses to `from` -> to `to`, at a place that `move` gives.
+struct Redirect : Rewriter {
+  using Move = std::function<std::vector<Expr>(const std::vector<Expr>&)>;
+  Redirect(const Buffer& f, const Buffer& t, Move m) : from(f), to(t), move(std::move(m)) {}
+  using Rewriter::rewrite;
+  std::vector<Expr> moved(const std::vector<Expr>& index) {
+    bool changed = false;
+    return move(list(index, changed));
+  }
+  Expr rewrite(const Load& n, const Expr& self) override {
+    if (!n.buffer.same_as(from)) return Rewriter::rewrite(n, self);
+    return load(to, moved(n.index), (*this)(n.guard), (*this)(n.otherwise));
+  }
+  Stmt rewrite(const Store& n, const Stmt& self) override {
+    if (!n.buffer.same_as(from)) return Rewriter::rewrite(n, self);
+    return store(to, moved(n.index), (*this)(n.value), (*this)(n.guard));
+  }
+  Stmt rewrite(const Accumulate& n, const Stmt& self) override {
+    if (!n.buffer.same_as(from)) return Rewriter::rewrite(n, self);
+    return accumulate(to, moved(n.index), n.op, (*this)(n.value), (*this)(n.factor), (*this)(n.guard));
+  }
+  const Buffer &from, &to;
+  Move move;
+};
+
+// What is known at each access below: calls `visit` on every index of the buffer with its scope.
+struct WithScopes : Rewriter {
+  WithScopes(const Buffer& b, Ranges r) : target(b), known(std::move(r)) {}
+  using Rewriter::rewrite;
+  Stmt under(const Stmt& s, const std::function<void(Ranges&)>& grow) {
+    const Ranges before = known;
+    grow(known);
+    (*this)(s);
+    known = before;
+    return s;
+  }
+  void look(const Buffer& b, const std::vector<Expr>& index, const Expr& guard) {
+    if (!b.same_as(target)) return;
+    Ranges here = known;
+    if (guard && guard.lanes() == 1) here.assume(guard);
+    visit(index, here);
+  }
+  Expr rewrite(const Load& n, const Expr& self) override {
+    return look(n.buffer, n.index, n.guard), Rewriter::rewrite(n, self);
+  }
+  Stmt rewrite(const Store& n, const Stmt& self) override {
+    return look(n.buffer, n.index, n.guard), Rewriter::rewrite(n, self);
+  }
+  Stmt rewrite(const Accumulate& n, const Stmt& self) override {
+    return look(n.buffer, n.index, n.guard), Rewriter::rewrite(n, self);
+  }
+  Stmt rewrite(const For& n, const Stmt& self) override {
+    (*this)(n.begin), (*this)(n.extent);
+    under(n.body, [&](Ranges& r) { r.enter(n); });
+    return self;
+  }
+  Stmt rewrite(const Let& n, const Stmt& self) override {
+    (*this)(n.value);
+    under(n.body, [&](Ranges& r) { r.enter(n); });
+    return self;
+  }
+  Stmt rewrite(const If& n, const Stmt& self) override {
+    (*this)(n.condition);
+    under(n.then_case, [&](Ranges& r) { r.assume(n.condition); });
+    if (n.else_case) under(n.else_case, [&](Ranges& r) { r.assume(unary(UnaryOp::bit_not, n.condition)); });
+    return self;
+  }
+  Stmt rewrite(const Check& n, const Stmt& self) override {
+    (*this)(n.condition);
+    under(n.body, [&](Ranges& r) {
+      if (n.condition.lanes() == 1) r.assume(n.condition);
+    });
+    return self;
+  }
+  const Buffer& target;
+  Ranges known;
+  std::function<void(const std::vector<Expr>&, const Ranges&)> visit;
+};
+
+// Whether the first statement that touches the buffer fills the whole window: plain loops around one store whose index
+// walks it.
+bool fills_window(const Stmt& body, const Buffer& buffer, const std::vector<Expr>& begin,
+                  const std::vector<Expr>& extent) {
+  Stmt s = body;
+  for (bool inside = true; inside;) {
+    inside = false;
+    if (const Alloc* a = s.as<Alloc>()) s = a->body, inside = true;
+    if (const Block* b = s.as<Block>()) {
+      const auto first =
+          std::find_if(b->stmts.begin(), b->stmts.end(), [&](const Stmt& p) { return !accesses(p, buffer).empty(); });
+      if (first == b->stmts.end()) return false;
+      s = *first;
+      inside = true;
+    }
+  }
+  std::vector<const For*> loops;
+  while (const For* f = s.as<For>()) loops.push_back(f), s = f->body;
+  const Store* st = s.as<Store>();
+  if (!st || st->guard || !st->buffer.same_as(buffer) || accesses(s, buffer).size() != 1) return false;
+  return walks_window(loops, st->index, begin, extent);
+}
+
+// Whether a statement that always runs before the loop fills the window, or the whole buffer.
+bool filled_before(const Site& site, const Buffer& buffer, const std::vector<Expr>& begin,
+                   const std::vector<Expr>& extent) {
+  const std::vector<Expr> origin(begin.size(), Expr(0));
+  for (size_t i = 0; i + 1 < site.path.size(); ++i) {
+    const Block* b = site.path[i].as<Block>();
+    if (!b) continue;
+    for (const Stmt& earlier : b->stmts) {
+      if (earlier.same_as(site.path[i + 1])) break;
+      if (fills_window(earlier, buffer, begin, extent) || fills_window(earlier, buffer, origin, buffer->dims))
+        return true;
+    }
+  }
+  return false;
+}
+
+// Loops over [0, extents) around what `body` makes of their variables.
+Stmt over(const std::string& name, const std::vector<Expr>& extents,
+          const std::function<Stmt(const std::vector<Expr>&)>& body) {
+  std::vector<Var> vars;
+  std::vector<Expr> index;
+  for (size_t d = 0; d < extents.size(); ++d) {
+    vars.push_back(make_var(name + std::to_string(d)));
+    index.push_back(var(vars.back()));
+  }
+  Stmt s = body(index);
+  for (size_t d = extents.size(); d-- > 0;) s = for_loop(vars[d], 0, extents[d], ForKind::serial, s);
+  return s;
+}
+
+Expr identity(AccumulateOp op, DType t) {
+  if (op == AccumulateOp::add) return constant_int(t, 0);
+  const bool low = op == AccumulateOp::max;
+  if (is_float(t))
+    return constant(t, low ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity());
+  const int bits = 8 * size_of(t);
+  const uint64_t all = bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
+  if (is_unsigned_int(t)) return constant_bits(t, low ? 0 : all);
+  return constant_bits(t, low ? uint64_t{1} << (bits - 1) : all >> 1);
+}
+
+std::string joined(const std::vector<Expr>& exprs, const std::vector<Var>& vars) {
+  std::string text;
+  for (const Expr& e : exprs) text += (text.empty() ? "" : ";") + write_expr(e, vars);
+  return text;
+}
+
+}  // namespace
+
+Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, std::vector<Expr> extent) {
+  const Site site = find_loop(kernel_, id);
+  const For& loop = *site.loop;
+  const std::string name = handle_name(kernel_, buffer);
+  const std::vector<Var> vars = visible(kernel_, site, true);
+  const size_t rank = buffer->dims.size();
+  if (loop.kind == ForKind::vector) refuse("stage", loop.var.name, "it is a vector loop");
+  if (begin.size() != rank || extent.size() != rank)
+    wrong_argument("stage", loop.var.name,
+                   "buffer " + buffer->name + " has rank " + std::to_string(rank) + ", the window " +
+                       std::to_string(begin.size()));
+  for (const std::vector<Expr>* list : {&begin, &extent})
+    for (const Expr& e : *list)
+      if (!e || e.type() != Type{} || !closed(e, vars))
+        wrong_argument("stage", loop.var.name,
+                       "the window of " + buffer->name + " uses what is not known in the loop's body");
+  const std::string line = "stage " + handle_name(kernel_, id) + " " + name +
+                           (rank ? " " + joined(begin, vars) + " " + joined(extent, vars) : "");
+  require_outside("stage", loop, buffer);
+  const std::vector<BufferAccess> all = accesses(loop.body, buffer);
+  if (all.empty()) refuse("stage", loop.var.name, "nothing in it touches buffer " + buffer->name);
+  const Ranges inside = site.inside();
+
+  for (const Expr& e : extent)
+    if (inside.proves(0 <= e) != true)
+      refuse("stage", loop.var.name, "the window of " + buffer->name + " is not proved to have an extent of 0 or more");
+  WithScopes scopes(buffer, inside);
+  scopes.visit = [&](const std::vector<Expr>& index, const Ranges& known) {
+    for (size_t d = 0; d < rank; ++d) {
+      if (index[d].lanes() > 1) refuse("stage", loop.var.name, "buffer " + buffer->name + " is accessed by vectors");
+      if (known.proves(begin[d] <= index[d]) != true || known.proves(index[d] < index_add(begin[d], extent[d])) != true)
+        refuse("stage", loop.var.name,
+               "an access to buffer " + buffer->name + " is not proved inside the window in dim " + std::to_string(d));
+    }
+  };
+  scopes(loop.body);
+
+  Facts facts = buffer->facts;
+  facts.exclusive = false;
+  for (size_t d = 0; d < rank; ++d)  // what is copied for places over an edge is no element of the buffer
+    if (inside.proves(0 <= begin[d]) != true ||
+        inside.proves(index_add(begin[d], extent[d]) <= buffer->dims[d]) != true)
+      facts = {};
+  const Buffer staged = make_buffer({.name = buffer->name + "_s",
+                                     .dtype = buffer->dtype,
+                                     .dims = extent,
+                                     .role = Role::temp,
+                                     .alignment = 64,
+                                     .facts = facts});
+  const auto place = [&](const std::vector<Expr>& offset) {
+    std::vector<Expr> index;
+    for (size_t d = 0; d < rank; ++d) index.push_back(index_add(begin[d], offset[d]));
+    return index;
+  };
+  // The window may reach over the buffer's edges, where nothing is accessed.
+  const auto guard = [&](const std::vector<Expr>& index) {
+    Expr inside_buffer;
+    for (size_t d = 0; d < rank; ++d) {
+      if (inside.proves(0 <= begin[d]) != true) inside_buffer = both(inside_buffer, 0 <= index[d]);
+      if (inside.proves(index_add(begin[d], extent[d]) <= buffer->dims[d]) != true)
+        inside_buffer = both(inside_buffer, index[d] < buffer->dims[d]);
+    }
+    return inside_buffer;
+  };
+  Stmt in, out;
+  if (!fills_window(loop.body, buffer, begin, extent)) {
+    if ((buffer->role == Role::out || buffer->role == Role::temp) && !filled_before(site, buffer, begin, extent))
+      refuse("stage", loop.var.name,
+             "it would copy in elements of buffer " + buffer->name + " that are not proved to be written earlier");
+    in = over(staged->name + "_r", extent, [&](const std::vector<Expr>& offset) {
+      const std::vector<Expr> from = place(offset);
+      return store(staged, offset, load(buffer, from, guard(from)));
+    });
+  }
+  if (std::any_of(all.begin(), all.end(), [](const BufferAccess& a) { return a.writes; }))
+    out = over(staged->name + "_w", extent, [&](const std::vector<Expr>& offset) {
+      const std::vector<Expr> to = place(offset);
+      return store(buffer, to, load(staged, offset), guard(to));
+    });
+  const Stmt body = Redirect(buffer, staged, [&](const std::vector<Expr>& index) {
+    std::vector<Expr> offset;
+    for (size_t d = 0; d < rank; ++d) offset.push_back(to_expr(linear(index_sub(index[d], begin[d]))));
+    return offset;
+  })(loop.body);
+  const Stmt result = for_loop(loop.var, loop.begin, loop.extent, loop.kind, alloc(staged, block({in, body, out})));
+  put("stage", site, result, line);
+  return staged;
+}
+
+Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
+  const Site site = find_loop(kernel_, id);
+  const For& loop = *site.loop;
+  require_serial("privatise", loop);
+  require_outside("privatise", loop, buffer);
+  const std::string line = "privatise " + handle_name(kernel_, id) + " " + handle_name(kernel_, buffer);
+  std::optional<AccumulateOp> op;
+  const auto only = [&](bool ok) {
+    if (!ok)
+      refuse("privatise", loop.var.name, "buffer " + buffer->name + " is not only accumulated into, by one operation");
+  };
+  for (const BufferAccess& a : accesses(loop.body, buffer)) {
+    const Accumulate* acc = a.stmt.as<Accumulate>();
+    only(acc && acc->buffer.same_as(buffer) && a.writes && (!op || *op == acc->op));
+    op = acc->op;
+  }
+  if (!op) refuse("privatise", loop.var.name, "nothing in it accumulates into buffer " + buffer->name);
+  if (is_float(buffer->dtype) && (*op == AccumulateOp::add || *op == AccumulateOp::fma))
+    refuse("privatise", loop.var.name,
+           "it would change the order in which sums of " + std::string(to_string(buffer->dtype)) + " are rounded");
+  // The copies are added to every element, whichever the loop names.
+  const std::vector<Expr> origin(buffer->dims.size(), Expr(0));
+  if ((buffer->role == Role::out || buffer->role == Role::temp) && !filled_before(site, buffer, origin, buffer->dims))
+    refuse("privatise", loop.var.name,
+           "it would add to elements of buffer " + buffer->name + " that are not proved to be written earlier");
+
+  const Bounds bounds = read_once(loop, site.scope);
+  std::vector<Expr> dims{bounds.extent};
+  dims.insert(dims.end(), buffer->dims.begin(), buffer->dims.end());
+  const Buffer own = make_buffer(
+      {.name = buffer->name + "_p", .dtype = buffer->dtype, .dims = dims, .role = Role::temp, .alignment = 64});
+  const auto at = [](const Expr& first, const std::vector<Expr>& rest) {
+    std::vector<Expr> index{first};
+    index.insert(index.end(), rest.begin(), rest.end());
+    return index;
+  };
+  const Expr here = index_sub(var(loop.var), bounds.begin);
+  const Stmt clear = over(own->name + "_c", buffer->dims, [&](const std::vector<Expr>& e) {
+    return store(own, at(here, e), identity(*op, buffer->dtype));
+  });
+  const Stmt body = Redirect(buffer, own, [&](const std::vector<Expr>& index) { return at(here, index); })(loop.body);
+  const Stmt merge = over(own->name + "_m", dims, [&](const std::vector<Expr>& e) {
+    return accumulate(buffer, {e.begin() + 1, e.end()}, *op, load(own, e));
+  });
+  const Stmt work = for_loop(loop.var, bounds.begin, bounds.extent, loop.kind, block({clear, body}));
+  put("privatise", site, bounds.wrap(alloc(own, block({work, merge}))), line);
+  return own;
+}
+
+}  // namespace gradloom::ir

@@ -1,0 +1,60 @@
+#pragma once
+// Inside of Schedule::tile_product: the product as its author wrote it, and the panels that its operands are brought
+// into.
+#include <functional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "ir/schedule/schedule.h"
+#include "ir/schedule/site.h"
+
+namespace gradloom::ir {
+
+// for m { for n { alloc sum { sum = first; for k { sum fma= (value, factor) } rest } } }
+struct Product {
+  const For *m = nullptr, *n = nullptr, *k = nullptr;
+  Buffer sum;
+  Expr first;
+  Expr a, b;            // a does not depend on n, b not on m
+  bool a_first = true;  // a is the accumulate's value, b its factor
+  Stmt rest;
+  const Store* plain = nullptr;  // the rest, when it is one unguarded store of the sum itself to a buffer of its dtype
+};
+// Throws a refusal when the loop is no such nest.
+Product match_product(const Site& site, const std::string& step);
+// ... when its elements are not proved independent of one another.
+void require_independent(const Product& product, const Site& site, const std::string& step);
+
+// e with a guard on each of its loads that an index of which mentions one of the variables: `otherwise` 0.
+struct EdgeGuard {
+  Var var;
+  Expr end;  // var < end
+};
+Expr guard_loads(const Expr& e, const std::vector<EdgeGuard>& edges);
+
+// How far apart in memory an expression's loads are for neighbouring values of a variable: 1 when some load steps by
+// one element and is not constant in it, 0 when none depends on it, -1 otherwise.
+int64_t step_of(const Expr& e, int64_t var_id);
+
+// A panel holds `width` lanes of an operand for every k, side by side: buffer[panel, k, lane]. Panels [first, first +
+// count) are filled together.
+struct Panel {
+  Buffer buffer;
+  Expr first;
+  int count = 1;
+  int64_t step = 0;  // lanes of the operand from one panel to the next
+  int64_t width = 0;
+  int group = 0;  // lanes that are moved together; divides the width
+  std::function<Expr(Expr lane, Expr k)> element;
+  Expr first_lane, end_lane;  // of the operand: the first panel's first lane, and the end of all
+  bool whole = false;         // every lane is before the end
+  Expr first_k, k_count;      // of the operand: [first_k, first_k + k_count) goes to places 0, 1, ...
+  bool transpose = false;     // neighbours along k are neighbours in memory: read by vectors along k
+};
+Stmt pack_panel(const Panel& panel, const std::string& name);
+
+// A loop over [0, extent), or just its body when that is one iteration.
+Stmt product_loop(const std::string& name, const Expr& extent, ForKind kind, const std::function<Stmt(Expr)>& body);
+
+}  // namespace gradloom::ir

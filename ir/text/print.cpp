@@ -1,0 +1,343 @@
+#include "ir/text/print.h"
+
+#include <charconv>
+#include <cmath>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/scalar_math.h"
+#include "ir/text/lexer.h"
+#include "support/float_mode.h"
+
+namespace gradloom::ir {
+namespace {
+
+// How tightly an operator binds; an operand that binds less gets parentheses. Comparisons do not chain.
+enum Precedence { lowest, bit_or, bit_xor, bit_and, comparison, shift, sum, product, prefix };
+
+struct Infix {
+  const char* symbol;
+  Precedence precedence;
+};
+
+// The symbol of an infix operator; none for the ones that are written as functions.
+Infix infix(BinaryOp op) {
+  switch (op) {
+    case BinaryOp::add:
+      return {"+", sum};
+    case BinaryOp::sub:
+      return {"-", sum};
+    case BinaryOp::mul:
+      return {"*", product};
+    case BinaryOp::div:
+      return {"/", product};
+    case BinaryOp::floor_div:
+    case BinaryOp::floor_mod:
+    case BinaryOp::min:
+    case BinaryOp::max:
+      return {nullptr, prefix};
+    case BinaryOp::bit_and:
+      return {"&", bit_and};
+    case BinaryOp::bit_or:
+      return {"|", bit_or};
+    case BinaryOp::bit_xor:
+      return {"^", bit_xor};
+    case BinaryOp::shl:
+      return {"<<", shift};
+    case BinaryOp::shr:
+      return {">>", shift};
+    case BinaryOp::eq:
+      return {"==", comparison};
+    case BinaryOp::ne:
+      return {"!=", comparison};
+    case BinaryOp::lt:
+      return {"<", comparison};
+    case BinaryOp::le:
+      return {"<=", comparison};
+    case BinaryOp::gt:
+      return {">", comparison};
+    case BinaryOp::ge:
+      return {">=", comparison};
+  }
+  return {nullptr, prefix};
+}
+
+// The shortest decimal that reads back as the same value, always with a point or an exponent.
+template <class T>
+std::string shortest(T value) {
+  char buffer[64];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  std::string text(buffer, end);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+std::string constant_text(DType dtype, uint64_t bits) {
+  const std::string type = to_string(dtype);
+  if (dtype == DType::boolean && bits <= 1) return bits ? "true" : "false";
+  if (is_int(dtype)) {
+    const int64_t value = int_from_bits(dtype, bits);
+    if (dtype == DType::i64) return std::to_string(value);
+    return (dtype == DType::u64 ? std::to_string(bits) : std::to_string(value)) + type;
+  }
+  const double value = is_float(dtype) ? double_from_bits(dtype, bits) : NAN;
+  if (std::isnan(value)) {
+    char hex[20];
+    const auto [end, error] = std::to_chars(hex, hex + sizeof hex, bits, 16);
+    return "bits(" + type + ", 0x" + std::string(hex, end) + ")";
+  }
+  if (std::isinf(value)) return std::string(value < 0 ? "-" : "") + "inf(" + type + ")";
+  return (dtype == DType::f64 ? shortest(value) : shortest(static_cast<float>(value))) + type;
+}
+
+// Joined left to right: the operands of + are evaluated in no fixed order, and names are numbered as they appear.
+// Braces fix the order.
+std::string join(std::initializer_list<std::string> parts) {
+  std::string text;
+  for (const std::string& part : parts) text += part;
+  return text;
+}
+
+class Printer {
+ public:
+  std::string kernel(const Kernel& kernel) {
+    out_ += "kernel " + quoted_name(kernel.name) + "(";
+    for (size_t i = 0; i < kernel.scalars.size(); ++i) {
+      const Scalar& scalar = kernel.scalars[i];
+      if (i) out_ += ", ";
+      std::string type = ": " + to_string(scalar.var.type) + range(scalar.min, scalar.max);
+      out_ += bind(vars_, scalar.var.id, scalar.var.name) + type;
+    }
+    out_ += ") {\n";
+    ++indent_;
+    for (const Buffer& buffer : kernel.buffers) {
+      std::string type = buffer_type(*buffer);
+      line(std::string(to_string(buffer->role)) + " " + bind(buffers_, buffer->id, buffer->name) + type);
+    }
+    stmts(kernel.body);
+    out_ += "}\n";
+    return std::move(out_);
+  }
+
+  std::string fragment(const Stmt& s) {
+    stmts(s);
+    return std::move(out_);
+  }
+
+  std::string operator()(const Expr& e, Precedence least = lowest) {
+    if (!e) return "<none>";
+    return std::visit([&](const auto& n) { return expr(n, e, least); }, e.node().value);
+  }
+
+ private:
+  using Names = std::unordered_map<int64_t, std::string>;
+
+  // Names: a binding gets its own name, with #1, #2, ... while another live binding has that text.
+  std::string bind(Names& names, int64_t id, const std::string& name) {
+    const std::string plain = quoted_name(name);
+    std::string text = plain;
+    for (int i = 1; !live_.insert(text).second; ++i) text = plain + "#" + std::to_string(i);
+    return names[id] = text;
+  }
+  void unbind(Names& names, int64_t id) {
+    const auto found = names.find(id);
+    if (found == names.end()) return;
+    live_.erase(found->second);
+    names.erase(found);
+  }
+  // A name used free, in a fragment, is bound from there on.
+  std::string use(Names& names, int64_t id, const std::string& name) {
+    const auto found = names.find(id);
+    return found != names.end() ? found->second : bind(names, id, name);
+  }
+
+  std::string list(const std::vector<Expr>& exprs) {
+    std::string text;
+    for (const Expr& e : exprs) text += (text.empty() ? "" : ", ") + (*this)(e);
+    return text;
+  }
+  std::string call(const std::string& function, const std::vector<Expr>& args) {
+    return function + "(" + list(args) + ")";
+  }
+  std::string access(const Buffer& buffer, const std::vector<Expr>& index) {
+    return join({use(buffers_, buffer->id, buffer->name), "[", list(index), "]"});
+  }
+  std::string range(const Expr& min, const Expr& max) {
+    if (!min && !max) return "";
+    return join({" in [", min ? (*this)(min) : "", ", ", max ? (*this)(max) : "", "]"});
+  }
+  std::string buffer_type(const BufferNode& buffer) {
+    std::string text = std::string(": ") + to_string(buffer.dtype) + "[" + list(buffer.dims) + "]";
+    if (!buffer.strides.empty()) text += " strides [" + list(buffer.strides) + "]";
+    if (buffer.space != Space::global) text += std::string(" ") + to_string(buffer.space);
+    if (buffer.alignment != 1) text += " align " + std::to_string(buffer.alignment);
+    text += range(buffer.facts.min, buffer.facts.max);
+    if (buffer.facts.nondecreasing) text += " nondecreasing";
+    if (buffer.facts.injective) text += " injective";
+    if (buffer.facts.exclusive) text += " exclusive";
+    return text;
+  }
+
+  std::string expr(const Const& n, const Expr& self, Precedence) { return constant_text(self.dtype(), n.bits); }
+  std::string expr(const Var& n, const Expr&, Precedence) { return use(vars_, n.id, n.name); }
+  std::string expr(const Load& n, const Expr&, Precedence) {
+    std::string text = access(n.buffer, n.index);
+    if (!n.guard) return text;
+    text.pop_back();
+    return join({text, n.index.empty() ? "" : " ", "where ", (*this)(n.guard), " else ", (*this)(n.otherwise), "]"});
+  }
+  std::string expr(const Unary& n, const Expr&, Precedence) {
+    if (n.op != UnaryOp::neg && n.op != UnaryOp::bit_not) return call(to_string(n.op), {n.a});
+    // A minus before a number is part of the number.
+    const std::string operand = n.a.as<Const>() ? "(" + (*this)(n.a) + ")" : (*this)(n.a, prefix);
+    return (n.op == UnaryOp::neg ? "-" : "~") + operand;
+  }
+  std::string expr(const Binary& n, const Expr&, Precedence least) {
+    const auto [symbol, precedence] = infix(n.op);
+    if (!symbol) return call(to_string(n.op), {n.a, n.b});
+    const auto above = static_cast<Precedence>(precedence + 1);
+    const std::string text =
+        join({(*this)(n.a, precedence == comparison ? above : precedence), " ", symbol, " ", (*this)(n.b, above)});
+    return precedence < least ? "(" + text + ")" : text;
+  }
+  std::string expr(const Fma& n, const Expr&, Precedence) { return call("fma", {n.a, n.b, n.c}); }
+  std::string expr(const Select& n, const Expr&, Precedence) { return call("select", {n.condition, n.a, n.b}); }
+  std::string expr(const Cast& n, const Expr& self, Precedence) { return call(to_string(self.dtype()), {n.value}); }
+  std::string expr(const Bitcast& n, const Expr& self, Precedence) {
+    return std::string("bitcast(") + to_string(self.dtype()) + ", " + (*this)(n.value) + ")";
+  }
+  std::string expr(const Ramp& n, const Expr&, Precedence) {
+    return join({"ramp(", (*this)(n.base), ", ", (*this)(n.stride), ", ", std::to_string(n.lanes), ")"});
+  }
+  std::string expr(const Broadcast& n, const Expr&, Precedence) {
+    return "broadcast(" + (*this)(n.value) + ", " + std::to_string(n.lanes) + ")";
+  }
+  std::string expr(const Shuffle& n, const Expr&, Precedence) {
+    std::string lanes;
+    for (int lane : n.lanes) lanes += (lanes.empty() ? "" : ", ") + std::to_string(lane);
+    return join({"shuffle(", (*this)(n.a), n.b ? ", " + (*this)(n.b) : "", ", [", lanes, "])"});
+  }
+  std::string expr(const Intrinsic& n, const Expr&, Precedence) {
+    switch (n.op) {
+      case IntrinsicOp::prefetch:
+        return "prefetch(" + access(n.buffer, n.args) + ", " + std::to_string(n.level) + ")";
+      case IntrinsicOp::all:
+      case IntrinsicOp::any:
+        return call(to_string(n.op), n.args);
+    }
+    return "?";
+  }
+
+  void line(const std::string& text) { out_ += std::string(2 * indent_, ' ') + text + "\n"; }
+
+  // The statements of one scope. A let or an alloc lasts to the scope's end, so one that ends earlier has a scope of
+  // its own.
+  void stmts(const Stmt& s) {
+    if (!s) return;
+    const Block* block = s.as<Block>();
+    if (!block) return stmt(s);
+    for (size_t i = 0; i < block->stmts.size(); ++i) {
+      const Stmt& inner = block->stmts[i];
+      const bool scoped = i + 1 < block->stmts.size() && (inner.as<Let>() || inner.as<Alloc>());
+      scoped ? braces("", inner) : stmt(inner);
+    }
+  }
+  void braces(const std::string& head, const Stmt& body) {
+    line(head + (head.empty() ? "{" : " {"));
+    inside(body);
+    line("}");
+  }
+  void inside(const Stmt& body) {
+    ++indent_;
+    stmts(body);
+    --indent_;
+  }
+  void stmt(const Stmt& s) {
+    std::visit([&](const auto& n) { put(n, s); }, s.node().value);
+  }
+  void put(const For& n, const Stmt&) {
+    const auto first = as_int(n.begin);
+    std::string bounds = join({" in ", (*this)(n.begin), first && *first == 0 ? " .. " : " .. +", (*this)(n.extent)});
+    if (n.kind != ForKind::serial) bounds += std::string(" ") + to_string(n.kind);
+    braces("for " + bind(vars_, n.var.id, n.var.name) + bounds, n.body);
+    unbind(vars_, n.var.id);
+  }
+  void put(const Block&, const Stmt& self) { braces("", self); }
+  void put(const Let& n, const Stmt&) {
+    std::string value = ": " + to_string(n.var.type) + " = " + (*this)(n.value);
+    line("let " + bind(vars_, n.var.id, n.var.name) + value);
+    stmts(n.body);
+    unbind(vars_, n.var.id);
+  }
+  void put(const Store& n, const Stmt&) {
+    line(join({access(n.buffer, n.index), " = ", (*this)(n.value), guard(n.guard), n.streaming ? " streaming" : ""}));
+  }
+  void put(const Accumulate& n, const Stmt&) {
+    std::string text = access(n.buffer, n.index);
+    switch (n.op) {
+      case AccumulateOp::add:
+        text += " += " + (*this)(n.value);
+        break;
+      case AccumulateOp::min:
+        text += " min= " + (*this)(n.value);
+        break;
+      case AccumulateOp::max:
+        text += " max= " + (*this)(n.value);
+        break;
+      case AccumulateOp::fma:
+        text += join({" fma= (", (*this)(n.value), ", ", (*this)(n.factor), ")"});
+        break;
+    }
+    line(text + guard(n.guard) + (n.atomic ? " atomic" : ""));
+  }
+  void put(const If& n, const Stmt&) {
+    std::string head = "if " + (*this)(n.condition) + " {";
+    const If* branch = &n;
+    for (;;) {
+      line(head);
+      inside(branch->then_case);
+      const If* next = branch->else_case.as<If>();
+      if (!next) break;
+      head = "} else if " + (*this)(next->condition) + " {";
+      branch = next;
+    }
+    if (branch->else_case) {
+      line("} else {");
+      inside(branch->else_case);
+    }
+    line("}");
+  }
+  void put(const Alloc& n, const Stmt&) {
+    std::string type = buffer_type(*n.buffer);
+    line("alloc " + bind(buffers_, n.buffer->id, n.buffer->name) + type);
+    stmts(n.body);
+    unbind(buffers_, n.buffer->id);
+  }
+  void put(const Check& n, const Stmt&) {
+    braces(join({"check ", (*this)(n.condition), " at ", (*this)(n.position), " ", quoted_string(n.argument)}), n.body);
+  }
+  void put(const Evaluate& n, const Stmt&) { line("evaluate " + (*this)(n.value)); }
+
+  std::string guard(const Expr& e) { return e ? " where " + (*this)(e) : ""; }
+
+  std::string out_;
+  int indent_ = 0;
+  Names vars_, buffers_;
+  std::unordered_set<std::string> live_;
+};
+
+}  // namespace
+
+std::string print(const Kernel& kernel) {
+  const FloatMode mode;
+  return Printer().kernel(kernel);
+}
+std::string print(const Stmt& stmt) {
+  const FloatMode mode;
+  return Printer().fragment(stmt);
+}
+std::string print(const Expr& expr) {
+  const FloatMode mode;
+  return Printer()(expr);
+}
+
+}  // namespace gradloom::ir

@@ -1,0 +1,115 @@
+// BroadcastGrad: the gradient of a broadcast, dY summed down to `shape` (ONNX ReduceSum over BroadcastGradientArgs'
+// axes, then Reshape).
+#include "ops/broadcast/broadcast_grad.h"
+
+#include <fmt/format.h>
+
+#include "ops/broadcast/broadcast_grad_block.h"
+#include "ops/patterns/merge_dims.h"
+#include "ops/patterns/schedule_common.h"
+#include "ops/registry.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int in_dy = 0, in_shape = 1;
+
+OpSchema make_schema() {
+  const std::vector<DType> floats{DType::f16, DType::bf16, DType::f32, DType::f64};
+  OpSchema s;
+  s.name = "BroadcastGrad";
+  s.doc = "dY summed over the axes in which `shape`, right-aligned, is absent or 1.";
+  s.inputs = {{.name = "dY", .dtypes = floats, .doc = "the gradient of the broadcast result"},
+              {.name = "shape",
+               .dtypes = {DType::i64},
+               .shape_like = true,
+               .doc = "the operand's shape: what dX gets; must broadcast to dY's"}};
+  s.outputs = {
+      {.name = "dX", .dtypes = floats, .doc = "the gradient of the operand; f16 and bf16 are summed in float32"}};
+  return s;
+}
+
+class BroadcastGrad final : public Op {
+ public:
+  const OpSchema& schema() const override {
+    static const OpSchema s = make_schema();
+    return s;
+  }
+
+  Plan check(const Request& request) const override {
+    check_schema(schema(), request);
+    const Operand& dy = request.input(in_dy);
+    const Dims shape = read_shape(schema(), request, in_shape, dy.dtype);
+    const int lead = dy.dims.size() - shape.size();
+    if (lead < 0)
+      refuse(schema(), ErrorCode::invalid_argument,
+             fmt::format("{} has rank {} (shape {}); shape {} needs at least rank {}", describe_input(schema(), in_dy),
+                         dy.dims.size(), to_string(dy.dims), to_string(shape), shape.size()));
+    // An empty sum has no elements to visit, whatever the other dims are: what is left are loops over dX, if that has
+    // any. Strides do not matter then, so that only their roles keep dims from being merged, as for a dense dY.
+    const bool empty = element_count(dy.dims) == 0, no_output = element_count(shape) == 0;
+    LoopDims dims;
+    for (int d = 0; d < dy.dims.size(); ++d) {
+      const bool reduced = d < lead || shape[d - lead] == 1;
+      if (!reduced && dy.dims[d] != shape[d - lead])
+        refuse(
+            schema(), ErrorCode::invalid_argument,
+            fmt::format("{} has {} in dim {} (shape {}); for shape {} it must be {}", describe_input(schema(), in_dy),
+                        dy.dims[d], d, to_string(dy.dims), to_string(shape), shape[d - lead]));
+      const int64_t extent = empty && dy.dims[d] != 1 && (reduced || no_output) ? 0 : dy.dims[d];
+      dims.push_back({.role = reduced, .full = extent, .extent = extent, .stride_a = empty ? 0 : dy.strides[d]});
+    }
+
+    Plan plan;
+    plan.outputs.push_back({.dtype = dy.dtype, .dims = shape});
+    plan.key = {request.accumulate};
+    View in{.dtype = dy.dtype}, out{.output = true, .dtype = dy.dtype};
+    for (const LoopDim& d : merge_dims(dims)) {
+      in.dims.push_back(d.extent);
+      in.strides.push_back(d.stride_a);
+      if (d.role == 0) out.dims.push_back(d.extent);
+      plan.key.push_back(d.role);
+    }
+    if (out.dims.empty()) out.dims.push_back(1);
+    out.strides = dense_strides(out.dims);
+    plan.views.push_back(in);
+    plan.views.push_back(out);
+    const int64_t size = size_of(dy.dtype), written = element_count(shape) * size;
+    plan.bytes_read = element_count(dy.dims) * size + (request.accumulate ? written : 0);
+    plan.bytes_written = written;
+    return plan;
+  }
+
+  // "staged" is for a GPU; "split" keeps every part's total, so that one output row is work for all threads.
+  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const override {
+    const ReduceRoles roles(plan);
+    constexpr int most_dims = 6;  // that are told apart again once they are one grid
+    if (target.gpu && !roles.reduced.empty() && roles.rank() <= most_dims) return {"staged", "direct"};
+    if (target.gpu) return {"direct"};
+    if (roles.reduced.size() != 1 || roles.kept.size() > (roles.columns() ? 1 : 0)) return {"direct"};
+    if (target.threads > 1 && plan.bytes_read >= parallel_bytes) return {"split", "direct"};
+    return {"direct", "split"};
+  }
+  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override {
+    if (only_empty_sums(frame)) return author_empty_sums(frame);
+    strategy == "staged" ? author_broadcast_grad_staged(frame) : author_broadcast_grad(frame, strategy, target);
+  }
+  void schedule(ir::Schedule& s, const Plan& plan, const std::string& strategy,
+                const ir::Target& target) const override {
+    if (schedule_empty_sums(s, plan, target)) return;
+    strategy == "staged" ? schedule_broadcast_grad_staged(s, target) : schedule_broadcast_grad(s, plan, target);
+  }
+
+  Error explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const override {
+    return Error(ErrorCode::internal, "BroadcastGrad: a check failed, but its kernel has none");
+  }
+};
+
+}  // namespace
+
+const Op& broadcast_grad_op() {
+  static const BroadcastGrad op;
+  return op;
+}
+
+}  // namespace gradloom

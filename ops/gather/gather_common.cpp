@@ -1,0 +1,204 @@
+#include "ops/gather/gather_common.h"
+
+#include <fmt/format.h>
+
+#include "ir/index_math.h"
+#include "ops/patterns/merge_dims.h"
+
+namespace gradloom {
+namespace {
+
+enum DimRole : int { outer_role, middle_role, inner_role };
+enum Work : int64_t { gathers, zeros, checks };  // plan.key[1]
+
+// Every axis of dY's: `full` is dX's extent (the middle ones' own). a is dY, b indices.
+LoopDims loop_dims(const GatherOperands& o, bool varying) {
+  LoopDims dims;
+  const int index_rank = varying ? 1 : o.indices.dims.size();
+  for (int d = 0; d < o.dy.dims.size(); ++d) {
+    const int role = d < o.axis ? outer_role : d < o.axis + index_rank ? middle_role : inner_role;
+    LoopDim dim{.role = role, .full = o.dy.dims[d], .extent = o.dy.dims[d], .stride_a = o.dy.strides[d]};
+    if (varying || role == middle_role) dim.stride_b = o.indices.strides[varying ? d : d - o.axis];
+    if (role != middle_role) dim.full = o.shape[role == outer_role ? d : d - index_rank + 1];
+    dims.push_back(dim);
+  }
+  return dims;
+}
+
+}  // namespace
+
+GatherRoles gather_roles(const Plan& plan) {
+  const auto& k = plan.key;
+  return {.accumulate = k[0] != 0,
+          .empty = k[1] != gathers,
+          .only_checks = k[1] == checks,
+          .varying = k[2] != 0,
+          .outer = static_cast<int>(k[3]),
+          .middle = static_cast<int>(k[4]),
+          .inner = static_cast<int>(k[5]),
+          .shorter = static_cast<uint32_t>(k[6]),
+          .index_input = static_cast<int>(k[7])};
+}
+
+Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, int index_input) {
+  const bool accumulate = request.accumulate;
+  const DType dtype = o.dy.dtype;
+  const int64_t size = size_of(dtype), written = element_count(o.shape), read = element_count(o.dy.dims),
+                indices = element_count(o.indices.dims);
+  const int64_t extent = o.shape[o.axis];
+  Plan plan{.determinism = request.determinism};
+  plan.outputs.push_back({.dtype = dtype, .dims = o.shape});
+  plan.bytes_written = written * size;
+  if (read == 0 || written == 0) {
+    plan.key = {accumulate, indices == 0 ? zeros : checks, varying, 0, 0, 0, 0, index_input};
+    if (accumulate) plan.bytes_written = 0;
+    if (indices == 0) {
+      plan.views.push_back({.output = true, .dtype = dtype, .dims = {written}, .strides = {1}});
+      return plan;
+    }
+    // An outer or inner dim of 0: dX is empty too.
+    plan.bytes_read = indices * size_of(o.indices.dtype);
+    plan.views.push_back({.output = true, .dtype = dtype, .dims = {extent, 0}, .strides = dense_strides({extent, 0})});
+    View index{.index = index_input, .dtype = o.indices.dtype};
+    LoopDims dims;
+    for (int d = 0; d < o.indices.dims.size(); ++d)
+      dims.push_back({.role = middle_role,
+                      .full = o.indices.dims[d],
+                      .extent = o.indices.dims[d],
+                      .stride_a = o.indices.strides[d]});
+    for (const LoopDim& d : merge_dims(dims)) index.dims.push_back(d.extent), index.strides.push_back(d.stride_a);
+    if (index.dims.empty()) index.dims.push_back(1), index.strides.push_back(1);
+    plan.views.push_back(index);
+    return plan;
+  }
+  plan.bytes_read = read * size + indices * size_of(o.indices.dtype) + (accumulate ? written * size : 0);
+
+  View index{.index = index_input, .dtype = o.indices.dtype}, dy{.index = index_input == 1 ? 2 : 0, .dtype = dtype},
+      dx{.output = true, .dtype = dtype};
+  const auto middle_dim = [&](int64_t k, int64_t dy_stride, int64_t index_stride) {
+    dy.dims.push_back(k), dy.strides.push_back(dy_stride);
+    index.dims.push_back(k), index.strides.push_back(index_stride);
+  };
+  int counts[3] = {0, 0, 0};
+  uint32_t shorter = 0;
+  // The middle comes right after the outer dims even where all of its own vanished.
+  const auto begin_middle = [&] {
+    if (counts[middle_role] != 0) return;
+    middle_dim(1, 1, 1);
+    ++counts[middle_role];
+    dx.dims.push_back(extent);
+  };
+  for (const LoopDim& d : merge_dims(loop_dims(o, varying))) {
+    if (d.role == inner_role) begin_middle();
+    if (d.role == middle_role) {
+      middle_dim(d.extent, d.stride_a, d.stride_b);
+      if (counts[middle_role]++ == 0) dx.dims.push_back(extent);
+      continue;
+    }
+    if (d.full != d.extent) shorter |= 1u << (counts[outer_role] + counts[inner_role]);
+    ++counts[d.role];
+    dy.dims.push_back(d.extent), dy.strides.push_back(d.stride_a);
+    if (varying) index.dims.push_back(d.extent), index.strides.push_back(d.stride_b);
+    dx.dims.push_back(d.full);
+  }
+  begin_middle();
+  dx.strides = dense_strides(dx.dims);
+  plan.key = {accumulate,         gathers, varying,    counts[outer_role], counts[middle_role],
+              counts[inner_role], shorter, index_input};
+  plan.views.push_back(index);
+  plan.views.push_back(dy);
+  plan.views.push_back(dx);
+  return plan;
+}
+
+GatherFrame::GatherFrame(KernelFrame& frame, const GatherRoles& r, bool adds) : roles(r), b(frame.builder) {
+  if (!r.empty) {
+    indices = frame.view(0, "indices");
+    dy = frame.view(1, "dY");
+  }
+  dx = frame.view(r.empty ? 0 : 2, "dX", r.accumulate || adds);
+  if (r.only_checks) indices = frame.view(1, "indices");
+  sum = accumulator_of(dx->dtype);
+}
+
+std::vector<ir::Expr> GatherFrame::outer_dims(const ir::Buffer& buffer) const {
+  return {buffer->dims.begin(), buffer->dims.begin() + roles.outer};
+}
+std::vector<ir::Expr> GatherFrame::middle_dims() const {
+  return {dy->dims.begin() + roles.outer, dy->dims.begin() + roles.outer + roles.middle};
+}
+std::vector<ir::Expr> GatherFrame::inner_dims(const ir::Buffer& buffer) const {
+  return {buffer->dims.end() - roles.inner, buffer->dims.end()};
+}
+
+GatherFrame::Index GatherFrame::joined(Index p, const Index& k, const Index& q) {
+  p.insert(p.end(), k.begin(), k.end());
+  p.insert(p.end(), q.begin(), q.end());
+  return p;
+}
+
+GatherFrame::Index GatherFrame::index_at(const Index& p, const Index& k, const Index& q) const {
+  return roles.varying ? joined(p, k, q) : k;
+}
+
+ir::Expr GatherFrame::position(const Index& index) const {
+  ir::Expr flat = index[0];
+  for (size_t d = 1; d < index.size(); ++d) flat = flat * indices->dims[d] + index[d];
+  return flat;
+}
+
+void GatherFrame::checked_index(const Index& index, const std::function<void(ir::Expr)>& body,
+                                const std::function<void(ir::Expr)>& before) const {
+  checked_index(ir::load(indices, index), index, body, before);
+}
+
+void GatherFrame::checked_index(const ir::Expr& read, const Index& index, const std::function<void(ir::Expr)>& body,
+                                const std::function<void(ir::Expr)>& before) const {
+  const ir::Expr s = axis_extent();
+  const ir::Expr raw = b.let("raw", ir::cast(DType::i64, read));
+  const ir::Expr j = b.let("j", ir::select(raw < 0, raw + s, raw));
+  if (before) before(j);
+  b.check((j >= 0) & (j < s), position(index), "indices", [&] { body(j); });
+}
+
+ir::Expr GatherFrame::covered(const Index& p, const Index& q) const {
+  ir::Expr all;
+  for (int d = 0; d < roles.outer; ++d)
+    if (roles.outer_shorter(d)) all = ir::both(all, p[d] < dy->dims[d]);
+  for (int d = 0; d < roles.inner; ++d)
+    if (roles.inner_shorter(d)) all = ir::both(all, q[d] < dy->dims[roles.outer + roles.middle + d]);
+  return all;
+}
+
+void GatherFrame::store_total(const Index& index, ir::Expr total) const {
+  if (roles.accumulate) total = ir::cast(sum, ir::load(dx, index)) + total;
+  b.store(dx, index, ir::cast(dx->dtype, total));
+}
+
+void GatherOp::require_indexable(const Request& request, int in_indices, const Dims& shape, int axis) const {
+  const int64_t count = element_count(request.input(in_indices).dims);
+  if (shape[axis] == 0 && count != 0)
+    refuse(schema(), ErrorCode::out_of_range,
+           fmt::format("{} has {} values, but dim {} of shape {} is 0, so that no index is allowed",
+                       describe_input(schema(), in_indices), count, axis, to_string(shape)));
+}
+
+Error GatherOp::explain(const Request& request, const Plan& plan, int64_t position,
+                        const std::function<int64_t(int, int64_t)>& values) const {
+  const Dims& shape = plan.outputs[0].dims;
+  const int64_t extent = shape[axis_of(request, shape.size())];
+  const int input = gather_roles(plan).index_input;
+  const Dims& dims = request.input(input).dims;
+  Dims at;
+  at.resize(dims.size());
+  int64_t rest = position;
+  for (int d = dims.size(); d-- > 0;) {
+    at[d] = rest % dims[d];
+    rest /= dims[d];
+  }
+  return Error(ErrorCode::out_of_range,
+               fmt::format("{}: {}{} is {}; it must be in [{}, {}]", schema().name, describe_input(schema(), input),
+                           to_string(at), values(input, position), -extent, extent - 1));
+}
+
+}  // namespace gradloom

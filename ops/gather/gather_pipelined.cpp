@@ -1,0 +1,187 @@
+#include "ops/gather/gather_pipelined.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "ir/index_math.h"
+#include "ops/patterns/integer_math.h"
+#include "ops/patterns/schedule_common.h"
+
+namespace gradloom {
+namespace {
+
+using ir::Buffer;
+using ir::Expr;
+
+constexpr int64_t lines_at_a_time = 4;
+constexpr int64_t shortest_strip = 8 << 10;  // bytes of sums; below, changing strips costs more than is hidden
+
+// How many rows ahead of their turn a tensor's lines are asked for: fewer where rows meet in the same sets of an L1
+// cache.
+constexpr int64_t most_ahead = 16;
+int64_t rows_ahead(const Buffer& b) {
+  return *ir::as_int(b->dims.back()) * size_of(b->dtype) % 4096 == 0 ? most_ahead / 2 : most_ahead;
+}
+
+class Pipelined {
+ public:
+  Pipelined(KernelFrame& frame, const GatherPipeline& cut, int64_t tasks)
+      : f_(frame, gather_roles(frame.plan())),
+        b_(f_.b),
+        cut_(cut),
+        extent_(*ir::as_int(f_.axis_extent())),
+        rows_(*ir::as_int(f_.dy->dims[f_.roles.outer])),
+        inner_(*ir::as_int(f_.dx->dims.back()) / cut.columns),
+        all_((f_.roles.outer ? *ir::as_int(f_.dx->dims[0]) : 1) * inner_),
+        most_(ceil_div(all_, tasks)) {}
+
+  // Neighbouring strips are a task's.
+  void write() {
+    const int64_t tasks = ceil_div(all_, most_);
+    if (tasks == 1) return task(0);
+    b_.loop("c", 0, tasks, [&](const Expr& c) { task(c * most_); });
+  }
+
+ private:
+  using Index = GatherFrame::Index;
+
+  // Where a strip begins in dX, and which of the buffers its sums are in.
+  struct Strip {
+    Expr p, q, slot;
+  };
+
+  void task(const Expr& first) {
+    first_ = first;
+    strips_ = all_ % most_ == 0 ? Expr(most_) : b_.let("strips", ir::min(Expr(most_), all_ - first));
+    acc_ = b_.alloc("acc", f_.sum, {cut_.depth + 1, extent_, cut_.columns});
+    b_.loops("z", acc_->dims, [&](const Index& at) { b_.store(acc_, at, ir::zero({f_.sum, 1})); });
+    b_.loop("t", 0, strips_ + cut_.depth, [&](const Expr& t) {
+      const Strip now = strip(t), next = strip(t + 1);
+      std::vector<Strip> before;
+      for (int64_t d = 0; d < cut_.depth; ++d) before.push_back(strip(t - (d + 1)));
+      const Expr summed = ir::both(t < strips_, f_.covered(index(now.p), {now.q}));
+      // A strip's rows in parts: first the first part, with the next strip's sums, and so on.
+      const int64_t part = ceil_div(extent_, cut_.depth), steps = std::min(rows_, part);
+      b_.loop("n", 0, steps, [&](const Expr& n) {
+        b_.if_then(summed, [&] { share("k", n, rows_, steps, [&](const Expr& k) { add_row(now, next, k); }); });
+        share("i", n, part, steps, [&](const Expr& i) {
+          for (int64_t d = 0; d < cut_.depth; ++d) {
+            Expr written = (t > d) & (t <= strips_ + d);
+            if ((d + 1) * part > extent_) written = written & (i < extent_ - d * part);
+            b_.if_then(written, [&] { write_row(before[d], d * part + i); });
+          }
+        });
+      });
+    });
+  }
+
+  // The n-th of `steps` shares of 0 .. extent; they differ by one at most.
+  void share(const char* name, const Expr& n, int64_t extent, int64_t steps,
+             const std::function<void(const Expr&)>& body) {
+    if (extent % steps == 0) return b_.loop(name, n * (extent / steps), extent / steps, body);
+    const Expr begin = b_.let("begin", ir::floor_div(n * extent, steps));
+    b_.loop(name, begin, ir::floor_div((n + 1) * extent, steps) - begin, body);
+  }
+
+  // Before the first strip of the task, that one; after the last, that.
+  Strip strip(const Expr& number) {
+    const Expr s = b_.let("strip", ir::max(ir::min(number, strips_ - 1), Expr(0))), at = first_ + s;
+    // A strip as wide as dX: its number is p itself, so that tasks are proved independent without a division.
+    const bool whole = inner_ == 1 && f_.roles.outer > 0;
+    return {.p = b_.let("p", whole ? at : ir::floor_div(at, inner_)),
+            .q = b_.let("q", whole ? Expr(0) : (f_.roles.outer ? ir::floor_mod(at, inner_) : at) * cut_.columns),
+            .slot = b_.let("slot", ir::floor_mod(s, cut_.depth + 1))};
+  }
+
+  Index index(const Expr& p) const { return f_.roles.outer ? Index{p} : Index{}; }
+  Index index(const Expr& p, const Expr& row, const Expr& q) const { return f_.joined(index(p), {row}, {q}); }
+
+  void add_row(const Strip& s, const Strip& next, const Expr& k) {
+    ask_ahead(s, next, k);
+    b_.loop("s", 0, cut_.columns, [&](const Expr& column) {
+      const Index at = index(s.p, k, s.q + column);
+      f_.checked_index(at, [&](const Expr& j) {
+        b_.accumulate(acc_, {s.slot, j, column}, ir::cast(f_.sum, ir::load(f_.dy, at)));
+      });
+    });
+  }
+
+  // A row further on, of the next strip after the last one of this, is on its way.
+  void ask_ahead(const Strip& s, const Strip& next, const Expr& k) {
+    for (const Buffer& from : {f_.indices, f_.dy}) {
+      const int64_t ahead = std::min(rows_ahead(from), rows_);
+      const Expr here = k < rows_ - ahead, row = b_.let("row", ir::select(here, k + ahead, k - (rows_ - ahead)));
+      const Expr p = b_.let("p", ir::select(here, s.p, next.p)), q = b_.let("q", ir::select(here, s.q, next.q));
+      ask(from, p, row, q);
+    }
+  }
+
+  void ask(const Buffer& b, const Expr& p, const Expr& row, const Expr& q) {
+    const int64_t line = ir::line_bytes / size_of(b->dtype);
+    b_.loop("f", 0, ceil_div(cut_.columns, line),
+            [&](const Expr& i) { b_.prefetch(b, index(p, row, q + i * line), 1); });
+  }
+
+  void write_row(const Strip& s, const Expr& i) {
+    if (f_.roles.accumulate) ask(f_.dx, s.p, i + rows_ahead(f_.dx), s.q);
+    b_.loop("w", 0, cut_.columns, [&](const Expr& column) {
+      f_.store_total(index(s.p, i, s.q + column), ir::load(acc_, {s.slot, i, column}));
+      b_.store(acc_, {s.slot, i, column}, ir::zero({f_.sum, 1}));
+    });
+  }
+
+  const GatherFrame f_;
+  ir::KernelBuilder& b_;
+  const GatherPipeline cut_;
+  // The axis; rows of dY; strips side by side, of the call, and of a task at most.
+  const int64_t extent_, rows_, inner_, all_, most_;
+  Expr first_, strips_;  // of a task
+  Buffer acc_;
+};
+
+}  // namespace
+
+std::optional<GatherPipeline> gather_pipeline(const Plan& plan) {
+  const GatherRoles roles = gather_roles(plan);
+  if (roles.empty || !roles.varying || roles.outer > 1 || roles.middle != 1 || roles.inner != 1) return {};
+  const View &dy = plan.views[1], &dx = plan.views[2];
+  const int64_t line = ir::line_bytes / size_of(dx.dtype), inner = dx.dims.back(), extent = dx.dims[roles.axis()];
+  if (inner % line != 0 || std::max(extent, dy.dims[roles.outer]) > std::numeric_limits<int32_t>::max())
+    return {};  // the nest multiplies these
+  const int64_t sum_bytes = size_of(accumulator_of(dx.dtype)), two_lines = 2 * ir::line_bytes / sum_bytes;
+  GatherPipeline cut{.columns = inner % two_lines == 0 ? two_lines : line};
+  if (dy.dims.back() % cut.columns != 0) return {};
+  cut.depth = lines_at_a_time * ir::line_bytes / (cut.columns * sum_bytes);
+  cut.sum_bytes = (cut.depth + 1) * extent * cut.columns * sum_bytes;
+  return cut;
+}
+
+bool pipelining_pays(const Plan& plan, const GatherPipeline& cut, const ir::Target& target) {
+  const GatherRoles roles = gather_roles(plan);
+  const View &indices = plan.views[0], &dy = plan.views[1], &dx = plan.views[2];
+  const int64_t size = size_of(dx.dtype), extent = dx.dims[roles.axis()];
+  const int64_t written = extent * size, read = dy.dims[roles.outer] * (size_of(indices.dtype) + size);
+  // The first rows of dX that are added to are not asked for ahead.
+  if (roles.accumulate && extent < 8 * most_ahead) return false;
+  return written >= read && cut.sum_bytes >= shortest_strip * (cut.depth + 1) &&
+         cut.sum_bytes <= target.l2_bytes / 4 * 3;
+}
+
+void author_gather_pipelined(KernelFrame& frame, const ir::Target& target) {
+  const Plan& plan = frame.plan();
+  // A task's first strip and its last have nothing to do beside them: few tasks.
+  const bool shared = target.threads > 1 && plan.bytes_read + plan.bytes_written >= parallel_bytes;
+  Pipelined(frame, *gather_pipeline(plan), shared ? wanted_tasks(target) : 1).write();
+}
+
+bool schedule_gather_pipelined(ir::Schedule& schedule) {
+  if (schedule.loops("w").empty()) return false;
+  for (const ir::Schedule::Loop c : schedule.loops("c")) schedule.parallel(c);
+  schedule.vectorize(schedule.loop("z2"));
+  for (const ir::Schedule::Loop f : schedule.loops("f")) schedule.unroll(f);
+  for (const ir::Schedule::Loop s : schedule.loops("s")) schedule.vectorize(s, 8);
+  for (const ir::Schedule::Loop w : schedule.loops("w")) schedule.vectorize(w);
+  return true;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,252 @@
+// The strategies "grouped" and "chunked" on a GPU, of GatherGrad and of a flat GatherElementsGrad: row and position of
+// every index as one number, sorted by blocks in shared memory and merged pairwise; then every row of dX is summed, in
+// index order, and written once, whatever the duplicates.
+#include "ops/gather/gather_sorted.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "ir/schedule/schedule_gpu.h"
+#include "ops/patterns/block_sort.h"
+#include "ops/patterns/integer_math.h"
+#include "ops/patterns/sum_in_flight.h"
+
+namespace gradloom {
+namespace {
+
+using ir::Buffer;
+using ir::Expr;
+using Index = GatherFrame::Index;
+using Loop = ir::Schedule::Loop;
+
+constexpr int64_t longest_run = 4096, shortest_run = 64;  // that a block sorts
+constexpr int64_t position_bits = 32, none = std::numeric_limits<int64_t>::max();
+constexpr int64_t rows_in_flight = 8, vector_bytes = 16;
+constexpr int64_t chunks = 32, chunk_columns = 32, shortest_long_group = 64, longest_short_group = 1024;
+
+Expr shifted(ir::BinaryOp op, Expr a, Expr count) { return ir::binary(op, std::move(a), std::move(count)); }
+Expr shl(Expr a, Expr count) { return shifted(ir::BinaryOp::shl, std::move(a), std::move(count)); }
+Expr shr(Expr a, Expr count) { return shifted(ir::BinaryOp::shr, std::move(a), std::move(count)); }
+
+class SortedNest {
+ public:
+  SortedNest(KernelFrame& frame, bool chunked)
+      : chunked_(chunked),
+        f_(frame, gather_roles(frame.plan())),
+        b_(f_.b),
+        rows_(f_.axis_extent()),
+        count_(*ir::as_int(f_.dy->dims[f_.roles.outer])),
+        run_(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::clamp(count_, shortest_run, longest_run))))),
+        padded_(run_ * static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(count_, run_))))) {}
+
+  void write() {
+    keys_ = b_.alloc("keys", DType::i64, {2, padded_}, {.min = 0, .exclusive = true});
+    first_ = b_.alloc("first", DType::i32, {rows_}, {.min = 0, .max = padded_, .exclusive = true});
+    last_ = b_.alloc("last", DType::i32, {rows_}, {.min = 0, .max = padded_, .exclusive = true});
+    sort_runs();
+    int from = 0;
+    for (int64_t length = run_; length < padded_; length *= 2, from = 1 - from) merge(length, from);
+    mark(from);
+    if (chunked_) find_long_groups();
+    sum(from);
+    if (chunked_) sum_long_groups(from);
+  }
+
+ private:
+  void sort_runs() {
+    b_.loop("run", 0, padded_ / run_, [&](Expr run) {
+      const Buffer own = b_.alloc("own", DType::i64, {run_}, {.min = 0, .exclusive = true});
+      b_.loop("fill", 0, run_, [&](Expr i) {
+        const Expr k = b_.let("k", run * run_ + i);
+        b_.store(own, {i}, none);
+        b_.if_then(k < count_, [&] {
+          f_.checked_index({k}, [&](Expr j) { b_.store(own, {i}, shl(j, Expr(position_bits)) + k); });
+        });
+      });
+      author_block_sort(b_, own, run_);
+      b_.loop("keep", 0, run_, [&](Expr i) { b_.store(keys_, {0, run * run_ + i}, ir::load(own, {i})); });
+    });
+  }
+
+  // Two runs of `length` become one: each key goes where as many of the other run's keys as are smaller let it.
+  void merge(int64_t length, int from) {
+    const int bits = std::countr_zero(static_cast<uint64_t>(length));
+    b_.loop("merge", 0, padded_, [&](Expr i) {
+      const Expr base = b_.let("base", ir::floor_div(i, Expr(2 * length)) * (2 * length));
+      const Expr second = b_.let("second", i - base >= length);
+      const Expr other = b_.let("other", ir::select(second, base, base + length));
+      const Expr key = b_.let("key", ir::load(keys_, {from, i}));
+      const Buffer smaller = b_.alloc("smaller", DType::i64, {1}, {}, ir::Space::registers);
+      b_.store(smaller, {0}, 0);
+      b_.loop("probe", 0, bits + 1, [&](Expr step) {
+        const Expr more = b_.let("more", ir::load(smaller, {0}) + shl(1, Expr(bits) - step));
+        b_.if_then(more <= length, [&] {
+          const Expr probed = b_.let("probed", ir::load(keys_, {from, other + more - 1}));
+          // Where there is no index, keys are equal: those of the first run stay before.
+          b_.if_then((probed < key) | (second & (probed == key)), [&] { b_.store(smaller, {0}, more); });
+        });
+      });
+      b_.store(keys_, {1 - from, ir::select(second, i - length, i) + ir::load(smaller, {0})}, key);
+    });
+  }
+
+  bool one_row() const { return ir::as_int(rows_) == 1; }
+  Expr row_of(const Expr& key) const { return shr(key, Expr(position_bits)); }
+
+  // Row r's keys are first[r] ... last[r] - 1.
+  void mark(int from) {
+    b_.loop("clear", 0, rows_, [&](Expr r) {
+      b_.store(first_, {r}, ir::constant_int(DType::i32, 0));
+      b_.store(last_, {r}, ir::constant_int(DType::i32, 0));
+    });
+    b_.loop("mark", 0, count_, [&](Expr i) {
+      const Expr key = b_.let("key", ir::load(keys_, {from, i}));
+      const Expr before = b_.let("before", ir::load(keys_, {from, i - 1}, i > 0, none)),
+                 after = b_.let("after", ir::load(keys_, {from, i + 1}, i < count_ - 1, none));
+      const Expr row = b_.let("row", row_of(key));
+      b_.if_then(key != none, [&] {
+        b_.if_then(row_of(before) != row, [&] { b_.store(first_, {row}, ir::cast(DType::i32, i)); });
+        b_.if_then(row_of(after) != row, [&] { b_.store(last_, {row}, ir::cast(DType::i32, i + 1)); });
+      });
+    });
+  }
+
+  // A group of more than `long_` positions begins in a stretch of as many that no other such group begins in. A row
+  // that is the only one has the first stretch.
+  void find_long_groups() {
+    const int64_t slots = one_row() ? 1 : ceil_div(count_, long_);
+    long_rows_ = b_.alloc("long_rows", DType::i64, {slots},
+                          {.min = -slots, .max = rows_ - 1, .injective = true, .exclusive = true});
+    b_.loop("none", 0, slots, [&](Expr i) { b_.store(long_rows_, {i}, Expr(-1) - i); });
+    b_.loop("find", 0, rows_, [&](Expr r) {
+      const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {r}))),
+                 end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {r})));
+      b_.if_then(end - begin > long_,
+                 [&] { b_.store(long_rows_, {ir::min(ir::floor_div(begin, Expr(long_)), Expr(slots - 1))}, r); });
+    });
+  }
+
+  void sum_long_groups(int from) {
+    const int64_t width = f_.roles.inner == 1 ? *ir::as_int(f_.dx->dims.back()) : 1,
+                  tile = std::min(chunk_columns, width), tiles = ceil_div(width, tile);
+    b_.loops("lp", f_.outer_dims(f_.dx), [&](const Index& p) {
+      const auto in_slot = [&](const Expr& slot) {
+        const auto in_tile = [&](const Expr& t) {
+          const Expr row = b_.let("row", ir::load(long_rows_, {slot}));
+          b_.if_then(row >= 0, [&] {
+            const Buffer sums = b_.alloc("chunk_sums", f_.sum, {chunks, tile});
+            const auto column = [&](const Expr& c, const std::function<void(const Expr&)>& body) {
+              const Expr q = b_.let("q", t * tile + c);
+              width % tile == 0 ? body(q) : b_.if_then(q < width, [&] { body(q); });
+            };
+            b_.loop("lc", 0, chunks, [&](Expr chunk) {
+              b_.loop("lq", 0, tile, [&](Expr c) {
+                column(c, [&](const Expr& q) {
+                  const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {row}))),
+                             end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {row})));
+                  const Expr length = b_.let("length", ir::floor_div(end - begin + (chunks - 1), Expr(chunks)));
+                  const Expr start = b_.let("start", ir::min(begin + chunk * length, end));
+                  b_.store(sums, {chunk, c}, in_flight(p, q, start, ir::min(length, end - start), from));
+                });
+              });
+            });
+            b_.loop("ls", 0, tile, [&](Expr c) {
+              column(c, [&](const Expr& q) {
+                const Buffer acc = b_.alloc("acc", f_.sum, {1}, {}, ir::Space::registers);
+                b_.store(acc, {0}, ir::zero({f_.sum, 1}));
+                b_.loop("chunk", 0, chunks, [&](Expr chunk) { b_.accumulate(acc, {0}, ir::load(sums, {chunk, c})); });
+                f_.store_total(place(p, row, q), ir::load(acc, {0}));
+              });
+            });
+          });
+        };
+        tiles == 1 ? in_tile(0) : b_.loop("lt", 0, tiles, in_tile);
+      };
+      // The index of an only row is the same in all slots, so that their independence could not be proved; the grid
+      // still needs one loop.
+      one_row() && (tiles > 1 || f_.roles.outer > 0) ? in_slot(0) : b_.loop("slot", 0, long_rows_->dims[0], in_slot);
+    });
+  }
+
+  // Without an inner dim, a row is one element.
+  Index place(const Index& p, const Expr& row, const Expr& q) const {
+    return f_.joined(p, {row}, f_.roles.inner == 1 ? Index{q} : Index{});
+  }
+
+  // The sum, in order, of what the keys from `begin` on say, several on their way at once.
+  Expr in_flight(const Index& p, const Expr& q, const Expr& begin, const Expr& count, int from) {
+    return author_sum_in_flight(b_, f_.sum, "g", begin, count, rows_in_flight, [&](const Expr& g) {
+      const Expr position = b_.let("position", ir::load(keys_, {from, g}) & Expr((int64_t{1} << position_bits) - 1));
+      return ir::cast(f_.sum, ir::load(f_.dy, place(p, position, q)));
+    });
+  }
+
+  // Of a long group, nothing yet.
+  void sum(int from) {
+    b_.loops("p", f_.outer_dims(f_.dx), [&](const Index& p) {
+      b_.loop("r", 0, rows_, [&](Expr r) {
+        b_.loop("q", 0, f_.roles.inner == 1 ? f_.dx->dims.back() : Expr(1), [&](Expr q) {
+          const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {r}))),
+                     end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {r})));
+          const Expr count =
+              chunked_ ? b_.let("count", ir::select(end - begin > long_, Expr(0), end - begin)) : end - begin;
+          f_.store_total(place(p, r, q), in_flight(p, q, begin, count, from));
+        });
+      });
+    });
+  }
+
+  const bool chunked_;
+  const GatherFrame f_;
+  ir::KernelBuilder& b_;
+  const Expr rows_;
+  const int64_t count_, run_, padded_;
+  const int64_t long_ =
+      std::clamp(count_ / 4096, shortest_long_group, longest_short_group);  // longer groups are in chunks
+  Buffer keys_;                                                             // [which, i]: row and position
+  Buffer first_, last_;                                                     // by row
+  Buffer long_rows_;                                                        // by stretch of positions; negative: none
+};
+
+void schedule_long_groups(ir::Schedule& s, int outer, const ir::Target& target) {
+  for (const char* name : {"none", "find"}) ir::schedule_gpu(s, s.loop(name), target);
+  std::vector<Loop> grid;  // the innermost first
+  for (const char* name : {"lt", "slot"})
+    for (const Loop loop : s.loops(name)) grid.push_back(loop);
+  for (int p = outer; p-- > 0;) grid.push_back(s.loop("lp" + std::to_string(p)));
+  Loop one = grid[0];
+  for (size_t i = 1; i < grid.size(); ++i) one = s.fuse(grid[i], one);
+  s.bind(one, ir::ForKind::grid);
+  s.bind(s.fuse(s.loop("lc"), s.loop("lq")), ir::ForKind::thread);
+  s.bind(s.loop("ls"), ir::ForKind::thread);
+}
+
+}  // namespace
+
+void author_gather_sorted(KernelFrame& frame, bool chunked) { SortedNest(frame, chunked).write(); }
+
+bool schedule_gather_sorted(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
+  if (s.loops("run").empty()) return false;
+  s.bind(s.loop("run"), ir::ForKind::grid);
+  for (const char* name : {"fill", "pair", "keep"}) s.bind(s.loop(name), ir::ForKind::thread);
+  std::vector<Loop> flat = s.loops("merge");
+  flat.insert(flat.end(), {s.loop("clear"), s.loop("mark")});
+  for (const Loop loop : flat) ir::schedule_gpu(s, loop, target);
+  if (!s.loops("find").empty()) schedule_long_groups(s, gather_roles(plan).outer, target);
+  // 16 bytes of a row a thread.
+  Loop one = s.loop("r"), columns = s.loop("q");
+  const int64_t lanes = vector_bytes / size_of(plan.views[2].dtype);
+  if (*ir::as_int(s.get(columns).extent) % lanes == 0) {
+    const ir::Schedule::Split cut = s.split(columns, lanes);
+    s.vectorize(cut.inner);
+    columns = cut.outer;
+  }
+  for (int p = gather_roles(plan).outer; p-- > 0;) one = s.fuse(s.loop("p" + std::to_string(p)), one);
+  const ir::Schedule::Split cut = s.split_guarded(s.fuse(one, columns), target.block_threads);
+  s.bind(cut.outer, ir::ForKind::grid);
+  s.bind(cut.inner, ir::ForKind::thread);
+  return true;
+}
+
+}  // namespace gradloom

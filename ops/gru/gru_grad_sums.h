@@ -1,0 +1,39 @@
+#pragma once
+// What GRUGrad does for all rows (position and batch) at once, after its steps: dX, dW, dR and dB from the changes of
+// the gates' inputs.
+#include "ops/gru/gru_grad.h"
+
+namespace gradloom {
+
+class GradSums : protected GruNest {
+ protected:
+  GradSums(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
+
+  // Those of the outputs that are asked for.
+  void sum_all_rows();
+  void add_to(int o, const Index& index, const Expr& total) {
+    b.store(out_[o], index, ir::cast(dtype, options.accumulate ? value(out_[o], index) + total : total));
+  }
+
+  const bool linear_;
+  bool recompute_;  // the inputs of activations
+  Buffer out_[5];
+  Buffer x_, before_;
+  // [D, row, gate * H + j]: the changes as they meet W and as they meet R; one buffer but for linear before reset.
+  // There a GPU has one too, of [dz^, dr^, dc^, dc^ r], where H is a constant.
+  Buffer changes_, recurrent_;
+  bool in_one() const { return linear_ && target_.gpu && ir::as_int(hidden).value_or(0) > 0; }
+
+ private:
+  void input_gradient();
+  void input_weights();
+  void recurrent_weights();
+  void biases_gradient();
+  void biases_by_column();
+  void add_rows(int d, const Buffer& from, int gate, int gates, int slot);
+  // What dB sums: dz^, dr^, dc^ and, linear before reset, dc^ r.
+  int slots() const { return linear_ ? 4 : 3; }
+  std::vector<int> parts_of(int slot) const;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,21 @@
+#include "ops/matmul/matmul.h"
+
+namespace gradloom {
+
+using namespace ir;
+
+void author_matmul(KernelBuilder& builder, const Matmul& product) {
+  builder.loop(product.prefix + "_m", 0, product.m, [&](Expr m) {
+    builder.loop(product.prefix + "_n", 0, product.n, [&](Expr n) {
+      const Buffer sum = builder.alloc(product.prefix + "_sum", product.sum, {}, {}, Space::registers);
+      builder.store(sum, {}, product.first ? cast(product.sum, product.first(m, n)) : zero({product.sum, 1}));
+      builder.loop(product.prefix + "_k", 0, product.k, [&](Expr k) {
+        builder.accumulate(sum, {}, cast(product.sum, product.a(m, k)), AccumulateOp::fma,
+                           cast(product.sum, product.b(k, n)));
+      });
+      product.store(m, n, load(sum, {}));
+    });
+  });
+}
+
+}  // namespace gradloom

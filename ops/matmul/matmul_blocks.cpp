@@ -1,0 +1,286 @@
+#include "ops/matmul/matmul_blocks.h"
+
+#include "ir/analysis/ranges.h"
+#include "ir/index_math.h"
+#include "ir/rewrite.h"
+#include "ops/patterns/integer_math.h"
+
+namespace gradloom {
+
+using namespace ir;
+
+namespace {
+
+using matmul_blocks::runs_along;
+
+constexpr int64_t side = 16;                             // threads of a block along m, and along n
+constexpr int64_t vector = 4;                            // neighbours that are read at once
+constexpr int64_t shortest_part = 256, most_parts = 16;  // of sums in parts, along k
+constexpr int64_t resident = 2;                          // blocks of these tiles that a multiprocessor runs at once
+
+int64_t tiles_of(int64_t m, int64_t n, int64_t each) { return ceil_div(m, each * side) * ceil_div(n, each * side); }
+
+// Elements along m, and along n, of a thread: at most `most`, fewer where there would be too few tiles for all
+// multiprocessors; `unknown` where extents are.
+int64_t elements_a_thread(const Matmul& p, const Target& target, int64_t most, int64_t unknown) {
+  const std::optional<int64_t> m = as_int(p.m), n = as_int(p.n);
+  if (!m || !n) return unknown;
+  int64_t each = most;
+  while (each > 1 && 2 * tiles_of(*m, *n, each) < target.multiprocessors) each /= 2;
+  return each;
+}
+
+class Tiles {
+ public:
+  // `each`: elements along m, and along n, of a thread.
+  Tiles(KernelBuilder& builder, const Matmul& product, int64_t count, const StoreTogether& store, int64_t each)
+      : b_(builder),
+        p_(product),
+        count_(count),
+        store_(store),
+        each_(each),
+        group_(std::min(each, vector)),
+        tile_(each * side),
+        depth_(each == 8   ? 16
+               : each == 4 ? 32
+                           : 64) {}
+
+  void write() {
+    // A constant where it is one: what is known of the grid lets vectors of C be proved apart.
+    const auto tiles = [&](const Expr& extent) {
+      const int64_t known = as_int(extent).value_or(0);  // of no tiles at all the loops must stand, to be scheduled
+      return known > 0 ? Expr(ceil_div(known, tile_)) : floor_div(extent + (tile_ - 1), tile_);
+    };
+    b_.loop(p_.prefix + "_bm", 0, tiles(p_.m), [&](Expr bm) {
+      b_.loop(p_.prefix + "_bn", 0, tiles(p_.n), [&](Expr bn) {
+        first_m_ = bm * tile_, first_n_ = bn * tile_;
+        one_tile();
+      });
+    });
+  }
+
+ private:
+  Buffer alloc(const char* name, std::vector<Expr> dims, Space space) {
+    return b_.alloc(p_.prefix + name, p_.sum, std::move(dims), {}, space);
+  }
+
+  void threads(const char* name, const std::function<void(const Expr& t, const Expr& y, const Expr& x)>& body) {
+    b_.loop(p_.prefix + name, 0, side * side,
+            [&](Expr t) { body(t, floor_div(t, Expr(side)), floor_mod(t, Expr(side))); });
+  }
+
+  // A thread's rows (or columns): groups of neighbours, so that a group is one access to shared memory, and groups of
+  // neighbouring threads side by side. `at`: the place in the tile; `i`: in the register tile.
+  void own(const std::string& name, const Expr& thread,
+           const std::function<void(const Expr& i, const Expr& at)>& body) {
+    b_.loop(p_.prefix + name + "0", 0, each_ / group_, [&](Expr outer) {
+      b_.loop(p_.prefix + name + "1", 0, group_,
+              [&](Expr inner) { body(outer * group_ + inner, outer * (group_ * side) + thread * group_ + inner); });
+    });
+  }
+  void each(const std::string& name, const Expr& y, const Expr& x,
+            const std::function<void(const Expr& i, const Expr& j, const Expr& m, const Expr& n)>& body) {
+    own(name + "i", y, [&](const Expr& i, const Expr& m) {
+      own(name + "j", x, [&](const Expr& j, const Expr& n) { body(i, j, first_m_ + m, first_n_ + n); });
+    });
+  }
+
+  void guarded(const Expr& m, const Expr& n, const std::function<void()>& body) {
+    const auto inside = [&](const Expr& e, const Expr& extent) {
+      return as_int(extent).value_or(1) % tile_ == 0 ? Expr() : e < extent;
+    };
+    b_.guarded(both(inside(m, p_.m), inside(n, p_.n)), body);
+  }
+
+  void one_tile() {
+    const Buffer sums = alloc("_sums", {side * side, each_, count_ * each_}, Space::per_thread);
+    const Buffer a = alloc("_as", {depth_, tile_ + vector}, Space::global),
+                 c = alloc("_bs", {depth_, count_ * (tile_ + vector)}, Space::global);
+    threads("_f", [&](const Expr& t, const Expr& y, const Expr& x) {
+      each("_f", y, x, [&](const Expr& i, const Expr& j, const Expr& m, const Expr& n) {
+        for (int64_t g = 0; g < count_; ++g) {
+          b_.store(sums, {t, i, of_thread(g, j)}, zero({p_.sum, 1}));
+          if (p_.first)
+            guarded(m, n, [&] { b_.store(sums, {t, i, of_thread(g, j)}, cast(p_.sum, p_.first(m, column(g, n)))); });
+        }
+      });
+    });
+    const std::optional<int64_t> k = as_int(p_.k);
+    b_.loop(p_.prefix + "_kt", 0, floor_div(p_.k + (depth_ - 1), depth_), [&](Expr kt) {
+      const Expr first_k = kt * depth_;
+      const Expr count = k && *k % depth_ == 0 ? Expr(depth_) : min(Expr(depth_), p_.k - first_k);
+      stage("_a", a, first_m_, p_.m, first_k, 1, [&](int64_t, const Expr& m, const Expr& kk) { return p_.a(m, kk); });
+      stage("_b", c, first_n_, p_.n, first_k, count_,
+            [&](int64_t g, const Expr& n, const Expr& kk) { return p_.b(kk, column(g, n)); });
+      threads("_c", [&](const Expr& t, const Expr& y, const Expr& x) {
+        b_.loop(p_.prefix + "_k", 0, count, [&](Expr kk) {
+          const Buffer rows = alloc("_row", {each_}, Space::registers),
+                       columns = alloc("_column", {count_ * each_}, Space::registers);
+          own("_r", y, [&](const Expr& i, const Expr& at) { b_.store(rows, {i}, load(a, {kk, at})); });
+          own("_q", x, [&](const Expr& j, const Expr& at) {
+            for (int64_t g = 0; g < count_; ++g) b_.store(columns, {of_thread(g, j)}, load(c, {kk, staged(g, at)}));
+          });
+          each("_c", y, x, [&](const Expr& i, const Expr& j, const Expr&, const Expr&) {
+            for (int64_t g = 0; g < count_; ++g)
+              b_.accumulate(sums, {t, i, of_thread(g, j)}, load(rows, {i}), AccumulateOp::fma,
+                            load(columns, {of_thread(g, j)}));
+          });
+        });
+      });
+    });
+    threads("_s", [&](const Expr& t, const Expr& y, const Expr& x) {
+      each("_s", y, x, [&](const Expr& i, const Expr& j, const Expr& m, const Expr& n) {
+        guarded(m, n, [&] {
+          std::vector<Expr> together;
+          for (int64_t g = 0; g < count_; ++g) together.push_back(load(sums, {t, i, of_thread(g, j)}));
+          store_(m, n, together);
+        });
+      });
+    });
+  }
+
+  // Of product g: a column of B, a column of a thread's, and a place in shared memory.
+  Expr column(int64_t g, const Expr& n) const { return index_add(index_mul(g, p_.n), n); }
+  Expr of_thread(int64_t g, const Expr& j) const { return index_add(g * each_, j); }
+  Expr staged(int64_t g, const Expr& at) const { return index_add(g * (tile_ + vector), at); }
+
+  // to[k, staged(g, i)] = value(g, first + i, first_k + k); neighbours in memory are brought by neighbouring threads.
+  void stage(const char* name, const Buffer& to, const Expr& first, const Expr& extent, const Expr& first_k,
+             int64_t count, const std::function<Expr(int64_t g, const Expr&, const Expr&)>& value) {
+    const Var probe_i = make_var("i"), probe_k = make_var("k");
+    const bool along_k = runs_along(value(0, var(probe_i), var(probe_k)), probe_k);
+    const std::optional<int64_t> k = as_int(p_.k), n = as_int(extent);
+    const auto bring = [&](const Expr& i, const Expr& kk) {
+      const Expr in_tile = n && *n % tile_ == 0 ? Expr() : first + i < extent,
+                 in_k = k && *k % depth_ == 0 ? Expr() : first_k + kk < p_.k;
+      const auto each_product = [&](const std::function<Expr(int64_t g)>& element) {
+        for (int64_t g = 0; g < count; ++g) b_.store(to, {kk, staged(g, i)}, element(g));
+      };
+      if (!n || *n % tile_ != 0)
+        each_product([&](int64_t) { return zero({p_.sum, 1}); });  // for sums that nobody keeps
+      b_.guarded(both(in_tile, in_k),
+                 [&] { each_product([&](int64_t g) { return cast(p_.sum, value(g, first + i, first_k + kk)); }); });
+    };
+    const std::string outer = p_.prefix + name + "0", inner = p_.prefix + name + "1";
+    if (along_k)
+      b_.loop(outer, 0, tile_, [&](Expr i) { b_.loop(inner, 0, depth_, [&](Expr kk) { bring(i, kk); }); });
+    else
+      b_.loop(outer, 0, depth_, [&](Expr kk) { b_.loop(inner, 0, tile_, [&](Expr i) { bring(i, kk); }); });
+  }
+
+  KernelBuilder& b_;
+  const Matmul& p_;
+  const int64_t count_;  // of products
+  const StoreTogether& store_;
+  const int64_t each_;  // rows, and columns, of a thread
+  const int64_t group_, tile_, depth_;
+  Expr first_m_, first_n_;
+};
+
+// How a long product of few tiles is cut along k, so that tiles can be large and all multiprocessors have some.
+struct Parts {
+  int64_t each, count, length;  // elements of a thread; parts, and elements of a part, along k
+};
+std::optional<Parts> parts_of(const Matmul& p, const Target& target) {
+  const std::optional<int64_t> m = as_int(p.m), n = as_int(p.n), k = as_int(p.k);
+  if (!m || !n || !k || *m < 1 || *n < 1) return std::nullopt;
+  const int64_t most = std::min(most_parts, *k / shortest_part);
+  for (const int64_t each : {8, 4}) {
+    const int64_t tiles = tiles_of(*m, *n, each), count = std::min(most, resident * target.multiprocessors / tiles);
+    if (count < 2 || tiles * count < target.multiprocessors) continue;
+    const int64_t length = round_up(ceil_div(*k, count), side);
+    return Parts{each, ceil_div(*k, length), length};
+  }
+  return std::nullopt;
+}
+
+// for <prefix>_part { tiles of a part of k } for <prefix>_tm { for <prefix>_tn { the parts' sum, in order } }
+void author_in_parts(KernelBuilder& b, const Matmul& p, const Parts& parts) {
+  const Buffer partial = b.alloc(p.prefix + "_partial", p.sum, {parts.count, p.m, p.n}, {.exclusive = true});
+  b.loop(p.prefix + "_part", 0, parts.count, [&](Expr part) {
+    const Expr first = part * parts.length;
+    Matmul one = p;
+    one.k = *as_int(p.k) % parts.length == 0 ? Expr(parts.length) : min(Expr(parts.length), p.k - first);
+    one.a = [&](Expr m, Expr k) { return p.a(std::move(m), first + k); };
+    one.b = [&](Expr k, Expr n) { return p.b(first + k, std::move(n)); };
+    one.first = {};
+    const StoreTogether store = [&](Expr m, Expr n, const std::vector<Expr>& sums) {
+      b.store(partial, {part, m, n}, sums[0]);
+    };
+    Tiles(b, one, 1, store, parts.each).write();
+  });
+  b.loop(p.prefix + "_tm", 0, p.m, [&](Expr m) {
+    b.loop(p.prefix + "_tn", 0, p.n, [&](Expr n) {
+      Expr total = p.first ? cast(p.sum, p.first(m, n)) : Expr();
+      for (int64_t part = 0; part < parts.count; ++part) {
+        const Expr value = load(partial, {part, m, n});
+        total = total ? total + value : value;
+      }
+      p.store(m, n, b.let("total", total));
+    });
+  });
+}
+
+}  // namespace
+
+void author_matmul_blocks(KernelBuilder& builder, const Matmul& product, const Target& target, bool in_order) {
+  if (fits_matrix_units(product, target)) return author_matmul_fragments(builder, product, target);
+  if (const std::optional<Parts> parts = in_order ? std::nullopt : parts_of(product, target))
+    return author_in_parts(builder, product, *parts);
+  const StoreTogether store = [&](Expr m, Expr n, const std::vector<Expr>& sums) { product.store(m, n, sums[0]); };
+  Tiles(builder, product, 1, store, elements_a_thread(product, target, 8, 4)).write();
+}
+
+void author_matmul_blocks(KernelBuilder& builder, const Matmul& product, int64_t count, const StoreTogether& store,
+                          const Target& target) {
+  Tiles(builder, product, count, store, elements_a_thread(product, target, count == 1 ? 8 : 2, 1)).write();
+}
+
+namespace matmul_blocks {
+
+bool runs_along(const Expr& value, const Var& v) {
+  bool found = false;
+  walk(value, [&](const Expr& e) {
+    const Load* l = e.as<Load>();
+    if (l && !l->index.empty()) found |= linear(l->index.back()).coefficient(var(v)) == 1;
+  });
+  return found;
+}
+
+Schedule::Loop next_loop(const Schedule& s, const std::string& prefix, const std::string& name) {
+  for (const Schedule::Loop loop : s.loops(prefix + name))
+    if (s.get(loop).kind == ForKind::serial) return loop;
+  throw Error(ErrorCode::internal, "schedule_matmul_blocks: there is no loop " + prefix + name);
+}
+
+}  // namespace matmul_blocks
+
+void schedule_matmul_blocks(Schedule& s, const std::string& prefix) {
+  const auto first = [&](const std::string& name) { return matmul_blocks::next_loop(s, prefix, name); };
+  while (!s.loops(prefix + "_bm").empty()) {
+    Schedule::Loop grid = s.fuse(first("_bm"), first("_bn"));
+    if (!s.loops(prefix + "_part").empty()) grid = s.fuse(first("_part"), grid);
+    s.bind(grid, ForKind::grid);
+    if (!s.loops(prefix + "_fw").empty()) {
+      schedule_matmul_fragments(s, prefix);
+      continue;
+    }
+    const bool known = as_int(s.get(grid).extent).has_value();  // else vectors of C could not be proved apart
+    for (const char* part : {"_a", "_b"}) {                     // operands: several elements a thread
+      const Schedule::Split cut =
+          s.split(s.fuse(first(part + std::string("0")), first(part + std::string("1"))), side * side);
+      s.reorder(cut.outer, cut.inner);
+      s.bind(cut.inner, ForKind::thread);
+    }
+    for (const std::string part : {"_r0", "_r1", "_q0", "_q1", "_fi0", "_fi1", "_fj0", "_fj1", "_ci0", "_ci1", "_cj0",
+                                   "_cj1", "_si0", "_si1", "_sj0", "_sj1"}) {
+      const Schedule::Loop loop = first(part);
+      const bool neighbours =
+          (part == "_r1" || part == "_q1" || (part == "_sj1" && known)) && *as_int(s.get(loop).extent) > 1;
+      if (!neighbours || !s.attempt([&](Schedule& trial) { trial.vectorize(loop); })) s.unroll(loop);
+    }
+    for (const char* part : {"_f", "_c", "_s"}) s.bind(first(part), ForKind::thread);
+  }
+}
+
+}  // namespace gradloom

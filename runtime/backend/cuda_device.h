@@ -1,0 +1,66 @@
+#pragma once
+// One device: its context, a stream-ordered pool, and cells in which kernels leave bad positions.
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ir/target.h"
+#include "runtime/backend/cuda_driver.h"
+
+namespace gradloom {
+
+class CudaDevice {
+ public:
+  // Throws Error(device_error). `keep_bytes`: how much freed memory the pool keeps for reuse.
+  CudaDevice(const CudaDriver& driver, int ordinal, int64_t keep_bytes);
+  ~CudaDevice();
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  const CudaDriver& driver() const { return driver_; }
+  int ordinal() const { return ordinal_; }
+  const std::string& name() const { return name_; }
+  int architecture() const { return architecture_; }  // 90 for compute capability 9.0
+  const ir::Target& target() const { return target_; }
+
+  // The thread's current context is this device's for a scope; the caller's comes back.
+  class Scope {
+   public:
+    explicit Scope(const CudaDevice& device) : device_(device) {
+      device.driver_.check(device.driver_.context_push(device.context_), "cuCtxPushCurrent");
+    }
+    ~Scope() {
+      CudaContext mine = nullptr;
+      device_.driver_.context_pop(&mine);
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    const CudaDevice& device_;
+  };
+
+  // In the order of the stream. Null when there is no memory. Within a Scope.
+  void* acquire(int64_t bytes, CudaStream stream) const;
+  void release(void* data, CudaStream stream) const noexcept;
+
+  // A position in pinned host memory, which kernels lower and the host reads without asking the driver. INT64_MAX when
+  // taken.
+  int64_t* take_cell();
+  void give_cell(int64_t* cell);
+
+ private:
+  const CudaDriver& driver_;
+  const int ordinal_;
+  int device_ = 0, architecture_ = 0;
+  std::string name_;
+  ir::Target target_;
+  CudaContext context_ = nullptr;
+  CudaPool pool_ = nullptr;
+  std::mutex mutex_;
+  std::vector<void*> blocks_;
+  std::vector<int64_t*> free_cells_;
+};
+
+}  // namespace gradloom

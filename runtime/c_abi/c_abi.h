@@ -1,0 +1,68 @@
+#pragma once
+// What the files of the C interface share: handles, statuses, and the one place where exceptions turn into them.
+#include <fmt/format.h>
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include "runtime/c_abi/gradloom.h"
+#include "runtime/runtime.h"
+#include "support/float_mode.h"
+
+struct gradloom_runtime {
+  explicit gradloom_runtime(gradloom::RuntimeOptions options) : runtime(std::move(options)) {}
+  gradloom::Runtime runtime;
+};
+struct gradloom_attributes {
+  gradloom::Attributes values;
+};
+struct gradloom_executable {
+  gradloom::Executable executable;
+};
+
+namespace gradloom::c_abi {
+
+// Keeps the message for gradloom_last_error and gives the status.
+gradloom_status fail(gradloom_status status, const char* message) noexcept;
+gradloom_status status_of(ErrorCode code);
+
+// Every entry's body runs here.
+template <class Body>
+gradloom_status entry(Body&& body) noexcept {
+  const FloatMode mode;
+  try {
+    body();
+    return GRADLOOM_OK;
+  } catch (const Error& error) {
+    return fail(status_of(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(GRADLOOM_RESOURCE_EXHAUSTED, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(GRADLOOM_INTERNAL, error.what());
+  } catch (...) {
+    return fail(GRADLOOM_INTERNAL, "something was thrown that is no exception of the C++ library");
+  }
+}
+
+// Throw Error(invalid_argument) that names the function and the argument.
+void require(const void* pointer, const char* function, const char* argument);
+void check_count(const void* array, int32_t count, const char* function, const char* argument);
+
+// A named option out of its enum.
+template <class E>
+E checked(int value, int last, const char* function, const char* argument) {
+  if (value < 0 || value > last)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: {} is {}, allowed are 0 to {}", function, argument, value, last));
+  return static_cast<E>(value);
+}
+
+// For gradloom_string_free.
+char* c_string(const std::string& text);
+
+// Of the caller's struct, perhaps of an older or a newer header; null: the defaults.
+RuntimeOptions runtime_options(const gradloom_runtime_options* given, const char* function);
+RunOptions run_options(const gradloom_run_options* given, const char* function);
+
+}  // namespace gradloom::c_abi

@@ -1,0 +1,356 @@
+#include "runtime/cache/disk_cache.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <system_error>
+#include <utility>
+
+#include "runtime/diagnose/log.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t largest_file = int64_t{256} << 20;
+constexpr int64_t touch_seconds = 60;       // use is noted this coarsely
+constexpr int64_t abandoned_seconds = 600;  // an unfinished file this old was left by a process that died
+constexpr std::string_view unfinished = "tmp-";
+
+// A descriptor that closes.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  bool ok() const { return fd_ >= 0; }
+  int close_now() { return close(std::exchange(fd_, -1)); }
+
+ private:
+  int fd_;
+};
+
+std::string reason(int error) { return std::error_code(error, std::generic_category()).message(); }
+
+void make_folders(const std::string& path) {
+  for (size_t at = 1; at != path.npos;) {
+    at = path.find('/', at);
+    mkdir(path.substr(0, at).c_str(), 0700);  // what is there already, or cannot be made, shows when it is opened
+    if (at != path.npos) ++at;
+  }
+}
+
+// Why a folder may not be used, or nothing.
+std::string unfit(const struct stat& s, bool writable) {
+  if (writable) {
+    if (s.st_uid != geteuid()) return fmt::format("it belongs to user {}, not {}", s.st_uid, geteuid());
+    if (s.st_mode & 077) return fmt::format("its mode is {:o}; others may have no access", s.st_mode & 07777);
+  } else {
+    if (s.st_uid != geteuid() && s.st_uid != 0)
+      return fmt::format("it belongs to user {}, neither {} nor root", s.st_uid, geteuid());
+    if (s.st_mode & 022) return fmt::format("its mode is {:o}; others may not write to it", s.st_mode & 07777);
+  }
+  return {};
+}
+
+// Whether a file's name is one that this cache gives: nothing else in a folder is evicted, whoever put it there.
+bool given_here(std::string_view name) {
+  const bool temporary = name.starts_with(unfinished);
+  if (!temporary && !name.starts_with("k-") && !name.starts_with("i-")) return false;
+  name.remove_prefix(temporary ? unfinished.size() : 2);
+  const bool known = name.find_first_not_of(temporary ? "0123456789-" : "0123456789abcdef-") == name.npos;
+  return known && (temporary ? name.find('-') != name.npos : name.size() >= 32);
+}
+
+bool read_all(int fd, std::string& bytes) {
+  for (size_t at = 0; at < bytes.size();) {
+    const ssize_t got = ::read(fd, bytes.data() + at, bytes.size() - at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return false;
+    if (got == 0) bytes.resize(at);  // shorter than it was a moment ago: the frame's check refuses it
+    at += static_cast<size_t>(got);
+  }
+  return true;
+}
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(fd, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(put));
+  }
+  return true;
+}
+
+}  // namespace
+
+class DiskCache::Folder {
+ public:
+  Folder(std::string path, bool writable)
+      : path_(std::move(path)), writable_(writable), fd_(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
+
+  // Null, with a line in the log, unless it can be used. A read-only folder that is not there is no surprise.
+  static std::shared_ptr<Folder> open_checked(const std::string& path, bool writable) {
+    if (writable) make_folders(path);
+    auto folder = std::make_shared<Folder>(path, writable);
+    struct stat s;
+    std::string why;
+    if (!folder->fd_.ok() || fstat(folder->fd(), &s) != 0) {
+      why = reason(errno);
+    } else {
+      why = unfit(s, writable);
+    }
+    if (why.empty()) return folder;
+    log(LogLevel::warn, "cache folder {} is not used: {}", path, why);
+    return nullptr;
+  }
+
+  int fd() const { return fd_.get(); }
+  const std::string& path() const { return path_; }
+  bool writable() const { return writable_; }
+
+  std::vector<DiskFile> list() const {
+    std::vector<DiskFile> files;
+    const int copy = openat(fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // a position of its own
+    DIR* const stream = copy < 0 ? nullptr : fdopendir(copy);
+    if (!stream) {
+      if (copy >= 0) close(copy);
+      return files;
+    }
+    while (const dirent* entry = readdir(stream)) {
+      struct stat s;
+      if (entry->d_name[0] == '.' || fstatat(fd(), entry->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(s.st_mode))
+        continue;
+      files.push_back({entry->d_name, s.st_size, s.st_mtim.tv_sec});
+    }
+    closedir(stream);
+    return files;
+  }
+
+ private:
+  const std::string path_;
+  const bool writable_;
+  const Descriptor fd_;
+};
+
+DiskCache::DiskCache(DiskCacheOptions options)
+    : options_(std::move(options)), written_since_look_(options_.budget_bytes) {
+  if (!options_.folder.empty()) writable_ = Folder::open_checked(options_.folder, true);
+  if (writable_) tiers_.push_back(writable_);
+  for (const std::string& path : options_.read_only) {
+    if (auto folder = Folder::open_checked(path, false)) tiers_.push_back(std::move(folder));
+  }
+}
+
+DiskCache::~DiskCache() = default;
+
+std::shared_ptr<DiskCache::Folder> DiskCache::writable() const {
+  std::lock_guard lock(mutex_);
+  return writable_;
+}
+
+// The folder was removed under us: it is made again, once for all who notice.
+std::shared_ptr<DiskCache::Folder> DiskCache::reopen(const std::shared_ptr<Folder>& gone) {
+  std::lock_guard lock(mutex_);
+  if (writable_ != gone) return writable_;
+  writable_ = Folder::open_checked(options_.folder, true);
+  if (writable_) {
+    tiers_.front() = writable_;
+  } else {
+    tiers_.erase(tiers_.begin());
+  }
+  return writable_;
+}
+
+std::optional<std::string> DiskCache::read(CacheFile kind, const std::string& name) {
+  std::vector<std::shared_ptr<Folder>> tiers;
+  {
+    std::lock_guard lock(mutex_);
+    tiers = tiers_;
+  }
+  for (const std::shared_ptr<Folder>& folder : tiers) {
+    const auto refuse = [&](const std::string& why) { reject(folder->path() + "/" + name, why); };
+    const Descriptor file(openat(folder->fd(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+    struct stat s;
+    if (!file.ok() || fstat(file.get(), &s) != 0) {
+      if (errno != ENOENT) refuse(reason(errno));
+      continue;
+    }
+    if (!S_ISREG(s.st_mode)) {
+      refuse("it is no file");
+      continue;
+    }
+    if (const std::string why = unfit(s, folder->writable()); !why.empty()) {
+      refuse(why);
+      continue;
+    }
+    if (s.st_size > largest_file) {
+      refuse(fmt::format("it has {} bytes, at most {} are read", s.st_size, largest_file));
+      continue;
+    }
+    std::string bytes(static_cast<size_t>(s.st_size), '\0');
+    if (!read_all(file.get(), bytes)) {
+      refuse(reason(errno));
+      continue;
+    }
+    try {
+      cache_body(kind, bytes);
+    } catch (const Error& error) {
+      refuse(error.what());
+      continue;
+    }
+    if (folder->writable() && s.st_mtim.tv_sec + touch_seconds < std::time(nullptr))
+      futimens(file.get(), nullptr);  // where it cannot be noted, it is not
+    bytes_read_ += static_cast<int64_t>(bytes.size());
+    return bytes;
+  }
+  return std::nullopt;
+}
+
+void DiskCache::reject(const std::string& name, const std::string& why) {
+  ++rejected_;
+  log(LogLevel::warn, "cache file {} is not used: {}", name, why);
+}
+
+// 0, or errno.
+int DiskCache::write_once(Folder& folder, const std::string& name, std::string_view bytes) {
+  static std::atomic<uint32_t> next{0};
+  for (;;) {
+    const std::string temporary = fmt::format("{}{}-{}", unfinished, getpid(), next++);
+    Descriptor file(openat(folder.fd(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!file.ok() && errno == EEXIST) continue;  // of a process that had this id and died
+    if (!file.ok()) return errno;
+    if (write_all(file.get(), bytes) && file.close_now() == 0 &&
+        renameat(folder.fd(), temporary.c_str(), folder.fd(), name.c_str()) == 0)
+      return 0;
+    const int error = errno;
+    unlinkat(folder.fd(), temporary.c_str(), 0);
+    return error;
+  }
+}
+
+void DiskCache::write_failed(const std::string& name, int error) {
+  ++write_failures_;
+  // A full or read-only disk is told once, not for every kernel.
+  const bool told = last_write_error_.exchange(error) == error;
+  log(told ? LogLevel::debug : LogLevel::warn, "cache file {}/{} is not written: {}", options_.folder, name,
+      reason(error));
+}
+
+void DiskCache::write(const std::string& name, std::string_view bytes) noexcept {
+  const auto size = static_cast<int64_t>(bytes.size());
+  try {
+    std::shared_ptr<Folder> folder = writable();
+    if (!folder || size > options_.budget_bytes || size > largest_file) return;
+    int error = write_once(*folder, name, bytes);
+    if (error == ENOENT) {
+      folder = reopen(folder);
+      if (!folder) return;  // told when it was opened
+      error = write_once(*folder, name, bytes);
+    }
+    if (error != 0) return write_failed(name, error);
+    last_write_error_ = 0;
+    bytes_written_ += size;
+    if ((written_since_look_ += size) < options_.budget_bytes / 32) return;
+    written_since_look_ = 0;
+    prune(options_.budget_bytes);
+  } catch (const std::exception&) {
+    ++write_failures_;  // no memory: the cache goes without
+  }
+}
+
+std::vector<DiskFile> DiskCache::list(bool read_only) const {
+  std::vector<std::shared_ptr<Folder>> tiers;
+  {
+    std::lock_guard lock(mutex_);
+    tiers = tiers_;
+  }
+  std::vector<DiskFile> files;
+  for (const std::shared_ptr<Folder>& folder : tiers) {
+    if (!read_only && !folder->writable()) continue;
+    std::vector<DiskFile> some = folder->list();
+    files.insert(files.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
+  }
+  return files;
+}
+
+void DiskCache::remove(const std::string& name) {
+  if (const std::shared_ptr<Folder> folder = writable()) unlinkat(folder->fd(), name.c_str(), 0);
+}
+
+// Processes may do this at once: each file goes once, and whoever has it open keeps what it reads. The lock only saves
+// work.
+std::string DiskCache::prune(int64_t budget_bytes) {
+  const std::shared_ptr<Folder> folder = writable();
+  if (!folder) return "there is no folder to write to";
+  const Descriptor turn(openat(folder->fd(), ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (turn.ok() && flock(turn.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return "another process is at it";
+
+  std::vector<DiskFile> files = folder->list();
+  const int64_t now = std::time(nullptr);
+  int64_t total = 0;
+  int error = 0;
+  std::erase_if(files, [&](const DiskFile& file) {
+    if (!given_here(file.name)) return true;
+    if (!file.name.starts_with(unfinished)) {
+      total += file.bytes;
+      return false;
+    }
+    if (file.used_seconds + abandoned_seconds < now) unlinkat(folder->fd(), file.name.c_str(), 0);
+    return true;
+  });
+  if (total <= budget_bytes) return {};
+  std::sort(files.begin(), files.end(),
+            [](const DiskFile& a, const DiskFile& b) { return a.used_seconds < b.used_seconds; });
+  for (const DiskFile& file : files) {
+    if (total <= budget_bytes / 8 * 7) break;  // some room, so that a look seldom evicts
+    if (unlinkat(folder->fd(), file.name.c_str(), 0) == 0)
+      ++evictions_;
+    else if (errno != ENOENT)
+      error = errno;
+    total -= file.bytes;
+  }
+  return error ? "a file cannot be removed: " + reason(error) : "";
+}
+
+DiskCacheStats DiskCache::stats() const {
+  return {rejected_, write_failures_, evictions_, bytes_read_, bytes_written_};
+}
+
+std::string default_cache_folder() {
+  const auto variable = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::string(value ? value : "");
+  };
+  if (const std::string folder = variable("GRADLOOM_CACHE_DIR"); !folder.empty()) return folder == "off" ? "" : folder;
+  if (const std::string xdg = variable("XDG_CACHE_HOME"); xdg.starts_with('/'))
+    return xdg + "/gradloom";  // the standard has relative ones ignored
+  const std::string home = variable("HOME");
+  return home.starts_with('/') ? home + "/.cache/gradloom" : "";
+}
+
+std::vector<std::string> default_read_only_folders() {
+  std::vector<std::string> folders;
+  const char* const value = std::getenv("GRADLOOM_CACHE_READONLY");
+  for (std::string_view rest = value ? value : ""; !rest.empty();) {
+    const size_t end = std::min(rest.find(':'), rest.size());
+    if (end > 0) folders.emplace_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return folders;
+}
+
+}  // namespace gradloom

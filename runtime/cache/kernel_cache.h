@@ -1,0 +1,91 @@
+#pragma once
+// The in-memory cache of compiled kernels: bounded by bytes, one compile a key, no lock on a hit.
+#include <atomic>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "codegen/abi.h"
+#include "ir/stmt.h"
+#include "runtime/backend/gpu.h"
+#include "runtime/cache/kernel_key.h"
+#include "runtime/runtime.h"
+#include "support/counter.h"
+
+namespace gradloom {
+
+// A kernel that can be launched. Whoever holds one keeps its code.
+struct KernelEntry {
+  KernelFunction function = nullptr;  // null: a GPU's, else interpreted
+  std::shared_ptr<const GpuKernel> gpu;
+  ir::Kernel kernel;  // what the interpreter runs
+  bool own = false;   // an embedder wrote its nest, by an Op or as it is
+  std::vector<ScalarSource> sources;
+  std::shared_ptr<const KernelReport> report;
+  int64_t code_bytes = 0;
+  std::shared_ptr<void> code;
+  bool from_disk = false;
+  // For the cache.
+  std::vector<uint64_t> key;
+  mutable std::atomic<uint64_t> used{0};   // the cache's clock at about the last hit
+  mutable std::atomic<uint32_t> calls{0};  // of a specialisation, lately: for the specialiser
+};
+using KernelHandle = std::shared_ptr<const KernelEntry>;
+
+class KernelCache {
+ public:
+  explicit KernelCache(int64_t budget_bytes);
+
+  // The kernel of this key, built by `build` when there is none. Threads that ask for one key at a time share one
+  // build, and its error, which is not kept. `built`: whether this very call built it.
+  KernelHandle get(const KernelKey& key, const std::function<std::shared_ptr<KernelEntry>()>& build, bool& built);
+  // Only what is there.
+  KernelHandle find(const KernelKey& key);
+  // Only what this thread had lately; takes no lock.
+  KernelHandle find_in_front(const KernelKey& key);
+  // Puts a kernel that was built elsewhere.
+  void put(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry);
+  void remove(const KernelKey& key);
+  void clear();
+  void add_to(Stats& stats) const;
+
+ private:
+  // What a build came to. Threads that waited throw errors of their own: an exception object is not shared between
+  // threads.
+  struct Built {
+    KernelHandle entry;  // or, when there is none:
+    ErrorCode code = ErrorCode::internal;
+    std::string message;
+  };
+  using Slot = std::shared_future<Built>;
+  struct Hash {
+    size_t operator()(uint64_t hash) const { return hash; }
+  };
+  // By hash; keys with one hash share a bucket and are told apart by their words.
+  using Kernels = std::unordered_multimap<uint64_t, KernelHandle, Hash>;
+  struct Pending {
+    std::vector<uint64_t> key;
+    Slot slot;
+  };
+
+  KernelHandle find_locked(const KernelKey& key) const;
+  KernelHandle hit(KernelHandle entry);
+  void insert(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry, std::vector<KernelHandle>& evicted);
+  void evict(std::vector<KernelHandle>& evicted);
+
+  const int64_t budget_;
+  const uint64_t id_;                    // of no other cache, ever
+  std::atomic<uint64_t> generation_{0};  // raised when front caches must forget
+  std::atomic<uint64_t> clock_{1};       // raised by every insert
+  mutable std::mutex mutex_;
+  Kernels kernels_;
+  std::unordered_multimap<uint64_t, Pending, Hash> pending_;
+  int64_t bytes_ = 0, code_bytes_ = 0, evictions_ = 0;
+  Counter hits_, misses_;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,49 @@
+#pragma once
+// The op-level key of what outlives a process: all that KernelKey holds, as text in named parts, and the machine, the
+// library's build and the format. Two keys can be told apart part by part, which explains a miss.
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/op.h"
+#include "runtime/runtime.h"
+#include "support/hash.h"
+
+namespace gradloom {
+
+enum class KeyPart : uint8_t { op, strategy, options, dtypes, strides, attributes, dims, target, toolchain, build };
+inline constexpr int key_parts = 10;
+const char* to_string(KeyPart part);
+
+class OpKey {
+ public:
+  // `target`: what schedules know of the machine and its instruction set; `toolchain`: what compiles.
+  OpKey(const Op& op, const Plan& plan, std::string_view strategy, const RunOptions& options, uint32_t outputs_wanted,
+        int64_t output_alignment, std::string_view target, std::string_view toolchain);
+  // Of a text that `text` gave; throws Error(invalid_argument).
+  explicit OpKey(std::string_view text);
+
+  const std::string& part(KeyPart part) const { return parts_[static_cast<int>(part)]; }
+  std::string text() const;       // one line a part
+  std::string file_name() const;  // "i-", four digits of each part's hash, "-", those of the whole
+
+ private:
+  std::array<std::string, key_parts> parts_;
+};
+
+// The file that a wanted one is nearest to, and the parts that differ: by the names alone. Nothing when no file is of
+// the same op.
+struct NearestKey {
+  std::string file_name;
+  std::vector<KeyPart> differing;
+};
+std::optional<NearestKey> nearest_key(const std::string& wanted_file_name, const std::vector<std::string>& file_names);
+
+// What compiles as part of a key: the compiler, and the code here that drives it.
+std::string toolchain_text(std::string_view compiler);
+// The machine as part of a key.
+std::string target_text(const ir::Target& target, std::string_view features);
+
+}  // namespace gradloom

@@ -1,0 +1,89 @@
+#include "runtime/diagnose/log.h"
+
+#include <fmt/ranges.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+#include "support/error.h"
+#include "support/per_thread.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::array<const char*, 5> names{"off", "error", "warn", "info", "debug"};
+
+void to_stderr(LogLevel level, std::string_view message) {
+  const std::string line = fmt::format("gradloom {}: {}\n", to_string(level), message);
+  std::fwrite(line.data(), 1, line.size(), stderr);  // one call: lines of several threads do not mix
+}
+
+// Other objects of static storage may log while they go.
+struct Sink {
+  std::mutex mutex;
+  LogSink function;
+};
+Sink& sink() {
+  static Lasting<Sink> instance;
+  return *instance;
+}
+const AtUnload free_sink([]() noexcept { sink().function = nullptr; });
+
+thread_local bool in_sink = false;
+
+}  // namespace
+
+namespace detail {
+
+std::atomic<uint8_t> current_log_level{unread_log_level};
+
+void write_log(LogLevel level, fmt::string_view format, fmt::format_args arguments) noexcept {
+  try {
+    const std::string message = printable(fmt::vformat(format, arguments));
+    if (in_sink) return to_stderr(level, message);
+    std::lock_guard lock(sink().mutex);
+    if (!sink().function) return to_stderr(level, message);
+    struct Inside {
+      Inside() { in_sink = true; }
+      ~Inside() { in_sink = false; }
+    } inside;
+    sink().function(level, message);
+  } catch (...) {  // a message is not worth a failed call
+  }
+}
+
+}  // namespace detail
+
+const char* to_string(LogLevel level) { return names[static_cast<size_t>(level)]; }
+
+std::optional<LogLevel> log_level_from_string(std::string_view name) {
+  for (size_t i = 0; i < names.size(); ++i)
+    if (name == names[i]) return static_cast<LogLevel>(i);
+  return std::nullopt;
+}
+
+LogLevel log_level() {
+  uint8_t current = detail::current_log_level.load(std::memory_order_relaxed);
+  if (current != detail::unread_log_level) return static_cast<LogLevel>(current);
+  const char* text = std::getenv("GRADLOOM_LOG");
+  const std::optional<LogLevel> wanted = text ? log_level_from_string(text) : LogLevel::warn;
+  // What set_log_level said in the meantime stays.
+  const bool mine = detail::current_log_level.compare_exchange_strong(
+      current, static_cast<uint8_t>(wanted.value_or(LogLevel::warn)), std::memory_order_relaxed);
+  if (mine && !wanted) log(LogLevel::warn, "GRADLOOM_LOG is \"{}\", allowed are {}", text, fmt::join(names, ", "));
+  return mine ? wanted.value_or(LogLevel::warn) : static_cast<LogLevel>(current);
+}
+
+void set_log_level(LogLevel level) {
+  detail::current_log_level.store(static_cast<uint8_t>(level), std::memory_order_relaxed);
+}
+
+void set_log_sink(LogSink function) {
+  std::lock_guard lock(sink().mutex);
+  sink().function.swap(function);
+}
+
+}  // namespace gradloom

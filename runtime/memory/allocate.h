@@ -1,0 +1,11 @@
+#pragma once
+// Dense tensors in recycled memory.
+#include "runtime/memory/recycler.h"
+#include "runtime/memory/tensor.h"
+
+namespace gradloom {
+
+// Contents unspecified. The memory goes back to the recycler, which it keeps alive. Throws Error(resource_exhausted).
+Tensor allocate_tensor(const std::shared_ptr<Recycler>& recycler, DType dtype, const Dims& dims);
+
+}  // namespace gradloom

@@ -1,0 +1,125 @@
+#include "support/per_thread.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <mutex>
+#include <new>
+
+namespace gradloom {
+namespace {
+
+struct Value {
+  void* value;
+  void (*destroy)(void* value) noexcept;
+  void** slot;
+  Value* older;
+};
+
+// One thread's values, in the list of all threads.
+struct Thread {
+  Value* newest = nullptr;
+  Thread* previous = nullptr;
+  Thread* next = nullptr;
+};
+
+// Trivially destructible, so that it serves until the library's very end.
+constinit std::mutex mutex;
+constinit Thread* first = nullptr;
+constinit bool has_key = false;
+constinit bool unloading = false;
+pthread_key_t key;
+thread_local Thread* this_thread = nullptr;
+
+void destroy_values(Thread& thread, bool mine) {
+  while (Value* value = thread.newest) {
+    thread.newest = value->older;
+    if (mine) *value->slot = nullptr;  // that of another thread may be gone
+    value->destroy(value->value);
+    delete value;
+  }
+}
+
+void unlink(Thread& thread) {
+  std::lock_guard lock(mutex);
+  (thread.previous ? thread.previous->next : first) = thread.next;
+  if (thread.next) thread.next->previous = thread.previous;
+}
+
+// Called for a thread that ends. What it makes again while its values go is destroyed by another call.
+void thread_ends(void* ending) {
+  auto* const thread = static_cast<Thread*>(ending);
+  this_thread = nullptr;
+  unlink(*thread);
+  destroy_values(*thread, true);
+  delete thread;
+}
+
+void prepare() {
+  static const bool once = [] {
+    has_key = pthread_key_create(&key, thread_ends) == 0;  // with no key left, values stay until the library goes
+    // A thread may be ending while another forks.
+    pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
+    return true;
+  }();
+  (void)once;
+}
+
+}  // namespace
+
+namespace detail {
+
+void keep_for_thread(void* value, void (*destroy)(void* value) noexcept, void** slot) {
+  if (unloading) throw std::bad_alloc();
+  prepare();
+  auto node = std::make_unique<Value>(Value{value, destroy, slot, nullptr});
+  if (!this_thread) {
+    auto thread = std::make_unique<Thread>();
+    if (has_key && pthread_setspecific(key, thread.get()) != 0) throw std::bad_alloc();
+    this_thread = thread.release();
+    std::lock_guard lock(mutex);
+    this_thread->next = first;
+    if (first) first->previous = this_thread;
+    first = this_thread;
+  }
+  node->older = this_thread->newest;
+  this_thread->newest = node.release();
+}
+
+}  // namespace detail
+
+// What tells an unloading from the end of the process: dlclose runs functions marked `destructor` before the
+// destructors of static objects, exit after them.
+struct Unloading {
+  static inline constinit AtUnload* newest = nullptr;
+  static inline constinit bool process_ends = false;
+
+  static void run() noexcept {
+    for (const AtUnload* each = newest; each; each = each->next_) each->run_();
+    unloading = true;
+    if (has_key) pthread_key_delete(key);
+    for (Thread* thread = first; thread;) {
+      Thread* const next = thread->next;
+      destroy_values(*thread, thread == this_thread);
+      delete thread;
+      thread = next;
+    }
+    first = nullptr;
+    this_thread = nullptr;
+  }
+};
+
+namespace {
+struct ProcessEnd {
+  ~ProcessEnd() { Unloading::process_ends = true; }
+};
+const ProcessEnd process_end;
+
+__attribute__((destructor)) void unload() {
+  if (!Unloading::process_ends) Unloading::run();
+}
+}  // namespace
+
+AtUnload::AtUnload(void (*run)() noexcept) : run_(run), next_(Unloading::newest) { Unloading::newest = this; }
+
+}  // namespace gradloom

@@ -1,0 +1,437 @@
+// CUDA text: where barriers stand, who writes, in which type an index is computed, and what is refused.
+#include <gtest/gtest.h>
+
+#include "codegen/cuda/module.h"
+#include "ir/analysis/verify.h"
+#include "ir/builder.h"
+#include "ir/passes/passes.h"
+#include "ir/schedule/schedule.h"
+#include "ir/text/print.h"
+
+namespace gradloom::codegen {
+namespace {
+
+CudaModule emit(const std::string& text) {
+  const ir::Kernel kernel = ir::parse(text);
+  ir::verify(kernel, ir::Stage::lowered);
+  return emit_cuda(kernel);
+}
+
+int count(const std::string& text, const std::string& what) {
+  int n = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+  return n;
+}
+
+// The whole kernel is one function, of so many threads a block, launched once.
+void expect_one_launch(const CudaModule& m, int threads) {
+  ASSERT_EQ(m.functions.size(), 1u);
+  EXPECT_EQ(m.functions[0].threads, threads);
+  ASSERT_EQ(m.steps.size(), 1u);
+  EXPECT_EQ(m.steps[0].kind, HostStep::launch);
+}
+
+TEST(CudaEmit, AScatterThroughSharedMemory) {
+  const CudaModule m = emit(R"(kernel strip(n: i64 in [1, 4096]) {
+  in indices: i64[n, 16]
+  in dY: f32[n, 16]
+  inout dX: f32[100, 16] align 64
+  for b in 0 .. 2 grid {
+    alloc acc: f32[100, 8] shared
+    for i in 0 .. 800 thread {
+      acc[floor_div(i, 8), floor_mod(i, 8)] = 0.0f32
+    }
+    for q in 0 .. 8 warp {
+      for c in 0 .. floor_div(n + 31, 32) {
+        for l in 0 .. 32 lane {
+          if c * 32 + l < n {
+            let j: i64 = indices[c * 32 + l, b * 8 + q]
+            check j >= 0 & j < 100 at (c * 32 + l) * 16 + b * 8 + q "indices" {
+              acc[j, q] += dY[c * 32 + l, b * 8 + q]
+            }
+          }
+        }
+      }
+    }
+    for i in 0 .. 800 thread {
+      dX[floor_div(i, 8), b * 8 + floor_mod(i, 8)] = acc[floor_div(i, 8), floor_mod(i, 8)]
+    }
+  }
+})");
+  ASSERT_NO_FATAL_FAILURE(expect_one_launch(m, 800));
+  EXPECT_EQ(m.functions[0].shared_bytes, 3200);
+  // Between zeroing and adding, and between adding and copying out; none at the end.
+  EXPECT_EQ(count(m.text, "gl_sync_block();"), 2) << m.text;
+  EXPECT_EQ(count(m.text, "gl_ordered<true>("), 1) << m.text;
+  // All indices are within int; the checked one is narrowed where the check proves it.
+  EXPECT_NE(m.text.find("const int n_1 = (int)n;"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("acc[(int)j * 8 + q]"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("gl_atomic_min(gl_status, position);"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, NoBarrierWhereThreadsMeetNothing) {
+  const CudaModule m = emit(R"(kernel two() {
+  in x: f32[256]
+  out y: f32[256]
+  out z: f32[256]
+  for b in 0 .. 1 grid {
+    for i in 0 .. 256 thread {
+      y[i] = x[i]
+    }
+    for i in 0 .. 256 thread {
+      z[i] = x[255 - i]
+    }
+  }
+})");
+  EXPECT_EQ(count(m.text, "gl_sync_block"), 0) << m.text;
+}
+
+TEST(CudaEmit, ASerialLoopOverSharedTilesHasABarrierAtItsStartToo) {
+  const CudaModule m = emit(R"(kernel tiles() {
+  in x: f32[4, 32]
+  inout y: f32[32]
+  for b in 0 .. 1 grid {
+    alloc tile: f32[32] shared
+    for k in 0 .. 4 {
+      for i in 0 .. 32 thread {
+        tile[i] = x[k, i]
+      }
+      for i in 0 .. 32 thread {
+        y[i] += tile[31 - i]
+      }
+    }
+  }
+})");
+  EXPECT_EQ(count(m.text, "gl_sync_block"), 2) << m.text;
+}
+
+TEST(CudaEmit, TheBlockWritesOnce) {
+  const CudaModule m = emit(R"(kernel once() {
+  inout y: i64[2]
+  for b in 0 .. 1 grid {
+    let old: i64 = y[0]
+    y[0] = old + 1
+    for i in 0 .. 32 thread {
+      if i == 3 {
+        y[1] = y[0]
+      }
+    }
+  }
+})");
+  EXPECT_NE(m.text.find("if (gl_thread() == 0) {"), std::string::npos) << m.text;
+  // All have read before one writes, and all wait for it before they read again.
+  EXPECT_EQ(count(m.text, "gl_sync_block"), 2) << m.text;
+}
+
+TEST(CudaEmit, ACooperativeLoopIsOneFunctionWhoseBlocksMeetBetweenPhases) {
+  const CudaModule m = emit(R"(kernel turns() {
+  in x: f32[300]
+  inout y: f32[300]
+  inout z: f32[300]
+  for t in 0 .. 9 cooperative {
+    for b in 0 .. 10 grid {
+      for i in 0 .. 30 thread {
+        y[b * 30 + i] = z[299 - (b * 30 + i)] * x[b * 30 + i]
+      }
+    }
+    for b in 0 .. 3 grid {
+      for i in 0 .. 100 thread {
+        z[b * 100 + i] = y[b * 100 + i]
+      }
+    }
+  }
+})");
+  ASSERT_NO_FATAL_FAILURE(expect_one_launch(m, 128));
+  EXPECT_EQ(m.functions[0].cooperative, 1);
+  // One before each phase: the first meets the last turn's second.
+  EXPECT_EQ(count(m.text, "gl_sync_grid(gl_grid);"), 2) << m.text;
+  EXPECT_EQ(count(m.text, "gl_at += gl_blocks()"), 2) << m.text;
+  // What blocks hand to one another is read from memory again.
+  EXPECT_NE(m.text.find("float* y)"), std::string::npos) << m.text;
+  EXPECT_EQ(count(m.text, "__restrict__"), 1) << m.text;
+  EXPECT_NE(m.text.find("const float* __restrict__ x"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, PhasesThatHaveNothingInCommonNeedNoMeeting) {
+  const CudaModule m = emit(R"(kernel apart() {
+  inout y: f32[64]
+  inout z: f32[64]
+  for once in 0 .. 1 cooperative {
+    alloc kept: f32[2, 32] per_block
+    for b in 0 .. 2 grid {
+      for i in 0 .. 32 thread {
+        kept[b, i] = y[b * 32 + i]
+      }
+    }
+    for t in 0 .. 5 {
+      for b in 0 .. 2 grid {
+        for i in 0 .. 32 thread {
+          z[b * 32 + i] += kept[b, 31 - i]
+        }
+      }
+    }
+  }
+})");
+  EXPECT_EQ(m.functions[0].cooperative, 2);  // each block keeps its part: no striding
+  EXPECT_EQ(m.functions[0].shared_bytes, 128);
+  EXPECT_EQ(count(m.text, "gl_at"), 0) << m.text;
+  EXPECT_EQ(count(m.text, "gl_sync_grid(gl_grid);"), 1) << m.text;  // z, from turn to turn
+  EXPECT_GE(count(m.text, "gl_sync_block();"), 1) << m.text;        // kept, of the same block
+}
+
+TEST(CudaEmit, IndicesThatMayLeaveIntAreWide) {
+  const CudaModule m = emit(R"(kernel far(n: i64 in [1, 1000000]) {
+  in x: f32[n, 65536]
+  out y: f32[n, 65536]
+  for b in 0 .. n grid {
+    for i in 0 .. 1024 thread {
+      y[b, i] = x[b, i]
+    }
+  }
+})");
+  EXPECT_NE(m.text.find("(long long)b * 65536"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, TheHostPartIsAProgram) {
+  const CudaModule m = emit(R"(kernel steps(n: i64 in [0, 1000]) {
+  inout y: i64[1000]
+  alloc scratch: i64[n]
+  for t in 0 .. 3 {
+    if n > 4 {
+      for b in 0 .. floor_div(n + 255, 256) grid {
+        for i in 0 .. 256 thread {
+          if b * 256 + i < n {
+            scratch[b * 256 + i] = y[b * 256 + i] + t
+          }
+        }
+      }
+    }
+    for b in 0 .. floor_div(n + 255, 256) grid {
+      for i in 0 .. 256 thread {
+        if b * 256 + i < n {
+          y[b * 256 + i] = t
+        }
+      }
+    }
+  }
+})");
+  std::vector<int64_t> memory(1000);
+  void* buffers[] = {memory.data()};
+  std::vector<std::string> seen;
+  const LaunchSink sink{.acquire =
+                            [&](int64_t bytes) {
+                              return seen.push_back("acquire " + std::to_string(bytes)),
+                                     static_cast<void*>(memory.data());
+                            },
+                        .release = [&](void*, int64_t) { seen.push_back("release"); },
+                        .launch = [&](const CudaFunction& f, int64_t blocks,
+                                      std::span<void*>) { seen.push_back(f.name + " " + std::to_string(blocks)); }};
+  int64_t n = 300;
+  launch_all(m, buffers, {&n, 1}, nullptr, sink);
+  EXPECT_EQ(seen, (std::vector<std::string>{"acquire 2400", "steps_0 2", "steps_1 2", "steps_0 2", "steps_1 2",
+                                            "steps_0 2", "steps_1 2", "release"}));
+  seen.clear(), n = 3;
+  launch_all(m, buffers, {&n, 1}, nullptr, sink);
+  EXPECT_EQ(seen, (std::vector<std::string>{"acquire 24", "steps_1 1", "steps_1 1", "steps_1 1", "release"}));
+  seen.clear(), n = 0;
+  launch_all(m, buffers, {&n, 1}, nullptr, sink);
+  EXPECT_EQ(seen, (std::vector<std::string>{"acquire 1", "release"}));  // no empty grid
+}
+
+TEST(CudaEmit, ScratchOfMoreBytesThanThereAreIsNotASmallOne) {
+  // 2^61 times 8 bytes is 0 in 64 bits.
+  const CudaModule m = emit(R"(kernel far(n: i64 in [0, 4611686018427387904]) {
+  inout y: i64[1000]
+  alloc scratch: i64[n]
+  for b in 0 .. 1 grid {
+    for i in 0 .. 32 thread {
+      scratch[i] = y[i]
+    }
+  }
+})");
+  const int64_t n = int64_t{1} << 61;
+  int64_t asked = 0;
+  void* buffers[] = {nullptr};
+  const LaunchSink sink{.acquire = [&](int64_t bytes) { return asked = bytes, static_cast<void*>(nullptr); },
+                        .release = [](void*, int64_t) {},
+                        .launch = {}};
+  try {
+    launch_all(m, buffers, {&n, 1}, nullptr, sink);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::resource_exhausted);
+    EXPECT_STREQ(error.what(), "no device memory for the kernel's scratch of more bytes than can be counted");
+  }
+  EXPECT_EQ(asked, 0);  // more than any address space has is asked of nobody
+}
+
+TEST(CudaEmit, WhatMayLeaveI64IsNotAddedSigned) {
+  const CudaModule m = emit(R"(kernel limits(n: i64, m: i64 in [0, 1000]) {
+  inout x: i64[64]
+  for b in n .. +2 grid {
+    x[2] += b atomic
+  }
+  for o in 0 .. 1 grid {
+    for t in n .. +32 thread {
+      x[3] += t atomic
+    }
+    for i in n .. +m {
+      x[0] = x[0] + i
+    }
+    for i in m .. +5 {
+      x[1] = x[1] + i
+    }
+  }
+})");
+  for (const char* text :
+       {"const long long b = gl_add<long long>(n, gl_block());",
+        "const long long t = gl_add<long long>(n, gl_thread());", "for (long long i_k = 0; i_k < count; ++i_k) {\n",
+        "const long long i = gl_add<long long>(n, i_k);",
+        "for (int i_1 = m_1; i_1 < i_end; ++i_1) {\n"})  // proved to fit: counted as ever
+    EXPECT_NE(m.text.find(text), std::string::npos) << text << "\n" << m.text;
+}
+
+TEST(CudaEmit, AShiftOfAnIntByAWideCountIsWide) {
+  const CudaModule m = emit(R"(kernel shift() {
+  in x: i64[64]
+  out y: i64[64]
+  for b in 0 .. 1 grid {
+    for i in 0 .. 64 thread {
+      y[i] = i >> floor_mod(x[i], 64)
+    }
+  }
+})");
+  EXPECT_NE(m.text.find("(long long)i >> (x[i] & 63)"), std::string::npos) << m.text;
+}
+
+// Rounding towards minus infinity, and what is left over: right for numbers below 0 as well.
+TEST(CudaEmit, PowersOfTwoShiftAndMask) {
+  const CudaModule m = emit(R"(kernel halves() {
+  out q: i64[64]
+  out r: i64[64]
+  out t: i64[64]
+  for b in 0 .. 1 grid {
+    for i in 0 .. 64 thread {
+      q[i] = floor_div(i - 40, 8)
+      r[i] = floor_mod(i - 40, 8)
+      t[i] = floor_div(i - 40, 6)
+    }
+  }
+})");
+  EXPECT_NE(m.text.find("q[i] = (i - 40) >> 3;"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("r[i] = (i - 40) & 7;"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("t[i] = gl_floor_div<int>(i - 40, 6);"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, DivisionsUsedTwiceHaveNamesWhereTheirNumbersAreKnown) {
+  const CudaModule m = emit(R"(kernel named() {
+  in x: f32[1200]
+  out y: f32[1200]
+  for b in 0 .. 12 grid {
+    for i in 0 .. 100 thread {
+      y[floor_div(b, 3) * 300 + floor_mod(b, 3) * 100 + i] = x[floor_div(b, 3) * 300 + floor_mod(b, 3) * 100 + floor_div(i, 10) * 10 + (9 - floor_mod(i, 10))]
+    }
+  }
+})");
+  EXPECT_EQ(count(m.text, "b / 3"), 1) << m.text;
+  EXPECT_EQ(count(m.text, "b % 3"), 1) << m.text;
+  EXPECT_LT(m.text.find("b / 3"), m.text.find("gl_thread()")) << m.text;
+  EXPECT_EQ(count(m.text, "const int div"), 1) << "used once, a division stands where it is used\n" << m.text;
+}
+
+TEST(CudaEmit, WholeTurnsOfABlockAreCounted) {
+  const auto turns = [](const std::string& extent, const std::string& body) {
+    return emit("kernel turns() {\n  in x: f32[" + extent + "]\n  out y: f32[" + extent +
+                "]\n  for b in 0 .. 1 grid {\n    for j in 0 .. 256 thread {\n      y[j] = 0.0f32\n    }\n    for i in "
+                "0 .. " +
+                extent + " thread {\n      " + body + "\n    }\n  }\n}")
+        .text;
+  };
+  const std::string whole = turns("3072", "y[i] = x[i]");
+  EXPECT_NE(whole.find("#pragma unroll 3\n  for (int i_k = 0; i_k < 3; ++i_k) {"), std::string::npos) << whole;
+  EXPECT_NE(whole.find("const int i = i_k * 1024 + gl_thread();"), std::string::npos) << whole;
+  const std::string rest = turns("3073", "y[i] = x[i]");
+  EXPECT_NE(rest.find("for (int i_k = gl_thread(); i_k < 3073; i_k += 1024) {"), std::string::npos) << rest;
+  const std::string loops = turns("3072", "for k in 0 .. 5 {\n        y[i] = x[k]\n      }");
+  EXPECT_NE(loops.find("#pragma unroll 1\n  for (int i_k = 0; i_k < 3; ++i_k) {"), std::string::npos) << loops;
+}
+
+TEST(CudaEmit, RegistersAreVariables) {
+  const CudaModule m = emit(R"(kernel variables() {
+  in x: f32[64]
+  inout y: f32[64]
+  for b in 0 .. 1 grid {
+    for i in 0 .. 16 thread {
+      alloc own: f32[4] registers
+      own[ramp(0, 1, 4)] = x[ramp(i * 4, 1, 4)]
+      own[ramp(1, 1, 3)] = own[ramp(0, 1, 3)]
+      y[ramp(i * 4, 1, 4)] = own[ramp(0, 1, 4)]
+    }
+  }
+})");
+  EXPECT_NE(m.text.find("float own_0, own_1, own_2, own_3;"), std::string::npos) << m.text;
+  // What is read is held before the first of the three is written.
+  EXPECT_NE(m.text.find("const float v_5 = own_1;"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("own_2 = v_5;"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, NamesAreNoneOfTheLanguages) {
+  ir::KernelBuilder b("odd name \\");
+  const ir::Buffer x = b.input("nullptr", DType::f32, {32}), y = b.output("gl_thread", DType::f32, {32});
+  b.loop("typeid", 0, 32, [&](ir::Expr i) { b.store(y, {i}, ir::load(x, {i})); });
+  ir::Schedule s(b.build());
+  s.bind(s.split(s.loop("typeid"), 32).outer, ir::ForKind::grid);
+  s.bind(s.loops()[1], ir::ForKind::thread);
+  const CudaModule m = emit_cuda(ir::lower(s.kernel()));
+  EXPECT_EQ(m.text.substr(0, m.text.find('\n')), "// kernel odd_name__");
+  EXPECT_EQ(m.functions[0].name, "odd_name___0");
+  EXPECT_NE(m.text.find("__restrict__ nullptr_"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("__restrict__ xgl_thread"), std::string::npos) << m.text;
+}
+
+TEST(CudaEmit, ABufferOfTooManyBytesForABlockIsRefused) {
+  const ir::Kernel kernel = ir::parse(R"(kernel wide() {
+  out y: f32[32]
+  for b in 0 .. 1 grid {
+    alloc tile: f32[4611686018427387904, 8] shared
+    for i in 0 .. 32 thread {
+      tile[i, 0] = 0.0f32
+    }
+  }
+})");
+  EXPECT_THROW(emit_cuda(kernel), Error);
+  EXPECT_THROW(ir::lower(kernel), Error);
+}
+
+TEST(CudaEmit, ALoopOfManyThreadsIsABlockOfAThousand) {
+  const CudaModule m = emit(R"(kernel many() {
+  out y: f32[4611686018427387904]
+  for b in 0 .. 1 grid {
+    for w in 0 .. 288230376151711744 warp {
+      for l in 0 .. 16 lane {
+        y[w * 16 + l] = 0.0f32
+      }
+    }
+  }
+})");
+  EXPECT_EQ(m.functions[0].threads, 1024);
+}
+
+TEST(CudaEmit, WhatHasNoCudaFormIsRefused) {
+  const auto refusal = [](const std::string& text) {
+    try {
+      emit_cuda(ir::parse(text));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  EXPECT_EQ(refusal("kernel host() {\n  out y: f32[4]\n  for i in 0 .. 4 {\n    y[i] = 0.0f32\n  }\n}"),
+            "CUDA: kernel host: a store to y stands outside every grid loop");
+  EXPECT_EQ(refusal("kernel adds() {\n  inout y: f32[4]\n  for b in 0 .. 4 grid {\n    for i in 0 .. 32 thread {\n     "
+                    " y[0] max= 1.0f32 atomic\n    }\n  }\n}"),
+            "CUDA: an atomic accumulate adds to a number of 32 or 64 bits, got max to f32 y");
+}
+
+}  // namespace
+}  // namespace gradloom::codegen

@@ -1,0 +1,98 @@
+#pragma once
+// Runs two kernels with the same parameters on the same memory, through the interpreter, and compares every byte.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "ir/interpret/interpret.h"
+#include "ir/refusal.h"
+#include "ir/rewrite.h"
+#include "ir/scalar_math.h"
+#include "ir/stmt.h"
+#include "ir/text/print.h"
+
+namespace gradloom::ir {
+
+using ScalarValues = std::map<std::string, int64_t>;
+
+inline int64_t value_of(const Expr& e, const ScalarValues& scalars) {
+  if (auto n = as_int(e)) return *n;
+  if (const Var* v = e.as<Var>()) return scalars.at(v->name);
+  const Binary* b = e.as<Binary>();
+  return static_cast<int64_t>(eval_binary(b->op, DType::i64, static_cast<uint64_t>(value_of(b->a, scalars)),
+                                          static_cast<uint64_t>(value_of(b->b, scalars))));
+}
+
+struct Run {
+  std::vector<std::vector<std::byte>> buffers;
+  int64_t bad_position = 0;
+};
+
+// Inputs hold small numbers that depend on the place, whole ones within the buffer's facts; outputs start as a pattern.
+inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed) {
+  Run result;
+  for (const Buffer& b : kernel.buffers) {
+    int64_t count = 1;
+    for (const Expr& d : b->dims) count *= value_of(d, scalars);
+    const size_t size = static_cast<size_t>(size_of(b->dtype));
+    std::vector<std::byte> data(static_cast<size_t>(count) * size, std::byte{0x5a});
+    const int64_t low = b->facts.min ? value_of(b->facts.min, scalars) : -3,
+                  high = b->facts.max ? value_of(b->facts.max, scalars) : 9;
+    for (int64_t i = 0; b->role != Role::out && i < count; ++i) {
+      seed = seed * 1664525u + 1013904223u;
+      const int64_t whole = low + static_cast<int64_t>((seed >> 8) % static_cast<uint32_t>(high - low + 1));
+      const uint64_t bits = is_float(b->dtype)
+                                ? bits_from_double(b->dtype, static_cast<double>(whole) + (seed >> 12) % 1000 * 0.001)
+                                : bits_from_int(b->dtype, whole);
+      std::memcpy(data.data() + static_cast<size_t>(i) * size, &bits, size);
+    }
+    result.buffers.push_back(std::move(data));
+  }
+  std::vector<void*> pointers;
+  for (auto& b : result.buffers) pointers.push_back(b.data());
+  std::vector<int64_t> slots;
+  for (const Scalar& s : kernel.scalars) slots.push_back(scalars.at(s.var.name));
+  result.bad_position = interpret(kernel, pointers, slots).bad_position;
+  return result;
+}
+
+inline void expect_same(const Kernel& before, const Kernel& after, const ScalarValues& scalars = {}) {
+  for (uint32_t seed : {1u, 77u}) {
+    const Run a = run(before, scalars, seed), b = run(after, scalars, seed);
+    EXPECT_EQ(a.bad_position, b.bad_position) << print(after);
+    for (size_t i = 0; i < a.buffers.size(); ++i)
+      EXPECT_TRUE(a.bad_position != std::numeric_limits<int64_t>::max() || a.buffers[i] == b.buffers[i])
+          << "buffer " << before.buffers[i]->name << " differs\n"
+          << print(before) << print(after);
+  }
+}
+
+// Why a step is refused; any other error is passed on.
+template <class Step>
+std::string refusal(Step&& step) {
+  try {
+    step();
+  } catch (const ScheduleRefusal& refused) {
+    EXPECT_EQ(refused.code(), ErrorCode::invalid_argument);
+    return refused.what();
+  }
+  return "not refused";
+}
+
+// What a step says of a wrong argument, which is no refusal.
+template <class Step>
+std::string wrong(Step&& step) {
+  try {
+    step();
+  } catch (const ScheduleRefusal& refused) {
+    return std::string("refused: ") + refused.what();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace gradloom::ir
