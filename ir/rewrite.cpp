@@ -329,4 +329,21 @@ bool holds_loop(const Stmt& s) {
 
 Stmt refresh(const Stmt& s) { return Refresh()(s); }
 
+std::vector<const For*> loops_below(const Stmt& root) {
+  std::vector<const For*> result;
+  walk(root, [&](const Stmt& s) {
+    if (const For* n = s.as<For>()) result.push_back(n);
+  });
+  return result;
+}
+
+bool closed(const Expr& e, const std::vector<Var>& vars) {
+  bool ok = true;
+  walk(e, [&](const Expr& x) {
+    if (const Var* v = x.as<Var>())
+      ok &= std::any_of(vars.begin(), vars.end(), [&](const Var& w) { return w.id == v->id; });
+  });
+  return ok;
+}
+
 }  // namespace gradloom::ir

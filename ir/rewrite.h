@@ -67,4 +67,9 @@ bool holds_loop(const Stmt& s);  // or is one
 // duplicated.
 Stmt refresh(const Stmt& s);
 
+// All loops below, in order of appearance, outer before inner.
+std::vector<const For*> loops_below(const Stmt& root);
+// Whether all variables of e are among these.
+bool closed(const Expr& e, const std::vector<Var>& vars);
+
 }  // namespace gradloom::ir

@@ -15,13 +15,13 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ir/analysis/buffer_access.h"
 #include "ir/index_math.h"
 #include "ir/passes/host_bound.h"
 #include "ir/passes/passes.h"
 #include "ir/refusal.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_program.h"
-#include "ir/schedule/site.h"
 
 namespace gradloom::ir {
 namespace {

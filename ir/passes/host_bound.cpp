@@ -1,9 +1,9 @@
 #include "ir/passes/host_bound.h"
 
+#include "ir/analysis/loop_bounds.h"
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_program.h"
-#include "ir/schedule/site.h"
 
 namespace gradloom::ir {
 namespace {

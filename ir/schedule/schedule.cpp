@@ -6,6 +6,7 @@
 #include "ir/analysis/gpu_form.h"
 #include "ir/analysis/races.h"
 #include "ir/analysis/widenable.h"
+#include "ir/rewrite.h"
 #include "ir/schedule/site.h"
 
 namespace gradloom::ir {

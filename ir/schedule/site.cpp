@@ -133,14 +133,6 @@ void require_outside(const std::string& step, const For& loop, const Buffer& buf
   });
 }
 
-std::vector<const For*> loops_below(const Stmt& root) {
-  std::vector<const For*> result;
-  walk(root, [&](const Stmt& s) {
-    if (const For* n = s.as<For>()) result.push_back(n);
-  });
-  return result;
-}
-
 std::vector<Buffer> buffers_of(const Kernel& kernel) {
   std::vector<Buffer> result = kernel.buffers;
   walk(kernel.body, [&](const Stmt& s) {
@@ -190,100 +182,6 @@ std::vector<Var> visible(const Kernel& kernel, const Site& site, bool loop_itsel
     if (const Let* l = s.as<Let>()) result.push_back(l->var);
   }
   return result;
-}
-
-bool closed(const Expr& e, const std::vector<Var>& vars) {
-  bool ok = true;
-  walk(e, [&](const Expr& x) {
-    if (const Var* v = x.as<Var>())
-      ok &= std::any_of(vars.begin(), vars.end(), [&](const Var& w) { return w.id == v->id; });
-  });
-  return ok;
-}
-
-std::vector<BufferAccess> accesses(const Stmt& root, const Buffer& buffer) {
-  std::vector<BufferAccess> result;
-  Stmt current;
-  walk(
-      root,
-      [&](const Stmt& s) {
-        current = s;
-        if (const Store* n = s.as<Store>(); n && n->buffer.same_as(buffer))
-          result.push_back({s, n->index, false, true});
-        if (const Accumulate* n = s.as<Accumulate>(); n && n->buffer.same_as(buffer))
-          result.push_back({s, n->index, true, true});
-      },
-      [&](const Expr& e) {
-        if (const Load* n = e.as<Load>(); n && n->buffer.same_as(buffer))
-          result.push_back({current, n->index, true, false});
-      });
-  return result;
-}
-
-bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin,
-                  const std::vector<Expr>& extent) {
-  std::vector<bool> used(loops.size(), false);
-  for (size_t d = 0; d < begin.size(); ++d) {
-    const Linear rest = linear(index_sub(index[d], begin[d]));
-    if (rest.terms.empty()) {
-      if (rest.constant != 0 || !is_const(extent[d], 1)) return false;
-      continue;
-    }
-    const auto own =
-        std::find_if(loops.begin(), loops.end(), [&](const For* f) { return mentions(index[d], f->var.id); });
-    if (own == loops.end() || used[static_cast<size_t>(own - loops.begin())]) return false;
-    used[static_cast<size_t>(own - loops.begin())] = true;
-    // index - begin == variable - its loop's begin, and the loop is as long as the window.
-    const Linear offset = linear(index_sub(to_expr(rest), index_sub(var((*own)->var), (*own)->begin)));
-    const Linear length = linear(index_sub((*own)->extent, extent[d]));
-    if (!offset.exact || !length.exact || !offset.terms.empty() || offset.constant != 0 || !length.terms.empty() ||
-        length.constant != 0)
-      return false;
-  }
-  // A loop that no index walks must run at least once.
-  for (size_t i = 0; i < loops.size(); ++i)
-    if (!used[i] && as_int(loops[i]->extent).value_or(0) < 1) return false;
-  return true;
-}
-
-bool writes_what_is_read(const Stmt& s, const Expr& e) {
-  std::vector<Buffer> read;
-  walk(e, [&](const Expr& x) {
-    if (const Load* l = x.as<Load>()) read.push_back(l->buffer);
-  });
-  return std::any_of(read.begin(), read.end(), [&](const Buffer& b) {
-    const std::vector<BufferAccess> all = accesses(s, b);
-    return std::any_of(all.begin(), all.end(), [](const BufferAccess& a) { return a.writes; });
-  });
-}
-
-Expr ceil_div(const Expr& extent, int64_t factor, const Ranges& scope) {
-  if (scope.sum_fits(extent, factor - 1)) return index_div(index_add(extent, factor - 1), factor);
-  return index_add(index_div(index_sub(extent, 1), factor), 1);
-}
-
-Expr nonnegative(const Expr& extent, const Ranges& scope) {
-  if (const std::optional<int64_t> n = as_int(extent)) return std::max<int64_t>(*n, 0);
-  const Range r = scope.of(extent);
-  return r.min && *r.min >= 0 ? extent : max(extent, 0);
-}
-
-Stmt Bounds::wrap(Stmt body) const {
-  for (size_t i = lets.size(); i-- > 0;) body = let(lets[i].first, lets[i].second, body);
-  return body;
-}
-
-Bounds read_once(const For& loop, const Ranges& scope) {
-  Bounds bounds;
-  const auto once = [&](const Expr& e, const char* suffix) {
-    if (!has_load(e)) return e;
-    const Var v = make_var(loop.var.name + suffix);
-    bounds.lets.emplace_back(v, e);
-    return var(v);
-  };
-  bounds.begin = once(loop.begin, "_b");
-  bounds.extent = once(nonnegative(loop.extent, scope), "_n");
-  return bounds;
 }
 
 }  // namespace gradloom::ir

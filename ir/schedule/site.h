@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "ir/analysis/buffer_access.h"
+#include "ir/analysis/loop_bounds.h"
 #include "ir/analysis/ranges.h"
 #include "ir/refusal.h"
 #include "ir/stmt.h"
@@ -37,8 +39,6 @@ void require_serial(const std::string& step, const For& loop);
 // ... when the loop's body allocates the buffer.
 void require_outside(const std::string& step, const For& loop, const Buffer& buffer);
 
-// All loops below, in order of appearance, outer before inner.
-std::vector<const For*> loops_below(const Stmt& root);
 // Parameters, then allocated buffers in order of appearance.
 std::vector<Buffer> buffers_of(const Kernel& kernel);
 // The name, with "#k" when several share it.
@@ -48,38 +48,9 @@ Buffer find_buffer(const Kernel& kernel, const std::string& name);
 
 // The variables that an expression in the body of the site's loop may use, outermost first.
 std::vector<Var> visible(const Kernel& kernel, const Site& site, bool loop_itself);
-// Whether all variables of e are among these.
-bool closed(const Expr& e, const std::vector<Var>& vars);
 // An expression of constants, variables and arithmetic in prefix form, "add(n,mul(i,4))", as a trace writes it, and
 // back.
 std::string write_expr(const Expr& e, const std::vector<Var>& vars);
 Expr read_expr(const std::string& text, const std::vector<Var>& vars);
-
-struct BufferAccess {
-  Stmt stmt;
-  std::vector<Expr> index;
-  bool reads = false, writes = false;
-};
-// Every load, store and accumulate of the buffer in this statement and below.
-std::vector<BufferAccess> accesses(const Stmt& s, const Buffer& buffer);
-// Whether an index inside of these loops takes every place of the window once: each dim walked by a loop of its own,
-// all others running at least once.
-bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin,
-                  const std::vector<Expr>& extent);
-// Whether a statement writes a buffer that this expression loads.
-bool writes_what_is_read(const Stmt& s, const Expr& e);
-
-// ceil(extent / factor), for an extent that is not negative: whatever its size, no step of it wraps.
-Expr ceil_div(const Expr& extent, int64_t factor, const Ranges& scope);
-
-// The extent as a value that is never negative.
-Expr nonnegative(const Expr& extent, const Ranges& scope);
-// Runs `body` with bounds that are read once: those that load from memory become lets around it.
-struct Bounds {
-  Expr begin, extent;
-  std::vector<std::pair<Var, Expr>> lets;
-  Stmt wrap(Stmt body) const;
-};
-Bounds read_once(const For& loop, const Ranges& scope);
 
 }  // namespace gradloom::ir

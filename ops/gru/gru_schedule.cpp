@@ -1,4 +1,5 @@
 // The schedule of GRUTraining and GRUGrad: batches to threads, products by schedule_matmul, columns to vectors.
+#include "ir/rewrite.h"
 #include "ir/schedule/schedule_gpu.h"
 #include "ir/schedule/site.h"
 #include "ops/gru/gru.h"
