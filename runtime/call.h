@@ -1,16 +1,14 @@
 #pragma once
 // What is left of a call once its kernel is there: pointers, scalars, launch, and the error that a failed Check means.
-#include <limits>
 #include <span>
 
+#include "codegen/abi.h"
 #include "runtime/core.h"
 
 namespace gradloom {
 
 // More scalars than any plan has: its params, and each view's dims and strides.
 inline constexpr int max_scalars = 2 * max_rank + max_views * 2 * max_rank;
-
-inline constexpr int64_t no_bad_position = std::numeric_limits<int64_t>::max();
 
 // Fills the scalars and launches: the smallest bad position.
 int64_t launch_plan(const Core& core, const KernelEntry& entry, const Plan& plan, void* const* buffers,

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "runtime/cache/prewarm.h"
 #include "runtime/call.h"
 #include "runtime/executable.h"
 #include "runtime/outputs.h"
+#include "runtime/prewarm.h"
 #include "support/float_mode.h"
 
 namespace gradloom {

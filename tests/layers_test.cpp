@@ -55,13 +55,19 @@ const std::map<std::string, Folders>& arrows() {
       {"runtime/diagnose", {"codegen/llvm", "ir", "support"}},
       {"runtime/memory", language},
       {"runtime/cache", language + Folders{"codegen", "ops", "runtime/diagnose"}},
-      {"runtime/backend", language + Folders{"codegen/cuda", "codegen/cuda_host", "runtime/threads"}},
+      {"runtime/backend", language + Folders{"codegen", "codegen/cuda", "codegen/cuda_host", "runtime/threads"}},
       {"runtime/generic_first", {"runtime/cache", "runtime/diagnose", "support"}},
       {"runtime", all + runtime},
       {"runtime/c_abi", {"runtime", "runtime/diagnose", "runtime/memory", "support"}},
       {"cli", all + runtime + Folders{"cli/bench"}},
       {"cli/bench", all + runtime + Folders{"cli"}},
   };
+  return known;
+}
+
+// Headers of `runtime` that the folders inside it stand on.
+const std::set<std::string>& ground() {
+  static const std::set<std::string> known{"runtime/options.h", "runtime/report.h"};
   return known;
 }
 
@@ -74,26 +80,16 @@ const std::set<std::string>& inside() {
   return known;
 }
 
-// What is there for now, "file includes file": each is to go. runtime.h holds options and reports that all below need.
+// What is there for now, "file includes file": each is to go.
 const std::set<std::string>& exceptions() {
   static const std::set<std::string> known{
       "codegen/cuda/emit_loops.cpp includes ir/passes/passes.h",
       "ops/gru/gru_schedule.cpp includes ir/schedule/site.h",
-      "runtime/backend/cuda_gpu.cpp includes runtime/call.h",
-      "runtime/cache/call_key.cpp includes runtime/build.h",
       "runtime/cache/kernel_cache.h includes runtime/backend/gpu.h",
-      "runtime/cache/kernel_cache.h includes runtime/runtime.h",
-      "runtime/cache/kernel_key.h includes runtime/runtime.h",
-      "runtime/cache/op_key.h includes runtime/runtime.h",
-      "runtime/cache/planned_call.h includes runtime/runtime.h",
-      "runtime/cache/prewarm.cpp includes runtime/build.h",
-      "runtime/cache/prewarm.h includes runtime/core.h",
-      "runtime/backend/gpu.h includes runtime/runtime.h",
       "runtime/generic_first/specialise.cpp includes runtime/core.h",
       "runtime/generic_first/specialise_check.cpp includes runtime/call.h",
       "runtime/memory/borrow_dlpack.h includes runtime/c_abi/dlpack.h",
       "runtime/memory/dlpack.cpp includes runtime/c_abi/dlpack.h",
-      "runtime/threads/threads.h includes runtime/runtime.h",
   };
   return known;
 }
@@ -123,6 +119,7 @@ TEST(Layers, IncludesPointDown) {
         const std::string other = fs::path(included).parent_path().string();
         if (other.empty() || other == folder) continue;
         if (arrows().at(folder).contains(other) && !inside().contains(included)) continue;
+        if (folder.starts_with("runtime/") && ground().contains(included)) continue;
         const std::string arrow = file + " includes " + included;
         EXPECT_TRUE(exceptions().contains(arrow)) << arrow;
         used.insert(arrow);

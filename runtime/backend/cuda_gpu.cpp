@@ -7,10 +7,10 @@
 #include <optional>
 #include <vector>
 
+#include "codegen/abi.h"
 #include "runtime/backend/cuda_code.h"
 #include "runtime/backend/cuda_device.h"
 #include "runtime/backend/gpu.h"
-#include "runtime/call.h"
 #include "runtime/threads/usable_threads.h"
 
 namespace gradloom {

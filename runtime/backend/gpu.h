@@ -7,7 +7,7 @@
 
 #include "ir/stmt.h"
 #include "ir/target.h"
-#include "runtime/runtime.h"
+#include "runtime/options.h"
 
 namespace gradloom {
 

@@ -1,7 +1,6 @@
 // Calls without their data, saved and read again. The frame is that of the cache's files.
 #include <fmt/format.h>
 
-#include "runtime/build.h"
 #include "runtime/cache/cache_entry.h"
 #include "runtime/cache/planned_call.h"
 #include "support/bytes.h"

@@ -13,7 +13,7 @@
 #include "ir/stmt.h"
 #include "runtime/backend/gpu.h"
 #include "runtime/cache/kernel_key.h"
-#include "runtime/runtime.h"
+#include "runtime/report.h"
 #include "support/counter.h"
 
 namespace gradloom {

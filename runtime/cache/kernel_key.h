@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "ops/op.h"
-#include "runtime/runtime.h"
+#include "runtime/options.h"
 
 namespace gradloom {
 

@@ -11,6 +11,7 @@
 #include "runtime/cache/cache_entry.h"
 #include "runtime/cache/disk_cache.h"
 #include "runtime/cache/op_key.h"
+#include "runtime/report.h"
 
 namespace gradloom {
 

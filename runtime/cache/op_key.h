@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ops/op.h"
-#include "runtime/runtime.h"
+#include "runtime/options.h"
 #include "support/hash.h"
 
 namespace gradloom {

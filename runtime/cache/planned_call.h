@@ -1,8 +1,8 @@
 #pragma once
 // A call that the op has checked: all that its kernel depends on.
 #include "ops/op.h"
+#include "runtime/cache/call_key.h"
 #include "runtime/cache/kernel_key.h"
-#include "runtime/runtime.h"
 
 namespace gradloom {
 

@@ -2,7 +2,7 @@
 // Runs the bodies of parallel loops: on this thread, in a oneTBB arena, or in an embedder's pool.
 #include <memory>
 
-#include "runtime/runtime.h"
+#include "runtime/options.h"
 
 namespace gradloom {
 

@@ -1,4 +1,4 @@
-#include "runtime/cache/prewarm.h"
+#include "runtime/prewarm.h"
 
 #include <fmt/format.h>
 

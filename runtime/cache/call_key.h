@@ -1,0 +1,35 @@
+#pragma once
+// Calls without their data: what a job saves, so that the next one has its kernels ahead of the calls.
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/op.h"
+#include "runtime/options.h"
+
+namespace gradloom {
+
+// A call's kernel without its data: saved by a job, given to `prewarm` by the next.
+struct CallKey {
+  struct Input {
+    bool present = false;
+    DType dtype = DType::f32;
+    Dims dims, strides;
+    std::string values;  // of a shape-like input, dense
+  };
+  std::string op;
+  std::vector<Input> inputs;
+  Attributes attributes;
+  RunOptions options;  // with the strategy that was chosen
+  uint32_t outputs_wanted = ~0u;
+  int64_t output_alignment = 1;
+};
+std::string save_calls(std::span<const CallKey> calls);          // for a file
+Result<std::vector<CallKey>> load_calls(std::string_view file);  // of what save_calls gave
+
+struct PrewarmReport {
+  int64_t ready = 0, compiled = 0, failed = 0;  // ready: in memory now
+  std::string first_failure;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,64 @@
+#pragma once
+// What a runtime tells of a call and of itself.
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace gradloom {
+
+// Where a compilation's time went, in milliseconds.
+struct CompileStages {
+  double emit_ms = 0, optimize_ms = 0, codegen_ms = 0, link_ms = 0;
+  CompileStages& operator+=(const CompileStages& more) {
+    emit_ms += more.emit_ms, optimize_ms += more.optimize_ms, codegen_ms += more.codegen_ms, link_ms += more.link_ms;
+    return *this;
+  }
+};
+
+// What was done for a call: for tables and tests.
+struct KernelReport {
+  std::string op, strategy, target;
+  Determinism determinism = Determinism::sequential;  // that the kernel keeps, never weaker than asked
+  bool compiled = false;                              // by this very call
+  bool from_disk = false;                             // its code was loaded, not compiled
+  bool any_shape = false;                             // it serves every shape of the rank
+  double build_ms = 0;                                // author, schedule, passes
+  double compile_ms = 0;                              // LLVM
+  CompileStages stages;                               // of compile_ms
+  std::vector<std::string> schedule_trace;
+};
+
+struct Stats {
+  int64_t hits = 0, misses = 0, compiles = 0, launches = 0, evictions = 0, entries = 0, code_bytes = 0;
+  double compile_ms = 0;
+  CompileStages stages;  // of compile_ms
+  double build_ms = 0;   // author, schedule, passes
+  double read_ms = 0;    // of files from the disk, with all checks
+  double load_ms = 0;    // of code from the disk: linking it
+  // Of the compiles and launches, those of the interpreter: all of them on target interpreter, those of ops of shapes
+  // on a GPU.
+  int64_t interpreted = 0, interpreter_launches = 0;
+
+  // The disk. A miss in memory is a hit or a miss there; rejected: files that were torn, foreign or unreadable.
+  int64_t disk_hits = 0, disk_misses = 0, disk_rejected = 0, disk_write_failures = 0, disk_evictions = 0,
+          disk_bytes_read = 0, disk_bytes_written = 0;
+  std::map<std::string, int64_t>
+      disk_miss_parts;  // how often each part of the key differed from that of the nearest entry known
+  std::vector<std::string> disk_recent_misses;  // the last of them, a line each
+
+  // generic_first.
+  int64_t generic_calls = 0;  // answered by an any-shape kernel
+  int64_t specialised = 0;    // kernels that were swapped in
+  int64_t specialise_refused =
+      0;  // those that could not be compiled or checked, or differed: the any-shape kernel goes on
+  int64_t live_specialisations = 0;
+
+  // Strategies that the op chose and whose schedule or lowering was refused, so that the next one served (a line in the
+  // log each): a fault of gradloom's that costs speed at most.
+  int64_t strategies_refused = 0;
+};
+
+}  // namespace gradloom
