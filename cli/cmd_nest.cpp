@@ -20,7 +20,7 @@
 #include "ir/passes/passes.h"
 #include "ir/schedule/schedule_gpu.h"
 #include "ir/text/print.h"
-#include "runtime/backend/gpu.h"
+#include "runtime/backend/backend.h"
 
 namespace gradloom::cli {
 namespace {

@@ -5,74 +5,19 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <exception>
 
 #include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
-#include "ir/interpret/interpret.h"
 #include "ir/passes/passes.h"
 #include "ir/refusal.h"
 #include "ir/schedule/schedule_gpu.h"
 #include "ir/text/print.h"
 #include "runtime/diagnose/dump.h"
 #include "runtime/diagnose/log.h"
-#include "runtime/diagnose/perf_map.h"
 #include "support/per_thread.h"
 
 namespace gradloom {
 namespace {
-
-bool choose_interpreter(TargetKind kind) {
-  if (is_gpu(kind)) return false;
-#ifdef GRADLOOM_WITH_LLVM
-  return kind == TargetKind::interpreter;
-#else
-  if (kind == TargetKind::llvm)
-    throw Error(ErrorCode::unsupported, "target llvm: this build has no LLVM; available: interpreter");
-  return true;
-#endif
-}
-
-codegen::Isa choose_isa([[maybe_unused]] const std::string& name) {
-#ifdef GRADLOOM_WITH_LLVM
-  codegen::Isa isa = name == "host" ? codegen::host_isa() : codegen::isa_named(name);
-  if (!codegen::runs_here(isa))
-    throw Error(ErrorCode::unsupported, fmt::format("isa {} does not run on this machine, which has {}", name,
-                                                    codegen::host_isa().target.name));
-  return isa;
-#else
-  return {};
-#endif
-}
-
-// What generated code calls back through.
-struct Launch {
-  LaunchContext context;
-  const Threads& threads;
-  Recycler& recycler;
-  std::exception_ptr failure;  // of the embedder's pool; nothing may be thrown through generated code
-
-  static Launch& of(LaunchContext* context) { return *static_cast<Launch*>(context->owner); }
-};
-
-void parallel_for(LaunchContext* context, int64_t n, void (*fn)(void* env, int64_t begin, int64_t end), void* env) {
-  Launch& launch = Launch::of(context);
-  try {
-    launch.threads.parallel_for(n, fn, env);
-  } catch (...) {
-    static std::mutex mutex;  // regions may nest, so several may fail at once
-    std::lock_guard lock(mutex);
-    launch.failure = std::current_exception();
-  }
-}
-
-void* acquire_scratch(LaunchContext* context, int64_t bytes) {
-  return Launch::of(context).recycler.try_allocate(std::max<int64_t>(bytes, 1));
-}
-
-void release_scratch(LaunchContext* context, void* data, int64_t bytes) {
-  Launch::of(context).recycler.release(data, std::max<int64_t>(bytes, 1));
-}
 
 // A user's nest may come without a schedule: a GPU has one for every nest.
 ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool default_schedule) {
@@ -90,26 +35,16 @@ ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool de
 }
 
 // None where there is no finished code to keep, and where it is off.
-std::unique_ptr<KernelStore> open_store(const RuntimeOptions& options, const Gpu* gpu,
-                                        [[maybe_unused]] const codegen::Isa& isa, const ir::Target& target) {
-  if (options.disk_cache == "off") return nullptr;
+std::unique_ptr<KernelStore> open_store(const RuntimeOptions& options, const BackendToolchain& toolchain,
+                                        const ir::Target& target) {
+  if (options.disk_cache == "off" || toolchain.compiler.empty()) return nullptr;
   const std::string folder = options.disk_cache.empty() ? default_cache_folder() : options.disk_cache;
   const std::vector<std::string> read_only =
       options.disk_cache_read_only.empty() ? default_read_only_folders() : options.disk_cache_read_only;
   if (folder.empty() && read_only.empty()) return nullptr;
-  std::string compiler, features;
-  if (gpu) {
-    compiler = gpu->toolchain();
-    features = target.name;
-  } else {
-#ifdef GRADLOOM_WITH_LLVM
-    compiler = codegen::toolchain_text();
-    features = isa.features;
-#endif
-  }
-  if (compiler.empty()) return nullptr;
   auto store = std::make_unique<KernelStore>(DiskCacheOptions{folder, read_only, options.disk_cache_bytes},
-                                             toolchain_text(compiler), target_text(target, features), features);
+                                             toolchain_text(toolchain.compiler),
+                                             target_text(target, toolchain.features), toolchain.features);
   return store->usable() ? std::move(store) : nullptr;
 }
 
@@ -136,22 +71,18 @@ struct LastCall {
 
 Core::Core(RuntimeOptions options)
     : id_(next_id()),
-      interprets_(choose_interpreter(options.target)),
-      gpu_(open_gpu(options)),
-      isa_(interprets_ || gpu_ ? codegen::Isa{} : choose_isa(options.isa)),
+      backend_(open_backend(options)),
+      interpreter_(open_interpreter()),
       threads_(options.threads, std::move(options.parallel_for)),
+      target_(backend_->target()),
       recycler_(std::make_shared<Recycler>(options.recycle_bytes)),
       cache_(options.cache_bytes),
       dump_folder_(dump_folder(options.dump_folder)),
+      toolchain_(options.disk_cache == "off" ? BackendToolchain{} : backend_->toolchain()),
       policy_(options.policy),
       specialiser_(*this, options) {
-  if (!interprets_) target_ = gpu_ ? gpu_->target() : isa_.target;
   target_.threads = threads_.count();
-  if (!interprets_) store_ = open_store(options, gpu_.get(), isa_, target_);
-}
-
-std::string Core::target_name() const {
-  return interprets_ ? "interpreter" : gpu_ ? gpu_->name() : "llvm " + target_.name;
+  store_ = open_store(options, toolchain_, target_);
 }
 
 Stats Core::stats() const {
@@ -172,31 +103,11 @@ Stats Core::stats() const {
   return stats;
 }
 
-#ifdef GRADLOOM_WITH_LLVM
-namespace {
-
-void take(KernelEntry& entry, codegen::CompiledKernel&& loaded) {
-  entry.function = loaded.function;
-  entry.code_bytes = loaded.code_bytes;
-  entry.code = std::move(loaded.code);
-  add_to_perf_map(loaded.symbols);
-}
-
-}  // namespace
-#endif
-
 // False, with a line in the log, when the code does not load: a miss.
 bool Core::load_code(KernelEntry& entry, const KernelRecord& record) {
   try {
     const auto start = std::chrono::steady_clock::now();
-    if (gpu_) {
-      entry.gpu = gpu_->load_code(record.kernel_name, record.code);
-      entry.code_bytes = entry.gpu->code_bytes();
-    } else {
-#ifdef GRADLOOM_WITH_LLVM
-      take(entry, codegen::load(record.code, record.kernel_name));
-#endif
-    }
+    entry.loaded = backend_->load(record.kernel_name, record.code);
     entry.from_disk = true;
     store_->hit();
     std::lock_guard lock(mutex_);
@@ -223,28 +134,34 @@ std::shared_ptr<KernelEntry> Core::load(const OpKey& key, bool any_shape) {
   return entry;
 }
 
-std::optional<ContentId> Core::finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered,
-                                      bool interpreted) {
+const Backend& Core::backend_for(const OpSchema& schema) const {
+  return device_for(schema) == backend_->device() ? *backend_ : *interpreter_;
+}
+
+std::optional<ContentId> Core::finish(KernelEntry& entry, KernelReport report, const ir::Kernel& kernel,
+                                      const Backend& backend) {
   report.target = target_name();
   std::optional<ContentId> content;
-  if (interpreted) {
-    entry.kernel = lowered;
-  } else {
-    std::string key;
-    if (store_) {
-      key = store_->key_of(ir::print(lowered));
-      content = content_id(key);
-      if (const std::optional<KernelRecord> record = store_->find(key)) report.from_disk = load_code(entry, *record);
-    }
-    if (!report.from_disk) {
-      std::string code = compile(entry, report, lowered);
-      if (store_) store_->put(KernelRecord{std::move(key), lowered.name, isa_.cpu, std::move(code), report.compile_ms});
-    }
+  std::string key;
+  const bool kept = store_ && &backend == backend_.get();
+  if (kept) {
+    key = store_->key_of(ir::print(kernel));
+    content = content_id(key);
+    if (const std::optional<KernelRecord> record = store_->find(key)) report.from_disk = load_code(entry, *record);
+  }
+  if (!report.from_disk) {
+    CompiledCode compiled = backend.compile(kernel);
+    entry.loaded = std::move(compiled.kernel);
+    report.compile_ms = compiled.ms;
+    report.stages = compiled.stages;
+    if (kept)
+      store_->put(
+          KernelRecord{std::move(key), kernel.name, toolchain_.cpu, std::move(compiled.code), report.compile_ms});
   }
   report.compiled = !report.from_disk;
   std::lock_guard lock(mutex_);
   compiles_ += report.compiled;
-  interpreted_ += interpreted;
+  interpreted_ += entry.loaded->interpreted();
   build_ms_ += report.build_ms;
   compile_ms_ += report.compile_ms;
   stages_ += report.stages;
@@ -252,36 +169,14 @@ std::optional<ContentId> Core::finish(KernelEntry& entry, KernelReport report, c
   return content;
 }
 
-std::string Core::compile(KernelEntry& entry, KernelReport& report, const ir::Kernel& lowered) {
-  std::string code;
-  if (gpu_) {
-    entry.gpu = gpu_->load(lowered, report.compile_ms, code);
-    entry.code_bytes = entry.gpu->code_bytes();
-  } else {
-#ifdef GRADLOOM_WITH_LLVM
-    codegen::ObjectCode object = codegen::compile_object(lowered, isa_);
-    codegen::CompiledKernel loaded = codegen::load(object.bytes, lowered.name);
-    report.stages = {object.times.emit_ms, object.times.optimize_ms, object.times.codegen_ms, loaded.times.link_ms};
-    report.compile_ms = object.times.total() + loaded.times.link_ms;
-    take(entry, std::move(loaded));
-    code = std::move(object.bytes);
-#endif
-  }
-  return code;
-}
-
 void Core::dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept {
   if (dump_folder_.empty()) return;
   try {
     std::vector<DumpFile> files{{"authored.loop", ir::print(built.authored)}};
-    if (!interprets_ && built.lowered.body) {  // else the interpreter runs what was authored
+    if (!interprets() && built.lowered.body) {  // else the interpreter runs what was authored
       files.push_back({"scheduled.loop", ir::print(built.scheduled)});
       files.push_back({"lowered.loop", ir::print(built.lowered)});
-      if (gpu_) files.push_back({"cu", gpu_->text(built.lowered)});
-#ifdef GRADLOOM_WITH_LLVM
-      if (!gpu_) files.push_back({"ll", codegen::emit_llvm(built.lowered, isa_, /*optimized=*/true)});
-      if (!gpu_) files.push_back({"s", codegen::emit_assembly(built.lowered, isa_)});
-#endif
+      for (DumpFile& file : backend_->texts(built.lowered)) files.push_back(std::move(file));
     }
     write_dump(dump_folder_, dump_stem(op, strategy, built.authored, files), files);
   } catch (const std::exception& failure) {
@@ -291,8 +186,8 @@ void Core::dump(std::string_view op, std::string_view strategy, const BuiltKerne
 
 std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
   const auto& [op, plan, strategy, options, outputs_wanted, output_alignment, request] = call;
-  // The interpreter runs the definition itself; so does a device's host, for the small tensors that are the host's.
-  const bool interpreted = interprets_ || (gpu_ && device_for(op.schema()) != gpu_->device());
+  const Backend& backend = backend_for(op.schema());
+  const bool interpreted = backend.runs_authored();
   const bool own = find_op(op.schema().name) != &op;
   std::optional<OpKey> key;
   // An embedder's op is found by content alone: nothing tells its builds apart.
@@ -318,7 +213,7 @@ std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
                       .any_shape = options.any_shape,
                       .build_ms = built.ms,
                       .schedule_trace = built.trace},
-                     interpreted ? built.authored : built.lowered, interpreted);
+                     interpreted ? built.authored : built.lowered, backend);
   };
   if (interpreted) {
     use(author_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate), strategy);
@@ -361,11 +256,11 @@ std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel, const Ker
   } catch (const Error&) {
     ir::verify(kernel, ir::Stage::scheduled);  // its error counts
   }
-  const ir::Kernel lowered = interprets_ ? kernel : lower_own(kernel, target_, options.default_schedule);
+  const ir::Kernel lowered = interprets() ? kernel : lower_own(kernel, target_, options.default_schedule);
   dump(kernel.name, "own", {.authored = kernel, .scheduled = kernel, .lowered = lowered, .sources = {}, .trace = {}});
   auto entry = std::make_shared<KernelEntry>();
   entry->own = true;
-  finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = milliseconds_since(start)}, lowered, interprets_);
+  finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = milliseconds_since(start)}, lowered, *backend_);
   return entry;
 }
 
@@ -397,7 +292,7 @@ void Core::require_named(const PlannedCall& call, const KernelEntry& entry) cons
 }
 
 KernelHandle Core::kernel_by_policy(const PlannedCall& call) {
-  if (gpu_ || call.options.policy.value_or(policy_) == Policy::specialise || call.options.any_shape)
+  if (target_.gpu || call.options.policy.value_or(policy_) == Policy::specialise || call.options.any_shape)
     return kernel_for(call);
   KernelHandle entry = specialiser_.kernel_for(call);
   require_named(call, *entry);
@@ -421,34 +316,8 @@ const KernelReport& Core::last_report() const {
 int64_t Core::launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars,
                      const LaunchOptions& options, const Threads& threads, Recycler& recycler) const {
   launches_.add();
-  if (entry.gpu) return entry.gpu->launch(buffers, scalars, options);
-  if (!entry.function) {
-    interpreter_launches_.add();
-    const ir::InterpretOptions checks{.fault = entry.own ? ErrorCode::invalid_argument : ErrorCode::internal};
-    return ir::interpret(entry.kernel, {buffers, entry.kernel.buffers.size()}, {scalars, entry.kernel.scalars.size()},
-                         checks)
-        .bad_position;
-  }
-  Launch launch{
-      .context = {.parallel_for = parallel_for, .acquire_scratch = acquire_scratch, .release_scratch = release_scratch},
-      .threads = threads,
-      .recycler = recycler,
-      .failure = {}};
-  launch.context.owner = &launch;
-  entry.function(&launch.context, buffers, scalars);
-  if (launch.failure) {
-    try {
-      std::rethrow_exception(launch.failure);
-    } catch (const std::exception& error) {
-      throw Error(ErrorCode::internal,
-                  fmt::format("{}: the pool that runs parallel loops threw: {}", entry.report->op, error.what()));
-    } catch (...) {
-      throw Error(ErrorCode::internal, fmt::format("{}: the pool that runs parallel loops threw", entry.report->op));
-    }
-  }
-  if (launch.context.out_of_scratch)
-    throw Error(ErrorCode::resource_exhausted, fmt::format("{}: no memory for the kernel's scratch", entry.report->op));
-  return launch.context.bad_position;
+  if (entry.loaded->interpreted()) interpreter_launches_.add();
+  return entry.loaded->launch(buffers, scalars, {options, threads, recycler, entry.report->op, entry.own});
 }
 
 }  // namespace gradloom

@@ -4,8 +4,7 @@
 #include <mutex>
 #include <string>
 
-#include "codegen/llvm/compiler.h"
-#include "runtime/backend/gpu.h"
+#include "runtime/backend/backend.h"
 #include "runtime/build.h"
 #include "runtime/cache/kernel_cache.h"
 #include "runtime/cache/kernel_store.h"
@@ -22,9 +21,9 @@ class Core {
   // Throws Error(unsupported) for a target that this build or machine lacks.
   explicit Core(RuntimeOptions options);
 
-  bool interprets() const { return interprets_; }
+  bool interprets() const { return backend_->runs_authored(); }
   const ir::Target& target() const { return target_; }
-  std::string target_name() const;
+  std::string target_name() const { return backend_->name(); }
   const Threads& threads() const { return threads_; }
   const std::shared_ptr<Recycler>& recycler() const { return recycler_; }
   KernelCache& cache() { return cache_; }
@@ -32,7 +31,7 @@ class Core {
 
   // Whose memory this op's tensors are: -1 for the host, always so for an op of shapes.
   int device_for(const OpSchema& schema) const;
-  int device() const { return gpu_ ? gpu_->device() : -1; }
+  int device() const { return backend_->device(); }
   // What a call asks for, or the target's default.
   Determinism level(const RunOptions& options) const { return options.determinism.value_or(own_determinism(target_)); }
   // Dense, contents unspecified. Throws Error(resource_exhausted).
@@ -68,11 +67,13 @@ class Core {
   const KernelReport& last_report() const;
 
  private:
-  // Fills in the code of a lowered kernel, from the disk if its content is there. Gives the kernel's content, for the
-  // index.
-  std::optional<ContentId> finish(KernelEntry& entry, KernelReport report, const ir::Kernel& lowered, bool interpreted);
-  // Gives the code for the disk, where the target keeps any.
-  std::string compile(KernelEntry& entry, KernelReport& report, const ir::Kernel& lowered);
+  // Of this op's tensors: the target's, or the interpreter where they are the host's and the target has a memory of its
+  // own.
+  const Backend& backend_for(const OpSchema& schema) const;
+  // Fills in the code of a kernel in the backend's form, from the disk if its content is there. Gives the kernel's
+  // content, for the index.
+  std::optional<ContentId> finish(KernelEntry& entry, KernelReport report, const ir::Kernel& kernel,
+                                  const Backend& backend);
   std::shared_ptr<KernelEntry> load(const OpKey& key, bool any_shape);
   bool load_code(KernelEntry& entry, const KernelRecord& record);
   // The kernel of a call's strategy, or of another that serves it; `finish` for that one.
@@ -84,14 +85,13 @@ class Core {
   void dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept;
 
   const uint64_t id_;  // of no other Core, ever
-  const bool interprets_;
-  std::unique_ptr<Gpu> gpu_;  // null for the CPU
-  codegen::Isa isa_;          // empty without LLVM
+  const std::unique_ptr<Backend> backend_, interpreter_;
   Threads threads_;
   ir::Target target_;
   std::shared_ptr<Recycler> recycler_;
   KernelCache cache_;
-  const std::string dump_folder_;       // empty: no dump
+  const std::string dump_folder_;  // empty: no dump
+  const BackendToolchain toolchain_;
   std::unique_ptr<KernelStore> store_;  // none without code to keep, or when it is off
   const Policy policy_;
   mutable Counter launches_, interpreter_launches_;

@@ -12,7 +12,7 @@ Tensor Core::allocate(int device, DType dtype, const Dims& dims, const LaunchOpt
   if (device < 0) return allocate_tensor(recycler_, dtype, dims);
   const int64_t bytes = element_count(dims, size_of(dtype)) * size_of(dtype);
   if (bytes == 0) return Tensor::share_device(nullptr, nullptr, device, dtype, dims);
-  std::shared_ptr<void> memory = gpu_->allocate(bytes, launch.stream);
+  std::shared_ptr<void> memory = backend_->allocate(bytes, launch.stream);
   void* const data = memory.get();
   return Tensor::share_device(std::move(memory), data, device, dtype, dims);
 }
@@ -33,18 +33,16 @@ Tensor Core::copy_to(int device, const Tensor& tensor, void* stream) const {
   if (bytes == 0) return held(nullptr, nullptr);
   std::shared_ptr<void> memory;
   if (device >= 0) {
-    memory = gpu_->allocate(bytes, stream);
+    memory = backend_->allocate(bytes, stream);
   } else {
     memory = std::shared_ptr<void>(recycler_->allocate(bytes),
                                    [recycler = recycler_, bytes](void* data) { recycler->release(data, bytes); });
   }
-  gpu_->copy(memory.get(), tensor.begin_byte(), bytes, stream);
+  backend_->copy(memory.get(), tensor.begin_byte(), bytes, stream);
   void* const data = static_cast<char*>(memory.get()) + offset;
   return held(std::move(memory), data);
 }
 
-void Core::synchronize(void* stream) const {
-  if (gpu_) gpu_->synchronize(stream);
-}
+void Core::synchronize(void* stream) const { backend_->synchronize(stream); }
 
 }  // namespace gradloom

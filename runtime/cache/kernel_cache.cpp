@@ -12,7 +12,7 @@ constexpr int64_t entry_bytes = 2048, interpreted_bytes = 16 << 10;
 
 int64_t bytes_of(const KernelEntry& entry) {
   return entry_bytes + static_cast<int64_t>(entry.key.size() * sizeof(uint64_t)) +
-         (entry.function ? entry.code_bytes : interpreted_bytes);
+         (entry.loaded->interpreted() ? interpreted_bytes : entry.loaded->code_bytes());
 }
 
 bool same_key(std::span<const uint64_t> a, std::span<const uint64_t> b) {
@@ -90,7 +90,7 @@ void KernelCache::remove(const KernelKey& key) {
   for (auto it = begin; it != end; ++it) {
     if (!same_key(it->second->key, key.words())) continue;
     bytes_ -= bytes_of(*it->second);
-    code_bytes_ -= it->second->code_bytes;
+    code_bytes_ -= it->second->loaded->code_bytes();
     dropped = std::move(it->second);
     kernels_.erase(it);
     ++evictions_;
@@ -167,7 +167,7 @@ void KernelCache::insert(const KernelKey& key, const std::shared_ptr<KernelEntry
   entry->used.store(clock_.fetch_add(1, std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   kernels_.emplace(key.hash(), entry);
   bytes_ += bytes;
-  code_bytes_ += entry->code_bytes;
+  code_bytes_ += entry->loaded->code_bytes();
   if (bytes_ > budget_) evict(evicted);
 }
 
@@ -182,7 +182,7 @@ void KernelCache::evict(std::vector<KernelHandle>& evicted) {
   for (const auto& [used, it] : by_use) {
     if (bytes_ <= budget_ / 8 * 7) break;
     bytes_ -= bytes_of(*it->second);
-    code_bytes_ -= it->second->code_bytes;
+    code_bytes_ -= it->second->loaded->code_bytes();
     evicted.push_back(std::move(it->second));
     kernels_.erase(it);
     ++evictions_;

@@ -9,9 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "codegen/abi.h"
-#include "ir/stmt.h"
-#include "runtime/backend/gpu.h"
+#include "runtime/backend/backend.h"
 #include "runtime/cache/kernel_key.h"
 #include "runtime/report.h"
 #include "support/counter.h"
@@ -20,14 +18,10 @@ namespace gradloom {
 
 // A kernel that can be launched. Whoever holds one keeps its code.
 struct KernelEntry {
-  KernelFunction function = nullptr;  // null: a GPU's, else interpreted
-  std::shared_ptr<const GpuKernel> gpu;
-  ir::Kernel kernel;  // what the interpreter runs
-  bool own = false;   // an embedder wrote its nest, by an Op or as it is
+  std::shared_ptr<const LoadedKernel> loaded;
+  bool own = false;  // an embedder wrote its nest, by an Op or as it is
   std::vector<ScalarSource> sources;
   std::shared_ptr<const KernelReport> report;
-  int64_t code_bytes = 0;
-  std::shared_ptr<void> code;
   bool from_disk = false;
   // For the cache.
   std::vector<uint64_t> key;

@@ -12,7 +12,7 @@
 
 #include "codegen/cuda/module.h"
 #include "ir/analysis/gpu_form.h"
-#include "runtime/backend/gpu.h"
+#include "runtime/backend/backend.h"
 #include "runtime/build.h"
 #include "tests/support/op_calls.h"
 

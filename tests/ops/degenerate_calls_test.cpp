@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "ops/op.h"
-#include "runtime/backend/gpu.h"
+#include "runtime/backend/backend.h"
 #include "runtime/runtime.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/targets.h"

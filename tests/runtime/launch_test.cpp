@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "runtime/backend/function_kernel.h"
 #include "runtime/core.h"
 #include "support/float_mode.h"
 
@@ -26,7 +27,7 @@ RuntimeOptions with_threads(int threads, ParallelFor pool = {}) {
 int64_t launch(const Core& core, KernelFunction function, std::vector<void*> buffers,
                std::vector<int64_t> scalars = {}) {
   KernelEntry entry;
-  entry.function = function;
+  entry.loaded = std::make_shared<FunctionKernel>(function, 0, nullptr);
   entry.report = std::make_shared<const KernelReport>(KernelReport{.op = "Test"});
   FloatMode mode;
   return core.launch(entry, buffers.data(), scalars.data());

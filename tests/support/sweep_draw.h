@@ -6,7 +6,7 @@
 #include <set>
 
 #include "ops/patterns/schedule_common.h"
-#include "runtime/backend/gpu.h"
+#include "runtime/backend/backend.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/sweep_pairs.h"
 #include "tests/support/sweep_shapes.h"

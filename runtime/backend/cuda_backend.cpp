@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "codegen/abi.h"
+#include "runtime/backend/backend.h"
 #include "runtime/backend/cuda_code.h"
 #include "runtime/backend/cuda_device.h"
-#include "runtime/backend/gpu.h"
 #include "runtime/threads/usable_threads.h"
 
 namespace gradloom {
@@ -23,7 +23,7 @@ struct Launched {
   std::vector<Error> failures;  // of kernels that are gone
 };
 
-class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKernel> {
+class CudaKernel : public LoadedKernel, public std::enable_shared_from_this<CudaKernel> {
  public:
   CudaKernel(std::shared_ptr<CudaDevice> device, std::shared_ptr<Launched> launched, std::string name, CudaCode code)
       : device_(std::move(device)),
@@ -53,7 +53,8 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
     }
   }
 
-  int64_t launch(void* const* buffers, const int64_t* scalars, const LaunchOptions& options) const override {
+  int64_t launch(void* const* buffers, const int64_t* scalars, const LaunchSite& site) const override {
+    const LaunchOptions& options = site.options;
     const CudaDevice::Scope scope(*device_);
     if (options.check == CheckMode::deferred) {
       remember();
@@ -184,9 +185,9 @@ class CudaKernel : public GpuKernel, public std::enable_shared_from_this<CudaKer
   mutable std::atomic<bool> remembered_{false};
 };
 
-class CudaGpu : public Gpu {
+class Cuda : public Backend {
  public:
-  explicit CudaGpu(const RuntimeOptions& options)
+  explicit Cuda(const RuntimeOptions& options)
       : device_(std::make_shared<CudaDevice>(CudaDriver::get(), options.device, options.recycle_bytes)),
         threads_(options.threads > 0 ? options.threads : usable_threads()) {}
 
@@ -194,20 +195,25 @@ class CudaGpu : public Gpu {
   const ir::Target& target() const override { return device_->target(); }
   int device() const override { return device_->ordinal(); }
 
-  std::shared_ptr<const GpuKernel> load(const ir::Kernel& lowered, double& ms, std::string& code) const override {
-    CudaCode compiled = compile_cuda(lowered, device_->architecture(), threads_, ms);
-    code = encode(compiled);
-    return std::make_shared<CudaKernel>(device_, launched_, lowered.name, std::move(compiled));
+  CompiledCode compile(const ir::Kernel& lowered) const override {
+    CompiledCode compiled;
+    CudaCode code = compile_cuda(lowered, device_->architecture(), threads_, compiled.ms);
+    compiled.code = encode(code);
+    compiled.kernel = std::make_shared<CudaKernel>(device_, launched_, lowered.name, std::move(code));
+    return compiled;
   }
-  std::string toolchain() const override {
+  BackendToolchain toolchain() const override {
     try {
-      return cuda_toolchain();
+      return {cuda_toolchain(), target().name, {}};
     } catch (const Error&) {
       return {};  // the first compile tells it
     }
   }
-  std::shared_ptr<const GpuKernel> load_code(const std::string& name, std::string_view code) const override {
+  std::shared_ptr<const LoadedKernel> load(const std::string& name, std::string_view code) const override {
     return std::make_shared<CudaKernel>(device_, launched_, name, decode_cuda_code(code));
+  }
+  std::vector<DumpFile> texts(const ir::Kernel& lowered) const override {
+    return {{"cu", codegen::emit_cuda(lowered).text}};
   }
 
   std::shared_ptr<void> allocate(int64_t bytes, void* stream) const override {
@@ -267,7 +273,7 @@ class CudaGpu : public Gpu {
 
 }  // namespace
 
-std::unique_ptr<Gpu> open_cuda(const RuntimeOptions& options) { return std::make_unique<CudaGpu>(options); }
+std::unique_ptr<Backend> open_cuda(const RuntimeOptions& options) { return std::make_unique<Cuda>(options); }
 
 }  // namespace gradloom
 #endif

@@ -1,0 +1,66 @@
+#include "runtime/backend/function_kernel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+
+namespace gradloom {
+namespace {
+
+// What generated code calls back through.
+struct Launch {
+  LaunchContext context;
+  const Threads& threads;
+  Recycler& recycler;
+  std::exception_ptr failure;  // of the embedder's pool; nothing may be thrown through generated code
+
+  static Launch& of(LaunchContext* context) { return *static_cast<Launch*>(context->owner); }
+};
+
+void parallel_for(LaunchContext* context, int64_t n, void (*fn)(void* env, int64_t begin, int64_t end), void* env) {
+  Launch& launch = Launch::of(context);
+  try {
+    launch.threads.parallel_for(n, fn, env);
+  } catch (...) {
+    static std::mutex mutex;  // regions may nest, so several may fail at once
+    std::lock_guard lock(mutex);
+    launch.failure = std::current_exception();
+  }
+}
+
+void* acquire_scratch(LaunchContext* context, int64_t bytes) {
+  return Launch::of(context).recycler.try_allocate(std::max<int64_t>(bytes, 1));
+}
+
+void release_scratch(LaunchContext* context, void* data, int64_t bytes) {
+  Launch::of(context).recycler.release(data, std::max<int64_t>(bytes, 1));
+}
+
+}  // namespace
+
+int64_t FunctionKernel::launch(void* const* buffers, const int64_t* scalars, const LaunchSite& site) const {
+  Launch launch{
+      .context = {.parallel_for = parallel_for, .acquire_scratch = acquire_scratch, .release_scratch = release_scratch},
+      .threads = site.threads,
+      .recycler = site.recycler,
+      .failure = {}};
+  launch.context.owner = &launch;
+  function_(&launch.context, buffers, scalars);
+  if (launch.failure) {
+    try {
+      std::rethrow_exception(launch.failure);
+    } catch (const std::exception& error) {
+      throw Error(ErrorCode::internal,
+                  fmt::format("{}: the pool that runs parallel loops threw: {}", site.name, error.what()));
+    } catch (...) {
+      throw Error(ErrorCode::internal, fmt::format("{}: the pool that runs parallel loops threw", site.name));
+    }
+  }
+  if (launch.context.out_of_scratch)
+    throw Error(ErrorCode::resource_exhausted, fmt::format("{}: no memory for the kernel's scratch", site.name));
+  return launch.context.bad_position;
+}
+
+}  // namespace gradloom
