@@ -64,7 +64,7 @@ class Uses : Rewriter {
 // conditions kept, and those folded around it are put back around it.
 class Simplifier : public Rewriter {
  public:
-  explicit Simplifier(const Kernel& kernel) : scope_(kernel), uses_(kernel.body) {}
+  explicit Simplifier(const Kernel& kernel) : kernel_(kernel), scope_(kernel), uses_(kernel.body) {}
 
  private:
   using Rewriter::rewrite;
@@ -161,11 +161,21 @@ class Simplifier : public Rewriter {
     return {};
   }
   Stmt rewrite(const Let& n, const Stmt& self) override {
-    const Expr value = (*this)(n.value);
-    Stmt result = bind(n.var, value, n.body, uses_.of(n.var.id) == 1 && !loads(value));
+    Expr value = (*this)(n.value);
+    const bool guards = guards_a_divisor(n.value, value);
+    if (const Binary* m = value.as<Binary>(); guards && !(m && m->op == BinaryOp::max))
+      value = max((*this)(n.value.as<Binary>()->a), n.value.as<Binary>()->b);
+    Stmt result = bind(n.var, value, n.body, !guards && uses_.of(n.var.id) == 1 && !loads(value));
     const Let* kept = result.as<Let>();
     return kept && kept->var.id == n.var.id && kept->value.same_as(n.value) && kept->body.same_as(n.body) ? self
                                                                                                           : result;
+  }
+  // max(x, 1), which makes a divisor of x: it stays where only the surroundings say that x is positive, as they may be
+  // gone, dropped or moved, by the time that the division asks.
+  bool guards_a_divisor(const Expr& was, const Expr& value) const {
+    const Binary* n = was.as<Binary>();
+    if (!n || n->op != BinaryOp::max || was.type() != Type{DType::i64} || as_int(n->b).value_or(0) < 1) return false;
+    return !value.as<Const>() && Ranges(kernel_).proves(value >= n->b) != true;
   }
   // body with the variable put in where that costs nothing, else under a let.
   Stmt bind(const Var& v, const Expr& value, const Stmt& body, bool used_once) {
@@ -255,6 +265,7 @@ class Simplifier : public Rewriter {
   bool keeps_ = false;        // conditions that are known to hold
   int folded_ = 0;            // such conditions, so far
   std::vector<Expr> around_;  // those folded around what is being simplified
+  const Kernel& kernel_;
   Ranges scope_;
   Uses uses_;
   Substitution values_;
