@@ -8,6 +8,7 @@
 
 #include "cli/cases.h"
 #include "cli/command.h"
+#include "runtime/backend/backend.h"
 
 namespace gradloom::cli {
 namespace {
@@ -75,7 +76,7 @@ int check(const CheckOptions& options) {
 
   Runtime runtime(options.serve.runtime());
   const std::string target = options.serve.target != "automatic" ? options.serve.target
-                             : built_with_llvm()                 ? "llvm"
+                             : has_llvm()                        ? "llvm"
                                                                  : "interpreter";
   RunOptions run = options.serve.run();
   run.determinism = Determinism::sequential;  // the order that the cases' bits are of

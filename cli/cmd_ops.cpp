@@ -7,6 +7,7 @@
 #include "cli/bench/bench_cases.h"
 #include "cli/command.h"
 #include "cli/text.h"
+#include "runtime/backend/backend.h"
 
 namespace gradloom::cli {
 namespace {
@@ -42,9 +43,9 @@ int ops() {
     bool first = true;
     const auto row = [&](std::string argument, std::string dtypes, std::string note) {
       table.row({first ? schema.name : "", std::move(argument), std::move(dtypes), std::move(note),
-                 !first              ? ""
-                 : built_with_llvm() ? "llvm interpreter"
-                                     : "interpreter",
+                 !first       ? ""
+                 : has_llvm() ? "llvm interpreter"
+                              : "interpreter",
                  first ? strategies_text(*op, runtime.target()) : ""});
       first = false;
     };

@@ -2,14 +2,6 @@
 
 namespace gradloom::cli {
 
-bool built_with_llvm() {
-#ifdef GRADLOOM_WITH_LLVM
-  return true;
-#else
-  return false;
-#endif
-}
-
 bool built_with_cuda() {
 #ifdef GRADLOOM_WITH_CUDA
   return true;

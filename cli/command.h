@@ -32,7 +32,6 @@ struct ServeOptions {
   RuntimeOptions runtime() const;
   RunOptions run() const;
 };
-bool built_with_llvm();
 bool built_with_cuda();
 TargetKind target_named(const std::string& name);     // automatic for what is none
 void add_target(CLI::App& app, std::string& target);  // --target

@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/nest_compare.h"
+#include "runtime/backend/backend.h"
 
 namespace gradloom::cli {
 namespace {
@@ -135,7 +136,7 @@ std::string compare_nest(const NestsToCompare& nests, const nest::Call& call, co
   // Only the interpreter checks accesses and facts: what it refuses means nothing elsewhere.
   if (definition && definition->code() != ErrorCode::out_of_range) throw *definition;
   std::vector<std::string> targets;
-  if (nests.on_cpu && built_with_llvm()) targets.push_back("llvm");
+  if (nests.on_cpu && has_llvm()) targets.push_back("llvm");
   if (nests.on_gpu && built_with_cuda()) targets.push_back("cuda-host");
   if (nests.on_gpu && has_gpu()) targets.push_back("cuda");
   for (const std::string& target : targets) all.push_back(ran_on(target, nests.scheduled, call, options, nests.how));
