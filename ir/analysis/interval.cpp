@@ -79,7 +79,12 @@ Interval unite(const Interval& a, const Interval& b) {
 Interval wrapped(const Interval& exact, DType dtype) {
   const Interval all = limits(dtype);
   if (exact.empty()) return empty_interval;
-  return all.contains(exact) ? exact : all;
+  if (all.contains(exact)) return exact;
+  if (far(exact) || dtype == DType::boolean) return all;
+  const Wide period = all.high - all.low + 1;
+  const Wide wraps = floor_divide(exact.low - all.low, period) * period;
+  const Interval moved{exact.low - wraps, exact.high - wraps};
+  return all.contains(moved) ? moved : all;
 }
 
 Interval add(const Interval& a, const Interval& b) {

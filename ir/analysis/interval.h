@@ -1,6 +1,5 @@
 #pragma once
-// Intervals of an integer type's values, in arithmetic wide enough not to overflow. A result that may leave the type
-// wraps, so it is the whole type.
+// Intervals of an integer type's values, in arithmetic wide enough not to overflow.
 #include "ir/expr.h"
 
 namespace gradloom::ir {
@@ -16,15 +15,15 @@ struct Interval {
 };
 
 constexpr Interval empty_interval{1, 0};
-constexpr Interval everything{-(Wide{1} << 126),
-                              Wide{1} << 126};  // what is too far to tell, and all that is made of it
-Interval limits(DType dtype);                   // all values of an integer type or bool; of a float type those of i64
+// What is too far to tell, and all that is made of it.
+constexpr Interval everything{-(Wide{1} << 126), Wide{1} << 126};
+Interval limits(DType dtype);  // all values of an integer type or bool; of a float type those of i64
 inline bool fits_i64(const Interval& v) { return limits(DType::i64).contains(v); }
 
 Interval intersect(const Interval& a, const Interval& b);
 Interval unite(const Interval& a, const Interval& b);
-Interval wrapped(const Interval& exact,
-                 DType dtype);  // itself where all of it are values of the type, else the whole type
+// The values that exact results have in the type: an interval where all of them wrap equally often, else the whole type.
+Interval wrapped(const Interval& exact, DType dtype);
 // Whether a cast keeps every value: between integers, to one that has them all.
 bool keeps_value(DType from, DType to);
 // The exact results, before they wrap; `everything` where one may be further than that.

@@ -239,6 +239,17 @@ TEST(Ranges, CodeThatNeverRunsHasNoValues) {
   EXPECT_EQ(r.proves(var(i) == Expr(7)), true);
 }
 
+TEST(Ranges, WhatWrapsEquallyOftenStaysAnInterval) {
+  Ranges r;
+  Expr s = exact_range(r, "s", INT64_MAX - 2, INT64_MAX);
+  expect_range(r.of(s * 8 * 5), -120, -40);
+  expect_range(r.of(s + 4), INT64_MIN + 1, INT64_MIN + 3);
+  expect_range(r.of(s + 2), {}, {});  // some wrap, some do not
+  expect_range(r.of(cast(DType::u8, s)), 253, 255);
+  expect_range(r.of(cast(DType::i8, s)), -3, -1);
+  expect_range(r.of(cast(DType::i8, s + s)), -6, -2);
+}
+
 TEST(Ranges, LaunchesBoundDims) {
   KernelBuilder b("k");
   Expr n = b.scalar("n"), m = b.scalar("m"), k = b.scalar("k");
