@@ -195,11 +195,11 @@ int explain(const CacheOptions& options) {
   const Runtime runtime(runtime_options);
   const Plan plan = cases::plan_of(c);
   RunOptions run = options.serve.run();
-  const std::string strategy = choose_strategy(*op, plan, run.strategy, runtime.target());
   uint32_t wanted = 0;
   for (size_t o = 0; o < op->schema().outputs.size(); ++o)
     wanted |= static_cast<uint32_t>(o >= c.outputs.size() || c.outputs[o].present()) << o;
-  const OpKey key(*op, plan, strategy, run, wanted, aligned_outputs,
+  const Strategy& strategy = choose_strategy(*op, plan, run, runtime.target());
+  const OpKey key({*op, plan, strategy, run, wanted, aligned_outputs},
                   target_text(runtime.target(), codegen::host_isa().features),
                   toolchain_text(codegen::toolchain_text()));
   std::vector<std::string> names;

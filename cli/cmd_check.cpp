@@ -27,7 +27,7 @@ bool matches(const std::string& pattern, const cases::Case& c) {
 std::optional<bool> offers_strategy(const Runtime& runtime, const cases::Case& c, const std::string& strategy) {
   try {
     if (!find_op(c.op)) return std::nullopt;
-    const std::vector<std::string> offered = find_op(c.op)->strategies(cases::plan_of(c), runtime.target());
+    const std::vector<std::string> offered = serving_names(*find_op(c.op), cases::plan_of(c), runtime.target());
     return std::find(offered.begin(), offered.end(), strategy) != offered.end();
   } catch (const Error&) {
     return std::nullopt;

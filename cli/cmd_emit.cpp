@@ -19,11 +19,12 @@ struct EmitOptions {
 };
 
 // What --isa, --arch, --threads, --strategy and --determinism say; the last goes to the plan.
-std::pair<ir::Target, std::string> chosen(const EmitOptions& options, const Op& op, Plan& plan) {
+std::pair<ir::Target, const Strategy*> chosen(const EmitOptions& options, const RunOptions& run, const Op& op,
+                                              Plan& plan) {
   try {
     const ir::Target target = options.stage.target();
     plan.determinism = determinism_of(options.determinism).value_or(own_determinism(target));
-    return {target, choose_strategy(op, plan, options.strategy, target)};
+    return {target, &choose_strategy(op, plan, run, target)};
   } catch (const Error& error) {
     throw UsageError(fmt::format("emit: {}", error.what()));
   }
@@ -46,9 +47,9 @@ int emit(const EmitOptions& options) {
   const Op* op = find_op(c.op);
   if (!op) throw Error(ErrorCode::unsupported, fmt::format("op {} is not there (see `gradloom ops`)", c.op));
   Plan plan = cases::plan_of(c);
-  const auto [target, strategy] = chosen(options, *op, plan);
-  constexpr int64_t output_alignment = 64;  // of every output that the runtime makes
-  const BuiltKernel built = build_kernel(*op, plan, strategy, target, options.any_shape, output_alignment, false);
+  const RunOptions run{.strategy = options.strategy, .any_shape = options.any_shape};
+  const auto [target, strategy] = chosen(options, run, *op, plan);
+  const BuiltKernel built = build_kernel({*op, plan, *strategy, run, ~0u, aligned_outputs}, target);
   if (options.trace)
     for (const std::string& step : built.trace) fmt::print("{}\n", step);
   else

@@ -29,7 +29,7 @@ std::string strategies_text(const Op& op, const ir::Target& target) {
     if (c.op != op.schema().name) continue;
     std::vector<std::vector<int64_t>> storage;
     const auto operands = bench_operands(c, storage);
-    for (const std::string& name : op.strategies(op.check({operands, c.attributes}), target)) add(name);
+    for (const std::string& name : serving_names(op, op.check({operands, c.attributes}), target)) add(name);
   }
   add("direct");
   return fmt::format("{}", fmt::join(all, " "));

@@ -47,26 +47,29 @@ Buffer KernelBuilder::inout(std::string name, DType dtype, std::vector<Expr> dim
       {.name = std::move(name), .dtype = dtype, .dims = std::move(dims), .role = Role::inout, .alignment = alignment}));
 }
 
-void KernelBuilder::loop(std::string name, Expr begin, Expr extent, const std::function<void(Expr)>& body,
+Loop KernelBuilder::loop(std::string name, Expr begin, Expr extent, const std::function<void(Expr)>& body,
                          ForKind kind) {
   Var v = make_var(std::move(name));
   Stmt inner = scoped([&] { body(var(v)); });
   append(for_loop(v, begin, extent, kind, inner));
+  return v.id;
 }
 
-void KernelBuilder::loops(std::string name, const std::vector<Expr>& extents,
-                          const std::function<void(const std::vector<Expr>&)>& body) {
+std::vector<Loop> KernelBuilder::loops(std::string name, const std::vector<Expr>& extents,
+                                       const std::function<void(const std::vector<Expr>&)>& body) {
+  std::vector<Loop> handles(extents.size());
   std::vector<Expr> index;
   std::function<void()> next = [&] {
     const size_t depth = index.size();
     if (depth == extents.size()) return body(index);
-    loop(name + std::to_string(depth), 0, extents[depth], [&](Expr i) {
+    handles[depth] = loop(name + std::to_string(depth), 0, extents[depth], [&](Expr i) {
       index.push_back(i);
       next();
       index.pop_back();
     });
   };
   next();
+  return handles;
 }
 
 Expr KernelBuilder::let(std::string name, Expr value) {

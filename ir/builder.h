@@ -23,11 +23,12 @@ class KernelBuilder {
   Buffer inout(std::string name, DType dtype, std::vector<Expr> dims, int64_t alignment = 1);
   Buffer parameter(Buffer buffer);  // any other
 
-  void loop(std::string name, Expr begin, Expr extent, const std::function<void(Expr)>& body,
+  // Gives the loop's handle, by which a schedule knows it.
+  Loop loop(std::string name, Expr begin, Expr extent, const std::function<void(Expr)>& body,
             ForKind kind = ForKind::serial);
-  // One loop a dim, from the outermost in; the body gets all indices. Names are name0, name1, ...
-  void loops(std::string name, const std::vector<Expr>& extents,
-             const std::function<void(const std::vector<Expr>&)>& body);
+  // One loop a dim, from the outermost in; the body gets all indices. Names are name0, name1, ... Gives their handles.
+  std::vector<Loop> loops(std::string name, const std::vector<Expr>& extents,
+                          const std::function<void(const std::vector<Expr>&)>& body);
   Expr let(std::string name, Expr value);
   Buffer alloc(std::string name, DType dtype, std::vector<Expr> dims, Facts facts = {}, Space space = Space::global);
   void store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard = {}, bool streaming = false);

@@ -55,6 +55,9 @@ constexpr bool in_lanes(ForKind kind) { return kind == ForKind::vector || kind =
 constexpr bool on_gpu(ForKind kind) { return kind >= ForKind::grid; }
 inline constexpr int warp_lanes = 32;
 
+// A loop's handle: its variable's id. It joins a nest that is being written to the schedule of it.
+using Loop = int64_t;
+
 // for var in [begin, begin + extent): body. Both bounds are i64 scalars, read once on entry; extent <= 0 runs nothing.
 struct For {
   Var var;

@@ -75,6 +75,20 @@ void check_input(const OpSchema& schema, const Request& request, int i) {
            fmt::format("{} has no host data; its values must be in host memory", describe_input(schema, i)));
 }
 
+// Presence, dtype (Error naming what is allowed), no unknown attribute, no surplus input.
+void check_schema(const OpSchema& schema, const Request& request) {
+  if (request.inputs.size() > schema.inputs.size())
+    refuse(schema, ErrorCode::invalid_argument,
+           fmt::format("{} inputs given; at most {} are allowed ({})", request.inputs.size(), schema.inputs.size(),
+                       names(schema.inputs)));
+  for (int i = 0; i < static_cast<int>(schema.inputs.size()); ++i) check_input(schema, request, i);
+  check_attributes(schema, request.attributes);
+  for (int o = 0; o < static_cast<int>(schema.outputs.size()); ++o)
+    if (!schema.outputs[o].optional && !(request.outputs_wanted >> o & 1))
+      refuse(schema, ErrorCode::invalid_argument,
+             fmt::format("output {} ({}) is not asked for; it is required", o, schema.outputs[o].name));
+}
+
 }  // namespace
 
 const Operand& Request::input(int i) const {
@@ -142,7 +156,23 @@ ir::Expr KernelFrame::param(int p, std::string name, ir::Expr min, ir::Expr max)
   return builder.scalar(std::move(name), std::move(min), std::move(max));
 }
 
-void Op::trim(Plan&, std::span<void* const>) const {}
+Op::Op(OpSchema schema, std::vector<Strategy> strategies)
+    : schema_(std::move(schema)), strategies_(std::move(strategies)) {
+  for (const Strategy& s : strategies_) weakest_ = std::max(weakest_, s.level);
+}
+
+Plan Op::check(const Request& request) const {
+  check_schema(schema_, request);
+  Plan plan = this->plan(request);
+  plan.determinism = std::min(request.determinism, weakest_);
+  return plan;
+}
+
+Error Op::explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const {
+  return Error(ErrorCode::internal, schema_.name + ": a check failed, but its kernel has none");
+}
+
+Dims Op::found_dims(const Plan& plan, int output, std::span<void* const>) const { return plan.outputs[output].dims; }
 
 void refuse(const OpSchema& schema, ErrorCode code, const std::string& what) {
   throw Error(code, schema.name + ": " + what);
@@ -150,19 +180,6 @@ void refuse(const OpSchema& schema, ErrorCode code, const std::string& what) {
 
 std::string describe_input(const OpSchema& schema, int input) {
   return fmt::format("input {} ({})", input, schema.inputs[input].name);
-}
-
-void check_schema(const OpSchema& schema, const Request& request) {
-  if (request.inputs.size() > schema.inputs.size())
-    refuse(schema, ErrorCode::invalid_argument,
-           fmt::format("{} inputs given; at most {} are allowed ({})", request.inputs.size(), schema.inputs.size(),
-                       names(schema.inputs)));
-  for (int i = 0; i < static_cast<int>(schema.inputs.size()); ++i) check_input(schema, request, i);
-  check_attributes(schema, request.attributes);
-  for (int o = 0; o < static_cast<int>(schema.outputs.size()); ++o)
-    if (!schema.outputs[o].optional && !(request.outputs_wanted >> o & 1))
-      refuse(schema, ErrorCode::invalid_argument,
-             fmt::format("output {} ({}) is not asked for; it is required", o, schema.outputs[o].name));
 }
 
 int64_t int_attribute(const Request& request, std::string_view name, int64_t otherwise) {

@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "ir/builder.h"
-#include "ir/schedule/schedule.h"
-#include "ir/target.h"
+#include "ops/strategy.h"
 #include "support/dims.h"
 
 namespace gradloom {
@@ -30,10 +29,6 @@ struct Operand {
   const void* host =
       nullptr;  // the values of a shape-like input (shape, starts, ...; dense); other inputs may not be read
 };
-
-// How much of the order of sums is fixed, the strongest first. sequential: the authored order, the same bits
-// everywhere. run_to_run: the same bits for any run, launch and number of threads. relaxed: any order.
-enum class Determinism : uint8_t { sequential, run_to_run, relaxed };
 
 struct Request {
   std::span<const Operand> inputs;  // in the schema's order; trailing optional ones may be missing
@@ -68,12 +63,6 @@ struct View {
 // -1, any other). The any-shape key of a kernel holds each view's rank and this.
 int64_t stride_class(const View& view);
 
-// Whether the any-shape kernel serves these views: each has at most max_elements elements (dims of 0 left out), no dim
-// beyond its most and no stride so far that an address could wrap. A call with larger dims (it is empty, or repeats
-// elements) gets a kernel of its own, as if any_shape had not been asked for.
-struct Plan;
-bool serves_any_shape(const Plan& plan);
-
 inline constexpr int max_views = 16, max_outputs = 8;  // of a Plan
 
 // What checking one call gives: all that launching needs, and all that may change the code.
@@ -82,11 +71,17 @@ struct Plan {
   InlineVector<View, max_views> views;  // the kernel's buffers, in order
   InlineVector<int64_t, 2 * max_rank>
       params;  // values for the kernel's own scalars (starts, ...): these do not change the code
-  InlineVector<int64_t, 4 * max_rank>
-      key;  // what changes the code beyond dtypes, views and strategy (axis, steps, accumulate, ...)
-  int64_t bytes_read = 0, bytes_written = 0;          // compulsory traffic
-  Determinism determinism = Determinism::sequential;  // the weakest level of a strategy that may serve the call
+  // What changes the code beyond dtypes, views and strategy: a struct of the op's (ops/plan_key.h), a word a field.
+  InlineVector<int64_t, 4 * max_rank> key;
+  int64_t bytes_read = 0, bytes_written = 0;  // compulsory traffic
+  // The weakest level of a strategy that may serve the call: Op::check sets it.
+  Determinism determinism = Determinism::sequential;
 };
+
+// Whether the any-shape kernel serves these views: each has at most max_elements elements (dims of 0 left out), no dim
+// beyond its most and no stride so far that an address could wrap. A call with larger dims (it is empty, or repeats
+// elements) gets a kernel of its own, as if any_shape had not been asked for.
+bool serves_any_shape(const Plan& plan);
 
 // Where a kernel's scalar comes from at launch.
 struct ScalarSource {
@@ -135,43 +130,41 @@ struct OpSchema {
   bool on_host = false;  // of shapes: all its tensors are host memory on every target
 };
 
+// An op is a constant: its schema, its strategies, and how it checks a call.
 class Op {
  public:
+  // `strategies`: in order of preference; the last is the definition, the nest that the interpreter's result is
+  // measured by: it serves every call on every target.
+  Op(OpSchema schema, std::vector<Strategy> strategies);
   virtual ~Op() = default;
-  virtual const OpSchema& schema() const = 0;
+  const OpSchema& schema() const { return schema_; }
+  std::span<const Strategy> strategies() const { return strategies_; }
 
   // Checks everything that can be told without reading device data. Throws Error naming op, argument, position, value
   // and what was allowed.
-  virtual Plan check(const Request& request) const = 0;
-
-  // The strategies that serve this call, the one to use first. Every sequential one computes the same bits. Strategy
-  // "direct" is the definition: the nest that the interpreter's result is measured by.
-  virtual std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const = 0;
-
-  // The level that a strategy keeps.
-  virtual Determinism determinism(std::string_view) const { return Determinism::sequential; }
-
-  // Writes the authored nest of a strategy (serial, scalar) into frame.builder.
-  virtual void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const = 0;
-
-  // Rewrites it for the target.
-  virtual void schedule(ir::Schedule& schedule, const Plan& plan, const std::string& strategy,
-                        const ir::Target& target) const = 0;
+  Plan check(const Request& request) const;
 
   // A failed Check: the error that the caller gets. `values` reads element i of input's data (only after a failure).
   virtual Error explain(const Request& request, const Plan& plan, int64_t bad_position,
-                        const std::function<int64_t(int input, int64_t element)>& values) const = 0;
+                        const std::function<int64_t(int input, int64_t element)>& values) const;
 
-  // Sizes found by the kernel: output dims after the run, from the outputs' data (host targets). Default: the plan's.
-  virtual void trim(Plan& plan, std::span<void* const> outputs) const;
+  // Of an output whose size the kernel finds: its dims after the run, from the outputs' data (host targets). Default:
+  // the plan's.
+  virtual Dims found_dims(const Plan& plan, int output, std::span<void* const> outputs) const;
+
+ private:
+  // What `check` gives, after the checks that every op shares.
+  virtual Plan plan(const Request& request) const = 0;
+
+  const OpSchema schema_;
+  const std::vector<Strategy> strategies_;
+  Determinism weakest_ = Determinism::sequential;  // of the strategies
 };
 
 // The registry: all ops of the library, by name.
 std::vector<const Op*> all_ops();
 const Op* find_op(std::string_view name);  // nullptr when there is none
 
-// Checks that every op shares: presence, dtype (Error naming what is allowed), no unknown attribute, no surplus input.
-void check_schema(const OpSchema& schema, const Request& request);
 int64_t int_attribute(const Request& request, std::string_view name, int64_t otherwise);
 // Error{code, "<op>: <what>"}.
 [[noreturn]] void refuse(const OpSchema& schema, ErrorCode code, const std::string& what);

@@ -72,15 +72,11 @@ int64_t input_alignment(const ir::Target& target, int64_t output_alignment) {
   return target.gpu && output_alignment >= vector_bytes ? vector_bytes : 1;
 }
 
-BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
-                          bool any_shape, int64_t output_alignment, [[maybe_unused]] bool accumulate) {
-  const auto start = std::chrono::steady_clock::now();
-  KernelFrame frame(op.schema().name + "_" + strategy, plan, any_shape, output_alignment,
-                    input_alignment(target, output_alignment));
-  op.author(frame, strategy, target);
-  BuiltKernel built;
-  built.authored = frame.builder.build();
-  built.sources = frame.take_sources();
+namespace {
+
+// Buffers and scalars are the plan's.
+void check_authored(const PlannedCall& call, const BuiltKernel& built) {
+  const Plan& plan = call.plan;
 #ifndef NDEBUG
   ir::verify(built.authored, ir::Stage::authored);
 #endif
@@ -88,114 +84,90 @@ BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& str
       built.authored.scalars.size() != built.sources.size()) {
     throw Error(ErrorCode::internal,
                 fmt::format("{}: strategy {} wrote a kernel of {} buffers and {} scalars, the plan gives {} and {}",
-                            op.schema().name, strategy, built.authored.buffers.size(), built.authored.scalars.size(),
-                            plan.views.size(), built.sources.size()));
+                            call.name(), call.strategy.name, built.authored.buffers.size(),
+                            built.authored.scalars.size(), plan.views.size(), built.sources.size()));
   }
   for (int v = 0; v < plan.views.size(); ++v) {
     const ir::Role role = built.authored.buffers[v]->role;
-    const ir::Role expected = !plan.views[v].output ? ir::Role::in : accumulate ? ir::Role::inout : ir::Role::out;
+    const ir::Role expected = !plan.views[v].output     ? ir::Role::in
+                              : call.options.accumulate ? ir::Role::inout
+                                                        : ir::Role::out;
     // An op may read back what it wrote (inout) without accumulating; it may never overwrite what it should add to.
     if (role != expected && !(role == ir::Role::inout && plan.views[v].output)) {
-      throw Error(ErrorCode::internal, fmt::format("{}: strategy {} gives buffer {} the wrong role", op.schema().name,
-                                                   strategy, built.authored.buffers[v]->name));
+      throw Error(ErrorCode::internal, fmt::format("{}: strategy {} gives buffer {} the wrong role", call.name(),
+                                                   call.strategy.name, built.authored.buffers[v]->name));
     }
+  }
+}
+
+// `rewrite` is given the authored nest's schedule and what the strategy makes of it.
+template <class Rewrite>
+BuiltKernel build(const PlannedCall& call, const ir::Target& target, bool lowered, Rewrite&& rewrite) {
+  const auto start = std::chrono::steady_clock::now();
+  KernelFrame frame(call.name() + "_" + call.strategy.name, call.plan, call.any_shape(), call.output_alignment,
+                    input_alignment(target, call.output_alignment));
+  const ScheduleNest own = call.strategy.author(frame, target);
+  BuiltKernel built;
+  built.authored = frame.builder.build();
+  built.sources = frame.take_sources();
+  check_authored(call, built);
+  if (lowered) {
+    ir::Schedule schedule(built.authored);
+    rewrite(schedule, own);
+    built.scheduled = schedule.kernel();
+    built.trace = schedule.trace();
+    built.lowered = ir::lower(built.scheduled, ir::lowering_for(target));
   }
   built.ms = milliseconds_since(start);
   return built;
 }
 
-namespace {
-
-template <class Steps>
-void schedule_and_lower(BuiltKernel& built, const ir::Target& target, Steps&& steps) {
-  const auto start = std::chrono::steady_clock::now();
-  ir::Schedule schedule(built.authored);
-  steps(schedule);
-  built.scheduled = schedule.kernel();
-  built.trace = schedule.trace();
-  built.lowered = ir::lower(built.scheduled, ir::lowering_for(target));
-  built.ms += milliseconds_since(start);
-}
-
-}  // namespace
-
-BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
-                         bool any_shape, int64_t output_alignment, bool accumulate) {
-  BuiltKernel built = author_kernel(op, plan, strategy, target, any_shape, output_alignment, accumulate);
-  schedule_and_lower(built, target, [&](ir::Schedule& s) { op.schedule(s, plan, strategy, target); });
-  return built;
-}
-
-namespace {
-
 // No op's decision: the nest as it is, or on a GPU what schedule_gpu makes of any nest.
-BuiltKernel build_plain(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
-                        bool any_shape, int64_t output_alignment, bool accumulate) {
-  BuiltKernel built = author_kernel(op, plan, strategy, target, any_shape, output_alignment, accumulate);
-  schedule_and_lower(built, target, [&](ir::Schedule& s) {
+BuiltKernel build_plain(const PlannedCall& call, const ir::Target& target) {
+  return build(call, target, true, [&](ir::Schedule& s, const ScheduleNest&) {
     if (target.gpu) ir::schedule_gpu(s, target);
   });
-  return built;
 }
 
 }  // namespace
 
-ServingKernel build_serving(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
-                            bool any_shape, int64_t output_alignment, bool accumulate, const Finish& finish) {
+BuiltKernel author_kernel(const PlannedCall& call, const ir::Target& target) {
+  return build(call, target, false, [](ir::Schedule&, const ScheduleNest&) {});
+}
+
+BuiltKernel build_kernel(const PlannedCall& call, const ir::Target& target) {
+  return build(call, target, true, [](ir::Schedule& s, const ScheduleNest& own) {
+    if (own) own(s);
+  });
+}
+
+ServingKernel build_serving(const PlannedCall& call, const ir::Target& target, const Finish& finish) {
   ServingKernel serving;
-  const auto serves = [&](const auto& build, const std::string& name) {
+  const auto use = [&](BuiltKernel built, const Strategy& strategy) {
+    serving.built = std::move(built);
+    serving.strategy = &strategy;
+    if (finish) finish(serving.built, strategy);
+  };
+  const auto serves = [&](const Strategy& strategy) {
     try {
-      serving.built = build(op, plan, name, target, any_shape, output_alignment, accumulate);
-      serving.strategy = name;
-      if (finish) finish(serving.built, name);
+      use(build_kernel(call.with(strategy), target), strategy);
       return true;
     } catch (const ir::Refusal& refusal) {
-      serving.gave_way.push_back({name, refusal.what()});
+      serving.gave_way.push_back({strategy.name, refusal.what()});
       return false;
     }
   };
-  if (serves(build_kernel, strategy)) return serving;
-  const std::vector<std::string> offered = op.strategies(plan, target);
-  const auto own = std::find(offered.begin(), offered.end(), strategy);
-  if (own != offered.end() && !any_shape)
-    for (auto next = own + 1; next != offered.end(); ++next)
-      if (serves(build_kernel, *next)) return serving;
-  const bool defined = std::find(offered.begin(), offered.end(), "direct") != offered.end();
-  const std::string last = defined || offered.empty() ? "direct" : offered.back();
-  serving.built = build_plain(op, plan, last, target, any_shape, output_alignment, accumulate);
-  serving.strategy = last;
+  if (serves(call.strategy)) return serving;
+  if (!call.any_shape()) {
+    const std::vector<const Strategy*> offered = serving_strategies(call.op, call.plan, target);
+    const auto own = std::find(offered.begin(), offered.end(), &call.strategy);
+    for (auto next = own; next != offered.end(); ++next)
+      if (next != own && serves(**next)) return serving;
+  }
+  const Strategy& definition = call.op.strategies().back();
   serving.plain = true;
-  if (finish) finish(serving.built, last);
+  use(build_plain(call.with(definition), target), definition);
   return serving;
-}
-
-std::string choose_strategy(const Op& op, const Plan& plan, const std::string& wanted, const ir::Target& target) {
-  std::vector<std::string> names = op.strategies(plan, target);
-  if (names.empty())
-    throw Error(ErrorCode::internal, fmt::format("{}: no strategy serves this call", op.schema().name));
-  if (wanted.empty()) return std::move(names.front());
-  if (std::find(names.begin(), names.end(), wanted) == names.end()) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: strategy \"{}\" does not serve this call; these do: {}",
-                                                         op.schema().name, wanted, fmt::join(names, ", ")));
-  }
-  return wanted;
-}
-
-void fill_scalars(const Plan& plan, std::span<const ScalarSource> sources, int64_t* scalars) {
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const ScalarSource& source = sources[i];
-    switch (source.kind) {
-      case ScalarSource::param:
-        scalars[i] = plan.params[source.index];
-        break;
-      case ScalarSource::dim:
-        scalars[i] = plan.views[source.view].dims[source.index];
-        break;
-      case ScalarSource::stride:
-        scalars[i] = plan.views[source.view].strides[source.index];
-        break;
-    }
-  }
 }
 
 int64_t integer_element(const Tensor& tensor, int64_t index) {

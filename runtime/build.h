@@ -9,8 +9,8 @@
 
 #include "ir/stmt.h"
 #include "ir/target.h"
-#include "ops/op.h"
 #include "runtime/memory/tensor.h"
+#include "runtime/planned_call.h"
 
 namespace gradloom {
 
@@ -47,44 +47,34 @@ struct BuiltKernel {
   double ms = 0;
 };
 
-// Throws whatever the op, the schedule and the passes throw. `output_alignment`: bytes, of every output's first
-// element; on a GPU, where those are aligned, inputs are as well (input_alignment).
-BuiltKernel build_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
-                         bool any_shape, int64_t output_alignment, bool accumulate);
-// Of every input's first element, in bytes.
+// Throws whatever the op, the schedule and the passes throw.
+BuiltKernel build_kernel(const PlannedCall& call, const ir::Target& target);
+// Only the authored nest and its sources.
+BuiltKernel author_kernel(const PlannedCall& call, const ir::Target& target);
+// The alignment of every input's first element, in bytes: on a GPU, where outputs are aligned, inputs are as well.
 int64_t input_alignment(const ir::Target& target, int64_t output_alignment);
+
 // A strategy that gave way: its schedule or its lowering was refused.
 struct GaveWay {
   std::string strategy, why;  // a line
 };
 struct ServingKernel {
   BuiltKernel built;
-  std::string strategy;  // that serves the call
-  bool plain = false;    // without its schedule
+  const Strategy* strategy = nullptr;  // that serves the call
+  bool plain = false;                  // without its schedule
   std::vector<GaveWay> gave_way;
 };
-// The kernel of `strategy`; where it is refused (a type of its own: ir/refusal.h), of the next that serves the call; at
-// last the definition with no schedule but what every nest has. A kernel for any shape goes to the definition at once:
-// which other strategies serve depends on the shape. `finish`, where given, may refuse as well: it emits. Any other
-// error is thrown.
-using Finish = std::function<void(const BuiltKernel& built, const std::string& strategy)>;
-ServingKernel build_serving(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
-                            bool any_shape, int64_t output_alignment, bool accumulate, const Finish& finish = {});
-// Only the authored nest and its sources.
-BuiltKernel author_kernel(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
-                          bool any_shape, int64_t output_alignment, bool accumulate);
-
-// `wanted` when it is one that serves the call, the first of those that do when `wanted` is empty; else throws
-// Error(invalid_argument) listing them.
-std::string choose_strategy(const Op& op, const Plan& plan, const std::string& wanted, const ir::Target& target);
+// The kernel of the call's strategy; where it is refused (a type of its own: ir/refusal.h), of the next that serves the
+// call; at last the definition with no schedule but what every nest has. A kernel for any shape goes to the definition
+// at once: which other strategies serve depends on the shape. `finish`, where given, may refuse as well: it emits. Any
+// other error is thrown.
+using Finish = std::function<void(const BuiltKernel& built, const Strategy& strategy)>;
+ServingKernel build_serving(const PlannedCall& call, const ir::Target& target, const Finish& finish = {});
 
 // The level of determinism of a call that names none.
 inline Determinism own_determinism(const ir::Target& target) {
   return target.gpu ? Determinism::run_to_run : Determinism::sequential;
 }
-
-// The values of a kernel's scalars for one call.
-void fill_scalars(const Plan& plan, std::span<const ScalarSource> sources, int64_t* scalars);
 
 // Element `index` (row-major) of an integer tensor. Throws Error(internal) beyond its elements.
 int64_t integer_element(const Tensor& tensor, int64_t index);

@@ -1,14 +1,13 @@
 #pragma once
-// What is left of a call once its kernel is there: pointers, scalars, launch, and the error that a failed Check means.
+// What every call comes to once its arguments are checked, whether it makes its outputs, is given them or goes through
+// a handle.
 #include <span>
 
 #include "codegen/abi.h"
 #include "runtime/core.h"
+#include "runtime/outputs.h"
 
 namespace gradloom {
-
-// More scalars than any plan has: its params, and each view's dims and strides.
-inline constexpr int max_scalars = 2 * max_rank + max_views * 2 * max_rank;
 
 // Fills the scalars and launches: the smallest bad position.
 int64_t launch_plan(const Core& core, const KernelEntry& entry, const Plan& plan, void* const* buffers,
@@ -17,5 +16,27 @@ int64_t launch_plan(const Core& core, const KernelEntry& entry, const Plan& plan
 // The op's error for a failed Check. Inputs that lie on a device are read from there.
 Error explain(const Core& core, const Op& op, const Request& request, const Plan& plan, int64_t bad_position,
               std::span<const Tensor> inputs);
+
+struct CheckedCall {
+  const Op& op;
+  const Plan& plan;
+  std::span<const Tensor> inputs, outputs;
+  std::span<Tensor> trimmed;  // the outputs again where they are to be trimmed to the sizes found, else none
+  const LaunchOptions& launch;
+};
+
+// Memory, kernel, launch, the error that a failed Check means, the sizes found. `kernel(alignment)` gives a pointer to
+// the entry for operands of that class; `failed(explain)` is called with a function of the Request, after a failed
+// Check only, and throws what that gives.
+template <class Kernel, class Failed>
+void launch_checked(const Core& core, const CheckedCall& call, Kernel&& kernel, Failed&& failed) {
+  const CallBuffers buffers(core, core.device_for(call.op.schema()), call.plan, call.inputs, call.outputs, call.launch);
+  const auto entry = kernel(buffers.alignment);
+  const int64_t bad_position = launch_plan(core, *entry, call.plan, buffers.views, call.launch);
+  if (bad_position != no_bad_position)
+    failed(
+        [&](const Request& request) { return explain(core, call.op, request, call.plan, bad_position, call.inputs); });
+  trim_outputs(call.op, call.plan, buffers.outputs, call.trimmed);
+}
 
 }  // namespace gradloom

@@ -12,6 +12,7 @@
 #include "ir/refusal.h"
 #include "ir/schedule/schedule_gpu.h"
 #include "ir/text/print.h"
+#include "runtime/cache/saved_call.h"
 #include "runtime/diagnose/dump.h"
 #include "runtime/diagnose/log.h"
 #include "support/per_thread.h"
@@ -185,66 +186,59 @@ void Core::dump(std::string_view op, std::string_view strategy, const BuiltKerne
 }
 
 std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
-  const auto& [op, plan, strategy, options, outputs_wanted, output_alignment, request] = call;
-  const Backend& backend = backend_for(op.schema());
+  const Backend& backend = backend_for(call.op.schema());
   const bool interpreted = backend.runs_authored();
-  const bool own = find_op(op.schema().name) != &op;
+  const bool own = find_op(call.name()) != &call.op;
   std::optional<OpKey> key;
   // An embedder's op is found by content alone: nothing tells its builds apart.
   if (store_ && !interpreted && !own) {
-    key.emplace(op, plan, strategy, options, outputs_wanted, output_alignment, store_->target(), store_->toolchain());
+    key.emplace(call, store_->target(), store_->toolchain());
     // A dump needs the IR.
     if (dump_folder_.empty()) {
-      if (std::shared_ptr<KernelEntry> entry = load(*key, options.any_shape)) return entry;
+      if (std::shared_ptr<KernelEntry> entry = load(*key, call.options.any_shape)) return entry;
     }
   }
   auto entry = std::make_shared<KernelEntry>();
   entry->own = own;
   std::optional<ContentId> content;
-  std::string served_by;
-  const auto use = [&](const BuiltKernel& built, const std::string& used) {
-    dump(op.schema().name, used, built);
-    served_by = used;
+  const auto use = [&](const BuiltKernel& built, const Strategy& used) {
+    dump(call.name(), used.name, built);
     entry->sources = built.sources;
     content = finish(*entry,
-                     {.op = op.schema().name,
-                      .strategy = used,
-                      .determinism = op.determinism(used),
-                      .any_shape = options.any_shape,
+                     {.op = call.name(),
+                      .strategy = used.name,
+                      .determinism = used.level,
+                      .any_shape = call.options.any_shape,
                       .build_ms = built.ms,
                       .schedule_trace = built.trace},
                      interpreted ? built.authored : built.lowered, backend);
   };
   if (interpreted) {
-    use(author_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate), strategy);
+    use(author_kernel(call, target_), call.strategy);
   } else {
     build_for(call, use);
   }
   if (key && content) {
     const KernelReport& report = *entry->report;
-    store_->put(IndexRecord{key->text(), *content, entry->sources, report.op, served_by, report.build_ms,
+    store_->put(IndexRecord{key->text(), *content, entry->sources, report.op, report.strategy, report.build_ms,
                             report.schedule_trace});
   }
   return entry;
 }
 
 void Core::build_for(const PlannedCall& call, const Finish& finish) {
-  const auto& [op, plan, strategy, options, outputs_wanted, output_alignment, request] = call;
-  const std::string& name = op.schema().name;
-  if (!options.strategy.empty()) {
+  if (!call.options.strategy.empty()) {
     try {
-      return finish(build_kernel(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate),
-                    strategy);
+      return finish(build_kernel(call, target_), call.strategy);
     } catch (const ir::Refusal& refusal) {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("{}: strategy \"{}\" is refused for this call: {}", name, strategy, refusal.what()));
+      throw Error(ErrorCode::unsupported, fmt::format("{}: strategy \"{}\" is refused for this call: {}", call.name(),
+                                                      call.strategy.name, refusal.what()));
     }
   }
-  const ServingKernel serving =
-      build_serving(op, plan, strategy, target_, options.any_shape, output_alignment, options.accumulate, finish);
+  const ServingKernel serving = build_serving(call, target_, finish);
   for (const GaveWay& one : serving.gave_way)
-    log(LogLevel::warn, "{}: strategy {} is refused, {}{} serves: {}", name, one.strategy, serving.strategy,
-        serving.plain ? " without its schedule" : "", one.why);
+    log(LogLevel::warn, "{}: strategy {} is refused, {}{} serves: {}", call.name(), one.strategy,
+        serving.strategy->name, serving.plain ? " without its schedule" : "", one.why);
   std::lock_guard lock(mutex_);
   strategies_refused_ += static_cast<int64_t>(serving.gave_way.size());
 }
@@ -270,7 +264,7 @@ void Core::done(const PlannedCall& call, const KernelHandle& entry, bool built) 
   last_call.compiled = built && entry->report->compiled;
   if (last_call.report != entry->report) last_call.report = entry->report;
   if (!built || !call.request || entry->own) return;
-  const uint64_t hash = call.key().hash();
+  const uint64_t hash = KernelKey(call).hash();
   std::lock_guard lock(mutex_);
   if (used_calls_.size() < most_used_calls) used_calls_.insert_or_assign(hash, save_call(call_key(call)));
 }
@@ -278,7 +272,7 @@ void Core::done(const PlannedCall& call, const KernelHandle& entry, bool built) 
 KernelHandle Core::kernel_for(const PlannedCall& call) {
   bool built = false;
   KernelHandle entry = cache_.get(
-      call.key(), [&] { return build(call); }, built);
+      KernelKey(call), [&] { return build(call); }, built);
   require_named(call, *entry);
   done(call, entry, built);
   return entry;
@@ -286,9 +280,9 @@ KernelHandle Core::kernel_for(const PlannedCall& call) {
 
 // What gave way to another is kept under the name of the strategy that was chosen.
 void Core::require_named(const PlannedCall& call, const KernelEntry& entry) const {
-  if (call.options.strategy.empty() || entry.report->strategy == call.strategy) return;
+  if (call.options.strategy.empty() || entry.report->strategy == call.strategy.name) return;
   throw Error(ErrorCode::unsupported, fmt::format("{}: strategy \"{}\" is refused for this call, which {} serves",
-                                                  call.op.schema().name, call.strategy, entry.report->strategy));
+                                                  call.name(), call.strategy.name, entry.report->strategy));
 }
 
 KernelHandle Core::kernel_by_policy(const PlannedCall& call) {

@@ -6,6 +6,7 @@
 
 #include "runtime/backend/backend.h"
 #include "runtime/build.h"
+#include "runtime/cache/call_key.h"
 #include "runtime/cache/kernel_cache.h"
 #include "runtime/cache/kernel_store.h"
 #include "runtime/generic_first/specialise.h"
@@ -16,17 +17,17 @@
 
 namespace gradloom {
 
-class Core {
+class Core final : public KernelSource {
  public:
   // Throws Error(unsupported) for a target that this build or machine lacks.
   explicit Core(RuntimeOptions options);
 
   bool interprets() const { return backend_->runs_authored(); }
-  const ir::Target& target() const { return target_; }
+  const ir::Target& target() const override { return target_; }
   std::string target_name() const { return backend_->name(); }
   const Threads& threads() const { return threads_; }
   const std::shared_ptr<Recycler>& recycler() const { return recycler_; }
-  KernelCache& cache() { return cache_; }
+  KernelCache& cache() override { return cache_; }
   Stats stats() const;
 
   // Whose memory this op's tensors are: -1 for the host, always so for an op of shapes.
@@ -41,14 +42,14 @@ class Core {
   void synchronize(void* stream) const;
 
   // The kernel of a call, built (or loaded) when there is none in memory; its report is this thread's last.
-  KernelHandle kernel_for(const PlannedCall& call);
+  KernelHandle kernel_for(const PlannedCall& call) override;
   // The same by the policy: `call`'s own kernel, or under generic_first the any-shape one. A GPU's kernels are always a
   // call's own.
   KernelHandle kernel_by_policy(const PlannedCall& call);
   // Builds or loads, beside the cache.
-  std::shared_ptr<KernelEntry> build(const PlannedCall& call);
+  std::shared_ptr<KernelEntry> build(const PlannedCall& call) override;
   // Notes what answered a call, for last_report.
-  void answered(const PlannedCall& call, const KernelHandle& entry) { done(call, entry, false); }
+  void answered(const PlannedCall& call, const KernelHandle& entry) override { done(call, entry, false); }
   std::vector<CallKey> used_calls() const;
   // A user's kernel: verified, lowered and compiled, or kept for the interpreter.
   std::shared_ptr<KernelEntry> build_own(const ir::Kernel& kernel, const KernelOptions& options);
@@ -60,7 +61,7 @@ class Core {
     return launch(entry, buffers, scalars, options, threads_, *recycler_);
   }
   int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options,
-                 const Threads& threads, Recycler& recycler) const;
+                 const Threads& threads, Recycler& recycler) const override;
 
   const Specialiser& specialiser() const { return specialiser_; }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/outputs.h"
 #include "support/float_mode.h"
 
 namespace gradloom {
@@ -56,10 +55,10 @@ Executable::State::State(std::shared_ptr<Core> core_in, const Op& op_in, std::sp
     : core(std::move(core_in)), op(op_in), attributes(attributes_in), options(options_in), outputs_wanted(wanted) {
   check_devices(op.schema(), core->device_for(op.schema()), inputs, {});
   first = check(inputs);
-  strategy = choose_strategy(op, first->plan, options.strategy, core->target());
+  strategy = &choose_strategy(op, first->plan, options, core->target());
   const Operands operands(op.schema(), inputs);
   const Request request = operands.request(attributes, outputs_wanted, options.accumulate, core->level(options));
-  aligned_kernel = core->kernel_for({op, first->plan, strategy, options, outputs_wanted, aligned_outputs, &request});
+  aligned_kernel = core->kernel_for({op, first->plan, *strategy, options, outputs_wanted, aligned_outputs, &request});
   report = core->last_report();
 }
 
@@ -86,12 +85,12 @@ std::shared_ptr<const Executable::State::Checked> Executable::State::check_again
     if (latest && latest->same(op.schema(), inputs)) return latest;
   }
   std::shared_ptr<const Checked> checked = check(inputs);
-  const KernelKey key(op, checked->plan, strategy, options, outputs_wanted, aligned_outputs);
+  const KernelKey key({op, checked->plan, *strategy, options, outputs_wanted, aligned_outputs});
   if (!std::equal(key.words().begin(), key.words().end(), aligned_kernel->key.begin(), aligned_kernel->key.end())) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", op.schema().name, difference(inputs)));
   }
   if (options.any_shape)
-    choose_strategy(op, checked->plan, strategy, core->target());  // throws unless it serves this shape too
+    choose_strategy(op, checked->plan, strategy->name, core->target(), true);  // throws unless it serves this shape too
   std::lock_guard lock(mutex);
   latest = checked;
   return checked;
@@ -110,21 +109,20 @@ std::string Executable::State::difference(std::span<const Tensor> inputs) const 
   return "the values of the shape-like inputs need another kernel than those that this handle was compiled for";
 }
 
-const KernelEntry& Executable::State::unaligned(const Plan& plan) {
-  if (const KernelEntry* ready = unaligned_ready.load(std::memory_order_acquire)) return *ready;
-  KernelHandle entry = core->kernel_for({op, plan, strategy, options, outputs_wanted, any_outputs});
+const KernelEntry* Executable::State::unaligned(const Plan& plan) {
+  if (const KernelEntry* ready = unaligned_ready.load(std::memory_order_acquire)) return ready;
+  KernelHandle entry = core->kernel_for({op, plan, *strategy, options, outputs_wanted, any_outputs});
   std::lock_guard lock(mutex);
   if (!unaligned_kernel) unaligned_kernel = std::move(entry);
   unaligned_ready.store(unaligned_kernel.get(), std::memory_order_release);
-  return *unaligned_kernel;
+  return unaligned_kernel.get();
 }
 
 void Executable::State::call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed,
                              const LaunchOptions& launch) {
   FloatMode mode;
   const OpSchema& schema = op.schema();
-  const int device = core->device_for(schema);
-  check_devices(schema, device, inputs, outputs);
+  check_devices(schema, core->device_for(schema), inputs, outputs);
   std::shared_ptr<const Checked> again;  // keeps it while it is used
   const Checked* checked = first.get();
   if (!checked->same(schema, inputs)) {
@@ -142,17 +140,13 @@ void Executable::State::call(std::span<const Tensor> inputs, std::span<const Ten
     }
   }
   check_outputs(schema, plan, inputs, outputs);
-  const CallBuffers buffers(*core, device, plan, inputs, outputs, launch);
-  const KernelEntry& entry = buffers.alignment == aligned_outputs ? *aligned_kernel : unaligned(plan);
-  const int64_t bad_position = launch_plan(*core, entry, plan, buffers.views, launch);
-  if (bad_position != no_bad_position) {
-    const Operands operands(schema, inputs);
-    throw explain(*core, op, operands.request(attributes, outputs_wanted, options.accumulate, core->level(options)),
-                  plan, bad_position, inputs);
-  }
-  if (trimmed.empty()) return;
-  Plan found = plan;
-  trim_outputs(op, found, buffers.outputs, trimmed);
+  launch_checked(
+      *core, {op, plan, inputs, outputs, trimmed, launch},
+      [&](int64_t alignment) { return alignment == aligned_outputs ? aligned_kernel.get() : unaligned(plan); },
+      [&](const auto& explained) {
+        const Operands operands(schema, inputs);
+        throw explained(operands.request(attributes, outputs_wanted, options.accumulate, core->level(options)));
+      });
 }
 
 Result<std::monostate> Executable::operator()(std::span<const Tensor> inputs, std::span<const Tensor> outputs,

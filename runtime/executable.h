@@ -26,13 +26,13 @@ struct Executable::State {
   std::shared_ptr<const Checked> check(std::span<const Tensor> inputs) const;
   std::shared_ptr<const Checked> check_again(std::span<const Tensor> inputs);
   std::string difference(std::span<const Tensor> inputs) const;
-  const KernelEntry& unaligned(const Plan& plan);
+  const KernelEntry* unaligned(const Plan& plan);
 
   const std::shared_ptr<Core> core;
   const Op& op;
   const Attributes attributes;
   const RunOptions options;
-  std::string strategy;  // that was chosen
+  const Strategy* strategy;  // that was chosen
   const uint32_t outputs_wanted;
   std::shared_ptr<const Checked> first;  // of compile: matched without a lock
   KernelHandle aligned_kernel;

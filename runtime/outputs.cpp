@@ -69,11 +69,12 @@ void check_outputs(const OpSchema& schema, const Plan& plan, std::span<const Ten
   }
 }
 
-void trim_outputs(const Op& op, Plan& plan, std::span<void* const> memory, std::span<Tensor> outputs) {
-  op.trim(plan, memory);
-  for (size_t o = 0; o < outputs.size() && static_cast<int>(o) < plan.outputs.size(); ++o)
-    if (outputs[o].present() && !(outputs[o].dims() == plan.outputs[o].dims))
-      outputs[o] = outputs[o].trimmed(plan.outputs[o].dims);
+void trim_outputs(const Op& op, const Plan& plan, std::span<void* const> memory, std::span<Tensor> outputs) {
+  for (size_t o = 0; o < outputs.size() && static_cast<int>(o) < plan.outputs.size(); ++o) {
+    if (!outputs[o].present()) continue;
+    const Dims found = op.found_dims(plan, static_cast<int>(o), memory);
+    if (!(outputs[o].dims() == found)) outputs[o] = outputs[o].trimmed(found);
+  }
 }
 
 void check_devices(const OpSchema& schema, int device, std::span<const Tensor> inputs,

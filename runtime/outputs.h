@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "ops/op.h"
-#include "runtime/cache/kernel_key.h"
 #include "runtime/core.h"
 #include "runtime/memory/tensor.h"
 
@@ -20,7 +19,7 @@ void check_outputs(const OpSchema& schema, const Plan& plan, std::span<const Ten
 
 // After a launch: outputs whose size the kernel found become views of that size. `memory`: the data of all of the
 // plan's outputs.
-void trim_outputs(const Op& op, Plan& plan, std::span<void* const> memory, std::span<Tensor> outputs);
+void trim_outputs(const Op& op, const Plan& plan, std::span<void* const> memory, std::span<Tensor> outputs);
 
 // Shape-like inputs are in host memory, all else is the device's (-1: the host's). Throws Error(invalid_argument)
 // naming the first that is not.

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "runtime/build.h"
+#include "runtime/cache/saved_call.h"
 
 namespace gradloom {
 namespace {
@@ -48,8 +49,8 @@ void make_ready(Core& core, const CallKey& key) {
                         .accumulate = key.options.accumulate,
                         .determinism = core.level(key.options)};
   const Plan plan = op->check(request);
-  const std::string strategy = choose_strategy(*op, plan, key.options.strategy, core.target());
   RunOptions options = key.options;
+  const Strategy& strategy = choose_strategy(*op, plan, options, core.target());
   options.strategy.clear();  // what was chosen, and may give way again: nobody has asked for it by name
   core.kernel_for({*op, plan, strategy, options, key.outputs_wanted, key.output_alignment, &request});
 }

@@ -7,7 +7,6 @@
 
 #include "runtime/call.h"
 #include "runtime/executable.h"
-#include "runtime/outputs.h"
 #include "runtime/prewarm.h"
 #include "support/float_mode.h"
 
@@ -21,56 +20,40 @@ const Op& op_named(std::string_view name) {
   throw Error(ErrorCode::unsupported, fmt::format("there is no op \"{}\"; there are: {}", name, known));
 }
 
-void run_checked(Core& core, const Op& op, const Request& request, Plan& plan, std::span<const Tensor> inputs,
-                 std::span<Tensor> outputs, const RunOptions& options) {
-  const CallBuffers buffers(core, core.device_for(op.schema()), plan, inputs, outputs, options.launch);
-  const std::string strategy = choose_strategy(op, plan, options.strategy, core.target());
-  const KernelHandle entry =
-      core.kernel_by_policy({op, plan, strategy, options, request.outputs_wanted, buffers.alignment, &request});
-  const int64_t bad_position = launch_plan(core, *entry, plan, buffers.views, options.launch);
-  if (bad_position != no_bad_position) throw explain(core, op, request, plan, bad_position, inputs);
-  trim_outputs(op, plan, buffers.outputs, outputs);
-}
-
 // The bits of outputs that the schema has.
 uint32_t schema_outputs(const OpSchema& schema) {
   return static_cast<uint32_t>((uint64_t{1} << schema.outputs.size()) - 1);
 }
 
-std::vector<Tensor> run_fresh(Core& core, const Op& op, std::span<const Tensor> inputs, const Attributes& attributes,
-                              const RunOptions& options) {
+// Into `given`, or, where that is null, into new outputs, which are returned.
+std::vector<Tensor> run_op(Core& core, const Op& op, std::span<const Tensor> inputs, const std::span<Tensor>* given,
+                           const Attributes& attributes, const RunOptions& options) {
   FloatMode mode;
-  if (options.accumulate) {
+  const OpSchema& schema = op.schema();
+  if (!given && options.accumulate)
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: accumulate adds into outputs that the caller gives; use run_into", op.schema().name));
-  }
-  const int device = core.device_for(op.schema());
-  check_devices(op.schema(), device, inputs, {});
-  const Operands operands(op.schema(), inputs);
-  const Request request =
-      operands.request(attributes, options.outputs_wanted & schema_outputs(op.schema()), false, core.level(options));
-  Plan plan = op.check(request);
-  std::vector<Tensor> outputs(op.schema().outputs.size());
-  for (int o = 0; o < static_cast<int>(outputs.size()); ++o) {
+                fmt::format("{}: accumulate adds into outputs that the caller gives; use run_into", schema.name));
+  const int device = core.device_for(schema);
+  check_devices(schema, device, inputs, given ? *given : std::span<Tensor>());
+  const Operands operands(schema, inputs);
+  const uint32_t wanted = given ? present_outputs(schema, *given) : options.outputs_wanted & schema_outputs(schema);
+  const Request request = operands.request(attributes, wanted, options.accumulate, core.level(options));
+  const Plan plan = op.check(request);
+  std::vector<Tensor> made(given ? 0 : schema.outputs.size());
+  for (int o = 0; o < static_cast<int>(made.size()); ++o) {
     const OutputInfo& info = plan.outputs[o];
-    if (info.wanted && (request.outputs_wanted >> o & 1))
-      outputs[o] = core.allocate(device, info.dtype, info.dims, options.launch);
+    if (info.wanted && (wanted >> o & 1)) made[o] = core.allocate(device, info.dtype, info.dims, options.launch);
   }
-  run_checked(core, op, request, plan, inputs, outputs, options);
-  return outputs;
-}
-
-std::monostate run_given(Core& core, const Op& op, std::span<const Tensor> inputs, std::span<Tensor> outputs,
-                         const Attributes& attributes, const RunOptions& options) {
-  FloatMode mode;
-  check_devices(op.schema(), core.device_for(op.schema()), inputs, outputs);
-  const Operands operands(op.schema(), inputs);
-  const Request request =
-      operands.request(attributes, present_outputs(op.schema(), outputs), options.accumulate, core.level(options));
-  Plan plan = op.check(request);
-  check_outputs(op.schema(), plan, inputs, outputs);
-  run_checked(core, op, request, plan, inputs, outputs, options);
-  return {};
+  const std::span<Tensor> outputs = given ? *given : std::span<Tensor>(made);
+  if (given) check_outputs(schema, plan, inputs, outputs);
+  launch_checked(
+      core, {op, plan, inputs, outputs, outputs, options.launch},
+      [&](int64_t alignment) {
+        const Strategy& strategy = choose_strategy(op, plan, options, core.target());
+        return core.kernel_by_policy({op, plan, strategy, options, wanted, alignment, &request});
+      },
+      [&](const auto& explained) { throw explained(request); });
+  return made;
 }
 
 RuntimeOptions checked(RuntimeOptions options) {
@@ -107,22 +90,28 @@ Runtime::~Runtime() {
 
 Result<std::vector<Tensor>> Runtime::run(std::string_view op, std::span<const Tensor> inputs,
                                          const Attributes& attributes, const RunOptions& options) {
-  return capture([&] { return run_fresh(*core_, op_named(op), inputs, attributes, options); });
+  return capture([&] { return run_op(*core_, op_named(op), inputs, nullptr, attributes, options); });
 }
 
 Result<std::vector<Tensor>> Runtime::run(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes,
                                          const RunOptions& options) {
-  return capture([&] { return run_fresh(*core_, op, inputs, attributes, options); });
+  return capture([&] { return run_op(*core_, op, inputs, nullptr, attributes, options); });
 }
 
 Result<std::monostate> Runtime::run_into(std::string_view op, std::span<const Tensor> inputs, std::span<Tensor> outputs,
                                          const Attributes& attributes, const RunOptions& options) {
-  return capture([&] { return run_given(*core_, op_named(op), inputs, outputs, attributes, options); });
+  return capture([&] {
+    run_op(*core_, op_named(op), inputs, &outputs, attributes, options);
+    return std::monostate();
+  });
 }
 
 Result<std::monostate> Runtime::run_into(const Op& op, std::span<const Tensor> inputs, std::span<Tensor> outputs,
                                          const Attributes& attributes, const RunOptions& options) {
-  return capture([&] { return run_given(*core_, op, inputs, outputs, attributes, options); });
+  return capture([&] {
+    run_op(*core_, op, inputs, &outputs, attributes, options);
+    return std::monostate();
+  });
 }
 
 Result<Executable> Runtime::compile(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes,

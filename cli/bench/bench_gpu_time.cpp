@@ -72,14 +72,15 @@ GpuTime time_case(Runtime& runtime, const BenchCase& c, DType dtype, const GpuTi
   std::vector<Tensor> inputs = bench_inputs(c);
   for (Tensor& t : inputs) t = values_as(dtype, t);
   const Tensor output = nans(dtype, c.output);
-  GpuTime time = time_calls(runtime, c.op, inputs, {output}, c.attributes, options,
-                            [&](const std::vector<Tensor>& outputs, const std::string& strategy) {
-                              std::vector<Tensor> values = inputs;
-                              for (Tensor& t : values) t = values_as(DType::f32, t);
-                              const Reference reference(
-                                  c, values, find_op(c.op)->determinism(strategy) == Determinism::sequential, dtype);
-                              return reference.difference(outputs[0]).value_or("");
-                            });
+  GpuTime time =
+      time_calls(runtime, c.op, inputs, {output}, c.attributes, options,
+                 [&](const std::vector<Tensor>& outputs, const std::string& strategy) {
+                   std::vector<Tensor> values = inputs;
+                   for (Tensor& t : values) t = values_as(DType::f32, t);
+                   const Reference reference(
+                       c, values, find_strategy(*find_op(c.op), strategy).level == Determinism::sequential, dtype);
+                   return reference.difference(outputs[0]).value_or("");
+                 });
   time.bytes = output.elements() * size_of(dtype);
   for (size_t i = 0; i < inputs.size(); ++i)
     if (c.inputs[i].kind != BenchInput::shape_like) time.bytes += inputs[i].elements() * size_of(inputs[i].dtype());

@@ -75,8 +75,9 @@ Lowered lowered_call(const std::string& name, const std::vector<Operand>& operan
   const Op& op = *find_op(name);
   const Plan plan = op.check({.inputs = operands, .attributes = attributes, .determinism = level});
   Lowered l;
-  l.strategy = choose_strategy(op, plan, "", target);
-  BuiltKernel built = build_kernel(op, plan, l.strategy, target, false, output_alignment, false);
+  const Strategy& strategy = choose_strategy(op, plan, "", target);
+  l.strategy = strategy.name;
+  BuiltKernel built = build_kernel({op, plan, strategy, {}, ~0u, output_alignment}, target);
   l.kernel = std::move(built.lowered);
   l.scalars.resize(built.sources.size());
   fill_scalars(plan, built.sources, l.scalars.data());

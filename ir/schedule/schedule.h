@@ -38,8 +38,8 @@ struct ProductTiles {
 
 class Schedule {
  public:
-  // A loop handle: the loop variable's id. It stays valid until a step consumes the loop.
-  using Loop = int64_t;
+  // A handle stays valid until a step consumes the loop.
+  using Loop = ir::Loop;
   struct Split {
     Loop outer = 0, inner = 0;
     Loop tail = 0;  // the loop over what is left, 0 when the factor is known to divide the extent

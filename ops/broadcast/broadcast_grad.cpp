@@ -31,13 +31,47 @@ OpSchema make_schema() {
 
 class BroadcastGrad final : public Op {
  public:
-  const OpSchema& schema() const override {
-    static const OpSchema s = make_schema();
-    return s;
+  BroadcastGrad()
+      : Op(make_schema(), {{.name = "staged", .fit = fit_staged, .author = author_staged},
+                           {.name = "split", .fit = fit_split, .author = author_split},
+                           {.name = "direct", .author = author_direct}}) {}
+
+ private:
+  // For a GPU.
+  static Fit fit_staged(const Plan& plan, const ir::Target& target, bool) {
+    constexpr int most_dims = 6;  // that are told apart again once they are one grid
+    const ReduceRoles roles(plan);
+    return target.gpu && !roles.reduced.empty() && roles.rank() <= most_dims ? Fit::preferred : Fit::none;
+  }
+  // Keeps every part's total, so that one output row is work for all threads.
+  static Fit fit_split(const Plan& plan, const ir::Target& target, bool) {
+    const ReduceRoles roles(plan);
+    if (target.gpu || roles.reduced.size() != 1 || roles.kept.size() > (roles.columns() ? 1 : 0)) return Fit::none;
+    return target.threads > 1 && plan.bytes_read >= parallel_bytes ? Fit::preferred : Fit::possible;
   }
 
-  Plan check(const Request& request) const override {
-    check_schema(schema(), request);
+  static ScheduleNest author_staged(KernelFrame& frame, const ir::Target& target) {
+    if (only_empty_sums(frame)) return author_empty(frame, target);
+    author_broadcast_grad_staged(frame);
+    return [&target](ir::Schedule& s) { schedule_broadcast_grad_staged(s, target); };
+  }
+  static ScheduleNest author_split(KernelFrame& frame, const ir::Target& target) {
+    return author(frame, target, "split");
+  }
+  static ScheduleNest author_direct(KernelFrame& frame, const ir::Target& target) {
+    return author(frame, target, "direct");
+  }
+  static ScheduleNest author(KernelFrame& frame, const ir::Target& target, const std::string& strategy) {
+    if (only_empty_sums(frame)) return author_empty(frame, target);
+    author_broadcast_grad(frame, strategy, target);
+    return [&plan = frame.plan(), &target](ir::Schedule& s) { schedule_broadcast_grad(s, plan, target); };
+  }
+  static ScheduleNest author_empty(KernelFrame& frame, const ir::Target& target) {
+    author_empty_sums(frame);
+    return [&plan = frame.plan(), &target](ir::Schedule& s) { schedule_empty_sums(s, plan, target); };
+  }
+
+  Plan plan(const Request& request) const override {
     const Operand& dy = request.input(in_dy);
     const Dims shape = read_shape(schema(), request, in_shape, dy.dtype);
     const int lead = dy.dims.size() - shape.size();
@@ -62,13 +96,13 @@ class BroadcastGrad final : public Op {
 
     Plan plan;
     plan.outputs.push_back({.dtype = dy.dtype, .dims = shape});
-    plan.key = {request.accumulate};
+    ReduceKey key{.accumulate = request.accumulate, .roles = {}};
     View in{.dtype = dy.dtype}, out{.output = true, .dtype = dy.dtype};
     for (const LoopDim& d : merge_dims(dims)) {
       in.dims.push_back(d.extent);
       in.strides.push_back(d.stride_a);
       if (d.role == 0) out.dims.push_back(d.extent);
-      plan.key.push_back(d.role);
+      key.roles.push_back(d.role);
     }
     if (out.dims.empty()) out.dims.push_back(1);
     out.strides = dense_strides(out.dims);
@@ -77,31 +111,8 @@ class BroadcastGrad final : public Op {
     const int64_t size = size_of(dy.dtype), written = element_count(shape) * size;
     plan.bytes_read = element_count(dy.dims) * size + (request.accumulate ? written : 0);
     plan.bytes_written = written;
+    set_key(plan, key);
     return plan;
-  }
-
-  // "staged" is for a GPU; "split" keeps every part's total, so that one output row is work for all threads.
-  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const override {
-    const ReduceRoles roles(plan);
-    constexpr int most_dims = 6;  // that are told apart again once they are one grid
-    if (target.gpu && !roles.reduced.empty() && roles.rank() <= most_dims) return {"staged", "direct"};
-    if (target.gpu) return {"direct"};
-    if (roles.reduced.size() != 1 || roles.kept.size() > (roles.columns() ? 1 : 0)) return {"direct"};
-    if (target.threads > 1 && plan.bytes_read >= parallel_bytes) return {"split", "direct"};
-    return {"direct", "split"};
-  }
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override {
-    if (only_empty_sums(frame)) return author_empty_sums(frame);
-    strategy == "staged" ? author_broadcast_grad_staged(frame) : author_broadcast_grad(frame, strategy, target);
-  }
-  void schedule(ir::Schedule& s, const Plan& plan, const std::string& strategy,
-                const ir::Target& target) const override {
-    if (schedule_empty_sums(s, plan, target)) return;
-    strategy == "staged" ? schedule_broadcast_grad_staged(s, target) : schedule_broadcast_grad(s, plan, target);
-  }
-
-  Error explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const override {
-    return Error(ErrorCode::internal, "BroadcastGrad: a check failed, but its kernel has none");
   }
 };
 

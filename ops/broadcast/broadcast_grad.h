@@ -3,15 +3,24 @@
 // The order of its sums follows the merged dims. Neighbouring reduced axes are one dim where dY's strides let them be
 // walked as one, nested dims where a gap keeps them apart: then the same values may give other last bits. They are the
 // same bits for the same strides, on every target and in every strategy.
-#include "ops/op.h"
+#include "ops/plan_key.h"
 
 namespace gradloom {
 
-// plan.key: accumulate, then one entry a dim of dY's view: 1 when it is reduced. plan.views: dY, dX (its dims are the
-// kept ones; [1] when there is none).
+struct ReduceKey {
+  bool accumulate = false;
+  InlineVector<int, max_rank> roles;  // of each dim of dY's view: 1 when it is reduced
+  template <class Key, class Visit>
+  static void fields(Key& key, Visit&& visit) {
+    visit(key.accumulate, key.roles);
+  }
+};
+
+// plan.views: dY, dX (its dims are the kept ones; [1] when there is none).
 struct ReduceRoles {
-  explicit ReduceRoles(const Plan& plan) : accumulate(plan.key[0] != 0) {
-    for (int d = 1; d < plan.key.size(); ++d) (plan.key[d] != 0 ? reduced : kept).push_back(d - 1);
+  explicit ReduceRoles(const Plan& plan) : ReduceRoles(key_of<ReduceKey>(plan)) {}
+  explicit ReduceRoles(const ReduceKey& key) : accumulate(key.accumulate) {
+    for (int d = 0; d < key.roles.size(); ++d) (key.roles[d] != 0 ? reduced : kept).push_back(d);
   }
   bool accumulate;
   InlineVector<int, max_rank> kept, reduced;  // dims of dY's view; of an empty dY all reduced ones are 0, or all dims

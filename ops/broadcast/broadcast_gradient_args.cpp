@@ -1,6 +1,7 @@
 // BroadcastGradientArgs (ORT, com.microsoft): which axes the gradient of a broadcast operand is summed over.
 #include <fmt/format.h>
 
+#include "ops/plan_key.h"
 #include "ops/registry.h"
 
 namespace gradloom {
@@ -26,16 +27,24 @@ OpSchema make_schema() {
   return s;
 }
 
-// The plan's views: a_shape, b_shape, those of a_axes and b_axes that are asked for, counts. plan.key: whether each is
-// asked for.
+// The plan's views: a_shape, b_shape, those of a_axes and b_axes that are asked for, counts. The key tells which are.
+struct Wanted {
+  bool axes[2] = {false, false};
+  template <class Key, class Visit>
+  static void fields(Key& key, Visit&& visit) {
+    visit(key.axes);
+  }
+};
+
 class Nest {
  public:
   explicit Nest(KernelFrame& frame)
       : b_(frame.builder), a_(frame.view(0, "a_shape")), b_shape_(frame.view(1, "b_shape")) {
     int v = 2;
     const char* names[] = {"a_axes", "b_axes"};
+    const Wanted wanted = key_of<Wanted>(frame.plan());
     for (int o = 0; o < 2; ++o)
-      if (frame.plan().key[o] != 0) axes_[o] = frame.view(v++, names[o]);
+      if (wanted.axes[o]) axes_[o] = frame.view(v++, names[o]);
     counts_ = frame.view(v, "counts");
   }
 
@@ -76,43 +85,7 @@ class Nest {
 
 class BroadcastGradientArgs final : public Op {
  public:
-  const OpSchema& schema() const override {
-    static const OpSchema s = make_schema();
-    return s;
-  }
-
-  Plan check(const Request& request) const override {
-    check_schema(schema(), request);
-    if (request.accumulate) refuse(schema(), ErrorCode::unsupported, "accumulate; axes cannot be added to");
-    Plan plan;
-    int64_t rank = 0;
-    for (int i = 0; i < 2; ++i) {
-      const Operand& operand = request.input(i);
-      if (operand.dims.size() != 1)
-        refuse(schema(), ErrorCode::invalid_argument,
-               fmt::format("{} has rank {} (shape {}); it must have rank 1", describe_input(schema(), i),
-                           operand.dims.size(), to_string(operand.dims)));
-      rank = std::max(rank, operand.dims[0]);
-      plan.views.push_back({.index = i, .dtype = DType::i64, .dims = operand.dims, .strides = operand.strides});
-    }
-    for (int o = 0; o < 2; ++o) {
-      const bool wanted = request.outputs_wanted >> o & 1;
-      plan.outputs.push_back({.wanted = wanted, .dtype = DType::i64, .dims = {rank}});
-      plan.key.push_back(wanted);
-      if (wanted)
-        plan.views.push_back({.output = true, .index = o, .dtype = DType::i64, .dims = {rank}, .strides = {1}});
-    }
-    plan.outputs.push_back({.dtype = DType::i64, .dims = {2}, .internal = true});
-    plan.views.push_back({.output = true, .index = out_counts, .dtype = DType::i64, .dims = {2}, .strides = {1}});
-    plan.bytes_read = 16 * rank;
-    plan.bytes_written = 16 * rank + 16;
-    return plan;
-  }
-
-  std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return {"direct"}; }
-  void author(KernelFrame& frame, const std::string&, const ir::Target&) const override { Nest(frame).write(); }
-  void schedule(ir::Schedule&, const Plan&, const std::string&, const ir::Target&) const override {
-  }  // a handful of numbers, in order
+  BroadcastGradientArgs() : Op(make_schema(), {{.name = "direct", .author = author}}) {}
 
   Error explain(const Request& request, const Plan&, int64_t position,
                 const std::function<int64_t(int, int64_t)>& values) const override {
@@ -132,10 +105,44 @@ class BroadcastGradientArgs final : public Op {
             shapes[0], shapes[1], position, dim[0], dim[1]));
   }
 
-  void trim(Plan& plan, std::span<void* const> outputs) const override {
-    const int64_t* counts = static_cast<const int64_t*>(outputs[out_counts]);
-    for (int o = 0; o < 2; ++o)
-      if (plan.outputs[o].wanted) plan.outputs[o].dims[0] = counts[o];
+  Dims found_dims(const Plan&, int output, std::span<void* const> outputs) const override {
+    return {static_cast<const int64_t*>(outputs[out_counts])[output]};
+  }
+
+ private:
+  // A handful of numbers, in order.
+  static ScheduleNest author(KernelFrame& frame, const ir::Target&) {
+    Nest(frame).write();
+    return {};
+  }
+
+  Plan plan(const Request& request) const override {
+    if (request.accumulate) refuse(schema(), ErrorCode::unsupported, "accumulate; axes cannot be added to");
+    Plan plan;
+    int64_t rank = 0;
+    for (int i = 0; i < 2; ++i) {
+      const Operand& operand = request.input(i);
+      if (operand.dims.size() != 1)
+        refuse(schema(), ErrorCode::invalid_argument,
+               fmt::format("{} has rank {} (shape {}); it must have rank 1", describe_input(schema(), i),
+                           operand.dims.size(), to_string(operand.dims)));
+      rank = std::max(rank, operand.dims[0]);
+      plan.views.push_back({.index = i, .dtype = DType::i64, .dims = operand.dims, .strides = operand.strides});
+    }
+    Wanted asked;
+    for (int o = 0; o < 2; ++o) {
+      const bool wanted = request.outputs_wanted >> o & 1;
+      plan.outputs.push_back({.wanted = wanted, .dtype = DType::i64, .dims = {rank}});
+      asked.axes[o] = wanted;
+      if (wanted)
+        plan.views.push_back({.output = true, .index = o, .dtype = DType::i64, .dims = {rank}, .strides = {1}});
+    }
+    plan.outputs.push_back({.dtype = DType::i64, .dims = {2}, .internal = true});
+    plan.views.push_back({.output = true, .index = out_counts, .dtype = DType::i64, .dims = {2}, .strides = {1}});
+    plan.bytes_read = 16 * rank;
+    plan.bytes_written = 16 * rank + 16;
+    set_key(plan, asked);
+    return plan;
   }
 };
 

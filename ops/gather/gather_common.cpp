@@ -9,7 +9,6 @@ namespace gradloom {
 namespace {
 
 enum DimRole : int { outer_role, middle_role, inner_role };
-enum Work : int64_t { gathers, zeros, checks };  // plan.key[1]
 
 // Every axis of dY's: `full` is dX's extent (the middle ones' own). a is dY, b indices.
 LoopDims loop_dims(const GatherOperands& o, bool varying) {
@@ -27,30 +26,19 @@ LoopDims loop_dims(const GatherOperands& o, bool varying) {
 
 }  // namespace
 
-GatherRoles gather_roles(const Plan& plan) {
-  const auto& k = plan.key;
-  return {.accumulate = k[0] != 0,
-          .empty = k[1] != gathers,
-          .only_checks = k[1] == checks,
-          .varying = k[2] != 0,
-          .outer = static_cast<int>(k[3]),
-          .middle = static_cast<int>(k[4]),
-          .inner = static_cast<int>(k[5]),
-          .shorter = static_cast<uint32_t>(k[6]),
-          .index_input = static_cast<int>(k[7])};
-}
-
 Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, int index_input) {
   const bool accumulate = request.accumulate;
   const DType dtype = o.dy.dtype;
   const int64_t size = size_of(dtype), written = element_count(o.shape), read = element_count(o.dy.dims),
                 indices = element_count(o.indices.dims);
   const int64_t extent = o.shape[o.axis];
-  Plan plan{.determinism = request.determinism};
+  Plan plan;
+  GatherRoles roles{.accumulate = accumulate, .varying = varying, .index_input = index_input};
   plan.outputs.push_back({.dtype = dtype, .dims = o.shape});
   plan.bytes_written = written * size;
   if (read == 0 || written == 0) {
-    plan.key = {accumulate, indices == 0 ? zeros : checks, varying, 0, 0, 0, 0, index_input};
+    roles.empty = true, roles.only_checks = indices != 0;
+    set_key(plan, roles);
     if (accumulate) plan.bytes_written = 0;
     if (indices == 0) {
       plan.views.push_back({.output = true, .dtype = dtype, .dims = {written}, .strides = {1}});
@@ -80,7 +68,6 @@ Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, 
     index.dims.push_back(k), index.strides.push_back(index_stride);
   };
   int counts[3] = {0, 0, 0};
-  uint32_t shorter = 0;
   // The middle comes right after the outer dims even where all of its own vanished.
   const auto begin_middle = [&] {
     if (counts[middle_role] != 0) return;
@@ -95,7 +82,7 @@ Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, 
       if (counts[middle_role]++ == 0) dx.dims.push_back(extent);
       continue;
     }
-    if (d.full != d.extent) shorter |= 1u << (counts[outer_role] + counts[inner_role]);
+    if (d.full != d.extent) roles.shorter |= 1u << (counts[outer_role] + counts[inner_role]);
     ++counts[d.role];
     dy.dims.push_back(d.extent), dy.strides.push_back(d.stride_a);
     if (varying) index.dims.push_back(d.extent), index.strides.push_back(d.stride_b);
@@ -103,8 +90,8 @@ Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, 
   }
   begin_middle();
   dx.strides = dense_strides(dx.dims);
-  plan.key = {accumulate,         gathers, varying,    counts[outer_role], counts[middle_role],
-              counts[inner_role], shorter, index_input};
+  roles.outer = counts[outer_role], roles.middle = counts[middle_role], roles.inner = counts[inner_role];
+  set_key(plan, roles);
   plan.views.push_back(index);
   plan.views.push_back(dy);
   plan.views.push_back(dx);

@@ -7,7 +7,7 @@
 // p.. are the outer dims, k.. the middle ones (GatherElementsGrad has exactly one), q.. the inner ones; there may be no
 // outer or inner dim. s is the extent of dX's axis. Dense operands have at most one dim of each kind. The checks and
 // views are here, apart from the strategies' nests.
-#include "ops/op.h"
+#include "ops/plan_key.h"
 
 namespace gradloom {
 
@@ -23,11 +23,16 @@ struct GatherRoles {
                          // shorter than dX's: the leading corner
   int index_input = 0;   // the position of indices among the op's inputs
 
+  template <class Key, class Visit>
+  static void fields(Key& key, Visit&& visit) {
+    visit(key.accumulate, key.empty, key.only_checks, key.varying, key.outer, key.middle, key.inner, key.shorter,
+          key.index_input);
+  }
   int axis() const { return outer; }  // dX's dim s
   bool outer_shorter(int d) const { return shorter >> d & 1; }
   bool inner_shorter(int d) const { return shorter >> (outer + d) & 1; }
 };
-GatherRoles gather_roles(const Plan& plan);  // from plan.key
+inline GatherRoles gather_roles(const Plan& plan) { return key_of<GatherRoles>(plan); }
 
 // The operands' descriptors, with dims already checked by the op.
 struct GatherOperands {
@@ -90,26 +95,13 @@ struct PartitionLengths {
 };
 PartitionLengths partition_lengths(DType sum, const ir::Expr& size, const ir::Expr& count, const ir::Target& target);
 
-// All strategies (gather_strategies.cpp says what each is for).
-std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& target);
-Determinism gather_determinism(std::string_view strategy);
-void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
-void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target);
+// The table of both ops (gather_strategies.cpp says what each strategy is for).
+std::vector<Strategy> gather_strategies();
 
 // What both ops have in common; each adds its schema and its check.
 class GatherOp : public Op {
  public:
-  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const final {
-    return gather_strategies(plan, target);
-  }
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const final {
-    author_gather(frame, strategy, target);
-  }
-  Determinism determinism(std::string_view strategy) const final { return gather_determinism(strategy); }
-  void schedule(ir::Schedule& schedule, const Plan& plan, const std::string& strategy,
-                const ir::Target& target) const final {
-    schedule_gather(schedule, plan, strategy, target);
-  }
+  explicit GatherOp(OpSchema schema) : Op(std::move(schema), gather_strategies()) {}
   Error explain(const Request& request, const Plan& plan, int64_t position,
                 const std::function<int64_t(int, int64_t)>& values) const final;
 

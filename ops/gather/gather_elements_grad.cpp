@@ -29,13 +29,10 @@ OpSchema make_schema() {
 
 class GatherElementsGrad final : public GatherOp {
  public:
-  const OpSchema& schema() const override {
-    static const OpSchema s = make_schema();
-    return s;
-  }
+  GatherElementsGrad() : GatherOp(make_schema()) {}
 
-  Plan check(const Request& request) const override {
-    check_schema(schema(), request);
+ private:
+  Plan plan(const Request& request) const override {
     const Operand &dy = request.input(in_dy), &indices = request.input(in_indices);
     const Dims shape = read_shape(schema(), request, in_shape, dy.dtype);
     const int axis = axis_of(request, shape.size());

@@ -26,13 +26,10 @@ OpSchema make_schema() {
 
 class GatherGrad final : public GatherOp {
  public:
-  const OpSchema& schema() const override {
-    static const OpSchema s = make_schema();
-    return s;
-  }
+  GatherGrad() : GatherOp(make_schema()) {}
 
-  Plan check(const Request& request) const override {
-    check_schema(schema(), request);
+ private:
+  Plan plan(const Request& request) const override {
     const Operand &indices = request.input(in_indices), &dy = request.input(in_dy);
     const Dims shape = read_shape(schema(), request, in_shape, dy.dtype);
     const int axis = axis_of(request, shape.size());

@@ -203,90 +203,150 @@ void schedule_partition(ir::Schedule& schedule, const Sizes& s, const ir::Target
   stream(schedule, s, target);
 }
 
+// Where strategies serve. A flat call has no inner dim; one with columns has one inner dim. What is cut by known
+// extents serves no call of any shape.
+
+bool is_flat(const GatherRoles& r) { return !r.empty && r.inner == 0 && r.middle == 1; }
+bool has_columns(const GatherRoles& r) { return !r.empty && r.inner == 1 && r.middle == 1; }
+bool is_one_row(const GatherRoles& r) { return is_flat(r) && r.outer == 0; }
+bool sortable(const GatherRoles& r) { return (has_columns(r) && !r.varying) || is_one_row(r); }
+
+Fit preferred_if(bool good) { return good ? Fit::preferred : Fit::possible; }
+
+// Bins pass the indices once, which is faster than atomic adds; a few indices are sorted as fast.
+bool bins_pay(const Plan& plan, const ir::Target& target) {
+  return is_one_row(gather_roles(plan)) && gather_bins_serve(plan, target) &&
+         plan.views[1].dims[0] >= shortest_partition;
+}
+
+Fit fit_bins(const Plan& plan, const ir::Target& target, bool any_shape) {
+  const GatherRoles r = gather_roles(plan);
+  if (!target.gpu || any_shape || !is_one_row(r) || !gather_bins_serve(plan, target)) return Fit::none;
+  return preferred_if(bins_pay(plan, target));
+}
+
+Fit fit_partition(const Plan& plan, const ir::Target& target, bool any_shape) {
+  const Sizes s(plan);
+  if (!is_one_row(s.roles)) return Fit::none;
+  if (!target.gpu) return preferred_if(s.extent * s.sum_bytes > target.l2_bytes);
+  if (!any_shape && gather_bins_serve(plan, target)) return Fit::none;
+  return preferred_if(any_shape && bins_pay(plan, target));
+}
+
+// Where sums fit in shared memory, adding in order there is faster than atomic adds to memory.
+Fit fit_atomic(const Plan& plan, const ir::Target& target, bool) {
+  const GatherRoles r = gather_roles(plan);
+  if (!target.gpu || r.empty || !has_atomic_adds(plan.views[2].dtype)) return Fit::none;
+  return preferred_if(sortable(r));
+}
+
+Fit fit_sorted(const Plan& plan, const ir::Target& target, bool any_shape) {
+  return target.gpu && !any_shape && sortable(gather_roles(plan)) ? Fit::preferred : Fit::none;
+}
+
+Fit fit_grouped(const Plan& plan, const ir::Target& target, bool any_shape) {
+  const Sizes s(plan);
+  if (target.gpu) return any_shape && sortable(s.roles) ? Fit::preferred : Fit::none;
+  if (!has_columns(s.roles) || s.roles.varying) return Fit::none;
+  return preferred_if(s.inner * s.sum_bytes >= 32 && s.extent * s.sum_bytes * s.inner > target.l2_bytes);
+}
+
+Fit fit_pipelined(const Plan& plan, const ir::Target& target, bool any_shape) {
+  const std::optional<GatherPipeline> cut = gather_pipeline(plan);
+  if (target.gpu || any_shape || !cut) return Fit::none;
+  return preferred_if(large(Sizes(plan), target) && pipelining_pays(plan, *cut, target));
+}
+
+Fit fit_row(const Plan& plan, const ir::Target& target, bool) {
+  return !target.gpu && is_flat(gather_roles(plan)) ? Fit::preferred : Fit::none;
+}
+
+Fit fit_strip(const Plan& plan, const ir::Target& target, bool) {
+  const Sizes s(plan);
+  return !target.gpu && has_columns(s.roles) ? preferred_if(s.inner >= 8) : Fit::none;
+}
+
+// Sums in shared memory, where they fit.
+Fit fit_block(const Plan& plan, const ir::Target& target, bool) {
+  const GatherRoles r = gather_roles(plan);
+  if (!target.gpu || !((is_flat(r) && r.outer > 0) || has_columns(r))) return Fit::none;
+  return preferred_if(gather_block(plan, target).columns > 0);
+}
+
+Fit fit_direct(const Plan&, const ir::Target&, bool) { return Fit::possible; }
+
 }  // namespace
 
-namespace {
-
-// On a GPU: sums in shared memory where they fit. GatherGrad and flat calls sort first.
-std::vector<std::string> gpu_strategies(const Plan& plan, const Sizes& s, const ir::Target& target) {
-  std::vector<std::string> fast, slow;
-  const auto offer = [&](bool good, const char* name) { (good ? fast : slow).push_back(name); };
-  const bool flat = s.roles.inner == 0 && s.roles.middle == 1, columns = s.roles.inner == 1 && s.roles.middle == 1;
-  const bool one_row = flat && s.roles.outer == 0, sorted = (columns && !s.roles.varying) || one_row;
-  // Bins pass the indices once, which is faster than atomic adds; a few indices are sorted as fast.
-  const bool bins = one_row && gather_bins_serve(plan, target) && plan.views[1].dims[0] >= shortest_partition;
-  if (bins) offer(true, "partition");
-  // Where sums fit in shared memory, adding in order there is faster than atomic adds to memory.
-  if (plan.determinism == Determinism::relaxed && has_atomic_adds(plan.views[2].dtype)) offer(sorted, "atomic");
-  if (plan.determinism != Determinism::sequential && sorted) offer(true, "chunked");
-  if (sorted) offer(true, "grouped");
-  if (one_row && !bins) offer(false, "partition");
-  if (flat && s.roles.outer > 0) offer(gather_block(plan, target).columns > 0, "row");
-  if (columns) offer(gather_block(plan, target).columns > 0, "strip");
-  fast.insert(fast.end(), slow.begin(), slow.end());
-  fast.push_back("direct");
-  return fast;
-}
-
-}  // namespace
-
-std::vector<std::string> gather_strategies(const Plan& plan, const ir::Target& target) {
-  const Sizes s(plan);
-  if (s.roles.empty) return {"direct"};
-  if (target.gpu) return gpu_strategies(plan, s, target);
-  std::vector<std::string> fast, slow;
-  const auto offer = [&](bool good, const char* name) { (good ? fast : slow).push_back(name); };
-  const bool flat = s.roles.inner == 0 && s.roles.middle == 1;
-  const int64_t row_bytes = s.extent * s.sum_bytes;
-  if (flat && s.roles.outer == 0) offer(row_bytes > target.l2_bytes, "partition");
-  if (flat) offer(true, "row");
-  if (s.roles.inner == 1 && s.roles.middle == 1 && !s.roles.varying)
-    offer(s.inner * s.sum_bytes >= 32 && row_bytes * s.inner > target.l2_bytes, "grouped");
-  if (const std::optional<GatherPipeline> cut = gather_pipeline(plan))
-    offer(large(s, target) && pipelining_pays(plan, *cut, target), "pipelined");
-  if (s.roles.inner == 1 && s.roles.middle == 1) offer(s.inner >= 8, "strip");
-  fast.insert(fast.end(), slow.begin(), slow.end());
-  fast.push_back("direct");
-  return fast;
-}
-
-Determinism gather_determinism(std::string_view strategy) {
-  return strategy == "atomic"    ? Determinism::relaxed
-         : strategy == "chunked" ? Determinism::run_to_run
-                                 : Determinism::sequential;
-}
-
-void author_gather(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
-  if (target.gpu && (strategy == "row" || strategy == "strip")) return author_gather_block(frame, target);
-  if (strategy == "atomic") return author_gather_atomic(frame);
-  if (target.gpu && (strategy == "grouped" || strategy == "chunked") && !frame.any_shape())
-    return author_gather_sorted(frame, strategy == "chunked");
-  if (strategy == "grouped" || strategy == "chunked") return author_gather_grouped(frame);
-  if (strategy == "partition" && target.gpu && !frame.any_shape() && gather_bins_serve(frame.plan(), target))
-    return author_gather_bins(frame, target);
-  if (strategy == "partition") return author_gather_partition(frame, target);
-  if (strategy == "pipelined" && !frame.any_shape()) return author_gather_pipelined(frame, target);
-  author_gather_direct(frame);
-}
-
-void schedule_gather(ir::Schedule& schedule, const Plan& plan, const std::string& strategy, const ir::Target& target) {
-  if (target.gpu) {
-    if (strategy == "row" || strategy == "strip") return schedule_gather_block(schedule, target);
-    if ((strategy == "grouped" || strategy == "chunked") && schedule_gather_sorted(schedule, plan, target)) return;
-    if (strategy == "partition" && schedule_gather_bins(schedule)) return;
-    return ir::schedule_gpu(schedule, target);
-  }
-  const Sizes s(plan);
-  if (strategy == "row") return schedule_row(schedule, s, target);
-  if (strategy == "strip") return schedule_strip(schedule, s, target);
-  if (strategy == "grouped") return schedule_grouped(schedule, s, target);
-  if (strategy == "partition") return schedule_partition(schedule, s, target);
-  if (strategy == "pipelined") {
-    if (!schedule_gather_pipelined(schedule))
-      return schedule_strip(schedule, s, target);  // the any-shape kernel is that of "strip"
-    return stream(schedule, s, target);
-  }
-  schedule_gather_direct(schedule, plan, target);
+std::vector<Strategy> gather_strategies() {
+  const auto scheduled = [](auto&& schedule) {
+    return [schedule](const Plan& plan, const ir::Target& target) -> ScheduleNest {
+      return [schedule, &plan, &target](ir::Schedule& s) {
+        target.gpu ? ir::schedule_gpu(s, target) : schedule(s, Sizes(plan), target);
+      };
+    };
+  };
+  return {
+      {"bins", Determinism::sequential, fit_bins,
+       [](KernelFrame& frame, const ir::Target& target) -> ScheduleNest {
+         author_gather_bins(frame, target);
+         return [](ir::Schedule& s) { schedule_gather_bins(s); };
+       }},
+      {"partition", Determinism::sequential, fit_partition,
+       [scheduled](KernelFrame& frame, const ir::Target& target) {
+         author_gather_partition(frame, target);
+         return scheduled(schedule_partition)(frame.plan(), target);
+       }},
+      {"atomic", Determinism::relaxed, fit_atomic,
+       [](KernelFrame& frame, const ir::Target& target) -> ScheduleNest {
+         author_gather_atomic(frame);
+         return [&target](ir::Schedule& s) { ir::schedule_gpu(s, target); };
+       }},
+      {"chunked", Determinism::run_to_run, fit_sorted,
+       [](KernelFrame& frame, const ir::Target& target) -> ScheduleNest {
+         author_gather_sorted(frame, true);
+         return [&plan = frame.plan(), &target](ir::Schedule& s) { schedule_gather_sorted(s, plan, target); };
+       }},
+      {"sorted", Determinism::sequential, fit_sorted,
+       [](KernelFrame& frame, const ir::Target& target) -> ScheduleNest {
+         author_gather_sorted(frame, false);
+         return [&plan = frame.plan(), &target](ir::Schedule& s) { schedule_gather_sorted(s, plan, target); };
+       }},
+      {"grouped", Determinism::sequential, fit_grouped,
+       [scheduled](KernelFrame& frame, const ir::Target& target) {
+         author_gather_grouped(frame);
+         return scheduled(schedule_grouped)(frame.plan(), target);
+       }},
+      {"pipelined", Determinism::sequential, fit_pipelined,
+       [](KernelFrame& frame, const ir::Target& target) -> ScheduleNest {
+         author_gather_pipelined(frame, target);
+         return [&plan = frame.plan(), &target](ir::Schedule& s) {
+           schedule_gather_pipelined(s);
+           stream(s, Sizes(plan), target);
+         };
+       }},
+      {"row", Determinism::sequential, fit_row,
+       [scheduled](KernelFrame& frame, const ir::Target& target) {
+         author_gather_direct(frame);
+         return scheduled(schedule_row)(frame.plan(), target);
+       }},
+      {"strip", Determinism::sequential, fit_strip,
+       [scheduled](KernelFrame& frame, const ir::Target& target) {
+         author_gather_direct(frame);
+         return scheduled(schedule_strip)(frame.plan(), target);
+       }},
+      {"block", Determinism::sequential, fit_block,
+       [](KernelFrame& frame, const ir::Target& target) -> ScheduleNest {
+         author_gather_block(frame, target);
+         return [&target](ir::Schedule& s) { schedule_gather_block(s, target); };
+       }},
+      {"direct", Determinism::sequential, fit_direct,
+       [](KernelFrame& frame, const ir::Target& target) -> ScheduleNest {
+         author_gather_direct(frame);
+         return [&plan = frame.plan(), &target](ir::Schedule& s) {
+           target.gpu ? ir::schedule_gpu(s, target) : schedule_gather_direct(s, plan, target);
+         };
+       }},
+  };
 }
 
 }  // namespace gradloom

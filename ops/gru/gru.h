@@ -10,8 +10,8 @@
 // direction.
 #include "ir/index_math.h"
 #include "ops/matmul/matmul_blocks.h"
-#include "ops/op.h"
 #include "ops/patterns/activations.h"
+#include "ops/plan_key.h"
 
 namespace gradloom {
 
@@ -35,8 +35,11 @@ struct GruOptions {
   bool reversed(int d) const { return d == 1 || reverse; }
   bool has(int input) const { return given >> input & 1; }
   bool wants(int output) const { return wanted >> output & 1; }
-  void write(Plan& plan) const;  // as plan.key
-  static GruOptions read(const Plan& plan);
+  template <class Key, class Visit>
+  static void fields(Key& key, Visit&& visit) {
+    visit(key.directions, key.reverse, key.linear_before_reset, key.clip, key.given, key.wanted, key.accumulate,
+          key.flat_x, key.gate, key.hidden);
+  }
 };
 
 struct GruSizes {
@@ -63,6 +66,10 @@ void split_gates(View& view, int64_t gates);
 // `view`: its dims as loops have them.
 void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dtype, const Dims& dims, const Dims& view);
 
+// Ends a plan: its key, and what the any-shape kernel serves.
+void finish_gru_plan(Plan& plan, const GruOptions& options);
+
+using AuthorGru = void (*)(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
 void author_gru_training(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
 void author_gru_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
 void schedule_gru(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
@@ -70,18 +77,8 @@ void schedule_gru(ir::Schedule& schedule, const Plan& plan, const ir::Target& ta
 // What both ops have in common; each adds its schema, its check and its nest.
 class GruOp : public Op {
  public:
-  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const final {
-    if (!target.gpu) return {"direct"};
-    if (plan.determinism == Determinism::sequential) return {"blocks", "direct"};
-    return {target.matrix_units && is_storage_float(plan.views[0].dtype) ? "matrix" : "split", "blocks", "direct"};
-  }
-  Determinism determinism(std::string_view strategy) const final {
-    return sums_in_order(strategy) ? Determinism::sequential : Determinism::run_to_run;
-  }
+  GruOp(OpSchema schema, AuthorGru author);
   static bool sums_in_order(std::string_view strategy) { return strategy == "blocks" || strategy == "direct"; }
-  void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const final {
-    schedule_gru(s, plan, target);
-  }
   Error explain(const Request& request, const Plan& plan, int64_t position,
                 const std::function<int64_t(int, int64_t)>& values) const final;
 };

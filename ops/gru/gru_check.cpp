@@ -85,8 +85,6 @@ void check_rank(const OpSchema& schema, const Request& request, int input, int r
                             dims.size(), to_string(dims), rank, meaning));
 }
 
-uint64_t bits(double v) { return std::bit_cast<uint64_t>(v); }
-
 }  // namespace
 
 std::vector<DType> gru_dtypes() { return {DType::f16, DType::bf16, DType::f32, DType::f64}; }
@@ -234,37 +232,37 @@ Error GruOp::explain(const Request& request, const Plan&, int64_t position,
                            request.input(gru_x).dims[0], to_string(request.input(gru_x).dims)));
 }
 
-void GruOptions::write(Plan& plan) const {
+void finish_gru_plan(Plan& plan, const GruOptions& options) {
   // R of more hidden units has more than max_elements; rows of X and dX are steps of a batch.
   for (View& view : plan.views)
     if (view.dims.size() > 2) view.most_of_a_dim = int64_t{1} << 24;
-  plan.key = {directions, reverse, linear_before_reset, static_cast<int64_t>(bits(clip)),
-              given,      wanted,  accumulate,          flat_x};
-  for (int d = 0; d < directions; ++d)
-    for (const Activation* f : {&gate[d], &hidden[d]})
-      for (const uint64_t word : {static_cast<uint64_t>(f->kind), bits(f->alpha), bits(f->beta)})
-        plan.key.push_back(static_cast<int64_t>(word));
+  set_key(plan, options);
 }
 
-GruOptions GruOptions::read(const Plan& plan) {
-  const auto& key = plan.key;
-  GruOptions options;
-  options.directions = static_cast<int>(key[0]);
-  options.reverse = key[1] != 0;
-  options.linear_before_reset = key[2] != 0;
-  options.clip = std::bit_cast<double>(key[3]);
-  options.given = static_cast<uint32_t>(key[4]);
-  options.wanted = static_cast<uint32_t>(key[5]);
-  options.accumulate = key[6] != 0;
-  options.flat_x = key[7] != 0;
-  int at = 8;
-  for (int d = 0; d < options.directions; ++d)
-    for (Activation* f : {&options.gate[d], &options.hidden[d]}) {
-      *f = {static_cast<Activation::Kind>(key[at]), std::bit_cast<double>(key[at + 1]),
-            std::bit_cast<double>(key[at + 2])};
-      at += 3;
-    }
-  return options;
+namespace {
+
+// Sums of the step-by-step products in another order than along k, but always the same one.
+Fit fit_split(const Plan& plan, const ir::Target& target, bool) {
+  return target.gpu && !(target.matrix_units && is_storage_float(plan.views[0].dtype)) ? Fit::preferred : Fit::none;
 }
+Fit fit_matrix(const Plan& plan, const ir::Target& target, bool) {
+  return target.gpu && target.matrix_units && is_storage_float(plan.views[0].dtype) ? Fit::preferred : Fit::none;
+}
+Fit fit_blocks(const Plan&, const ir::Target& target, bool) { return target.gpu ? Fit::preferred : Fit::none; }
+
+Strategy gru_strategy(const char* name, Determinism level, decltype(Strategy::fit) fit, AuthorGru author) {
+  return {name, level, std::move(fit), [name, author](KernelFrame& frame, const ir::Target& target) -> ScheduleNest {
+            author(frame, name, target);
+            return [&plan = frame.plan(), &target](ir::Schedule& s) { schedule_gru(s, plan, target); };
+          }};
+}
+
+}  // namespace
+
+GruOp::GruOp(OpSchema schema, AuthorGru author)
+    : Op(std::move(schema), {gru_strategy("matrix", Determinism::run_to_run, fit_matrix, author),
+                             gru_strategy("split", Determinism::run_to_run, fit_split, author),
+                             gru_strategy("blocks", Determinism::sequential, fit_blocks, author),
+                             gru_strategy("direct", Determinism::sequential, {}, author)}) {}
 
 }  // namespace gradloom

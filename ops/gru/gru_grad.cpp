@@ -33,13 +33,10 @@ OpSchema make_schema() {
 
 class GruGrad final : public GruOp {
  public:
-  const OpSchema& schema() const override {
-    static const OpSchema s = make_schema();
-    return s;
-  }
+  GruGrad() : GruOp(make_schema(), author_gru_grad) {}
 
-  Plan check(const Request& request) const override {
-    check_schema(schema(), request);
+ private:
+  Plan plan(const Request& request) const override {
     GruSizes sizes;
     GruOptions options = check_gru(schema(), request, sizes);
     const Dims states{sizes.steps, sizes.directions, sizes.batch, sizes.hidden},
@@ -50,7 +47,7 @@ class GruGrad final : public GruOp {
                     "[S, D, N, 3H]");
     check_gru_shape(schema(), request, gru_dhall, states, "[S, D, N, H]");
     check_gru_shape(schema(), request, gru_dhfinal, last, "[D, N, H]");
-    Plan plan{.determinism = request.determinism};
+    Plan plan;
     const DType dtype = request.input(gru_x).dtype;
     const GruSizes loops = looped_sizes(sizes, request, options, out_dh0);
     const Dims &w = request.input(gru_w).dims, &r = request.input(gru_r).dims,
@@ -65,12 +62,8 @@ class GruGrad final : public GruOp {
     add_gru_output(plan, options, out_dh0, dtype, last, {sizes.directions, loops.batch, sizes.hidden});
     for (View& view : plan.views)
       if (view.output && view.index == out_db) split_gates(view, 6);
-    options.write(plan);
+    finish_gru_plan(plan, options);
     return plan;
-  }
-
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override {
-    author_gru_grad(frame, strategy, target);
   }
 };
 

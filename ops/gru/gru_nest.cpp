@@ -26,7 +26,7 @@ GruNest::GruNest(KernelFrame& frame, const std::string& strategy, const ir::Targ
                  const std::vector<ArgumentSchema>& arguments)
     : frame_(frame),
       b(frame.builder),
-      options(GruOptions::read(frame.plan())),
+      options(key_of<GruOptions>(frame.plan())),
       threads(useful_threads(frame, target)),
       target_(written_for(strategy, target)),
       in_order_(GruOp::sums_in_order(strategy)),

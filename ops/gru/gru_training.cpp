@@ -29,17 +29,14 @@ OpSchema make_schema() {
 
 class GruTraining final : public GruOp {
  public:
-  const OpSchema& schema() const override {
-    static const OpSchema s = make_schema();
-    return s;
-  }
+  GruTraining() : GruOp(make_schema(), author_gru_training) {}
 
-  Plan check(const Request& request) const override {
-    check_schema(schema(), request);
+ private:
+  Plan plan(const Request& request) const override {
     if (request.accumulate) refuse(schema(), ErrorCode::unsupported, "accumulate; its outputs are no gradients");
     GruSizes sizes;
     GruOptions options = check_gru(schema(), request, sizes);
-    Plan plan{.determinism = request.determinism};
+    Plan plan;
     const DType dtype = request.input(gru_x).dtype;
     const GruSizes loops = looped_sizes(sizes, request, options, out_hfinal);
     const auto states = [](const GruSizes& z, int64_t gates) -> Dims {
@@ -51,12 +48,8 @@ class GruTraining final : public GruOp {
     add_gru_output(plan, options, out_hfinal, dtype, last(sizes), last(loops));
     add_gru_output(plan, options, out_zrh, dtype, states(sizes, 3), states(loops, 3));
     split_gates(plan.views.back(), 3);
-    options.write(plan);
+    finish_gru_plan(plan, options);
     return plan;
-  }
-
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override {
-    author_gru_training(frame, strategy, target);
   }
 };
 

@@ -25,6 +25,10 @@ struct Activation {
   Kind kind = Kind::sigmoid;
   double alpha = 0, beta = 0;  // 0 where the function has none
   bool operator==(const Activation&) const = default;
+  template <class Key, class Visit>
+  static void fields(Key& key, Visit&& visit) {
+    visit(key.kind, key.alpha, key.beta);
+  }
 };
 
 // Which of its parameters a function has, and their defaults (those of the ONNX operator of that name; absent: it must

@@ -159,13 +159,27 @@ SliceDims merge(const SliceDims& dims, const Dims& dy_strides, int element_bytes
 
 class SliceGrad final : public Op {
  public:
-  const OpSchema& schema() const override {
-    static const OpSchema s = make_schema();
-    return s;
+  SliceGrad()
+      : Op(make_schema(),
+           {{.name = "flat", .fit = fit_flat, .author = author_flat}, {.name = "direct", .author = author_direct}}) {}
+
+ private:
+  static Fit fit_flat(const Plan& plan, const ir::Target& target, bool) {
+    const SliceKey key = key_of<SliceKey>(plan);
+    return target.gpu && !key.accumulate && !key.empty ? Fit::preferred : Fit::none;
+  }
+  static ScheduleNest author_flat(KernelFrame& frame, const ir::Target& target) {
+    return author(frame, target, "flat");
+  }
+  static ScheduleNest author_direct(KernelFrame& frame, const ir::Target& target) {
+    return author(frame, target, "direct");
+  }
+  static ScheduleNest author(KernelFrame& frame, const ir::Target& target, const std::string& strategy) {
+    author_slice_grad(frame, strategy, target);
+    return [&plan = frame.plan(), &target](ir::Schedule& s) { schedule_slice_grad(s, plan, target); };
   }
 
-  Plan check(const Request& request) const override {
-    check_schema(schema(), request);
+  Plan plan(const Request& request) const override {
     const Operand& dy = request.input(in_dy);
     if (request.accumulate && dy.dtype == DType::boolean)
       refuse(schema(), ErrorCode::unsupported, "accumulate with dtype bool; any other dtype can be accumulated");
@@ -176,10 +190,11 @@ class SliceGrad final : public Op {
     Plan plan;
     const int64_t size = size_of(dy.dtype), read = element_count(dy.dims), written = element_count(shape);
     plan.outputs.push_back({.dtype = dy.dtype, .dims = shape});
-    plan.key = {request.accumulate, read == 0};
+    SliceKey key{.accumulate = request.accumulate, .empty = read == 0, .steps = {}};
     if (read == 0) {
       plan.views.push_back({.output = true, .dtype = dy.dtype, .dims = {written}, .strides = {1}});
       plan.bytes_written = request.accumulate ? 0 : written * size;
+      set_key(plan, key);
       return plan;
     }
     View in{.dtype = dy.dtype}, out{.output = true, .dtype = dy.dtype};
@@ -187,7 +202,7 @@ class SliceGrad final : public Op {
       in.dims.push_back(d.dy);
       in.strides.push_back(d.dy_stride);
       out.dims.push_back(d.dx);
-      plan.key.push_back(d.step);
+      key.steps.push_back(d.step);
       if (d.step != 0) plan.params.push_back(d.lo);
     }
     out.strides = dense_strides(out.dims);
@@ -195,23 +210,8 @@ class SliceGrad final : public Op {
     plan.views.push_back(out);
     plan.bytes_read = read * size * (request.accumulate ? 2 : 1);
     plan.bytes_written = (request.accumulate ? read : written) * size;
+    set_key(plan, key);
     return plan;
-  }
-
-  std::vector<std::string> strategies(const Plan& plan, const ir::Target& target) const override {
-    const SliceKey key(plan);
-    if (target.gpu && !key.accumulate && !key.empty) return {"flat", "direct"};
-    return {"direct"};
-  }
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target& target) const override {
-    author_slice_grad(frame, strategy, target);
-  }
-  void schedule(ir::Schedule& s, const Plan& plan, const std::string&, const ir::Target& target) const override {
-    schedule_slice_grad(s, plan, target);
-  }
-
-  Error explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const override {
-    return Error(ErrorCode::internal, "SliceGrad: a check failed, but its kernel has none");
   }
 };
 

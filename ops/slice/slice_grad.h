@@ -1,6 +1,6 @@
 #pragma once
 // How SliceGrad sees a call after merging: shared by its check, its nest and its schedule.
-#include "ops/op.h"
+#include "ops/plan_key.h"
 
 namespace gradloom {
 
@@ -13,13 +13,14 @@ struct SliceDim {
 };
 using SliceDims = InlineVector<SliceDim, max_rank>;
 
-// plan.key: accumulate, empty, then one step a dim. plan.params: lo of every window. plan.views: dY (unless empty), dX.
+// plan.params: lo of every window. plan.views: dY (unless empty), dX.
 struct SliceKey {
-  explicit SliceKey(const Plan& plan) : accumulate(plan.key[0] != 0), empty(plan.key[1] != 0) {
-    for (int i = 2; i < plan.key.size(); ++i) steps.push_back(plan.key[i]);
+  bool accumulate = false, empty = false;
+  InlineVector<int64_t, max_rank> steps;  // one a dim
+  template <class Key, class Visit>
+  static void fields(Key& key, Visit&& visit) {
+    visit(key.accumulate, key.empty, key.steps);
   }
-  bool accumulate, empty;
-  InlineVector<int64_t, max_rank> steps;
 };
 
 // Whether dX is too large to stay in a cache: its lines are then written past them.

@@ -17,7 +17,7 @@ constexpr int64_t max_inline_step = 8;
 
 class SliceNest {
  public:
-  SliceNest(KernelFrame& frame, const ir::Target& target) : key_(frame.plan()), b_(frame.builder) {
+  SliceNest(KernelFrame& frame, const ir::Target& target) : key_(key_of<SliceKey>(frame.plan())), b_(frame.builder) {
     if (!key_.empty) y_ = frame.view(0, "dY");
     x_ = frame.view(key_.empty ? 0 : 1, "dX", key_.accumulate);
     int p = 0;

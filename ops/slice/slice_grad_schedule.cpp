@@ -16,7 +16,7 @@ class SliceSchedule {
   SliceSchedule(ir::Schedule& schedule, const Plan& plan, const ir::Target& target)
       : s_(schedule),
         plan_(plan),
-        key_(plan),
+        key_(key_of<SliceKey>(plan)),
         target_(target),
         dx_(plan.views.back()),
         dy_(plan.views[0]),

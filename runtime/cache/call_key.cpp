@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "runtime/cache/cache_entry.h"
-#include "runtime/cache/planned_call.h"
+#include "runtime/cache/saved_call.h"
 #include "support/bytes.h"
 #include "support/float_mode.h"
 
@@ -151,12 +151,12 @@ CallKey read_call(ByteReader& in, std::string& member) {
 }  // namespace
 
 CallKey call_key(const PlannedCall& call) {
-  CallKey key{.op = call.op.schema().name,
+  CallKey key{.op = call.name(),
               .attributes = call.request->attributes,
               .options = call.options,
               .outputs_wanted = call.outputs_wanted,
               .output_alignment = call.output_alignment};
-  key.options.strategy = call.strategy;
+  key.options.strategy = call.strategy.name;
   key.options.policy.reset();
   key.options.determinism = call.request->determinism;
   for (const Operand& operand : call.request->inputs) {

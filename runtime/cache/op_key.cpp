@@ -20,11 +20,6 @@ std::string_view part_digits(std::string_view name, int part) {
 
 bool is_index(std::string_view name) { return name.size() == name_length && name.starts_with("i-"); }
 
-template <class T, int N>
-std::string list(const InlineVector<T, N>& values) {
-  return fmt::format("[{}]", fmt::join(values.begin(), values.end(), ","));
-}
-
 }  // namespace
 
 const char* to_string(KeyPart part) {
@@ -33,29 +28,29 @@ const char* to_string(KeyPart part) {
   return names[static_cast<int>(part)];
 }
 
-OpKey::OpKey(const Op& op, const Plan& plan, std::string_view strategy, const RunOptions& options,
-             uint32_t outputs_wanted, int64_t output_alignment, std::string_view target, std::string_view toolchain) {
-  const auto set = [&](KeyPart part, std::string text) { parts_[static_cast<int>(part)] = std::move(text); };
-  const bool any_shape = options.any_shape && serves_any_shape(plan);
-  std::string dtypes, dims, strides;
-  for (const View& view : plan.views) {
-    const bool dense = is_dense(view.dims, view.strides);
-    dtypes += fmt::format(" {}{}:{}", view.output ? "out" : "in", view.index, to_string(view.dtype));
-    dims += any_shape ? fmt::format(" rank {}", view.dims.size()) : " " + list(view.dims);
-    strides += dense ? " dense" : any_shape ? fmt::format(" class {}", stride_class(view)) : " " + list(view.strides);
+struct OpKey::Text {
+  std::array<std::string, key_parts>& parts;
+
+  void add(KeyPart part, const std::string& text) {
+    std::string& all = parts[static_cast<int>(part)];
+    all += (all.empty() ? "" : " ") + text;
   }
-  set(KeyPart::op, op.schema().name);
-  set(KeyPart::strategy, std::string(strategy));
-  set(KeyPart::options,
-      fmt::format("any_shape {} accumulate {} determinism {} output_alignment {} outputs_wanted {:x}", any_shape,
-                  options.accumulate, static_cast<int>(plan.determinism), output_alignment, outputs_wanted));
-  set(KeyPart::dtypes, std::move(dtypes));
-  set(KeyPart::strides, std::move(strides));
-  set(KeyPart::attributes, list(plan.key));
-  set(KeyPart::dims, std::move(dims));
-  set(KeyPart::target, std::string(target));
-  set(KeyPart::toolchain, std::string(toolchain));
-  set(KeyPart::build, fmt::format("{} format {}", build_id(), cache_format_version));
+  void text(KeyPart part, std::string_view value) { add(part, std::string(value)); }
+  void number(KeyPart part, const char* name, uint64_t value, int) { add(part, fmt::format("{} {}", name, value)); }
+  template <int N>
+  void list(KeyPart part, const InlineVector<int64_t, N>& values) {
+    add(part, fmt::format("[{}]", fmt::join(values.begin(), values.end(), ",")));
+  }
+  void operand(const View& view) {
+    add(KeyPart::dtypes, fmt::format("{}{}:{}", view.output ? "out" : "in", view.index, to_string(view.dtype)));
+  }
+};
+
+OpKey::OpKey(const PlannedCall& call, std::string_view target, std::string_view toolchain) {
+  visit_key(call, Text{parts_});
+  parts_[static_cast<int>(KeyPart::target)] = target;
+  parts_[static_cast<int>(KeyPart::toolchain)] = toolchain;
+  parts_[static_cast<int>(KeyPart::build)] = fmt::format("{} format {}", build_id(), cache_format_version);
 }
 
 OpKey::OpKey(std::string_view text) {

@@ -7,21 +7,18 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/op.h"
-#include "runtime/options.h"
+#include "runtime/planned_call.h"
 #include "support/hash.h"
 
 namespace gradloom {
 
-enum class KeyPart : uint8_t { op, strategy, options, dtypes, strides, attributes, dims, target, toolchain, build };
 inline constexpr int key_parts = 10;
 const char* to_string(KeyPart part);
 
 class OpKey {
  public:
   // `target`: what schedules know of the machine and its instruction set; `toolchain`: what compiles.
-  OpKey(const Op& op, const Plan& plan, std::string_view strategy, const RunOptions& options, uint32_t outputs_wanted,
-        int64_t output_alignment, std::string_view target, std::string_view toolchain);
+  OpKey(const PlannedCall& call, std::string_view target, std::string_view toolchain);
   // Of a text that `text` gave; throws Error(invalid_argument).
   explicit OpKey(std::string_view text);
 
@@ -30,6 +27,7 @@ class OpKey {
   std::string file_name() const;  // "i-", four digits of each part's hash, "-", those of the whole
 
  private:
+  struct Text;
   std::array<std::string, key_parts> parts_;
 };
 

@@ -8,7 +8,6 @@
 #include <bit>
 #include <system_error>
 
-#include "runtime/core.h"
 #include "runtime/diagnose/log.h"
 #include "support/float_mode.h"
 
@@ -26,6 +25,11 @@ RunOptions any_shape(RunOptions options) {
   return options;
 }
 
+// That serves every shape; null where the one that was asked for by name does not.
+const Strategy* generic_strategy(const PlannedCall& call, const ir::Target& target) {
+  return find_serving(call.op, call.plan, call.options.strategy, target, serves_any_shape(call.plan));
+}
+
 // After so many calls, and again whenever they have doubled.
 bool asks(uint32_t calls, uint32_t after) { return calls % after == 0 && std::has_single_bit(calls / after); }
 
@@ -38,11 +42,11 @@ Specialiser::Job::Job(const PlannedCall& call, bool specialise_in)
       options(call.options),
       outputs_wanted(call.outputs_wanted),
       output_alignment(call.output_alignment),
-      key(call.key()),
+      key(call),
       specialise(specialise_in) {}
 
-Specialiser::Specialiser(Core& core, const RuntimeOptions& options)
-    : core_(core),
+Specialiser::Specialiser(KernelSource& source, const RuntimeOptions& options)
+    : source_(source),
       after_(static_cast<uint32_t>(options.specialise_after)),
       most_live_(static_cast<size_t>(options.specialisations)),
       most_threads_(static_cast<size_t>(options.compile_threads)) {}
@@ -71,45 +75,46 @@ Specialiser::~Specialiser() {
 }
 
 KernelHandle Specialiser::kernel_for(const PlannedCall& call) {
-  const KernelKey key = call.key();
-  KernelHandle own = core_.cache().find_in_front(key);
+  const Strategy* strategy = generic_strategy(call, source_.target());
+  if (!strategy) return source_.kernel_for(call);
+  const KernelKey key(call);
+  KernelHandle own = source_.cache().find_in_front(key);
   if (!own && shapes_.state(key.hash()) == HotShapes::ready) {
-    own = core_.cache().find(key);
+    own = source_.cache().find(key);
     if (!own) shapes_.set_state(key.hash(), HotShapes::counting);  // evicted
   }
   if (own) {
     own->calls.fetch_add(1, std::memory_order_relaxed);
-    core_.answered(call, own);
+    source_.answered(call, own);
     return own;
   }
   generic_calls_.add();
   const uint32_t calls = shapes_.count(key.hash());
-  KernelHandle generic = generic_for(call);
+  KernelHandle generic = generic_for(call, *strategy);
   if (most_live_ > 0 && asks(calls, after_) && shapes_.state(key.hash()) == HotShapes::counting) enqueue(call, true);
   if (shapes_.window_ends()) decay();
   return generic;
 }
 
-KernelHandle Specialiser::generic_for(const PlannedCall& call) {
+KernelHandle Specialiser::generic_for(const PlannedCall& call, const Strategy& strategy) {
   const RunOptions options = any_shape(call.options);
-  PlannedCall generic{call.op,     call.plan, call.strategy, options, call.outputs_wanted, call.output_alignment,
-                      call.request};
-  if (KernelHandle entry = core_.cache().find(generic.key())) {
-    core_.answered(call, entry);
+  const PlannedCall generic = call.with(strategy, options);
+  if (KernelHandle entry = source_.cache().find(KernelKey(generic))) {
+    source_.answered(call, entry);
     return entry;
   }
   // Every strategy computes the same bits, so one that is there already spares this caller a compile.
   if (call.options.strategy.empty()) {
-    for (const std::string& other : call.op.strategies(call.plan, core_.target())) {
-      const PlannedCall also{call.op, call.plan, other, options, call.outputs_wanted, call.output_alignment};
-      if (KernelHandle entry = core_.cache().find(also.key())) {
+    for (const Strategy* other :
+         serving_strategies(call.op, call.plan, source_.target(), serves_any_shape(call.plan))) {
+      if (KernelHandle entry = source_.cache().find(KernelKey(call.with(*other, options)))) {
         enqueue(generic, false);
-        core_.answered(call, entry);
+        source_.answered(call, entry);
         return entry;
       }
     }
   }
-  return core_.kernel_for(generic);
+  return source_.kernel_for(generic);
 }
 
 void Specialiser::enqueue(const PlannedCall& call, bool specialise) {
@@ -155,7 +160,7 @@ void Specialiser::run(const Job& job) {
     if (job.specialise) {
       specialise(job);
     } else {
-      core_.kernel_for(job.call());
+      source_.kernel_for(job.call());
     }
   } catch (const std::exception& error) {
     log(LogLevel::warn, "{}: a kernel was not made in the background: {}", job.op.schema().name, error.what());
@@ -165,15 +170,15 @@ void Specialiser::run(const Job& job) {
 void Specialiser::specialise(const Job& job) {
   const RunOptions options = any_shape(job.options);
   const PlannedCall call = job.call();
-  const PlannedCall generic{job.op, job.plan, job.strategy, options, job.outputs_wanted, job.output_alignment};
-  const uint64_t group = generic.key().hash();
+  const PlannedCall generic = call.with(*generic_strategy(call, source_.target()), options);
+  const uint64_t group = KernelKey(generic).hash();
   if (!admit(group, job.key)) return;
   std::shared_ptr<KernelEntry> own;
   std::string why;
   try {
-    own = core_.build(call);
-    const KernelHandle other = core_.kernel_for(generic);
-    if (const std::optional<std::string> difference = different_results(core_, *own, *other, call)) why = *difference;
+    own = source_.build(call);
+    const KernelHandle other = source_.kernel_for(generic);
+    if (const std::optional<std::string> difference = different_results(source_, *own, *other, call)) why = *difference;
   } catch (const std::exception& error) {
     why = error.what();
   }
@@ -182,7 +187,7 @@ void Specialiser::specialise(const Job& job) {
         job.op.schema().name, why);
     own = nullptr;
   } else {
-    core_.cache().put(job.key, own);
+    source_.cache().put(job.key, own);
   }
   shapes_.set_state(job.key.hash(), own ? HotShapes::ready : HotShapes::refused);
   settle(group, job.key, own);
@@ -206,7 +211,7 @@ bool Specialiser::admit(uint64_t generic, const KernelKey& key) {
       least_calls = calls;
     }
     if (!least || shapes_.calls(key.hash()) < 2 * least_calls + after_) return false;
-    core_.cache().remove(least->key);
+    source_.cache().remove(least->key);
     shapes_.set_state(least->key.hash(), HotShapes::counting);
     live.erase(live.begin() + (least - live.data()));
   }

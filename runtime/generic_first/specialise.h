@@ -11,17 +11,33 @@
 #include <vector>
 
 #include "runtime/cache/kernel_cache.h"
-#include "runtime/cache/planned_call.h"
 #include "runtime/generic_first/hot_shapes.h"
 #include "support/counter.h"
 
 namespace gradloom {
 
-class Core;
+// What the specialiser needs of the runtime that it serves.
+class KernelSource {
+ public:
+  virtual const ir::Target& target() const = 0;
+  virtual KernelCache& cache() = 0;
+  // The kernel of a call, built (or loaded) when there is none in memory; its report is this thread's last.
+  virtual KernelHandle kernel_for(const PlannedCall& call) = 0;
+  // Builds or loads, beside the cache.
+  virtual std::shared_ptr<KernelEntry> build(const PlannedCall& call) = 0;
+  // Notes what answered a call, for last_report.
+  virtual void answered(const PlannedCall& call, const KernelHandle& entry) = 0;
+  // Gives the smallest bad position.
+  virtual int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars,
+                         const LaunchOptions& options, const Threads& threads, Recycler& recycler) const = 0;
+
+ protected:
+  ~KernelSource() = default;
+};
 
 class Specialiser {
  public:
-  Specialiser(Core& core, const RuntimeOptions& options);
+  Specialiser(KernelSource& source, const RuntimeOptions& options);
   ~Specialiser();  // the job under way is finished, the others are dropped
 
   // The call's own kernel once it is there, else the any-shape one, built now if no kernel for every shape serves the
@@ -37,7 +53,7 @@ class Specialiser {
     PlannedCall call() const { return {op, plan, strategy, options, outputs_wanted, output_alignment}; }
     const Op& op;
     const Plan plan;
-    const std::string strategy;
+    const Strategy& strategy;
     const RunOptions options;
     const uint32_t outputs_wanted;
     const int64_t output_alignment;
@@ -50,7 +66,7 @@ class Specialiser {
     bool building = false;
   };
 
-  KernelHandle generic_for(const PlannedCall& call);
+  KernelHandle generic_for(const PlannedCall& call, const Strategy& strategy);
   void enqueue(const PlannedCall& call, bool specialise);
   void work();
   void run(const Job& job);
@@ -60,7 +76,7 @@ class Specialiser {
   void decay();
   void forget_threads_of_parent();
 
-  Core& core_;
+  KernelSource& source_;
   const uint32_t after_;
   const size_t most_live_, most_threads_;
   HotShapes shapes_;
@@ -79,7 +95,7 @@ class Specialiser {
 
 // Runs both kernels of a call on the same generated inputs. Nothing when outputs and failed Checks are the same, else
 // what differs.
-std::optional<std::string> different_results(const Core& core, const KernelEntry& own, const KernelEntry& generic,
-                                             const PlannedCall& call);
+std::optional<std::string> different_results(const KernelSource& source, const KernelEntry& own,
+                                             const KernelEntry& generic, const PlannedCall& call);
 
 }  // namespace gradloom

@@ -6,7 +6,10 @@
 #include <cstring>
 #include <random>
 
-#include "runtime/call.h"
+#include "codegen/abi.h"
+#include "runtime/generic_first/specialise.h"
+#include "runtime/memory/recycler.h"
+#include "runtime/threads/threads.h"
 
 namespace gradloom {
 namespace {
@@ -95,8 +98,8 @@ std::vector<int64_t> limits(const Plan& plan) {
 
 }  // namespace
 
-std::optional<std::string> different_results(const Core& core, const KernelEntry& own, const KernelEntry& generic,
-                                             const PlannedCall& call) {
+std::optional<std::string> different_results(const KernelSource& source, const KernelEntry& own,
+                                             const KernelEntry& generic, const PlannedCall& call) {
   const Plan& plan = call.plan;
   const Threads one_thread(1, nullptr);
   Recycler recycler(0);
@@ -122,7 +125,7 @@ std::optional<std::string> different_results(const Core& core, const KernelEntry
     }
     int64_t scalars[max_scalars];
     fill_scalars(plan, entry.sources, scalars);
-    return core.launch(entry, views[side], scalars, {}, one_thread, recycler);
+    return source.launch(entry, views[side], scalars, {}, one_thread, recycler);
   };
   int64_t bad_position = 0;
   for (const int64_t limit : limits(plan)) {

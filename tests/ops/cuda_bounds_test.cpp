@@ -13,7 +13,7 @@
 #include "codegen/cuda/module.h"
 #include "ir/analysis/gpu_form.h"
 #include "runtime/backend/backend.h"
-#include "runtime/build.h"
+#include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"
 
 namespace gradloom {
@@ -96,8 +96,8 @@ TEST(CudaBounds, ABadIndexIsReportedAndWritesNothingOutside) {
       if (index_type == DType::i64)
         bad.insert(bad.end(), {most64, least64, int64_t{1} << 31, int64_t{1} << 32, (int64_t{1} << 32) + 1,
                                -(int64_t{1} << 32), (int64_t{1} << 63 >> 1) + 2});
-      for (const std::string& strategy : find_op(call.op)->strategies(plan, host_gpu().target()))
-        for (const bool any_shape : {false, true})
+      for (const bool any_shape : {false, true})
+        for (const std::string& strategy : serving_names(*find_op(call.op), plan, host_gpu().target(), any_shape))
           for (size_t k = 0; k < bad.size(); ++k) {
             const int64_t value = bad[k], n = indices.elements();
             const int64_t position = k % 3 == 0 ? 0 : k % 3 == 1 ? n / 2 + 1 : n - 1;
@@ -329,8 +329,8 @@ TEST(CudaBounds, LaunchesOfHugeTensors) {
     const Op& op = *find_op(call.op);
     const Operands operands(op.schema(), call.inputs);
     const Plan plan = op.check(operands.request(call.attributes));
-    for (const std::string& strategy : op.strategies(plan, target))
-      for (const bool any_shape : {false, true}) {
+    for (const bool any_shape : {false, true})
+      for (const std::string& strategy : serving_names(op, plan, target, any_shape)) {
         if (strategy == "direct" && any_shape)
           continue;  // the definition: a loop that is not proved parallel is the host's, a launch an iteration
         const std::string name = call.op + " " + call.name + " " + strategy + (any_shape ? " any shape" : "");

@@ -7,6 +7,7 @@
 #include "ops/op.h"
 #include "runtime/backend/backend.h"
 #include "runtime/runtime.h"
+#include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/targets.h"
 

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "ir/interpret/interpret.h"
-#include "runtime/build.h"
 #include "runtime/runtime.h"
+#include "tests/support/named_strategy.h"
 
 namespace gradloom {
 namespace {
@@ -54,9 +54,9 @@ std::vector<T> computed(const ScatterCall& c, Determinism level, const std::stri
   const Operands operands(op.schema(), c.inputs);
   const Attributes attributes;
   const Plan plan = op.check(operands.request(attributes, ~0u, false, level));
-  const std::string strategy = choose_strategy(op, plan, "", gpu);
+  const std::string strategy = chosen_strategy(op, plan, gpu);
   EXPECT_EQ(strategy, wanted);
-  EXPECT_EQ(op.determinism(strategy), reported);
+  EXPECT_EQ(level_of(op, strategy), reported);
   const BuiltKernel built = build_kernel(op, plan, strategy, gpu, false, 64, false);
   std::vector<T> out(static_cast<size_t>(element_count(c.output)));
   std::vector<void*> buffers;
@@ -82,7 +82,7 @@ double distance(const std::vector<T>& a, const std::vector<T>& b) {
 
 template <class T>
 void levels(const ScatterCall& c, double tolerance) {
-  const auto sequential = computed<T>(c, Determinism::sequential, "grouped", Determinism::sequential);
+  const auto sequential = computed<T>(c, Determinism::sequential, "sorted", Determinism::sequential);
   const auto chunked = computed<T>(c, Determinism::run_to_run, "chunked", Determinism::run_to_run);
   EXPECT_TRUE(same(chunked, computed<T>(c, Determinism::run_to_run, "chunked", Determinism::run_to_run, true)));
   EXPECT_LE(distance(sequential, chunked), tolerance);
@@ -99,7 +99,7 @@ TEST(Determinism, FlatF32) { levels<float>(flat_call<float>(DType::f32, 5000, 90
 // Groups of up to 64 keep their order at every level but relaxed.
 TEST(Determinism, ShortGroupsAreInOrder) {
   const ScatterCall c = rows_call<float>(DType::f32, 40, 60, 20);
-  EXPECT_TRUE(same(computed<float>(c, Determinism::sequential, "grouped", Determinism::sequential),
+  EXPECT_TRUE(same(computed<float>(c, Determinism::sequential, "sorted", Determinism::sequential),
                    computed<float>(c, Determinism::run_to_run, "chunked", Determinism::run_to_run)));
 }
 
@@ -111,8 +111,8 @@ TEST(Determinism, StripsAreInOrderAtEveryLevel) {
                                    Tensor::empty(DType::i64, {64, 64})};
   const Operands operands(op.schema(), inputs);
   const Attributes attributes;
-  EXPECT_EQ(choose_strategy(op, op.check(operands.request(attributes, ~0u, false, Determinism::relaxed)), "", gpu),
-            "strip");
+  EXPECT_EQ(chosen_strategy(op, op.check(operands.request(attributes, ~0u, false, Determinism::relaxed)), gpu),
+            "block");
 }
 
 // Never weaker than what was asked, and reported.

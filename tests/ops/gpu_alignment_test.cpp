@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "runtime/build.h"
 #include "runtime/runtime.h"
+#include "tests/support/named_strategy.h"
 #ifdef GRADLOOM_WITH_CUDA
 #include "codegen/cuda/nvrtc.h"
 
@@ -42,7 +42,7 @@ std::string text(const AlignedCall& call, int64_t alignment) {
   const Attributes attributes;
   const Plan plan = op.check(operands.request(attributes));
   return codegen::emit_cuda(
-             build_kernel(op, plan, choose_strategy(op, plan, "", gpu), gpu, false, alignment, false).lowered)
+             build_kernel(op, plan, chosen_strategy(op, plan, gpu), gpu, false, alignment, false).lowered)
       .text;
 }
 
@@ -67,7 +67,7 @@ TEST(GpuAlignment, PtxMovesSixteenBytes) {
     const Attributes attributes;
     const Plan plan = op.check(operands.request(attributes));
     const auto module =
-        codegen::emit_cuda(build_kernel(op, plan, choose_strategy(op, plan, "", gpu), gpu, false, 64, false).lowered);
+        codegen::emit_cuda(build_kernel(op, plan, chosen_strategy(op, plan, gpu), gpu, false, 64, false).lowered);
     const std::string ptx = codegen::Nvrtc::get().compile_to_ptx(module, 90).images[0].bytes;
     EXPECT_NE(ptx.find("ld.global.nc.v4"), std::string::npos) << ptx;
   }

@@ -12,6 +12,7 @@
 #include "ir/scalar_math.h"
 #include "ir/text/print.h"
 #include "ops/matmul/matmul_blocks.h"
+#include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/sampled.h"
 #ifdef GRADLOOM_WITH_CUDA
@@ -330,7 +331,7 @@ TEST(GpuFragments, ServeTheGruAtRunToRun) {
     const Op& op = *find_op(call.op);
     const gradloom::Operands operands(op.schema(), call.inputs);
     const auto chosen = [&](Determinism level) {
-      return choose_strategy(op, op.check(operands.request(call.attributes, ~0u, call.accumulate, level)), "", target);
+      return chosen_strategy(op, op.check(operands.request(call.attributes, ~0u, call.accumulate, level)), target);
     };
     EXPECT_EQ(chosen(Determinism::sequential), "blocks");
     if (!is_storage_float(call.inputs[0].dtype())) {
@@ -338,7 +339,7 @@ TEST(GpuFragments, ServeTheGruAtRunToRun) {
       continue;
     }
     EXPECT_EQ(chosen(Determinism::run_to_run), "matrix") << call.name;
-    EXPECT_EQ(op.determinism("matrix"), Determinism::run_to_run);
+    EXPECT_EQ(level_of(op, "matrix"), Determinism::run_to_run);
     // x W'; or dX, dW and, where r h' is not needed in more bits, dR.
     const Plan plan = op.check(operands.request(call.attributes, ~0u, call.accumulate, Determinism::run_to_run));
     EXPECT_GE(products_of(build_kernel(op, plan, "matrix", target, kernels % 2 == 1, 1, call.accumulate).lowered),

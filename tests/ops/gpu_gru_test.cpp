@@ -8,6 +8,7 @@
 #include "ir/passes/passes.h"
 #include "ir/text/print.h"
 #include "tests/ops/gru_harness.h"
+#include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/sampled.h"
 #ifdef GRADLOOM_WITH_CUDA
@@ -294,7 +295,7 @@ TEST(GruGrad, LongSumsInPartsAreComplete) {
   const Op& op = *find_op(call.op);
   const Operands operands(op.schema(), call.inputs);
   const Plan plan = op.check(operands.request(call.attributes, ~0u, false, Determinism::run_to_run));
-  ASSERT_EQ(choose_strategy(op, plan, "", target), "split");
+  ASSERT_EQ(chosen_strategy(op, plan, target), "split");
   const BuiltKernel built = build_kernel(op, plan, "split", target, false, 64, false);
   EXPECT_NE(ir::print(built.lowered).find("dw_partial"), std::string::npos);
   const Bits want = defined(op, call, plan), got = interpreted(built.lowered, call, plan, {}, false);

@@ -91,9 +91,10 @@ inline std::vector<Tensor> run(const Op& op, const std::vector<Tensor>& inputs, 
   const Operands operands(op.schema(), inputs);
   const Request request = operands.request(attributes, how.wanted, how.accumulate);
   Plan plan = op.check(request);
-  const std::string strategy = choose_strategy(op, plan, how.strategy, how.target);
-  const BuiltKernel built =
-      (how.scheduled ? build_kernel : author_kernel)(op, plan, strategy, how.target, how.any_shape, 64, how.accumulate);
+  const std::string strategy = choose_strategy(op, plan, how.strategy, how.target).name;
+  const BuiltKernel built = how.scheduled
+                                ? build_kernel(op, plan, strategy, how.target, how.any_shape, 64, how.accumulate)
+                                : author_kernel(op, plan, strategy, how.target, how.any_shape, 64, how.accumulate);
   const ir::Kernel& kernel = how.scheduled ? built.lowered : built.authored;
   outputs.resize(plan.outputs.size());
   std::vector<void*> data, buffers;
@@ -109,7 +110,8 @@ inline std::vector<Tensor> run(const Op& op, const std::vector<Tensor>& inputs, 
     throw op.explain(request, plan, outcome.bad_position,
                      [&](int input, int64_t element) { return integer_element(inputs[input], element); });
   }
-  op.trim(plan, data);
+  for (int o = 0; o < static_cast<int>(op.schema().outputs.size()); ++o)
+    if (plan.outputs[o].wanted) plan.outputs[o].dims = op.found_dims(plan, o, data);
   for (int o = 0; o < plan.outputs.size(); ++o)
     if (!(outputs[o].dims() == plan.outputs[o].dims)) outputs[o] = outputs[o].trimmed(plan.outputs[o].dims);
   return outputs;

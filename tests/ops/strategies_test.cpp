@@ -14,15 +14,25 @@ namespace {
 // y = 2 x, in strategies whose schedules are refused, or broken.
 class Twice : public Op {
  public:
-  explicit Twice(std::vector<std::string> names) : names_(std::move(names)) {}
+  explicit Twice(const std::vector<std::string>& names)
+      : Op({.name = "Twice",
+            .inputs = {{.name = "x", .dtypes = {DType::f32}}},
+            .outputs = {{.name = "y", .dtypes = {DType::f32}}}},
+           table(names)) {}
+  bool definition_refused = false;
 
-  const OpSchema& schema() const override {
-    static const OpSchema s{.name = "Twice",
-                            .inputs = {{.name = "x", .dtypes = {DType::f32}}},
-                            .outputs = {{.name = "y", .dtypes = {DType::f32}}}};
-    return s;
+ private:
+  std::vector<Strategy> table(const std::vector<std::string>& names) const {
+    std::vector<Strategy> all;
+    for (const std::string& name : names)
+      all.push_back(
+          {.name = name, .author = [this, name](KernelFrame& frame, const ir::Target& target) -> ScheduleNest {
+             author(frame, name);
+             return [this, name, &target](ir::Schedule& s) { schedule(s, name, target); };
+           }});
+    return all;
   }
-  Plan check(const Request& request) const override {
+  Plan plan(const Request& request) const override {
     const Operand& x = request.input(0);
     Plan plan;
     plan.outputs.push_back({.dtype = DType::f32, .dims = x.dims});
@@ -30,8 +40,7 @@ class Twice : public Op {
     plan.views.push_back({.output = true, .dtype = DType::f32, .dims = x.dims, .strides = dense_strides(x.dims)});
     return plan;
   }
-  std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return names_; }
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target&) const override {
+  static void author(KernelFrame& frame, const std::string& strategy) {
     const ir::Buffer x = frame.view(0, "x"), y = frame.view(1, "y");
     frame.builder.loop("i", 0, x->dims[0], [&](ir::Expr i) {
       const auto put = [&] { frame.builder.store(y, {i}, ir::load(x, {i}) + ir::load(x, {i})); };
@@ -42,20 +51,13 @@ class Twice : public Op {
       put();
     });
   }
-  void schedule(ir::Schedule& s, const Plan&, const std::string& strategy, const ir::Target& target) const override {
+  void schedule(ir::Schedule& s, const std::string& strategy, const ir::Target& target) const {
     if (strategy == "refused") return s.unroll(s.loop("i"));  // more than 64 iterations
     if (strategy == "fault") throw Error(ErrorCode::internal, "a fault of the op");
     if (strategy == "wrong") return void(s.loop("j"));  // there is none: an argument that is wrong, no refusal
     if (strategy == "second" && !target.gpu) s.parallel(s.loop("i"));
     if (strategy == "direct" && definition_refused) s.unroll(s.loop("i"));
   }
-  Error explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const override {
-    return Error(ErrorCode::internal, "no check");
-  }
-  bool definition_refused = false;
-
- private:
-  const std::vector<std::string> names_;
 };
 
 #if defined(GRADLOOM_WITH_LLVM) || defined(GRADLOOM_WITH_CUDA)

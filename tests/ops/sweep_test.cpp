@@ -135,7 +135,7 @@ class Worker {
   }
 
   static std::string other_strategy(const Drawn& d, const ir::Target& target) {
-    const std::vector<std::string> offered = d.op->strategies(d.plan, target);
+    const std::vector<std::string> offered = serving_names(*d.op, d.plan, target, d.any_shape);
     return offered[d.call.inputs.size() % offered.size()];
   }
 
@@ -183,7 +183,7 @@ class Worker {
     const std::string what = name + "\n  run by cuda-host, strategy " + strategy;
     const std::vector<int64_t> scalars = scalars_of(d, *built);
     // The recurrent ops' sums in parts have their own last bits.
-    if (d.op->determinism(strategy) != Determinism::sequential && d.call.op.starts_with("GRU")) {
+    if (level_of(*d.op, strategy) != Determinism::sequential && d.call.op.starts_with("GRU")) {
       want = interpreted(what, built->lowered, d, *built, true);
       ++counts.on_interpreter;
     } else if (!(strategy == "staged" && d.any_shape)) {  // a row's blocks are there however short it is: minutes

@@ -105,16 +105,16 @@ TEST(GenericFirst, AnotherStrategysKernelSparesTheWait) {
 // Its specialised kernel adds one more: what a wrong one would look like.
 class WrongOp final : public Op {
  public:
-  explicit WrongOp(bool wrong) : wrong_(wrong) {}
-  const OpSchema& schema() const override {
-    static const OpSchema schema = {.name = "Wrong",
-                                    .doc = "y = x, or not",
-                                    .inputs = {{.name = "x", .dtypes = {DType::f32}}},
-                                    .outputs = {{.name = "y", .dtypes = {DType::f32}}}};
-    return schema;
-  }
-  Plan check(const Request& request) const override {
-    check_schema(schema(), request);
+  explicit WrongOp(bool wrong)
+      : Op({.name = "Wrong",
+            .doc = "y = x, or not",
+            .inputs = {{.name = "x", .dtypes = {DType::f32}}},
+            .outputs = {{.name = "y", .dtypes = {DType::f32}}}},
+           {{.name = "direct",
+             .author = [wrong](KernelFrame& frame, const ir::Target&) { return author(frame, wrong); }}}) {}
+
+ private:
+  Plan plan(const Request& request) const override {
     const Operand& x = request.input(0);
     Plan plan;
     plan.outputs.push_back({.dtype = x.dtype, .dims = x.dims});
@@ -123,21 +123,14 @@ class WrongOp final : public Op {
         {.output = true, .index = 0, .dtype = x.dtype, .dims = x.dims, .strides = dense_strides(x.dims)});
     return plan;
   }
-  std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return {"direct"}; }
-  void author(KernelFrame& frame, const std::string&, const ir::Target&) const override {
+  static ScheduleNest author(KernelFrame& frame, bool wrong) {
     const ir::Buffer x = frame.view(0, "x"), y = frame.view(1, "y");
-    const float more = wrong_ && !frame.any_shape() ? 1e-6f : 0.0f;
+    const float more = wrong && !frame.any_shape() ? 1e-6f : 0.0f;
     frame.builder.loops("i", x->dims, [&](const std::vector<ir::Expr>& i) {
       frame.builder.store(y, i, ir::load(x, i) + ir::constant(DType::f32, more));
     });
+    return {};
   }
-  void schedule(ir::Schedule&, const Plan&, const std::string&, const ir::Target&) const override {}
-  Error explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const override {
-    return Error(ErrorCode::internal, "none");
-  }
-
- private:
-  bool wrong_;
 };
 
 TEST(GenericFirst, AKernelThatGivesOtherBitsIsNotSwappedIn) {

@@ -20,19 +20,20 @@ class ScaleOp final : public Op {
   mutable std::atomic<int> failures{0};  // the next so many builds fail
   int author_ms = 0;
 
-  const OpSchema& schema() const override {
-    static const OpSchema schema = {
-        .name = "Scale",
-        .doc = "y = x * factor + offset",
-        .inputs = {{.name = "x", .dtypes = {DType::f32}},
-                   {.name = "factor", .dtypes = {DType::i64}, .shape_like = true}},
-        .outputs = {{.name = "y", .dtypes = {DType::f32}}, {.name = "z", .optional = true, .dtypes = {DType::f32}}},
-        .attributes = {{.name = "offset", .type = "int"}}};
-    return schema;
-  }
+  ScaleOp()
+      : Op({.name = "Scale",
+            .doc = "y = x * factor + offset",
+            .inputs = {{.name = "x", .dtypes = {DType::f32}},
+                       {.name = "factor", .dtypes = {DType::i64}, .shape_like = true}},
+            .outputs = {{.name = "y", .dtypes = {DType::f32}}, {.name = "z", .optional = true, .dtypes = {DType::f32}}},
+            .attributes = {{.name = "offset", .type = "int"}}},
+           {{.name = "direct",
+             .author = [this](KernelFrame& frame, const ir::Target&) { return author(frame, false); }},
+            {.name = "two_loops",
+             .author = [this](KernelFrame& frame, const ir::Target&) { return author(frame, true); }}}) {}
 
-  Plan check(const Request& request) const override {
-    check_schema(schema(), request);
+ private:
+  Plan plan(const Request& request) const override {
     const Operand& x = request.input(0);
     Plan plan;
     plan.views.push_back({.index = 0, .dtype = x.dtype, .dims = x.dims, .strides = x.strides});
@@ -48,9 +49,7 @@ class ScaleOp final : public Op {
     return plan;
   }
 
-  std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return {"direct", "two_loops"}; }
-
-  void author(KernelFrame& frame, const std::string& strategy, const ir::Target&) const override {
+  ScheduleNest author(KernelFrame& frame, bool reversed) const {
     ++authored;
     std::this_thread::sleep_for(std::chrono::milliseconds(author_ms));
     if (failures > 0) {
@@ -75,13 +74,9 @@ class ScaleOp final : public Op {
         }
       });
     };
-    if (strategy == "two_loops") std::reverse(outputs.begin(), outputs.end());
+    if (reversed) std::reverse(outputs.begin(), outputs.end());
     for (const auto& [o, out] : outputs) write(o, out);
-  }
-
-  void schedule(ir::Schedule&, const Plan&, const std::string&, const ir::Target&) const override {}
-  Error explain(const Request&, const Plan&, int64_t, const std::function<int64_t(int, int64_t)>&) const override {
-    return Error(ErrorCode::internal, "Scale has no checks");
+    return {};
   }
 };
 
@@ -89,16 +84,26 @@ class ScaleOp final : public Op {
 // kernel finds.
 class LookUpOp final : public Op {
  public:
-  const OpSchema& schema() const override {
-    static const OpSchema schema = {
-        .name = "LookUp",
-        .doc = "y = table[index]",
-        .inputs = {{.name = "table", .dtypes = {DType::f32}}, {.name = "index", .dtypes = {DType::i64}}},
-        .outputs = {{.name = "y", .dtypes = {DType::f32}}}};
-    return schema;
+  LookUpOp()
+      : Op({.name = "LookUp",
+            .doc = "y = table[index]",
+            .inputs = {{.name = "table", .dtypes = {DType::f32}}, {.name = "index", .dtypes = {DType::i64}}},
+            .outputs = {{.name = "y", .dtypes = {DType::f32}}}},
+           {{.name = "direct", .author = author}}) {}
+  Dims found_dims(const Plan& plan, int, std::span<void* const> outputs) const override {
+    float first = 0;
+    if (plan.outputs[0].dims[0] == 0) return plan.outputs[0].dims;
+    std::memcpy(&first, outputs[0], sizeof(first));
+    return first < 0 ? Dims{1} : plan.outputs[0].dims;
   }
-  Plan check(const Request& request) const override {
-    check_schema(schema(), request);
+  Error explain(const Request&, const Plan&, int64_t bad_position,
+                const std::function<int64_t(int, int64_t)>& values) const override {
+    return Error(ErrorCode::out_of_range,
+                 "LookUp: index[" + std::to_string(bad_position) + "] is " + std::to_string(values(1, bad_position)));
+  }
+
+ private:
+  Plan plan(const Request& request) const override {
     Plan plan;
     const Operand &table = request.input(0), &index = request.input(1);
     plan.outputs.push_back({.dtype = DType::f32, .dims = index.dims});
@@ -108,26 +113,14 @@ class LookUpOp final : public Op {
         {.output = true, .index = 0, .dtype = DType::f32, .dims = index.dims, .strides = dense_strides(index.dims)});
     return plan;
   }
-  std::vector<std::string> strategies(const Plan&, const ir::Target&) const override { return {"direct"}; }
-  void author(KernelFrame& frame, const std::string&, const ir::Target&) const override {
+  static ScheduleNest author(KernelFrame& frame, const ir::Target&) {
     ir::KernelBuilder& b = frame.builder;
     const ir::Buffer table = frame.view(0, "table"), index = frame.view(1, "index"), y = frame.view(2, "y");
     b.loop("i", 0, index->dims[0], [&](ir::Expr i) {
       const ir::Expr at = b.let("at", ir::load(index, {i}));
       b.check((at >= 0) & (at < table->dims[0]), i, "index", [&] { b.store(y, {i}, ir::load(table, {at})); });
     });
-  }
-  void schedule(ir::Schedule&, const Plan&, const std::string&, const ir::Target&) const override {}
-  void trim(Plan& plan, std::span<void* const> outputs) const override {
-    float first = 0;
-    if (plan.outputs[0].dims[0] == 0) return;
-    std::memcpy(&first, outputs[0], sizeof(first));
-    if (first < 0) plan.outputs[0].dims = {1};
-  }
-  Error explain(const Request&, const Plan&, int64_t bad_position,
-                const std::function<int64_t(int, int64_t)>& values) const override {
-    return Error(ErrorCode::out_of_range,
-                 "LookUp: index[" + std::to_string(bad_position) + "] is " + std::to_string(values(1, bad_position)));
+    return {};
   }
 };
 

@@ -10,8 +10,8 @@
 
 #include "ir/interpret/interpret.h"
 #include "ir/scalar_math.h"
-#include "runtime/build.h"
 #include "runtime/runtime.h"
+#include "tests/support/named_strategy.h"
 
 namespace gradloom::testing_ops {
 

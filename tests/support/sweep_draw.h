@@ -7,6 +7,7 @@
 
 #include "ops/patterns/schedule_common.h"
 #include "runtime/backend/backend.h"
+#include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/sweep_pairs.h"
 #include "tests/support/sweep_shapes.h"
@@ -88,7 +89,7 @@ class Draw {
       return {};  // no valid call: accumulate where there is none, an index into nothing
     }
     if (d.op->schema().on_host && d.executor != on_llvm) d.target = {};  // Runtime interprets it
-    const std::vector<std::string> offered = d.op->strategies(d.plan, d.target);
+    const std::vector<std::string> offered = serving_names(*d.op, d.plan, d.target, d.any_shape);
     d.strategy = forced_value(strategy_of) ? strategy_names[static_cast<size_t>(*forced_value(strategy_of))]
                                            : offered[random_.below(offered.size())];
     if (std::find(offered.begin(), offered.end(), d.strategy) == offered.end()) return {};

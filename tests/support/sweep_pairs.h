@@ -12,7 +12,7 @@ namespace gradloom::sweep {
 // What the ops say of themselves, in a word each: where their strategies are from.
 struct StrategyUse {
   std::set<std::string> ops;
-  bool cpu = true, gpu = true;
+  bool cpu = true, gpu = true, any_shape = true;
   Determinism level = Determinism::sequential;  // the strongest of a call that is offered it
   std::set<DType> dtypes = {};                  // none: all of the op's
   bool accumulates = true, extent_zero = false;
@@ -21,12 +21,15 @@ inline const std::map<std::string, StrategyUse>& strategy_uses() {
   static const std::set<std::string> gathers{"GatherGrad", "GatherElementsGrad"}, gru{"GRUTraining", "GRUGrad"};
   static const std::map<std::string, StrategyUse> uses{
       {"flat", {.ops = {"SliceGrad"}, .cpu = false, .accumulates = false}},
-      {"row", {.ops = gathers}},
-      {"strip", {.ops = gathers}},
-      {"pipelined", {.ops = {"GatherElementsGrad"}, .gpu = false}},
+      {"row", {.ops = gathers, .gpu = false}},
+      {"strip", {.ops = gathers, .gpu = false}},
+      {"pipelined", {.ops = {"GatherElementsGrad"}, .gpu = false, .any_shape = false}},
       {"grouped", {.ops = gathers}},
+      {"sorted", {.ops = gathers, .cpu = false, .any_shape = false}},
+      {"chunked", {.ops = gathers, .cpu = false, .any_shape = false, .level = Determinism::run_to_run}},
       {"partition", {.ops = gathers}},
-      {"chunked", {.ops = gathers, .cpu = false, .level = Determinism::run_to_run}},
+      {"bins", {.ops = gathers, .cpu = false, .any_shape = false}},
+      {"block", {.ops = gathers, .cpu = false}},
       {"atomic", {.ops = gathers, .cpu = false, .level = Determinism::relaxed, .dtypes = {DType::f32, DType::f64}}},
       {"staged", {.ops = {"BroadcastGrad"}, .cpu = false, .extent_zero = true}},
       {"split", {.ops = {"BroadcastGrad", "GRUTraining", "GRUGrad"}, .extent_zero = true}},
@@ -72,6 +75,8 @@ inline bool strategy_allows(const std::string& strategy, FactorValue v) {
       return static_cast<Determinism>(v.value) >= use.level;
     case target_of:
       return v.value == on_llvm ? use.cpu : use.gpu;
+    case kernel_of:
+      return v.value == 0 || use.any_shape;
     case dtype_of:
       return use.dtypes.empty() || use.dtypes.contains(static_cast<DType>(v.value));
     case accumulate_of:

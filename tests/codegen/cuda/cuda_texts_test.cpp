@@ -9,7 +9,7 @@
 #include <iostream>
 
 #include "codegen/cuda/nvrtc.h"
-#include "runtime/build.h"
+#include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"
 
 namespace gradloom {
@@ -109,7 +109,7 @@ TEST_P(CudaTexts, EveryOpDtypeAndStrategyCompiles) {
     if (op.schema().on_host) continue;
     const Operands operands(op.schema(), call.inputs);
     const Plan plan = op.check(operands.request(call.attributes));
-    std::vector<std::string> strategies = op.strategies(plan, target);
+    std::vector<std::string> strategies = serving_names(op, plan, target);
     if (!all && !is_small_in_full(call)) strategies.resize(1);
     for (const std::string& strategy : strategies) texts.add(op, plan, strategy, target, call.op + " " + call.name);
     if (texts.names.size() >= 24) compile();
@@ -197,7 +197,7 @@ TEST(CudaTextsOfBenchmarks, NoSpillsAtTheBenchmarksShapes) {
       const Operands operands(op.schema(), call.inputs);
       const Plan plan = op.check(
           operands.request(call.attributes, ~0u, false, matrix ? Determinism::run_to_run : Determinism::sequential));
-      std::vector<std::string> strategies = op.strategies(plan, target);
+      std::vector<std::string> strategies = serving_names(op, plan, target);
       if (!all) strategies.resize(1);  // the one that is used
       for (const std::string& strategy : strategies)
         texts.add(op, plan, strategy, target, call.op + " " + call.name + " " + to_string(dtype));

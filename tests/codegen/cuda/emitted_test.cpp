@@ -18,10 +18,10 @@
 #include "ir/passes/passes.h"
 #include "ir/refusal.h"
 #include "ir/text/print.h"
-#include "runtime/build.h"
 #include "runtime/cache/kernel_key.h"
 #include "support/hash.h"
 #include "tests/support/canonical_text.h"
+#include "tests/support/named_strategy.h"
 #include "tests/support/sampled.h"
 #if GRADLOOM_WITH_LLVM
 #include "codegen/llvm/compiler.h"
@@ -125,7 +125,7 @@ class Emitted {
         for (const Determinism level : {own_determinism(t.target), Determinism::relaxed}) {
           Plan plan = call.plan;
           plan.determinism = level;
-          for (const std::string& strategy : call.op->strategies(plan, t.target)) {
+          for (const std::string& strategy : serving_names(*call.op, plan, t.target, any_shape)) {
             if (std::find(seen.begin(), seen.end(), strategy) != seen.end()) continue;
             seen.push_back(strategy);
             line += fmt::format(" {} {}", strategy, hash(call, plan, strategy, t, any_shape));
@@ -141,8 +141,8 @@ class Emitted {
                    bool any_shape) {
     // An any-shape kernel is scheduled for the call that it is built for; only GRU's, which takes seconds, is not.
     const bool shared = any_shape && call.op->schema().name.starts_with("GRU");
-    const KernelKey key(*call.op, plan, strategy, {.any_shape = shared, .determinism = plan.determinism}, ~0u,
-                        aligned_outputs);
+    const RunOptions options{.any_shape = shared, .determinism = plan.determinism};
+    const KernelKey key({*call.op, plan, find_strategy(*call.op, strategy), options, ~0u, aligned_outputs});
     std::string& known = known_[t.target.name][any_shape][{key.words().begin(), key.words().end()}];
     if (known.empty())
       known = hash_of(fmt::format("{}-{}-{}-{}", call.name, t.target.name, any_shape ? "any" : "own", strategy), [&] {

@@ -13,6 +13,7 @@
 #include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
 #include "ir/text/print.h"
+#include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/sampled.h"
 #ifdef GRADLOOM_WITH_CUDA
@@ -75,8 +76,8 @@ TEST_P(GpuSchedule, EveryStrategyGivesTheDefinitionsBits) {
   const Operands operands(op->schema(), call.inputs);
   const Plan plan = op->check(operands.request(call.attributes, ~0u, call.accumulate));
   const Bits want = defined(*op, call, plan);
-  for (const std::string& strategy : op->strategies(plan, gpu))
-    for (const bool any_shape : {false, true}) {
+  for (const bool any_shape : {false, true})
+    for (const std::string& strategy : serving_names(*op, plan, gpu, any_shape)) {
       const std::string name = call.op + " " + call.name + " " + strategy + (any_shape ? " any shape" : "");
       SCOPED_TRACE(name);
       const BuiltKernel built = build_kernel(*op, plan, strategy, gpu, any_shape, any_shape ? 1 : 64, call.accumulate);
@@ -137,12 +138,13 @@ TEST_P(GpuSchedule, WeakerLevelsKeepTheirPromises) {
   for (const Determinism level : {Determinism::run_to_run, Determinism::relaxed}) {
     const Plan plan = op->check(operands.request(call.attributes, ~0u, call.accumulate, level));
     Bits want;
-    for (const std::string& strategy : op->strategies(plan, gpu)) {
-      ASSERT_LE(op->determinism(strategy), level) << strategy << " promises less than was asked for";
-      const Determinism promise = op->determinism(strategy);
-      if (promise == Determinism::sequential || !seen.insert(strategy).second) continue;
-      if (want.empty()) want = defined(*op, call, plan);
-      for (const bool any_shape : {false, true}) {
+    for (const bool any_shape : {false, true})
+      for (const std::string& strategy : serving_names(*op, plan, gpu, any_shape)) {
+        ASSERT_LE(level_of(*op, strategy), level) << strategy << " promises less than was asked for";
+        const Determinism promise = level_of(*op, strategy);
+        if (promise == Determinism::sequential || !seen.insert(strategy + (any_shape ? " any shape" : "")).second)
+          continue;
+        if (want.empty()) want = defined(*op, call, plan);
         const std::string name = call.op + " " + call.name + " " + strategy + (any_shape ? " any shape" : "");
         SCOPED_TRACE(name);
         const BuiltKernel built =
@@ -172,8 +174,8 @@ TEST_P(GpuSchedule, WeakerLevelsKeepTheirPromises) {
         });
 #endif
       }
-    }
   }
+}
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls, GpuSchedule, testing::ValuesIn(sample(all_calls())),

@@ -7,8 +7,9 @@
 #include <random>
 #include <set>
 
+#include "runtime/cache/kernel_key.h"
 #include "runtime/cache/op_key.h"
-#include "runtime/cache/planned_call.h"
+#include "runtime/cache/saved_call.h"
 #include "tests/runtime/runtime_ops.h"
 
 namespace gradloom {
@@ -69,12 +70,12 @@ TEST(OpKey, TellsApartWhatTheMemoryCacheTellsApart) {
       plan.views.push_back(view);
     }
     for (int k = random() % 2; k >= 0; --k) plan.key.push_back(random() % 2);
-    const std::string strategy = random() % 2 ? "direct" : "two";
+    const Strategy& strategy = op.strategies()[random() % 2];
     const RunOptions options{.accumulate = random() % 2 == 0, .any_shape = random() % 2 == 0};
     const PlannedCall call{
         op, plan, strategy, options, static_cast<uint32_t>(random() % 2), random() % 2 ? aligned_outputs : any_outputs};
-    const OpKey key(op, plan, strategy, options, call.outputs_wanted, call.output_alignment, "target", "toolchain");
-    const KernelKey words = call.key();
+    const OpKey key(call, "target", "toolchain");
+    const KernelKey words(call);
     samples.push_back({{words.words().begin(), words.words().end()}, key.text(), key.file_name()});
     EXPECT_EQ(OpKey(key.text()).file_name(), key.file_name());
   }
@@ -122,10 +123,10 @@ TEST(OpKey, NamesWhatDiffersFromTheNearest) {
     Plan plan;
     plan.views.push_back({.dims = {n}, .strides = {1}});
     const RunOptions options;
-    return OpKey(op, plan, strategy, options, 1, 64, target, "toolchain").file_name();
+    return OpKey({op, plan, find_strategy(op, strategy), options, 1, 64}, target, "toolchain").file_name();
   };
-  const std::vector<std::string> there{name(5, "two", "v3"), name(6, "direct", "v4"), name(7, "direct", "v3"), "k-0",
-                                       ".lock"};
+  const std::vector<std::string> there{name(5, "two_loops", "v3"), name(6, "direct", "v4"), name(7, "direct", "v3"),
+                                       "k-0", ".lock"};
   const auto differing = [&](const std::string& wanted) { return nearest_key(wanted, there).value().differing; };
   EXPECT_EQ(differing(name(8, "direct", "v3")), (std::vector{KeyPart::dims}));
   EXPECT_EQ(differing(name(6, "direct", "v3")).size(), 1u);

@@ -1,9 +1,9 @@
 // Entries that must not be used: damaged, vanished, of another instruction set, of another build.
 #include "codegen/llvm/compiler.h"
 #include "ir/text/print.h"
-#include "runtime/build.h"
 #include "runtime/cache/kernel_store.h"
 #include "runtime/outputs.h"
+#include "tests/support/named_strategy.h"
 #include "tests/support/warm_cache.h"
 
 namespace gradloom {
@@ -84,14 +84,13 @@ Made make_entry(const codegen::Isa& isa, const std::string& toolchain, int k) {
   const Plan plan = op.check(operands.request(attributes, 1));
   ir::Target target = isa.target;
   target.threads = 1;
-  const std::string strategy = choose_strategy(op, plan, "", target);
-  Made made{OpKey(op, plan, strategy, {}, 1, aligned_outputs, target_text(target, isa.features), toolchain),
-            build_kernel(op, plan, strategy, target, false, aligned_outputs, false),
-            {},
-            {}};
+  const RunOptions run;
+  const PlannedCall call{op, plan, choose_strategy(op, plan, run, target), run, 1, aligned_outputs};
+  Made made{OpKey(call, target_text(target, isa.features), toolchain), build_kernel(call, target), {}, {}};
   made.kernel = {content_key(toolchain, isa.features, ir::print(made.built.lowered)), made.built.lowered.name, isa.cpu,
                  codegen::compile_object(made.built.lowered, isa).bytes, 1};
-  made.index = {made.key.text(), content_id(made.kernel.key), made.built.sources, "GatherGrad", strategy, 1, {}};
+  made.index = {
+      made.key.text(), content_id(made.kernel.key), made.built.sources, "GatherGrad", call.strategy.name, 1, {}};
   return made;
 }
 // As a runtime of its making would have left it.
