@@ -1,9 +1,11 @@
-#include "ops/gather/gather_bins.h"
-
+// The strategy "bins" on a GPU, of a flat dX of a known shape: blocks sort stretches of indices by bins of neighbouring
+// destinations, stably; then each bin is a block's, which adds to sums in shared memory, stretch after stretch, in
+// index order.
 #include <algorithm>
 #include <bit>
 #include <limits>
 
+#include "ops/gather/gather_strategies.h"
 #include "ops/patterns/block_sort.h"
 #include "ops/patterns/integer_math.h"
 
@@ -12,6 +14,7 @@ namespace {
 
 using ir::Buffer;
 using ir::Expr;
+using ir::Loop;
 
 constexpr int64_t longest_run = 4096, shortest_run = 64;  // indices that a block sorts
 constexpr int64_t tile = 2048;                            // records of a bin that are in shared memory at a time
@@ -42,8 +45,15 @@ class BinNest {
     starts_ = b_.alloc("starts", DType::i32, {bins_ + 1, runs_}, {.min = 0, .max = run_});
     offsets_ = b_.alloc("offsets", DType::i32, {runs_ * run_}, {.min = 0, .max = bin_ - 1});
     values_ = b_.alloc("sorted_values", f_.sum, {runs_ * run_});
-    b_.loop("run", 0, runs_, [&](Expr run) { sort(run); });
-    b_.loop("bin", 0, bins_, [&](Expr bin) { sum(bin); });
+    grids_.push_back(b_.loop("run", 0, runs_, [&](Expr run) { sort(run); }));
+    grids_.push_back(b_.loop("bin", 0, bins_, [&](Expr bin) { sum(bin); }));
+  }
+
+  void schedule(ir::Schedule& s) const {
+    for (const Loop loop : grids_) s.bind(loop, ir::ForKind::grid);
+    for (const Loop loop : threads_) s.bind(loop, ir::ForKind::thread);
+    s.bind(adder_, ir::ForKind::warp);
+    s.bind(lanes_, ir::ForKind::lane);
   }
 
  private:
@@ -53,7 +63,7 @@ class BinNest {
   void sort(const Expr& run) {
     const Buffer own = b_.alloc("own", DType::i32, {run_}, {.min = 0, .exclusive = true}),
                  places = b_.alloc("places", DType::i32, {run_}, {.min = 0, .max = size_ - 1});
-    b_.loop("fill", 0, run_, [&](Expr i) {
+    threads_.push_back(b_.loop("fill", 0, run_, [&](Expr i) {
       const Expr k = b_.let("k", run * run_ + i);
       b_.store(own, {i}, ir::cast(DType::i32, i + bins_ * run_));  // of no bin
       b_.store(places, {i}, ir::constant_int(DType::i32, 0));
@@ -63,9 +73,9 @@ class BinNest {
           b_.store(places, {i}, ir::cast(DType::i32, j));
         });
       });
-    });
-    author_block_sort(b_, own, run_);
-    b_.loop("keep", 0, run_, [&](Expr i) {
+    }));
+    threads_.push_back(author_block_sort(b_, own, run_));
+    threads_.push_back(b_.loop("keep", 0, run_, [&](Expr i) {
       const Expr key = b_.let("key", wide(ir::load(own, {i})));
       const Expr bin = b_.let("of_bin", ir::floor_div(key, Expr(run_))),
                  position = b_.let("position", ir::floor_mod(key, Expr(run_)));
@@ -74,9 +84,9 @@ class BinNest {
         b_.store(offsets_, {run * run_ + i}, ir::cast(DType::i32, wide(ir::load(places, {position})) - bin * bin_));
         b_.store(values_, {run * run_ + i}, ir::cast(f_.sum, ir::load(f_.dy, {k})));
       });
-    });
+    }));
     const int bits = std::countr_zero(static_cast<uint64_t>(run_));
-    b_.loop("first", 0, bins_ + 1, [&](Expr bin) {
+    threads_.push_back(b_.loop("first", 0, bins_ + 1, [&](Expr bin) {
       const Buffer smaller = b_.alloc("smaller", DType::i64, {1}, {}, ir::Space::registers);
       b_.store(smaller, {0}, 0);
       b_.loop("probe", 0, bits + 1, [&](Expr step) {
@@ -86,7 +96,7 @@ class BinNest {
         });
       });
       b_.store(starts_, {bin, run}, ir::cast(DType::i32, ir::load(smaller, {0})));
-    });
+    }));
   }
 
   Expr records(const Expr& bin, const Expr& run) const {
@@ -99,9 +109,9 @@ class BinNest {
                  in_groups = b_.alloc("in_groups", DType::i64, {groups});
     const Buffer offsets = b_.alloc("tile_offsets", DType::i32, {tile}, {.min = 0, .max = bin_ - 1, .exclusive = true});
     const Buffer values = b_.alloc("tile_values", f_.sum, {tile}, {.exclusive = true});
-    b_.loop("z", 0, bin_, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); });
+    threads_.push_back(b_.loop("z", 0, bin_, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); }));
     // How many records of the bin lie before each run's: within its group, then all.
-    b_.loop("in_group", 0, groups, [&](Expr g) {
+    threads_.push_back(b_.loop("in_group", 0, groups, [&](Expr g) {
       const Buffer running = b_.alloc("running", DType::i64, {1}, {}, ir::Space::registers);
       b_.store(running, {0}, 0);
       b_.loop("r", 0, group, [&](Expr i) {
@@ -110,7 +120,7 @@ class BinNest {
         b_.if_then(r < runs_, [&] { b_.accumulate(running, {0}, records(bin, r)); });
       });
       b_.store(in_groups, {g}, ir::load(running, {0}));
-    });
+    }));
     const Buffer total = b_.alloc("total", DType::i64, {1}, {}, ir::Space::registers);
     b_.store(total, {0}, 0);
     b_.loop("g", 0, groups, [&](Expr g) {
@@ -121,7 +131,7 @@ class BinNest {
     const Expr all = b_.let("all", ir::load(total, {0}));
     b_.loop("tile", 0, ir::floor_div(all + (tile - 1), Expr(tile)), [&](Expr t) {
       const Expr first = b_.let("first", t * tile), left = b_.let("left", ir::min(all - first, Expr(tile)));
-      b_.loop("bring", 0, runs_, [&](Expr r) {
+      threads_.push_back(b_.loop("bring", 0, runs_, [&](Expr r) {
         const Expr at = b_.let(
             "at", ir::load(before, {r}) + ir::load(in_groups, {ir::floor_div(r, Expr(group))}) - first);  // in the tile
         const Expr from = b_.let("from", ir::max(at, 0)), to = b_.let("to", ir::min(at + records(bin, r), left));
@@ -130,21 +140,21 @@ class BinNest {
           b_.store(offsets, {x}, ir::load(offsets_, {source + x}));
           b_.store(values, {x}, ir::load(values_, {source + x}));
         });
-      });
-      b_.loop("adder", 0, 1, [&](Expr) {
+      }));
+      adder_ = b_.loop("adder", 0, 1, [&](Expr) {
         b_.loop("x0", 0, ir::floor_div(left + (ir::warp_lanes - 1), Expr(ir::warp_lanes)), [&](Expr outer) {
-          b_.loop("x1", 0, ir::warp_lanes, [&](Expr lane) {
+          lanes_ = b_.loop("x1", 0, ir::warp_lanes, [&](Expr lane) {
             const Expr x = b_.let("x", outer * ir::warp_lanes + lane);
             b_.if_then(x < left, [&] { b_.accumulate(acc, {wide(ir::load(offsets, {x}))}, ir::load(values, {x})); });
           });
         });
       });
     });
-    b_.loop("i", 0, bin_, [&](Expr i) {
+    threads_.push_back(b_.loop("i", 0, bin_, [&](Expr i) {
       const Expr place = b_.let("place", bin * bin_ + i);
       const auto put = [&] { f_.store_total({place}, ir::load(acc, {i})); };
       size_ % bin_ == 0 ? put() : b_.if_then(place < size_, put);
-    });
+    }));
   }
 
   const GatherFrame f_;
@@ -152,7 +162,14 @@ class BinNest {
   const int64_t size_, count_, bin_, bins_, run_, runs_;
   Buffer starts_;            // [bin, run]: where the bin's records begin in the run
   Buffer offsets_, values_;  // records of all runs: the place in the bin, and what is added there
+  std::vector<Loop> grids_, threads_;
+  Loop adder_ = 0, lanes_ = 0;
 };
+
+Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
+  if (!target.gpu || any_shape || !GatherSizes(plan).one_row() || !gather_bins_serve(plan, target)) return Fit::none;
+  return preferred_if(gather_bins_pay(plan, target));
+}
 
 }  // namespace
 
@@ -166,17 +183,16 @@ bool gather_bins_serve(const Plan& plan, const ir::Target& target) {
          ceil_div(count, run_length(count)) <= most_runs;
 }
 
-void author_gather_bins(KernelFrame& frame, const ir::Target& target) { BinNest(frame, target).write(); }
+// Bins pass the indices once, which is faster than atomic adds; a few indices are sorted as fast.
+bool gather_bins_pay(const Plan& plan, const ir::Target& target) {
+  constexpr int64_t fewest = 1 << 16;  // indices
+  return GatherSizes(plan).one_row() && gather_bins_serve(plan, target) && plan.views[1].dims[0] >= fewest;
+}
 
-bool schedule_gather_bins(ir::Schedule& s) {
-  if (s.loops("adder").empty()) return false;
-  s.bind(s.loop("run"), ir::ForKind::grid);
-  s.bind(s.loop("bin"), ir::ForKind::grid);
-  for (const char* name : {"fill", "pair", "keep", "first", "z", "in_group", "bring", "i"})
-    s.bind(s.loop(name), ir::ForKind::thread);
-  s.bind(s.loop("adder"), ir::ForKind::warp);
-  s.bind(s.loop("x1"), ir::ForKind::lane);
-  return true;
+Strategy gather_bins() {
+  return {.name = "bins", .fit = fit, .author = [](KernelFrame& frame, const ir::Target& target) {
+            return author_nest(std::make_shared<BinNest>(frame, target));
+          }};
 }
 
 }  // namespace gradloom

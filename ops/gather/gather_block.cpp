@@ -1,10 +1,11 @@
-#include "ops/gather/gather_block.h"
-
+// The strategy "block" on a GPU: a block holds the sums of a few neighbouring columns (or rows, when the axis is last)
+// of dX in shared memory. Its threads load a tile of indices and values; then each column is one warp's, which adds 32
+// at a time, in index order, while the threads wait for the next tile.
 #include <algorithm>
 #include <limits>
-#include <optional>
 
 #include "ir/index_math.h"
+#include "ops/gather/gather_strategies.h"
 #include "ops/patterns/integer_math.h"
 
 namespace gradloom {
@@ -13,7 +14,7 @@ namespace {
 using ir::Buffer;
 using ir::Expr;
 using Index = GatherFrame::Index;
-using Loop = ir::Schedule::Loop;
+using ir::Loop;
 
 constexpr int64_t most_threads = 1024;  // of a block
 constexpr int64_t tile_elements =
@@ -24,12 +25,21 @@ constexpr int64_t banks = 32;  // of shared memory, four bytes each
 // of eight columns meet in none.
 int64_t padded(int64_t length) { return length + (banks + 4 - length % banks) % banks; }
 
+// How a call is cut; columns of 0: the sums do not fit into shared memory.
+struct GatherBlock {
+  int64_t columns = 0;   // a block
+  int64_t tile = 0;      // indices a column that are loaded at a time, a multiple of 32
+  int64_t each() const;  // of a tile's elements, that a thread loads
+  int64_t threads() const { return columns * tile / each(); }  // that load them
+};
+GatherBlock block_of(const Plan& plan, const ir::Target& target);
+
 class BlockNest {
  public:
   BlockNest(KernelFrame& frame, const ir::Target& target)
       : f_(frame, gather_roles(frame.plan())),
         b_(f_.b),
-        cut_(gather_block(frame.plan(), target)),
+        cut_(block_of(frame.plan(), target)),
         inner_(f_.roles.inner == 1),
         extent_(f_.axis_extent()),
         count_(f_.dy->dims[f_.roles.outer]),
@@ -40,13 +50,29 @@ class BlockNest {
   void write() {
     std::vector<Expr> dims = f_.outer_dims(f_.dx);
     if (!inner_) dims.pop_back();
-    b_.loops("p", dims, [&](const Index& p) {
-      b_.loop("strip", 0, ir::floor_div(limit_ + (cut_.columns - 1), cut_.columns), [&](Expr strip) {
+    Loop strips = 0;
+    blocks_ = b_.loops("p", dims, [&](const Index& p) {
+      strips = b_.loop("strip", 0, ir::floor_div(limit_ + (cut_.columns - 1), cut_.columns), [&](Expr strip) {
         p_ = p;
         strip_ = strip;
         block();
       });
     });
+    blocks_.push_back(strips);
+  }
+
+  void schedule(ir::Schedule& s) const {
+    Loop grid = blocks_[0];
+    for (size_t i = 1; i < blocks_.size(); ++i) grid = s.fuse(grid, blocks_[i]);
+    s.bind(grid, ir::ForKind::grid);
+    s.bind(threads_, ir::ForKind::thread);
+    for (const Loop loop : {commits_, loads_}) s.unroll(loop);
+    // A column is known to be the block's own only by a division by a constant.
+    for (const auto& [outer, inner] : {zeros_, stores_})
+      s.bind(ir::as_int(s.get(inner).extent) ? s.fuse(outer, inner) : inner, ir::ForKind::thread);
+    const Loop lanes = s.split(adds_, ir::warp_lanes).inner;
+    s.bind(warps_, ir::ForKind::warp);
+    s.bind(lanes, ir::ForKind::lane);
   }
 
  private:
@@ -57,39 +83,36 @@ class BlockNest {
     places_ = b_.alloc("places", number, {cut_.columns, padded(cut_.tile)}, {.min = -1, .max = extent_ - 1});
     values_ = b_.alloc("values", f_.sum, {cut_.columns, padded(cut_.tile)});
     raw_ = b_.alloc("raw", f_.indices->dtype, {cut_.threads(), cut_.each()}, {}, ir::Space::per_thread);
-    held_ = b_.alloc("held", f_.dy->dtype, {cut_.threads(), cut_.each()}, {}, ir::Space::per_thread);
-    b_.loop("z0", 0, cut_.columns, [&](Expr c) {
-      b_.loop("z1", 0, acc_->dims[1], [&](Expr i) { b_.store(acc_, {c, i}, ir::zero({f_.sum, 1})); });
+    staged_ = b_.alloc("staged", f_.dy->dtype, {cut_.threads(), cut_.each()}, {}, ir::Space::per_thread);
+    zeros_.outer = b_.loop("z0", 0, cut_.columns, [&](Expr c) {
+      zeros_.inner = b_.loop("z1", 0, acc_->dims[1], [&](Expr i) { b_.store(acc_, {c, i}, ir::zero({f_.sum, 1})); });
     });
-    // While a tile is added, the next is on its way: in turn `tile` threads put down tile - 1 and ask for `tile`.
+    // Software pipelining: while a tile is added, the next is loaded to registers; iteration `tile` commits tile - 1 to
+    // shared memory and loads `tile`.
     const Expr tiles = ir::floor_div(count_ + (cut_.tile - 1), cut_.tile);
     b_.loop("tile", 0, tiles + 1, [&](Expr tile) {
-      b_.loop("t", 0, cut_.threads(), [&](Expr t) {
-        b_.if_then(tile > 0, [&] { b_.loop("put", 0, cut_.each(), [&](Expr u) { put(tile - 1, t, u); }); });
-        b_.if_then(tile < tiles, [&] { b_.loop("ask", 0, cut_.each(), [&](Expr u) { ask(tile, t, u); }); });
+      threads_ = b_.loop("t", 0, cut_.threads(), [&](Expr t) {
+        b_.if_then(tile > 0,
+                   [&] { commits_ = b_.loop("commit", 0, cut_.each(), [&](Expr u) { commit(tile - 1, t, u); }); });
+        b_.if_then(tile < tiles, [&] { loads_ = b_.loop("load", 0, cut_.each(), [&](Expr u) { load(tile, t, u); }); });
       });
       b_.if_then(tile > 0, [&] {
-        b_.loop("column", 0, cut_.columns, [&](Expr c) {
-          b_.loop("k", 0, cut_.tile, [&](Expr t) {
+        warps_ = b_.loop("column", 0, cut_.columns, [&](Expr c) {
+          adds_ = b_.loop("k", 0, cut_.tile, [&](Expr t) {
             const Expr place = b_.let("place", ir::cast(DType::i64, ir::load(places_, {c, t})));
             b_.if_then(place >= 0, [&] { b_.accumulate(acc_, {c, place}, ir::load(values_, {c, t})); });
           });
         });
       });
     });
-    each("i", extent_, [&](const Expr& c, const Expr& i) {
+    // Neighbours in memory are neighbours in the inner loop.
+    const auto store = [&](const Expr& c, const Expr& i) {
       b_.guarded(column_inside(c), [&] { f_.store_total(f_.joined(p_at(c), {i}, q_at(c)), ir::load(acc_, {c, i})); });
+    };
+    stores_.outer = b_.loop("i0", 0, inner_ ? extent_ : Expr(cut_.columns), [&](Expr outer) {
+      stores_.inner = b_.loop("i1", 0, inner_ ? Expr(cut_.columns) : extent_,
+                              [&](Expr inner) { inner_ ? store(inner, outer) : store(outer, inner); });
     });
-  }
-
-  // Neighbours in memory are neighbours in the inner loop.
-  void each(const std::string& name, const Expr& length,
-            const std::function<void(const Expr& c, const Expr& i)>& body) {
-    const std::string outer = name + "0", inner = name + "1";
-    if (inner_)
-      b_.loop(outer, 0, length, [&](Expr i) { b_.loop(inner, 0, cut_.columns, [&](Expr c) { body(c, i); }); });
-    else
-      b_.loop(outer, 0, cut_.columns, [&](Expr c) { b_.loop(inner, 0, length, [&](Expr i) { body(c, i); }); });
   }
 
   // A thread's element `u` of a tile: neighbours in memory are neighbouring threads'.
@@ -106,22 +129,22 @@ class BlockNest {
     return {c, t, k, ir::both(ir::both(column_inside(c), in_count), f_.covered(p_at(c), q_at(c)))};
   }
 
-  void ask(const Expr& tile, const Expr& thread, const Expr& u) {
+  void load(const Expr& tile, const Expr& thread, const Expr& u) {
     const Element e = element(tile, thread, u);
     b_.guarded(e.inside, [&] {
       const Index p = p_at(e.c), q = q_at(e.c);
       b_.store(raw_, {thread, u}, ir::load(f_.indices, f_.index_at(p, {e.k}, q)));
-      b_.store(held_, {thread, u}, ir::load(f_.dy, f_.joined(p, {e.k}, q)));
+      b_.store(staged_, {thread, u}, ir::load(f_.dy, f_.joined(p, {e.k}, q)));
     });
   }
 
-  void put(const Expr& tile, const Expr& thread, const Expr& u) {
+  void commit(const Expr& tile, const Expr& thread, const Expr& u) {
     const Element e = element(tile, thread, u);
     b_.store(places_, {e.c, e.t}, ir::constant_int(places_->dtype, -1));
     b_.guarded(e.inside, [&] {
       f_.checked_index(ir::load(raw_, {thread, u}), f_.index_at(p_at(e.c), {e.k}, q_at(e.c)), [&](Expr j) {
         b_.store(places_, {e.c, e.t}, ir::cast(places_->dtype, j));
-        b_.store(values_, {e.c, e.t}, ir::cast(f_.sum, ir::load(held_, {thread, u})));
+        b_.store(values_, {e.c, e.t}, ir::cast(f_.sum, ir::load(staged_, {thread, u})));
       });
     });
   }
@@ -147,19 +170,17 @@ class BlockNest {
   Index p_;
   Expr strip_;
   Buffer acc_, places_, values_;
-  Buffer raw_, held_;  // a thread's elements on their way
+  Buffer raw_, staged_;  // a thread's elements on their way
+
+  struct Pair {
+    Loop outer = 0, inner = 0;
+  };
+  std::vector<Loop> blocks_;  // outermost first, each all that the one before holds
+  Pair zeros_, stores_;
+  Loop threads_ = 0, commits_ = 0, loads_ = 0, warps_ = 0, adds_ = 0;
 };
 
-// All loops of these names, outermost first, each all that the one before holds, as one.
-Loop fused(ir::Schedule& s, const std::vector<Loop>& loops) {
-  Loop one = loops[0];
-  for (size_t i = 1; i < loops.size(); ++i) one = s.fuse(one, loops[i]);
-  return one;
-}
-
-}  // namespace
-
-GatherBlock gather_block(const Plan& plan, const ir::Target& target) {
+GatherBlock block_of(const Plan& plan, const ir::Target& target) {
   const GatherRoles roles = gather_roles(plan);
   if (roles.empty || roles.middle != 1 || roles.inner > 1 || roles.inner + roles.outer == 0) return {};
   const View &dy = plan.views[1], &dx = plan.views[2];
@@ -182,24 +203,18 @@ int64_t GatherBlock::each() const {
   return each;
 }
 
-void author_gather_block(KernelFrame& frame, const ir::Target& target) { BlockNest(frame, target).write(); }
+Fit fit(const Plan& plan, const ir::Target& target, bool) {
+  const GatherSizes s(plan);
+  if (!target.gpu || !((s.flat() && s.roles.outer > 0) || s.columns())) return Fit::none;
+  return preferred_if(block_of(plan, target).columns > 0);
+}
 
-void schedule_gather_block(ir::Schedule& s, const ir::Target&) {
-  std::vector<Loop> blocks;
-  while (!s.loops("p" + std::to_string(blocks.size())).empty())
-    blocks.push_back(s.loop("p" + std::to_string(blocks.size())));
-  blocks.push_back(s.loop("strip"));
-  s.bind(fused(s, blocks), ir::ForKind::grid);
-  s.bind(s.loop("t"), ir::ForKind::thread);
-  for (const char* copies : {"put", "ask"}) s.unroll(s.loop(copies));
-  for (const std::string name : {"z", "i"}) {
-    // A column is known to be the block's own only by a division by a constant.
-    const Loop outer = s.loop(name + "0"), inner = s.loop(name + "1");
-    s.bind(ir::as_int(s.get(inner).extent) ? s.fuse(outer, inner) : inner, ir::ForKind::thread);
-  }
-  const Loop lanes = s.split(s.loop("k"), ir::warp_lanes).inner;
-  s.bind(s.loop("column"), ir::ForKind::warp);
-  s.bind(lanes, ir::ForKind::lane);
+}  // namespace
+
+Strategy gather_block() {
+  return {.name = "block", .fit = fit, .author = [](KernelFrame& frame, const ir::Target& target) {
+            return author_nest(std::make_shared<BlockNest>(frame, target));
+          }};
 }
 
 }  // namespace gradloom

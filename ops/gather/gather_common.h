@@ -76,26 +76,7 @@ struct GatherFrame {
   void store_total(const Index& index, ir::Expr total) const;
 };
 
-// Strategy "direct": the definition. Only zeros when there is nothing to gather.
-void author_gather_direct(KernelFrame& frame);
-void schedule_gather_direct(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
-
-// Strategy "atomic", of the level relaxed, on a GPU: zeros, then every element is added where it goes, in any order. A
-// GPU's atomic adds of f32 take denormals for zeros. dX is of a dtype that has them.
-void author_gather_atomic(KernelFrame& frame);
-bool has_atomic_adds(DType dtype);
-
-// Strategies "grouped" and "partition": nests of their own, the same sums in the same order.
-void author_gather_grouped(KernelFrame& frame);
-void author_gather_partition(KernelFrame& frame, const ir::Target& target);
-// Of "partition": sums in a bin, indices in a chunk, about as many of them as a bin gets from a chunk, bins and chunks
-// of a task.
-struct PartitionLengths {
-  int64_t bin = 0, chunk = 0, run = 64, bins = 1, chunks = 1;
-};
-PartitionLengths partition_lengths(DType sum, const ir::Expr& size, const ir::Expr& count, const ir::Target& target);
-
-// The table of both ops (gather_strategies.cpp says what each strategy is for).
+// The table of both ops (gather_strategies.h says what each strategy is for).
 std::vector<Strategy> gather_strategies();
 
 // What both ops have in common; each adds its schema and its check.

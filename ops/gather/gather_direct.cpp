@@ -1,43 +1,57 @@
-// The strategies of both gather gradients without a plan of their own. "direct", the definition: one column of dX at a
-// time, summed in index order. "atomic": element by element.
-#include "ops/gather/gather_common.h"
-#include "ops/patterns/schedule_common.h"
+// "direct", the definition of both gather gradients: one column of dX at a time, summed in index order. "atomic", on a
+// GPU: zeros, then every element is added where it goes, in any order; a GPU's atomic adds of f32 take denormals for
+// zeros.
+#include "ir/schedule/schedule_gpu.h"
+#include "ops/gather/gather_strategies.h"
 
 namespace gradloom {
 namespace {
 
+using ir::Loop;
 using Index = GatherFrame::Index;
 
-void column(const GatherFrame& f, const Index& p, const Index& q) {
+void author_column(const GatherFrame& f, const Index& p, const Index& q, GatherColumns& loops) {
   ir::KernelBuilder& b = f.b;
   const ir::Buffer acc = b.alloc("acc", f.sum, {f.axis_extent()});
-  b.loop("z", 0, f.axis_extent(), [&](ir::Expr i) { b.store(acc, {i}, ir::zero({f.sum, 1})); });
+  loops.zero = b.loop("z", 0, f.axis_extent(), [&](ir::Expr i) { b.store(acc, {i}, ir::zero({f.sum, 1})); });
   b.guarded(f.covered(p, q), [&] {
-    b.loops("k", f.middle_dims(), [&](const Index& k) {
+    loops.middle = b.loops("k", f.middle_dims(), [&](const Index& k) {
       f.checked_index(f.index_at(p, k, q),
                       [&](ir::Expr j) { b.accumulate(acc, {j}, ir::cast(f.sum, ir::load(f.dy, f.joined(p, k, q)))); });
     });
   });
-  b.loop("i", 0, f.axis_extent(), [&](ir::Expr i) { f.store_total(f.joined(p, {i}, q), ir::load(acc, {i})); });
+  loops.store =
+      b.loop("i", 0, f.axis_extent(), [&](ir::Expr i) { f.store_total(f.joined(p, {i}, q), ir::load(acc, {i})); });
 }
 
-}  // namespace
-
-void author_gather_direct(KernelFrame& frame) {
-  const GatherFrame f(frame, gather_roles(frame.plan()));
-  if (!f.roles.empty) {
-    f.b.loops("p", f.outer_dims(f.dx),
-              [&](const Index& p) { f.b.loops("q", f.inner_dims(f.dx), [&](const Index& q) { column(f, p, q); }); });
-  } else if (f.roles.only_checks) {
-    f.b.loops("k", f.indices->dims, [&](const Index& k) { f.checked_index(k, [](const ir::Expr&) {}); });
-  } else if (!f.roles.accumulate) {
-    f.b.loop("z", 0, f.dx->dims[0], [&](ir::Expr i) { f.b.store(f.dx, {i}, ir::zero({f.dx->dtype, 1})); });
+// The first dim with enough work for every thread, else the longest.
+void schedule_direct(ir::Schedule& schedule, const GatherColumns& loops, const Plan& plan, const ir::Target& target) {
+  const GatherRoles roles = gather_roles(plan);
+  if (roles.empty || plan.bytes_read + plan.bytes_written < parallel_bytes) return;
+  const View& dx = plan.views[2];
+  int best = -1;
+  for (int d = 0; d < dx.dims.size(); ++d) {
+    if (d == roles.axis()) continue;
+    if (best < 0 || dx.dims[d] > dx.dims[best]) best = d;
+    if (dx.dims[d] >= wanted_tasks(target)) break;
   }
+  if (best >= 0) schedule.parallel(best < roles.outer ? loops.outer[best] : loops.inner[best - roles.outer - 1]);
 }
 
-bool has_atomic_adds(DType dtype) { return dtype == DType::f32 || dtype == DType::f64; }
+ScheduleNest author_direct(KernelFrame& frame, const ir::Target& target) {
+  return [loops = author_gather_columns(frame), &plan = frame.plan(), &target](ir::Schedule& s) {
+    target.gpu ? ir::schedule_gpu(s, target) : schedule_direct(s, loops, plan, target);
+  };
+}
 
-void author_gather_atomic(KernelFrame& frame) {
+Fit fit_atomic(const Plan& plan, const ir::Target& target, bool) {
+  const GatherSizes s(plan);
+  const DType dtype = plan.views.back().dtype;
+  if (!target.gpu || s.roles.empty || (dtype != DType::f32 && dtype != DType::f64)) return Fit::none;
+  return preferred_if(s.sortable());
+}
+
+ScheduleNest author_atomic(KernelFrame& frame, const ir::Target& target) {
   const GatherFrame f(frame, gather_roles(frame.plan()), true);
   ir::KernelBuilder& b = f.b;
   if (!f.roles.accumulate)
@@ -51,23 +65,33 @@ void author_gather_atomic(KernelFrame& frame) {
       });
     });
   });
+  return [&target](ir::Schedule& s) { ir::schedule_gpu(s, target); };
 }
 
-void schedule_gather_direct(ir::Schedule& schedule, const Plan& plan, const ir::Target& target) {
-  if (plan.bytes_read + plan.bytes_written < parallel_bytes) return;
-  const GatherRoles roles = gather_roles(plan);
-  if (roles.empty) return;
-  // The first dim with enough work for every thread, else the longest.
-  const View& dx = plan.views[2];
-  int best = -1;
-  for (int d = 0; d < dx.dims.size(); ++d) {
-    if (d == roles.axis()) continue;
-    if (best < 0 || dx.dims[d] > dx.dims[best]) best = d;
-    if (dx.dims[d] >= wanted_tasks(target)) break;
+}  // namespace
+
+GatherColumns author_gather_columns(KernelFrame& frame) {
+  const GatherFrame f(frame, gather_roles(frame.plan()));
+  GatherColumns loops;
+  if (!f.roles.empty) {
+    loops.outer = f.b.loops("p", f.outer_dims(f.dx), [&](const Index& p) {
+      loops.inner = f.b.loops("q", f.inner_dims(f.dx), [&](const Index& q) { author_column(f, p, q, loops); });
+    });
+  } else if (f.roles.only_checks) {
+    loops.middle = f.b.loops("k", f.indices->dims, [&](const Index& k) { f.checked_index(k, [](const ir::Expr&) {}); });
+  } else if (!f.roles.accumulate) {
+    loops.zero = f.b.loop("z", 0, f.dx->dims[0], [&](ir::Expr i) { f.b.store(f.dx, {i}, ir::zero({f.dx->dtype, 1})); });
   }
-  if (best >= 0)
-    schedule.parallel(
-        schedule.loop(best < roles.outer ? "p" + std::to_string(best) : "q" + std::to_string(best - roles.outer - 1)));
+  return loops;
+}
+
+Strategy gather_direct() {
+  return {.name = "direct",
+          .fit = [](const Plan&, const ir::Target&, bool) { return Fit::possible; },
+          .author = author_direct};
+}
+Strategy gather_atomic() {
+  return {.name = "atomic", .level = Determinism::relaxed, .fit = fit_atomic, .author = author_atomic};
 }
 
 }  // namespace gradloom

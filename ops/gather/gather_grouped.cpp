@@ -4,13 +4,15 @@
 #include <limits>
 #include <optional>
 
-#include "ops/gather/gather_common.h"
+#include "ir/schedule/schedule_gpu.h"
+#include "ops/gather/gather_strategies.h"
 
 namespace gradloom {
 namespace {
 
 using ir::Buffer;
 using ir::Expr;
+using ir::Loop;
 using Index = GatherFrame::Index;
 
 DType counter_type(const Expr& limit) {
@@ -24,10 +26,14 @@ int64_t rows_ahead(const GatherFrame& f) {
   return row ? std::clamp<int64_t>(4096 / std::max<int64_t>(*row * size_of(f.dy->dtype), 1), 1, 16) : 1;
 }
 
-}  // namespace
+struct GroupedLoops {
+  Loop zero_first, zero_order, rows;
+  std::vector<Loop> inner;
+};
 
 // After the sort, the positions that name row r are order[first[r]] ... order[first[r + 1] - 1], in index order.
-void author_gather_grouped(KernelFrame& frame) {
+GroupedLoops write_nest(KernelFrame& frame) {
+  GroupedLoops loops;
   const GatherFrame f(frame, gather_roles(frame.plan()));
   ir::KernelBuilder& b = f.b;
   const Expr rows = f.axis_extent(), count = f.dy->dims[f.roles.outer];
@@ -38,8 +44,8 @@ void author_gather_grouped(KernelFrame& frame) {
   // Counted two places up, so that summing up leaves starts, and placing turns each start into the next one.
   const Buffer first = b.alloc("first", counter, {rows + 2}, {.min = 0, .max = count});
   const Buffer order = b.alloc("order", counter, {count}, {.min = 0, .max = count - 1});
-  b.loop("z", 0, rows + 2, [&](Expr i) { b.store(first, {i}, number(0)); });
-  b.loop("y", 0, count, [&](Expr i) { b.store(order, {i}, number(0)); });
+  loops.zero_first = b.loop("z", 0, rows + 2, [&](Expr i) { b.store(first, {i}, number(0)); });
+  loops.zero_order = b.loop("y", 0, count, [&](Expr i) { b.store(order, {i}, number(0)); });
   b.loop("h", 0, count,
          [&](Expr k) { f.checked_index({k}, [&](Expr j) { b.accumulate(first, {j + 2}, number(1)); }); });
   const Buffer running = b.alloc("running", counter, {1}, {}, ir::Space::registers);
@@ -57,7 +63,7 @@ void author_gather_grouped(KernelFrame& frame) {
   });
 
   b.loops("p", f.outer_dims(f.dx), [&](const Index& p) {
-    b.loop("r", 0, rows, [&](Expr r) {
+    loops.rows = b.loop("r", 0, rows, [&](Expr r) {
       const Expr begin = b.let("begin", position(ir::load(first, {r}))),
                  end = b.let("end", position(ir::load(first, {r + 1})));
       if (f.roles.inner == 1) {
@@ -69,7 +75,7 @@ void author_gather_grouped(KernelFrame& frame) {
                  [&](Expr line) { b.prefetch(f.dy, f.joined(p, {next}, {line * step}), 1); });
         });
       }
-      b.loops("q", f.inner_dims(f.dx), [&](const Index& q) {
+      loops.inner = b.loops("q", f.inner_dims(f.dx), [&](const Index& q) {
         const Buffer acc = b.alloc("acc", f.sum, {1}, {}, ir::Space::registers);
         b.store(acc, {0}, ir::zero({f.sum, 1}));
         b.loop("g", begin, end - begin, [&](Expr g) {
@@ -79,6 +85,37 @@ void author_gather_grouped(KernelFrame& frame) {
       });
     });
   });
+  return loops;
 }
+
+void schedule_cpu(ir::Schedule& schedule, const GroupedLoops& loops, const GatherSizes& s, const ir::Target& target) {
+  vectorize_sums(schedule, loops.zero_first, 4, target);
+  vectorize_sums(schedule, loops.zero_order, 4, target);
+  if (s.roles.inner == 1) {
+    const int lanes = target.lanes(s.sum_bytes);
+    int64_t width = 64;  // one vector value of many registers: each position of the group is read once for all of them
+    while (width > lanes && width > s.inner) width /= 2;
+    schedule.vectorize(loops.inner[0], static_cast<int>(width));
+  }
+  if (s.traffic >= parallel_bytes) schedule.parallel(loops.rows);
+  stream_large(schedule, s, target);
+}
+
+Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
+  const GatherSizes s(plan);
+  if (target.gpu) return any_shape && s.sortable() ? Fit::preferred : Fit::none;
+  if (!s.columns() || s.roles.varying) return Fit::none;
+  return preferred_if(s.inner * s.sum_bytes >= 32 && s.extent * s.sum_bytes * s.inner > target.l2_bytes);
+}
+
+ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
+  return [loops = write_nest(frame), &plan = frame.plan(), &target](ir::Schedule& s) {
+    target.gpu ? ir::schedule_gpu(s, target) : schedule_cpu(s, loops, GatherSizes(plan), target);
+  };
+}
+
+}  // namespace
+
+Strategy gather_grouped() { return {.name = "grouped", .fit = fit, .author = author}; }
 
 }  // namespace gradloom

@@ -5,15 +5,16 @@
 #include <bit>
 #include <limits>
 
-#include "ops/gather/gather_common.h"
+#include "ir/schedule/schedule_gpu.h"
+#include "ops/gather/gather_strategies.h"
 #include "ops/patterns/integer_math.h"
-#include "ops/patterns/schedule_common.h"
 
 namespace gradloom {
 namespace {
 
 using ir::Buffer;
 using ir::Expr;
+using ir::Loop;
 
 constexpr int64_t tile = 64;       // indices that are checked, then counted: few, so that the core does both at once
 constexpr int64_t line_words = 8;  // of a cache line
@@ -30,8 +31,10 @@ Expr i64(Expr e) { return ir::cast(DType::i64, std::move(e)); }
 class Partition {
  public:
   Partition(KernelFrame& frame, const ir::Target& target)
-      : f_(frame, gather_roles(frame.plan())),
+      : sizes_(frame.plan()),
+        f_(frame, gather_roles(frame.plan())),
         b_(f_.b),
+        target_(target),
         size_(f_.dx->dims[0]),
         count_(f_.dy->dims[0]),
         lengths_(partition_lengths(f_.sum, size_, count_, target)),
@@ -49,12 +52,44 @@ class Partition {
     sum();
   }
 
+  void schedule(ir::Schedule& schedule) const {
+    if (target_.gpu) return ir::schedule_gpu(schedule, target_);
+    const bool large = sizes_.large(target_);
+    for (const std::vector<Loop>* loops : {&zeros_, &stores_})
+      for (const Loop loop : *loops) vectorize_sums(schedule, loop, sizes_.sum_bytes, target_);
+    for (const Loop loop : copies_) vectorize_sums(schedule, loop, 8, target_);
+    constexpr int64_t indices_ahead = 512, values_ahead = 1024;
+    const int lanes = target_.lanes(8);
+    for (const Loop loop : checks_)
+      if (const Loop vectors = schedule.vectorize(loop, lanes); vectors && large)
+        schedule.prefetch(vectors, f_.indices, indices_ahead / lanes, 1);
+    for (const Loop loop : counts_) in_fours(schedule, loop);
+    if (const Loop records = in_fours(schedule, places_); records && large)
+      schedule.prefetch(records, f_.dy, values_ahead / 4, 1);
+    if (large)
+      for (const Word& word : words_) {
+        schedule.streaming(word.sorted);
+        // What the next bin gets from the same chunk.
+        for (const Loop loop : runs_) schedule.prefetch(loop, word.sorted, lengths_.run, 1);
+      }
+    schedule.parallel(bin_groups_);
+    if (target_.threads > 1) schedule.parallel(chunk_groups_);
+    stream_large(schedule, sizes_, target_);
+  }
+
  private:
+  // Four iterations side by side; gives the loop over whole groups of them, 0 where there is none.
+  static Loop in_fours(ir::Schedule& schedule, Loop loop) {
+    const ir::Schedule::Split split = schedule.split(loop, 4);
+    if (split.outer) schedule.unroll(split.inner);
+    return split.outer;
+  }
+
   // The records of each chunk, bin after bin, in index order within a bin. A chunk is copied out, which is memory's
   // work, while the next is counted, which is the core's.
   void sort() {
     const int64_t chunk = lengths_.chunk, group = lengths_.chunks;
-    b_.loop("c", 0, ir::floor_div(chunks_ + (group - 1), group), [&](Expr g) {
+    chunk_groups_ = b_.loop("c", 0, ir::floor_div(chunks_ + (group - 1), group), [&](Expr g) {
       const Expr first = g * group, chunks = at_most(group, chunks_, first);
       const auto size = ir::as_int(size_);
       // Destinations, those of a failed check among them: what is counted and placed is in range.
@@ -69,9 +104,9 @@ class Partition {
         b_.loop("t", 0, chunk / tile, [&](Expr t) {
           b_.if_then(e >= 0, [&] {
             for (const Word& word : words_)
-              b_.loop("w", t * tile, tile, [&](Expr i) {
+              copies_.push_back(b_.loop("w", t * tile, tile, [&](Expr i) {
                 b_.store(word.sorted, {first + e, i}, ir::load(word.placed, {i}));
-              });
+              }));
           });
           b_.if_then((e + 1 < chunks) & (t < whole), [&] { count_tile(c * chunk, t * tile, tile); });
         });
@@ -97,7 +132,8 @@ class Partition {
       words_.push_back({b_.alloc("placed_values", DType::u64, {lengths_.chunk}), sorted_values_, {}});
     // The rest of a shorter chunk is copied too, and not looked at.
     for (const Word& word : words_)
-      b_.loop("zp", 0, lengths_.chunk, [&](Expr i) { b_.store(word.placed, {i}, ir::constant_int(DType::u64, 0)); });
+      copies_.push_back(b_.loop("zp", 0, lengths_.chunk,
+                                [&](Expr i) { b_.store(word.placed, {i}, ir::constant_int(DType::u64, 0)); }));
     if (words_.size() == 1) {
       words_[0].pack = [](Expr offset, Expr value) {
         return ir::binary(ir::BinaryOp::bit_or,
@@ -111,15 +147,16 @@ class Partition {
   }
 
   void count_tile(const Expr& first, const Expr& begin, const Expr& extent) {
-    b_.loop("h", begin, extent, [&](Expr k) {
+    checks_.push_back(b_.loop("h", begin, extent, [&](Expr k) {
       f_.checked_index(
           {first + k}, [&](Expr) {},
           [&](Expr j) {
             b_.store(destinations_, {k}, ir::cast(destinations_->dtype, ir::max(ir::min(j, size_ - 1), Expr(0))));
           });
-    });
-    b_.loop("n", begin, extent,
-            [&](Expr k) { b_.accumulate(cursor_, {bin_of(destination(k))}, ir::constant_int(DType::i32, 1)); });
+    }));
+    counts_.push_back(b_.loop("n", begin, extent, [&](Expr k) {
+      b_.accumulate(cursor_, {bin_of(destination(k))}, ir::constant_int(DType::i32, 1));
+    }));
   }
   Expr destination(const Expr& k) { return i64(ir::load(destinations_, {k})); }
   Expr bin_of(const Expr& j) const { return ir::floor_div(j, lengths_.bin); }
@@ -137,7 +174,7 @@ class Partition {
   }
 
   void place(const Expr& first, const Expr& records) {
-    b_.loop("k", 0, records, [&](Expr k) {
+    places_ = b_.loop("k", 0, records, [&](Expr k) {
       const Expr j = b_.let("j", destination(k)), bin = b_.let("bin", bin_of(j)),
                  slot = b_.let("slot", ir::load(cursor_, {bin}));
       b_.store(cursor_, {bin}, slot + ir::constant_int(DType::i32, 1));
@@ -154,7 +191,7 @@ class Partition {
     if (lengths_.bins > 1)
       sum_groups(whole);
     else
-      b_.loop("b", 0, whole, [&](Expr bin) { sum_bin(bin, bin_length); });
+      bin_groups_ = b_.loop("b", 0, whole, [&](Expr bin) { sum_bin(bin, bin_length); });
     const Expr rest = ir::floor_mod(size_, bin_length);
     if (ir::as_int(size_) && *ir::as_int(size_) % bin_length == 0) return;
     b_.if_then(rest > 0, [&] { sum_bin(whole, rest); });
@@ -164,19 +201,19 @@ class Partition {
   void sum_groups(const Expr& whole) {
     const int64_t length = lengths_.bin, group = lengths_.bins, piece = std::min<int64_t>(256, length),
                   pieces = length / piece;
-    b_.loop("b", 0, ir::floor_div(whole + (group - 1), group), [&](Expr g) {
+    bin_groups_ = b_.loop("b", 0, ir::floor_div(whole + (group - 1), group), [&](Expr g) {
       const Buffer acc = b_.alloc("acc", f_.sum, {2 * length});
       const Expr first = g * group, bins = at_most(group, whole, first);
-      b_.loop("z", 0, 2 * length, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); });
+      zeros_.push_back(b_.loop("z", 0, 2 * length, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); }));
       const Expr runs = b_.let("runs", ir::floor_div(chunks_ + (pieces - 1), pieces));
       b_.loop("q", -1, bins + 1, [&](Expr q) {
         b_.loop("p", 0, pieces, [&](Expr p) {
           b_.if_then(q >= 0, [&] {
-            b_.loop("i", p * piece, piece, [&](Expr i) {
+            stores_.push_back(b_.loop("i", p * piece, piece, [&](Expr i) {
               const Expr at = ir::floor_mod(q, 2) * length + i;
               f_.store_total({(first + q) * length + i}, ir::load(acc, {at}));
               b_.store(acc, {at}, ir::zero({f_.sum, 1}));
-            });
+            }));
           });
           b_.if_then(q + 1 < bins, [&] {
             const Expr from = b_.let("next", ir::min(p * runs, chunks_));
@@ -190,15 +227,16 @@ class Partition {
 
   void sum_bin(const Expr& bin, const Expr& extent) {
     const Buffer acc = b_.alloc("acc", f_.sum, {lengths_.bin});
-    b_.loop("z", 0, lengths_.bin, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); });
+    zeros_.push_back(b_.loop("z", 0, lengths_.bin, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); }));
     b_.loop("s", 0, chunks_, [&](Expr c) { add_run(acc, 0, c, bin); });
-    b_.loop("i", 0, extent, [&](Expr i) { f_.store_total({bin * lengths_.bin + i}, ir::load(acc, {i})); });
+    stores_.push_back(
+        b_.loop("i", 0, extent, [&](Expr i) { f_.store_total({bin * lengths_.bin + i}, ir::load(acc, {i})); }));
   }
 
   // The records of a bin from chunk c, to the sums from acc[at] on.
   void add_run(const Buffer& acc, const Expr& at, const Expr& c, const Expr& bin) {
     const Expr from = b_.let("from", i64(ir::load(begin_, {c, bin})));
-    b_.loop("r", from, i64(ir::load(begin_, {c, bin + 1})) - from, [&](Expr r) {
+    runs_.push_back(b_.loop("r", from, i64(ir::load(begin_, {c, bin + 1})) - from, [&](Expr r) {
       const Expr word = b_.let("word", ir::load(sorted_, {c, r}));
       if (f_.sum != DType::f64) {
         b_.accumulate(acc, {at + i64(ir::binary(ir::BinaryOp::shr, word, ir::constant_int(DType::u64, 32)))},
@@ -206,17 +244,31 @@ class Partition {
       } else {
         b_.accumulate(acc, {at + i64(word)}, ir::bitcast(DType::f64, ir::load(sorted_values_, {c, r})));
       }
-    });
+    }));
   }
 
+  const GatherSizes sizes_;
   const GatherFrame f_;
   ir::KernelBuilder& b_;
+  const ir::Target& target_;
   const Expr size_, count_;
   const PartitionLengths lengths_;
   const Expr bins_, chunks_;
   Buffer begin_, sorted_, sorted_values_, destinations_, cursor_;
   std::vector<Word> words_;
+  Loop chunk_groups_ = 0, bin_groups_ = 0, places_ = 0;
+  std::vector<Loop> zeros_, stores_;            // of sums
+  std::vector<Loop> copies_, checks_, counts_;  // of a chunk's records
+  std::vector<Loop> runs_;                      // of a bin's records in a chunk
 };
+
+Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
+  const GatherSizes s(plan);
+  if (!s.one_row()) return Fit::none;
+  if (!target.gpu) return preferred_if(s.extent * s.sum_bytes > target.l2_bytes);
+  if (!any_shape && gather_bins_serve(plan, target)) return Fit::none;
+  return preferred_if(any_shape && gather_bins_pay(plan, target));
+}
 
 }  // namespace
 
@@ -244,6 +296,10 @@ PartitionLengths partition_lengths(DType sum, const Expr& size, const Expr& coun
   return l;
 }
 
-void author_gather_partition(KernelFrame& frame, const ir::Target& target) { Partition(frame, target).write(); }
+Strategy gather_partition() {
+  return {.name = "partition", .fit = fit, .author = [](KernelFrame& frame, const ir::Target& target) {
+            return author_nest(std::make_shared<Partition>(frame, target));
+          }};
+}
 
 }  // namespace gradloom

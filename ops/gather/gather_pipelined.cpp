@@ -1,17 +1,26 @@
-#include "ops/gather/gather_pipelined.h"
-
+// The strategy "pipelined" of GatherElementsGrad with an inner dim, shapes known: narrow strips, each written while the
+// next ones are summed. Sums wait for the caches and writing for memory, so one hides the other. A row of a strip is
+// one or two cache lines, and lines below one another share few ways to memory: so the rows of `depth` neighbouring
+// strips are written side by side, the first part of the last one, the second part of the one before it, and so on.
 #include <algorithm>
 #include <limits>
 
 #include "ir/index_math.h"
+#include "ops/gather/gather_strategies.h"
 #include "ops/patterns/integer_math.h"
-#include "ops/patterns/schedule_common.h"
 
 namespace gradloom {
 namespace {
 
 using ir::Buffer;
 using ir::Expr;
+using ir::Loop;
+
+struct GatherPipeline {
+  int64_t columns = 0;    // of a strip
+  int64_t depth = 0;      // strips that are summed and not yet written
+  int64_t sum_bytes = 0;  // of a task: those and the one that is summed
+};
 
 constexpr int64_t lines_at_a_time = 4;
 constexpr int64_t shortest_strip = 8 << 10;  // bytes of sums; below, changing strips costs more than is hidden
@@ -39,7 +48,15 @@ class Pipelined {
   void write() {
     const int64_t tasks = ceil_div(all_, most_);
     if (tasks == 1) return task(0);
-    b_.loop("c", 0, tasks, [&](const Expr& c) { task(c * most_); });
+    tasks_ = b_.loop("c", 0, tasks, [&](const Expr& c) { task(c * most_); });
+  }
+
+  void schedule(ir::Schedule& s) const {
+    if (tasks_ != 0) s.parallel(tasks_);
+    s.vectorize(zero_);
+    for (const Loop loop : lines_) s.unroll(loop);
+    for (const Loop loop : summed_) s.vectorize(loop, 8);
+    for (const Loop loop : written_) s.vectorize(loop);
   }
 
  private:
@@ -54,7 +71,7 @@ class Pipelined {
     first_ = first;
     strips_ = all_ % most_ == 0 ? Expr(most_) : b_.let("strips", ir::min(Expr(most_), all_ - first));
     acc_ = b_.alloc("acc", f_.sum, {cut_.depth + 1, extent_, cut_.columns});
-    b_.loops("z", acc_->dims, [&](const Index& at) { b_.store(acc_, at, ir::zero({f_.sum, 1})); });
+    zero_ = b_.loops("z", acc_->dims, [&](const Index& at) { b_.store(acc_, at, ir::zero({f_.sum, 1})); }).back();
     b_.loop("t", 0, strips_ + cut_.depth, [&](const Expr& t) {
       const Strip now = strip(t), next = strip(t + 1);
       std::vector<Strip> before;
@@ -78,7 +95,10 @@ class Pipelined {
   // The n-th of `steps` shares of 0 .. extent; they differ by one at most.
   void share(const char* name, const Expr& n, int64_t extent, int64_t steps,
              const std::function<void(const Expr&)>& body) {
-    if (extent % steps == 0) return b_.loop(name, n * (extent / steps), extent / steps, body);
+    if (extent % steps == 0) {
+      b_.loop(name, n * (extent / steps), extent / steps, body);
+      return;
+    }
     const Expr begin = b_.let("begin", ir::floor_div(n * extent, steps));
     b_.loop(name, begin, ir::floor_div((n + 1) * extent, steps) - begin, body);
   }
@@ -98,12 +118,12 @@ class Pipelined {
 
   void add_row(const Strip& s, const Strip& next, const Expr& k) {
     ask_ahead(s, next, k);
-    b_.loop("s", 0, cut_.columns, [&](const Expr& column) {
+    summed_.push_back(b_.loop("s", 0, cut_.columns, [&](const Expr& column) {
       const Index at = index(s.p, k, s.q + column);
       f_.checked_index(at, [&](const Expr& j) {
         b_.accumulate(acc_, {s.slot, j, column}, ir::cast(f_.sum, ir::load(f_.dy, at)));
       });
-    });
+    }));
   }
 
   // A row further on, of the next strip after the last one of this, is on its way.
@@ -118,16 +138,16 @@ class Pipelined {
 
   void ask(const Buffer& b, const Expr& p, const Expr& row, const Expr& q) {
     const int64_t line = ir::line_bytes / size_of(b->dtype);
-    b_.loop("f", 0, ceil_div(cut_.columns, line),
-            [&](const Expr& i) { b_.prefetch(b, index(p, row, q + i * line), 1); });
+    lines_.push_back(b_.loop("f", 0, ceil_div(cut_.columns, line),
+                             [&](const Expr& i) { b_.prefetch(b, index(p, row, q + i * line), 1); }));
   }
 
   void write_row(const Strip& s, const Expr& i) {
     if (f_.roles.accumulate) ask(f_.dx, s.p, i + rows_ahead(f_.dx), s.q);
-    b_.loop("w", 0, cut_.columns, [&](const Expr& column) {
+    written_.push_back(b_.loop("w", 0, cut_.columns, [&](const Expr& column) {
       f_.store_total(index(s.p, i, s.q + column), ir::load(acc_, {s.slot, i, column}));
       b_.store(acc_, {s.slot, i, column}, ir::zero({f_.sum, 1}));
-    });
+    }));
   }
 
   const GatherFrame f_;
@@ -137,10 +157,12 @@ class Pipelined {
   const int64_t extent_, rows_, inner_, all_, most_;
   Expr first_, strips_;  // of a task
   Buffer acc_;
+  Loop tasks_ = 0, zero_ = 0;  // none where there is one task
+  std::vector<Loop> lines_, summed_, written_;
 };
 
-}  // namespace
-
+// Nothing where the nest does not serve: strips are of whole cache lines, and indices cover all of a strip or none of
+// it.
 std::optional<GatherPipeline> gather_pipeline(const Plan& plan) {
   const GatherRoles roles = gather_roles(plan);
   if (roles.empty || !roles.varying || roles.outer > 1 || roles.middle != 1 || roles.inner != 1) return {};
@@ -156,7 +178,9 @@ std::optional<GatherPipeline> gather_pipeline(const Plan& plan) {
   return cut;
 }
 
-bool pipelining_pays(const Plan& plan, const GatherPipeline& cut, const ir::Target& target) {
+// Whether a large call is faster so: there is as much to write as to read, else reading narrow pieces costs more than
+// is hidden; and the sums of all strips under way lie in cache.
+bool pays(const Plan& plan, const GatherPipeline& cut, const ir::Target& target) {
   const GatherRoles roles = gather_roles(plan);
   const View &indices = plan.views[0], &dy = plan.views[1], &dx = plan.views[2];
   const int64_t size = size_of(dx.dtype), extent = dx.dims[roles.axis()];
@@ -167,21 +191,26 @@ bool pipelining_pays(const Plan& plan, const GatherPipeline& cut, const ir::Targ
          cut.sum_bytes <= target.l2_bytes / 4 * 3;
 }
 
-void author_gather_pipelined(KernelFrame& frame, const ir::Target& target) {
+Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
+  const std::optional<GatherPipeline> cut = gather_pipeline(plan);
+  if (target.gpu || any_shape || !cut) return Fit::none;
+  return preferred_if(GatherSizes(plan).large(target) && pays(plan, *cut, target));
+}
+
+ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
   const Plan& plan = frame.plan();
   // A task's first strip and its last have nothing to do beside them: few tasks.
   const bool shared = target.threads > 1 && plan.bytes_read + plan.bytes_written >= parallel_bytes;
-  Pipelined(frame, *gather_pipeline(plan), shared ? wanted_tasks(target) : 1).write();
+  const auto nest = std::make_shared<Pipelined>(frame, *gather_pipeline(plan), shared ? wanted_tasks(target) : 1);
+  nest->write();
+  return [nest, sizes = GatherSizes(plan), &target](ir::Schedule& s) {
+    nest->schedule(s);
+    stream_large(s, sizes, target);
+  };
 }
 
-bool schedule_gather_pipelined(ir::Schedule& schedule) {
-  if (schedule.loops("w").empty()) return false;
-  for (const ir::Schedule::Loop c : schedule.loops("c")) schedule.parallel(c);
-  schedule.vectorize(schedule.loop("z2"));
-  for (const ir::Schedule::Loop f : schedule.loops("f")) schedule.unroll(f);
-  for (const ir::Schedule::Loop s : schedule.loops("s")) schedule.vectorize(s, 8);
-  for (const ir::Schedule::Loop w : schedule.loops("w")) schedule.vectorize(w);
-  return true;
-}
+}  // namespace
+
+Strategy gather_pipelined() { return {.name = "pipelined", .fit = fit, .author = author}; }
 
 }  // namespace gradloom

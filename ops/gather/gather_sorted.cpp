@@ -1,13 +1,13 @@
-// The strategies "grouped" and "chunked" on a GPU, of GatherGrad and of a flat GatherElementsGrad: row and position of
-// every index as one number, sorted by blocks in shared memory and merged pairwise; then every row of dX is summed, in
-// index order, and written once, whatever the duplicates.
-#include "ops/gather/gather_sorted.h"
-
+// The strategies "sorted" and "chunked" on a GPU (rows, or single elements of a flat dX), for kernels of a known shape:
+// row and position of every index as one number, sorted by blocks in shared memory and merged pairwise; then every row
+// of dX is summed, in index order, and written once, whatever the duplicates. In chunks, long groups are summed by a
+// block each: chunks of equal length in order, then the chunks in order.
 #include <algorithm>
 #include <bit>
 #include <limits>
 
 #include "ir/schedule/schedule_gpu.h"
+#include "ops/gather/gather_strategies.h"
 #include "ops/patterns/block_sort.h"
 #include "ops/patterns/integer_math.h"
 #include "ops/patterns/sum_in_flight.h"
@@ -18,7 +18,7 @@ namespace {
 using ir::Buffer;
 using ir::Expr;
 using Index = GatherFrame::Index;
-using Loop = ir::Schedule::Loop;
+using ir::Loop;
 
 constexpr int64_t longest_run = 4096, shortest_run = 64;  // that a block sorts
 constexpr int64_t position_bits = 32, none = std::numeric_limits<int64_t>::max();
@@ -31,8 +31,9 @@ Expr shr(Expr a, Expr count) { return shifted(ir::BinaryOp::shr, std::move(a), s
 
 class SortedNest {
  public:
-  SortedNest(KernelFrame& frame, bool chunked)
-      : chunked_(chunked),
+  SortedNest(KernelFrame& frame, const ir::Target& target, bool chunked)
+      : target_(target),
+        chunked_(chunked),
         f_(frame, gather_roles(frame.plan())),
         b_(f_.b),
         rows_(f_.axis_extent()),
@@ -53,26 +54,56 @@ class SortedNest {
     if (chunked_) sum_long_groups(from);
   }
 
+  void schedule(ir::Schedule& s) const {
+    s.bind(runs_, ir::ForKind::grid);
+    for (const Loop loop : threads_) s.bind(loop, ir::ForKind::thread);
+    for (const Loop loop : flat_) ir::schedule_gpu(s, loop, target_);
+    if (chunked_) schedule_long_groups(s);
+    // 16 bytes of a row a thread.
+    Loop one = sums_, columns = columns_;
+    const int64_t lanes = vector_bytes / size_of(f_.dx->dtype);
+    if (*ir::as_int(s.get(columns).extent) % lanes == 0) {
+      const ir::Schedule::Split cut = s.split(columns, lanes);
+      s.vectorize(cut.inner);
+      columns = cut.outer;
+    }
+    for (size_t p = outer_.size(); p-- > 0;) one = s.fuse(outer_[p], one);
+    const ir::Schedule::Split cut = s.split_guarded(s.fuse(one, columns), target_.block_threads);
+    s.bind(cut.outer, ir::ForKind::grid);
+    s.bind(cut.inner, ir::ForKind::thread);
+  }
+
  private:
+  void schedule_long_groups(ir::Schedule& s) const {
+    for (const Loop loop : long_flat_) ir::schedule_gpu(s, loop, target_);
+    Loop one = long_grid_[0];  // the innermost first
+    for (size_t i = 1; i < long_grid_.size(); ++i) one = s.fuse(long_grid_[i], one);
+    s.bind(one, ir::ForKind::grid);
+    s.bind(s.fuse(chunks_, chunk_columns_), ir::ForKind::thread);
+    s.bind(chunk_sums_, ir::ForKind::thread);
+  }
+
   void sort_runs() {
-    b_.loop("run", 0, padded_ / run_, [&](Expr run) {
+    runs_ = b_.loop("run", 0, padded_ / run_, [&](Expr run) {
       const Buffer own = b_.alloc("own", DType::i64, {run_}, {.min = 0, .exclusive = true});
-      b_.loop("fill", 0, run_, [&](Expr i) {
+      threads_.push_back(b_.loop("fill", 0, run_, [&](Expr i) {
         const Expr k = b_.let("k", run * run_ + i);
         b_.store(own, {i}, none);
         b_.if_then(k < count_, [&] {
           f_.checked_index({k}, [&](Expr j) { b_.store(own, {i}, shl(j, Expr(position_bits)) + k); });
         });
-      });
-      author_block_sort(b_, own, run_);
-      b_.loop("keep", 0, run_, [&](Expr i) { b_.store(keys_, {0, run * run_ + i}, ir::load(own, {i})); });
+      }));
+      threads_.push_back(author_block_sort(b_, own, run_));
+      threads_.push_back(b_.loop("keep", 0, run_, [&](Expr i) {
+        b_.store(keys_, {0, run * run_ + i}, ir::load(own, {i}));
+      }));
     });
   }
 
   // Two runs of `length` become one: each key goes where as many of the other run's keys as are smaller let it.
   void merge(int64_t length, int from) {
     const int bits = std::countr_zero(static_cast<uint64_t>(length));
-    b_.loop("merge", 0, padded_, [&](Expr i) {
+    flat_.push_back(b_.loop("merge", 0, padded_, [&](Expr i) {
       const Expr base = b_.let("base", ir::floor_div(i, Expr(2 * length)) * (2 * length));
       const Expr second = b_.let("second", i - base >= length);
       const Expr other = b_.let("other", ir::select(second, base, base + length));
@@ -88,7 +119,7 @@ class SortedNest {
         });
       });
       b_.store(keys_, {1 - from, ir::select(second, i - length, i) + ir::load(smaller, {0})}, key);
-    });
+    }));
   }
 
   bool one_row() const { return ir::as_int(rows_) == 1; }
@@ -96,11 +127,11 @@ class SortedNest {
 
   // Row r's keys are first[r] ... last[r] - 1.
   void mark(int from) {
-    b_.loop("clear", 0, rows_, [&](Expr r) {
+    flat_.push_back(b_.loop("clear", 0, rows_, [&](Expr r) {
       b_.store(first_, {r}, ir::constant_int(DType::i32, 0));
       b_.store(last_, {r}, ir::constant_int(DType::i32, 0));
-    });
-    b_.loop("mark", 0, count_, [&](Expr i) {
+    }));
+    flat_.push_back(b_.loop("mark", 0, count_, [&](Expr i) {
       const Expr key = b_.let("key", ir::load(keys_, {from, i}));
       const Expr before = b_.let("before", ir::load(keys_, {from, i - 1}, i > 0, none)),
                  after = b_.let("after", ir::load(keys_, {from, i + 1}, i < count_ - 1, none));
@@ -109,7 +140,7 @@ class SortedNest {
         b_.if_then(row_of(before) != row, [&] { b_.store(first_, {row}, ir::cast(DType::i32, i)); });
         b_.if_then(row_of(after) != row, [&] { b_.store(last_, {row}, ir::cast(DType::i32, i + 1)); });
       });
-    });
+    }));
   }
 
   // A group of more than `long_` positions begins in a stretch of as many that no other such group begins in. A row
@@ -118,19 +149,19 @@ class SortedNest {
     const int64_t slots = one_row() ? 1 : ceil_div(count_, long_);
     long_rows_ = b_.alloc("long_rows", DType::i64, {slots},
                           {.min = -slots, .max = rows_ - 1, .injective = true, .exclusive = true});
-    b_.loop("none", 0, slots, [&](Expr i) { b_.store(long_rows_, {i}, Expr(-1) - i); });
-    b_.loop("find", 0, rows_, [&](Expr r) {
+    long_flat_.push_back(b_.loop("none", 0, slots, [&](Expr i) { b_.store(long_rows_, {i}, Expr(-1) - i); }));
+    long_flat_.push_back(b_.loop("find", 0, rows_, [&](Expr r) {
       const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {r}))),
                  end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {r})));
       b_.if_then(end - begin > long_,
                  [&] { b_.store(long_rows_, {ir::min(ir::floor_div(begin, Expr(long_)), Expr(slots - 1))}, r); });
-    });
+    }));
   }
 
   void sum_long_groups(int from) {
     const int64_t width = f_.roles.inner == 1 ? *ir::as_int(f_.dx->dims.back()) : 1,
                   tile = std::min(chunk_columns, width), tiles = ceil_div(width, tile);
-    b_.loops("lp", f_.outer_dims(f_.dx), [&](const Index& p) {
+    const std::vector<Loop> outer = b_.loops("lp", f_.outer_dims(f_.dx), [&](const Index& p) {
       const auto in_slot = [&](const Expr& slot) {
         const auto in_tile = [&](const Expr& t) {
           const Expr row = b_.let("row", ir::load(long_rows_, {slot}));
@@ -140,8 +171,8 @@ class SortedNest {
               const Expr q = b_.let("q", t * tile + c);
               width % tile == 0 ? body(q) : b_.if_then(q < width, [&] { body(q); });
             };
-            b_.loop("lc", 0, chunks, [&](Expr chunk) {
-              b_.loop("lq", 0, tile, [&](Expr c) {
+            chunks_ = b_.loop("lc", 0, chunks, [&](Expr chunk) {
+              chunk_columns_ = b_.loop("lq", 0, tile, [&](Expr c) {
                 column(c, [&](const Expr& q) {
                   const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {row}))),
                              end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {row})));
@@ -151,7 +182,7 @@ class SortedNest {
                 });
               });
             });
-            b_.loop("ls", 0, tile, [&](Expr c) {
+            chunk_sums_ = b_.loop("ls", 0, tile, [&](Expr c) {
               column(c, [&](const Expr& q) {
                 const Buffer acc = b_.alloc("acc", f_.sum, {1}, {}, ir::Space::registers);
                 b_.store(acc, {0}, ir::zero({f_.sum, 1}));
@@ -161,12 +192,15 @@ class SortedNest {
             });
           });
         };
-        tiles == 1 ? in_tile(0) : b_.loop("lt", 0, tiles, in_tile);
+        if (tiles == 1) return in_tile(0);
+        long_grid_.push_back(b_.loop("lt", 0, tiles, in_tile));
       };
       // The index of an only row is the same in all slots, so that their independence could not be proved; the grid
       // still needs one loop.
-      one_row() && (tiles > 1 || f_.roles.outer > 0) ? in_slot(0) : b_.loop("slot", 0, long_rows_->dims[0], in_slot);
+      if (one_row() && (tiles > 1 || f_.roles.outer > 0)) return in_slot(0);
+      long_grid_.push_back(b_.loop("slot", 0, long_rows_->dims[0], in_slot));
     });
+    long_grid_.insert(long_grid_.end(), outer.rbegin(), outer.rend());
   }
 
   // Without an inner dim, a row is one element.
@@ -184,9 +218,9 @@ class SortedNest {
 
   // Of a long group, nothing yet.
   void sum(int from) {
-    b_.loops("p", f_.outer_dims(f_.dx), [&](const Index& p) {
-      b_.loop("r", 0, rows_, [&](Expr r) {
-        b_.loop("q", 0, f_.roles.inner == 1 ? f_.dx->dims.back() : Expr(1), [&](Expr q) {
+    outer_ = b_.loops("p", f_.outer_dims(f_.dx), [&](const Index& p) {
+      sums_ = b_.loop("r", 0, rows_, [&](Expr r) {
+        columns_ = b_.loop("q", 0, f_.roles.inner == 1 ? f_.dx->dims.back() : Expr(1), [&](Expr q) {
           const Expr begin = b_.let("begin", ir::cast(DType::i64, ir::load(first_, {r}))),
                      end = b_.let("end", ir::cast(DType::i64, ir::load(last_, {r})));
           const Expr count =
@@ -197,6 +231,7 @@ class SortedNest {
     });
   }
 
+  const ir::Target& target_;
   const bool chunked_;
   const GatherFrame f_;
   ir::KernelBuilder& b_;
@@ -207,46 +242,28 @@ class SortedNest {
   Buffer keys_;                                                             // [which, i]: row and position
   Buffer first_, last_;                                                     // by row
   Buffer long_rows_;                                                        // by stretch of positions; negative: none
+
+  Loop runs_ = 0, sums_ = 0, columns_ = 0;
+  std::vector<Loop> threads_, flat_, outer_;
+  // Of long groups.
+  Loop chunks_ = 0, chunk_columns_ = 0, chunk_sums_ = 0;
+  std::vector<Loop> long_flat_, long_grid_;
 };
 
-void schedule_long_groups(ir::Schedule& s, int outer, const ir::Target& target) {
-  for (const char* name : {"none", "find"}) ir::schedule_gpu(s, s.loop(name), target);
-  std::vector<Loop> grid;  // the innermost first
-  for (const char* name : {"lt", "slot"})
-    for (const Loop loop : s.loops(name)) grid.push_back(loop);
-  for (int p = outer; p-- > 0;) grid.push_back(s.loop("lp" + std::to_string(p)));
-  Loop one = grid[0];
-  for (size_t i = 1; i < grid.size(); ++i) one = s.fuse(grid[i], one);
-  s.bind(one, ir::ForKind::grid);
-  s.bind(s.fuse(s.loop("lc"), s.loop("lq")), ir::ForKind::thread);
-  s.bind(s.loop("ls"), ir::ForKind::thread);
+Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
+  return target.gpu && !any_shape && GatherSizes(plan).sortable() ? Fit::preferred : Fit::none;
+}
+
+template <bool chunked>
+ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
+  return author_nest(std::make_shared<SortedNest>(frame, target, chunked));
 }
 
 }  // namespace
 
-void author_gather_sorted(KernelFrame& frame, bool chunked) { SortedNest(frame, chunked).write(); }
-
-bool schedule_gather_sorted(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
-  if (s.loops("run").empty()) return false;
-  s.bind(s.loop("run"), ir::ForKind::grid);
-  for (const char* name : {"fill", "pair", "keep"}) s.bind(s.loop(name), ir::ForKind::thread);
-  std::vector<Loop> flat = s.loops("merge");
-  flat.insert(flat.end(), {s.loop("clear"), s.loop("mark")});
-  for (const Loop loop : flat) ir::schedule_gpu(s, loop, target);
-  if (!s.loops("find").empty()) schedule_long_groups(s, gather_roles(plan).outer, target);
-  // 16 bytes of a row a thread.
-  Loop one = s.loop("r"), columns = s.loop("q");
-  const int64_t lanes = vector_bytes / size_of(plan.views[2].dtype);
-  if (*ir::as_int(s.get(columns).extent) % lanes == 0) {
-    const ir::Schedule::Split cut = s.split(columns, lanes);
-    s.vectorize(cut.inner);
-    columns = cut.outer;
-  }
-  for (int p = gather_roles(plan).outer; p-- > 0;) one = s.fuse(s.loop("p" + std::to_string(p)), one);
-  const ir::Schedule::Split cut = s.split_guarded(s.fuse(one, columns), target.block_threads);
-  s.bind(cut.outer, ir::ForKind::grid);
-  s.bind(cut.inner, ir::ForKind::thread);
-  return true;
+Strategy gather_sorted() { return {.name = "sorted", .fit = fit, .author = author<false>}; }
+Strategy gather_chunked() {
+  return {.name = "chunked", .level = Determinism::run_to_run, .fit = fit, .author = author<true>};
 }
 
 }  // namespace gradloom

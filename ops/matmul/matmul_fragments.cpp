@@ -124,7 +124,10 @@ class Fragments {
             const Expr at = o.along_k ? outer : inner * together + e, kk = o.along_k ? inner * together + e : outer;
             b_.store(o.tile, o.index(at, kk), inside ? o.value(o.first + at, first_k + kk) : zero({o.tile->dtype, 1}));
           };
-          together > 1 ? b_.loop(name + loop, 0, together, one) : one(0);
+          if (together > 1)
+            b_.loop(name + loop, 0, together, one);
+          else
+            one(0);
         };
         const Expr in_tile =
             n && *n % t_.tile == 0 ? Expr() : o.first + (o.along_k ? outer : inner * together) < o.extent;

@@ -6,15 +6,16 @@ namespace gradloom {
 
 using ir::Expr;
 
-void author_block_sort(ir::KernelBuilder& b, const ir::Buffer& own, int64_t length) {
+ir::Loop author_block_sort(ir::KernelBuilder& b, const ir::Buffer& own, int64_t length) {
   const auto shl = [](Expr a, Expr count) { return ir::binary(ir::BinaryOp::shl, std::move(a), std::move(count)); };
   const auto shr = [](Expr a, Expr count) { return ir::binary(ir::BinaryOp::shr, std::move(a), std::move(count)); };
   const int bits = std::countr_zero(static_cast<uint64_t>(length));
+  ir::Loop pairs = 0;
   b.loop("stage", 0, bits, [&](Expr stage) {
     b.loop("step", 0, bits, [&](Expr step) {
       const Expr bit = b.let("bit", Expr(bits - 1) - step);
       b.if_then(bit <= stage, [&] {
-        b.loop("pair", 0, length / 2, [&](Expr i) {
+        pairs = b.loop("pair", 0, length / 2, [&](Expr i) {
           const Expr apart = b.let("apart", shl(1, bit));
           const Expr low = b.let("low", shl(shr(i, bit), bit + 1) + (i & (apart - 1)));
           const Expr x = b.let("x", ir::load(own, {low})), y = b.let("y", ir::load(own, {low + apart}));
@@ -25,6 +26,7 @@ void author_block_sort(ir::KernelBuilder& b, const ir::Buffer& own, int64_t leng
       });
     });
   });
+  return pairs;
 }
 
 }  // namespace gradloom

@@ -1,0 +1,88 @@
+#pragma once
+// The strategies of both gather gradients, one a file, and what their fits and schedules share. A flat call has no
+// inner dim; one with columns has one.
+//
+// On a CPU:
+//   direct     the definition: a column of dX at a time
+//   row        flat: one row of sums in cache, scattered to by scalar adds, streamed out
+//   strip      columns: a strip of neighbouring ones in cache, vectors of indices and values a row
+//   pipelined  columns of whole cache lines, a few of which fit in cache: narrow strips, each written while the next
+//              ones are summed
+//   grouped    GatherGrad with columns: positions sorted by row, each row summed in registers and written once
+//   partition  flat, larger than the cache: sorted into bins of neighbouring destinations first
+// On a GPU:
+//   block      a block holds the sums of a few columns or rows in shared memory
+//   sorted     GatherGrad with columns, or one row: row and position as one number, sorted by blocks and merged
+//   chunked    as sorted, but long groups are summed in chunks, in a fixed order (run_to_run)
+//   bins       one row: stretches of indices sorted by bins, each bin a block's
+//   atomic     every element is added to memory where it goes (relaxed)
+// For any shape, a GPU has grouped and partition in place of sorted and bins.
+#include <optional>
+
+#include "ops/gather/gather_common.h"
+#include "ops/patterns/schedule_common.h"
+
+namespace gradloom {
+
+Strategy gather_direct();
+Strategy gather_row();
+Strategy gather_strip();
+Strategy gather_pipelined();
+Strategy gather_grouped();
+Strategy gather_partition();
+Strategy gather_block();
+Strategy gather_sorted();
+Strategy gather_chunked();
+Strategy gather_bins();
+Strategy gather_atomic();
+
+struct GatherSizes {
+  explicit GatherSizes(const Plan& plan);
+  GatherRoles roles;
+  int64_t outer = 1, extent = 1, inner = 1, traffic = 0;
+  int sum_bytes = 4, read_bytes = 12;  // of an element: its sum; its index and dY's element
+
+  bool flat() const { return !roles.empty && roles.inner == 0 && roles.middle == 1; }
+  bool columns() const { return !roles.empty && roles.inner == 1 && roles.middle == 1; }
+  bool one_row() const { return flat() && roles.outer == 0; }
+  bool sortable() const { return (columns() && !roles.varying) || one_row(); }
+  // Whether dX is too large to stay in a cache.
+  bool large(const ir::Target& target) const { return target.streaming_stores && traffic > 4 * target.l2_bytes; }
+};
+
+inline Fit preferred_if(bool good) { return good ? Fit::preferred : Fit::possible; }
+
+// Whether bins (gather_bins.cpp) are few enough for a call of one row, and whether it is long enough for them.
+bool gather_bins_serve(const Plan& plan, const ir::Target& target);
+bool gather_bins_pay(const Plan& plan, const ir::Target& target);
+
+// The definition's nest, which row and strip schedule as well.
+struct GatherColumns {
+  std::vector<ir::Loop> outer, middle, inner;  // over dX's outer dims, dY's middle ones, dX's inner ones
+  ir::Loop zero = 0, store = 0;                // over the sums of a column, or over dX where nothing is gathered
+};
+GatherColumns author_gather_columns(KernelFrame& frame);
+
+// Sums in a bin, indices in a chunk, about as many of them as a bin gets from a chunk, bins and chunks of a task: of
+// "partition".
+struct PartitionLengths {
+  int64_t bin = 0, chunk = 0, run = 64, bins = 1, chunks = 1;
+};
+PartitionLengths partition_lengths(DType sum, const ir::Expr& size, const ir::Expr& count, const ir::Target& target);
+
+// Schedules.
+
+// Vectors over whole registers, a few at a time, with a masked rest.
+inline ir::Loop vectorize_sums(ir::Schedule& s, ir::Loop loop, int element_bytes, const ir::Target& target,
+                               int copies = 4) {
+  return s.vectorize(loop, target.lanes(element_bytes), copies);
+}
+// Writes dX past the caches where it is too large for them.
+void stream_large(ir::Schedule& schedule, const GatherSizes& s, const ir::Target& target);
+// A loop shared out to threads in few pieces, so that an iteration finds what the one before it left in the cache: the
+// loop of a piece, or none.
+std::optional<ir::Loop> share_in_pieces(ir::Schedule& schedule, ir::Loop loop, const ir::Target& target);
+// The sums that each iteration allocates are zeroed once, and then where they are read.
+void carry_sums(ir::Schedule& schedule, ir::Loop loop);
+
+}  // namespace gradloom
