@@ -1,6 +1,6 @@
 // The gather gradients as the interpreter runs them, against plain loops: dtypes, axes, strides, any-shape and
 // specialised, authored and scheduled, accumulate.
-#include "ops/gather/gather_common.h"
+#include "ops/gather/gather_strategies.h"
 #include "tests/ops/ops_expect.h"
 #include "tests/support/named_strategy.h"
 

@@ -6,7 +6,7 @@
 
 #include "ir/interpret/interpret.h"
 #include "ir/scalar_math.h"
-#include "runtime/build.h"
+#include "tests/support/named_strategy.h"
 
 namespace gradloom::testing_ops {
 

@@ -176,7 +176,6 @@ TEST_P(GpuSchedule, WeakerLevelsKeepTheirPromises) {
       }
   }
 }
-}
 
 INSTANTIATE_TEST_SUITE_P(Calls, GpuSchedule, testing::ValuesIn(sample(all_calls())),
                          [](const testing::TestParamInfo<Call>& info) {
