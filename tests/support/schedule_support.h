@@ -30,7 +30,8 @@ struct Run {
   int64_t bad_position = 0;
 };
 
-// Inputs hold small numbers that depend on the place, whole ones within the buffer's facts; outputs start as a pattern.
+// Inputs hold small numbers that depend on the place, some of them -0, whole ones within the buffer's facts; outputs
+// start as a pattern.
 inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed) {
   Run result;
   for (const Buffer& b : kernel.buffers) {
@@ -43,9 +44,8 @@ inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed)
     for (int64_t i = 0; b->role != Role::out && i < count; ++i) {
       seed = seed * 1664525u + 1013904223u;
       const int64_t whole = low + static_cast<int64_t>((seed >> 8) % static_cast<uint32_t>(high - low + 1));
-      const uint64_t bits = is_float(b->dtype)
-                                ? bits_from_double(b->dtype, static_cast<double>(whole) + (seed >> 12) % 1000 * 0.001)
-                                : bits_from_int(b->dtype, whole);
+      const double real = (seed >> 16) % 16 == 0 && low <= 0 && high >= 0 ? -0.0 : whole + (seed >> 12) % 1000 * 0.001;
+      const uint64_t bits = is_float(b->dtype) ? bits_from_double(b->dtype, real) : bits_from_int(b->dtype, whole);
       std::memcpy(data.data() + static_cast<size_t>(i) * size, &bits, size);
     }
     result.buffers.push_back(std::move(data));

@@ -1,240 +1,40 @@
-// The text form, file by file. tests/text/*.loop hold a kernel between what is expected of it, in comments:
-//
-//   // roundtrip                     print(parse(kernel)) is the kernel's text
-//   // error: 3:7: expected ...      parse refuses the file with this message (lines count from the file's top)
-//   // verify authored               verify accepts the kernel at this stage
-//   // verify authored: message      verify refuses it with this message
-//   // step split i 8               the step of a schedule is taken, after those above; the nest then verifies, lowers,
-//   and interprets to the same bits
-//   // refused fuse i j: message    the step is refused with this message
-//   // pass unroll, simplify         these passes, in order, give what stands in comments after the line "// ---" below
-//   the kernel
-//                                    (place_buffers with 1 KiB of shared memory)
-//
-// Other comments above the kernel are for the reader. GRADLOOM_UPDATE=1 rewrites the expectations.
+// The text form: what the parser refuses and by which message, and that nothing is lost on the way through it.
+// loop_file_test runs the files of tests/text.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <map>
+#include <iterator>
 #include <random>
 #include <sstream>
 
-#include "ir/analysis/verify.h"
 #include "ir/builder.h"
-#include "ir/passes/passes.h"
 #include "ir/rewrite.h"
-#include "ir/schedule/schedule.h"
 #include "ir/text/print.h"
-#include "tests/support/schedule_support.h"
+#include "tests/support/loop_file.h"
 
 namespace gradloom::ir {
 namespace {
 
-std::string read(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-std::string error_of(const std::function<void()>& body) {
+std::string parse_error(const std::string& text) {
   try {
-    body();
+    parse(text);
   } catch (const Error& error) {
     return error.what();
   }
   return "";
 }
-std::string parse_error(const std::string& text) {
-  return error_of([&] { parse(text); });
-}
-
-const std::map<std::string, Kernel (*)(const Kernel&)> passes{
-    {"simplify", simplify},
-    {"unroll", unroll},
-    {"vectorize", vectorize},
-    {"split_updates", [](const Kernel& k) { return split_updates(k, false); }},
-    {"coalesce_stores", coalesce_stores},
-    {"demote_registers", demote_registers},
-    {"drop_prefetches", drop_prefetches},
-    {"form_launches", form_launches},
-    {"place_buffers", [](const Kernel& k) { return place_buffers(k, 1 << 10); }},
-    {"lower", [](const Kernel& k) { return lower(k); }}};
-const std::map<std::string, Stage> stages{
-    {"authored", Stage::authored}, {"scheduled", Stage::scheduled}, {"lowered", Stage::lowered}};
-
-std::vector<std::string> split(const std::string& text, const std::string& separators) {
-  std::vector<std::string> words;
-  for (size_t at = 0; (at = text.find_first_not_of(separators, at)) != std::string::npos;) {
-    const size_t end = std::min(text.find_first_of(separators, at), text.size());
-    words.push_back(text.substr(at, end - at));
-    at = end;
-  }
-  return words;
-}
-
-// A file in its three parts: comments above, the kernel, the commented output of its passes.
-class LoopFile {
- public:
-  explicit LoopFile(const std::filesystem::path& path) : path_(path), text_(read(path)) {
-    std::istringstream lines(text_);
-    bool output = false;
-    for (std::string line; std::getline(lines, line);) {
-      if (line == "// ---")
-        output = true;
-      else if (output)
-        output_ += line.size() > 3 ? line.substr(3) + "\n" : "\n";
-      else if (kernel_.empty() && line.starts_with("//"))
-        header_.push_back(line);
-      else
-        kernel_ += line + "\n";
-    }
-  }
-
-  void check() {
-    int expectations = 0;
-    const auto takes_steps = [](const std::string& line) {
-      return line.starts_with("// step ") || line.starts_with("// refused ");
-    };
-    if (std::any_of(header_.begin(), header_.end(), takes_steps)) schedule_ = Schedule(parse(kernel_));
-    for (std::string& line : header_) {
-      const std::vector<std::string> words = split(line, " ,:");
-      if (words.size() < 2) continue;
-      const std::string& word = words[1];
-      const size_t colon = line.find(": ");
-      const std::string message = colon == std::string::npos ? "" : line.substr(colon + 2);
-      if (line == "// roundtrip") {
-        compare(print(parse(kernel_)), kernel_);
-      } else if (line.starts_with("// error: ")) {
-        std::string actual = message;
-        compare(parse_error(text_), actual);
-        line = "// error: " + actual;
-      } else if (word == "verify" && words.size() > 2 && stages.contains(words[2])) {
-        std::string actual = message;
-        compare(error_of([&] { verify(parse(text_), stages.at(words[2])); }), actual);
-        line = "// verify " + words[2] + (actual.empty() ? "" : ": " + actual);
-      } else if (line.starts_with("// step ")) {
-        schedule_.replay({line.substr(8)});
-        check_step();
-      } else if (line.starts_with("// refused ") && colon != std::string::npos) {
-        const std::string step = line.substr(11, colon - 11);
-        std::string actual = message;
-        compare(refusal([&] { schedule_.replay({step}); }), actual);
-        line = "// refused " + step + ": " + actual;
-      } else if (word == "pass") {
-        Kernel kernel = schedule_.kernel().body ? schedule_.kernel() : parse(text_);
-        for (size_t i = 2; i < words.size(); ++i) {
-          ASSERT_TRUE(passes.contains(words[i])) << "no pass " << words[i];
-          kernel = passes.at(words[i])(kernel);
-        }
-        compare(print(kernel), output_);
-      } else {
-        continue;
-      }
-      ++expectations;
-    }
-    EXPECT_GT(expectations, 0) << "the file expects nothing";
-    if (changed_) write();
-  }
-
- private:
-  // The nest after a step, for scalars of several sizes within their ranges.
-  void check_step() const {
-    const Kernel authored = parse(kernel_), &scheduled = schedule_.kernel();
-    SCOPED_TRACE(schedule_.trace().back());
-    ASSERT_EQ(error_of([&] { verify(scheduled, Stage::scheduled); }), "");
-    const Kernel lowered = lower(scheduled);
-    ASSERT_EQ(error_of([&] { verify(lowered, Stage::lowered); }), "") << print(lowered);
-    for (const int64_t size : {0, 1, 5, 12}) {
-      ScalarValues scalars;
-      for (const Scalar& s : authored.scalars)
-        scalars[s.var.name] =
-            std::clamp(size, s.min ? value_of(s.min, scalars) : size, s.max ? value_of(s.max, scalars) : size);
-      expect_same(authored, scheduled, scalars);
-      expect_same(authored, lowered, scalars);
-      if (authored.scalars.empty()) return;
-    }
-  }
-  void compare(const std::string& actual, std::string& expected) {
-    if (actual == expected) return;
-    if (!std::getenv("GRADLOOM_UPDATE")) {
-      EXPECT_EQ(actual, expected);
-      return;
-    }
-    expected = actual;
-    changed_ = true;
-  }
-  void write() const {
-    std::ofstream file(path_, std::ios::binary);
-    for (const std::string& line : header_) file << line << "\n";
-    file << kernel_;
-    if (output_.empty()) return;
-    file << "// ---\n";
-    std::istringstream lines(output_);
-    for (std::string line; std::getline(lines, line);) file << (line.empty() ? "//" : "// " + line) << "\n";
-  }
-
-  const std::filesystem::path path_;
-  const std::string text_;
-  Schedule schedule_{{}};  // of the kernel, once a step is taken
-  std::vector<std::string> header_;
-  std::string kernel_, output_;
-  bool changed_ = false;
-};
-
-class TextFile : public testing::TestWithParam<std::filesystem::path> {};
-
-TEST_P(TextFile, MeetsItsExpectations) { LoopFile(GetParam()).check(); }
-
-std::vector<std::filesystem::path> files() {
-  std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(GRADLOOM_TEST_DIR "/text"))
-    if (entry.path().extension() == ".loop") paths.push_back(entry.path());
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
-
-INSTANTIATE_TEST_SUITE_P(Text, TextFile, testing::ValuesIn(files()),
-                         [](const auto& info) { return info.param.stem().string(); });
 
 // Texts that are nearly right reach deep into the parser; whatever it makes of them, it throws nothing but Error, and
 // what it accepts prints stably.
 TEST(Text, SurvivesMutations) {
-  std::vector<std::string> seeds;
-  for (const auto& path : files()) seeds.push_back(read(path));
-  const std::vector<std::string> tokens{"(",
-                                        ")",
-                                        "[",
-                                        "]",
-                                        "{",
-                                        "}",
-                                        "-",
-                                        "~",
-                                        "..",
-                                        "+",
-                                        "where",
-                                        "else",
-                                        "if",
-                                        "let",
-                                        "alloc",
-                                        "inf(",
-                                        "bits(f32, 0x",
-                                        "99999999999999999999",
-                                        "f32",
-                                        "\"",
-                                        "`",
-                                        "#1",
-                                        "in [",
-                                        "ramp(",
-                                        "i64"};
+  const std::vector<LoopCase> cases = loop_cases();
+  std::istringstream words(
+      "( ) [ ] { } - ~ .. + where else if let alloc inf( bits(f32,0x 99999999999999999999 f32 \" ` #1 in[ ramp( i64");
+  const std::vector<std::string> tokens{std::istream_iterator<std::string>(words), {}};
   std::mt19937 random(20);
   int accepted = 0;
   for (int round = 0; round < 5000; ++round) {
-    std::string text = seeds[random() % seeds.size()];
+    std::string text = cases[random() % cases.size()].kernel;
     for (unsigned n = 1 + random() % 4; n > 0; --n) {
       const size_t at = random() % text.size();
       switch (random() % 4) {
