@@ -43,6 +43,19 @@ namespace {
 
 constexpr int max_lanes = 4096, max_copies = 64;
 
+// Loads with this guard -> loads with none: what they are in the lanes where it holds.
+struct WhereGuardHolds : Rewriter {
+  explicit WhereGuardHolds(const Expr& condition) : guard(condition) {}
+  using Rewriter::rewrite;
+  Expr rewrite(const Load& n, const Expr& self) override {
+    return n.guard && equal(n.guard, guard) ? load(n.buffer, n.index) : self;
+  }
+  // These read other lanes.
+  Expr rewrite(const Shuffle&, const Expr& self) override { return self; }
+  Expr rewrite(const Intrinsic&, const Expr& self) override { return self; }
+  const Expr& guard;
+};
+
 // Whether every lane of an integer is nonzero. A select may hold a divisor that is proved only where it is chosen.
 bool nonzero(const Expr& e, const Ranges& scope) {
   if (const Const* c = e.as<Const>()) return c->bits != 0;
@@ -51,7 +64,7 @@ bool nonzero(const Expr& e, const Ranges& scope) {
     Ranges chosen = scope, other = scope;
     chosen.assume(s->condition);
     other.assume(unary(UnaryOp::bit_not, s->condition));
-    if (nonzero(s->a, chosen) && nonzero(s->b, other)) return true;
+    if (nonzero(WhereGuardHolds(s->condition)(s->a), chosen) && nonzero(s->b, other)) return true;
   }
   return scope.nonzero(e) || scope.proves(e != zero(e.type())).value_or(false);
 }
