@@ -24,10 +24,12 @@ class RandomSchedule {
     if (loops.empty()) return false;
     const Schedule::Loop loop = loops[pick(static_cast<int>(loops.size()))];
     const size_t before = schedule.trace().size();
+    const Stmt body = schedule.kernel().body;
     try {
       apply(loop);
     } catch (const ScheduleRefusal&) {
       EXPECT_EQ(schedule.trace().size(), before);
+      EXPECT_TRUE(schedule.kernel().body.same_as(body));
       ++refused;
       return false;
     }

@@ -1,16 +1,18 @@
 #pragma once
-// Runs two kernels with the same parameters on the same memory, through the interpreter, and compares every byte.
+// Runs two kernels with the same parameters on the same memory, through the interpreter, and compares every byte. What
+// holds after steps of a schedule, and what refused ones say.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <map>
 #include <vector>
 
+#include "ir/analysis/verify.h"
 #include "ir/interpret/interpret.h"
-#include "ir/refusal.h"
+#include "ir/passes/passes.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_math.h"
-#include "ir/stmt.h"
+#include "ir/schedule/schedule.h"
 #include "ir/text/print.h"
 
 namespace gradloom::ir {
@@ -67,6 +69,23 @@ inline void expect_same(const Kernel& before, const Kernel& after, const ScalarV
           << "buffer " << before.buffers[i]->name << " differs\n"
           << print(before) << print(after);
   }
+}
+
+// Equal bits as scheduled and as lowered, and the same kernel from the trace.
+inline void check(const std::string& text, const Schedule& schedule, const std::vector<ScalarValues>& cases = {{}}) {
+  const Kernel authored = parse(text);
+  SCOPED_TRACE(print(schedule.kernel()));
+  verify(schedule.kernel(), Stage::scheduled);
+  const Kernel lowered = lower(schedule.kernel());
+  verify(lowered, Stage::lowered);
+  for (const ScalarValues& scalars : cases) {
+    expect_same(authored, schedule.kernel(), scalars);
+    expect_same(authored, lowered, scalars);
+  }
+  Schedule replayed(authored);
+  replayed.replay(schedule.trace());
+  EXPECT_EQ(print(replayed.kernel()), print(schedule.kernel()));
+  EXPECT_EQ(replayed.trace(), schedule.trace());
 }
 
 // Why a step is refused; any other error is passed on.

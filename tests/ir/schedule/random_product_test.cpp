@@ -7,7 +7,7 @@
 
 #include "ir/builder.h"
 #include "tests/support/environment.h"
-#include "tests/support/schedule_kernels.h"
+#include "tests/support/schedule_support.h"
 
 namespace gradloom::ir {
 namespace {

@@ -1,9 +1,66 @@
-// Each step: what it makes, that the interpreter computes the same bits before and after (and after lowering), what it
-// refuses, and that its trace replays.
-#include "tests/support/schedule_kernels.h"
+// What no trace says of schedules: handles, attempts, arguments that have no text, extents one by one. What each step
+// makes of a nest and refuses is in tests/text/schedule.
+#include "tests/support/schedule_support.h"
 
 namespace gradloom::ir {
 namespace {
+
+// A refused step leaves the schedule as it was, and so does one with a wrong argument.
+template <class Step>
+std::string unchanged(Schedule& schedule, Step&& step) {
+  const std::string before = print(schedule.kernel());
+  const size_t steps = schedule.trace().size();
+  const std::string message = step();
+  EXPECT_EQ(print(schedule.kernel()), before);
+  EXPECT_EQ(schedule.trace().size(), steps);
+  return message;
+}
+template <class Step>
+std::string refused(Schedule& schedule, Step&& step) {
+  return unchanged(schedule, [&] { return refusal(step); });
+}
+template <class Step>
+std::string wrong_argument(Schedule& schedule, Step&& step) {
+  return unchanged(schedule, [&] { return wrong(step); });
+}
+
+constexpr const char* scale = R"(kernel scale(n: i64 in [0, 1000]) {
+  in x: f32[n]
+  out y: f32[n]
+  for i in 0 .. n {
+    y[i] = x[i] * 2.0f32
+  }
+})";
+
+std::string scale_of(int64_t n) {
+  const std::string s = std::to_string(n);
+  return "kernel scale() {\n  in x: f32[" + s + "]\n  out y: f32[" + s + "]\n  for i in 0 .. " + s +
+         " {\n    y[i] = x[i] * 2.0f32\n  }\n}";
+}
+
+constexpr const char* sums = R"(kernel sums() {
+  in x: f32[12, 20]
+  out y: f32[12]
+  for r in 0 .. 12 {
+    y[r] = 0.0f32
+    for c in 0 .. 20 {
+      y[r] += x[r, c]
+    }
+  }
+})";
+
+constexpr const char* product = R"(kernel product() {
+  in a: f32[6, 5]
+  in b: f32[5, 16]
+  inout y: f32[6, 16]
+  for i in 0 .. 6 {
+    for k in 0 .. 5 {
+      for j in 0 .. 16 {
+        y[i, j] fma= (a[i, k], b[k, j])
+      }
+    }
+  }
+})";
 
 TEST(Refusal, IsATypeOfItsOwn) {
   Schedule s(parse(sums));
@@ -37,20 +94,6 @@ TEST(Refusal, IsATypeOfItsOwn) {
   EXPECT_EQ(s.trace().size(), 1u);
 }
 
-// Nor is what was wrong before the step.
-TEST(Refusal, IsNotAFaultOfTheKernel) {
-  Schedule s(parse(R"(kernel k() {
-  out y: f32[4]
-  for i in 0 .. 4 parallel {
-    for j in 0 .. 4 {
-      y[j] = 1.0f32
-    }
-  }
-})"));
-  EXPECT_EQ(wrong_argument(s, [&] { s.split(s.loop("j"), 2); }).substr(0, 80),
-            "kernel k (scheduled): for i in 0 .. 4 parallel: the parallel loop is not proved:");
-}
-
 TEST(Handles, GoByNameAndNumber) {
   Schedule s(parse(sums));
   EXPECT_EQ(s.loops().size(), 2u);
@@ -65,107 +108,28 @@ TEST(Handles, GoByNameAndNumber) {
             "schedule: kernel sums has no loop with this handle (a step has consumed it)");
 }
 
-TEST(Split, DividesOrLeavesATail) {
-  for (int64_t n : {0, 1, 7, 8, 16, 19}) {
-    Schedule s(parse(scale_of(n)));
-    const Schedule::Split parts = s.split(s.loop("i"), 8);
-    EXPECT_EQ(parts.outer != 0, n >= 8) << n;
-    EXPECT_EQ(parts.tail != 0, n % 8 != 0) << n;
-    check(scale_of(n), s);
-  }
-}
-
-TEST(Split, OfAnUnknownExtent) {
+TEST(Handles, OfWhatAStepMakes) {
   Schedule s(parse(scale));
   const Schedule::Split parts = s.split(s.loop("i"), 8);
   EXPECT_EQ(s.loop("i_o"), parts.outer);
   EXPECT_EQ(s.loop("i_i"), parts.inner);
   EXPECT_EQ(s.loop("i_t"), parts.tail);
-  EXPECT_EQ(s.trace(), std::vector<std::string>{"split i 8"});
-  check(scale, s, lengths({0, 1, 7, 8, 33}));
-}
-
-TEST(Split, OfALoopThatMayBeEmptyOrBeginAnywhere) {
-  const char* text = R"(kernel part(n: i64 in [0, 40], m: i64 in [0, 40]) {
-  in x: f32[40]
-  inout y: f32[40]
-  for i in m .. n {
-    y[i] = x[i]
+  EXPECT_EQ(s.loop("i_o_i_i"), s.fuse(parts.outer, parts.inner));
+  const auto [low, high] = s.partition(parts.tail, 5);
+  EXPECT_EQ(s.get(low).var.name, "i_t_a");
+  EXPECT_EQ(s.get(high).var.name, "i_t_z");
+  EXPECT_EQ(s.split_guarded(low, 2).tail, 0);
+  EXPECT_EQ(s.loop("i_t_z_o"), s.vectorize(high, 8, 2));
+  check(scale, s, {{{"n", 3}}, {{"n", 33}}});
+  for (int64_t n : {0, 1, 7, 8, 16, 19}) {
+    Schedule known(parse(scale_of(n)));
+    const Schedule::Split some = known.split(known.loop("i"), 8);
+    EXPECT_EQ(some.outer != 0, n >= 8) << n;
+    EXPECT_EQ(some.tail != 0, n % 8 != 0) << n;
   }
-})";
-  Schedule s(parse(text));
-  s.split(s.loop("i"), 4);
-  check(text, s, {{{"n", 3}, {"m", 30}}, {{"n", 33}, {"m", 2}}, {{"n", 40}, {"m", 39}}});
-}
-
-TEST(Split, ReadsBoundsFromMemoryOnce) {
-  const char* text = R"(kernel lists() {
-  in starts: i64[5] in [0, 12] nondecreasing
-  inout ends: i64[1] in [0, 30]
-  inout y: f32[30]
-  for i in 0 .. ends[0] {
-    y[i] = 1.0f32
-    ends[0] = 3
-  }
-})";
-  Schedule s(parse(text));
-  s.split(s.loop("i"), 4);
-  check(text, s);
-}
-
-TEST(Split, KnownMultipleNeedsNoTail) {
-  const char* text =
-      "kernel k(n: i64 in [0, 10]) {\n inout y: f32[n * 16]\n for i in 0 .. n * 16 {\n y[i] = 1.0f32\n }\n}";
-  Schedule s(parse(text));
-  EXPECT_EQ(s.split(s.loop("i"), 8).tail, 0);
-  check(text, s, lengths({0, 1, 3}));
-}
-
-TEST(Split, Refusals) {
-  Schedule s(parse(scale));
-  EXPECT_EQ(wrong_argument(s, [&] { s.split(s.loop("i"), 0); }),
-            "split of loop i: the factor must be at least 1, got 0");
-  s.parallel(s.loop("i"));
-  EXPECT_EQ(refused(s, [&] { s.split(s.loop("i"), 4); }), "split of loop i: it is a parallel loop, not a serial one");
-}
-
-TEST(SplitGuarded, MasksTheLastPart) {
-  Schedule s(parse(scale));
-  const Schedule::Split parts = s.split_guarded(s.loop("i"), 8);
-  EXPECT_EQ(parts.tail, 0);
-  s.vectorize(parts.inner);
-  check(scale, s, lengths({0, 1, 7, 8, 33}));
-}
-
-TEST(Parallel, NeedsDisjointIterations) {
-  Schedule s(parse(sums));
-  s.parallel(s.loop("r"));
-  EXPECT_EQ(refused(s, [&] { s.parallel(s.loop("c")); }), "parallel of loop c: it is inside the parallel loop r");
-  check(sums, s);
-  Schedule bad(parse(scatter));
-  const std::string message = refused(bad, [&] { bad.parallel(bad.loop("i")); });
-  EXPECT_EQ(message.rfind("parallel of loop i: ", 0), 0u) << message;
-  EXPECT_NE(message.find("y"), std::string::npos) << message;
-}
-
-TEST(Unroll, NeedsASmallConstantExtent) {
-  Schedule s(parse(scale));
-  EXPECT_EQ(refused(s, [&] { s.unroll(s.loop("i")); }), "unroll of loop i: its extent is not a constant");
-  Schedule large(parse(scale_of(65)));
-  EXPECT_EQ(refused(large, [&] { large.unroll(large.loop("i")); }),
-            "unroll of loop i: the extent must be 0 to 64, got 65");
-  Schedule good(parse(sums));
-  good.unroll(good.loop("c"));
-  check(sums, good);
-}
-
-TEST(Vectorize, ByLanesAndCopiesMasksAtMostOneVector) {
-  Schedule s(parse(scale));
-  const Schedule::Loop whole = s.vectorize(s.loop("i"), 8, 2);
-  EXPECT_EQ(s.get(whole).var.name, "i_o");
-  EXPECT_EQ(s.trace(), std::vector<std::string>{"vectorize i 8 2"});
-  check(scale, s, lengths({0, 1, 7, 8, 9, 15, 16, 17, 24, 31, 32, 100}));
-  EXPECT_EQ(count(print(s.kernel()), "if "), 1u) << print(s.kernel());
+  Schedule rows(parse(sums));
+  const std::vector<Schedule::Loop> statements = rows.distribute(rows.loop("r"));
+  EXPECT_EQ(statements, rows.loops("r"));
 }
 
 TEST(Vectorize, ByLanesForEveryConstantExtent) {
@@ -178,24 +142,19 @@ TEST(Vectorize, ByLanesForEveryConstantExtent) {
   }
 }
 
-TEST(Vectorize, Refusals) {
-  Schedule s(parse("kernel k() {\n inout y: f32[9]\n for i in 0 .. 8 {\n y[i + 1] = y[i]\n }\n}"));
-  const std::string message = refused(s, [&] { s.vectorize(s.loop("i")); });
-  EXPECT_EQ(message.rfind("vectorize of loop i: ", 0), 0u) << message;
-  EXPECT_NE(message, "vectorize of loop i: ");
-  refused(s, [&] { s.vectorize(s.loop("i"), 4, 2); });
-  Schedule nest(
-      parse("kernel k() {\n inout y: f32[8, 8]\n for i in 0 .. 8 {\n for j in 0 .. i {\n y[i, j] = 1.0f32\n }\n }\n}"));
-  EXPECT_EQ(refused(nest, [&] { nest.vectorize(nest.loop("i")); }),
-            "vectorize of loop i: the bounds of its inner loop j depend on it");
-  EXPECT_EQ(refused(nest, [&] { nest.vectorize(nest.loop("j")); }),
-            "vectorize of loop j: its extent is not a constant");
-  EXPECT_EQ(wrong_argument(nest, [&] { nest.vectorize(nest.loop("i"), 1); }),
-            "vectorize of loop i: the lanes must be 2 to 64, got 1");
-  Schedule twice(parse(product));
-  twice.vectorize(twice.loop("j"));
-  EXPECT_EQ(refused(twice, [&] { twice.vectorize(twice.loop("i")); }),
-            "vectorize of loop i: it holds the vector loop j");
+TEST(Vectorize, ByCopiesForEveryExtentWhereNamesRepeat) {
+  for (int64_t n = 0; n <= 20; ++n) {
+    const std::string e = std::to_string(n);
+    const std::string text = "kernel twice() {\n inout y: f32[3, " + e + "]\n for r in 0 .. 3 {\n for i in 0 .. " + e +
+                             " {\n y[r, i] = y[r, i] + 1.0f32\n }\n for i in 0 .. " + e +
+                             " {\n y[r, i] = y[r, i] * 2.0f32\n }\n }\n}";
+    for (int copies : {1, 2, 3}) {
+      Schedule s(parse(text));
+      s.split(s.loop("r"), 2);
+      for (const Schedule::Loop loop : s.loops("i")) EXPECT_EQ(s.vectorize(loop, 4, copies) != 0, n > 0);
+      check(text, s);
+    }
+  }
 }
 
 TEST(Unroll, OfMoreStatementsThanANestMayHave) {
@@ -216,32 +175,6 @@ TEST(Unroll, OfMoreStatementsThanANestMayHave) {
             "unroll of loop j: with the unrolled loops around and in it, it would be more than 4194304 statements");
 }
 
-TEST(Partition, FoldsTheConditionOnBothSides) {
-  const char* text = R"(kernel edge(n: i64 in [0, 40], p: i64 in [-5, 50]) {
-  in x: f32[n]
-  out y: f32[n]
-  for i in 0 .. n {
-    if i < p {
-      y[i] = 0.0f32
-    } else {
-      y[i] = x[i]
-    }
-  }
-})";
-  Schedule s(parse(text));
-  const auto [low, high] = s.partition(s.loop("i"), var(s.kernel().scalars[1].var));
-  EXPECT_EQ(s.get(low).var.name, "i_a");
-  EXPECT_EQ(s.get(high).var.name, "i_z");
-  EXPECT_EQ(s.trace(), std::vector<std::string>{"partition i p"});
-  EXPECT_EQ(count(print(s.kernel()), "if "), 0u) << print(s.kernel());
-  check(text, s,
-        {{{"n", 0}, {"p", 3}},
-         {{"n", 20}, {"p", -4}},
-         {{"n", 20}, {"p", 7}},
-         {{"n", 20}, {"p", 20}},
-         {{"n", 20}, {"p", 50}}});
-}
-
 TEST(Partition, Refusals) {
   Schedule s(parse(sums));
   const Schedule::Loop r = s.loop("r");
@@ -254,113 +187,78 @@ TEST(Partition, Refusals) {
             "partition of loop r: the point must be an i64 scalar");
 }
 
-TEST(Fuse, MakesOneLoopOfTwo) {
-  const char* text =
-      "kernel k(n: i64 in [0, 50]) {\n in x: f32[n, 6]\n out y: f32[n, 6]\n for i in 0 .. n {\n for j in 0 .. 6 {\n "
-      "y[i, j] = x[i, j]\n }\n }\n}";
-  Schedule s(parse(text));
-  const Schedule::Loop both = s.fuse(s.loop("i"), s.loop("j"));
-  EXPECT_EQ(s.loop("i_j"), both);
-  check(text, s, lengths({0, 1, 9}));
-  const char* open =
-      "kernel k(n: i64 in [0, 50], m: i64 in [0, 50]) {\n in x: f32[n, m]\n out y: f32[n, m]\n for i in 0 .. n {\n for "
-      "j in 0 .. m {\n y[i, j] = x[i, j]\n }\n "
-      "}\n}";
-  Schedule o(parse(open));
-  o.fuse(o.loop("i"), o.loop("j"));
-  check(open, o, {{{"n", 4}, {"m", 0}}, {{"n", 0}, {"m", 4}}, {{"n", 5}, {"m", 3}}});
-  Schedule bad(parse(sums));
-  EXPECT_EQ(refused(bad, [&] { bad.fuse(bad.loop("r"), bad.loop("c")); }),
-            "fuse of loop r: its body is not just the inner loop");
-  const char* triangle =
-      "kernel k() {\n inout y: f32[8, 8]\n for i in 0 .. 8 {\n for j in 0 .. i {\n y[i, j] = 1.0f32\n }\n }\n}";
-  Schedule t(parse(triangle));
-  EXPECT_EQ(refused(t, [&] { t.fuse(t.loop("i"), t.loop("j")); }),
-            "fuse of loop i: the bounds of its inner loop j depend on it");
+// The sums of each row, scattered to; `zeros`, `last` and `also` stand for the loops that zero and read them and for
+// more in the row's body.
+std::string row_sums(const std::string& zeros, const std::string& last, const std::string& also = "") {
+  return R"(kernel k() {
+  in idx: i64[6, 4] in [0, 4]
+  in dy: f32[6, 4]
+  inout dx: f32[6, 5]
+  for p in 0 .. 6 {
+    if p < 5 {
+      alloc acc: f32[5]
+)" + zeros +
+         R"(
+      for k in 0 .. 4 {
+        acc[idx[p, k]] += dy[p, k]
+      }
+)" + last +
+         also + R"(
+    }
+  }
+})";
+}
+const std::string zeroed = "for z in 0 .. 5 {\n acc[z] = 0.0f32\n }\n";
+const std::string read_out = "for i in 0 .. 5 {\n let old: f32 = dx[p, i]\n dx[p, i] = old + acc[i]\n }\n";
+
+TEST(CarryZeros, Refusals) {
+  const auto says = [](const std::string& text) {
+    Schedule s(parse(text));
+    return refused(s, [&] { s.carry_zeros(s.loop("p"), s.buffer("acc")); });
+  };
+  const std::string not_first = "carry_zeros of loop p: buffer acc is not filled with zeros first",
+                    not_last = "carry_zeros of loop p: buffer acc is not read last, each element once";
+  EXPECT_EQ(says(row_sums("for z in 0 .. 5 {\n acc[z] = 1.0f32\n }\n", read_out)), not_first);
+  EXPECT_EQ(says(row_sums("for z in 1 .. 5 {\n acc[z] = 0.0f32\n }\n acc[0] = 0.0f32\n", read_out)), not_first);
+  EXPECT_EQ(says(row_sums(zeroed, "for i in 1 .. 5 {\n dx[p, i] = acc[i]\n }\n")), not_last);
+  EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n dx[p, i] = acc[4 - i]\n }\n")), not_last);
+  EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n for t in 0 .. 2 {\n dx[p, i] = acc[i]\n }\n }\n")),
+            not_last);  // the second read would be of a zero
+  EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 4 {\n dx[p, i] = acc[i] + acc[i + 1]\n }\n")), not_last);
+  EXPECT_EQ(says(row_sums(zeroed, read_out, "dx[p, 0] = acc[1]\n")), not_last);
+  // Sums to zero, but not where the zeros would go.
+  EXPECT_EQ(says(row_sums("for z in 0 .. 5 {\n acc[z + p - p] = 0.0f32\n }\n", read_out)),
+            "carry_zeros of loop p: where buffer acc is zeroed depends on it");
+  EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n let q: i64 = idx[p, 0]\n dx[p, i] = acc[i + q - q]\n }\n")),
+            not_last);
+  // Sizes that only what is left inside keeps from being negative.
+  const auto sized = [](const std::string& loop, const std::string& condition) {
+    return "kernel k(n: i64 in [-3, 4]) {\n in x: f32[6]\n inout dx: f32[6, 5]\n for p in 0 .. " + loop + " {\n if " +
+           condition + " {\n alloc acc: f32[n]\n" +
+           "for z in 0 .. n {\n acc[z] = 0.0f32\n }\n for z in 0 .. n {\n acc[z] += x[z]\n }\n for i in 0 .. n {\n "
+           "dx[p, i] = acc[i]\n }\n }\n }\n}";
+  };
+  for (const std::string& text : {sized("6", "n > 0"), sized("n", "p < 6")})
+    EXPECT_EQ(says(text), "carry_zeros of loop p: a dim of buffer acc may be negative");
+  Schedule s(parse(row_sums(zeroed, read_out)));
+  EXPECT_EQ(refused(s, [&] { s.carry_zeros(s.loop("p"), s.kernel().buffers[2]); }),
+            "carry_zeros of loop p: an iteration does more than to allocate buffer dx and use it");
 }
 
-TEST(Reorder, KeepsTheOrderOfSums) {
+TEST(Replay, AWholeSchedule) {
   Schedule s(parse(product));
+  s.split(s.loop("i"), 2);
   s.reorder(s.loop("k"), s.loop("j"));
-  check(product, s);
   s.reorder(s.loop("j"), s.loop("k"));
-  s.reorder(s.loop("i"), s.loop("k"));
+  s.vectorize(s.loop("j"), 8);
+  s.unroll(s.loop("i_i"));
+  s.parallel(s.loop("i_o"));
   check(product, s);
-  const char* order =
-      "kernel k() {\n in x: f32[4, 5]\n inout s: f32[]\n for i in 0 .. 4 {\n for j in 0 .. 5 {\n s[] += x[i, j]\n }\n "
-      "}\n}";
-  Schedule bad(parse(order));
-  const std::string message = refused(bad, [&] { bad.reorder(bad.loop("i"), bad.loop("j")); });
-  EXPECT_EQ(message.rfind("reorder of loop i: with loop j: ", 0), 0u) << message;
-}
-
-TEST(Distribute, SeparatesIndependentStatements) {
-  Schedule s(parse(sums));
-  const std::vector<Schedule::Loop> parts = s.distribute(s.loop("r"));
-  EXPECT_EQ(parts.size(), 2u);
-  s.vectorize(parts[0], 4);
-  check(sums, s);
-}
-
-TEST(Distribute, GivesEachIterationItsBuffer) {
-  const char* text = R"(kernel k() {
-  in x: f32[8, 5]
-  out y: f32[8]
-  for i in 0 .. 8 {
-    alloc t: f32[5]
-    for j in 0 .. 5 {
-      t[j] = x[i, j] + 1.0f32
-    }
-    y[i] = 0.0f32
-    for j in 0 .. 5 {
-      y[i] += t[j] * t[4 - j]
-    }
-  }
-})";
-  Schedule s(parse(text));
-  EXPECT_EQ(s.distribute(s.loop("i")).size(), 3u);
-  EXPECT_NE(print(s.kernel()).find("alloc t: f32[5, 8]"), std::string::npos) << print(s.kernel());
-  check(text, s);
-}
-
-TEST(Distribute, Refusals) {
-  Schedule one(parse(scale));
-  EXPECT_EQ(refused(one, [&] { one.distribute(one.loop("i")); }), "distribute of loop i: its body is one statement");
-  // b[i] reads what the first statement of the next iteration overwrites.
-  Schedule s(parse(
-      "kernel k() {\n inout a: f32[9]\n out b: f32[8]\n for i in 0 .. 8 {\n a[i] = 1.0f32\n b[i] = a[i + 1]\n }\n}"));
-  const std::string message = refused(s, [&] { s.distribute(s.loop("i")); });
-  EXPECT_EQ(message.rfind("distribute of loop i: ", 0), 0u) << message;
-  EXPECT_NE(message.find("a"), std::string::npos);
-}
-
-TEST(Vectorize, ByCopiesForEveryExtentWhereNamesRepeat) {
-  for (int64_t n = 0; n <= 20; ++n) {
-    const std::string e = std::to_string(n);
-    const std::string text = "kernel twice() {\n inout y: f32[3, " + e + "]\n for r in 0 .. 3 {\n for i in 0 .. " + e +
-                             " {\n y[r, i] = y[r, i] + 1.0f32\n }\n for i in 0 .. " + e +
-                             " {\n y[r, i] = y[r, i] * 2.0f32\n }\n }\n}";
-    for (int copies : {1, 2, 3}) {
-      Schedule s(parse(text));
-      s.split(s.loop("r"), 2);
-      for (const Schedule::Loop loop : s.loops("i")) EXPECT_EQ(s.vectorize(loop, 4, copies) != 0, n > 0);
-      check(text, s);
-    }
-  }
-}
-
-TEST(Vectorize, OneElementUnderAMask) {
-  const char* text = R"(kernel rows() {
-  inout y: f32[9]
-  in x: f32[9]
-  for i in 0 .. 9 {
-    y[i] = y[i] + x[i]
-  }
-})";
-  Schedule s(parse(text));
-  s.vectorize(s.loop("i"), 4, 2);
-  EXPECT_EQ(count(print(s.kernel()), "vector"), 2u);
-  check(text, s);
+  EXPECT_EQ(wrong_argument(s,
+                           [&] {
+                             s.replay({"split k 2", "rotate k_o"});
+                           }),  // all steps or none
+            "trace: unknown step rotate in \"rotate k_o\"");
 }
 
 }  // namespace
