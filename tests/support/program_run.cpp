@@ -5,23 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <cmath>
+#include <csignal>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
-#include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
-#include "ir/passes/passes.h"
-#include "ir/rewrite.h"
-#include "ir/schedule/schedule_gpu.h"
 #include "ir/text/print.h"
-#include "tests/support/kernel_run.h"
-#if GRADLOOM_WITH_CUDA
-#include "codegen/cuda_host/host_executor.h"
-#endif
+#include "tests/support/program_text.h"
+#include "tests/support/program_way.h"
 
 namespace gradloom::ir::testing {
 namespace {
@@ -47,132 +38,6 @@ void copy_text(char (&to)[n], const std::string& from) {
   to[n - 1] = 0;
 }
 
-Result interpreted(const RandomProgram& program, const Kernel& kernel, const InterpretOptions& options = {}) {
-  Result result{program.buffers};
-  result.bad_position =
-      interpret(kernel, pointers(result.memory, program.origins), program.scalars, options).bad_position;
-  return result;
-}
-
-class AllSerial : public Rewriter {
-  Stmt rewrite(const For& n, const Stmt&) override {
-    return for_loop(n.var, n.begin, n.extent, ForKind::serial, (*this)(n.body));
-  }
-};
-
-const Target gpu_target{.gpu = true, .multiprocessors = 4, .block_threads = 32, .shared_bytes = 256};
-
-// One program's way through all executors but the last. `at` is told each stage before it begins.
-class Way {
- public:
-  Way(const RandomProgram& program, int64_t seed, const std::function<void(const char*)>& at, ProgramCounts& counts)
-      : program_(program), seed_(seed), at_(at), counts_(counts) {}
-
-  ProgramFailure run() {
-    try {
-      return steps();
-    } catch (const std::exception& error) {
-      return {stage_, std::string("error: ") + error.what()};
-    }
-  }
-  const Result& expected() const { return expected_; }
-#if GRADLOOM_WITH_CUDA
-  std::optional<codegen::CudaModule> module;  // for the last executor
-#endif
-  bool cuda = true;
-
- private:
-  void at(const char* stage) { at_(stage_ = stage); }
-  ProgramFailure differs(const Result& result) const {
-    const std::string d = difference(program_.kernel, expected_, result);
-    return d.empty() ? ProgramFailure{} : ProgramFailure{stage_, "difference: " + d};
-  }
-
-  ProgramFailure steps() {
-    const Kernel& kernel = program_.kernel;
-    at("serial");
-    const Kernel serial = AllSerial()(kernel);
-    try {
-      expected_ = interpreted(program_, serial);
-    } catch (const Error& error) {  // the author's fault
-      ++counts_.skipped;
-      if (std::getenv("GRADLOOM_PROGRAM_SKIPS"))
-        std::cout << "seed " << seed_ << " skipped: " << error.what() << std::endl;
-      return {};
-    }
-    counts_.failed_checks += expected_.bad_position != Outcome{}.bad_position;
-    at("text");
-    const std::string text = print(kernel);
-    if (print(parse(text)) != text) return {stage_, "difference: the text is printed differently once read"};
-    at("scheduled");
-    if (ProgramFailure f = differs(interpreted(program_, kernel)); !f.stage.empty()) return f;
-    if (ProgramFailure f = differs(interpreted(program_, kernel, {.reverse_parallel = true})); !f.stage.empty())
-      return f;
-    at("lower");
-    const auto start = std::chrono::steady_clock::now();
-    const Kernel lowered = lower(kernel);
-    const int64_t us =
-        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
-    if (us > counts_.slowest_us) counts_.slowest_us = us, counts_.slowest_seed = seed_;
-    at("verify lowered");
-    verify(lowered, Stage::lowered);
-    at("lowered");
-    if (ProgramFailure f = differs(interpreted(program_, lowered, {.reverse_parallel = true})); !f.stage.empty())
-      return f;
-#if GRADLOOM_WITH_LLVM
-    for (const codegen::Isa& isa : instruction_sets(static_cast<uint64_t>(seed_))) {
-      at("llvm");
-      ++counts_.compiled;
-      Result result{program_.buffers};
-      result.bad_position = run_compiled(lowered, isa, pointers(result.memory, program_.origins), program_.scalars);
-      if (ProgramFailure f = differs(result); !f.stage.empty()) return {f.stage, f.what + " (" + isa.name + ")"};
-    }
-#endif
-    at("schedule for a GPU");
-    Schedule blocks(kernel);
-    schedule_gpu(blocks, gpu_target);
-    verify(blocks.kernel(), Stage::scheduled);
-    at("lower for a GPU");
-    const Kernel launched = lower(blocks.kernel(), {.gpu = true, .shared_bytes = gpu_target.shared_bytes});
-    at("verify lowered for a GPU");
-    verify(launched, Stage::lowered);
-    at("lowered for a GPU");
-    if (ProgramFailure f = differs(interpreted(program_, launched, {.reverse_parallel = true})); !f.stage.empty())
-      return f;
-#if GRADLOOM_WITH_CUDA
-    at("emit for a GPU");
-    if (cuda) module = codegen::emit_cuda(launched);
-#endif
-    return {};
-  }
-
-  const RandomProgram& program_;
-  const int64_t seed_;
-  const std::function<void(const char*)>& at_;
-  ProgramCounts& counts_;
-  const char* stage_ = "";
-  Result expected_;
-};
-
-#if GRADLOOM_WITH_CUDA
-ProgramFailure run_cuda(const RandomProgram& program, const Result& expected, const codegen::CudaModule& module,
-                        const codegen::HostModule& loaded) {
-  using codegen::HostOrder;
-  try {
-    for (const HostOrder order : {HostOrder::forward, HostOrder::shuffled}) {
-      Result result{program.buffers};
-      result.bad_position =
-          codegen::run_on_host(module, loaded, pointers(result.memory, program.origins), program.scalars, order, 7);
-      if (const std::string d = difference(program.kernel, expected, result); !d.empty())
-        return {"cuda-host", "difference: " + d};
-    }
-  } catch (const std::exception& error) {
-    return {"cuda-host", std::string("error: ") + error.what()};
-  }
-  return {};
-}
-#endif
-
 void limit_time() {
   const itimerval limit{{0, 0}, {seconds, 0}};
   setitimer(ITIMER_VIRTUAL, &limit, nullptr);
@@ -186,27 +51,6 @@ ProgramShape shape_of(const ProgramOptions& options, int64_t seed) {
                          : options.statements;
   shape.vectors = seed % 5 != 0;
   return shape;
-}
-
-// The whole of a program, in this process.
-ProgramFailure run_one(const RandomProgram& program, int64_t seed, const std::function<void(const char*)>& at,
-                       bool cuda, bool strict) {
-  ProgramCounts counts;
-  Way way(program, seed, at, counts);
-  way.cuda = cuda;
-  ProgramFailure failure = way.run();
-  if (strict && counts.skipped) failure = {"serial", "the program has no defined result"};
-#if GRADLOOM_WITH_CUDA
-  if (failure.stage.empty() && way.module) {
-    at("cuda-host");
-    try {
-      failure = run_cuda(program, way.expected(), *way.module, *codegen::HostModule::compile(*way.module));
-    } catch (const Error& error) {
-      failure = {"cuda-host", std::string("error: ") + error.what()};
-    }
-  }
-#endif
-  return failure;
 }
 
 // A block of seeds, in a child.
@@ -244,7 +88,7 @@ void run_block(const ProgramOptions& options, int64_t first, int64_t last, const
     }
     if (options.print) std::cout << print(program.kernel) << std::endl;
     ++counts.programs;
-    Way way(program, seed, at, counts);
+    ProgramWay way(program, seed, at, counts);
     way.cuda = options.cuda > 0 && seed % options.cuda == 0;
     const ProgramFailure failure = way.run();
     if (!failure.stage.empty()) failed(failure, seed);
@@ -324,7 +168,7 @@ ProgramFailure run_in_child(const RandomProgram& program, int64_t seed, bool ver
     ProgramFailure failure;
     try {
       verify(program.kernel, Stage::scheduled);
-      if (!verify_only) failure = run_one(program, seed, at, cuda, strict);
+      if (!verify_only) failure = run_program(program, seed, at, cuda, strict);
     } catch (const Error& error) {  // no program
       if (strict) failure = {"generate", std::string("error: ") + error.what()};
     }
@@ -335,82 +179,6 @@ ProgramFailure run_in_child(const RandomProgram& program, int64_t seed, bool ver
   if (status != 0) return {shared.now.stage, signal_text(status)};
   if (shared.failures) return {shared.failed[0].stage, shared.failed[0].what};
   return {};
-}
-
-std::string number_text(DType t, uint64_t bits) {
-  if (!is_float(t)) return t == DType::u64 ? std::to_string(bits) : std::to_string(int_from_bits(t, bits));
-  const double value = double_from_bits(t, bits);
-  if (std::isnan(value)) return "\"nan\"";
-  if (std::isinf(value)) return value > 0 ? "\"inf\"" : "\"-inf\"";
-  char text[64];
-  std::snprintf(text, sizeof text, value == std::floor(value) && std::fabs(value) < 1e15 ? "%.1f" : "%.17g", value);
-  return text;
-}
-
-void print_failure(const RandomProgram& program, const ProgramFailure& failure, int64_t seed) {
-  std::cout << "// seed " << seed << ", " << failure.stage << ": " << failure.what << "\n// scalars:";
-  for (size_t k = 0; k < program.kernel.scalars.size(); ++k) {
-    const Var& v = program.kernel.scalars[k].var;
-    std::cout << " --scalar " << v.name << "="
-              << number_text(v.type.dtype, bits_from_int(DType::i64, program.scalars[k]));
-  }
-  std::cout << "\n// origins:";
-  for (const size_t origin : program.origins) std::cout << " " << origin;
-  std::cout << "\n// data: {";
-  for (size_t k = 0; k < program.kernel.buffers.size(); ++k) {
-    const Buffer& b = program.kernel.buffers[k];
-    std::cout << (k ? ", " : "") << "\"" << b->name << "\": [";
-    const size_t size = static_cast<size_t>(size_of(b->dtype));
-    for (size_t i = 0; i < program.buffers[k].size(); i += size) {
-      uint64_t bits = 0;
-      std::memcpy(&bits, &program.buffers[k][i], size);
-      std::cout << (i ? ", " : "") << number_text(b->dtype, bits);
-    }
-    std::cout << "]";
-  }
-  std::cout << "}\n" << print(program.kernel) << std::endl;
-}
-
-template <class Json>
-uint64_t bits_of(DType t, const Json& value) {
-  if (value.is_string()) return bits_from_double(t, value == "inf" ? INFINITY : value == "-inf" ? -INFINITY : NAN);
-  if (value.is_number_float()) return bits_from_double(t, value.template get<double>());
-  return bits_from_int(t, value.is_number_unsigned() ? static_cast<int64_t>(value.template get<uint64_t>())
-                                                     : value.template get<int64_t>());
-}
-
-RandomProgram read_program(const std::string& text) {
-  RandomProgram program{parse(text), {}, {}, {}};
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string word;
-    words >> word >> word;
-    if (word == "scalars:") {
-      for (const Scalar& s : program.kernel.scalars) {
-        words >> word >> word;
-        const uint64_t bits = bits_of(s.var.type.dtype, nlohmann::json::parse(word.substr(word.find('=') + 1)));
-        program.scalars.push_back(is_float(s.var.type.dtype) ? static_cast<int64_t>(bits)
-                                                             : int_from_bits(s.var.type.dtype, bits));
-      }
-    } else if (word == "origins:") {
-      for (size_t origin; words >> origin;) program.origins.push_back(origin);
-    } else if (word == "data:") {
-      const nlohmann::json data = nlohmann::json::parse(line.substr(line.find('{')));
-      for (const Buffer& b : program.kernel.buffers) {
-        const size_t size = static_cast<size_t>(size_of(b->dtype));
-        std::vector<uint8_t> bytes;
-        for (const nlohmann::json& value : data.at(b->name)) {
-          const uint64_t bits = bits_of(b->dtype, value);
-          bytes.resize(bytes.size() + size);
-          std::memcpy(&bytes[bytes.size() - size], &bits, size);
-        }
-        program.buffers.push_back(std::move(bytes));
-      }
-    }
-  }
-  program.origins.resize(program.buffers.size());
-  return program;
 }
 
 void report(const ProgramOptions& options, const ProgramFailure& failure, const std::string& text, int64_t seed,
