@@ -2,10 +2,10 @@
 // Draws of numbers, dtypes and list entries for random programs, all from one engine.
 #include <cstdint>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "ir/scalar_math.h"
+#include "tests/support/random_draw.h"
 
 namespace gradloom::ir::testing {
 
@@ -15,18 +15,11 @@ inline int64_t wrapped_add(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
 
-class ProgramDraw {
+class ProgramDraw : protected RandomDraw {
  public:
-  explicit ProgramDraw(std::mt19937_64& random) : random_(random) {}
+  explicit ProgramDraw(std::mt19937_64& random) : RandomDraw(random) {}
 
  protected:
-  int pick(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
-  bool chance(int percent) { return pick(100) < percent; }
-  template <class T>
-  const T& any(const std::vector<T>& list) {
-    return list[static_cast<size_t>(pick(static_cast<int>(list.size())))];
-  }
-
   DType number() {
     static const std::vector<DType> dtypes{DType::i64, DType::i64, DType::i64, DType::f32, DType::f64, DType::i32,
                                            DType::u32, DType::u64, DType::i16, DType::u16, DType::i8,  DType::u8};
@@ -52,8 +45,6 @@ class ProgramDraw {
         0.0, -0.0, 1e-42, -1e300, 1e-310, 65519.0, 1.0 / 0.0, -1.0 / 0.0, 0.0 / 0.0, 3e9, 9223372036854775807.0, -1.5};
     return bits_from_double(t, chance(15) ? any(special) : (pick(4001) - 2000) / 64.0);
   }
-
-  std::mt19937_64& random_;
 };
 
 }  // namespace gradloom::ir::testing
