@@ -1,5 +1,7 @@
 #pragma once
-// Ops of the tests' own, so that the runtime is tested without the library's.
+// Ops of the tests' own, so that the runtime is tested without the library's; what a refusal says.
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -134,5 +136,14 @@ inline std::vector<float> values_of(const Tensor& t) {
   return {static_cast<const float*>(t.data()), static_cast<const float*>(t.data()) + t.elements()};
 }
 using Values = std::vector<float>;
+
+template <class T>
+void expect_refused(const Result<T>& result, ErrorCode code, std::initializer_list<const char*> words) {
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code(), code) << result.error().what();
+  for (const char* word : words)
+    EXPECT_NE(std::string(result.error().what()).find(word), std::string::npos)
+        << result.error().what() << " lacks " << word;
+}
 
 }  // namespace gradloom::testing
