@@ -10,6 +10,7 @@
 #include "ir/schedule/schedule.h"
 #include "ir/text/print.h"
 #include "runtime/runtime.h"
+#include "tests/support/error_of.h"
 
 namespace gradloom {
 namespace {
@@ -99,15 +100,7 @@ TEST(Limits, ManySmallBuffersFitASmallStack) {
 }
 
 TEST(Limits, OptionsOutOfRangeAreRefused) {
-  const auto message = [](RuntimeOptions options) -> std::string {
-    try {
-      Runtime runtime(std::move(options));
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-      return error.what();
-    }
-    return "";
-  };
+  const auto message = [](const RuntimeOptions& options) { return error_of([&] { Runtime runtime(options); }); };
   EXPECT_EQ(message({.threads = -1}), "RuntimeOptions: threads is -1, expected 0 to 65536");
   EXPECT_EQ(message({.cache_bytes = -5}), "RuntimeOptions: cache_bytes is -5, expected at least 0");
   EXPECT_EQ(message({.target = static_cast<TargetKind>(9)}), "RuntimeOptions: target is 9, expected 0 to 4");
@@ -124,37 +117,27 @@ TEST(Limits, ABuilderBuildsOnce) {
   EXPECT_THROW(b.store(y, {0}, ir::constant(DType::f32, 1)), Error);
 }
 
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return "";
-}
-
 // What visits an expression or a nest recurses, and visits a part that is used twice twice.
 TEST(Limits, ExpressionsAndNestsHaveADepthAndASize) {
   const ir::Var v = ir::make_var("v");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(error_of([&] {
               Expr e = ir::var(v);
               for (int i = 0; i < 40000; ++i) e = ir::min(e, 1);
             }),
             "ir: an expression nests 1001 levels deep, at most 1000 are allowed");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(error_of([&] {
               Expr e = ir::var(v);
               for (int i = 0; i < 60; ++i) e = e + e;
             }),
             "ir: an expression has more than 65536 nodes, parts used twice counted twice: name such parts with a let");
   const ir::Buffer y = ir::make_buffer({.name = "y", .dtype = DType::i64, .dims = {1}, .role = ir::Role::out});
   const ir::Stmt put = ir::store(y, {0}, 1);
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(error_of([&] {
               ir::Stmt s = put;
               for (int i = 0; i < 40000; ++i) s = ir::for_loop(ir::make_var("i"), 0, 1, ir::ForKind::serial, s);
             }),
             "ir: statements nest 5001 levels deep, at most 5000 are allowed");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(error_of([&] {
               ir::Stmt s = put;
               for (int i = 0; i < 60; ++i) s = ir::if_then(Expr(0) < 1, s, s);
             }),
@@ -231,16 +214,16 @@ TEST(Limits, ChainsOfLetsAreProvedWithoutPuttingAllIn) {
 TEST(Limits, AbsentPartsOfANestAreRefused) {
   ir::KernelBuilder b("k");
   const ir::Buffer y = b.inout("y", DType::i64, {8});
-  EXPECT_EQ(message_of([&] { (void)b.parameter({}); }), "KernelBuilder: a parameter is an absent buffer");
-  EXPECT_EQ(message_of([&] { (void)b.let("a", {}); }), "KernelBuilder: the value of let a is absent");
+  EXPECT_EQ(error_of([&] { (void)b.parameter({}); }), "KernelBuilder: a parameter is an absent buffer");
+  EXPECT_EQ(error_of([&] { (void)b.let("a", {}); }), "KernelBuilder: the value of let a is absent");
   b.loop("i", 0, 8, [&](Expr i) { b.accumulate(y, {i}, 1); });
   ir::Schedule schedule(b.build());
   const ir::Schedule::Loop i = schedule.loop("i");
-  EXPECT_EQ(message_of([&] { schedule.stage(i, {}, {0}, {8}); }), "schedule: the buffer is absent");
-  EXPECT_EQ(message_of([&] { schedule.privatise(i, {}); }), "schedule: the buffer is absent");
-  EXPECT_EQ(message_of([&] { schedule.carry_zeros(i, {}); }), "schedule: the buffer is absent");
-  EXPECT_EQ(message_of([&] { schedule.streaming({}); }), "schedule: the buffer is absent");
-  EXPECT_EQ(message_of([&] { schedule.prefetch(i, {}, 1, 1); }), "schedule: the buffer is absent");
+  EXPECT_EQ(error_of([&] { schedule.stage(i, {}, {0}, {8}); }), "schedule: the buffer is absent");
+  EXPECT_EQ(error_of([&] { schedule.privatise(i, {}); }), "schedule: the buffer is absent");
+  EXPECT_EQ(error_of([&] { schedule.carry_zeros(i, {}); }), "schedule: the buffer is absent");
+  EXPECT_EQ(error_of([&] { schedule.streaming({}); }), "schedule: the buffer is absent");
+  EXPECT_EQ(error_of([&] { schedule.prefetch(i, {}, 1, 1); }), "schedule: the buffer is absent");
 }
 
 // What the interpreter finds in a nest that gradloom did not write is no fault of gradloom's.

@@ -16,6 +16,7 @@
 #include "ir/passes/passes.h"
 #include "ir/schedule/schedule.h"
 #include "ir/text/print.h"
+#include "tests/support/error_of.h"
 #include "tests/support/schedule_support.h"
 
 namespace gradloom::ir {
@@ -38,16 +39,6 @@ const std::map<std::string, Pass> passes{
     {"lower", [](const Kernel& k, const LowerOptions& o) { return lower(k, o); }}};
 const std::map<std::string, Stage> stages{
     {"authored", Stage::authored}, {"scheduled", Stage::scheduled}, {"lowered", Stage::lowered}};
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    const bool usual = error.code() == ErrorCode::invalid_argument;
-    return (usual ? "" : std::string(to_string(error.code())) + ": ") + error.what();
-  }
-  return "";
-}
 
 // What stands above the body.
 std::string head(Kernel kernel) {

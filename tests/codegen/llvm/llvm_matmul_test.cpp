@@ -4,6 +4,7 @@
 #include "ir/passes/passes.h"
 #include "ir/text/print.h"
 #include "ops/matmul/matmul.h"
+#include "tests/support/error_of.h"
 #include "tests/support/llvm_run.h"
 #include "tests/support/sampled.h"
 
@@ -229,16 +230,6 @@ TEST(Matmul, AnEndOfItsOwn) {
   }
 }
 
-std::string refusal(const std::function<void()>& step) {
-  try {
-    step();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return "not refused";
-}
-
 TEST(Matmul, Refusals) {
   const ProductTiles tiles{.rows = 4, .vectors = 2, .lanes = 8};
   const auto of = [&](const std::function<void(KernelBuilder&, Matmul&)>& change,
@@ -253,7 +244,7 @@ TEST(Matmul, Refusals) {
     builder.loop("t", 0, 3, [&](Expr) { author_matmul(builder, product); });
     Schedule s(builder.build());
     const std::string before = print(s.kernel());
-    const std::string why = refusal([&] { step(s); });
+    const std::string why = error_of([&] { step(s); });
     EXPECT_EQ(print(s.kernel()), before);
     EXPECT_TRUE(s.trace().empty());
     return why;

@@ -10,18 +10,14 @@
 #include "ir/builder.h"
 #include "ir/rewrite.h"
 #include "ir/text/print.h"
+#include "tests/support/error_of.h"
 #include "tests/support/loop_file.h"
 
 namespace gradloom::ir {
 namespace {
 
 std::string parse_error(const std::string& text) {
-  try {
-    parse(text);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { parse(text); });
 }
 
 // Texts that are nearly right reach deep into the parser; whatever it makes of them, it throws nothing but Error, and

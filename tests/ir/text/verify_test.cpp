@@ -5,23 +5,15 @@
 #include <gtest/gtest.h>
 
 #include "ir/text/print.h"
+#include "tests/support/error_of.h"
 
 namespace gradloom::ir {
 namespace {
 
-std::string error_of(const Kernel& kernel, Stage stage) {
-  try {
-    verify(kernel, stage);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return "";
-}
-
 // The message without "kernel k (stage): ".
 std::string refusal(const Kernel& kernel, Stage stage) {
-  const std::string message = error_of(kernel, stage), head = std::string("kernel k (") + to_string(stage) + "): ";
+  const std::string message = error_of([&] { verify(kernel, stage); }),
+                    head = std::string("kernel k (") + to_string(stage) + "): ";
   return message.starts_with(head) ? message.substr(head.size()) : message;
 }
 

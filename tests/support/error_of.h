@@ -1,0 +1,19 @@
+#pragma once
+// What a body throws, as a message to compare.
+#include "support/error.h"
+
+namespace gradloom {
+
+// Empty where it throws no Error; the code stands before the message unless it is invalid_argument.
+template <class Body>
+std::string error_of(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    const bool usual = error.code() == ErrorCode::invalid_argument;
+    return (usual ? "" : std::string(to_string(error.code())) + ": ") + error.what();
+  }
+  return "";
+}
+
+}  // namespace gradloom
