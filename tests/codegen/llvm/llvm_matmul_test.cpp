@@ -4,7 +4,6 @@
 #include "ir/passes/passes.h"
 #include "ir/text/print.h"
 #include "ops/matmul/matmul.h"
-#include "tests/support/error_of.h"
 #include "tests/support/llvm_run.h"
 #include "tests/support/sampled.h"
 
@@ -228,62 +227,6 @@ TEST(Matmul, AnEndOfItsOwn) {
                           [&](std::vector<void*>& pointers) { return interpret(lowered, pointers, {}).bad_position; }),
             "interpreter");
   }
-}
-
-TEST(Matmul, Refusals) {
-  const ProductTiles tiles{.rows = 4, .vectors = 2, .lanes = 8};
-  const auto of = [&](const std::function<void(KernelBuilder&, Matmul&)>& change,
-                      const std::function<void(Schedule&)>& step) {
-    KernelBuilder builder("product");
-    const Buffer a = builder.input("a", DType::f32, {8, 8}), c = builder.inout("c", DType::f32, {8, 8});
-    Matmul product{.prefix = "p", .m = 8, .n = 8, .k = 8};
-    product.a = [&](Expr m, Expr k) { return load(a, {m, k}); };
-    product.b = [&](Expr k, Expr n) { return load(a, {k, n}); };
-    product.store = [&](Expr m, Expr n, Expr sum) { builder.store(c, {m, n}, sum); };
-    change(builder, product);
-    builder.loop("t", 0, 3, [&](Expr) { author_matmul(builder, product); });
-    Schedule s(builder.build());
-    const std::string before = print(s.kernel());
-    const std::string why = error_of([&] { step(s); });
-    EXPECT_EQ(print(s.kernel()), before);
-    EXPECT_TRUE(s.trace().empty());
-    return why;
-  };
-  const auto nothing = [](KernelBuilder&, Matmul&) {};
-  const auto tile = [&](Schedule& s) { s.tile_product(s.loop("p_m"), tiles); };
-  EXPECT_EQ(of(nothing, [&](Schedule& s) { s.tile_product(s.loop("p_n"), tiles); }),
-            "tile_product of loop p_n: its body is not just the loop over columns");
-  EXPECT_EQ(of(nothing, [&](Schedule& s) { s.tile_product(s.loop("p_m"), {.rows = 0}); }),
-            "tile_product of loop p_m: the rows must be 1 to 64, got 0");
-  EXPECT_EQ(of(nothing, [&](Schedule& s) { s.tile_product(s.loop("p_m"), {.rows = 4, .lanes = 8, .block_m = 6}); }),
-            "tile_product of loop p_m: the block of rows must be whole tiles of 4, got 6");
-  EXPECT_EQ(of(nothing, [&](Schedule& s) { s.tile_product(s.loop("p_m"), tiles, s.loop("p_m")); }),
-            "tile_product of loop p_m: loop p_m is not around it");
-  EXPECT_EQ(of(
-                [](KernelBuilder& b, Matmul& p) {
-                  const Buffer old = b.inout("old", DType::f32, {8, 8});
-                  p.b = [=](Expr k, Expr n) { return load(old, {k, n}); };
-                  p.store = [&b, old](Expr m, Expr n, Expr sum) { b.store(old, {m, n}, sum); };
-                },
-                tile),
-            "tile_product of loop p_m: a factor reads what the nest writes");
-  EXPECT_EQ(of(
-                [](KernelBuilder& b, Matmul& p) {
-                  const Buffer row = b.output("row", DType::f32, {8});
-                  p.store = [&b, row](Expr, Expr n, Expr sum) { b.store(row, {n}, sum); };
-                },
-                tile),
-            "tile_product of loop p_m: two iterations of loop p_m may store to the same element of row");
-  EXPECT_EQ(of(
-                [](KernelBuilder& b, Matmul& p) {
-                  const Buffer both = b.input("both", DType::f32, {8, 8, 8});
-                  const auto a = p.a;
-                  p.b = [=](Expr k, Expr n) { return load(both, {k, n, n}); };
-                  p.a = [=](Expr m, Expr k) { return a(m, k); };
-                  p.first = [=](Expr m, Expr n) { return load(both, {m, n, n}); };
-                },
-                [&](Schedule& s) { s.tile_product(s.loop("p_m"), tiles, s.loop("p_k")); }),
-            "tile_product of loop p_m: loop p_k is not around it");
 }
 
 // What a schedule makes of a product is what its reader expects: sums in registers, no spills in the loop along k.
