@@ -196,20 +196,22 @@ class RandomIr : RandomDraw {
           });
         }
         case 3:  // as many iterations as the row's number
-          return builder_.loop(name("i"), chance(50) ? Expr(0) : first - pick(3),
-                               chance(50) ? first : Expr(1 + pick(3)), [&](Expr i) {
-                                 scope_.values.push_back(i);
-                                 row = chance(50) ? first : min(max(i, Expr(0)), last);
-                                 add_row();
-                                 scope_.values.resize(known);
-                               });
+          builder_.loop(name("i"), chance(50) ? Expr(0) : first - pick(3), chance(50) ? first : Expr(1 + pick(3)),
+                        [&](Expr i) {
+                          scope_.values.push_back(i);
+                          row = chance(50) ? first : min(max(i, Expr(0)), last);
+                          add_row();
+                          scope_.values.resize(known);
+                        });
+          return;
         case 4: {  // as many as memory says
           const Expr count = min(max(draw_.read(DType::i64), Expr(0)), Expr(3));
-          return builder_.loop(name("i"), 0, count, [&](Expr i) {
+          builder_.loop(name("i"), 0, count, [&](Expr i) {
             scope_.values.push_back(i);
             add_row();
             scope_.values.resize(known);
           });
+          return;
         }
         default: {  // one of the rows of a group, whose check could not fail
           const Expr group = floor_div(first, 2) * 2;
