@@ -11,8 +11,7 @@
 #include "cli/bench/bench_peak.h"
 #include "cli/command.h"
 #include "cli/text.h"
-#include "ir/passes/passes.h"
-#include "ops/matmul/matmul_blocks.h"
+#include "ops/matmul/matmul.h"
 
 namespace gradloom::cli {
 namespace {
@@ -39,8 +38,7 @@ std::vector<GemmCase> make_cases() {
   return cases;
 }
 
-// The product by `author`.
-ir::Kernel authored_kernel(const GemmCase& c, const std::function<void(ir::KernelBuilder&, const Matmul&)>& author) {
+ir::Kernel authored_kernel(const GemmCase& c) {
   ir::KernelBuilder builder(c.name);
   const ir::Buffer a = builder.input(
       "a", DType::f32, c.a_transposed ? std::vector<Expr>{c.steps, c.k, c.m} : std::vector<Expr>{c.steps, c.m, c.k});
@@ -52,13 +50,13 @@ ir::Kernel authored_kernel(const GemmCase& c, const std::function<void(ir::Kerne
     product.a = [&](Expr m, Expr k) { return c.a_transposed ? load(a, {t, k, m}) : load(a, {t, m, k}); };
     product.b = [&](Expr k, Expr n) { return c.b_transposed ? load(b, {n, k}) : load(b, {k, n}); };
     product.store = [&](Expr m, Expr n, Expr sum) { builder.store(out, {t, m, n}, sum); };
-    author(builder, product);
+    author_matmul(builder, product);
   });
   return builder.build();
 }
 
 ir::Kernel scheduled_kernel(const GemmCase& c, const ir::Target& target) {
-  ir::Schedule schedule(authored_kernel(c, author_matmul));
+  ir::Schedule schedule(authored_kernel(c));
   MatmulHints hints;
   if (c.steps > 1) hints.pack_b_before = schedule.loop("t");
   schedule_matmul(schedule, "p", target, hints);
@@ -127,13 +125,6 @@ GemmTimes measure(const GemmCase& c, Runtime& runtime, ProbeTeam& team, double s
 const std::vector<GemmCase>& gemm_cases() {
   static const std::vector<GemmCase> cases = make_cases();
   return cases;
-}
-
-ir::Kernel gpu_gemm_kernel(const GemmCase& c, const ir::Target& target) {
-  ir::Schedule schedule(authored_kernel(
-      c, [&](ir::KernelBuilder& builder, const Matmul& product) { author_matmul_blocks(builder, product, target); }));
-  schedule_matmul_blocks(schedule, "p");
-  return ir::lower(schedule.kernel(), ir::lowering_for(target));
 }
 
 std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names) {

@@ -22,9 +22,6 @@ const std::vector<GemmCase>& gemm_cases();
 // Those named, all for "gemm"; empty when a name is none of them.
 std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names);
 
-// Lowered for a GPU.
-ir::Kernel gpu_gemm_kernel(const GemmCase& c, const ir::Target& target);
-
 int bench_gemm(const std::vector<const GemmCase*>& cases, Runtime& runtime, double seconds, bool json);
 
 }  // namespace gradloom::cli

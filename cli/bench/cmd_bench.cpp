@@ -9,13 +9,11 @@
 
 #include "cli/bench/bench_cache.h"
 #include "cli/bench/bench_gemm.h"
-#include "cli/bench/bench_gpu.h"
 #include "cli/bench/bench_gpu_time.h"
 #include "cli/bench/bench_gru.h"
 #include "cli/bench/bench_latency.h"
 #include "cli/bench/bench_measure.h"
 #include "cli/command.h"
-#include "cli/emit_gpu.h"
 #include "cli/text.h"
 
 namespace gradloom::cli {
@@ -29,10 +27,8 @@ struct BenchOptions {
   int64_t cycles = 100000;
   int processes = 20;
   bool any_shape = false, json = false, markdown = false;
-  std::vector<std::string> architectures{"sm_80", "sm_90", "sm_100"};  // gpu-report
-  std::vector<std::string> levels, dtypes{"float32"};                  // gpu-report, gpu-time, which takes one level
-  int repeats = 3;
-  std::string beside;  // gpu-time
+  std::string level, beside;                   // gpu-time
+  std::vector<std::string> dtypes{"float32"};  // gpu-time
 };
 
 void print_json(const Measurement& m) {
@@ -128,32 +124,14 @@ int bench(const BenchOptions& options) {
       throw UsageError(fmt::format("bench: {} stands alone, expected no other case beside it", mode));
   std::vector<DType> dtypes;
   for (const std::string& name : options.dtypes) dtypes.push_back(*dtype_from_string(name));
-  if (options.cases[0] == "gpu-report") {
-    std::vector<int> architectures;
-    for (const std::string& text : options.architectures) architectures.push_back(architecture_of("bench", text));
-    std::vector<Determinism> levels;
-    for (const std::string& name : options.levels) levels.push_back(*determinism_of(name));
-    if (levels.empty()) levels.push_back(Determinism::sequential);
-    return bench_gpu_report({.cases = {options.cases.begin() + 1, options.cases.end()},
-                             .architectures = architectures,
-                             .levels = levels,
-                             .dtypes = dtypes,
-                             .repeats = options.repeats,
-                             .form = options.json       ? ReportForm::json
-                                     : options.markdown ? ReportForm::markdown
-                                                        : ReportForm::table});
-  }
   if (options.cases[0] == "gpu-time") {
-    if (options.levels.size() > 1)
-      throw UsageError(fmt::format("bench: --determinism has {} levels, gpu-time expects one", options.levels.size()));
-    return bench_gpu_time(
-        {.cases = {options.cases.begin() + 1, options.cases.end()},
-         .dtypes = dtypes,
-         .seconds = options.seconds,
-         .determinism = options.levels.empty() ? std::nullopt : std::optional(*determinism_of(options.levels[0])),
-         .beside = options.beside,
-         .json = options.json,
-         .markdown = options.markdown});
+    return bench_gpu_time({.cases = {options.cases.begin() + 1, options.cases.end()},
+                           .dtypes = dtypes,
+                           .seconds = options.seconds,
+                           .determinism = determinism_of(options.level),
+                           .beside = options.beside,
+                           .json = options.json,
+                           .markdown = options.markdown});
   }
   const std::vector<const GemmCase*> gemm = chosen_gemm_cases(options.cases);
   const std::vector<const GruCase*> gru = chosen_gru_cases(options.cases);
@@ -189,7 +167,7 @@ void add_bench(CLI::App& app, int& status) {
       ->add_option("case", options->cases,
                    "cases (ge_ax0 ... bg_col), groups (ge gg sl bg), all; products (gemm, gemm_1024 ...), gru_grad "
                    "(gru_a, gru_b, gru_c); or one of compile, "
-                   "dispatch, roof, churn, stall, throughput, warm; or gpu-report or gpu-time, then cases")
+                   "dispatch, roof, churn, stall, throughput, warm; or gpu-time, then cases")
       ->required();
   command->add_option("--threads", options->threads, "threads, pinned; 0: every CPU of this process")
       ->check(CLI::Range(0, 1024))
@@ -209,24 +187,13 @@ void add_bench(CLI::App& app, int& status) {
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   command->add_flag("--json", options->json, "one JSON object a line");
-  command->add_option("--arch", options->architectures, "gpu-report: the GPUs to compile for")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--repeats", options->repeats, "gpu-report: compiles a case, of which the median counts")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
-  command->add_flag("--markdown", options->markdown, "gpu-report, gpu-time: as a table of Markdown");
+  command->add_flag("--markdown", options->markdown, "gpu-time: as a table of Markdown");
   command
-      ->add_option("--determinism", options->levels,
-                   "gpu-report: levels, sequential when not given; one whose strategy is that of a stronger one in the "
-                   "list is left out. gpu-time: the weakest level "
-                   "allowed, the GPU's own (run-to-run) when not given")
-      ->delimiter(',')
+      ->add_option("--determinism", options->level,
+                   "gpu-time: the weakest level allowed, the GPU's own (run-to-run) when not given")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(level_names), std::end(level_names))));
   command
-      ->add_option("--dtype", options->dtypes,
-                   "gpu-report, gpu-time: of values (float32, float16, bfloat16); products (gemm), in gpu-time GRUGrad "
-                   "too, are float32")
+      ->add_option("--dtype", options->dtypes, "gpu-time: of values (float32, float16, bfloat16); GRUGrad is float32")
       ->delimiter(',')
       ->check(CLI::IsMember({"float32", "float16", "bfloat16"}))
       ->capture_default_str();
@@ -246,16 +213,13 @@ void add_bench(CLI::App& app, int& status) {
       "second by threads and processes.\n"
       "warm: the first call of a process whose kernel is on disk, by stage. These four say what is wanted and end with "
       "1 when it is missed.\n"
-      "gpu-report: what the cases' GPU kernels take, without a GPU: NVRTC's time, registers, spills, launches, bytes "
-      "and steps as predicted.\n"
-      "There also gru_forward: GRUTraining (gru_a_forward; gru_a_forward_lbr0, which is not linear before reset; "
-      "...).\n"
-      "There and in gpu-time ge_ax0_one, ge_ax1_one, gg_one (all indices equal), gg_1m_zipf, gg_32k, bg_mid too.\n"
-      "gpu-time: calls on target cuda, back to back, beside another library's times (bench/gpu_check).\n"
-      "Examples:\n  gradloom bench gpu-report sl ge_ax0 gru_a --arch sm_90\n  gradloom bench gpu-report gru --dtype "
-      "bfloat16 --determinism "
-      "sequential,run-to-run\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  "
-      "gradloom bench compile");
+      "gpu-time: calls on target cuda, back to back, beside another library's times (bench/gpu_check); there "
+      "ge_ax0_one, ge_ax1_one, gg_one (all\n"
+      "indices equal), gg_1m_zipf, gg_32k, bg_mid too. What a kernel takes of a GPU: gradloom emit ... --stage "
+      "sass-report.\n"
+      "Examples:\n  gradloom bench sl_mid --threads 2\n  gradloom bench all --output all --json\n  gradloom bench "
+      "compile\n"
+      "  gradloom bench gpu-time gg --dtype bfloat16 --determinism relaxed");
   command->callback([options, &status] { status = bench(*options); });
 }
 
