@@ -207,15 +207,11 @@ void draw_buffer(const ir::Kernel& kernel, Argument& argument, Random& random) {
 }
 
 bool in_dims(const ir::Kernel& kernel, const ir::Var& scalar) {
-  bool found = false;
   for (const ir::Buffer& buffer : kernel.buffers)
     for (const auto* list : {&buffer->dims, &buffer->strides})
       for (const ir::Expr& e : *list)
-        ir::walk(e, [&](const ir::Expr& part) {
-          const auto* v = part.as<ir::Var>();
-          found = found || (v && v->id == scalar.id);
-        });
-  return found;
+        if (ir::mentions(e, scalar.id)) return true;
+  return false;
 }
 
 std::vector<int64_t> draw_scalars(const ir::Kernel& kernel, std::span<const std::optional<int64_t>> given,

@@ -91,9 +91,7 @@ Expr index_mod(const Expr& a, int64_t b) {
 }
 
 bool has_load(const Expr& e) {
-  bool found = false;
-  walk(e, [&](const Expr& x) { found |= x.as<Load>() != nullptr; });
-  return found;
+  return any_of(e, [](const Expr& x) { return x.as<Load>() != nullptr; });
 }
 
 Expr first_lane(const Expr& e) {

@@ -173,16 +173,16 @@ namespace {
 
 struct Walker {
   const std::function<void(const Stmt&)>* stmt = nullptr;
-  const std::function<void(const Expr&)>* expr = nullptr;
+  const std::function<void(const Expr&)>* expr;
 
   void visit(const Expr& e) {
-    if (!e) return;
-    if (expr && *expr) (*expr)(e);
+    if (!e || !*expr) return;
+    (*expr)(e);
     std::visit(children, e.node().value);
   }
   void visit(const Stmt& s) {
     if (!s) return;
-    if (stmt && *stmt) (*stmt)(s);
+    if (*stmt) (*stmt)(s);
     std::visit(children, s.node().value);
   }
 
@@ -192,6 +192,29 @@ struct Walker {
     void operator()(const auto& part) const { walker.visit(part); }
   };
   const Children<Down> children{Down{*this}};
+};
+
+// Sort: Expr or Stmt, of which the predicate is asked.
+template <class Sort>
+class Search {
+ public:
+  explicit Search(const std::function<bool(const Sort&)>& predicate) : predicate_(predicate) {}
+  template <class Root>
+  bool of(const Root& root) {
+    visit(root);
+    return found_;
+  }
+
+ private:
+  template <class Part>
+  void visit(const Part& part) {
+    if (found_ || !part) return;
+    if constexpr (std::is_same_v<Part, Sort>) found_ = predicate_(part);
+    if constexpr (std::is_same_v<Part, Stmt> || std::is_same_v<Sort, Expr>)  // no expression holds a statement
+      if (!found_) std::visit(Children{[this](const auto& child) { visit(child); }}, part.node().value);
+  }
+  const std::function<bool(const Sort&)>& predicate_;
+  bool found_ = false;
 };
 
 // Replaces variables; a buffer whose dims mention one is rebuilt, under its own id, once.
@@ -269,6 +292,16 @@ void walk(const Expr& root, const std::function<void(const Expr&)>& expr) {
   walker.visit(root);
 }
 
+bool any_of(const Expr& root, const std::function<bool(const Expr&)>& predicate) {
+  return Search<Expr>(predicate).of(root);
+}
+bool any_of(const Stmt& root, const std::function<bool(const Expr&)>& predicate) {
+  return Search<Expr>(predicate).of(root);
+}
+bool any_of(const Stmt& root, const std::function<bool(const Stmt&)>& predicate) {
+  return Search<Stmt>(predicate).of(root);
+}
+
 namespace {
 bool divides_by_variable(const Expr& e) {
   const Binary* b = e.as<Binary>();
@@ -277,54 +310,34 @@ bool divides_by_variable(const Expr& e) {
           b->op == BinaryOp::shr) &&
          !b->b.as<Const>();
 }
+auto is_variable(int64_t id) {
+  return [id](const Expr& e) { return e.as<Var>() && e.as<Var>()->id == id; };
+}
 }  // namespace
 
-bool has_variable_divisor(const Expr& e) {
-  bool found = false;
-  walk(e, [&](const Expr& x) { found |= divides_by_variable(x); });
-  return found;
-}
-
-bool has_variable_divisor(const Stmt& s) {
-  bool found = false;
-  walk(s, {}, [&](const Expr& x) { found |= divides_by_variable(x); });
-  return found;
-}
+bool has_variable_divisor(const Expr& e) { return any_of(e, divides_by_variable); }
+bool has_variable_divisor(const Stmt& s) { return any_of(s, divides_by_variable); }
 
 Expr substitute(const Expr& e, const Substitution& values) { return Substitute(values)(e); }
 Stmt substitute(const Stmt& s, const Substitution& values) { return Substitute(values)(s); }
 
-bool mentions(const Expr& e, int64_t var_id) {
-  bool found = false;
-  walk(e, [&](const Expr& x) {
-    const Var* v = x.as<Var>();
-    found |= v && v->id == var_id;
-  });
-  return found;
-}
-
-bool mentions(const Stmt& s, int64_t var_id) {
-  bool found = false;
-  walk(s, {}, [&](const Expr& x) {
-    const Var* v = x.as<Var>();
-    found |= v && v->id == var_id;
-  });
-  return found;
-}
+bool mentions(const Expr& e, int64_t var_id) { return any_of(e, is_variable(var_id)); }
+bool mentions(const Stmt& s, int64_t var_id) { return any_of(s, is_variable(var_id)); }
 
 bool reads(const Expr& e, const Buffer& buffer) {
-  bool found = false;
-  walk(e, [&](const Expr& x) {
-    const Load* l = x.as<Load>();
-    found |= l && l->buffer.same_as(buffer);
+  return any_of(e, [&](const Expr& x) { return x.as<Load>() && x.as<Load>()->buffer.same_as(buffer); });
+}
+
+bool writes(const Stmt& s, const Buffer& buffer) {
+  return any_of(s, [&](const Stmt& x) {
+    const Store* st = x.as<Store>();
+    const Accumulate* ac = x.as<Accumulate>();
+    return (st && st->buffer.same_as(buffer)) || (ac && ac->buffer.same_as(buffer));
   });
-  return found;
 }
 
 bool holds_loop(const Stmt& s) {
-  bool found = false;
-  walk(s, [&](const Stmt& part) { found |= part.as<For>() != nullptr; });
-  return found;
+  return any_of(s, [](const Stmt& part) { return part.as<For>() != nullptr; });
 }
 
 Stmt refresh(const Stmt& s) { return Refresh()(s); }
@@ -338,12 +351,10 @@ std::vector<const For*> loops_below(const Stmt& root) {
 }
 
 bool closed(const Expr& e, const std::vector<Var>& vars) {
-  bool ok = true;
-  walk(e, [&](const Expr& x) {
-    if (const Var* v = x.as<Var>())
-      ok &= std::any_of(vars.begin(), vars.end(), [&](const Var& w) { return w.id == v->id; });
+  return !any_of(e, [&](const Expr& x) {
+    const Var* v = x.as<Var>();
+    return v && std::none_of(vars.begin(), vars.end(), [&](const Var& w) { return w.id == v->id; });
   });
-  return ok;
 }
 
 }  // namespace gradloom::ir

@@ -51,13 +51,20 @@ void walk(const Stmt& root, const std::function<void(const Stmt&)>& stmt,
           const std::function<void(const Expr&)>& expr = {});
 void walk(const Expr& root, const std::function<void(const Expr&)>& expr);
 
+// Whether the predicate holds of an expression, or of a statement, below (or including) the root: asked parents first,
+// up to the first one. Of an absent root it does not.
+bool any_of(const Expr& root, const std::function<bool(const Expr&)>& predicate);
+bool any_of(const Stmt& root, const std::function<bool(const Expr&)>& predicate);
+bool any_of(const Stmt& root, const std::function<bool(const Stmt&)>& predicate);
+
 using Substitution = std::unordered_map<int64_t, Expr>;  // variable id -> value
 Expr substitute(const Expr& e, const Substitution& values);
 Stmt substitute(const Stmt& s, const Substitution& values);
 
 bool mentions(const Expr& e, int64_t var_id);
 bool mentions(const Stmt& s, int64_t var_id);
-bool reads(const Expr& e, const Buffer& buffer);  // whether it loads from it
+bool reads(const Expr& e, const Buffer& buffer);   // whether it loads from it
+bool writes(const Stmt& s, const Buffer& buffer);  // whether it stores to it or accumulates into it
 // Whether a divisor or a shift count is no constant, so that only its surroundings say that it has a value.
 bool has_variable_divisor(const Expr& e);
 bool has_variable_divisor(const Stmt& s);

@@ -87,9 +87,8 @@ size_t operands(ScalarCode::Op op) {
 }  // namespace
 
 bool is_scalar_arithmetic(const Expr& e) {
-  bool is = true;
-  walk(e, [&](const Expr& x) { is &= x.lanes() == 1 && !x.as<Load>() && !x.as<Intrinsic>() && !x.as<Shuffle>(); });
-  return is;
+  return !any_of(e,
+                 [](const Expr& x) { return x.lanes() > 1 || x.as<Load>() || x.as<Intrinsic>() || x.as<Shuffle>(); });
 }
 
 void append(ScalarProgram& program, const Expr& e, const SlotOf& slot_of) {

@@ -134,8 +134,6 @@ Emitter::Captures Emitter::captures(const ir::For& loop) const {
       [&](const ir::Stmt& s) {
         if (const auto* n = s.as<ir::Store>()) buffer(n->buffer);
         if (const auto* n = s.as<ir::Accumulate>()) buffer(n->buffer);
-        if (const auto* n = s.as<ir::Alloc>())
-          for (const ir::Expr& dim : n->buffer->dims) ir::walk(dim, expr);
       },
       expr);
   return found;

@@ -131,9 +131,7 @@ void Emitter::emit(const ir::For& n) {
   Value* runs = extent ? nullptr : builder_.CreateICmpSGT(count, i64(0));
   const Scope scope(ranges_);
   ranges_.enter(n);
-  bool innermost = true;
-  ir::walk(n.body, [&](const ir::Stmt& inner) { innermost = innermost && !inner.as<ir::For>(); });
-  counted_loop(begin, end, runs, innermost, n.var.name, [&](Value* i) {
+  counted_loop(begin, end, runs, !ir::holds_loop(n.body), n.var.name, [&](Value* i) {
     bind(n.var, i);
     statement(n.body);
   });

@@ -117,30 +117,21 @@ class Collector {
 
   // Whether an index names the same place whenever it is evaluated in one iteration.
   bool fixed(const std::vector<Expr>& index) const {
-    bool result = true;
-    for (const Expr& i : index)
-      walk(i, [&](const Expr& x) {
-        if (const Load* l = x.as<Load>()) result &= fixed(l->buffer);
-      });
-    return result;
+    return std::none_of(index.begin(), index.end(), [&](const Expr& i) {
+      return any_of(i, [&](const Expr& x) { return x.as<Load>() && !fixed(x.as<Load>()->buffer); });
+    });
   }
 
   bool varies(const Expr& e) const {
-    bool result = e.lanes() > 1;
-    walk(e, [&](const Expr& x) {
-      if (const Var* v = x.as<Var>()) result |= inside_.contains(v->id);
-      if (const Load* l = x.as<Load>()) result |= !fixed(l->buffer);
-    });
-    return result;
+    return e.lanes() > 1 || any_of(e, [&](const Expr& x) {
+             const Var* v = x.as<Var>();
+             const Load* l = x.as<Load>();
+             return (v && inside_.contains(v->id)) || (l && !fixed(l->buffer));
+           });
   }
   // Whether the value depends on which iteration it is, so that bounds by it tell iterations apart.
   bool tied(const Expr& e) const {
-    bool result = false;
-    walk(e, [&](const Expr& x) {
-      const Var* v = x.as<Var>();
-      result |= v && tied_.contains(v->id);
-    });
-    return result;
+    return any_of(e, [&](const Expr& x) { return x.as<Var>() && tied_.contains(x.as<Var>()->id); });
   }
   bool tied(const Linear& l) const {
     return std::any_of(l.terms.begin(), l.terms.end(), [&](const auto& t) { return tied(t.first); });

@@ -54,14 +54,7 @@ bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>&
 }
 
 bool writes_what_is_read(const Stmt& s, const Expr& e) {
-  std::vector<Buffer> read;
-  walk(e, [&](const Expr& x) {
-    if (const Load* l = x.as<Load>()) read.push_back(l->buffer);
-  });
-  return std::any_of(read.begin(), read.end(), [&](const Buffer& b) {
-    const std::vector<BufferAccess> all = accesses(s, b);
-    return std::any_of(all.begin(), all.end(), [](const BufferAccess& a) { return a.writes; });
-  });
+  return any_of(e, [&](const Expr& x) { return x.as<Load>() && writes(s, x.as<Load>()->buffer); });
 }
 
 }  // namespace gradloom::ir

@@ -230,11 +230,7 @@ class Form {
 }  // namespace
 
 bool is_gpu(const Kernel& kernel) {
-  bool found = false;
-  walk(kernel.body, [&](const Stmt& s) {
-    if (const For* n = s.as<For>()) found |= on_gpu(n->kind);
-  });
-  return found;
+  return any_of(kernel.body, [](const Stmt& s) { return s.as<For>() && on_gpu(s.as<For>()->kind); });
 }
 
 std::string gpu_misfit(const Kernel& kernel) {

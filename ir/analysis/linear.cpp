@@ -151,12 +151,7 @@ Expr to_expr(const Linear& l) {
 }
 
 bool is_stable(const Expr& e) {
-  bool stable = true;
-  walk(e, [&](const Expr& x) {
-    const Load* l = x.as<Load>();
-    stable &= !l || l->buffer->role == Role::in;
-  });
-  return stable;
+  return !any_of(e, [](const Expr& x) { return x.as<Load>() && x.as<Load>()->buffer->role != Role::in; });
 }
 
 }  // namespace gradloom::ir

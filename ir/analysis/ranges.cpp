@@ -21,17 +21,10 @@ Range to_range(const Interval& v, DType dtype) {
 
 // Whether e loads a buffer that `body` writes.
 bool changes_in(const Expr& e, const Stmt& body) {
-  bool changes = false;
-  walk(e, [&](const Expr& x) {
+  return any_of(e, [&](const Expr& x) {
     const Load* l = x.as<Load>();
-    if (!l || l->buffer->role == Role::in) return;
-    walk(body, [&](const Stmt& s) {
-      const Store* st = s.as<Store>();
-      const Accumulate* ac = s.as<Accumulate>();
-      changes |= (st && st->buffer.same_as(l->buffer)) || (ac && ac->buffer.same_as(l->buffer));
-    });
+    return l && l->buffer->role != Role::in && writes(body, l->buffer);
   });
-  return changes;
 }
 
 Interval lanes_of(const Interval& base, const Interval& stride, int first, int last) {

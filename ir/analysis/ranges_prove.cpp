@@ -72,15 +72,11 @@ bool is_integer(const Expr& e) { return is_int(e.dtype()) || e.dtype() == DType:
 }  // namespace
 
 bool Ranges::from_memory(const Expr& e) const {
-  bool memory = false;
-  walk(e, [&](const Expr& x) {
-    if (const Var* v = x.as<Var>()) {
-      const Entry* entry = find(v->id);
-      memory |= entry && entry->memory;
-    }
-    memory |= x.as<Load>() != nullptr;
+  return any_of(e, [&](const Expr& x) {
+    const Var* v = x.as<Var>();
+    const Entry* entry = v ? find(v->id) : nullptr;
+    return x.as<Load>() || (entry && entry->memory);
   });
-  return memory;
 }
 
 // A constant of the other sign only helps.

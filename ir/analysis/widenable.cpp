@@ -10,12 +10,11 @@ namespace gradloom::ir {
 std::string not_widenable(const For& loop) {
   std::unordered_set<int64_t> varying{loop.var.id}, own_buffers;
   const auto varies = [&](const Expr& e) {
-    bool found = false;
-    walk(e, [&](const Expr& x) {
-      if (const Var* v = x.as<Var>()) found |= varying.contains(v->id);
-      if (const Load* l = x.as<Load>()) found |= own_buffers.contains(l->buffer->id);
+    return any_of(e, [&](const Expr& x) {
+      const Var* v = x.as<Var>();
+      const Load* l = x.as<Load>();
+      return (v && varying.contains(v->id)) || (l && own_buffers.contains(l->buffer->id));
     });
-    return found;
   };
   std::string why;
   walk(

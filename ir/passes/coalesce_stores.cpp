@@ -52,9 +52,8 @@ bool same_rows(const Store& a, const Store& b) {
 }
 
 bool reads(const Store& s, const Buffer& b) {
-  bool found = reads(s.value, b) || reads(s.guard, b);
-  for (const Expr& i : s.index) found |= reads(i, b);
-  return found;
+  return reads(s.value, b) || reads(s.guard, b) ||
+         std::any_of(s.index.begin(), s.index.end(), [&](const Expr& i) { return reads(i, b); });
 }
 
 Expr interleave(const Expr& a, const Expr& b) {

@@ -29,13 +29,7 @@ namespace {
 constexpr int64_t small_bytes = 1024;
 
 bool holds_grid(const Stmt& s) {
-  bool found = false;
-  if (s)
-    walk(s, [&](const Stmt& x) {
-      const For* f = x.as<For>();
-      found |= f && f->kind == ForKind::grid;
-    });
-  return found;
+  return any_of(s, [](const Stmt& x) { return x.as<For>() && x.as<For>()->kind == ForKind::grid; });
 }
 
 struct Demote : Rewriter {

@@ -36,23 +36,12 @@ std::optional<int64_t> constant_bytes(const Buffer& b) {
   return bytes;
 }
 
-bool writes(const Stmt& s, const Buffer& b) {
-  bool found = false;
-  walk(s, [&](const Stmt& x) {
-    if (const Store* n = x.as<Store>()) found |= n->buffer.same_as(b);
-    if (const Accumulate* n = x.as<Accumulate>()) found |= n->buffer.same_as(b);
-  });
-  return found;
-}
-
 // Whether a loop of one of these kinds writes the buffer.
 bool written_in(const Stmt& s, const Buffer& b, std::initializer_list<ForKind> kinds) {
-  bool found = false;
-  walk(s, [&](const Stmt& x) {
+  return any_of(s, [&](const Stmt& x) {
     const For* f = x.as<For>();
-    if (f && std::find(kinds.begin(), kinds.end(), f->kind) != kinds.end()) found |= writes(x, b);
+    return f && std::find(kinds.begin(), kinds.end(), f->kind) != kinds.end() && writes(x, b);
   });
-  return found;
 }
 
 // What becomes of a buffer: accesses get these indices before and after their own.

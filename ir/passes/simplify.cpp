@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ir/analysis/races.h"
+#include "ir/index_math.h"
 #include "ir/passes/fold.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
@@ -13,12 +14,6 @@ namespace {
 bool is_empty(const Stmt& s) {
   const Block* b = s.as<Block>();
   return !s || (b && b->stmts.empty());
-}
-
-bool loads(const Expr& e) {
-  bool found = false;
-  walk(e, [&](const Expr& x) { found |= x.as<Load>() != nullptr; });
-  return found;
 }
 
 // How often each variable is used, a use inside a loop within its scope counting as many.
@@ -147,7 +142,7 @@ class Simplifier : public Rewriter {
       return is_empty(inner) ? inner : if_then(was, inner);
     }
     ++folded_;
-    const bool stays = was.lanes() == 1 && !loads(was);
+    const bool stays = was.lanes() == 1 && !has_load(was);
     if (stays) around_.push_back(was);
     Stmt inner = (*this)(guarded);
     if (stays) around_.pop_back();
@@ -165,7 +160,7 @@ class Simplifier : public Rewriter {
     const bool guards = guards_a_divisor(n.value, value);
     if (const Binary* m = value.as<Binary>(); guards && !(m && m->op == BinaryOp::max))
       value = max((*this)(n.value.as<Binary>()->a), n.value.as<Binary>()->b);
-    Stmt result = bind(n.var, value, n.body, !guards && uses_.of(n.var.id) == 1 && !loads(value));
+    Stmt result = bind(n.var, value, n.body, !guards && uses_.of(n.var.id) == 1 && !has_load(value));
     const Let* kept = result.as<Let>();
     return kept && kept->var.id == n.var.id && kept->value.same_as(n.value) && kept->body.same_as(n.body) ? self
                                                                                                           : result;

@@ -62,12 +62,11 @@ class SplitUpdates : public Rewriter {
   }
 
   bool loads(const Expr& e) const {
-    bool found = has_load(e);
-    walk(e, [&](const Expr& x) {
-      if (const auto* v = x.as<Var>(); v && x.lanes() > 1)
-        if (const auto let = lets_.find(v->id); let != lets_.end()) found |= let->second.loads;
+    return any_of(e, [&](const Expr& x) {
+      const auto* v = x.as<Var>();
+      const auto let = v ? lets_.find(v->id) : lets_.end();
+      return x.as<Load>() || (let != lets_.end() && let->second.loads);
     });
-    return found;
   }
 
   // Whether a conjunction has v >= 0 among its terms.
@@ -97,10 +96,8 @@ class SplitUpdates : public Rewriter {
 
   // A scalar, absent where it reads what lanes before may have changed.
   static Expr unchanged(const Expr& e) {
-    bool changes = false;
-    walk(e, [&](const Expr& x) {
-      if (const auto* load = x.as<Load>()) changes |= load->buffer->role != Role::in;
-    });
+    const bool changes =
+        any_of(e, [](const Expr& x) { return x.as<Load>() && x.as<Load>()->buffer->role != Role::in; });
     return changes ? Expr() : e;
   }
 

@@ -10,9 +10,7 @@ namespace gradloom::ir {
 namespace {
 
 bool declares(const Stmt& s) {
-  bool found = false;
-  walk(s, [&](const Stmt& x) { found |= x.as<For>() || x.as<Let>() || x.as<Alloc>(); });
-  return found;
+  return any_of(s, [](const Stmt& x) { return x.as<For>() || x.as<Let>() || x.as<Alloc>(); });
 }
 
 struct Unroll : Rewriter {

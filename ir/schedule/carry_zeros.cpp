@@ -80,14 +80,14 @@ class Carry {
           return is_const(f->extent, 1) || std::any_of(reads[0].index.begin(), reads[0].index.end(),
                                                        [&](const Expr& i) { return mentions(i, f->var.id); });
         });
-    bool bound_after = true;  // what the index mentions
-    walk(s, [&](const Stmt& x) {
+    const bool bound_inside = any_of(s, [&](const Stmt& x) {  // something that the index mentions
       const Let* l = x.as<Let>();
-      bound_after &= !l || std::none_of(reads.begin(), reads.end(), [&](const BufferAccess& a) {
-        return std::any_of(a.index.begin(), a.index.end(), [&](const Expr& i) { return mentions(i, l->var.id); });
-      });
+      return l && std::any_of(reads.begin(), reads.end(), [&](const BufferAccess& a) {
+               return std::any_of(a.index.begin(), a.index.end(),
+                                  [&](const Expr& i) { return mentions(i, l->var.id); });
+             });
     });
-    if (!once || !bound_after)
+    if (!once || bound_inside)
       refuse("carry_zeros", loop_.var.name, "buffer " + buffer_->name + " is not read last, each element once");
     return block({s, store(buffer_, reads[0].index, zero({buffer_->dtype, 1}))});
   }

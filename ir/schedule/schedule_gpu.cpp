@@ -70,12 +70,10 @@ class General {
     const Site site = find_loop(s_.kernel(), loop);
     std::unordered_set<int64_t> in_memory;
     const auto needs_memory = [&](const Expr& e) {
-      bool found = false;
-      walk(e, [&](const Expr& x) {
+      return any_of(e, [&](const Expr& x) {
         const Var* v = x.as<Var>();
-        found |= x.as<Load>() || (v && in_memory.contains(v->id));
+        return x.as<Load>() || (v && in_memory.contains(v->id));
       });
-      return found;
     };
     for (const Stmt& s : site.path)
       if (const Let* l = s.as<Let>(); l && needs_memory(l->value)) in_memory.insert(l->var.id);
@@ -190,14 +188,12 @@ class General {
       return;
     const For& loop = s.get(loops.back());
     int64_t bytes = 0;
-    bool plain = true;
-    walk(
-        loop.body,
-        [&](const Stmt& x) {
-          if (const Store* n = x.as<Store>()) bytes = std::max<int64_t>(bytes, size_of(n->buffer->dtype));
-          plain &= !x.as<For>() && !x.as<Alloc>() && !x.as<Check>() && !x.as<Accumulate>();
-        },
-        [&](const Expr& e) { plain &= e.lanes() == 1; });
+    walk(loop.body, [&](const Stmt& x) {
+      if (const Store* n = x.as<Store>()) bytes = std::max<int64_t>(bytes, size_of(n->buffer->dtype));
+    });
+    const bool plain = !any_of(loop.body, [](const Stmt& x) {
+      return x.as<For>() || x.as<Alloc>() || x.as<Check>() || x.as<Accumulate>();
+    }) && !any_of(loop.body, [](const Expr& e) { return e.lanes() > 1; });
     if (!plain || bytes == 0 || bytes > vector_bytes / 2) return;
     const int64_t lanes = vector_bytes / bytes;
     const std::optional<int64_t> extent = as_int(loop.extent);
