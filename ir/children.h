@@ -36,7 +36,9 @@ struct Children {
   void operator()(const Store& n) const { all(n.index), visit(n.value), visit(n.guard); }
   void operator()(const Accumulate& n) const { all(n.index), visit(n.value), visit(n.factor), visit(n.guard); }
   void operator()(const If& n) const { visit(n.condition), visit(n.then_case), visit(n.else_case); }
-  void operator()(const Alloc& n) const { all(n.buffer->dims), visit(n.body); }
+  void operator()(const Alloc& n) const {
+    all(n.buffer->dims), all(n.buffer->strides), visit(n.buffer->facts.min), visit(n.buffer->facts.max), visit(n.body);
+  }
   void operator()(const Check& n) const { visit(n.condition), visit(n.position), visit(n.body); }
   void operator()(const Evaluate& n) const { visit(n.value); }
 };

@@ -30,6 +30,18 @@ std::vector<Expr> Rewriter::list(const std::vector<Expr>& exprs, bool& changed) 
   return result;
 }
 
+BufferNode Rewriter::declaration(const Buffer& b, bool& changed) {
+  BufferNode node = *b;
+  node.dims = list(b->dims, changed);
+  node.strides = list(b->strides, changed);
+  for (Expr* fact : {&node.facts.min, &node.facts.max}) {
+    const Expr now = (*this)(*fact);
+    changed |= !now.same_as(*fact);
+    *fact = now;
+  }
+  return node;
+}
+
 Expr Rewriter::rewrite(const Load& n, const Expr& self) {
   Buffer b = buffer(n.buffer);
   bool changed = b.get() != n.buffer.get();
@@ -217,7 +229,7 @@ class Search {
   bool found_ = false;
 };
 
-// Replaces variables; a buffer whose dims mention one is rebuilt, under its own id, once.
+// Replaces variables; a buffer whose declaration mentions one is rebuilt, under its own id, once.
 struct Substitute : Rewriter {
   explicit Substitute(const Substitution& v) : values(v) {}
   using Rewriter::rewrite;
@@ -230,12 +242,8 @@ struct Substitute : Rewriter {
     auto [slot, fresh] = buffers.try_emplace(b->id, b);
     if (fresh) {
       bool changed = false;
-      std::vector<Expr> dims = list(b->dims, changed);
-      if (changed) {
-        BufferNode node = *b;
-        node.dims = std::move(dims);
-        buffers[b->id] = make_buffer(std::move(node));
-      }
+      BufferNode node = declaration(b, changed);
+      if (changed) buffers[b->id] = make_buffer(std::move(node));
     }
     return buffers.at(b->id);
   }
@@ -261,10 +269,9 @@ struct Refresh : Rewriter {
     return let(v, value, (*this)(n.body));
   }
   Stmt rewrite(const Alloc& n, const Stmt&) override {
-    BufferNode node = *n.buffer;
-    node.id = 0;
     bool changed = false;
-    node.dims = list(node.dims, changed);
+    BufferNode node = declaration(n.buffer, changed);
+    node.id = 0;
     Buffer b = buffers[n.buffer->id] = make_buffer(std::move(node));
     return alloc(b, (*this)(n.body));
   }

@@ -44,6 +44,7 @@ class Rewriter {
   virtual Buffer buffer(const Buffer& b) { return b; }
 
   std::vector<Expr> list(const std::vector<Expr>& exprs, bool& changed);
+  BufferNode declaration(const Buffer& b, bool& changed);  // its dims, strides and facts rewritten
 };
 
 // Calls `expr` on every expression and `stmt` on every statement below (and including) the root, parents first.

@@ -19,6 +19,7 @@
 #include "ir/index_math.h"
 #include "ir/passes/host_bound.h"
 #include "ir/passes/passes.h"
+#include "ir/redirect.h"
 #include "ir/refusal.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_program.h"
@@ -31,16 +32,6 @@ constexpr int64_t small_bytes = 1024;
 bool holds_grid(const Stmt& s) {
   return any_of(s, [](const Stmt& x) { return x.as<For>() && x.as<For>()->kind == ForKind::grid; });
 }
-
-struct Demote : Rewriter {
-  explicit Demote(const Buffer& b) {
-    BufferNode node = *b;
-    node.space = Space::global;
-    scratch = make_buffer(std::move(node));
-  }
-  Buffer buffer(const Buffer& b) override { return b.same_as(scratch) ? scratch : b; }
-  Buffer scratch;
-};
 
 // The launches that use a buffer, and whether one of them stands in a loop of the host part.
 struct Users {
@@ -81,22 +72,21 @@ struct MoveIn : Rewriter {
 
 // What cannot be launched iteration by iteration, as its bounds are known on the device only: one block does it all, in
 // order.
-struct InOneBlock : Rewriter {
+struct Sequential : Rewriter {
   using Rewriter::rewrite;
-  Buffer buffer(const Buffer& b) override {
-    const auto found = moved.find(b->id);
-    return found == moved.end() ? b : found->second;
-  }
   Stmt rewrite(const For& n, const Stmt& self) override {
     if (n.kind != ForKind::grid && n.kind != ForKind::cooperative) return Rewriter::rewrite(n, self);
     return for_loop(n.var, (*this)(n.begin), (*this)(n.extent), ForKind::serial, (*this)(n.body));
   }
-  Stmt rewrite(const Alloc& n, const Stmt& self) override {
-    if (n.buffer->space == Space::per_block) moved.emplace(n.buffer->id, Demote(n.buffer).scratch);
-    return Rewriter::rewrite(n, self);
-  }
-  std::unordered_map<int64_t, Buffer> moved;
 };
+Stmt in_one_block(const Stmt& s) {
+  Redirections moved;
+  walk(s, [&](const Stmt& x) {
+    const Alloc* n = x.as<Alloc>();
+    if (n && n->buffer->space == Space::per_block) moved[n->buffer->id] = {in_space(n->buffer, Space::global)};
+  });
+  return Sequential()(redirect(s, moved));
+}
 
 // Loops in any order, for cores: in order.
 struct InOrder : Rewriter {
@@ -225,7 +215,7 @@ class Form {
     return block(std::move(stmts));
   }
   Stmt node(const For& n, const Stmt& self) {
-    if (!on_host(n)) return once(InOneBlock()(self));
+    if (!on_host(n)) return once(in_one_block(self));
     if (n.kind == ForKind::grid) return launch(n.var, n.begin, n.extent, n.body);
     if (n.kind != ForKind::cooperative) return for_loop(n.var, n.begin, n.extent, n.kind, binding(n, n.body));
     cooperative_ = known_.size() + 1;
@@ -290,8 +280,8 @@ class Form {
         is_const(users.launches[0].as<For>()->extent, 1))
       return MoveIn(users.launches[0], b)(body);
     if (b->space != Space::global) {
-      Demote demote(b);
-      body = demote(body), b = demote.scratch;
+      b = in_space(b, Space::global);
+      body = redirect(body, b, {b});
     }
     // Its size by what is known where it is allocated.
     const std::vector<Var> known(
@@ -312,12 +302,8 @@ class Form {
       if (*fact && !closed(*fact, known)) *fact = {};
     node.facts.nondecreasing = node.facts.injective = false;
     node.id = 0;
-    struct Exchange : Rewriter {
-      Buffer buffer(const Buffer& used) override { return used.same_as(from) ? to : used; }
-      Buffer from, to;
-    } exchange;
-    exchange.from = b, exchange.to = make_buffer(std::move(node));
-    return scratch(exchange.to, exchange(body));
+    const Buffer to = make_buffer(std::move(node));
+    return scratch(to, redirect(body, b, {to}));
   }
   Stmt node(const Store&, const Stmt& self) { return self; }
   Stmt node(const Accumulate&, const Stmt& self) { return self; }

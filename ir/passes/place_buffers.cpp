@@ -15,6 +15,7 @@
 #include "ir/index_math.h"
 #include "ir/passes/host_bound.h"
 #include "ir/passes/passes.h"
+#include "ir/redirect.h"
 #include "ir/refusal.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_program.h"
@@ -46,8 +47,13 @@ bool written_in(const Stmt& s, const Buffer& b, std::initializer_list<ForKind> k
 
 // What becomes of a buffer: accesses get these indices before and after their own.
 struct Move {
-  Buffer to;
   std::vector<Expr> before, after;
+  std::vector<Expr> operator()(const std::vector<Expr>& index) const {
+    std::vector<Expr> all = before;
+    all.insert(all.end(), index.begin(), index.end());
+    all.insert(all.end(), after.begin(), after.end());
+    return all;
+  }
 };
 
 // Scratch of launches, allocated around what is launched.
@@ -55,44 +61,6 @@ Stmt around(const std::vector<Buffer>& scratch, Stmt s) {
   for (const Buffer& b : scratch) s = alloc(b, s);
   return s;
 }
-
-// A launch's buffers moved; in a second walk, so that all of them are known.
-struct Redirect : Rewriter {
-  using Rewriter::rewrite;
-  Buffer buffer(const Buffer& b) override {
-    const auto found = moves.find(b->id);
-    return found == moves.end() ? b : found->second.to;
-  }
-  std::vector<Expr> index_of(const Buffer& b, const std::vector<Expr>& index) {
-    bool changed = false;
-    std::vector<Expr> own = list(index, changed);
-    const auto found = moves.find(b->id);
-    if (found == moves.end()) return own;
-    std::vector<Expr> all = found->second.before;
-    all.insert(all.end(), own.begin(), own.end());
-    all.insert(all.end(), found->second.after.begin(), found->second.after.end());
-    return all;
-  }
-  Expr rewrite(const Load& n, const Expr& self) override {
-    if (!moves.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
-    return load(buffer(n.buffer), index_of(n.buffer, n.index), (*this)(n.guard), (*this)(n.otherwise));
-  }
-  Stmt rewrite(const Store& n, const Stmt& self) override {
-    if (!moves.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
-    return store(buffer(n.buffer), index_of(n.buffer, n.index), (*this)(n.value), (*this)(n.guard), n.streaming);
-  }
-  Stmt rewrite(const Accumulate& n, const Stmt& self) override {
-    if (!moves.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
-    return accumulate(buffer(n.buffer), index_of(n.buffer, n.index), n.op, (*this)(n.value), (*this)(n.factor),
-                      (*this)(n.guard), n.atomic);
-  }
-  Stmt rewrite(const Alloc& n, const Stmt& self) override {
-    if (!dropped.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
-    return (*this)(n.body);
-  }
-  std::unordered_map<int64_t, Move> moves;
-  std::unordered_map<int64_t, bool> dropped;  // allocated further out now
-};
 
 class Launch {
  public:
@@ -110,10 +78,10 @@ class Launch {
     levels_.push_back(&grid);
     scope_.enter(grid);
     visit(grid.body);
-    Stmt body = redirect_(grid.body);
+    if (moves_.empty()) return self;
+    Stmt body = redirect(grid.body, moves_);
     for (const Buffer& b : block_) body = alloc(b, body);
-    Stmt result = for_loop(grid.var, grid.begin, grid.extent, grid.kind, body);
-    return redirect_.moves.empty() ? self : result;
+    return for_loop(grid.var, grid.begin, grid.extent, grid.kind, body);
   }
   const std::vector<Buffer>& scratch() const { return scratch_; }
 
@@ -191,12 +159,9 @@ class Launch {
     if (part != ForKind::grid) move.before.push_back(place_of(*levels_.back()));
     std::vector<Expr> dims = b->dims;
     if (part != ForKind::grid) dims.insert(dims.begin(), copies);
-    move.to = moved(b, Space::shared, std::move(dims), part == ForKind::grid);
-    if (part != ForKind::grid) {
-      block_.push_back(move.to);
-      redirect_.dropped[b->id] = true;
-    }
-    redirect_.moves[b->id] = std::move(move);
+    const Buffer to = moved(b, Space::shared, std::move(dims), part == ForKind::grid);
+    if (part != ForKind::grid) block_.push_back(to);
+    moves_[b->id] = {to, std::move(move)};
   }
 
   void to_scratch(const Buffer& b) {
@@ -213,10 +178,8 @@ class Launch {
     // Where no iteration comes by here there is nothing to allocate.
     for (const Expr& condition : guards_)
       if (!as_int(dims[0])) dims[0] = select(condition, dims[0], 0);
-    move.to = moved(b, Space::global, std::move(dims), false);
-    scratch_.push_back(move.to);
-    redirect_.moves[b->id] = std::move(move);
-    redirect_.dropped[b->id] = true;
+    scratch_.push_back(moved(b, Space::global, std::move(dims), false));
+    moves_[b->id] = {scratch_.back(), std::move(move)};
   }
 
   Expr place_of(const For& level) const {
@@ -252,7 +215,7 @@ class Launch {
   int64_t shared_left_;
   std::vector<const For*> levels_;       // from the grid in
   std::vector<Buffer> block_, scratch_;  // allocated at the top of the block, around the launch
-  Redirect redirect_;
+  Redirections moves_;
 };
 
 // Walks the host part.

@@ -46,7 +46,8 @@ class Uses : Rewriter {
     return self;
   }
   Stmt rewrite(const Alloc& n, const Stmt& self) override {
-    for (const Expr& d : n.buffer->dims) (*this)(d);
+    bool changed = false;
+    declaration(n.buffer, changed);
     (*this)(n.body);
     return self;
   }
@@ -230,13 +231,8 @@ class Simplifier : public Rewriter {
   }
   Stmt rewrite(const Alloc& n, const Stmt& self) override {
     bool changed = false;
-    std::vector<Expr> dims = list(n.buffer->dims, changed);
-    Buffer b = n.buffer;
-    if (changed) {
-      BufferNode node = *n.buffer;
-      node.dims = std::move(dims);
-      b = buffers_[node.id] = make_buffer(std::move(node));
-    }
+    BufferNode node = declaration(n.buffer, changed);
+    const Buffer b = changed ? buffers_[n.buffer->id] = make_buffer(std::move(node)) : n.buffer;
     const Stmt body = (*this)(n.body);
     if (is_empty(body)) return body;
     return !changed && body.same_as(n.body) ? self : alloc(b, body);
@@ -284,7 +280,8 @@ class DropUnused : public Rewriter {
   Stmt rewrite(const Alloc& n, const Stmt& self) override {
     const Stmt body = (*this)(n.body);
     if (!buffers_.contains(n.buffer->id)) return body;
-    for (const Expr& d : n.buffer->dims) (*this)(d);
+    bool changed = false;
+    declaration(n.buffer, changed);
     return body.same_as(n.body) ? self : alloc(n.buffer, body);
   }
   Buffer buffer(const Buffer& b) override {

@@ -125,18 +125,15 @@ class Widen : public Rewriter {
 
   // Each lane has a buffer of its own: one more dim, innermost.
   Stmt rewrite(const Alloc& n, const Stmt&) override {
-    BufferNode node = *n.buffer;
+    bool changed = false;
+    BufferNode node = declaration(n.buffer, changed);
     node.id = 0;
-    for (Expr& dim : node.dims) {
-      dim = (*this)(dim);
+    for (const Expr& dim : node.dims)
       if (dim.lanes() > 1) refuse("the dims of buffer " + node.name + " depend on it");
-    }
     node.dims.push_back(lanes_);
     node.facts.nondecreasing = node.facts.injective = false;
-    for (Expr* bound : {&node.facts.min, &node.facts.max}) {
-      *bound = (*this)(*bound);
+    for (Expr* bound : {&node.facts.min, &node.facts.max})
       if (*bound && bound->lanes() > 1) *bound = {};
-    }
     const Buffer wide = make_buffer(std::move(node));
     buffers_[n.buffer->id] = wide;
     return alloc(wide, (*this)(n.body));

@@ -71,7 +71,7 @@ Product match_product(const Site& site, const std::string& step) {
     if (a.writes) fail("the sum is written after its loop");
   const Store* store = p.rest.as<Store>();
   const Load* stored = store ? store->value.as<Load>() : nullptr;
-  if (stored && stored->buffer.same_as(p.sum) && !store->guard && !store->streaming &&
+  if (stored && stored->buffer.same_as(p.sum) && !stored->guard && !store->guard && !store->streaming &&
       store->buffer->dtype == p.sum->dtype)
     p.plain = store;
   return p;

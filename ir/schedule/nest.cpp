@@ -3,6 +3,7 @@
 
 #include "ir/analysis/races.h"
 #include "ir/index_math.h"
+#include "ir/redirect.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/schedule.h"
 #include "ir/schedule/site.h"
@@ -60,36 +61,6 @@ Stmt wrap_in(const Stmt& wrapper, const Stmt& body) {
   if (const Let* l = wrapper.as<Let>()) return let(l->var, l->value, body);
   return alloc(wrapper.as<Alloc>()->buffer, body);
 }
-
-// Accesses to a buffer of one iteration -> to this iteration's part of the widened one.
-struct WidenBuffers : Rewriter {
-  using Rewriter::rewrite;
-  std::vector<Expr> index_of(const Buffer& b, const std::vector<Expr>& index) {
-    bool changed = false;
-    std::vector<Expr> result = list(index, changed);
-    if (wide.contains(b->id)) result.push_back(place);
-    return result;
-  }
-  Expr rewrite(const Load& n, const Expr& self) override {
-    if (!wide.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
-    return load(wide.at(n.buffer->id), index_of(n.buffer, n.index), (*this)(n.guard), (*this)(n.otherwise));
-  }
-  Expr rewrite(const Intrinsic& n, const Expr& self) override {
-    if (n.op != IntrinsicOp::prefetch || !wide.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
-    return prefetch(wide.at(n.buffer->id), index_of(n.buffer, n.args), n.level);
-  }
-  Stmt rewrite(const Store& n, const Stmt& self) override {
-    if (!wide.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
-    return store(wide.at(n.buffer->id), index_of(n.buffer, n.index), (*this)(n.value), (*this)(n.guard), n.streaming);
-  }
-  Stmt rewrite(const Accumulate& n, const Stmt& self) override {
-    if (!wide.contains(n.buffer->id)) return Rewriter::rewrite(n, self);
-    return accumulate(wide.at(n.buffer->id), index_of(n.buffer, n.index), n.op, (*this)(n.value), (*this)(n.factor),
-                      (*this)(n.guard), n.atomic);
-  }
-  std::unordered_map<int64_t, Buffer> wide;
-  Expr place;
-};
 
 }  // namespace
 
@@ -182,9 +153,13 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
       }
   }
 
-  WidenBuffers widen;
-  std::vector<Buffer> around;  // widened
+  Redirections widened;  // to this iteration's part of a buffer that has one for each
+  std::vector<Buffer> around;
   const Bounds bounds = read_once(loop, site.scope);
+  const auto part = [place = index_sub(var(loop.var), bounds.begin)](std::vector<Expr> index) {
+    index.push_back(place);
+    return index;
+  };
   for (const Buffer& b : own) {
     const auto users = std::count_if(pieces.begin(), pieces.end(), [&](const Piece& p) {
       return touches(p.stmt, b) || std::any_of(p.wrappers.begin(), p.wrappers.end(), [&](const Stmt& w) {
@@ -205,9 +180,9 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
     node.facts.nondecreasing = node.facts.injective = false;
     for (Expr* bound : {&node.facts.min, &node.facts.max})
       if (*bound && !closed(*bound, visible(kernel_, site, false))) *bound = {};
-    around.push_back(widen.wide[b->id] = make_buffer(std::move(node)));
+    around.push_back(make_buffer(std::move(node)));
+    widened[b->id] = {around.back(), part};
   }
-  widen.place = index_sub(var(loop.var), bounds.begin);
 
   const std::string line = "distribute " + handle_name(kernel_, id);
   std::vector<Loop> result;
@@ -218,9 +193,9 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
       const Let* l = p.wrappers[i].as<Let>();
       const Alloc* a = p.wrappers[i].as<Alloc>();
       if (l && mentions(body, l->var.id)) body = wrap_in(p.wrappers[i], body);
-      if (a && !widen.wide.contains(a->buffer->id) && touches(body, a->buffer)) body = wrap_in(p.wrappers[i], body);
+      if (a && !widened.contains(a->buffer->id) && touches(body, a->buffer)) body = wrap_in(p.wrappers[i], body);
     }
-    body = widen(body);
+    body = redirect(body, widened);
     const Stmt one = for_loop(loop.var, bounds.begin, bounds.extent, loop.kind, body);
     loops.push_back(loops.empty() ? one : refresh(one));
     result.push_back(loops.back().as<For>()->var.id);

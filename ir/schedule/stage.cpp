@@ -4,37 +4,13 @@
 
 #include "ir/analysis/races.h"
 #include "ir/index_math.h"
+#include "ir/redirect.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/schedule.h"
 #include "ir/schedule/site.h"
 
 namespace gradloom::ir {
 namespace {
-
-// Accesses to `from` -> to `to`, at a place that `move` gives.
-struct Redirect : Rewriter {
-  using Move = std::function<std::vector<Expr>(const std::vector<Expr>&)>;
-  Redirect(const Buffer& f, const Buffer& t, Move m) : from(f), to(t), move(std::move(m)) {}
-  using Rewriter::rewrite;
-  std::vector<Expr> moved(const std::vector<Expr>& index) {
-    bool changed = false;
-    return move(list(index, changed));
-  }
-  Expr rewrite(const Load& n, const Expr& self) override {
-    if (!n.buffer.same_as(from)) return Rewriter::rewrite(n, self);
-    return load(to, moved(n.index), (*this)(n.guard), (*this)(n.otherwise));
-  }
-  Stmt rewrite(const Store& n, const Stmt& self) override {
-    if (!n.buffer.same_as(from)) return Rewriter::rewrite(n, self);
-    return store(to, moved(n.index), (*this)(n.value), (*this)(n.guard));
-  }
-  Stmt rewrite(const Accumulate& n, const Stmt& self) override {
-    if (!n.buffer.same_as(from)) return Rewriter::rewrite(n, self);
-    return accumulate(to, moved(n.index), n.op, (*this)(n.value), (*this)(n.factor), (*this)(n.guard));
-  }
-  const Buffer &from, &to;
-  Move move;
-};
 
 // What is known at each access below: calls `visit` on every index of the buffer with its scope.
 struct WithScopes : Rewriter {
@@ -236,16 +212,20 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
       return store(staged, offset, load(buffer, from, guard(from)));
     });
   }
-  if (std::any_of(all.begin(), all.end(), [](const BufferAccess& a) { return a.writes; }))
+  if (writes(loop.body, buffer)) {
+    const bool streaming = std::all_of(all.begin(), all.end(), [](const BufferAccess& a) {
+      return !a.writes || (a.stmt.as<Store>() && a.stmt.as<Store>()->streaming);
+    });
     out = over(staged->name + "_w", extent, [&](const std::vector<Expr>& offset) {
       const std::vector<Expr> to = place(offset);
-      return store(buffer, to, load(staged, offset), guard(to));
+      return store(buffer, to, load(staged, offset), guard(to), streaming);
     });
-  const Stmt body = Redirect(buffer, staged, [&](const std::vector<Expr>& index) {
-    std::vector<Expr> offset;
-    for (size_t d = 0; d < rank; ++d) offset.push_back(to_expr(linear(index_sub(index[d], begin[d]))));
-    return offset;
-  })(loop.body);
+  }
+  const auto offset = [&](std::vector<Expr> index) {
+    for (size_t d = 0; d < rank; ++d) index[d] = to_expr(linear(index_sub(index[d], begin[d])));
+    return index;
+  };
+  const Stmt body = redirect(loop.body, buffer, {staged, offset, false});
   const Stmt result = for_loop(loop.var, loop.begin, loop.extent, loop.kind, alloc(staged, block({in, body, out})));
   put("stage", site, result, line);
   return staged;
@@ -291,7 +271,7 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
   const Stmt clear = over(own->name + "_c", buffer->dims, [&](const std::vector<Expr>& e) {
     return store(own, at(here, e), identity(*op, buffer->dtype));
   });
-  const Stmt body = Redirect(buffer, own, [&](const std::vector<Expr>& index) { return at(here, index); })(loop.body);
+  const Stmt body = redirect(loop.body, buffer, {own, [&](const std::vector<Expr>& index) { return at(here, index); }});
   const Stmt merge = over(own->name + "_m", dims, [&](const std::vector<Expr>& e) {
     return accumulate(buffer, {e.begin() + 1, e.end()}, *op, load(own, e));
   });

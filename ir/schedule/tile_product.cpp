@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "ir/index_math.h"
+#include "ir/redirect.h"
 #include "ir/rewrite.h"
 #include "ir/target.h"
 
@@ -262,7 +263,8 @@ class ProductNest {
     };
     const auto write = [&](const Stmt& s) {
       const auto at = [&](const Expr& i, const Expr& c) {
-        return substitute(refresh(redirect_sum(s, acc, i, c)), at_element(i, c));
+        const Stmt own = redirect(s, p_.sum, {acc, [&](const auto&) { return std::vector<Expr>{i, c}; }});
+        return substitute(refresh(own), at_element(i, c));
       };
       const Stmt plain = each(at);
       if (!inside) return plain;
@@ -343,20 +345,6 @@ class ProductNest {
         all.push_back(evaluate(prefetch(p_.plain->buffer, std::move(index), 1)));
       }
     return block(std::move(all));
-  }
-
-  // Loads of the sum -> of its place in the tile.
-  struct ToTile : Rewriter {
-    ToTile(const Buffer& s, Expr e) : sum(s), element(std::move(e)) {}
-    using Rewriter::rewrite;
-    Expr rewrite(const Load& n, const Expr& self) override {
-      return n.buffer.same_as(sum) ? element : Rewriter::rewrite(n, self);
-    }
-    const Buffer& sum;
-    Expr element;
-  };
-  Stmt redirect_sum(const Stmt& s, const Buffer& acc, const Expr& i, const Expr& c) const {
-    return ToTile(p_.sum, load(acc, {i, c}))(s);
   }
 
   const Product& p_;

@@ -1,0 +1,29 @@
+#pragma once
+// Accesses to a buffer that become accesses to another one.
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/stmt.h"
+
+namespace gradloom::ir {
+
+struct Redirection {
+  Buffer to;
+  std::function<std::vector<Expr>(std::vector<Expr> index)> index;  // a place -> the place in `to`; absent: the same
+  // Whether prefetches follow and stores stream as before. Not where `to` is a near copy, filled from the buffer and
+  // written back: what is fetched ahead is then read from the buffer, and what is stored is read again soon.
+  bool hints = true;
+};
+using Redirections = std::unordered_map<int64_t, Redirection>;  // by the id of the buffer that is accessed
+
+// Loads, stores, accumulates and prefetches of these buffers go to others, and keep their guards, what they are
+// otherwise, and whether they are atomic. An alloc of such a buffer goes: it is for the caller to allocate the other
+// one; but where that is the same buffer, by id, it stays and declares it.
+Stmt redirect(const Stmt& s, const Redirections& buffers);
+Stmt redirect(const Stmt& s, const Buffer& from, Redirection to);
+
+// The same buffer, by id, in another space.
+Buffer in_space(const Buffer& b, Space space);
+
+}  // namespace gradloom::ir
