@@ -144,8 +144,7 @@ void Emitter::parallel(const ir::For& loop) {
   if (extent && *extent <= 0) return;
   Value* begin = value(loop.begin);
   Value* count = value(loop.extent);
-  const Scope scope(ranges_);
-  ranges_.enter(loop);
+  const ir::Ranges::Scope scope(ranges_, loop);
   const Captures captured = captures(loop);
   // The environment: the context, the loop's begin, then every captured value that is no constant.
   std::vector<Value*> values{frame_->context, begin};

@@ -129,8 +129,7 @@ void Emitter::emit(const ir::For& n) {
   Value* count = value(n.extent);
   Value* end = builder_.CreateAdd(begin, count);
   Value* runs = extent ? nullptr : builder_.CreateICmpSGT(count, i64(0));
-  const Scope scope(ranges_);
-  ranges_.enter(n);
+  const ir::Ranges::Scope scope(ranges_, n);
   counted_loop(begin, end, runs, !ir::holds_loop(n.body), n.var.name, [&](Value* i) {
     bind(n.var, i);
     statement(n.body);
@@ -145,8 +144,7 @@ void Emitter::emit(const ir::Let& n) {
   Bound bound{value(n.value), std::nullopt, n.value.lanes() > 1 && distinct_lanes(n.value)};
   if (n.var.type.dtype == DType::i64) bound.affine = affine(n.value);
   frame_->vars[n.var.id] = bound;
-  const Scope scope(ranges_);
-  ranges_.enter(n);
+  const ir::Ranges::Scope scope(ranges_, n);
   statement(n.body);
 }
 

@@ -201,18 +201,6 @@ class Emitter {
   llvm::IRBuilder<> builder_;
   Frame* frame_ = nullptr;
   ir::Ranges ranges_;  // what is known where code is being emitted: the kernel's scalars, the loops and lets around
-  // While it lives, what is entered into ranges_ holds; after a loop nothing says any more that its body ran.
-  class Scope {
-   public:
-    explicit Scope(ir::Ranges& ranges) : ranges_(ranges), mark_(ranges.mark()) {}
-    ~Scope() { ranges_.restore(mark_); }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-
-   private:
-    ir::Ranges& ranges_;
-    const ir::Ranges::Mark mark_;
-  };
   std::unordered_map<const ir::ExprNode*, llvm::Value*> memo_;  // expressions of the current statement
   struct Scopes {
     llvm::MDNode* self = nullptr;

@@ -2,14 +2,15 @@
 
 #include <algorithm>
 
+#include "ir/analysis/scoped_walk.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
 namespace {
 
-class Collector {
+class Collector : public ScopedWalk<Collector> {
  public:
-  Collector(const For& loop, const Ranges& scope) : scope_(scope), loop_var_(loop.var), loop_(loop.var.id) {
+  Collector(const For& loop, const Ranges& scope) : ScopedWalk(scope), loop_var_(loop.var), loop_(loop.var.id) {
     walk(loop.body, [&](const Stmt& s) {
       if (const Store* st = s.as<Store>()) written_.insert(st->buffer->id);
       if (const Accumulate* ac = s.as<Accumulate>()) written_.insert(ac->buffer->id);
@@ -19,40 +20,34 @@ class Collector {
     tied_.insert(loop_);
     scope_.enter(loop);
   }
-
-  void visit(const Stmt& s) {
-    if (s) std::visit([&](const auto& n) { collect(n); }, s.node().value);
-  }
   std::vector<Access> take() { return std::move(found_); }
 
  private:
-  void collect(const Block& n) {
-    for (const Stmt& s : n.stmts) visit(s);
-  }
-  void collect(const For& n) {
+  friend ScopedWalk;
+  using ScopedWalk::visit;
+  void visit(const For& n, const Stmt&) {
     reads(n.begin), reads(n.extent), ++statement_;
     if (tied(n.begin)) tied_.insert(n.var.id);
     inside_.insert(n.var.id);
-    within(
-        n.body, [&] { scope_.enter(n); }, 1);
+    ++depth_;
+    below(n);
+    --depth_;
   }
-  void collect(const Let& n) {
+  void visit(const Let& n, const Stmt&) {
     reads(n.value), ++statement_;
     if (varies(n.value)) inside_.insert(n.var.id);
     if (tied(n.value)) tied_.insert(n.var.id);
-    within(n.body, [&] { scope_.enter(n); });
+    below(n);
   }
-  void collect(const If& n) {
+  void visit(const If& n, const Stmt&) {
     reads(n.condition), ++statement_;
-    within(n.then_case, [&] { scope_.assume(n.condition); });
-    if (n.else_case) within(n.else_case, [&] { scope_.assume(unary(UnaryOp::bit_not, n.condition)); });
+    below(n);
   }
-  void collect(const Check& n) {
+  void visit(const Check& n, const Stmt&) {
     reads(n.condition), reads(n.position), ++statement_;
-    within(n.body, [&] { scope_.assume(n.condition); });
+    below(n);
   }
-  void collect(const Alloc& n) { visit(n.body); }
-  void collect(const Evaluate& n) {
+  void visit(const Evaluate& n, const Stmt&) {
     const Intrinsic* i = n.value.as<Intrinsic>();
     if (!i || i->op != IntrinsicOp::prefetch)
       reads(n.value);
@@ -60,45 +55,29 @@ class Collector {
       for (const Expr& index : i->args) reads(index);  // what is fetched is not read, but where it is
     ++statement_;
   }
-  void collect(const Store& n) {
+  void visit(const Store& n, const Stmt&) {
     for (const Expr& i : n.index) reads(i);
     reads(n.value), reads(n.guard);
-    guarded(n.guard, [&] { add(n.buffer, n.index, {.kind = Access::store}); });
+    add(n.buffer, n.index, n.guard, {.kind = Access::store});
     ++statement_;
   }
-  void collect(const Accumulate& n) {
+  void visit(const Accumulate& n, const Stmt&) {
     for (const Expr& i : n.index) reads(i);
     reads(n.value), reads(n.factor), reads(n.guard);
-    guarded(n.guard, [&] { add(n.buffer, n.index, {.kind = Access::accumulate, .atomic = n.atomic, .op = n.op}); });
+    add(n.buffer, n.index, n.guard, {.kind = Access::accumulate, .atomic = n.atomic, .op = n.op});
     ++statement_;
-  }
-
-  template <class Enter>
-  void within(const Stmt& body, Enter&& enter, int loops = 0) {
-    const Ranges::Mark mark = scope_.mark();
-    enter();
-    depth_ += loops;
-    visit(body);
-    depth_ -= loops;
-    scope_.restore(mark);
-  }
-  template <class Then>
-  void guarded(const Expr& guard, Then&& then) {
-    const Ranges::Mark mark = scope_.mark();
-    if (guard) scope_.assume(guard);
-    then();
-    scope_.restore(mark);
   }
 
   void reads(const Expr& e) {
     if (!e) return;
     walk(e, [&](const Expr& x) {
-      if (const Load* l = x.as<Load>()) guarded(l->guard, [&] { add(l->buffer, l->index, {.kind = Access::load}); });
+      if (const Load* l = x.as<Load>()) add(l->buffer, l->index, l->guard, {.kind = Access::load});
     });
   }
 
-  void add(const Buffer& buffer, const std::vector<Expr>& index, Access access) {
+  void add(const Buffer& buffer, const std::vector<Expr>& index, const Expr& guard, Access access) {
     if (!written_.contains(buffer->id) || private_.contains(buffer->id)) return;
+    const Ranges::Scope scope(scope_, guard);
     access.buffer = buffer;
     // What differs between iterations must be seen.
     for (const Expr& i : index) access.index.push_back(form(scope_.form(i, loop_), 0));
@@ -256,7 +235,6 @@ class Collector {
     t.segment = form(segment, depth + 1);
   }
 
-  Ranges scope_;
   Var loop_var_;
   int64_t loop_;
   std::unordered_set<int64_t> written_, private_;
@@ -271,7 +249,7 @@ class Collector {
 
 std::vector<Access> accesses(const For& loop, const Ranges& scope) {
   Collector collector(loop, scope);
-  collector.visit(loop.body);
+  collector(loop.body);
   return collector.take();
 }
 

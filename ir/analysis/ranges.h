@@ -37,8 +37,7 @@ struct Linear {
 Linear linear(const Expr& e);  // modulo 2^64
 Expr to_expr(const Linear& l);
 
-// A scope of known variables. Copyable; entering a loop or let adds a variable. mark and restore leave a scope without
-// a copy.
+// A scope of known variables. Copyable; entering a loop or let adds a variable. A Scope leaves without a copy.
 class Ranges {
  public:
   struct Mark {
@@ -79,6 +78,23 @@ class Ranges {
   // Whether what was assumed contradicts itself, or a loop has no iteration: this code never runs, and all is proved of
   // it.
   bool never() const { return never_; }
+  // What is entered and assumed while it lives is known no longer than that.
+  class Scope {
+   public:
+    explicit Scope(Ranges& ranges) : ranges_(ranges), mark_(ranges.mark()) {}
+    Scope(Ranges& ranges, const For& loop) : Scope(ranges) { ranges.enter(loop); }
+    Scope(Ranges& ranges, const Let& let) : Scope(ranges) { ranges.enter(let); }
+    Scope(Ranges& ranges, const Expr& condition, bool holds = true) : Scope(ranges) {
+      if (condition) ranges.assume(condition, holds);
+    }
+    ~Scope() { ranges_.restore(mark_); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Ranges& ranges_;
+    const Mark mark_;
+  };
   Mark mark() const { return {vars_.size(), assumed_.size(), conditions_.size(), bounds_.size(), never_}; }
   void restore(const Mark& mark);
 

@@ -6,7 +6,7 @@
 
 #include "ir/analysis/gpu_form.h"
 #include "ir/analysis/races.h"
-#include "ir/analysis/ranges.h"
+#include "ir/analysis/scoped_walk.h"
 #include "ir/analysis/widenable.h"
 #include "ir/rewrite.h"
 #include "ir/text/print.h"
@@ -69,17 +69,16 @@ bool nonzero(const Expr& e, const Ranges& scope) {
   return scope.nonzero(e) || scope.proves(e != zero(e.type())).value_or(false);
 }
 
-class Verifier {
+class Verifier : public ScopedWalk<Verifier> {
  public:
-  Verifier(const Kernel& kernel, Stage stage) : kernel_(kernel), stage_(stage) {}
+  Verifier(const Kernel& kernel, Stage stage) : ScopedWalk(Ranges(kernel)), kernel_(kernel), stage_(stage) {}
 
   void run() {
-    Ranges scope(kernel_);
     for (const Scalar& scalar : kernel_.scalars) {
       const std::string what = "scalar " + scalar.var.name;
       if (!scalar.var.type.scalar()) fail(what, "a parameter has one lane");
       for (const Expr& bound : {scalar.min, scalar.max})
-        if (bound) declared(bound, what, scope);
+        if (bound) declared(bound, what);
       bind(scalar.var, what);
     }
     for (const Buffer& buffer : kernel_.buffers) {
@@ -87,15 +86,17 @@ class Verifier {
       const std::string what = std::string(to_string(buffer->role)) + " " + buffer->name;
       if (buffer->role == Role::temp) fail(what, "a parameter is in, out or inout");
       if (buffer->space != Space::global) fail(what, "a parameter is neither in registers nor shared");
-      declare(buffer, what, scope);
+      declare(buffer, what);
     }
     if (!kernel_.body) fail("body", "a kernel has a body");
-    stmt(kernel_.body, scope);
+    (*this)(kernel_.body);
     if (stage_ == Stage::lowered && is_gpu(kernel_))
       if (const std::string misfit = gpu_misfit(kernel_); !misfit.empty()) fail("body", misfit);
   }
 
  private:
+  friend ScopedWalk;
+  using ScopedWalk::visit;
   [[noreturn]] void fail(const std::string& node, const std::string& rule) const {
     throw Error(ErrorCode::invalid_argument,
                 "kernel " + kernel_.name + " (" + to_string(stage_) + "): " + node + ": " + rule);
@@ -117,16 +118,16 @@ class Verifier {
   }
 
   template <class At>
-  void declare(const Buffer& b, const At& at, const Ranges& scope) {
+  void declare(const Buffer& b, const At& at) {
     if (!ids_.insert(b->id).second)
       fail(at, "the buffer " + b->name + " is declared twice (id " + std::to_string(b->id) + ")");
     if (b->facts.exclusive && b->role != Role::temp) fail(at, "exclusive is a fact of temp buffers only");
     for (const auto* list : {&b->dims, &b->strides})
-      for (const Expr& e : *list) declared(e, at, scope);
+      for (const Expr& e : *list) declared(e, at);
     for (const Expr& dim : b->dims)
       if (as_int(dim).value_or(0) < 0) fail(at, "a dim is negative");
     for (const Expr& e : {b->facts.min, b->facts.max})
-      if (e) declared(e, at, scope);
+      if (e) declared(e, at);
     if (stage_ == Stage::lowered && b->space == Space::registers &&
         !std::all_of(b->dims.begin(), b->dims.end(), [](const Expr& d) { return as_int(d); }))
       fail(at, "a buffer in registers has constant dims");
@@ -135,12 +136,12 @@ class Verifier {
 
   // What a declaration mentions: values that are known where it stands, and no memory.
   template <class At>
-  void declared(const Expr& e, const At& at, const Ranges& scope) {
+  void declared(const Expr& e, const At& at) {
     walk(e, [&](const Expr& part) {
       if (part.lanes() != 1 || part.as<Load>() || part.as<Intrinsic>())
         fail(at, "a declaration holds scalars and reads no memory, got " + print(part));
     });
-    expr(e, scope);
+    expr(e);
   }
 
   // Accesses.
@@ -154,10 +155,10 @@ class Verifier {
       fail(at, "the buffer " + b->name + " is used with another dtype, rank, role or space than it was declared with");
   }
   template <class At>
-  void access(const Buffer& b, const std::vector<Expr>& index, const At& at, const Ranges& scope) {
+  void access(const Buffer& b, const std::vector<Expr>& index, const At& at) {
     used(b, at);
     for (const Expr& i : index) {
-      expr(i, scope);
+      expr(i);
       if (stage_ == Stage::lowered && b->space == Space::registers && !constant_index(i))
         fail(at, "the buffer " + b->name + " is in registers: its index must be constant, got " + print(i));
     }
@@ -166,43 +167,43 @@ class Verifier {
     if (b->role == Role::in) fail(self, "the buffer " + b->name + " is an input");
   }
 
-  void expr(const Expr& e, const Ranges& scope) {
+  void expr(const Expr& e) {
     if (!e) return;
     if (stage_ == Stage::authored && e.lanes() != 1)
       fail(e, "an authored kernel has scalars only, got " + to_string(e.type()));
     if (e.lanes() > max_lanes)
       fail(e, "a vector has at most " + std::to_string(max_lanes) + " lanes, got " + to_string(e.type()));
-    std::visit([&](const auto& n) { node(n, e, scope); }, e.node().value);
+    std::visit([&](const auto& n) { node(n, e); }, e.node().value);
   }
-  void node(const Const& n, const Expr& self, const Ranges&) {
+  void node(const Const& n, const Expr& self) {
     const int bits = self.dtype() == DType::boolean ? 1 : 8 * size_of(self.dtype());
     if (bits < 64 && n.bits >> bits) fail(self, "a constant has the bits of its dtype, zero-extended");
   }
-  void node(const Var& n, const Expr& self, const Ranges&) {
+  void node(const Var& n, const Expr& self) {
     const auto found = vars_.find(n.id);
     if (found == vars_.end()) fail(self, "the variable is not bound here");
     if (found->second != n.type)
       fail(self, "the variable is bound as " + to_string(found->second) + ", used as " + to_string(n.type));
   }
-  void node(const Load& n, const Expr& self, const Ranges& scope) {
-    access(n.buffer, n.index, self, scope);
-    expr(n.guard, scope);
-    expr(n.otherwise, scope);
+  void node(const Load& n, const Expr& self) {
+    access(n.buffer, n.index, self);
+    expr(n.guard);
+    expr(n.otherwise);
   }
-  void node(const Unary& n, const Expr&, const Ranges& scope) { expr(n.a, scope); }
-  void node(const Binary& n, const Expr& self, const Ranges& scope) {
-    expr(n.a, scope);
-    expr(n.b, scope);
+  void node(const Unary& n, const Expr&) { expr(n.a); }
+  void node(const Binary& n, const Expr& self) {
+    expr(n.a);
+    expr(n.b);
     switch (n.op) {
       case BinaryOp::floor_div:
       case BinaryOp::floor_mod:
-        if (!nonzero(n.b, scope)) fail(self, "the divisor must be proved nonzero");
+        if (!nonzero(n.b, scope_)) fail(self, "the divisor must be proved nonzero");
         break;
       case BinaryOp::shl:
       case BinaryOp::shr: {
         const int bits = 8 * size_of(n.b.dtype());
         const Expr low = zero(n.b.type()), high = broadcast(constant_int(n.b.dtype(), bits), n.b.lanes());
-        if (!scope.shift_count(n.b) && scope.proves((n.b >= low) & (n.b < high)) != true)
+        if (!scope_.shift_count(n.b) && scope_.proves((n.b >= low) & (n.b < high)) != true)
           fail(self, "the shift count must be proved within [0, " + std::to_string(bits) + ")");
         break;
       }
@@ -224,51 +225,40 @@ class Verifier {
         break;
     }
   }
-  void node(const Fma& n, const Expr&, const Ranges& scope) { operands({n.a, n.b, n.c}, scope); }
-  void node(const Select& n, const Expr&, const Ranges& scope) { operands({n.condition, n.a, n.b}, scope); }
-  void node(const Cast& n, const Expr&, const Ranges& scope) { expr(n.value, scope); }
-  void node(const Bitcast& n, const Expr&, const Ranges& scope) { expr(n.value, scope); }
-  void node(const Ramp& n, const Expr&, const Ranges& scope) { operands({n.base, n.stride}, scope); }
-  void node(const Broadcast& n, const Expr&, const Ranges& scope) { expr(n.value, scope); }
-  void node(const Shuffle& n, const Expr&, const Ranges& scope) { operands({n.a, n.b}, scope); }
-  void node(const Intrinsic& n, const Expr& self, const Ranges& scope) {
+  void node(const Fma& n, const Expr&) { operands({n.a, n.b, n.c}); }
+  void node(const Select& n, const Expr&) { operands({n.condition, n.a, n.b}); }
+  void node(const Cast& n, const Expr&) { expr(n.value); }
+  void node(const Bitcast& n, const Expr&) { expr(n.value); }
+  void node(const Ramp& n, const Expr&) { operands({n.base, n.stride}); }
+  void node(const Broadcast& n, const Expr&) { expr(n.value); }
+  void node(const Shuffle& n, const Expr&) { operands({n.a, n.b}); }
+  void node(const Intrinsic& n, const Expr& self) {
     switch (n.op) {
       case IntrinsicOp::prefetch:
         fail(self, "a prefetch stands in a statement of its own");
       case IntrinsicOp::all:
       case IntrinsicOp::any:
-        operands(n.args, scope);
+        operands(n.args);
         break;
     }
   }
-  void operands(const std::vector<Expr>& list, const Ranges& scope) {
-    for (const Expr& e : list) expr(e, scope);
+  void operands(const std::vector<Expr>& list) {
+    for (const Expr& e : list) expr(e);
   }
 
-  // What `enter` adds to the scope is known in the statement alone.
-  template <class Enter>
-  void within(const Stmt& s, Ranges& scope, Enter&& enter) {
-    const Ranges::Mark mark = scope.mark();
-    enter();
-    stmt(s, scope);
-    scope.restore(mark);
-  }
-  void stmt(const Stmt& s, Ranges& scope) {
-    if (s) std::visit([&](const auto& n) { node(n, s, scope); }, s.node().value);
-  }
-  void node(const For& n, const Stmt& self, Ranges& scope) {
-    expr(n.begin, scope);
-    expr(n.extent, scope);
-    kind(n, self, scope);
+  void visit(const For& n, const Stmt& self) {
+    expr(n.begin);
+    expr(n.extent);
+    kind(n, self);
     bind(n.var, self);
     below_vector_ += in_lanes(n.kind);
-    within(n.body, scope, [&] { scope.enter(n); });
+    below(n);
     below_vector_ -= in_lanes(n.kind);
     if (n.kind == ForKind::vector)
       if (const std::string why = not_widenable(n); !why.empty()) fail(self, "the loop cannot be widened: " + why);
     vars_.erase(n.var.id);
   }
-  void kind(const For& n, const Stmt& self, const Ranges& scope) {
+  void kind(const For& n, const Stmt& self) {
     if (n.kind != ForKind::serial && stage_ == Stage::authored) fail(self, "an authored kernel has serial loops only");
     if (below_vector_ && (any_order(n.kind) || in_lanes(n.kind)))
       fail(self, "no loop below a vector loop is parallel or vector");
@@ -285,18 +275,18 @@ class Verifier {
       case ForKind::thread:
       case ForKind::warp:
       case ForKind::fragment:
-        clash = parallel_clash(n, scope);
+        clash = parallel_clash(n, scope_);
         break;
       case ForKind::lane:
         if (!extent || *extent < 2 || *extent > warp_lanes)
           fail(self, "a lane loop has a constant extent of 2 to " + std::to_string(warp_lanes));
-        clash = vector_clash(n, scope);
+        clash = vector_clash(n, scope_);
         break;
       case ForKind::vector:
         if (lowered) fail(self, "a lowered kernel has no vector loop");
         if (!extent || *extent < 2 || *extent > max_copies)
           fail(self, "a vector loop has a constant extent of 2 to " + std::to_string(max_copies));
-        clash = vector_clash(n, scope);
+        clash = vector_clash(n, scope_);
         break;
       case ForKind::unroll:
         if (lowered) fail(self, "a lowered kernel has no unroll loop");
@@ -306,48 +296,44 @@ class Verifier {
     }
     if (!clash.empty()) fail(self, std::string("the ") + to_string(n.kind) + " loop is not proved: " + clash);
   }
-  void node(const Block& n, const Stmt&, Ranges& scope) {
-    for (const Stmt& s : n.stmts) stmt(s, scope);
-  }
-  void node(const Let& n, const Stmt& self, Ranges& scope) {
-    expr(n.value, scope);
+  void visit(const Let& n, const Stmt& self) {
+    expr(n.value);
     bind(n.var, self);
-    within(n.body, scope, [&] { scope.enter(n); });
+    below(n);
     vars_.erase(n.var.id);
   }
-  void node(const Store& n, const Stmt& self, Ranges& scope) {
+  void visit(const Store& n, const Stmt& self) {
     writes(n.buffer, self);
-    access(n.buffer, n.index, self, scope);
-    operands({n.value, n.guard}, scope);
+    access(n.buffer, n.index, self);
+    operands({n.value, n.guard});
     if (n.streaming && stage_ == Stage::authored) fail(self, "an authored kernel has no streaming stores");
   }
-  void node(const Accumulate& n, const Stmt& self, Ranges& scope) {
+  void visit(const Accumulate& n, const Stmt& self) {
     writes(n.buffer, self);
     if (n.buffer->dtype == DType::boolean || is_storage_float(n.buffer->dtype))
       fail(self, std::string("an accumulate goes into integers, f32 or f64, got ") + to_string(n.buffer->dtype));
-    access(n.buffer, n.index, self, scope);
-    operands({n.value, n.factor, n.guard}, scope);
+    access(n.buffer, n.index, self);
+    operands({n.value, n.factor, n.guard});
   }
-  void node(const If& n, const Stmt&, Ranges& scope) {
-    expr(n.condition, scope);
-    within(n.then_case, scope, [&] { scope.assume(n.condition); });
-    if (n.else_case) within(n.else_case, scope, [&] { scope.assume(unary(UnaryOp::bit_not, n.condition)); });
+  void visit(const If& n, const Stmt&) {
+    expr(n.condition);
+    below(n);
   }
-  void node(const Alloc& n, const Stmt& self, Ranges& scope) {
-    declare(n.buffer, self, scope);
-    stmt(n.body, scope);
+  void visit(const Alloc& n, const Stmt& self) {
+    declare(n.buffer, self);
+    below(n);
     buffers_.erase(n.buffer->id);
   }
-  void node(const Check& n, const Stmt&, Ranges& scope) {
-    operands({n.condition, n.position}, scope);
-    within(n.body, scope, [&] { scope.assume(n.condition); });
+  void visit(const Check& n, const Stmt&) {
+    operands({n.condition, n.position});
+    below(n);
   }
-  void node(const Evaluate& n, const Stmt& self, Ranges& scope) {
+  void visit(const Evaluate& n, const Stmt& self) {
     const Intrinsic& intrinsic = *n.value.as<Intrinsic>();
     if (intrinsic.op == IntrinsicOp::prefetch)
-      access(intrinsic.buffer, intrinsic.args, self, scope);
+      access(intrinsic.buffer, intrinsic.args, self);
     else
-      expr(n.value, scope);
+      expr(n.value);
   }
 
   const Kernel& kernel_;

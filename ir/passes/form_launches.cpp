@@ -140,21 +140,16 @@ class Form {
   // Known on the host while `body` is formed.
   template <class Binding>
   Stmt binding(const Binding& n, const Stmt& body) {
-    const Ranges::Mark mark = scope_.mark();
-    scope_.enter(n);
+    const Ranges::Scope inner(scope_, n);
     known_.push_back(n.var);
     const Stmt result = host(body);
     known_.pop_back();
-    scope_.restore(mark);
     return result;
   }
   template <class Make>
   auto assuming(const Expr& condition, Make&& make) {
-    const Ranges::Mark mark = scope_.mark();
-    scope_.assume(condition);
-    auto result = make();
-    scope_.restore(mark);
-    return result;
+    const Ranges::Scope inner(scope_, condition);
+    return make();
   }
 
   // Scratch of the host part; none is allocated in a cooperative loop, which is one launch.
@@ -227,11 +222,8 @@ class Form {
   Stmt node(const Let& n, const Stmt&) {
     if (on_host(n.value)) return let(n.var, n.value, binding(n, n.body));
     return keep(n.var.name, n.value, n.body, [&](const Expr& value) {
-      const Ranges::Mark mark = scope_.mark();
-      scope_.enter(n);
-      const Stmt result = within(sunk(n.var, value), n.body);
-      scope_.restore(mark);
-      return result;
+      const Ranges::Scope inner(scope_, n);
+      return within(sunk(n.var, value), n.body);
     });
   }
   Stmt node(const If& n, const Stmt& self) {

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "ir/analysis/buffer_access.h"
+#include "ir/analysis/scoped_walk.h"
 #include "ir/index_math.h"
 #include "ir/passes/host_bound.h"
 #include "ir/passes/passes.h"
@@ -62,11 +62,11 @@ Stmt around(const std::vector<Buffer>& scratch, Stmt s) {
   return s;
 }
 
-class Launch {
+class Launch : public ScopedWalk<Launch> {
  public:
   // `around`: what expressions outside the launch may mention; `scope`: what is known there.
   Launch(const std::vector<Var>& around, const Ranges& scope, int64_t shared_bytes)
-      : around_(around), outer_(scope), scope_(scope), shared_left_(shared_bytes) {}
+      : ScopedWalk(scope), around_(around), outer_(scope), shared_left_(shared_bytes) {}
 
   Stmt place(const For& grid, const Stmt& self) {
     walk(grid.body, [&](const Stmt& s) {
@@ -77,7 +77,7 @@ class Launch {
     });
     levels_.push_back(&grid);
     scope_.enter(grid);
-    visit(grid.body);
+    (*this)(grid.body);
     if (moves_.empty()) return self;
     Stmt body = redirect(grid.body, moves_);
     for (const Buffer& b : block_) body = alloc(b, body);
@@ -86,50 +86,26 @@ class Launch {
   const std::vector<Buffer>& scratch() const { return scratch_; }
 
  private:
-  void visit(const Stmt& s) {
-    if (s) std::visit([&](const auto& n) { node(n); }, s.node().value);
-  }
-  void node(const For& n) {
+  friend ScopedWalk;
+  using ScopedWalk::visit;
+  void visit(const For& n, const Stmt&) {
     const bool level = on_gpu(n.kind);
     if (level) levels_.push_back(&n);
-    const Ranges::Mark mark = scope_.mark();
-    scope_.enter(n);
-    visit(n.body);
-    scope_.restore(mark);
+    below(n);
     if (level) levels_.pop_back();
   }
-  void node(const Block& n) {
-    for (const Stmt& s : n.stmts) visit(s);
-  }
-  void node(const Let& n) {
-    const Ranges::Mark mark = scope_.mark();
-    scope_.enter(n);
-    visit(n.body);
-    scope_.restore(mark);
-  }
-  void node(const If& n) {
+  void visit(const If& n, const Stmt&) {
     const bool outside =
         is_scalar_arithmetic(n.condition) && closed(n.condition, around_) && !has_variable_divisor(n.condition);
-    const Expr otherwise = unary(UnaryOp::bit_not, n.condition);
     if (outside) guards_.push_back(n.condition);
     within(n.then_case, n.condition);
-    if (outside) guards_.back() = otherwise;
-    within(n.else_case, otherwise);
+    if (outside) guards_.back() = unary(UnaryOp::bit_not, n.condition);
+    within(n.else_case, n.condition, false);
     if (outside) guards_.pop_back();
   }
-  void node(const Check& n) { within(n.body, n.condition); }
-  void within(const Stmt& s, const Expr& condition) {
-    const Ranges::Mark mark = scope_.mark();
-    scope_.assume(condition);
-    visit(s);
-    scope_.restore(mark);
-  }
-  void node(const Store&) {}
-  void node(const Accumulate&) {}
-  void node(const Evaluate&) {}
-  void node(const Alloc& n) {
+  void visit(const Alloc& n, const Stmt&) {
     choose(n);
-    visit(n.body);
+    below(n);
   }
 
   bool reserve(const Buffer& b, int64_t copies) {
@@ -210,7 +186,6 @@ class Launch {
 
   const std::vector<Var>& around_;
   const Ranges outer_;
-  Ranges scope_;
   std::vector<Expr> guards_;  // around what is visited, in the launch, known outside
   int64_t shared_left_;
   std::vector<const For*> levels_;       // from the grid in
@@ -253,12 +228,10 @@ struct Launches : Rewriter {
   Stmt rewrite(const Let& n, const Stmt& self) override { return inside(n, self); }
   template <class Binding>
   Stmt inside(const Binding& n, const Stmt& self) {
-    const Ranges::Mark mark = scope.mark();
-    scope.enter(n);
+    const Ranges::Scope inner(scope, n);
     known.push_back(n.var);
     const Stmt result = Rewriter::rewrite(n, self);
     known.pop_back();
-    scope.restore(mark);
     return result;
   }
   // Of one block's part.

@@ -108,7 +108,7 @@ class Simplifier : public Rewriter {
     if (trips.single() && *trips.min == 1 && !says) return bind(n.var, begin, n.body, false);
     const auto with_body = [&](const Stmt& old) {
       const bool outside = std::exchange(in_cooperative_, in_cooperative_ || n.kind == ForKind::cooperative);
-      const Stmt body = within([&] { scope_.enter(For{n.var, begin, extent, n.kind, n.body}); }, old);
+      const Stmt body = within(old, For{n.var, begin, extent, n.kind, n.body});
       in_cooperative_ = outside;
       if (is_empty(body)) return block({});
       if (begin.same_as(n.begin) && extent.same_as(n.extent) && body.same_as(n.body)) return self;
@@ -139,7 +139,7 @@ class Simplifier : public Rewriter {
     Expr was = original(condition);
     if (!truth) was = unary(UnaryOp::bit_not, was);
     if (keeps_) {
-      const Stmt inner = within([&] { scope_.assume(was); }, guarded);
+      const Stmt inner = within(guarded, was);
       return is_empty(inner) ? inner : if_then(was, inner);
     }
     ++folded_;
@@ -182,7 +182,7 @@ class Simplifier : public Rewriter {
       values_[v.id] = value;
       return (*this)(body);
     }
-    const Stmt inner = within([&] { scope_.enter(Let{v, value, body}); }, body);
+    const Stmt inner = within(body, Let{v, value, body});
     return is_empty(inner) ? inner : let(v, value, inner);
   }
 
@@ -212,9 +212,8 @@ class Simplifier : public Rewriter {
     const Expr condition = (*this)(n.condition);
     const std::optional<bool> known = scope_.proves(condition);
     if (known) return decided(n.condition, *known, *known ? n.then_case : n.else_case);
-    const Stmt then_case = within([&] { scope_.assume(condition); }, n.then_case);
-    Stmt else_case =
-        n.else_case ? within([&] { scope_.assume(unary(UnaryOp::bit_not, condition)); }, n.else_case) : Stmt();
+    const Stmt then_case = within(n.then_case, condition);
+    Stmt else_case = n.else_case ? within(n.else_case, condition, false) : Stmt();
     if (is_empty(else_case)) else_case = {};
     if (is_empty(then_case) && !else_case) return block({});
     if (condition.same_as(n.condition) && then_case.same_as(n.then_case) && else_case.same_as(n.else_case)) return self;
@@ -225,7 +224,7 @@ class Simplifier : public Rewriter {
     if (scope_.proves(condition) == true)
       return n.condition.lanes() == 1 ? decided(n.condition, true, n.body) : (*this)(n.body);
     const Expr position = (*this)(n.position);
-    const Stmt body = within([&] { scope_.assume(condition); }, n.body);
+    const Stmt body = within(n.body, condition);
     if (condition.same_as(n.condition) && position.same_as(n.position) && body.same_as(n.body)) return self;
     return check(condition, position, n.argument, body);
   }
@@ -242,14 +241,11 @@ class Simplifier : public Rewriter {
     return found == buffers_.end() ? b : found->second;
   }
 
-  // The body by what `enter` adds to what is known; nothing where that says that it never runs.
-  template <class Enter>
-  Stmt within(Enter&& enter, const Stmt& body) {
-    const Ranges::Mark mark = scope_.mark();
-    enter();
-    Stmt result = scope_.never() ? block({}) : (*this)(body);
-    scope_.restore(mark);
-    return result;
+  // The body by what is known in it; nothing where that says that it never runs.
+  template <class... Known>
+  Stmt within(const Stmt& body, const Known&... known) {
+    const Ranges::Scope inner(scope_, known...);
+    return scope_.never() ? block({}) : (*this)(body);
   }
 
   bool in_cooperative_ = false;

@@ -232,14 +232,11 @@ class Vectorize : public Rewriter {
 
  private:
   using Rewriter::rewrite;
-  template <class Enter>
-  Stmt within(Enter&& enter, const Stmt& body) {
+  template <class... Known>
+  Stmt within(const Stmt& body, const Known&... known) {
     if (!scoped_ || !body) return (*this)(body);
-    const Ranges::Mark mark = scope_.mark();
-    enter();
-    Stmt result = (*this)(body);
-    scope_.restore(mark);
-    return result;
+    const Ranges::Scope inner(scope_, known...);
+    return (*this)(body);
   }
   Stmt rewrite(const Store&, const Stmt& self) override { return self; }
   Stmt rewrite(const Accumulate&, const Stmt& self) override { return self; }
@@ -247,7 +244,7 @@ class Vectorize : public Rewriter {
 
   Stmt rewrite(const For& n, const Stmt& self) override {
     if (n.kind != ForKind::vector) {
-      const Stmt body = within([&] { scope_.enter(n); }, n.body);
+      const Stmt body = within(n.body, n);
       return body.same_as(n.body) ? self : for_loop(n.var, n.begin, n.extent, n.kind, body);
     }
     const std::optional<int64_t> extent = as_int(n.extent);
@@ -261,18 +258,18 @@ class Vectorize : public Rewriter {
     return let(first, n.begin, Widen(n, var(first), static_cast<int>(*extent), scope_)(n.body));
   }
   Stmt rewrite(const Let& n, const Stmt& self) override {
-    const Stmt body = within([&] { scope_.enter(n); }, n.body);
+    const Stmt body = within(n.body, n);
     return body.same_as(n.body) ? self : let(n.var, n.value, body);
   }
   Stmt rewrite(const If& n, const Stmt& self) override {
-    const Stmt then_case = within([&] { scope_.assume(n.condition); }, n.then_case);
-    const Stmt else_case = within([&] { scope_.assume(unary(UnaryOp::bit_not, n.condition)); }, n.else_case);
+    const Stmt then_case = within(n.then_case, n.condition);
+    const Stmt else_case = within(n.else_case, n.condition, false);
     return then_case.same_as(n.then_case) && else_case.same_as(n.else_case)
                ? self
                : if_then(n.condition, then_case, else_case);
   }
   Stmt rewrite(const Check& n, const Stmt& self) override {
-    const Stmt body = within([&] { scope_.assume(n.condition); }, n.body);
+    const Stmt body = within(n.body, n.condition);
     return body.same_as(n.body) ? self : check(n.condition, n.position, n.argument, body);
   }
 

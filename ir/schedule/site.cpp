@@ -1,63 +1,49 @@
 #include "ir/schedule/site.h"
 
 #include <algorithm>
-#include <functional>
 
-#include "ir/index_math.h"
+#include "ir/children.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
 namespace {
 
-// Descends to the loop; true where it was found. Only the way that leads to it is kept, on the way back.
+// The way to the loop, innermost first; empty when there is none.
 struct Finder {
   int64_t id;
   const For* loop = nullptr;
-  std::vector<Stmt> path;                           // innermost first
-  std::vector<std::function<void(Ranges&)>> steps;  // innermost first: what is known on the way
+  std::vector<Stmt> path;
 
-  bool visit(const Stmt& s) {
-    if (!s || !std::visit([&](const auto& n) { return look(n); }, s.node().value)) return false;
-    path.push_back(s);
-    return true;
+  void visit(const Stmt& s) {
+    const For* f = s.as<For>();
+    if (f && f->var.id == id)
+      loop = f;
+    else if (s)
+      std::visit(Children{[&](const auto& part) {
+                   if constexpr (std::is_same_v<std::decay_t<decltype(part)>, Stmt>)
+                     if (!loop) visit(part);
+                 }},
+                 s.node().value);
+    if (loop) path.push_back(s);
   }
-  template <class Grow>
-  bool within(const Stmt& body, const Grow& grow) {
-    if (!visit(body)) return false;
-    steps.push_back(grow);
-    return true;
-  }
-  bool look(const For& n) {
-    if (n.var.id == id) return loop = &n, true;
-    return within(n.body, [&n](Ranges& r) { r.enter(n); });
-  }
-  bool look(const Block& n) {
-    return std::any_of(n.stmts.begin(), n.stmts.end(), [&](const Stmt& s) { return visit(s); });
-  }
-  bool look(const Let& n) {
-    return within(n.body, [&n](Ranges& r) { r.enter(n); });
-  }
-  bool look(const If& n) {
-    if (within(n.then_case, [&n](Ranges& r) { r.assume(n.condition); })) return true;
-    return within(n.else_case, [&n](Ranges& r) { r.assume(unary(UnaryOp::bit_not, n.condition)); });
-  }
-  bool look(const Alloc& n) { return visit(n.body); }
-  bool look(const Check& n) {
-    return within(n.body, [&n](Ranges& r) {
-      if (n.condition.lanes() == 1) r.assume(n.condition);
-    });
-  }
-  bool look(const Store&) { return false; }
-  bool look(const Accumulate&) { return false; }
-  bool look(const Evaluate&) { return false; }
 };
 
 Finder found(const Kernel& kernel, int64_t loop) {
   Finder finder{loop};
-  if (!finder.visit(kernel.body))
+  finder.visit(kernel.body);
+  if (!finder.loop)
     throw Error(ErrorCode::invalid_argument,
                 "schedule: kernel " + kernel.name + " has no loop with this handle (a step has consumed it)");
   return finder;
+}
+
+// Adds what is known in `part` of the statement.
+void enter(Ranges& scope, const Stmt& s, const Stmt& part) {
+  if (const For* n = s.as<For>()) scope.enter(*n);
+  if (const Let* n = s.as<Let>()) scope.enter(*n);
+  if (const Check* n = s.as<Check>()) scope.assume(n->condition);
+  if (const If* n = s.as<If>())
+    scope.assume(part.same_as(n->then_case) ? n->condition : unary(UnaryOp::bit_not, n->condition));
 }
 
 // `parent` with its child `from` replaced.
@@ -98,7 +84,7 @@ Ranges Site::inside() const {
 Site find_loop(const Kernel& kernel, int64_t loop) {
   const Finder finder = found(kernel, loop);
   Site site{{finder.path.rbegin(), finder.path.rend()}, finder.loop, Ranges(kernel)};
-  std::for_each(finder.steps.rbegin(), finder.steps.rend(), [&](const auto& step) { step(site.scope); });
+  for (size_t i = 0; i + 1 < site.path.size(); ++i) enter(site.scope, site.path[i], site.path[i + 1]);
   return site;
 }
 

@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "ir/analysis/races.h"
+#include "ir/analysis/scoped_walk.h"
+#include "ir/children.h"
 #include "ir/index_math.h"
 #include "ir/redirect.h"
 #include "ir/rewrite.h"
@@ -12,58 +13,33 @@
 namespace gradloom::ir {
 namespace {
 
-// What is known at each access below: calls `visit` on every index of the buffer with its scope.
-struct WithScopes : Rewriter {
-  WithScopes(const Buffer& b, Ranges r) : target(b), known(std::move(r)) {}
-  using Rewriter::rewrite;
-  Stmt under(const Stmt& s, const std::function<void(Ranges&)>& grow) {
-    const Ranges before = known;
-    grow(known);
-    (*this)(s);
-    known = before;
-    return s;
+// Calls `see` on every index of the buffer with what is known there.
+class EachAccess : public ScopedWalk<EachAccess> {
+ public:
+  using See = std::function<void(const std::vector<Expr>& index, const Ranges& known)>;
+  EachAccess(const Buffer& buffer, const Ranges& known, See see)
+      : ScopedWalk(known), buffer_(buffer), see_(std::move(see)) {}
+
+ private:
+  friend ScopedWalk;
+  template <class Node>
+  void visit(const Node& n, const Stmt&) {
+    if constexpr (std::is_same_v<Node, Store> || std::is_same_v<Node, Accumulate>) look(n.buffer, n.index, n.guard);
+    Children{[&](const auto& part) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(part)>, Expr>)
+        walk(part, [&](const Expr& e) {
+          if (const Load* l = e.as<Load>()) look(l->buffer, l->index, l->guard);
+        });
+    }}(n);
+    below(n);
   }
   void look(const Buffer& b, const std::vector<Expr>& index, const Expr& guard) {
-    if (!b.same_as(target)) return;
-    Ranges here = known;
-    if (guard && guard.lanes() == 1) here.assume(guard);
-    visit(index, here);
+    if (!b.same_as(buffer_)) return;
+    const Ranges::Scope inner(scope_, guard);
+    see_(index, scope_);
   }
-  Expr rewrite(const Load& n, const Expr& self) override {
-    return look(n.buffer, n.index, n.guard), Rewriter::rewrite(n, self);
-  }
-  Stmt rewrite(const Store& n, const Stmt& self) override {
-    return look(n.buffer, n.index, n.guard), Rewriter::rewrite(n, self);
-  }
-  Stmt rewrite(const Accumulate& n, const Stmt& self) override {
-    return look(n.buffer, n.index, n.guard), Rewriter::rewrite(n, self);
-  }
-  Stmt rewrite(const For& n, const Stmt& self) override {
-    (*this)(n.begin), (*this)(n.extent);
-    under(n.body, [&](Ranges& r) { r.enter(n); });
-    return self;
-  }
-  Stmt rewrite(const Let& n, const Stmt& self) override {
-    (*this)(n.value);
-    under(n.body, [&](Ranges& r) { r.enter(n); });
-    return self;
-  }
-  Stmt rewrite(const If& n, const Stmt& self) override {
-    (*this)(n.condition);
-    under(n.then_case, [&](Ranges& r) { r.assume(n.condition); });
-    if (n.else_case) under(n.else_case, [&](Ranges& r) { r.assume(unary(UnaryOp::bit_not, n.condition)); });
-    return self;
-  }
-  Stmt rewrite(const Check& n, const Stmt& self) override {
-    (*this)(n.condition);
-    under(n.body, [&](Ranges& r) {
-      if (n.condition.lanes() == 1) r.assume(n.condition);
-    });
-    return self;
-  }
-  const Buffer& target;
-  Ranges known;
-  std::function<void(const std::vector<Expr>&, const Ranges&)> visit;
+  const Buffer& buffer_;
+  const See see_;
 };
 
 // Whether the first statement that touches the buffer fills the whole window: plain loops around one store whose index
@@ -164,16 +140,14 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
   for (const Expr& e : extent)
     if (inside.proves(0 <= e) != true)
       refuse("stage", loop.var.name, "the window of " + buffer->name + " is not proved to have an extent of 0 or more");
-  WithScopes scopes(buffer, inside);
-  scopes.visit = [&](const std::vector<Expr>& index, const Ranges& known) {
+  EachAccess(buffer, inside, [&](const std::vector<Expr>& index, const Ranges& known) {
     for (size_t d = 0; d < rank; ++d) {
       if (index[d].lanes() > 1) refuse("stage", loop.var.name, "buffer " + buffer->name + " is accessed by vectors");
       if (known.proves(begin[d] <= index[d]) != true || known.proves(index[d] < index_add(begin[d], extent[d])) != true)
         refuse("stage", loop.var.name,
                "an access to buffer " + buffer->name + " is not proved inside the window in dim " + std::to_string(d));
     }
-  };
-  scopes(loop.body);
+  })(loop.body);
 
   Facts facts = buffer->facts;
   facts.exclusive = false;
