@@ -57,21 +57,13 @@ double element_value(const Tensor& dense, int64_t position) {
 
 std::string element_text(const Tensor& dense, int64_t position) {
   const uint64_t bits = bits_at(dense, position);
-  switch (dense.dtype()) {
-    case DType::boolean:
-      return bits == 0 ? "false" : bits == 1 ? "true" : fmt::format("the byte {}", bits);
-    case DType::u64:
-      return fmt::format("{}", bits);
-    case DType::f16:
-    case DType::bf16:
-      return fmt::format("{:.5g}", ir::double_from_bits(dense.dtype(), bits));
-    case DType::f32:
-      return fmt::format("{}", static_cast<float>(ir::double_from_bits(dense.dtype(), bits)));
-    case DType::f64:
-      return fmt::format("{}", ir::double_from_bits(dense.dtype(), bits));
-    default:
-      return fmt::format("{}", ir::int_from_bits(dense.dtype(), bits));
-  }
+  const DType t = dense.dtype();
+  if (t == DType::boolean) return bits == 0 ? "false" : bits == 1 ? "true" : fmt::format("the byte {}", bits);
+  if (t == DType::u64) return fmt::format("{}", bits);
+  if (!is_float(t)) return fmt::format("{}", ir::int_from_bits(t, bits));
+  const double value = ir::double_from_bits(t, bits);
+  if (is_storage_float(t)) return fmt::format("{:.5g}", value);
+  return t == DType::f32 ? fmt::format("{}", static_cast<float>(value)) : fmt::format("{}", value);
 }
 
 std::optional<std::string> difference(const Tensor& got, const Tensor& want, double rtol, double atol) {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <unordered_set>
 
+#include "ir/analysis/interval.h"
 #include "ir/interpret/memory.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_math.h"
@@ -47,13 +48,6 @@ struct Interval {
   Interval within(Wide least, Wide most) const { return {std::max(low, least), std::min(high, most)}; }
 };
 
-Interval all_of(DType dtype) {
-  if (dtype == DType::boolean) return {0, 1};
-  const int bits = size_of(dtype) * 8;
-  if (is_unsigned_int(dtype)) return {0, (Wide{1} << bits) - 1};
-  return {-(Wide{1} << (bits - 1)), (Wide{1} << (bits - 1)) - 1};
-}
-
 Wide integer_of(const DeclaredRange::Limit& limit, bool up) {
   if (limit.dtype == DType::u64) return limit.bits;
   if (!is_float(limit.dtype)) return ir::int_from_bits(limit.dtype, limit.bits);
@@ -63,7 +57,7 @@ Wide integer_of(const DeclaredRange::Limit& limit, bool up) {
 }
 
 Interval integers_of(DType dtype, const DeclaredRange& range) {
-  const Interval all = all_of(dtype);
+  const Interval all{ir::limits(dtype).low, ir::limits(dtype).high};
   return all.within(range.min() ? integer_of(*range.min(), true) : all.low,
                     range.max() ? integer_of(*range.max(), false) : all.high);
 }

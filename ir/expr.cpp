@@ -130,13 +130,13 @@ Expr unary(UnaryOp op, Expr a) {
   switch (op) {
     case UnaryOp::neg:
     case UnaryOp::abs:
-      require(t != DType::boolean && !is_storage_float(t), "neg and abs take numbers", a.type());
+      require(is_arithmetic(t), "neg and abs take numbers", a.type());
       break;
     case UnaryOp::bit_not:
       require(!is_float(t), "bit_not takes integers and booleans", a.type());
       break;
     default:
-      require(t == DType::f32 || t == DType::f64, "a float operation takes f32 or f64", a.type());
+      require(is_arithmetic_float(t), "a float operation takes f32 or f64", a.type());
   }
   const Type type = a.type();
   return make(type, Unary{op, std::move(a)});
@@ -150,7 +150,7 @@ Expr binary(BinaryOp op, Expr a, Expr b) {
   const DType t = a.dtype();
   switch (op) {
     case BinaryOp::div:
-      require(t == DType::f32 || t == DType::f64, "div takes f32 or f64 (integers: floor_div)", a.type());
+      require(is_arithmetic_float(t), "div takes f32 or f64 (integers: floor_div)", a.type());
       break;
     case BinaryOp::floor_div:
     case BinaryOp::floor_mod:
@@ -168,7 +168,7 @@ Expr binary(BinaryOp op, Expr a, Expr b) {
       require(!is_storage_float(t), "f16 and bf16 are storage types: cast to f32 first", a.type());
       break;
     default:
-      require(t != DType::boolean && !is_storage_float(t), "arithmetic takes integers, f32 or f64", a.type());
+      require(is_arithmetic(t), "arithmetic takes integers, f32 or f64", a.type());
   }
   const Type type{is_comparison(op) ? DType::boolean : t, a.lanes()};
   return make(type, Binary{op, std::move(a), std::move(b)});
@@ -181,7 +181,7 @@ Expr fma(Expr a, Expr b, Expr c) {
   match_lanes(a, b);
   require_same(a, b, "fma");
   require_same(a, c, "fma");
-  require(a.dtype() == DType::f32 || a.dtype() == DType::f64, "fma takes f32 or f64", a.type());
+  require(is_arithmetic_float(a.dtype()), "fma takes f32 or f64", a.type());
   const Type type = a.type();
   return make(type, Fma{std::move(a), std::move(b), std::move(c)});
 }

@@ -9,15 +9,15 @@ namespace {
 // What the formulas need to know of f32 or f64.
 struct Format {
   explicit Format(DType t) : dtype(t), wide(t == DType::f64) {
-    if (t != DType::f32 && t != DType::f64)
+    if (!is_arithmetic_float(t))
       throw Error(ErrorCode::invalid_argument,
                   std::string("elementary functions take f32 or f64, got ") + to_string(t));
   }
   DType dtype;
   bool wide;
   DType bits_dtype() const { return wide ? DType::i64 : DType::i32; }
-  int mantissa() const { return wide ? 52 : 23; }
-  int64_t bias() const { return wide ? 1023 : 127; }
+  int mantissa() const { return info_of(dtype).mantissa_bits; }
+  int64_t bias() const { return info_of(dtype).exponent_bias(); }
   Expr number(double value) const { return constant(dtype, value); }
   Expr pick(double f32, double f64) const { return number(wide ? f64 : f32); }
   Expr integer(int64_t value) const { return constant_int(bits_dtype(), value); }

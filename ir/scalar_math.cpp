@@ -17,19 +17,22 @@ static_assert(std::numeric_limits<float>::is_iec559 && std::numeric_limits<doubl
   throw Error(ErrorCode::internal, "scalar math: " + op + " is not defined on " + to_string(dtype));
 }
 
-// The layout of a 16-bit float: explicit mantissa bits, and the exponent's bias.
+// How a storage float lies in its bits.
 struct StorageFormat {
-  int mantissa;
-  int bias;
-  uint64_t infinity() const { return (0x7fffu >> mantissa) << mantissa; }
+  explicit StorageFormat(DType t)
+      : mantissa(info_of(t).mantissa_bits),
+        bias(info_of(t).exponent_bias()),
+        sign(uint64_t{1} << (8 * size_of(t) - 1)) {}
+  int mantissa, bias;
+  uint64_t sign;
+  uint64_t infinity() const { return sign - (uint64_t{1} << mantissa); }
   uint64_t quiet_bit() const { return uint64_t{1} << (mantissa - 1); }
 };
-StorageFormat format_of(DType dtype) { return dtype == DType::f16 ? StorageFormat{10, 15} : StorageFormat{7, 127}; }
 
 // magnitude * 2^exponent, rounded once to nearest even.
 uint64_t round_to_storage(DType to, bool negative, uint64_t magnitude, int exponent) {
-  const StorageFormat format = format_of(to);
-  const uint64_t sign = negative ? 0x8000 : 0;
+  const StorageFormat format(to);
+  const uint64_t sign = negative ? format.sign : 0;
   if (magnitude == 0) return sign;
   const int zeros = std::countl_zero(magnitude);
   magnitude <<= zeros;
@@ -53,19 +56,19 @@ uint64_t storage_from_double(DType to, double value) {
   const int field = static_cast<int>((bits >> 52) & 0x7ff);
   const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
   if (field == 0x7ff) {
-    const StorageFormat format = format_of(to);
+    const StorageFormat format(to);
     const uint64_t payload = fraction ? format.quiet_bit() | (fraction >> (52 - format.mantissa)) : 0;
-    return (negative ? 0x8000 : 0) | format.infinity() | payload;
+    return (negative ? format.sign : 0) | format.infinity() | payload;
   }
   return field ? round_to_storage(to, negative, fraction | (uint64_t{1} << 52), field - 1075)
                : round_to_storage(to, negative, fraction, -1074);
 }
 
 double double_from_storage(DType from, uint64_t bits) {
-  const StorageFormat format = format_of(from);
+  const StorageFormat format(from);
   const uint64_t fraction = bits & ((uint64_t{1} << format.mantissa) - 1);
-  const int field = static_cast<int>((bits & 0x7fff) >> format.mantissa);
-  const bool negative = bits & 0x8000;
+  const int field = static_cast<int>((bits & (format.sign - 1)) >> format.mantissa);
+  const bool negative = bits & format.sign;
   double value;
   if ((bits & format.infinity()) == format.infinity())
     value = std::bit_cast<double>((uint64_t{0x7ff} << 52) |
@@ -98,36 +101,24 @@ uint64_t bits_of(T value) {
     return static_cast<uint64_t>(static_cast<std::make_unsigned_t<T>>(value));
 }
 
-// Calls f with a value of the dtype's C++ type; booleans count as u8.
+// Calls f with a value of the C++ type that computes a dtype of this kind and size; booleans count as u8.
 template <class F>
 auto dispatch(DType dtype, const char* what, F&& f) {
-  switch (dtype) {
-    case DType::boolean:
-    case DType::u8:
-      return f(uint8_t{});
-    case DType::i8:
-      return f(int8_t{});
-    case DType::i16:
-      return f(int16_t{});
-    case DType::u16:
-      return f(uint16_t{});
-    case DType::i32:
-      return f(int32_t{});
-    case DType::u32:
-      return f(uint32_t{});
-    case DType::i64:
-      return f(int64_t{});
-    case DType::u64:
-      return f(uint64_t{});
-    case DType::f32:
-      return f(float{});
-    case DType::f64:
-      return f(double{});
-    case DType::f16:
-    case DType::bf16:
-      break;
+  const DTypeInfo& info = info_of(dtype);
+  switch (info.storage ? 0 : info.bytes) {
+    case 1:
+      return info.kind == DTypeInfo::signed_int ? f(int8_t{}) : f(uint8_t{});
+    case 2:
+      return info.kind == DTypeInfo::signed_int ? f(int16_t{}) : f(uint16_t{});
+    case 4:
+      if (info.kind == DTypeInfo::floating) return f(float{});
+      return info.kind == DTypeInfo::signed_int ? f(int32_t{}) : f(uint32_t{});
+    case 8:
+      if (info.kind == DTypeInfo::floating) return f(double{});
+      return info.kind == DTypeInfo::signed_int ? f(int64_t{}) : f(uint64_t{});
+    default:
+      undefined(what, dtype);
   }
-  undefined(what, dtype);
 }
 
 template <class T>
@@ -271,24 +262,18 @@ uint64_t cast_from_int(DType from, DType to, uint64_t bits) {
   if (!is_float(to)) return bits_from_int(to, value);
   if (is_signed_int(from) || value >= 0) return bits_from_int(to, value);
   // A u64 of 2^63 or more.
-  if (to == DType::f64) return bits_of(static_cast<double>(bits));
-  if (to == DType::f32) return bits_of(static_cast<float>(bits));
-  return round_to_storage(to, false, bits, 0);
+  if (is_storage_float(to)) return round_to_storage(to, false, bits, 0);
+  return dispatch(to, "a cast", [bits](auto type) { return bits_of(static_cast<decltype(type)>(bits)); });
 }
 
 }  // namespace
 
 uint64_t bits_from_int(DType dtype, int64_t value) {
-  switch (dtype) {
-    case DType::boolean:
-      return value != 0;
-    case DType::f16:
-    case DType::bf16:
-      return round_to_storage(dtype, value < 0,
-                              value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value), 0);
-    default:
-      return dispatch(dtype, "an integer", [value](auto type) { return bits_of(static_cast<decltype(type)>(value)); });
-  }
+  if (dtype == DType::boolean) return value != 0;
+  if (is_storage_float(dtype))
+    return round_to_storage(dtype, value < 0,
+                            value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value), 0);
+  return dispatch(dtype, "an integer", [value](auto type) { return bits_of(static_cast<decltype(type)>(value)); });
 }
 
 int64_t int_from_bits(DType dtype, uint64_t bits) {
@@ -351,24 +336,21 @@ bool is_defined(BinaryOp op, DType dtype, uint64_t b) {
 }
 
 uint64_t eval_fma(DType dtype, uint64_t a, uint64_t b, uint64_t c) {
-  if (dtype == DType::f32) return bits_of(std::fma(value_of<float>(a), value_of<float>(b), value_of<float>(c)));
-  if (dtype == DType::f64) return bits_of(std::fma(value_of<double>(a), value_of<double>(b), value_of<double>(c)));
-  undefined("fma", dtype);
+  return dispatch(dtype, "fma", [=](auto type) -> uint64_t {
+    using T = decltype(type);
+    if constexpr (std::is_floating_point_v<T>)
+      return bits_of(std::fma(value_of<T>(a), value_of<T>(b), value_of<T>(c)));
+    else
+      undefined("fma", dtype);
+  });
 }
 
 uint64_t eval_cast(DType from, DType to, uint64_t bits) {
   if (from == to) return bits;
   if (!is_float(from)) return cast_from_int(from, to, bits);
   const double value = double_from_bits(from, bits);  // exact
-  switch (to) {
-    case DType::boolean:
-      return value != 0;  // a NaN is nonzero
-    case DType::f16:
-    case DType::bf16:
-      return storage_from_double(to, value);
-    default:
-      break;
-  }
+  if (to == DType::boolean) return value != 0;        // a NaN is nonzero
+  if (is_storage_float(to)) return storage_from_double(to, value);
   return dispatch(to, "a cast", [value](auto type) -> uint64_t {
     using T = decltype(type);
     if constexpr (std::is_floating_point_v<T>)

@@ -83,8 +83,7 @@ Stmt accumulate(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, 
   require((op == AccumulateOp::fma) == static_cast<bool>(factor), "fma, and only fma, has a factor");
   if (factor) {
     factor = broadcast(factor, value.lanes());
-    require(factor.type() == value.type() && (buffer->dtype == DType::f32 || buffer->dtype == DType::f64),
-            "an fma accumulate takes f32 or f64");
+    require(factor.type() == value.type() && is_arithmetic_float(buffer->dtype), "an fma accumulate takes f32 or f64");
   }
   return make(Accumulate{buffer, std::move(index), op, std::move(value), std::move(factor), std::move(guard), atomic});
 }

@@ -34,9 +34,7 @@ constexpr double sum_tolerance = 4e-7;
 }  // namespace
 
 Reference::Reference(const BenchCase& c, const std::vector<Tensor>& inputs, bool in_order, DType dtype)
-    : rounding_(dtype == DType::bf16  ? 0x1p-8
-                : dtype == DType::f16 ? 0x1p-11
-                                      : 0) {
+    : rounding_(is_storage_float(dtype) ? std::ldexp(1.0, -1 - info_of(dtype).mantissa_bits) : 0) {
   if (c.group == "bg" || (!in_order && c.group != "sl")) {
     sums_.assign(element_count(c.output), 0);
     magnitudes_ = sums_;

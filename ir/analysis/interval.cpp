@@ -1,6 +1,7 @@
 #include "ir/analysis/interval.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 namespace gradloom::ir {
@@ -26,6 +27,17 @@ Interval remainder(const Interval& a, const Interval& b, DType dtype) {
   return {0, b.high - 1};
 }
 
+constexpr auto limits_of = [] {
+  std::array<Interval, dtype_count> limits;
+  for (const DTypeInfo& info : dtype_table) {
+    const int bits = info.kind == DTypeInfo::boolean ? 1 : info.kind == DTypeInfo::floating ? 64 : 8 * info.bytes;
+    const Wide half = Wide{1} << (bits - 1);
+    const bool negative = info.kind == DTypeInfo::signed_int || info.kind == DTypeInfo::floating;
+    limits[static_cast<size_t>(info.dtype)] = negative ? Interval{-half, half - 1} : Interval{0, 2 * half - 1};
+  }
+  return limits;
+}();
+
 // Of two values that are not negative: no bit above the highest of either.
 Interval bits_of(const Interval& a, const Interval& b) {
   const int bits = std::bit_width(static_cast<uint64_t>(std::max(a.high, b.high)));
@@ -36,33 +48,7 @@ Interval bits_of(const Interval& a, const Interval& b) {
 
 Wide floor_divide(Wide a, Wide b) { return a / b - (a % b != 0 && a < 0); }
 
-Interval limits(DType dtype) {
-  switch (dtype) {
-    case DType::boolean:
-      return {0, 1};
-    case DType::i8:
-      return {INT8_MIN, INT8_MAX};
-    case DType::u8:
-      return {0, UINT8_MAX};
-    case DType::i16:
-      return {INT16_MIN, INT16_MAX};
-    case DType::u16:
-      return {0, UINT16_MAX};
-    case DType::i32:
-      return {INT32_MIN, INT32_MAX};
-    case DType::u32:
-      return {0, UINT32_MAX};
-    case DType::u64:
-      return {0, Wide{UINT64_MAX}};
-    case DType::i64:
-    case DType::f16:
-    case DType::bf16:
-    case DType::f32:
-    case DType::f64:
-      return {INT64_MIN, INT64_MAX};
-  }
-  return {INT64_MIN, INT64_MAX};
-}
+Interval limits(DType dtype) { return limits_of[static_cast<size_t>(dtype)]; }
 
 bool keeps_value(DType from, DType to) { return is_int(from) && is_int(to) && limits(to).contains(limits(from)); }
 

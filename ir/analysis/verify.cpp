@@ -310,7 +310,7 @@ class Verifier : public ScopedWalk<Verifier> {
   }
   void visit(const Accumulate& n, const Stmt& self) {
     writes(n.buffer, self);
-    if (n.buffer->dtype == DType::boolean || is_storage_float(n.buffer->dtype))
+    if (!is_arithmetic(n.buffer->dtype))
       fail(self, std::string("an accumulate goes into integers, f32 or f64, got ") + to_string(n.buffer->dtype));
     access(n.buffer, n.index, self);
     operands({n.value, n.factor, n.guard});

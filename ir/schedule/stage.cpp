@@ -100,10 +100,7 @@ Expr identity(AccumulateOp op, DType t) {
   const bool low = op == AccumulateOp::max;
   if (is_float(t))
     return constant(t, low ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity());
-  const int bits = 8 * size_of(t);
-  const uint64_t all = bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
-  if (is_unsigned_int(t)) return constant_bits(t, low ? 0 : all);
-  return constant_bits(t, low ? uint64_t{1} << (bits - 1) : all >> 1);
+  return constant_int(t, static_cast<int64_t>(low ? limits(t).low : limits(t).high));
 }
 
 std::string joined(const std::vector<Expr>& exprs, const std::vector<Var>& vars) {

@@ -22,7 +22,7 @@ int64_t fold(BinaryOp op, DType dtype, int64_t a, int64_t b) {
 }
 
 TEST(ScalarMath, EveryStorageFloatSurvivesARoundTripThroughWiderTypes) {
-  for (DType storage : {DType::f16, DType::bf16})
+  for (DType storage : dtypes_where(is_storage_float))
     for (DType wide : {DType::f32, DType::f64})
       for (uint64_t bits = 0; bits < 0x10000; ++bits) {
         const uint64_t back = eval_cast(wide, storage, eval_cast(storage, wide, bits));
@@ -36,7 +36,7 @@ TEST(ScalarMath, EveryStorageFloatSurvivesARoundTripThroughWiderTypes) {
 // Between every pair of neighbours, the tie goes to the even one and anything off the tie to the nearer one: from f64,
 // where f32 would already lose the difference.
 TEST(ScalarMath, EveryTieOfStorageFloatsGoesToEven) {
-  for (DType storage : {DType::f16, DType::bf16}) {
+  for (DType storage : dtypes_where(is_storage_float)) {
     const uint64_t infinite = storage == DType::f16 ? 0x7c00 : 0x7f80;
     for (uint64_t low = 0; low + 1 < infinite; ++low) {
       const double a = double_from_bits(storage, low), b = double_from_bits(storage, low + 1), tie = a + (b - a) / 2;

@@ -55,7 +55,7 @@ inline Tensor ints(const std::vector<int64_t>& values) {
 }
 inline Tensor shape_tensor(const Dims& dims) { return ints({dims.begin(), dims.end()}); }
 
-inline const std::vector<DType> floats{DType::f16, DType::bf16, DType::f32, DType::f64};
+inline const std::vector<DType> floats = dtypes_where(is_float);
 
 inline std::vector<Call> slice_calls() {
   std::vector<Call> calls;
