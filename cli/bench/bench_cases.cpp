@@ -154,16 +154,12 @@ const std::vector<BenchCase>& bench_cases() {
   return cases;
 }
 
-const std::vector<BenchCase>& more_gpu_cases() {
-  static const std::vector<BenchCase> cases = make_more_gpu_cases();
-  return cases;
-}
-
 std::vector<const BenchCase*> chosen_cases(const std::vector<std::string>& names, bool on_gpu) {
+  static const std::vector<BenchCase> more = make_more_gpu_cases();
   std::vector<const BenchCase*> all, chosen;
   for (const BenchCase& c : bench_cases()) all.push_back(&c);
   if (on_gpu)
-    for (const BenchCase& c : more_gpu_cases()) all.push_back(&c);
+    for (const BenchCase& c : more) all.push_back(&c);
   for (const std::string& name : names) {
     bool found = false;
     for (const BenchCase* c : all) {

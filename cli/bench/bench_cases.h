@@ -32,9 +32,8 @@ struct BenchCase {
 };
 
 const std::vector<BenchCase>& bench_cases();
-// More that only gpu-time has: long groups, a large table, an axis between others.
-const std::vector<BenchCase>& more_gpu_cases();
-// By case name, group name (ge, gg, sl, bg) or "all", `on_gpu` from both lists. Throws UsageError for any other.
+// By case name, group name (ge, gg, sl, bg) or "all", `on_gpu` with those that only gpu-time has. Throws UsageError for
+// any other.
 std::vector<const BenchCase*> chosen_cases(const std::vector<std::string>& names, bool on_gpu = false);
 
 // float32, forward, linear before reset, with B, initial_h and dHAll; all five gradients.

@@ -122,13 +122,9 @@ GemmTimes measure(const GemmCase& c, Runtime& runtime, ProbeTeam& team, double s
 
 }  // namespace
 
-const std::vector<GemmCase>& gemm_cases() {
-  static const std::vector<GemmCase> cases = make_cases();
-  return cases;
-}
-
 std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names) {
-  return chosen_of(gemm_cases(), "gemm", names);
+  static const std::vector<GemmCase> cases = make_cases();
+  return chosen_of(cases, "gemm", names);
 }
 
 int bench_gemm(const std::vector<const GemmCase*>& cases, Runtime& runtime, double seconds, bool json) {

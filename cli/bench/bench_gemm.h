@@ -18,7 +18,6 @@ struct GemmCase {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(steps);
   }
 };
-const std::vector<GemmCase>& gemm_cases();
 // Those named, all for "gemm"; empty when a name is none of them.
 std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names);
 

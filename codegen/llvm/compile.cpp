@@ -116,7 +116,6 @@ std::string emit_assembly(const ir::Kernel& lowered, const Isa& isa) {
   return text;
 }
 
-std::string llvm_version() { return LLVM_VERSION_STRING; }
 std::string toolchain_text() { return std::string("llvm " LLVM_VERSION_STRING " ") + llvm::sys::getProcessTriple(); }
 int64_t compile_count() { return compilations; }
 

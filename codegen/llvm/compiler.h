@@ -61,7 +61,6 @@ CompiledKernel load(std::string_view object,
 CompiledKernel compile(const ir::Kernel& lowered, const Isa& isa);                 // both
 std::string emit_llvm(const ir::Kernel& lowered, const Isa& isa, bool optimized);  // textual LLVM IR
 std::string emit_assembly(const ir::Kernel& lowered, const Isa& isa);
-std::string llvm_version();
 std::string toolchain_text();  // for keys: the compiler's version and what it compiles for
 int64_t compile_count();       // of objects, by this process so far; loads do not count
 

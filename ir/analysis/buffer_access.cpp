@@ -15,14 +15,12 @@ std::vector<BufferAccess> accesses(const Stmt& root, const Buffer& buffer) {
       root,
       [&](const Stmt& s) {
         current = s;
-        if (const Store* n = s.as<Store>(); n && n->buffer.same_as(buffer))
-          result.push_back({s, n->index, false, true});
+        if (const Store* n = s.as<Store>(); n && n->buffer.same_as(buffer)) result.push_back({s, n->index, true});
         if (const Accumulate* n = s.as<Accumulate>(); n && n->buffer.same_as(buffer))
-          result.push_back({s, n->index, true, true});
+          result.push_back({s, n->index, true});
       },
       [&](const Expr& e) {
-        if (const Load* n = e.as<Load>(); n && n->buffer.same_as(buffer))
-          result.push_back({current, n->index, true, false});
+        if (const Load* n = e.as<Load>(); n && n->buffer.same_as(buffer)) result.push_back({current, n->index, false});
       });
   return result;
 }

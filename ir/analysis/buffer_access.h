@@ -9,7 +9,7 @@ namespace gradloom::ir {
 struct BufferAccess {
   Stmt stmt;
   std::vector<Expr> index;
-  bool reads = false, writes = false;
+  bool writes = false;
 };
 // Every load, store and accumulate of the buffer in this statement and below.
 std::vector<BufferAccess> accesses(const Stmt& s, const Buffer& buffer);

@@ -9,7 +9,6 @@
 //   neighbouring threads side by side
 // Requires: the form of gpu_form.h but for buffers. Gives: that form. Breaks: nothing.
 #include <algorithm>
-#include <unordered_map>
 
 #include "ir/analysis/scoped_walk.h"
 #include "ir/index_math.h"
