@@ -92,6 +92,7 @@ Buffer make_buffer(BufferNode node) {
   return Buffer(std::make_shared<const BufferNode>(std::move(node)));
 }
 
+bool is_order(BinaryOp op) { return op >= BinaryOp::lt; }
 bool is_comparison(BinaryOp op) { return op >= BinaryOp::eq; }
 
 Expr constant_bits(DType dtype, uint64_t bits) { return make({dtype, 1}, Const{bits}); }

@@ -133,6 +133,7 @@ enum class BinaryOp : uint8_t {
   ge
 };
 bool is_comparison(BinaryOp op);
+bool is_order(BinaryOp op);  // lt, le, gt, ge
 
 struct Const {
   uint64_t bits = 0;  // the value's bit pattern, zero-extended; scalar types only

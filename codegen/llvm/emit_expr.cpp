@@ -106,9 +106,7 @@ Value* Emitter::lane_mask(const ir::Binary& n) {
   const auto* ramp = n.a.as<ir::Ramp>();
   const auto* limit = n.b.as<ir::Broadcast>();
   if (!ramp || !limit || n.a.dtype() != DType::i64 || ir::as_int(ramp->stride) != 1) return nullptr;
-  const bool ordered =
-      n.op == ir::BinaryOp::lt || n.op == ir::BinaryOp::le || n.op == ir::BinaryOp::gt || n.op == ir::BinaryOp::ge;
-  if (!ordered) return nullptr;
+  if (!ir::is_order(n.op)) return nullptr;
   constexpr int64_t far = int64_t{1} << 61;
   for (const ir::Expr& side : {ramp->base, limit->value}) {
     const ir::Range range = ranges_.of(side);

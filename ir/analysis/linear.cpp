@@ -150,6 +150,60 @@ Expr to_expr(const Linear& l) {
   return broadcast(sum, l.lanes);
 }
 
+Linear scaled(const Linear& l, int64_t factor, int64_t constant) {
+  Linear r;
+  r.constant = constant;
+  r.add(l, factor);
+  return r;
+}
+
+Linear minus(const Linear& a, const Linear& b) {
+  Linear r = a;
+  r.add(b, -1);
+  return r;
+}
+
+Linear without_constant(Linear l) {
+  l.constant = 0;
+  return l;
+}
+
+Linear single_term(const Expr& e) {
+  Linear l;
+  l.lanes = e.lanes();
+  l.add(e, 1);
+  return l;
+}
+
+bool same_terms(const Linear& a, const Linear& b) {
+  if (a.terms.size() != b.terms.size()) return false;
+  return std::all_of(a.terms.begin(), a.terms.end(), [&](const auto& t) { return b.coefficient(t.first) == t.second; });
+}
+
+bool same(const Linear& a, const Linear& b) { return a.constant == b.constant && same_terms(a, b); }
+
+Linear as_inequality(BinaryOp op, const Linear& a, const Linear& b) {
+  switch (op) {
+    case BinaryOp::lt:
+      return scaled(minus(b, a), 1, -1);
+    case BinaryOp::le:
+      return minus(b, a);
+    case BinaryOp::gt:
+      return scaled(minus(a, b), 1, -1);
+    default:
+      return minus(a, b);
+  }
+}
+
+Expr of_one_lane(const Expr& condition) {
+  const Binary* n = condition.as<Binary>();
+  if (!n || !is_comparison(n->op)) return {};
+  const Broadcast *a = n->a.as<Broadcast>(), *b = n->b.as<Broadcast>();
+  return a && b && a->value.lanes() == 1 && b->value.lanes() == 1 ? binary(n->op, a->value, b->value) : Expr();
+}
+
+bool is_integer(const Expr& e) { return is_int(e.dtype()) || e.dtype() == DType::boolean; }
+
 bool is_stable(const Expr& e) {
   return !any_of(e, [](const Expr& x) { return x.as<Load>() && x.as<Load>()->buffer->role != Role::in; });
 }

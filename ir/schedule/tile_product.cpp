@@ -1,12 +1,5 @@
-// tile_product: a matrix product -> blocks that fit the caches, panels that lie as they are read, tiles of sums in
-// registers.
-//
-//   for no { for kb { [panels of B] for mb { [panels of A] for nb { [panels of B] for mt { for np {
-//     acc = first or partial; for k { acc fma= (A, B) } rest or partial = acc } } } } } }
-//
-// Each sum is its first value, then Fma along k in order: blocks along k follow one another, and a tile takes a partial
-// sum up where it was left. A tile that reaches over an edge computes lanes of repeated or zero elements there, which
-// nothing reads.
+// The step tile_product: a matrix product -> blocks that fit the caches, panels that lie as they are read, tiles of
+// sums in registers (product_nest.cpp).
 #include "ir/schedule/tile_product.h"
 
 #include <fmt/format.h>
@@ -14,349 +7,12 @@
 #include <algorithm>
 
 #include "ir/index_math.h"
-#include "ir/redirect.h"
 #include "ir/rewrite.h"
-#include "ir/target.h"
 
 namespace gradloom::ir {
 namespace {
 
 constexpr const char* step = "tile_product";
-
-Expr ceil_div(const Expr& e, int64_t factor) { return index_div(index_add(e, factor - 1), factor); }
-Expr scaled(const Expr& e, int64_t factor) { return index_mul(e, factor); }
-Expr shorter(const Expr& e, int64_t most) {
-  const std::optional<int64_t> n = as_int(e);
-  return n ? Expr(std::min(*n, most)) : min(e, most);
-}
-
-class ProductNest {
- public:
-  ProductNest(const Product& product, const ProductTiles& tiles, const Ranges& scope, bool b_before)
-      : p_(product),
-        t_(tiles),
-        name_(product.m->var.name),
-        b_before_(b_before),
-        m_(read_once(*p_.m, scope)),
-        n_(read_once(*p_.n, scope)),
-        k_(read_once(*p_.k, scope)) {
-    const auto even = [&](const Expr& extent, int64_t tile) { return as_int(extent).value_or(1) % tile == 0; };
-    whole_m_ = even(m_.extent, t_.rows);
-    whole_n_ = even(n_.extent, t_.columns());
-    const std::optional<int64_t> m = as_int(m_.extent), n = as_int(n_.extent), k = as_int(k_.extent);
-    if (m && *m <= t_.block_m) t_.block_m = 0;
-    if (n && *n <= t_.outer_n) t_.outer_n = 0;
-    if (t_.outer_n ? t_.block_n == t_.outer_n : n && *n <= t_.block_n) t_.block_n = 0;
-    if (k && *k <= t_.block_k) t_.block_k = 0;
-    divides_depth_ = k && *k % t_.unroll_k == 0 && t_.block_k % t_.unroll_k == 0;
-  }
-
-  // Panels of the whole of B, to stand around the loop that they are packed before.
-  Stmt around(const Stmt& body, ForKind kind) const {
-    const Stmt pack = pack_panels(panels_of(n_.extent), b_side_by_side(), kind, "_bp", [&](Expr np, int count) {
-      return pack_b(np, count, scaled(np, t_.columns()), 0, k_.extent);
-    });
-    return alloc(panels_b_, block({pack, body}));
-  }
-  void declare_panels_before() { panels_b_ = panels("b", {panels_of(n_.extent), k_.extent, t_.columns()}); }
-
-  Stmt build() {
-    const ForKind columns = t_.share == ProductTiles::columns_parallel ? ForKind::parallel : ForKind::serial;
-    const Stmt nest = loop("_no", t_.outer_n ? ceil_div(n_.extent, t_.outer_n) : Expr(1), columns,
-                           [&](Expr no) { return outer_columns(no); });
-    return m_.wrap(n_.wrap(k_.wrap(nest)));
-  }
-
- private:
-  Stmt loop(const std::string& suffix, const Expr& extent, ForKind kind, const std::function<Stmt(Expr)>& body) const {
-    return product_loop(name_ + suffix, extent, kind, body);
-  }
-  Buffer panels(const std::string& suffix, std::vector<Expr> dims) const {
-    return make_buffer({.name = name_ + "_" + suffix,
-                        .dtype = p_.sum->dtype,
-                        .dims = std::move(dims),
-                        .role = Role::temp,
-                        .alignment = 64});
-  }
-  Expr panels_of(const Expr& columns) const { return ceil_div(columns, t_.columns()); }
-
-  // How many blocks of `block` are in block number `at` of `outer`, when there are `extent` in all; a block or an outer
-  // block of 0 is all there is.
-  static Expr parts(const Expr& extent, int64_t outer, const Expr& at, int64_t part) {
-    if (!outer) return ceil_div(extent, part);
-    const std::optional<int64_t> n = as_int(extent);
-    if (n && *n % outer == 0) return outer / part;
-    return shorter(ceil_div(index_sub(extent, scaled(at, outer)), part), outer / part);
-  }
-  // Panels from the first of block nb on: all of the outer block's, or a block's.
-  Expr panels_in(const Expr& extent, const Expr& nb) const { return parts(extent, t_.block_n, nb, t_.columns()); }
-  Expr block_tiles(const Expr& mb) const { return parts(m_.extent, t_.block_m, mb, t_.rows); }
-  Expr k_blocks() const {
-    return t_.block_k ? index_max(ceil_div(k_.extent, t_.block_k), 1) : Expr(1);
-  }  // one even where k is empty
-  // How long block number `at` is.
-  static Expr length(const Expr& extent, int64_t block, const Expr& at) {
-    if (!block) return extent;
-    const std::optional<int64_t> n = as_int(extent);
-    if (n && *n % block == 0) return block;
-    return shorter(index_sub(extent, scaled(at, block)), block);
-  }
-  Expr block_depth(const Expr& kb) const { return length(k_.extent, t_.block_k, kb); }
-  Expr most_depth() const { return t_.block_k ? Expr(t_.block_k) : k_.extent; }
-
-  // Neighbours along k are neighbours in memory.
-  bool transposed(const Expr& e, const Var& lane) const {
-    return step_of(e, lane.id) != 1 && step_of(e, p_.k->var.id) == 1;
-  }
-  // Panels whose lanes lie side by side in memory are filled together: whole lines are read, and several of a row.
-  Stmt pack_panels(const Expr& count, bool side_by_side, ForKind kind, const std::string& suffix,
-                   const std::function<Stmt(Expr, int)>& body) const {
-    const int together = side_by_side ? 4 : 1;
-    const Expr whole = index_div(count, together), rest = index_mod(count, together);
-    const Stmt main = loop(suffix, whole, kind, [&](Expr p) { return body(scaled(p, together), together); });
-    const Stmt last = loop(suffix, rest, kind, [&](Expr p) { return body(index_add(scaled(whole, together), p), 1); });
-    return block({is_const(whole, 0) ? Stmt() : main, is_const(rest, 0) ? Stmt() : last});
-  }
-  // Fills panels [to, to + count) from the operand `e`, whose lanes are `lane`'s values, from number `first` of them
-  // on; rows [k0, k0 + depth) of k.
-  Stmt pack(Panel panel, int64_t step_of_lanes, const Expr& e, const Var& lane, const Bounds& lanes, const Expr& to,
-            int count, const Expr& first, const Expr& k0, const Expr& depth, const std::string& name) const {
-    panel.first = to;
-    panel.count = count;
-    panel.step = step_of_lanes;
-    panel.element = [&](const Expr& at, const Expr& k) { return substitute(e, {{lane.id, at}, {p_.k->var.id, k}}); };
-    panel.first_lane = index_add(lanes.begin, first);
-    panel.end_lane = index_add(lanes.begin, lanes.extent);
-    panel.first_k = index_add(k_.begin, k0);
-    panel.k_count = depth;
-    panel.transpose = transposed(e, lane);
-    return pack_panel(panel, name_ + name);
-  }
-  bool b_side_by_side() const { return !transposed(p_.b, p_.n->var); }
-  Stmt pack_b(const Expr& to, int count, const Expr& first, const Expr& k0, const Expr& depth) const {
-    return pack({.buffer = panels_b_, .width = t_.columns(), .group = t_.lanes, .whole = whole_n_}, t_.columns(), p_.b,
-                p_.n->var, n_, to, count, first, k0, depth, "_b");
-  }
-  int group_a() const {
-    int group = 2;
-    while (group < t_.rows && group < t_.lanes) group *= 2;
-    return group;
-  }
-  int64_t width_a() const { return (t_.rows + group_a() - 1) / group_a() * group_a(); }
-  Stmt pack_a(const Expr& to, int count, const Expr& first, const Expr& k0, const Expr& depth) const {
-    const bool whole = whole_m_ && width_a() == t_.rows;
-    return pack({.buffer = panels_a_, .width = width_a(), .group = group_a(), .whole = whole}, t_.rows, p_.a, p_.m->var,
-                m_, to, count, first, k0, depth, "_a");
-  }
-
-  int64_t panels_before(int64_t block) const { return block / t_.columns(); }
-
-  Expr outer_extent(const Expr& no) const { return length(n_.extent, t_.outer_n, no); }
-
-  ForKind rows_kind() const { return t_.share == ProductTiles::rows_parallel ? ForKind::parallel : ForKind::serial; }
-
-  Stmt outer_columns(const Expr& no) {
-    const auto depths = [&] {
-      return loop("_kb", k_blocks(), ForKind::serial, [&](Expr kb) { return depth(no, kb); });
-    };
-    if (is_const(k_blocks(), 1) || p_.plain) return depths();
-    const Expr columns = t_.outer_n ? Expr(t_.outer_n) : scaled(panels_of(n_.extent), t_.columns());
-    partial_ = panels("p", {scaled(ceil_div(m_.extent, t_.rows), t_.rows), columns});
-    return alloc(partial_, depths());
-  }
-
-  // One block along k.
-  Stmt depth(const Expr& no, const Expr& kb) {
-    const auto rows = [&] {
-      return loop("_mb", t_.block_m ? ceil_div(m_.extent, t_.block_m) : Expr(1), rows_kind(),
-                  [&](Expr mb) { return row_block(no, kb, mb); });
-    };
-    return b_by_block() ? rows() : with_panels_b(no, kb, 0, rows_kind(), rows);
-  }
-
-  Stmt row_block(const Expr& no, const Expr& kb, const Expr& mb) {
-    const auto columns = [&] {
-      const Expr blocks = t_.block_n ? ceil_div(outer_extent(no), t_.block_n) : Expr(1);
-      return loop("_nb", blocks, ForKind::serial, [&](Expr nb) {
-        const auto all = [&] { return tiles(no, kb, mb, nb); };
-        return b_by_block() ? with_panels_b(no, kb, nb, ForKind::serial, all) : all();
-      });
-    };
-    if (!t_.pack_a) return columns();
-    panels_a_ = panels("a", {t_.block_m ? Expr(t_.block_m / t_.rows) : block_tiles(mb), most_depth(), width_a()});
-    const Stmt pack =
-        pack_panels(block_tiles(mb), !transposed(p_.a, p_.m->var), ForKind::serial, "_at", [&](Expr mt, int count) {
-          return pack_a(mt, count, index_add(scaled(mb, t_.block_m), scaled(mt, t_.rows)), scaled(kb, t_.block_k),
-                        block_depth(kb));
-        });
-    return alloc(panels_a_, block({pack, columns()}));
-  }
-
-  // Panels of B are for one block of columns, not for all that are in the outer block.
-  bool b_by_block() const { return t_.block_n && t_.share != ProductTiles::rows_parallel; }
-  // `body` with panels of B for it, if they are for one block along k.
-  Stmt with_panels_b(const Expr& no, const Expr& kb, const Expr& nb, ForKind kind, const std::function<Stmt()>& body) {
-    if (b_before_ || !t_.pack_b) return body();
-    const int64_t most = b_by_block() ? t_.block_n : t_.outer_n;
-    panels_b_ = panels("b", {most ? Expr(panels_before(most)) : panels_of(n_.extent), most_depth(), t_.columns()});
-    const Expr count = b_by_block() ? panels_in(outer_extent(no), nb) : panels_of(outer_extent(no));
-    const Stmt pack = pack_panels(count, b_side_by_side(), kind, "_bp", [&](Expr np, int together) {
-      return pack_b(np, together, index_add(first_column(no, nb), scaled(np, t_.columns())), scaled(kb, t_.block_k),
-                    block_depth(kb));
-    });
-    return alloc(panels_b_, block({pack, body()}));
-  }
-
-  Stmt tiles(const Expr& no, const Expr& kb, const Expr& mb, const Expr& nb) {
-    const auto down = [&](const std::function<Stmt(Expr)>& body) {
-      return loop("_mt", block_tiles(mb), ForKind::serial, body);
-    };
-    const auto along = [&](const std::function<Stmt(Expr)>& body) {
-      return loop("_np", panels_in(outer_extent(no), nb), ForKind::serial, body);
-    };
-    if (t_.along_rows)
-      return down([&](Expr mt) { return along([&](Expr np) { return tile(no, mb, nb, kb, np, mt); }); });
-    return along([&](Expr np) { return down([&](Expr mt) { return tile(no, mb, nb, kb, np, mt); }); });
-  }
-  Expr first_column(const Expr& no, const Expr& nb) const {
-    return index_add(scaled(no, t_.outer_n), scaled(nb, t_.block_n));
-  }
-
-  // One register tile over one block along k.
-  Stmt tile(const Expr& no, const Expr& mb, const Expr& nb, const Expr& kb, const Expr& np, const Expr& mt) {
-    const Var m0 = make_var(name_ + "0"), n0 = make_var(p_.n->var.name + "0");
-    const Expr in_m = index_add(scaled(mb, t_.block_m), scaled(mt, t_.rows)),
-               in_outer_n = index_add(scaled(nb, t_.block_n), scaled(np, t_.columns()));
-    const Buffer acc = make_buffer({.name = p_.sum->name,
-                                    .dtype = p_.sum->dtype,
-                                    .dims = {t_.rows, t_.columns()},
-                                    .role = Role::temp,
-                                    .space = Space::registers,
-                                    .alignment = 64});
-    const Expr end_m = index_add(m_.begin, m_.extent), end_n = index_add(n_.begin, n_.extent);
-    const auto row = [&](const Expr& i) { return index_add(var(m0), i); };
-    const auto column = [&](const Expr& c) { return index_add(var(n0), c); };
-    const auto each = [&](const std::function<Stmt(Expr, Expr)>& body) {
-      return loop("_r", t_.rows, ForKind::unroll, [&](Expr i) {
-        return loop("_v", t_.vectors, ForKind::unroll, [&](Expr v) {
-          return loop("_l", t_.lanes, ForKind::vector,
-                      [&](Expr l) { return body(i, index_add(scaled(v, t_.lanes), l)); });
-        });
-      });
-    };
-    const auto at_element = [&](const Expr& i, const Expr& c) {
-      return Substitution{{p_.m->var.id, row(i)}, {p_.n->var.id, column(c)}};
-    };
-
-    Expr inside;  // the whole tile is
-    if (!whole_m_) inside = row(t_.rows) <= end_m;
-    if (!whole_n_) inside = both(inside, column(t_.columns()) <= end_n);
-    std::vector<EdgeGuard> edges;
-    if (!whole_m_) edges.push_back({p_.m->var, end_m});
-    if (!whole_n_) edges.push_back({p_.n->var, end_n});
-    const auto set = [&](const Expr& value) {
-      const auto fill = [&](const Expr& e) {
-        return each([&](Expr i, Expr c) { return store(acc, {i, c}, substitute(e, at_element(i, c))); });
-      };
-      const Expr guarded = guard_loads(value, edges);
-      return guarded.same_as(value) ? fill(value) : if_then(inside, fill(value), fill(guarded));
-    };
-    const auto write = [&](const Stmt& s) {
-      const auto at = [&](const Expr& i, const Expr& c) {
-        const Stmt own = redirect(s, p_.sum, {acc, [&](const auto&) { return std::vector<Expr>{i, c}; }});
-        return substitute(refresh(own), at_element(i, c));
-      };
-      const Stmt plain = each(at);
-      if (!inside) return plain;
-      const Stmt guarded = each([&](Expr i, Expr c) {
-        Stmt one = at(i, c);
-        if (!whole_n_) one = if_then(column(c) < end_n, one);
-        return whole_m_ ? one : if_then(row(i) < end_m, one);
-      });
-      return if_then(inside, plain, guarded);
-    };
-
-    Stmt begin = set(p_.first), end = write(p_.rest);
-    if (const Expr blocks = k_blocks(); !is_const(blocks, 1)) {
-      const Stmt resumed = p_.plain ? set(load(p_.plain->buffer, p_.plain->index)) : each([&](Expr i, Expr c) {
-        return store(acc, {i, c}, load(partial_, {index_add(in_m, i), index_add(in_outer_n, c)}));
-      });
-      begin = if_then(kb == 0, begin, resumed);
-      if (!p_.plain)
-        end = if_then(kb == index_sub(blocks, 1), end, each([&](Expr i, Expr c) {
-                        return store(partial_, {index_add(in_m, i), index_add(in_outer_n, c)}, load(acc, {i, c}));
-                      }));
-    }
-
-    const Expr k0 = scaled(kb, t_.block_k);
-    const Expr panel = index_add(scaled(nb, panels_before(t_.block_n)), np);
-    const auto products = [&](bool at_edge) {
-      return along_k(block_depth(kb), [&](Expr k) {
-        const Expr from = index_add(k_.begin, index_add(k0, k));
-        return each([&](Expr i, Expr c) {
-          const Expr place = whole_m_ ? row(i) : min(row(i), index_sub(end_m, 1));
-          Expr a = substitute(p_.a, {{p_.m->var.id, place}, {p_.k->var.id, from}}), b;
-          if (t_.pack_a) a = load(panels_a_, {mt, k, i});
-          if (b_before_)
-            b = load(panels_b_, {index_add(scaled(no, panels_before(t_.outer_n)), panel), index_add(k0, k), c});
-          else if (t_.pack_b)
-            b = load(panels_b_, {b_by_block() ? np : panel, k, c});
-          else
-            b = substitute(at_edge ? guard_loads(p_.b, {{p_.n->var, end_n}}) : p_.b,
-                           {{p_.k->var.id, from}, {p_.n->var.id, column(c)}});
-          return accumulate(acc, {i, c}, AccumulateOp::fma, p_.a_first ? a : b, p_.a_first ? b : a);
-        });
-      });
-    };
-    const bool edge_loads = !whole_n_ && !b_before_ && !t_.pack_b;
-    const Stmt middle =
-        edge_loads ? if_then(column(t_.columns()) <= end_n, products(false), products(true)) : products(false);
-    const Stmt body = alloc(acc, block({begin, fetch_next(m0, n0), middle, end}));
-    return let(m0, index_add(m_.begin, in_m),
-               let(n0, index_add(n_.begin, index_add(scaled(no, t_.outer_n), in_outer_n)), body));
-  }
-  Stmt along_k(const Expr& depth, const std::function<Stmt(Expr)>& body) const {
-    const auto steps = [&](const Expr& begin, const Expr& extent, int unrolled) {
-      const Var v = make_var(p_.k->var.name);
-      const Expr first = index_add(begin, scaled(var(v), unrolled));
-      return for_loop(v, 0, extent, ForKind::serial,
-                      loop("_u", unrolled, ForKind::unroll, [&](Expr u) { return body(index_add(first, u)); }));
-    };
-    if (t_.unroll_k == 1) return steps(0, depth, 1);
-    const Expr whole = index_div(depth, t_.unroll_k);
-    const Expr rest = divides_depth_ ? Expr(0) : index_mod(depth, t_.unroll_k);
-    return block({is_const(whole, 0) ? Stmt() : steps(0, whole, t_.unroll_k),
-                  is_const(rest, 0) ? Stmt() : steps(scaled(whole, t_.unroll_k), rest, 1)});
-  }
-
-  // Sums that live in C between blocks along k come from a far cache, a row here and a row there: those of the next
-  // tile are asked for early.
-  Stmt fetch_next(const Var& m0, const Var& n0) const {
-    if (!p_.plain || is_const(k_blocks(), 1)) return {};
-    std::vector<Stmt> all;
-    const int64_t line = line_bytes / size_of(p_.sum->dtype), last = t_.columns() - 1;
-    const int64_t down = t_.along_rows ? 0 : t_.rows, along = t_.along_rows ? t_.columns() : 0;
-    for (int i = 0; i < t_.rows; ++i)
-      for (int64_t c = 0; c - line < last; c += line) {
-        std::vector<Expr> index;
-        for (const Expr& e : p_.plain->index)
-          index.push_back(substitute(e, {{p_.m->var.id, index_add(var(m0), down + i)},
-                                         {p_.n->var.id, index_add(var(n0), along + std::min(c, last))}}));
-        all.push_back(evaluate(prefetch(p_.plain->buffer, std::move(index), 1)));
-      }
-    return block(std::move(all));
-  }
-
-  const Product& p_;
-  ProductTiles t_;
-  std::string name_;
-  bool b_before_;
-  Bounds m_, n_, k_;
-  bool whole_m_ = false, whole_n_ = false;  // tiles are known to fill the extent
-  bool divides_depth_ = false;              // the unrolled steps are known to fill every block along k
-  Buffer panels_a_, panels_b_, partial_;
-};
-
 constexpr int64_t largest_block = int64_t{1} << 30;
 
 void require_tiles(const For& m, const ProductTiles& t) {
@@ -432,8 +88,7 @@ void Schedule::tile_product(Loop m, const ProductTiles& tiles, Loop pack_before)
                           int64_t{tiles.pack_b}, int64_t{tiles.along_rows}, int64_t{tiles.share}})
     line += fmt::format(" {}", n);
   if (!pack_before) {
-    ProductNest nest(product, tiles, site.scope, false);
-    put(step, site, nest.build(), line);
+    put(step, site, tile(product, tiles, site.scope, false).nest, line);
     return;
   }
   line += fmt::format(" {}", handle_name(kernel_, pack_before));
@@ -441,13 +96,12 @@ void Schedule::tile_product(Loop m, const ProductTiles& tiles, Loop pack_before)
   if (std::none_of(site.path.begin(), site.path.end() - 1, [&](const Stmt& s) { return s.same_as(around.stmt()); }))
     refuse(step, site.loop->var.name, "loop " + around.loop->var.name + " is not around it");
   require_before(kernel_, product, around);
-  ProductNest nest(product, tiles, site.scope, true);
-  nest.declare_panels_before();
-  const Kernel inner = replace(kernel_, site, nest.build());
+  const TiledProduct tiled = tile(product, tiles, site.scope, true);
+  const Kernel inner = replace(kernel_, site, tiled.nest);
   const Site now = find_loop(inner, pack_before);
   const bool shared = (inside_parallel || tiles.share != ProductTiles::serial) &&
                       std::none_of(around.path.begin(), around.path.end() - 1, parallel);
-  const Stmt packed = nest.around(now.stmt(), shared ? ForKind::parallel : ForKind::serial);
+  const Stmt packed = tiled.around(now.stmt(), shared ? ForKind::parallel : ForKind::serial);
   Kernel changed = replace(inner, now, packed);
   if (!part_of_step_) require_proved(step, now, kernel_, changed, packed);
   kernel_ = std::move(changed);

@@ -54,6 +54,14 @@ struct Panel {
 };
 Stmt pack_panel(const Panel& panel, const std::string& name);
 
+// The product in tiles. With `b_before`, panels of all of B are allocated and filled by `around`, which goes around a
+// loop that the nest stands in; `kind`: of the loop over panels.
+struct TiledProduct {
+  Stmt nest;
+  std::function<Stmt(const Stmt& body, ForKind kind)> around;
+};
+TiledProduct tile(const Product& product, const ProductTiles& tiles, const Ranges& scope, bool b_before);
+
 // A loop over [0, extent), or just its body when that is one iteration.
 Stmt product_loop(const std::string& name, const Expr& extent, ForKind kind, const std::function<Stmt(Expr)>& body);
 
