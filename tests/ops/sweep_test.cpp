@@ -93,7 +93,7 @@ class Worker {
     if (d.op->schema().on_host && d.executor != on_llvm) {
       return author_kernel(*d.op, d.plan, strategy, target, d.any_shape, alignment, d.call.accumulate);
     }
-    const Finish emit = [&](const BuiltKernel& built, const std::string&) {
+    const Finish emit = [&](const BuiltKernel& built, const Strategy&) {
 #ifdef GRADLOOM_WITH_CUDA
       if (target.gpu) codegen::emit_cuda(built.lowered), ++counts.cuda_texts;
 #endif
@@ -183,7 +183,7 @@ class Worker {
     const std::string what = name + "\n  run by cuda-host, strategy " + strategy;
     const std::vector<int64_t> scalars = scalars_of(d, *built);
     // The recurrent ops' sums in parts have their own last bits.
-    if (level_of(*d.op, strategy) != Determinism::sequential && d.call.op.starts_with("GRU")) {
+    if (find_strategy(*d.op, strategy).level != Determinism::sequential && d.call.op.starts_with("GRU")) {
       want = interpreted(what, built->lowered, d, *built, true);
       ++counts.on_interpreter;
     } else if (!(strategy == "staged" && d.any_shape)) {  // a row's blocks are there however short it is: minutes
