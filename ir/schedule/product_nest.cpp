@@ -53,6 +53,8 @@ class ProductNest {
     });
     return alloc(panels_b_, block({pack, body}));
   }
+  // The tiles' loops along k, once they are built.
+  const std::vector<Schedule::Loop>& along_k() const { return along_k_; }
   Stmt build() {
     const ForKind columns = t_.share == ProductTiles::columns_parallel ? ForKind::parallel : ForKind::serial;
     const Stmt nest = loop("_no", t_.outer_n ? ceil_div(n_.extent, t_.outer_n) : Expr(1), columns,
@@ -284,7 +286,7 @@ class ProductNest {
     const Expr k0 = scaled(kb, t_.block_k);
     const Expr panel = index_add(scaled(nb, panels_before(t_.block_n)), np);
     const auto products = [&](bool at_edge) {
-      return along_k(block_depth(kb), [&](Expr k) {
+      return steps_along_k(block_depth(kb), [&](Expr k) {
         const Expr from = index_add(k_.begin, index_add(k0, k));
         return each([&](Expr i, Expr c) {
           const Expr place = whole_m_ ? row(i) : min(row(i), index_sub(end_m, 1));
@@ -302,15 +304,16 @@ class ProductNest {
       });
     };
     const bool edge_loads = !whole_n_ && !b_before_ && !t_.pack_b;
-    const Stmt middle =
-        edge_loads ? if_then(column(t_.columns()) <= end_n, products(false), products(true)) : products(false);
+    const Stmt within = products(false);
+    const Stmt middle = edge_loads ? if_then(column(t_.columns()) <= end_n, within, products(true)) : within;
     const Stmt body = alloc(acc, block({begin, fetch_next(m0, n0), middle, end}));
     return let(m0, index_add(m_.begin, in_m),
                let(n0, index_add(n_.begin, index_add(scaled(no, t_.outer_n), in_outer_n)), body));
   }
-  Stmt along_k(const Expr& depth, const std::function<Stmt(Expr)>& body) const {
+  Stmt steps_along_k(const Expr& depth, const std::function<Stmt(Expr)>& body) {
     const auto steps = [&](const Expr& begin, const Expr& extent, int unrolled) {
       const Var v = make_var(p_.k->var.name);
+      along_k_.push_back(v.id);
       const Expr first = index_add(begin, scaled(var(v), unrolled));
       return for_loop(v, 0, extent, ForKind::serial,
                       loop("_u", unrolled, ForKind::unroll, [&](Expr u) { return body(index_add(first, u)); }));
@@ -348,13 +351,14 @@ class ProductNest {
   bool whole_m_ = false, whole_n_ = false;  // tiles are known to fill the extent
   bool divides_depth_ = false;              // the unrolled steps are known to fill every block along k
   Buffer panels_a_, panels_b_, partial_;
+  std::vector<Schedule::Loop> along_k_;
 };
 
 }  // namespace
 
 TiledProduct tile(const Product& product, const ProductTiles& tiles, const Ranges& scope, bool b_before) {
   const auto nest = std::make_shared<ProductNest>(product, tiles, scope, b_before);
-  return {nest->build(), [nest](const Stmt& body, ForKind kind) { return nest->around(body, kind); }};
+  return {nest->build(), nest->along_k(), [nest](const Stmt& body, ForKind kind) { return nest->around(body, kind); }};
 }
 
 }  // namespace gradloom::ir

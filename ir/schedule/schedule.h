@@ -96,8 +96,8 @@ class Schedule {
   // depend on n nor b on m, -> blocks, panels and register tiles; k stays in order for each element. Refused unless
   // elements are proved independent. Sums between blocks along k live in what the rest stores to, if that is all it
   // does, else in a temporary. With `pack_before`, a loop around the product, B is brought into panels before that
-  // loop.
-  void tile_product(Loop m, const ProductTiles& tiles, Loop pack_before = 0);
+  // loop. Gives the loops along k of the tiles, in order of appearance.
+  std::vector<Loop> tile_product(Loop m, const ProductTiles& tiles, Loop pack_before = 0);
   void streaming(const Buffer& buffer);  // marks every store to it
   // Prefetches the lines that the load of `buffer` in `loop` will touch `distance` iterations later.
   void prefetch(Loop loop, const Buffer& buffer, int64_t distance, int level);

@@ -72,7 +72,7 @@ void require_before(const Kernel& kernel, const Product& p, const Site& around) 
 
 }  // namespace
 
-void Schedule::tile_product(Loop m, const ProductTiles& tiles, Loop pack_before) {
+std::vector<Schedule::Loop> Schedule::tile_product(Loop m, const ProductTiles& tiles, Loop pack_before) {
   const Site site = find_loop(kernel_, m);
   require_tiles(*site.loop, tiles);
   const Product product = match_product(site, step);
@@ -88,8 +88,9 @@ void Schedule::tile_product(Loop m, const ProductTiles& tiles, Loop pack_before)
                           int64_t{tiles.pack_b}, int64_t{tiles.along_rows}, int64_t{tiles.share}})
     line += fmt::format(" {}", n);
   if (!pack_before) {
-    put(step, site, tile(product, tiles, site.scope, false).nest, line);
-    return;
+    const TiledProduct tiled = tile(product, tiles, site.scope, false);
+    put(step, site, tiled.nest, line);
+    return tiled.along_k;
   }
   line += fmt::format(" {}", handle_name(kernel_, pack_before));
   const Site around = find_loop(kernel_, pack_before);
@@ -106,6 +107,7 @@ void Schedule::tile_product(Loop m, const ProductTiles& tiles, Loop pack_before)
   if (!part_of_step_) require_proved(step, now, kernel_, changed, packed);
   kernel_ = std::move(changed);
   trace_.push_back(line);
+  return tiled.along_k;
 }
 
 }  // namespace gradloom::ir

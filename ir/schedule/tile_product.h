@@ -58,6 +58,7 @@ Stmt pack_panel(const Panel& panel, const std::string& name);
 // loop that the nest stands in; `kind`: of the loop over panels.
 struct TiledProduct {
   Stmt nest;
+  std::vector<Schedule::Loop> along_k;  // the tiles' loops, in order of appearance
   std::function<Stmt(const Stmt& body, ForKind kind)> around;
 };
 TiledProduct tile(const Product& product, const ProductTiles& tiles, const Ranges& scope, bool b_before);
