@@ -38,28 +38,23 @@ std::vector<GemmCase> make_cases() {
   return cases;
 }
 
-ir::Kernel authored_kernel(const GemmCase& c) {
+ir::Kernel scheduled_kernel(const GemmCase& c, const ir::Target& target) {
   ir::KernelBuilder builder(c.name);
   const ir::Buffer a = builder.input(
       "a", DType::f32, c.a_transposed ? std::vector<Expr>{c.steps, c.k, c.m} : std::vector<Expr>{c.steps, c.m, c.k});
   const ir::Buffer b =
       builder.input("b", DType::f32, c.b_transposed ? std::vector<Expr>{c.n, c.k} : std::vector<Expr>{c.k, c.n});
   const ir::Buffer out = builder.output("c", DType::f32, {c.steps, c.m, c.n}, 64);
-  builder.loop("t", 0, c.steps, [&](Expr t) {
+  ir::Loop rows = 0;
+  const ir::Loop steps = builder.loop("t", 0, c.steps, [&](Expr t) {
     Matmul product{.prefix = "p", .m = c.m, .n = c.n, .k = c.k};
     product.a = [&](Expr m, Expr k) { return c.a_transposed ? load(a, {t, k, m}) : load(a, {t, m, k}); };
     product.b = [&](Expr k, Expr n) { return c.b_transposed ? load(b, {n, k}) : load(b, {k, n}); };
     product.store = [&](Expr m, Expr n, Expr sum) { builder.store(out, {t, m, n}, sum); };
-    author_matmul(builder, product);
+    rows = author_matmul(builder, product);
   });
-  return builder.build();
-}
-
-ir::Kernel scheduled_kernel(const GemmCase& c, const ir::Target& target) {
-  ir::Schedule schedule(authored_kernel(c));
-  MatmulHints hints;
-  if (c.steps > 1) hints.pack_b_before = schedule.loop("t");
-  schedule_matmul(schedule, "p", target, hints);
+  ir::Schedule schedule(builder.build());
+  schedule_matmul(schedule, rows, target, {.pack_b_before = c.steps > 1 ? steps : 0});
   return schedule.kernel();
 }
 

@@ -60,9 +60,9 @@ Kernel output_layer(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidde
   product.a = [&](Expr m, Expr k) { return load(states, {m, k}); };
   product.b = [&](Expr k, Expr n) { return load(weights, {n, k}); };
   product.store = [&](Expr m, Expr n, Expr sum) { b.store(logits, {m, n}, sum + load(bias, {n})); };
-  author_matmul(b, product);
+  const Loop loop = author_matmul(b, product);
   Schedule schedule(b.build());
-  schedule_matmul(schedule, "logits", target);
+  schedule_matmul(schedule, loop, target);
   return schedule.kernel();
 }
 
@@ -77,15 +77,14 @@ Kernel output_layer_grad(DType dtype, int64_t rows, int64_t vocabulary, int64_t 
   to_states.a = [&](Expr m, Expr k) { return load(dlogits, {m, k}); };
   to_states.b = [&](Expr k, Expr n) { return load(weights, {k, n}); };
   to_states.store = [&](Expr m, Expr n, Expr sum) { b.store(dstates, {m, n}, sum); };
-  author_matmul(b, to_states);
+  const Loop states_loop = author_matmul(b, to_states);
   Matmul to_weights{.prefix = "dweights", .m = vocabulary, .n = hidden, .k = rows, .sum = dtype};
   to_weights.a = [&](Expr m, Expr k) { return load(dlogits, {k, m}); };
   to_weights.b = [&](Expr k, Expr n) { return load(states, {k, n}); };
   to_weights.store = [&](Expr m, Expr n, Expr sum) { b.store(dweights, {m, n}, sum); };
-  author_matmul(b, to_weights);
+  const Loop weights_loop = author_matmul(b, to_weights);
   Schedule schedule(b.build());
-  schedule_matmul(schedule, "dstates", target);
-  schedule_matmul(schedule, "dweights", target);
+  for (const Loop product : {states_loop, weights_loop}) schedule_matmul(schedule, product, target);
   return schedule.kernel();
 }
 

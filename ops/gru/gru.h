@@ -9,7 +9,7 @@
 // and stores HAll[p] = h, ZRH[p] = z | r | c. p is the step, or counted back from the sequence's end in the reverse
 // direction.
 #include "ir/index_math.h"
-#include "ops/matmul/matmul_blocks.h"
+#include "ops/matmul/matmul_recurrent.h"
 #include "ops/patterns/activations.h"
 #include "ops/plan_key.h"
 
@@ -69,42 +69,52 @@ void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dty
 // Ends a plan: its key, and what the any-shape kernel serves.
 void finish_gru_plan(Plan& plan, const GruOptions& options);
 
-using AuthorGru = void (*)(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
-void author_gru_training(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
-void author_gru_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
-void schedule_gru(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
+// What tells the strategies apart.
+struct GruWay {
+  bool in_blocks = false;     // products by blocks of a GPU; else the same nest for every machine of so many threads
+  bool in_order = true;       // sums of the step-by-step products along k, and dB's
+  bool matrix_units = false;  // for the products over all steps
+};
+using AuthorGru = ScheduleNest (*)(KernelFrame& frame, const GruWay& way, const ir::Target& target);
+ScheduleNest author_gru_training(KernelFrame& frame, const GruWay& way, const ir::Target& target);
+ScheduleNest author_gru_grad(KernelFrame& frame, const GruWay& way, const ir::Target& target);
 
 // What both ops have in common; each adds its schema, its check and its nest.
 class GruOp : public Op {
  public:
   GruOp(OpSchema schema, AuthorGru author);
-  static bool sums_in_order(std::string_view strategy) { return strategy == "blocks" || strategy == "direct"; }
   Error explain(const Request& request, const Plan& plan, int64_t position,
                 const std::function<int64_t(int, int64_t)>& values) const final;
 };
 
-// The buffers, extents and recurring pieces of both nests.
+// The buffers, extents and recurring pieces of both nests, and the loops that their schedule knows.
 class GruNest {
  protected:
   using Expr = ir::Expr;
   using Buffer = ir::Buffer;
   using Index = std::vector<Expr>;
 
-  GruNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target,
+  GruNest(KernelFrame& frame, const GruWay& way, const ir::Target& target,
           const std::vector<ArgumentSchema>& arguments);
+  // Batches to threads, products by schedule_matmul, columns to vectors; on a GPU all steps of a direction to one
+  // launch.
+  void schedule(ir::Schedule& s) const;
 
   // After all views are taken: extents, checked lengths.
   void start(const Buffer& all_states);
 
-  // On a GPU in blocks, but by strategy "direct".
+  // A product over all steps.
   void multiply(const Matmul& product) {
-    target_.gpu ? author_matmul_blocks(b, product, target_, in_order_) : author_matmul(b, product);
+    if (way_.in_blocks)
+      whole_in_blocks_.push_back(author_matmul_blocks(b, product, target_, way_.in_order));
+    else
+      whole_.push_back(author_matmul(b, product));
   }
 
   Buffer scratch(const char* name, std::vector<Expr> dims) { return b.alloc(name, sum, std::move(dims)); }
   // What a product over all steps reads. For matrix units it is rounded to the operands' dtype, as cuDNN's and
   // PyTorch's are.
-  DType factor() const { return target_.matrix_units ? dtype : sum; }
+  DType factor() const { return way_.matrix_units ? dtype : sum; }
   Expr value(const Buffer& buffer, Index index) const { return ir::cast(sum, ir::load(buffer, std::move(index))); }
   Expr number(double v) const { return ir::constant(sum, v); }
   // As it comes back from memory: f16 and bf16 round.
@@ -127,11 +137,16 @@ class GruNest {
     Expr first, count;  // its batches
     Expr capacity;      // the largest count
   };
-  void each_chunk(const std::function<void(const Chunk&)>& body);  // one a thread, where that is worth it
-  // The name of a loop that passes over all rows of a state: "shared" where its iterations are worth threads.
-  std::string shared(const char* name) const {
-    return threads > 1 && ir::as_int(ir::index_mul(rows, hidden)).value_or(1 << 16) >= 1 << 16 ? "shared" : name;
-  }
+  // All steps of a direction.
+  struct Steps {
+    ir::Loop loop = 0;                      // over them: one launch, where a device can do that
+    std::vector<ir::Loop> products;         // of a step, by their rows
+    std::vector<RecurrentLoops> in_blocks;  // or these
+    ir::Loop outermost = 0;  // R is brought into panels before it, once: the loop over chunks where there is one
+  };
+  void each_chunk(const std::function<Steps(const Chunk&)>& run);  // one a thread, where that is worth it
+  // A loop that passes over all rows of a state: its iterations go to threads where they are worth it.
+  void shared_loop(const char* name, const Expr& extent, const std::function<void(Expr)>& body);
   // One batch of a chunk at one step: batch n = first + i, position p, row = p * N + n.
   struct Place {
     Expr i, n, p, row;
@@ -143,7 +158,11 @@ class GruNest {
   void each_batch(int d, const Chunk& chunk, const Expr& step, const Visit& live, const Visit& padded);
   void at_batch(int d, const Expr& i, const Expr& n, const Expr& step, const Visit& live, const Visit& padded);
   void each_batch(const Chunk& chunk, const std::function<void(Expr i, Expr n)>& body);
-  void each_column(const std::function<void(Expr j)>& body) { b.loop("j", 0, hidden, body); }
+  void each_column(const std::function<void(Expr j)>& body) { element_loop("j", hidden, body); }
+  // A loop over neighbours in memory that, but in blocks, holds no other.
+  void element_loop(const char* name, const Expr& extent, const std::function<void(Expr)>& body) {
+    elements_.push_back(b.loop(name, 0, extent, body));
+  }
   // Of all sequences at a step, where they have no lengths of their own.
   Expr position(int d, const Expr& step) const {
     return options.reversed(d) ? ir::index_sub(ir::index_sub(steps, 1), step) : step;
@@ -155,18 +174,24 @@ class GruNest {
   // The input of an activation, clipped.
   Expr clipped(const Expr& x) const;
 
-  KernelFrame& frame_;
   ir::KernelBuilder& b;
   const GruOptions options;
   const int64_t threads;
+  const GruWay way_;
   const ir::Target target_;
-  const bool in_order_;    // sums of the step-by-step products along k, and dB's
   std::vector<Buffer> in;  // by input; absent: not given
   DType dtype, sum;        // of the operands, of arithmetic
   Expr steps, batch, inputs, hidden, rows;
   Buffer lens_;  // checked lengths, [N]; absent without sequence_lens
   Buffer live_;  // [S * N]: whether the row is within its sequence
   Buffer bias_;  // Wb + Rb a gate, [D, 4, H]; linear before reset, slot 3 is Rbh and slot 2 Whb alone. Absent without B
+  std::vector<Steps> all_steps_;  // by direction
+
+ private:
+  void persist(ir::Schedule& s) const;
+
+  std::vector<ir::Loop> elements_, shared_, whole_;  // products over all steps, by their rows
+  std::vector<MatmulBlocks> whole_in_blocks_;        // the same in blocks
 };
 
 }  // namespace gradloom

@@ -250,19 +250,17 @@ Fit fit_matrix(const Plan& plan, const ir::Target& target, bool) {
 }
 Fit fit_blocks(const Plan&, const ir::Target& target, bool) { return target.gpu ? Fit::preferred : Fit::none; }
 
-Strategy gru_strategy(const char* name, Determinism level, decltype(Strategy::fit) fit, AuthorGru author) {
-  return {name, level, std::move(fit), [name, author](KernelFrame& frame, const ir::Target& target) -> ScheduleNest {
-            author(frame, name, target);
-            return [&plan = frame.plan(), &target](ir::Schedule& s) { schedule_gru(s, plan, target); };
-          }};
+Strategy gru_strategy(const char* name, decltype(Strategy::fit) fit, const GruWay& way, AuthorGru author) {
+  return {name, way.in_order ? Determinism::sequential : Determinism::run_to_run, std::move(fit),
+          [=](KernelFrame& frame, const ir::Target& target) { return author(frame, way, target); }};
 }
 
 }  // namespace
 
 GruOp::GruOp(OpSchema schema, AuthorGru author)
-    : Op(std::move(schema), {gru_strategy("matrix", Determinism::run_to_run, fit_matrix, author),
-                             gru_strategy("split", Determinism::run_to_run, fit_split, author),
-                             gru_strategy("blocks", Determinism::sequential, fit_blocks, author),
-                             gru_strategy("direct", Determinism::sequential, {}, author)}) {}
+    : Op(std::move(schema),
+         {gru_strategy("matrix", fit_matrix, {.in_blocks = true, .in_order = false, .matrix_units = true}, author),
+          gru_strategy("split", fit_split, {.in_blocks = true, .in_order = false}, author),
+          gru_strategy("blocks", fit_blocks, {.in_blocks = true}, author), gru_strategy("direct", {}, {}, author)}) {}
 
 }  // namespace gradloom

@@ -11,15 +11,13 @@
 // leaves it free.
 #include "ops/gru/gru_grad.h"
 #include "ops/gru/gru_grad_sums.h"
-#include "ops/matmul/matmul_recurrent.h"
 
 namespace gradloom {
 namespace {
 
 class GradNest : GradSums {
  public:
-  GradNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target)
-      : GradSums(frame, strategy, target) {}
+  GradNest(KernelFrame& frame, const GruWay& way, const ir::Target& target) : GradSums(frame, way, target) {}
 
   void write() {
     start(in[gru_hall]);
@@ -34,9 +32,10 @@ class GradNest : GradSums {
     changes_ = all_rows("changes", in_one() ? 4 : 3);
     recurrent_ = linear_ && !in_one() ? all_rows("recurrent", 3) : changes_;
     for (int d = 0; d < options.directions; ++d)
-      target_.gpu ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { run(d, chunk); });
+      way_.in_blocks ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { return run(d, chunk); });
     sum_all_rows();
   }
+  using GruNest::schedule;
 
  private:
   Expr gate(const Place& at, int d, int g, const Expr& j) const { return value(in[gru_zrh], {at.p, d, at.n, g, j}); }
@@ -50,7 +49,7 @@ class GradNest : GradSums {
                 {.exclusive = true});  // a row a step and batch
     const Chunk all{0, batch, batch};
     for (int d = 0; d < options.directions; ++d)
-      b.loop(shared("s"), 0, steps, [&](Expr step) {
+      shared_loop("s", steps, [&](Expr step) {
         const auto copy = [&](const Place& at, const std::function<Expr(const Expr&)>& state) {
           each_column([&](Expr j) {
             const Expr h = b.let("h", state(j));
@@ -123,7 +122,7 @@ class GradNest : GradSums {
   }
 
   // All steps of one direction, last first, for a part of the batch.
-  void run(int d, const Chunk& chunk) {
+  Steps run(int d, const Chunk& chunk) {
     gradient_ = scratch("g", {chunk.capacity, hidden});
     // Sequences of their own lengths are at positions of their own.
     if (lens_) step_ = b.alloc("step", sum, {chunk.capacity, column(3, 0)}, {.exclusive = true});
@@ -134,29 +133,31 @@ class GradNest : GradSums {
         b.store(gradient_, {i, j}, in[gru_dhfinal] ? value(in[gru_dhfinal], {d, n, j}) : number(0));
       });
     });
-    b.loop("t", 0, steps, [&](Expr t) {
+    Steps result;
+    result.loop = b.loop("t", 0, steps, [&](Expr t) {
       const Expr step = ir::index_sub(ir::index_sub(steps, 1), t);
       const std::string direction = std::to_string(d);
       if (linear_) {
         each_change(d, chunk, step, [&](const Place& at, const Expr& j) {
           change_linear(d, at, j, ir::load(gradient_, {at.i, j}), operands(d, at, j));
         });
-        add_product("step" + direction, d, chunk, step, 0, 3);
+        result.products = {add_product("step" + direction, d, chunk, step, 0, 3)};
       } else {
         each_change(d, chunk, step, [&](const Place& at, const Expr& j) {
           change_update_and_candidate(d, at, j, ir::load(gradient_, {at.i, j}), operands(d, at, j));
         });
-        product("candidate" + direction, d, chunk, step, 2, 1, product_, {});
+        const ir::Loop candidate = product("candidate" + direction, d, chunk, step, 2, 1, product_, {});
         each_batch(
             d, chunk, step,
             [&](const Place& at) {
               each_column([&](Expr j) { change_reset(d, at, j, ir::load(product_, {at.i, j})); });
             },
             [](const Place&) {});
-        add_product("step" + direction, d, chunk, step, 0, 2);
+        result.products = {add_product("step" + direction, d, chunk, step, 0, 2), candidate};
       }
     });
     first_state_gradient(d, chunk);
+    return result;
   }
 
   void first_state_gradient(int d, const Chunk& chunk) {
@@ -195,10 +196,10 @@ class GradNest : GradSums {
       Matmul p{.prefix = prefix + direction, .m = batch, .n = hidden, .k = column(gates, 0), .sum = sum};
       p.b = [this, d, first_gate](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(first_gate, k), n}); };
       return RecurrentMatmul(b, p, target_,
-                             {.shared_bytes = target_.shared_bytes / (linear_ ? 1 : 2), .in_order = in_order_});
+                             {.shared_bytes = target_.shared_bytes / (linear_ ? 1 : 2), .in_order = way_.in_order});
     };
     RecurrentMatmul add = product("step", 0, linear_ ? 3 : 2), candidate = product("candidate", 2, 1);
-    b.loop("launch", 0, 1, [&](Expr) {
+    const ir::Loop launch = b.loop("launch", 0, 1, [&](Expr) {
       add.bring();
       if (!linear_) candidate.bring();
       b.loop("t", 0, steps, [&](Expr t) {
@@ -238,6 +239,7 @@ class GradNest : GradSums {
             [&](Expr i, Expr j) { return operands(d, place_of(d, i, ir::index_max(before, 0)), j); });
       });
     });
+    all_steps_.push_back({.loop = launch, .in_blocks = {add.loops(), candidate.loops()}});
     first_state_gradient(d, {0, batch, batch});
   }
 
@@ -257,8 +259,8 @@ class GradNest : GradSums {
   }
 
   // to[i] = first + the step's changes of `count` gates times their rows of R.
-  void product(const std::string& prefix, int d, const Chunk& chunk, const Expr& step, int gate, int count,
-               const Buffer& to, const Buffer& first) {
+  ir::Loop product(const std::string& prefix, int d, const Chunk& chunk, const Expr& step, int gate, int count,
+                   const Buffer& to, const Buffer& first) {
     const Expr p0 = position(d, step);
     Matmul p{.prefix = prefix, .m = chunk.count, .n = hidden, .k = column(count, 0), .sum = sum};
     p.a = [&](Expr m, Expr k) {
@@ -268,18 +270,19 @@ class GradNest : GradSums {
     p.b = [&](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(gate, k), n}); };
     if (first) p.first = [&](Expr m, Expr n) { return ir::load(first, {m, n}); };
     p.store = [&](Expr m, Expr n, Expr total) { b.store(to, {m, n}, total); };
-    multiply(p);
+    return author_matmul(b, p);
   }
 
-  void add_product(const std::string& prefix, int d, const Chunk& chunk, const Expr& step, int gate, int count) {
+  ir::Loop add_product(const std::string& prefix, int d, const Chunk& chunk, const Expr& step, int gate, int count) {
     if (!lens_) return product(prefix, d, chunk, step, gate, count, gradient_, gradient_);
-    product(prefix, d, chunk, step, gate, count, product_, gradient_);
+    const ir::Loop loop = product(prefix, d, chunk, step, gate, count, product_, gradient_);
     each_batch(
         d, chunk, step,
         [&](const Place& at) {
           each_column([&](Expr j) { b.store(gradient_, {at.i, j}, ir::load(product_, {at.i, j})); });
         },
         [](const Place&) {});
+    return loop;
   }
 
   // The change of gate g as it meets W and as it meets R. What runs step by step meets it unrounded.
@@ -287,7 +290,7 @@ class GradNest : GradSums {
     b.store(changes_, {d, at.row, column(g, j)}, ir::cast(changes_->dtype, change));
     if (linear_ && (g == 2 || !in_one()))
       b.store(recurrent_, {d, at.row, column(in_one() ? 3 : g, j)}, ir::cast(recurrent_->dtype, recurrent));
-    if (step_) b.store(step_, target_.gpu ? Index{turn_, at.i, column(g, j)} : Index{at.i, column(g, j)}, recurrent);
+    if (step_) b.store(step_, way_.in_blocks ? Index{turn_, at.i, column(g, j)} : Index{at.i, column(g, j)}, recurrent);
   }
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change) { keep(at, d, g, j, change, change); }
 
@@ -361,8 +364,8 @@ class GradNest : GradSums {
 
 }  // namespace
 
-void author_gru_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
-  GradNest(frame, strategy, target).write();
+ScheduleNest author_gru_grad(KernelFrame& frame, const GruWay& way, const ir::Target& target) {
+  return author_nest(std::make_shared<GradNest>(frame, way, target));
 }
 
 }  // namespace gradloom

@@ -6,8 +6,8 @@
 
 namespace gradloom {
 
-GradSums::GradSums(KernelFrame& frame, const std::string& strategy, const ir::Target& target)
-    : GruNest(frame, strategy, target, gru_grad_op().schema().inputs), linear_(options.linear_before_reset) {
+GradSums::GradSums(KernelFrame& frame, const GruWay& way, const ir::Target& target)
+    : GruNest(frame, way, target, gru_grad_op().schema().inputs), linear_(options.linear_before_reset) {
   const char* names[] = {"dX", "dW", "dR", "dB", "dH0"};
   int v = 0;
   for (const Buffer& buffer : in) v += buffer ? 1 : 0;
@@ -73,7 +73,7 @@ void GradSums::recurrent_weights() {
 
 // Rows in order: four pass together, a stretch of columns at a time.
 void GradSums::biases_gradient() {
-  if (target_.gpu) return biases_by_column();
+  if (way_.in_blocks) return biases_by_column();
   for (int d = 0; d < options.directions; ++d) {
     add_rows(d, changes_, 0, 3, 0);
     if (linear_) add_rows(d, recurrent_, 2, 1, 3);
@@ -84,9 +84,9 @@ void GradSums::biases_gradient() {
 void GradSums::biases_by_column() {
   constexpr int64_t in_flight = 32, stretch = 128;
   const Buffer totals = scratch("totals", {options.directions, slots(), hidden});
-  const Expr stretches = in_order_ ? Expr() : ir::index_div(ir::index_add(rows, stretch - 1), stretch);
+  const Expr stretches = way_.in_order ? Expr() : ir::index_div(ir::index_add(rows, stretch - 1), stretch);
   const Buffer partial =
-      in_order_ ? Buffer() : scratch("stretch_totals", {options.directions, stretches, slots(), hidden});
+      way_.in_order ? Buffer() : scratch("stretch_totals", {options.directions, stretches, slots(), hidden});
   const auto summed = [&](const Expr& first, const Expr& count, const std::function<Expr(const Expr& row)>& value) {
     return author_sum_in_flight(b, sum, "row", first, count, in_flight, value);
   };
@@ -100,7 +100,7 @@ void GradSums::biases_by_column() {
             });
           };
       const auto change = [&](const Expr& c) { return [&, c](const Expr& row) { return value(from, {d, row, c}); }; };
-      if (in_order_)
+      if (way_.in_order)
         return columns([&](const Expr& slot, const Expr& c, const Expr& j) {
           b.store(totals, {d, slot, j}, summed(0, rows, change(c)));
         });
@@ -114,7 +114,7 @@ void GradSums::biases_by_column() {
   };
   sums_of(changes_, 0, in_one() ? 4 : 3, 0);
   if (linear_ && !in_one()) sums_of(recurrent_, 2, 1, 3);
-  if (!in_order_)
+  if (!way_.in_order)
     b.loop("d", 0, options.directions, [&](Expr d) {
       b.loop("slot", 0, slots(), [&](Expr slot) {
         each_column([&](Expr j) {
@@ -142,11 +142,11 @@ void GradSums::add_rows(int d, const Buffer& from, int gate, int gates, int slot
   const int64_t stretch =
       known ? std::clamp<int64_t>(ceil_div(*known, threads), 1, most) : std::max<int64_t>(most / threads, 64);
   const Buffer totals = b.alloc("totals", sum, {columns}, {.exclusive = true});  // each stretch has its own
-  b.loop(shared("stretch"), 0, ir::index_div(ir::index_add(columns, stretch - 1), stretch), [&](Expr s) {
+  shared_loop("stretch", ir::index_div(ir::index_add(columns, stretch - 1), stretch), [&](Expr s) {
     const auto columns_of = [&](const std::function<void(Expr)>& body) {
       const Expr first = ir::index_mul(s, stretch);
-      b.loop("j", 0, ir::index_min(stretch, ir::index_sub(columns, first)),
-             [&](Expr j) { body(ir::index_add(first, j)); });
+      element_loop("j", ir::index_min(stretch, ir::index_sub(columns, first)),
+                   [&](Expr j) { body(ir::index_add(first, j)); });
     };
     const auto add = [&](const Expr& row, int64_t count) {
       columns_of([&](Expr c) {

@@ -7,7 +7,7 @@ namespace gradloom {
 
 class GradSums : protected GruNest {
  protected:
-  GradSums(KernelFrame& frame, const std::string& strategy, const ir::Target& target);
+  GradSums(KernelFrame& frame, const GruWay& way, const ir::Target& target);
 
   // Those of the outputs that are asked for.
   void sum_all_rows();
@@ -22,7 +22,7 @@ class GradSums : protected GruNest {
   // [D, row, gate * H + j]: the changes as they meet W and as they meet R; one buffer but for linear before reset.
   // There a GPU has one too, of [dz^, dr^, dc^, dc^ r], where H is a constant.
   Buffer changes_, recurrent_;
-  bool in_one() const { return linear_ && target_.gpu && ir::as_int(hidden).value_or(0) > 0; }
+  bool in_one() const { return linear_ && way_.in_blocks && ir::as_int(hidden).value_or(0) > 0; }
 
  private:
   void input_gradient();

@@ -13,23 +13,20 @@ int64_t useful_threads(const KernelFrame& frame, const ir::Target& target) {
   return plan.bytes_read + plan.bytes_written >= parallel_bytes ? target.threads : 1;
 }
 
-// What the nest of a strategy is written for: "direct" is the same for every machine of so many threads.
-ir::Target written_for(const std::string& strategy, ir::Target target) {
-  target.gpu = strategy != "direct";
-  target.matrix_units = strategy == "matrix";
+ir::Target with_units(ir::Target target, bool matrix_units) {
+  target.matrix_units = matrix_units;
   return target;
 }
 
 }  // namespace
 
-GruNest::GruNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target,
+GruNest::GruNest(KernelFrame& frame, const GruWay& way, const ir::Target& target,
                  const std::vector<ArgumentSchema>& arguments)
-    : frame_(frame),
-      b(frame.builder),
+    : b(frame.builder),
       options(key_of<GruOptions>(frame.plan())),
       threads(useful_threads(frame, target)),
-      target_(written_for(strategy, target)),
-      in_order_(GruOp::sums_in_order(strategy)),
+      way_(way),
+      target_(with_units(target, way.matrix_units)),
       in(arguments.size()) {
   int v = 0;
   for (size_t i = 0; i < arguments.size(); ++i)
@@ -66,7 +63,7 @@ ir::Buffer GruNest::rows_of_x(bool masked) {
     b.loop("n", 0, batch, [&](Expr n) {
       const Expr row = row_of(p, n);
       const Expr live = masked ? b.let("is_live", ir::load(live_, {row})) : Expr();
-      b.loop("i", 0, inputs, [&](Expr i) {
+      element_loop("i", inputs, [&](Expr i) {
         const Expr element = options.flat_x ? value(x, {row, i}) : value(x, {p, n, i});
         b.store(copy, {row, i}, ir::cast(factor(), masked ? ir::select(live, element, number(0)) : element));
       });
@@ -113,14 +110,26 @@ ir::Expr GruNest::candidate_input(const Expr& from_input, const Expr& r, const E
   return ir::fma(r, bias_ ? recurrent + recurrent_bias(d, j) : recurrent, from_input);
 }
 
-void GruNest::each_chunk(const std::function<void(const Chunk&)>& body) {
+void GruNest::each_chunk(const std::function<Steps(const Chunk&)>& run) {
   const auto n = ir::as_int(batch);
-  if (threads == 1 || (n && *n < 2)) return body({0, batch, batch});
-  const int64_t chunk = n ? ceil_div(*n, threads) : 16;
-  b.loop("chunk", 0, ir::index_div(ir::index_add(batch, chunk - 1), chunk), [&](Expr c) {
-    const Expr first = ir::index_mul(c, chunk);
-    body({first, n && *n % chunk == 0 ? Expr(chunk) : ir::index_min(chunk, ir::index_sub(batch, first)), chunk});
-  });
+  Steps all;
+  if (threads == 1 || (n && *n < 2)) {
+    all = run({0, batch, batch});
+    all.outermost = all.loop;
+  } else {
+    const int64_t chunk = n ? ceil_div(*n, threads) : 16;
+    all.outermost = b.loop("chunk", 0, ir::index_div(ir::index_add(batch, chunk - 1), chunk), [&](Expr c) {
+      const Expr first = ir::index_mul(c, chunk);
+      all = run({first, n && *n % chunk == 0 ? Expr(chunk) : ir::index_min(chunk, ir::index_sub(batch, first)), chunk});
+    });
+    shared_.push_back(all.outermost);
+  }
+  all_steps_.push_back(std::move(all));
+}
+
+void GruNest::shared_loop(const char* name, const Expr& extent, const std::function<void(Expr)>& body) {
+  const ir::Loop loop = b.loop(name, 0, extent, body);
+  if (threads > 1 && ir::as_int(ir::index_mul(rows, hidden)).value_or(1 << 16) >= 1 << 16) shared_.push_back(loop);
 }
 
 void GruNest::each_batch(int d, const Chunk& chunk, const Expr& step, const Visit& live, const Visit& padded) {

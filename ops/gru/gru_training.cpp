@@ -1,6 +1,5 @@
 // GRUTraining (ORT, com.microsoft): the GRU's states, and the gates that GRUGrad reads.
 #include "ops/gru/gru.h"
-#include "ops/matmul/matmul_recurrent.h"
 #include "ops/registry.h"
 
 namespace gradloom {
@@ -55,8 +54,8 @@ class GruTraining final : public GruOp {
 
 class TrainingNest : GruNest {
  public:
-  TrainingNest(KernelFrame& frame, const std::string& strategy, const ir::Target& target)
-      : GruNest(frame, strategy, target, gru_training_op().schema().inputs) {
+  TrainingNest(KernelFrame& frame, const GruWay& way, const ir::Target& target)
+      : GruNest(frame, way, target, gru_training_op().schema().inputs) {
     int v = static_cast<int>(frame.plan().views.size()) - (options.wants(out_hfinal) ? 3 : 2);
     all_ = frame.view(v++, "HAll");
     if (options.wants(out_hfinal)) final_ = frame.view(v++, "HFinal");
@@ -68,12 +67,13 @@ class TrainingNest : GruNest {
     add_biases();
     products_ = input_products(rows_of_x(false));
     for (int d = 0; d < options.directions; ++d)
-      target_.gpu ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { run(d, chunk); });
+      way_.in_blocks ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { return run(d, chunk); });
   }
+  using GruNest::schedule;
 
  private:
   // All steps of one direction for a part of the batch.
-  void run(int d, const Chunk& chunk) {
+  Steps run(int d, const Chunk& chunk) {
     state_ = scratch("h", {chunk.capacity, hidden});
     recurrent_ = scratch("hr", {chunk.capacity, ir::index_mul(3, hidden)});
     if (!options.linear_before_reset) {
@@ -94,19 +94,20 @@ class TrainingNest : GruNest {
       return f;
     };
     const Visit padded = columns([&](const Place& at, const Expr& j) { pad(d, at, j); });
-    b.loop("t", 0, steps, [&](Expr step) {
+    Steps result;
+    result.loop = b.loop("t", 0, steps, [&](Expr step) {
       const std::string direction = std::to_string(d);
+      const int gates = options.linear_before_reset ? 3 : 2;
+      result.products.push_back(recurrent("step" + direction, d, chunk, state_, 0, gates));
       if (options.linear_before_reset) {
-        recurrent("step" + direction, d, chunk, state_, 0, 3);
         each_batch(d, chunk, step,
                    columns([&](const Place& at, const Expr& j) { linear_before_reset(d, at, j, from(at, 0, 3, j)); }),
                    padded);
       } else {
-        recurrent("step" + direction, d, chunk, state_, 0, 2);
         each_batch(d, chunk, step,
                    columns([&](const Place& at, const Expr& j) { update_and_reset(d, at, j, from(at, 0, 2, j)); }),
                    padded);
-        recurrent("candidate" + direction, d, chunk, reset_state_, 2, 1);
+        result.products.push_back(recurrent("candidate" + direction, d, chunk, reset_state_, 2, 1));
         const Visit live = columns([&](const Place& at, const Expr& j) {
           candidate(d, at, j, from(at, 2, 1, j), ir::load(update_, {at.i, j}));
         });
@@ -114,6 +115,7 @@ class TrainingNest : GruNest {
       }
     });
     last_state(d, chunk);
+    return result;
   }
 
   // The same on a GPU: what a step makes of a column's sums is done by the thread that has them.
@@ -130,7 +132,7 @@ class TrainingNest : GruNest {
     const int gates = linear ? 3 : 2;
     RecurrentMatmul product = recurrent_in_blocks("step", d, 0, gates),
                     candidates = recurrent_in_blocks("candidate", d, 2, 1);
-    b.loop("launch", 0, 1, [&](Expr) {
+    const ir::Loop launch = b.loop("launch", 0, 1, [&](Expr) {
       product.bring();
       if (!linear) candidates.bring();
       b.loop("t", 0, steps, [&](Expr step) {
@@ -187,6 +189,7 @@ class TrainingNest : GruNest {
             });
       });
     });
+    all_steps_.push_back({.loop = launch, .in_blocks = {product.loops(), candidates.loops()}});
     turn_ = ir::index_mod(steps, 2);
     last_state(d, all);
   }
@@ -195,15 +198,15 @@ class TrainingNest : GruNest {
   RecurrentMatmul recurrent_in_blocks(const char* prefix, int d, int first_gate, int count) {
     Matmul p{.prefix = prefix + std::to_string(d), .m = batch, .n = hidden, .k = hidden, .sum = sum};
     p.b = [this, d, first_gate](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(first_gate, n), k}); };
-    return RecurrentMatmul(b, p, target_, {.shared_bytes = target_.shared_bytes * count / 3, .in_order = in_order_},
+    return RecurrentMatmul(b, p, target_, {.shared_bytes = target_.shared_bytes * count / 3, .in_order = way_.in_order},
                            count);
   }
 
   // The state before and after a step. In blocks it lies twice: while one step's is read by all, the next one's is
   // written.
-  Index before(const Expr& i, const Expr& j) const { return target_.gpu ? Index{turn_, i, j} : Index{i, j}; }
+  Index before(const Expr& i, const Expr& j) const { return way_.in_blocks ? Index{turn_, i, j} : Index{i, j}; }
   Index after(const Expr& i, const Expr& j) const {
-    return target_.gpu ? Index{ir::index_sub(1, turn_), i, j} : Index{i, j};
+    return way_.in_blocks ? Index{ir::index_sub(1, turn_), i, j} : Index{i, j};
   }
 
   void first_state(int d, const Chunk& chunk) {
@@ -221,12 +224,12 @@ class TrainingNest : GruNest {
   }
 
   // hr[:, gates] = from R[d, gates]' for `count` gates.
-  void recurrent(const std::string& prefix, int d, const Chunk& chunk, const Buffer& from, int gate, int count) {
+  ir::Loop recurrent(const std::string& prefix, int d, const Chunk& chunk, const Buffer& from, int gate, int count) {
     Matmul product{.prefix = prefix, .m = chunk.count, .n = ir::index_mul(count, hidden), .k = hidden, .sum = sum};
     product.a = [&](Expr m, Expr k) { return ir::load(from, {m, k}); };
     product.b = [&](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(gate, n), k}); };
     product.store = [&](Expr m, Expr n, Expr total) { b.store(recurrent_, {m, column(gate, n)}, total); };
-    multiply(product);
+    return author_matmul(b, product);
   }
 
   // What element j of a state comes from: itself before the step, and by gate what inputs and what states, each with
@@ -283,8 +286,8 @@ class TrainingNest : GruNest {
 
 }  // namespace
 
-void author_gru_training(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
-  TrainingNest(frame, strategy, target).write();
+ScheduleNest author_gru_training(KernelFrame& frame, const GruWay& way, const ir::Target& target) {
+  return author_nest(std::make_shared<TrainingNest>(frame, way, target));
 }
 
 const Op& gru_training_op() {

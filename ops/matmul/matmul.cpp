@@ -4,8 +4,8 @@ namespace gradloom {
 
 using namespace ir;
 
-void author_matmul(KernelBuilder& builder, const Matmul& product) {
-  builder.loop(product.prefix + "_m", 0, product.m, [&](Expr m) {
+Loop author_matmul(KernelBuilder& builder, const Matmul& product) {
+  return builder.loop(product.prefix + "_m", 0, product.m, [&](Expr m) {
     builder.loop(product.prefix + "_n", 0, product.n, [&](Expr n) {
       const Buffer sum = builder.alloc(product.prefix + "_sum", product.sum, {}, {}, Space::registers);
       builder.store(sum, {}, product.first ? cast(product.sum, product.first(m, n)) : zero({product.sum, 1}));

@@ -1,14 +1,13 @@
 #pragma once
-// Matrix products inside any kernel: an authored nest, and a schedule for it by the names of its loops. Several
-// products live in one kernel under prefixes of their own.
+// Matrix products inside any kernel: an authored nest, and a schedule for it by its handle, the loop over rows.
 //
 //   Matmul product{.prefix = "x", .m = rows, .n = 3 * hidden, .k = inputs};
 //   product.a = [&](Expr m, Expr k) { return load(x, {m, k}); };
 //   product.b = [&](Expr k, Expr n) { return load(w, {n, k}); };                                  // transposed: any
 //   index is allowed product.store = [&](Expr m, Expr n, Expr sum) { builder.store(gates, {m, n}, sum); };
-//   author_matmul(builder, product);
+//   const ir::Loop loop = author_matmul(builder, product);
 //   ...
-//   schedule_matmul(schedule, "x", target);
+//   schedule_matmul(schedule, loop, target);
 //
 // Each element is its first value, then Fma along k in order, whatever the schedule: bits do not depend on tiles,
 // threads or the machine.
@@ -24,7 +23,7 @@ namespace gradloom {
 // for <prefix>_m { for <prefix>_n { sum = first(m, n); for <prefix>_k { sum = fma(a(m, k), b(k, n), sum) } store(m, n,
 // sum) } }
 struct Matmul {
-  std::string prefix;
+  std::string prefix;      // of its loops' and buffers' names, for who reads the kernel
   ir::Expr m, n, k;        // extents: constants or scalars
   DType sum = DType::f32;  // f64 for f64 operands; f32 for f32, f16 and bf16
   // The operands' elements, cast to `sum` when they are stored otherwise. They read what the nest does not write. `a`
@@ -36,7 +35,8 @@ struct Matmul {
   // store(c, {m, n}, cast(dtype, sum)).
   std::function<void(ir::Expr m, ir::Expr n, ir::Expr sum)> store;
 };
-void author_matmul(ir::KernelBuilder& builder, const Matmul& product);
+// Gives the loop over rows.
+ir::Loop author_matmul(ir::KernelBuilder& builder, const Matmul& product);
 
 struct MatmulHints {
   // A loop around the product that neither changes B nor is mentioned by it (a loop over time, say): B is brought into
@@ -47,7 +47,6 @@ struct MatmulHints {
 };
 // Register tiles, panels and cache blocks for one product, from the target's vectors, registers and caches. Loops
 // around it stay as they are; the product's own loops are consumed.
-void schedule_matmul(ir::Schedule& schedule, const std::string& prefix, const ir::Target& target,
-                     const MatmulHints& hints = {});
+void schedule_matmul(ir::Schedule& schedule, ir::Loop rows, const ir::Target& target, const MatmulHints& hints = {});
 
 }  // namespace gradloom

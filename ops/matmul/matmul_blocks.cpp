@@ -45,18 +45,18 @@ class Tiles {
                : each == 4 ? 32
                            : 64) {}
 
-  void write() {
+  MatmulBlocks write() {
     // A constant where it is one: what is known of the grid lets vectors of C be proved apart.
     const auto tiles = [&](const Expr& extent) {
       const int64_t known = as_int(extent).value_or(0);  // of no tiles at all the loops must stand, to be scheduled
       return known > 0 ? Expr(ceil_div(known, tile_)) : floor_div(extent + (tile_ - 1), tile_);
     };
-    b_.loop(p_.prefix + "_bm", 0, tiles(p_.m), [&](Expr bm) {
-      b_.loop(p_.prefix + "_bn", 0, tiles(p_.n), [&](Expr bn) {
-        first_m_ = bm * tile_, first_n_ = bn * tile_;
-        one_tile();
-      });
+    loops_.threads = side * side;
+    loops_.grid = b_.loops(p_.prefix + "_t", {tiles(p_.m), tiles(p_.n)}, [&](const std::vector<Expr>& at) {
+      first_m_ = at[0] * tile_, first_n_ = at[1] * tile_;
+      one_tile();
     });
+    return std::move(loops_);
   }
 
  private:
@@ -65,23 +65,24 @@ class Tiles {
   }
 
   void threads(const char* name, const std::function<void(const Expr& t, const Expr& y, const Expr& x)>& body) {
-    b_.loop(p_.prefix + name, 0, side * side,
-            [&](Expr t) { body(t, floor_div(t, Expr(side)), floor_mod(t, Expr(side))); });
+    loops_.inside.write(b_, ForKind::thread, p_.prefix + name, side * side,
+                        [&](Expr t) { body(t, floor_div(t, Expr(side)), floor_mod(t, Expr(side))); });
   }
 
   // A thread's rows (or columns): groups of neighbours, so that a group is one access to shared memory, and groups of
   // neighbouring threads side by side. `at`: the place in the tile; `i`: in the register tile.
-  void own(const std::string& name, const Expr& thread,
+  void own(const std::string& name, const Expr& thread, ForKind group,
            const std::function<void(const Expr& i, const Expr& at)>& body) {
-    b_.loop(p_.prefix + name + "0", 0, each_ / group_, [&](Expr outer) {
-      b_.loop(p_.prefix + name + "1", 0, group_,
-              [&](Expr inner) { body(outer * group_ + inner, outer * (group_ * side) + thread * group_ + inner); });
+    loops_.inside.write(b_, ForKind::unroll, p_.prefix + name + "0", each_ / group_, [&](Expr outer) {
+      loops_.inside.write(b_, group, p_.prefix + name + "1", group_, [&](Expr inner) {
+        body(outer * group_ + inner, outer * (group_ * side) + thread * group_ + inner);
+      });
     });
   }
-  void each(const std::string& name, const Expr& y, const Expr& x,
+  void each(const std::string& name, const Expr& y, const Expr& x, ForKind row,
             const std::function<void(const Expr& i, const Expr& j, const Expr& m, const Expr& n)>& body) {
-    own(name + "i", y, [&](const Expr& i, const Expr& m) {
-      own(name + "j", x, [&](const Expr& j, const Expr& n) { body(i, j, first_m_ + m, first_n_ + n); });
+    own(name + "i", y, ForKind::unroll, [&](const Expr& i, const Expr& m) {
+      own(name + "j", x, row, [&](const Expr& j, const Expr& n) { body(i, j, first_m_ + m, first_n_ + n); });
     });
   }
 
@@ -97,7 +98,7 @@ class Tiles {
     const Buffer a = alloc("_as", {depth_, tile_ + vector}, Space::global),
                  c = alloc("_bs", {depth_, count_ * (tile_ + vector)}, Space::global);
     threads("_f", [&](const Expr& t, const Expr& y, const Expr& x) {
-      each("_f", y, x, [&](const Expr& i, const Expr& j, const Expr& m, const Expr& n) {
+      each("_f", y, x, ForKind::unroll, [&](const Expr& i, const Expr& j, const Expr& m, const Expr& n) {
         for (int64_t g = 0; g < count_; ++g) {
           b_.store(sums, {t, i, of_thread(g, j)}, zero({p_.sum, 1}));
           if (p_.first)
@@ -116,11 +117,11 @@ class Tiles {
         b_.loop(p_.prefix + "_k", 0, count, [&](Expr kk) {
           const Buffer rows = alloc("_row", {each_}, Space::registers),
                        columns = alloc("_column", {count_ * each_}, Space::registers);
-          own("_r", y, [&](const Expr& i, const Expr& at) { b_.store(rows, {i}, load(a, {kk, at})); });
-          own("_q", x, [&](const Expr& j, const Expr& at) {
+          own("_r", y, ForKind::vector, [&](const Expr& i, const Expr& at) { b_.store(rows, {i}, load(a, {kk, at})); });
+          own("_q", x, ForKind::vector, [&](const Expr& j, const Expr& at) {
             for (int64_t g = 0; g < count_; ++g) b_.store(columns, {of_thread(g, j)}, load(c, {kk, staged(g, at)}));
           });
-          each("_c", y, x, [&](const Expr& i, const Expr& j, const Expr&, const Expr&) {
+          each("_c", y, x, ForKind::unroll, [&](const Expr& i, const Expr& j, const Expr&, const Expr&) {
             for (int64_t g = 0; g < count_; ++g)
               b_.accumulate(sums, {t, i, of_thread(g, j)}, load(rows, {i}), AccumulateOp::fma,
                             load(columns, {of_thread(g, j)}));
@@ -128,14 +129,17 @@ class Tiles {
         });
       });
     });
+    // Where extents are not known, vectors of C could not be proved apart.
+    const bool known = as_int(p_.m).value_or(0) > 0 && as_int(p_.n).value_or(0) > 0;
     threads("_s", [&](const Expr& t, const Expr& y, const Expr& x) {
-      each("_s", y, x, [&](const Expr& i, const Expr& j, const Expr& m, const Expr& n) {
-        guarded(m, n, [&] {
-          std::vector<Expr> together;
-          for (int64_t g = 0; g < count_; ++g) together.push_back(load(sums, {t, i, of_thread(g, j)}));
-          store_(m, n, together);
-        });
-      });
+      each("_s", y, x, known ? ForKind::vector : ForKind::unroll,
+           [&](const Expr& i, const Expr& j, const Expr& m, const Expr& n) {
+             guarded(m, n, [&] {
+               std::vector<Expr> together;
+               for (int64_t g = 0; g < count_; ++g) together.push_back(load(sums, {t, i, of_thread(g, j)}));
+               store_(m, n, together);
+             });
+           });
     });
   }
 
@@ -161,11 +165,10 @@ class Tiles {
       b_.guarded(both(in_tile, in_k),
                  [&] { each_product([&](int64_t g) { return cast(p_.sum, value(g, first + i, first_k + kk)); }); });
     };
-    const std::string outer = p_.prefix + name + "0", inner = p_.prefix + name + "1";
-    if (along_k)
-      b_.loop(outer, 0, tile_, [&](Expr i) { b_.loop(inner, 0, depth_, [&](Expr kk) { bring(i, kk); }); });
-    else
-      b_.loop(outer, 0, depth_, [&](Expr kk) { b_.loop(inner, 0, tile_, [&](Expr i) { bring(i, kk); }); });
+    const std::vector<Expr> extents = along_k ? std::vector<Expr>{tile_, depth_} : std::vector<Expr>{depth_, tile_};
+    loops_.staged.push_back(b_.loops(p_.prefix + name, extents, [&](const std::vector<Expr>& at) {
+      along_k ? bring(at[0], at[1]) : bring(at[1], at[0]);
+    }));
   }
 
   KernelBuilder& b_;
@@ -175,6 +178,7 @@ class Tiles {
   const int64_t each_;  // rows, and columns, of a thread
   const int64_t group_, tile_, depth_;
   Expr first_m_, first_n_;
+  MatmulBlocks loops_;
 };
 
 // How a long product of few tiles is cut along k, so that tiles can be large and all multiprocessors have some.
@@ -195,9 +199,10 @@ std::optional<Parts> parts_of(const Matmul& p, const Target& target) {
 }
 
 // for <prefix>_part { tiles of a part of k } for <prefix>_tm { for <prefix>_tn { the parts' sum, in order } }
-void author_in_parts(KernelBuilder& b, const Matmul& p, const Parts& parts) {
+MatmulBlocks author_in_parts(KernelBuilder& b, const Matmul& p, const Parts& parts) {
   const Buffer partial = b.alloc(p.prefix + "_partial", p.sum, {parts.count, p.m, p.n}, {.exclusive = true});
-  b.loop(p.prefix + "_part", 0, parts.count, [&](Expr part) {
+  MatmulBlocks loops;
+  const Loop all = b.loop(p.prefix + "_part", 0, parts.count, [&](Expr part) {
     const Expr first = part * parts.length;
     Matmul one = p;
     one.k = *as_int(p.k) % parts.length == 0 ? Expr(parts.length) : min(Expr(parts.length), p.k - first);
@@ -207,8 +212,9 @@ void author_in_parts(KernelBuilder& b, const Matmul& p, const Parts& parts) {
     const StoreTogether store = [&](Expr m, Expr n, const std::vector<Expr>& sums) {
       b.store(partial, {part, m, n}, sums[0]);
     };
-    Tiles(b, one, 1, store, parts.each).write();
+    loops = Tiles(b, one, 1, store, parts.each).write();
   });
+  loops.grid.insert(loops.grid.begin(), all);
   b.loop(p.prefix + "_tm", 0, p.m, [&](Expr m) {
     b.loop(p.prefix + "_tn", 0, p.n, [&](Expr n) {
       Expr total = p.first ? cast(p.sum, p.first(m, n)) : Expr();
@@ -219,21 +225,22 @@ void author_in_parts(KernelBuilder& b, const Matmul& p, const Parts& parts) {
       p.store(m, n, b.let("total", total));
     });
   });
+  return loops;
 }
 
 }  // namespace
 
-void author_matmul_blocks(KernelBuilder& builder, const Matmul& product, const Target& target, bool in_order) {
+MatmulBlocks author_matmul_blocks(KernelBuilder& builder, const Matmul& product, const Target& target, bool in_order) {
   if (fits_matrix_units(product, target)) return author_matmul_fragments(builder, product, target);
   if (const std::optional<Parts> parts = in_order ? std::nullopt : parts_of(product, target))
     return author_in_parts(builder, product, *parts);
   const StoreTogether store = [&](Expr m, Expr n, const std::vector<Expr>& sums) { product.store(m, n, sums[0]); };
-  Tiles(builder, product, 1, store, elements_a_thread(product, target, 8, 4)).write();
+  return Tiles(builder, product, 1, store, elements_a_thread(product, target, 8, 4)).write();
 }
 
-void author_matmul_blocks(KernelBuilder& builder, const Matmul& product, int64_t count, const StoreTogether& store,
-                          const Target& target) {
-  Tiles(builder, product, count, store, elements_a_thread(product, target, count == 1 ? 8 : 2, 1)).write();
+MatmulBlocks author_matmul_blocks(KernelBuilder& builder, const Matmul& product, int64_t count,
+                                  const StoreTogether& store, const Target& target) {
+  return Tiles(builder, product, count, store, elements_a_thread(product, target, count == 1 ? 8 : 2, 1)).write();
 }
 
 namespace matmul_blocks {
@@ -247,40 +254,18 @@ bool runs_along(const Expr& value, const Var& v) {
   return found;
 }
 
-Schedule::Loop next_loop(const Schedule& s, const std::string& prefix, const std::string& name) {
-  for (const Schedule::Loop loop : s.loops(prefix + name))
-    if (s.get(loop).kind == ForKind::serial) return loop;
-  throw Error(ErrorCode::internal, "schedule_matmul_blocks: there is no loop " + prefix + name);
-}
-
 }  // namespace matmul_blocks
 
-void schedule_matmul_blocks(Schedule& s, const std::string& prefix) {
-  const auto first = [&](const std::string& name) { return matmul_blocks::next_loop(s, prefix, name); };
-  while (!s.loops(prefix + "_bm").empty()) {
-    Schedule::Loop grid = s.fuse(first("_bm"), first("_bn"));
-    if (!s.loops(prefix + "_part").empty()) grid = s.fuse(first("_part"), grid);
-    s.bind(grid, ForKind::grid);
-    if (!s.loops(prefix + "_fw").empty()) {
-      schedule_matmul_fragments(s, prefix);
-      continue;
-    }
-    const bool known = as_int(s.get(grid).extent).has_value();  // else vectors of C could not be proved apart
-    for (const char* part : {"_a", "_b"}) {                     // operands: several elements a thread
-      const Schedule::Split cut =
-          s.split(s.fuse(first(part + std::string("0")), first(part + std::string("1"))), side * side);
-      s.reorder(cut.outer, cut.inner);
-      s.bind(cut.inner, ForKind::thread);
-    }
-    for (const std::string part : {"_r0", "_r1", "_q0", "_q1", "_fi0", "_fi1", "_fj0", "_fj1", "_ci0", "_ci1", "_cj0",
-                                   "_cj1", "_si0", "_si1", "_sj0", "_sj1"}) {
-      const Schedule::Loop loop = first(part);
-      const bool neighbours =
-          (part == "_r1" || part == "_q1" || (part == "_sj1" && known)) && *as_int(s.get(loop).extent) > 1;
-      if (!neighbours || !s.attempt([&](Schedule& trial) { trial.vectorize(loop); })) s.unroll(loop);
-    }
-    for (const char* part : {"_f", "_c", "_s"}) s.bind(first(part), ForKind::thread);
+void schedule_matmul_blocks(Schedule& s, const MatmulBlocks& product) {
+  Loop grid = product.grid.back();
+  for (size_t i = product.grid.size() - 1; i-- > 0;) grid = s.fuse(product.grid[i], grid);
+  s.bind(grid, ForKind::grid);
+  for (const std::vector<Loop>& staged : product.staged) {  // several elements a thread
+    const Schedule::Split cut = s.split(s.fuse(staged[0], staged[1]), product.threads);
+    s.reorder(cut.outer, cut.inner);
+    s.bind(cut.inner, ForKind::thread);
   }
+  product.inside.schedule(s);
 }
 
 }  // namespace gradloom

@@ -6,37 +6,42 @@
 //   fragments a warp. Products are exact and sums
 //     f32, but a device adds each 16 of them in its own order and with its own roundings: run_to_run, not sequential
 #include "ops/matmul/matmul.h"
+#include "ops/patterns/planned_loops.h"
 
 namespace gradloom {
 
-// for <prefix>_bm { for <prefix>_bn { a tile } }. Tiles are smaller where there would be too few for all
+// The loops of a product by blocks.
+struct MatmulBlocks {
+  int64_t threads = 0;         // of a block
+  std::vector<ir::Loop> grid;  // from the outside in: become one
+  // How operands come to shared memory: two loops that become one, and that threads share.
+  std::vector<std::vector<ir::Loop>> staged;
+  PlannedLoops inside;  // of a block
+};
+
+// for <prefix>_t0 { for <prefix>_t1 { a tile } }. Tiles are smaller where there would be too few for all
 // multiprocessors; where sums need not be in order, a long k is cut instead, and the sums of its parts are added in
 // order, by loops <prefix>_tm and <prefix>_tn that are bound to nothing yet.
-void author_matmul_blocks(ir::KernelBuilder& builder, const Matmul& product, const ir::Target& target,
-                          bool in_order = true);
+MatmulBlocks author_matmul_blocks(ir::KernelBuilder& builder, const Matmul& product, const ir::Target& target,
+                                  bool in_order = true);
 
 // `count` products of one A, whose Bs lie side by side: column n of product g is b's and first's column g * product.n +
 // n. One thread has the `count` sums of (m, n), and they go to `store` together, in place of product.store. That may be
 // much code: a thread has few elements, one where extents are no constants.
 using StoreTogether = std::function<void(ir::Expr m, ir::Expr n, const std::vector<ir::Expr>& sums)>;
-void author_matmul_blocks(ir::KernelBuilder& builder, const Matmul& product, int64_t count, const StoreTogether& store,
-                          const ir::Target& target);
+MatmulBlocks author_matmul_blocks(ir::KernelBuilder& builder, const Matmul& product, int64_t count,
+                                  const StoreTogether& store, const ir::Target& target);
 
-// Binds every product of these prefixes that was written so.
-void schedule_matmul_blocks(ir::Schedule& schedule, const std::string& prefix);
+void schedule_matmul_blocks(ir::Schedule& schedule, const MatmulBlocks& product);
 
 // The second way (matmul_fragments.cpp).
 bool fits_matrix_units(const Matmul& product, const ir::Target& target);
-void author_matmul_fragments(ir::KernelBuilder& builder, const Matmul& product, const ir::Target& target);
-void schedule_matmul_fragments(ir::Schedule& schedule,
-                               const std::string& prefix);  // what is inside the loop over tiles
+MatmulBlocks author_matmul_fragments(ir::KernelBuilder& builder, const Matmul& product, const ir::Target& target);
 
 namespace matmul_blocks {
 
 // Whether neighbours along `v` are neighbours in memory.
 bool runs_along(const ir::Expr& value, const ir::Var& v);
-// The first loop <prefix><name> that no product before this one has used up.
-ir::Schedule::Loop next_loop(const ir::Schedule& s, const std::string& prefix, const std::string& name);
 
 }  // namespace matmul_blocks
 

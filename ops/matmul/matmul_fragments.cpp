@@ -32,13 +32,14 @@ class Fragments {
     t_ = !m || !n ? middle : !too_few(large) ? large : !too_few(middle) ? middle : small;
   }
 
-  void write() {
-    b_.loop(p_.prefix + "_bm", 0, floor_div(p_.m + (t_.tile - 1), t_.tile), [&](Expr bm) {
-      b_.loop(p_.prefix + "_bn", 0, floor_div(p_.n + (t_.tile - 1), t_.tile), [&](Expr bn) {
-        first_m_ = bm * t_.tile, first_n_ = bn * t_.tile;
-        one_tile();
-      });
+  MatmulBlocks write() {
+    loops_.threads = t_.threads();
+    const auto tiles = [&](const Expr& extent) { return floor_div(extent + (t_.tile - 1), t_.tile); };
+    loops_.grid = b_.loops(p_.prefix + "_t", {tiles(p_.m), tiles(p_.n)}, [&](const std::vector<Expr>& at) {
+      first_m_ = at[0] * t_.tile, first_n_ = at[1] * t_.tile;
+      one_tile();
     });
+    return std::move(loops_);
   }
 
  private:
@@ -68,9 +69,12 @@ class Fragments {
   // One iteration for each element of C's tile, by the warp and lane that hold its sum.
   using Element = std::function<void(const std::vector<Expr>& sum, const Expr& m, const Expr& n)>;
   void elements(const std::string& name, const Element& body) {
-    b_.loop(p_.prefix + name + "w", 0, t_.warps_m * t_.warps_n, [&](Expr w) {
-      b_.loop(p_.prefix + name + "i", 0, t_.rows(), [&](Expr i) {
-        b_.loop(p_.prefix + name + "j", 0, t_.columns(), [&](Expr j) {
+    const auto loop = [&](ForKind kind, const char* part, int64_t extent, const std::function<void(Expr)>& inner) {
+      loops_.inside.write(b_, kind, p_.prefix + name + part, extent, inner);
+    };
+    loop(ForKind::warp, "w", t_.warps_m * t_.warps_n, [&](Expr w) {
+      loop(ForKind::fragment, "i", t_.rows(), [&](Expr i) {
+        loop(ForKind::fragment, "j", t_.columns(), [&](Expr j) {
           body({w, i, j}, floor_div(w, Expr(t_.warps_n)) * t_.rows() + i,
                floor_mod(w, Expr(t_.warps_n)) * t_.columns() + j);
         });
@@ -100,7 +104,7 @@ class Fragments {
       stage(a, kt * t_.depth);
       stage(c, kt * t_.depth);
       elements("_c", [&](const std::vector<Expr>& sum, const Expr& m, const Expr& n) {
-        b_.loop(p_.prefix + "_ck", 0, t_.depth, [&](Expr k) {
+        loops_.inside.write(b_, ForKind::matrix_unit, p_.prefix + "_ck", t_.depth, [&](Expr k) {
           b_.accumulate(sums, sum, cast(p_.sum, load(a.tile, a.index(m, k))), AccumulateOp::fma,
                         cast(p_.sum, load(c.tile, c.index(n, k))));
         });
@@ -117,33 +121,31 @@ class Fragments {
     int64_t together = vector;
     while (together > 1 && (!run || *run % together != 0)) together /= 2;
     const std::string name = p_.prefix + o.name;
-    b_.loop(name + "0", 0, o.along_k ? t_.tile : t_.depth, [&](Expr outer) {
-      b_.loop(name + "1", 0, (o.along_k ? t_.depth : t_.tile) / together, [&](Expr inner) {
-        const auto copy = [&](const std::string& loop, bool inside) {
-          const auto one = [&](const Expr& e) {
-            const Expr at = o.along_k ? outer : inner * together + e, kk = o.along_k ? inner * together + e : outer;
-            b_.store(o.tile, o.index(at, kk), inside ? o.value(o.first + at, first_k + kk) : zero({o.tile->dtype, 1}));
-          };
-          if (together > 1)
-            b_.loop(name + loop, 0, together, one);
-          else
-            one(0);
+    const std::vector<Expr> extents{o.along_k ? t_.tile : t_.depth, (o.along_k ? t_.depth : t_.tile) / together};
+    loops_.staged.push_back(b_.loops(name, extents, [&](const std::vector<Expr>& place) {
+      const Expr &outer = place[0], &inner = place[1];
+      const auto copy = [&](const char* loop, bool inside) {
+        const auto one = [&](const Expr& e) {
+          const Expr at = o.along_k ? outer : inner * together + e, kk = o.along_k ? inner * together + e : outer;
+          b_.store(o.tile, o.index(at, kk), inside ? o.value(o.first + at, first_k + kk) : zero({o.tile->dtype, 1}));
         };
-        const Expr in_tile =
-            n && *n % t_.tile == 0 ? Expr() : o.first + (o.along_k ? outer : inner * together) < o.extent;
-        const Expr in_k = k && *k % t_.depth == 0 ? Expr() : first_k + (o.along_k ? inner * together : outer) < p_.k;
-        const Expr inside = both(in_tile, in_k);
-        inside ? b_.if_then(
-                     inside, [&] { copy("2", true); }, [&] { copy("3", false); })
-               : copy("2", true);
-      });
-    });
+        together > 1 ? loops_.inside.write(b_, ForKind::vector, name + loop, together, one) : one(0);
+      };
+      const Expr in_tile =
+          n && *n % t_.tile == 0 ? Expr() : o.first + (o.along_k ? outer : inner * together) < o.extent;
+      const Expr in_k = k && *k % t_.depth == 0 ? Expr() : first_k + (o.along_k ? inner * together : outer) < p_.k;
+      const Expr inside = both(in_tile, in_k);
+      inside ? b_.if_then(
+                   inside, [&] { copy("2", true); }, [&] { copy("3", false); })
+             : copy("2", true);
+    }));
   }
 
   KernelBuilder& b_;
   const Matmul& p_;
   WarpTile t_ = middle;
   Expr first_m_, first_n_;
+  MatmulBlocks loops_;
 };
 
 }  // namespace
@@ -155,28 +157,8 @@ bool fits_matrix_units(const Matmul& product, const Target& target) {
   return a == b && is_storage_float(a);
 }
 
-void author_matmul_fragments(KernelBuilder& builder, const Matmul& product, const Target& target) {
-  Fragments(builder, product, target).write();
-}
-
-void schedule_matmul_fragments(Schedule& s, const std::string& prefix) {
-  const auto next = [&](const std::string& name) { return matmul_blocks::next_loop(s, prefix, name); };
-  const int64_t threads = *as_int(s.get(next("_fw")).extent) * warp_lanes;
-  for (const std::string part : {"_a", "_b"}) {
-    const Schedule::Split cut = s.split(s.fuse(next(part + "0"), next(part + "1")), threads);
-    s.reorder(cut.outer, cut.inner);
-    s.bind(cut.inner, ForKind::thread);
-    for (const char* copy : {"2", "3"})
-      for (const Schedule::Loop loop : s.loops(prefix + part + copy))
-        if (s.get(loop).kind == ForKind::serial && !s.attempt([&](Schedule& trial) { trial.vectorize(loop); }))
-          s.unroll(loop);
-  }
-  for (const std::string part : {"_f", "_c", "_s"}) {
-    s.bind(next(part + "w"), ForKind::warp);
-    s.bind(next(part + "i"), ForKind::fragment);
-    s.bind(next(part + "j"), ForKind::fragment);
-  }
-  s.bind(next("_ck"), ForKind::matrix_unit);
+MatmulBlocks author_matmul_fragments(KernelBuilder& builder, const Matmul& product, const Target& target) {
+  return Fragments(builder, product, target).write();
 }
 
 }  // namespace gradloom

@@ -85,16 +85,12 @@ void RecurrentMatmul::guarded(const Expr& t, const Expr& m, const Expr& n, const
   b_.guarded(both(both(first_part, in_m), in_n), body);
 }
 
-void RecurrentMatmul::threads(const char* name, int64_t count, const std::function<void(const Expr& t)>& body) {
-  b_.loop(p_.prefix + name, 0, count, [&](Expr t) { body(t); });
-}
-
 // A thread's columns: neighbouring threads have neighbouring ones, so that they read different banks. Of the threads
 // that have the first part along k.
 void RecurrentMatmul::each(const char* name, const Expr& block, const Expr& t,
                            const std::function<void(const Expr& j, const Expr& m, const Expr& n)>& body) {
   const int64_t across = columns_ / each_;
-  b_.loop(p_.prefix + name, 0, each_, [&](Expr j) {
+  loop(ForKind::unroll, name, each_, [&](Expr j) {
     body(j, in_row(block, floor_div(t, Expr(across))), in_column(block, floor_mod(t, Expr(across)) + j * across));
   });
 }
@@ -106,19 +102,19 @@ void RecurrentMatmul::move(const std::string& name, const Moved& moved) {
   const int64_t most = std::min(most_groups, std::max<int64_t>(1, in_flight / moved.lanes));
   const int64_t together = ceil_div(turns, ceil_div(turns, most));
   const bool whole = moved.groups == ceil_div(turns, together) * together * movers;
-  threads((name + "t").c_str(), movers, [&](const Expr& t) {
+  loop(ForKind::thread, name + "t", movers, [&](Expr t) {
     b_.loop(p_.prefix + name + "o", 0, ceil_div(turns, together), [&](Expr o) {
       const Buffer held = b_.alloc(p_.prefix + "_held", p_.sum, {together * moved.lanes}, {}, Space::registers);
       const auto each_group = [&](const char* part,
                                   const std::function<void(const Expr& group, const Expr& place)>& body) {
-        b_.loop(p_.prefix + name + part, 0, together, [&](Expr u) {
+        loop(ForKind::unroll, name + part, together, [&](Expr u) {
           const Expr group = (o * together + u) * movers + t;
           const auto one = [&] { body(group, u * moved.lanes); };
           whole ? one() : b_.if_then(group < moved.groups, one);
         });
       };
       const auto each_lane = [&](const char* part, const std::function<void(Expr lane)>& body) {
-        b_.loop(p_.prefix + name + part, 0, moved.lanes, body);
+        loop(ForKind::vector, name + part, moved.lanes, body);
       };
       each_group("u", [&](const Expr& group, const Expr& place) {
         const auto read = [&] {
@@ -145,7 +141,7 @@ void RecurrentMatmul::bring() {
   const Var probe_k = make_var("k"), probe_n = make_var("n");
   const bool along_k = matmul_blocks::runs_along(p_.b(var(probe_k), var(probe_n)), probe_k);
   const int64_t lanes = along_k ? lanes_ : 1, across = k_ / lanes;
-  b_.loop(p_.prefix + "_kb", 0, row_blocks_ * column_blocks_, [&](Expr block) {
+  loop(ForKind::grid, "_kb", row_blocks_ * column_blocks_, [&](Expr block) {
     const auto column = [&](const Expr& at) {
       return along_k ? floor_div(at, Expr(across)) : floor_mod(at, Expr(columns));
     };
@@ -186,16 +182,17 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
       for (const Expr& value : beside(m, n)) sums.push_back(value);
       store(m, n, sums);
     };
-    return author_matmul_blocks(b_, product, count_, beside ? with_values : store, target_);
+    loops_.turns.push_back(author_matmul_blocks(b_, product, count_, beside ? with_values : store, target_));
+    return;
   }
   const int64_t values = beside ? std::ssize(beside(0, 0)) : 0, all_threads = parts_ * threads_;
-  b_.loop(p_.prefix + "_rb", 0, row_blocks_ * column_blocks_, [&](Expr block) {
+  loop(ForKind::grid, "_rb", row_blocks_ * column_blocks_, [&](Expr block) {
     const Buffer sums = b_.alloc(p_.prefix + "_sums", p_.sum, {all_threads, count_ * each_}, {}, Space::per_thread);
     const Buffer held =
         values ? b_.alloc(p_.prefix + "_beside", p_.sum, {all_threads, values * each_}, {}, Space::per_thread)
                : Buffer();
     const Buffer rows = b_.alloc(p_.prefix + "_rows", p_.sum, {rows_, depth_ + lanes_}, {.exclusive = true});
-    threads("_ft", all_threads, [&](const Expr& t) {
+    loop(ForKind::thread, "_ft", all_threads, [&](Expr t) {
       each("_fj", block, t, [&](const Expr& j, const Expr& m, const Expr& n) {
         for (int64_t g = 0; g < count_; ++g) {
           b_.store(sums, {t, of_thread(g, j)}, zero({p_.sum, 1}));
@@ -226,7 +223,7 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
                       [&](const Expr& group, const Expr& lane, const Expr& v) {
                         b_.store(rows, {row(group), k(group, lane)}, v);
                       }});
-      threads("_mt", all_threads, [&](const Expr& t) {
+      loop(ForKind::thread, "_mt", all_threads, [&](Expr t) {
         const int64_t own = depth_ / parts_,
                       wide = std::max(lanes_,
                                       std::min(side_by_side, held_bytes / size_of(p_.sum) / each_) / lanes_ * lanes_);
@@ -237,15 +234,15 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
     Buffer meeting;
     if (parts_ > 1) {
       meeting = b_.alloc(p_.prefix + "_meeting", p_.sum, {count_ * each_, all_threads - threads_}, {}, Space::shared);
-      threads("_pt", all_threads, [&](const Expr& t) {
+      loop(ForKind::thread, "_pt", all_threads, [&](Expr t) {
         b_.if_then(t >= threads_, [&] {
-          b_.loop(p_.prefix + "_pj", 0, count_ * each_, [&](Expr j) {
+          loop(ForKind::unroll, "_pj", count_ * each_, [&](Expr j) {
             b_.store(meeting, {j, t - threads_}, load(sums, {t, j}));
           });
         });
       });
     }
-    threads("_st", all_threads, [&](const Expr& t) {
+    loop(ForKind::thread, "_st", all_threads, [&](Expr t) {
       each("_sj", block, t, [&](const Expr& j, const Expr& m, const Expr& n) {
         guarded(t, m, n, [&] {
           std::vector<Expr> together;
@@ -275,36 +272,27 @@ void RecurrentMatmul::add(const std::string& name, const Expr& t, const Buffer& 
     const Buffer x = b_.alloc(p_.prefix + "_x", p_.sum, {count}, {}, Space::registers),
                  y = b_.alloc(p_.prefix + "_y", p_.sum, {own, count}, {}, Space::registers);
     const Expr first = index_add(own_part, turn * count + from);
-    const auto read = [&](const char* loop, const std::function<void(const Expr& k)>& body) {
-      b_.loop(p_.prefix + name + loop, 0, count / lanes_, [&](Expr u) {
-        b_.loop(p_.prefix + name + loop + "v", 0, lanes_, [&](Expr v) { body(u * lanes_ + v); });
-      });
+    const auto read = [&](const std::string& part, const std::function<void(const Expr& k)>& body) {
+      loop(ForKind::unroll, name + part, count / lanes_,
+           [&](Expr u) { loop(ForKind::vector, name + part + "v", lanes_, [&](Expr v) { body(u * lanes_ + v); }); });
     };
     read("x", [&](const Expr& k) { b_.store(x, {k}, load(rows, {row, first + k})); });
-    b_.loop(p_.prefix + name + "yj", 0, own, [&](Expr j) {
+    loop(ForKind::unroll, name + "yj", own, [&](Expr j) {
       read("y", [&](const Expr& k) {
         b_.store(y, {j, k}, load(kept_, {block, column + j * across, part * depth_ + (first + k)}));
       });
     });
-    b_.loop(p_.prefix + name + "k", 0, count, [&](Expr k) {
-      b_.loop(p_.prefix + name + "j", 0, own, [&](Expr j) {
+    loop(ForKind::unroll, name + "k", count, [&](Expr k) {
+      loop(ForKind::unroll, name + "j", own, [&](Expr j) {
         b_.accumulate(sums, {t, j}, load(x, {k}), AccumulateOp::fma, load(y, {j, k}));
       });
     });
   });
 }
 
-void schedule_matmul_recurrent(Schedule& s, const std::string& prefix) {
-  const auto named = [&](const std::string& name) { return s.loops(prefix + name); };
-  for (const char* grid : {"_kb", "_rb"})
-    for (const Schedule::Loop loop : named(grid)) s.bind(loop, ForKind::grid);
-  for (const char* thread : {"_bt", "_at", "_ft", "_mt", "_pt", "_st"})
-    for (const Schedule::Loop loop : named(thread)) s.bind(loop, ForKind::thread);
-  for (const char* copies : {"_bu", "_bw", "_au", "_aw", "_fj", "_pj", "_sj", "_gx", "_gy", "_gyj", "_gk", "_gj", "_hx",
-                             "_hy", "_hyj", "_hk", "_hj"})
-    for (const Schedule::Loop loop : named(copies)) s.unroll(loop);
-  for (const char* lanes : {"_bv", "_bx", "_bz", "_av", "_ax", "_az", "_gxv", "_gyv", "_hxv", "_hyv"})
-    for (const Schedule::Loop loop : named(lanes)) as_int(s.get(loop).extent) == 1 ? s.unroll(loop) : s.vectorize(loop);
+void schedule_matmul_recurrent(Schedule& s, const RecurrentLoops& product) {
+  product.kept.schedule(s);
+  for (const MatmulBlocks& turn : product.turns) schedule_matmul_blocks(s, turn);
 }
 
 }  // namespace gradloom

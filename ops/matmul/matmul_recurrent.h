@@ -15,6 +15,12 @@
 
 namespace gradloom {
 
+struct RecurrentLoops {
+  PlannedLoops kept;                // where blocks keep B
+  std::vector<MatmulBlocks> turns;  // else: each multiply
+};
+void schedule_matmul_recurrent(ir::Schedule& schedule, const RecurrentLoops& product);
+
 class RecurrentMatmul {
  public:
   struct Limits {
@@ -39,6 +45,9 @@ class RecurrentMatmul {
                 std::function<ir::Expr(ir::Expr m, ir::Expr n)> first, const StoreTogether& store,
                 const Beside& beside = {});
 
+  // Of all that was written.
+  const RecurrentLoops& loops() const { return loops_; }
+
  private:
   using Expr = ir::Expr;
 
@@ -49,7 +58,9 @@ class RecurrentMatmul {
   Expr of_thread(int64_t g, const Expr& j) const;  // where a thread has its sum of its column j
   Expr first_of(const Expr& t) const;              // the thread that has the same sums' first part
   void guarded(const Expr& t, const Expr& m, const Expr& n, const std::function<void()>& body);
-  void threads(const char* name, int64_t count, const std::function<void(const Expr& t)>& body);
+  void loop(ir::ForKind kind, const std::string& name, int64_t extent, const std::function<void(Expr)>& body) {
+    loops_.kept.write(b_, kind, p_.prefix + name, extent, body);
+  }
   void each(const char* name, const Expr& block, const Expr& t,
             const std::function<void(const Expr& j, const Expr& m, const Expr& n)>& body);
   // Elements on their way to shared memory, in groups of neighbours: where the guard does not hold, zeros.
@@ -76,9 +87,7 @@ class RecurrentMatmul {
   int64_t depth_ = 0;    // of A, that is brought at once
   int64_t lanes_ = 1;    // neighbours along k that are read at once
   ir::Buffer kept_;
+  RecurrentLoops loops_;
 };
-
-// Binds every product of these prefixes that was written so.
-void schedule_matmul_recurrent(ir::Schedule& schedule, const std::string& prefix);
 
 }  // namespace gradloom

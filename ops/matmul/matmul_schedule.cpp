@@ -137,9 +137,8 @@ void choose_sharing(ProductTiles& t, const Shape& s, const Target& target) {
 
 }  // namespace
 
-void schedule_matmul(Schedule& schedule, const std::string& prefix, const Target& target, const MatmulHints& hints) {
-  const Schedule::Loop m = schedule.loop(prefix + "_m");
-  const Site site = find_loop(schedule.kernel(), m);
+void schedule_matmul(Schedule& schedule, Loop rows, const Target& target, const MatmulHints& hints) {
+  const Site site = find_loop(schedule.kernel(), rows);
   const Product p = match_product(site, "schedule_matmul");
   const Shape s = shape_of(p, hints);
   // Few rows each time read B once each time: not worth a copy where its columns are neighbours already and a row is no
@@ -154,11 +153,10 @@ void schedule_matmul(Schedule& schedule, const std::string& prefix, const Target
                                   [](const Stmt& p) { return p.as<For>() && p.as<For>()->kind == ForKind::parallel; });
   const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   if (hints.parallel && target.threads > 1 && !inside && flops >= parallel_flops) choose_sharing(t, s, target);
-  schedule.tile_product(m, t, before ? hints.pack_b_before : 0);
+  const std::vector<Loop> along_k = schedule.tile_product(rows, t, before ? hints.pack_b_before : 0);
   if (before || t.pack_b) return;
   // A panel of B that lies among others is read in pieces, which the hardware's own prefetch does not follow.
-  for (const Schedule::Loop k : schedule.loops(prefix + "_k"))
-    schedule.prefetch(k, p.b.as<Load>()->buffer, rows_early, 1);
+  for (const Loop k : along_k) schedule.prefetch(k, p.b.as<Load>()->buffer, rows_early, 1);
 }
 
 }  // namespace gradloom

@@ -141,6 +141,7 @@ void expect_every_sum(const Shape& s, bool kept) {
           }
         });
       });
+  RecurrentLoops loops;
   const ir::Kernel authored =
       over_time(s, [&](ir::KernelBuilder& b, const ir::Buffer& x, const ir::Buffer& y, const ir::Buffer& out) {
         RecurrentMatmul p(b, product(y, 0), target, {.shared_bytes = s.shared_bytes}, s.count);
@@ -154,10 +155,10 @@ void expect_every_sum(const Shape& s, bool kept) {
             p.multiply([&](ir::Expr m, ir::Expr k) { return ir::load(x, {t, m, k}); }, product(y, 0).first, store);
           });
         });
+        loops = p.loops();
       });
   ir::Schedule schedule(authored);
-  schedule_matmul_recurrent(schedule, "p");
-  schedule_matmul_blocks(schedule, "p");
+  schedule_matmul_recurrent(schedule, loops);
   ASSERT_EQ(schedule.loops("p_rb").empty(), !kept);
   if (kept) schedule.bind(schedule.loop("launch"), ir::ForKind::cooperative);
   const ir::Kernel lowered = ir::lower(schedule.kernel(), {.gpu = true, .shared_bytes = s.shared_bytes});
@@ -197,7 +198,7 @@ TEST(RecurrentMatmul, BringsWhatLiesAlongK) {
     });
     const ir::Kernel authored = b.build();
     ir::Schedule schedule(authored);
-    schedule_matmul_recurrent(schedule, "p");
+    schedule_matmul_recurrent(schedule, product.loops());
     schedule.bind(schedule.loop("launch"), ir::ForKind::cooperative);
     const ir::Kernel lowered = ir::lower(schedule.kernel(), {.gpu = true});
     ir::expect_same(authored, lowered);

@@ -59,9 +59,10 @@ Kernel authored(const Shape& s, DType dtype, bool a_turned, bool b_turned, bool 
   return b.build();
 }
 Kernel lowered(const Shape& s, DType dtype, bool a_turned, bool b_turned, bool any_shape, const ir::Target& target) {
+  MatmulBlocks blocks;
   Schedule schedule(authored(s, dtype, a_turned, b_turned, any_shape,
-                             [&](KernelBuilder& b, const Matmul& p) { author_matmul_blocks(b, p, target); }));
-  schedule_matmul_blocks(schedule, "x");
+                             [&](KernelBuilder& b, const Matmul& p) { blocks = author_matmul_blocks(b, p, target); }));
+  schedule_matmul_blocks(schedule, blocks);
   return lower(schedule.kernel(), lowering_for(target));
 }
 

@@ -61,9 +61,11 @@ TEST(GpuProduct, KeepsEverySum) {
       for (const bool transposed : {false, true})
         for (const bool any_shape : {false, true}) {
           const Target target{.gpu = true, .multiprocessors = multiprocessors};
-          Schedule schedule(authored(s, transposed, any_shape,
-                                     [&](KernelBuilder& b, const Matmul& p) { author_matmul_blocks(b, p, target); }));
-          schedule_matmul_blocks(schedule, "x");
+          MatmulBlocks blocks;
+          Schedule schedule(authored(s, transposed, any_shape, [&](KernelBuilder& b, const Matmul& p) {
+            blocks = author_matmul_blocks(b, p, target);
+          }));
+          schedule_matmul_blocks(schedule, blocks);
           const Kernel lowered = lower(schedule.kernel(), lowering_for(target));
           verify(lowered, Stage::lowered);
           EXPECT_EQ(gpu_misfit(lowered), "");
@@ -99,10 +101,12 @@ TEST(GpuProduct, SumsInPartsAreComplete) {
       return b.build();
     };
     const Target target{.gpu = true, .multiprocessors = c.multiprocessors};
-    Schedule schedule(authored([&](KernelBuilder& b, const Matmul& p) { author_matmul_blocks(b, p, target, false); }));
+    MatmulBlocks blocks;
+    Schedule schedule(
+        authored([&](KernelBuilder& b, const Matmul& p) { blocks = author_matmul_blocks(b, p, target, false); }));
     EXPECT_EQ(!schedule.loops("x_part").empty(), c.cut);
     if (!c.cut) continue;
-    schedule_matmul_blocks(schedule, "x");
+    schedule_matmul_blocks(schedule, blocks);
     schedule_gpu(schedule, target);
     const Kernel lowered = lower(schedule.kernel(), lowering_for(target));
     verify(lowered, Stage::lowered);
@@ -114,9 +118,10 @@ TEST(GpuProduct, SumsInPartsAreComplete) {
 // Sums never pass through shared memory: each access to them is by constants beside the thread's number.
 TEST(GpuProduct, SumsStayWithTheirThreads) {
   const Target target{.gpu = true, .multiprocessors = 1};
+  MatmulBlocks blocks;
   Schedule schedule(authored({128, 128, 32}, false, false,
-                             [&](KernelBuilder& b, const Matmul& p) { author_matmul_blocks(b, p, target); }));
-  schedule_matmul_blocks(schedule, "x");
+                             [&](KernelBuilder& b, const Matmul& p) { blocks = author_matmul_blocks(b, p, target); }));
+  schedule_matmul_blocks(schedule, blocks);
   const Kernel lowered = lower(schedule.kernel(), lowering_for(target));
   int accesses = 0;
   walk(lowered.body, [&](const Stmt& s) {

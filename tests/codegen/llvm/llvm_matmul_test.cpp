@@ -88,7 +88,8 @@ void expect_equal(const Case& p, const std::function<void(Schedule&)>& apply) {
 }
 
 void expect_equal(const Case& p, Target target, bool before = false) {
-  expect_equal(p, [&](Schedule& s) { schedule_matmul(s, "p", target, {.pack_b_before = before ? s.loop("t") : 0}); });
+  expect_equal(
+      p, [&](Schedule& s) { schedule_matmul(s, s.loop("p_m"), target, {.pack_b_before = before ? s.loop("t") : 0}); });
 }
 
 Target level(const std::string& name, int threads = 1) {
@@ -141,7 +142,7 @@ TEST(Matmul, RowsAndColumnsToThreads) {
       const Case p{m, n, k, DType::f32, (layout & 1) != 0, (layout & 2) != 0};
       expect_equal(p, level("x86-64-v3", 3));
       Schedule s(author(p));
-      schedule_matmul(s, "p", level("x86-64-v3", 3));
+      schedule_matmul(s, s.loop("p_m"), level("x86-64-v3", 3));
       EXPECT_NE(print(s.kernel()).find("parallel"), std::string::npos);
     }
 }
@@ -213,7 +214,7 @@ TEST(Matmul, AnEndOfItsOwn) {
   for (const DType dtype : {DType::f32, DType::f16}) {
     const Kernel authored = author_biased(dtype);
     Schedule s(authored);
-    schedule_matmul(s, "p", level("x86-64-v3", 2));
+    schedule_matmul(s, s.loop("p_m"), level("x86-64-v3", 2));
     s = Schedule(authored);
     s.tile_product(s.loop("p_m"), {.rows = 4, .vectors = 2, .lanes = 8, .block_m = 8, .block_k = 16});
     const std::vector<Bytes> inputs{elements(dtype, 21 * 50, 1), elements(dtype, 50 * 33, 2), elements(dtype, 33, 3),
@@ -236,7 +237,7 @@ TEST(Matmul, SumsStayInRegisters) {
     Target target = isa.target;
     target.threads = 1;
     Schedule s(author({512, 512, 512}));
-    schedule_matmul(s, "p", target);
+    schedule_matmul(s, s.loop("p_m"), target);
     const std::string assembly = codegen::emit_assembly(lower(s.kernel()), isa);
     const size_t first = assembly.find("vfmadd231ps"), last = assembly.rfind("vfmadd231ps");
     ASSERT_NE(first, std::string::npos);
