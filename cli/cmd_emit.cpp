@@ -92,12 +92,15 @@ void add_emit(CLI::App& app, int& status) {
                    "the weakest level allowed; the target's own when not given: sequential, for a GPU run-to-run")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(level_names), std::end(level_names))));
   command->add_flag("--any-shape", options->any_shape, "the kernel that serves every shape of the rank");
-  command->add_flag("--trace", options->trace, "print the schedule's steps instead");
+  command->add_flag("--trace", options->trace, "print the schedule's steps instead")
+      ->excludes(command->get_option("--after"))
+      ->excludes(command->get_option("--times"));
   command->footer(
       "Examples:\n  gradloom emit GatherGrad --shape 50000,768 --indices-shape 8,512 --stage authored\n"
       "  gradloom emit SliceGrad --dtype f16 --shape 64,512 --starts=-1 --ends=-1000 --axes 1 --steps=-2 --stage asm "
       "--isa x86-64-v3\n"
       "  gradloom emit BroadcastGrad --shape 64,512,768 --to-shape 768 --trace\n"
+      "  gradloom emit BroadcastGrad --shape 64,512,768 --to-shape 768 --after vectorize\n"
       "  gradloom emit --case tests/golden/gather_grad__embedding.json --stage llvm\n"
       "  gradloom emit BroadcastGrad --shape 64,512,768 --to-shape 768 --stage sass-report --arch sm_80");
   command->callback([options, &status] { status = emit(*options); });

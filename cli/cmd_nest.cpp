@@ -104,7 +104,8 @@ void print_stage(const ir::Kernel& kernel, const Scheduled& scheduled, const Nes
     ir::schedule_gpu(schedule, target);
     made = schedule.kernel();
   }
-  const bool lower = options.stage.stage != "authored" && options.stage.stage != "scheduled";
+  const bool lower =
+      !options.stage.of_passes() && options.stage.stage != "authored" && options.stage.stage != "scheduled";
   fmt::print("{}", stage_text(kernel, made, lower ? ir::lower(made, ir::lowering_for(target)) : made, options.stage));
 }
 
@@ -153,18 +154,18 @@ void check_options(const NestOptions& options) {
   if (!options.trace.empty() && !options.schedule.empty())
     refuse("got --schedule beside --trace, expected one of them");
   if (!options.data.empty() && !options.seed.empty()) refuse("got --data beside --seed, expected one of them");
-  if (!stage.stage.empty() && (options.json || options.compare))
-    refuse("got --json or --compare beside --stage, which runs nothing");
+  if (stage.prints() && (options.json || options.compare))
+    refuse("got --json or --compare beside --stage, --after or --times, which run nothing");
   if (options.json && options.compare) refuse("got --json beside --compare, expected one of them");
   if (options.compare && options.target != "automatic")
     refuse("got --target beside --compare, which runs every target of this build");
-  if (stage.stage.empty() && !stage.arch.empty() && !gpu)
-    refuse("got --arch, expected it with --target cuda or cuda-host, or with --stage");
-  if (!stage.stage.empty() && !stage.arch.empty() && !gpu && options.target != "automatic")
+  if (!stage.prints() && !stage.arch.empty() && !gpu)
+    refuse("got --arch, expected it with --target cuda or cuda-host, or with --stage, --after or --times");
+  if (stage.prints() && !stage.arch.empty() && !gpu && options.target != "automatic")
     refuse("got --arch, which is a GPU's, with --target " + options.target);
   if (!options.seed.empty()) seed_of(options.seed);
   if (stage.isa != "host") {
-    if (stage.stage.empty() && options.target != "automatic" && options.target != "llvm")
+    if (!stage.prints() && options.target != "automatic" && options.target != "llvm")
       refuse("got --isa, which is llvm's, with --target " + options.target);
     stage.check_isa();
   }
@@ -182,7 +183,7 @@ int run(NestOptions options) {
   runtime.isa = options.stage.isa;
   const ir::Kernel kernel = parse_nest(options.file);
   const Scheduled nest = scheduled(kernel, options);
-  if (!options.stage.stage.empty()) {
+  if (options.stage.prints()) {
     print_stage(kernel, nest, options);
     return 0;
   }

@@ -1,9 +1,15 @@
 #include "cli/emit_stage.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/emit_gpu.h"
+#include "cli/text.h"
+#include "ir/passes/passes.h"
 #include "ir/text/print.h"
 #ifdef GRADLOOM_WITH_LLVM
 #include "codegen/llvm/compiler.h"
@@ -23,6 +29,33 @@ std::string machine_text([[maybe_unused]] const ir::Kernel& lowered, const Stage
 #endif
 }
 
+// A pass that runs a second time is "simplify:2".
+std::string passes_text(const ir::Kernel& scheduled, const StageOptions& options) {
+  ir::LowerOptions lowering = ir::lowering_for(options.target());
+  std::vector<ir::PassTime> times;
+  std::map<std::string, int> runs;
+  std::vector<std::string> names;
+  std::optional<std::string> text;
+  lowering.times = &times;
+  lowering.dump = [&](const std::string& pass, const ir::Kernel& after) {
+    names.push_back(++runs[pass] == 1 ? pass : fmt::format("{}:{}", pass, runs[pass]));
+    if (names.back() == options.after) text = ir::print(after);
+  };
+  ir::lower(scheduled, lowering);
+  if (!options.times && !text)
+    throw UsageError(fmt::format("{}: --after is {}, expected a pass that runs for this target: {}", options.command,
+                                 options.after, fmt::join(names, ", ")));
+  if (text) return *text;
+  Table table({"pass", ">ms"});
+  double total = 0;
+  for (size_t i = 0; i < times.size(); ++i) {
+    table.row({names[i], milliseconds_text(times[i].ms)});
+    total += times[i].ms;
+  }
+  table.row({"all", milliseconds_text(total)});
+  return table.text();
+}
+
 }  // namespace
 
 void StageOptions::add_to(CLI::App& app, const std::string& stage_help) {
@@ -30,6 +63,12 @@ void StageOptions::add_to(CLI::App& app, const std::string& stage_help) {
                             ->check(CLI::IsMember({"authored", "scheduled", "lowered", "llvm-raw", "llvm", "asm",
                                                    "cuda", "ptx", "sass-report"}));
   if (!stage.empty()) option->capture_default_str();
+  CLI::Option* passes =
+      app.add_option("--after", after, "print the kernel after this pass of its lowering instead, such as vectorize")
+          ->excludes(option);
+  app.add_flag("--times", times, "print how long each pass of its lowering took instead")
+      ->excludes(option)
+      ->excludes(passes);
   app.add_option("--isa", isa, "host, x86-64-v2, x86-64-v3 or x86-64-v4")->capture_default_str();
   app.add_option("--arch", arch, "for this GPU, such as sm_80; sm_90 for the stages of a GPU when not given");
   app.add_option("--threads", threads, "threads that the schedule is for; 0: as many as this process may use")
@@ -69,6 +108,7 @@ ir::Target StageOptions::target() const {
 
 std::string stage_text(const ir::Kernel& authored, const ir::Kernel& scheduled, const ir::Kernel& lowered,
                        const StageOptions& options) {
+  if (options.of_passes()) return passes_text(scheduled, options);
   if (options.stage == "authored" || options.stage == "scheduled" || options.stage == "lowered")
     return ir::print(options.stage == "authored" ? authored : options.stage == "scheduled" ? scheduled : lowered);
   if (is_gpu_stage(options.stage)) return gpu_text(lowered, options.stage, options.architecture());

@@ -12,11 +12,15 @@ namespace gradloom::cli {
 struct StageOptions {
   explicit StageOptions(std::string command) : command(std::move(command)) {}
   std::string command;  // for messages
-  std::string stage, isa = "host", arch;
+  std::string stage, after, isa = "host", arch;
   int threads = 0;
+  bool times = false;
   bool gpu = false;  // whatever the stage and --arch say
 
-  void add_to(CLI::App& app, const std::string& stage_help);  // --stage, --isa, --arch, --threads
+  // --stage, --after, --times, --isa, --arch, --threads
+  void add_to(CLI::App& app, const std::string& stage_help);
+  bool of_passes() const { return !after.empty() || times; }     // what the passes do, not a stage
+  bool prints() const { return !stage.empty() || of_passes(); }  // anything
   bool for_gpu() const;
   int architecture() const;  // of the GPU: 90 when --arch does not say
   void check_isa() const;    // throws UsageError for an --isa that is none
@@ -24,8 +28,8 @@ struct StageOptions {
   ir::Target target() const;
 };
 
-// The stages of a kernel. A `lowered` one is made for options.target(). Throws UsageError for a stage that the options
-// do not have.
+// The stages of a kernel, or what --after and --times print of its lowering. A `lowered` one is made for
+// options.target(). Throws UsageError for a stage that the options do not have, and for a pass that did not run.
 std::string stage_text(const ir::Kernel& authored, const ir::Kernel& scheduled, const ir::Kernel& lowered,
                        const StageOptions& options);
 
