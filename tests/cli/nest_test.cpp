@@ -210,7 +210,7 @@ TEST(Docs, print_what_the_page_says) {
       nest += line + "\n";
     }
   }
-  EXPECT_EQ(commands, 5);
+  EXPECT_EQ(commands, 6);
   std::filesystem::remove_all(folder);
 }
 #endif

@@ -152,7 +152,7 @@ TEST(Gathers, PipelinedGivesTheDefinitionsBits) {
         for (How how : hows(accumulate))
           for (const int threads : {1, 2}) {
             const int64_t count = element_count(indices), elements = element_count(shape), line = 64 / size_of(dtype);
-            if (shape.back() % line != 0) continue;  // served by other strategies
+            if (how.any_shape || shape.back() % line != 0) continue;  // served by other strategies
             how.target.threads = threads;
             const std::vector<Tensor> inputs{filled(dtype, indices, 5),
                                              ints(std::vector<int64_t>(shape.begin(), shape.end())),

@@ -91,7 +91,7 @@ inline std::vector<Tensor> run(const Op& op, const std::vector<Tensor>& inputs, 
   const Operands operands(op.schema(), inputs);
   const Request request = operands.request(attributes, how.wanted, how.accumulate);
   Plan plan = op.check(request);
-  const std::string strategy = choose_strategy(op, plan, how.strategy, how.target).name;
+  const std::string strategy = choose_strategy(op, plan, how.strategy, how.target, how.any_shape).name;
   const BuiltKernel built = how.scheduled
                                 ? build_kernel(op, plan, strategy, how.target, how.any_shape, 64, how.accumulate)
                                 : author_kernel(op, plan, strategy, how.target, how.any_shape, 64, how.accumulate);
