@@ -91,7 +91,7 @@ class BroadcastGrad final : public Op {
             fmt::format("{} has {} in dim {} (shape {}); for shape {} it must be {}", describe_input(schema(), in_dy),
                         dy.dims[d], d, to_string(dy.dims), to_string(shape), shape[d - lead]));
       const int64_t extent = empty && dy.dims[d] != 1 && (reduced || no_output) ? 0 : dy.dims[d];
-      dims.push_back({.role = reduced, .full = extent, .extent = extent, .stride_a = empty ? 0 : dy.strides[d]});
+      dims.push_back({.role = reduced, .full = extent, .extent = extent, .strides = {empty ? 0 : dy.strides[d]}});
     }
 
     Plan plan;
@@ -100,7 +100,7 @@ class BroadcastGrad final : public Op {
     View in{.dtype = dy.dtype}, out{.output = true, .dtype = dy.dtype};
     for (const LoopDim& d : merge_dims(dims)) {
       in.dims.push_back(d.extent);
-      in.strides.push_back(d.stride_a);
+      in.strides.push_back(d.strides[0]);
       if (d.role == 0) out.dims.push_back(d.extent);
       key.roles.push_back(d.role);
     }

@@ -10,14 +10,14 @@ namespace {
 
 enum DimRole : int { outer_role, middle_role, inner_role };
 
-// Every axis of dY's: `full` is dX's extent (the middle ones' own). a is dY, b indices.
+// Every axis of dY's: `full` is dX's extent (the middle ones' own). Operands: dY, indices.
 LoopDims loop_dims(const GatherOperands& o, bool varying) {
   LoopDims dims;
   const int index_rank = varying ? 1 : o.indices.dims.size();
   for (int d = 0; d < o.dy.dims.size(); ++d) {
     const int role = d < o.axis ? outer_role : d < o.axis + index_rank ? middle_role : inner_role;
-    LoopDim dim{.role = role, .full = o.dy.dims[d], .extent = o.dy.dims[d], .stride_a = o.dy.strides[d]};
-    if (varying || role == middle_role) dim.stride_b = o.indices.strides[varying ? d : d - o.axis];
+    LoopDim dim{.role = role, .full = o.dy.dims[d], .extent = o.dy.dims[d], .strides = {o.dy.strides[d]}};
+    if (varying || role == middle_role) dim.strides[1] = o.indices.strides[varying ? d : d - o.axis];
     if (role != middle_role) dim.full = o.shape[role == outer_role ? d : d - index_rank + 1];
     dims.push_back(dim);
   }
@@ -53,8 +53,8 @@ Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, 
       dims.push_back({.role = middle_role,
                       .full = o.indices.dims[d],
                       .extent = o.indices.dims[d],
-                      .stride_a = o.indices.strides[d]});
-    for (const LoopDim& d : merge_dims(dims)) index.dims.push_back(d.extent), index.strides.push_back(d.stride_a);
+                      .strides = {o.indices.strides[d]}});
+    for (const LoopDim& d : merge_dims(dims)) index.dims.push_back(d.extent), index.strides.push_back(d.strides[0]);
     if (index.dims.empty()) index.dims.push_back(1), index.strides.push_back(1);
     plan.views.push_back(index);
     return plan;
@@ -78,14 +78,14 @@ Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, 
   for (const LoopDim& d : merge_dims(loop_dims(o, varying))) {
     if (d.role == inner_role) begin_middle();
     if (d.role == middle_role) {
-      middle_dim(d.extent, d.stride_a, d.stride_b);
+      middle_dim(d.extent, d.strides[0], d.strides[1]);
       if (counts[middle_role]++ == 0) dx.dims.push_back(extent);
       continue;
     }
     if (d.full != d.extent) roles.shorter |= 1u << (counts[outer_role] + counts[inner_role]);
     ++counts[d.role];
-    dy.dims.push_back(d.extent), dy.strides.push_back(d.stride_a);
-    if (varying) index.dims.push_back(d.extent), index.strides.push_back(d.stride_b);
+    dy.dims.push_back(d.extent), dy.strides.push_back(d.strides[0]);
+    if (varying) index.dims.push_back(d.extent), index.strides.push_back(d.strides[1]);
     dx.dims.push_back(d.full);
   }
   begin_middle();

@@ -1,19 +1,45 @@
 #pragma once
 // Fewer, longer loops: adjacent axes become one where every operand's elements stay in line.
+#include <array>
+
 #include "support/dims.h"
 
 namespace gradloom {
 
-// One axis as up to two strided operands see it. Axes merge only with their own role.
+// One axis as a dense operand and up to two strided ones see it. By default axes merge only with their own role.
 struct LoopDim {
-  int role = 0;
-  int64_t full = 1;    // of the dense operand
-  int64_t extent = 1;  // of the strided operands: its first `extent` indices
-  int64_t stride_a = 0, stride_b = 0;
+  int64_t role = 0;
+  int64_t full = 1;                  // of the dense operand
+  int64_t extent = 1;                // of the strided operands
+  int64_t first = 0;                 // the dense operand's lowest index that they cover
+  std::array<int64_t, 2> strides{};  // of the strided operands
 };
 using LoopDims = InlineVector<LoopDim, max_rank>;
 
-// Axes of size 1 vanish; an inner axis that is walked whole joins the one outside it.
-LoopDims merge_dims(const LoopDims& dims);
+inline bool same_role(const LoopDim& outer, const LoopDim& inner) { return outer.role == inner.role; }
+
+// Axes of size 1 vanish; an inner axis that is walked whole joins the one outside it where `joins(outer, inner)`.
+template <class Joins = decltype(same_role)>
+LoopDims merge_dims(const LoopDims& dims, const Joins& joins = same_role) {
+  const auto in_line = [](const LoopDim& outer, const LoopDim& inner) {
+    return std::equal(outer.strides.begin(), outer.strides.end(), inner.strides.begin(),
+                      [&](int64_t a, int64_t b) { return a == b * inner.extent; });
+  };
+  LoopDims merged;
+  for (const LoopDim& d : dims) {
+    if (d.full == 1 && d.extent == 1) continue;
+    if (merged.empty() || d.full != d.extent || !joins(merged.back(), d) ||
+        (merged.back().extent != 1 && !in_line(merged.back(), d))) {
+      merged.push_back(d);
+      continue;
+    }
+    LoopDim& outer = merged.back();
+    outer.full *= d.full;
+    outer.extent *= d.extent;
+    outer.first *= d.full;
+    outer.strides = d.strides;
+  }
+  return merged;
+}
 
 }  // namespace gradloom

@@ -7,6 +7,9 @@ namespace gradloom {
 
 // Below this traffic a call is not worth waking threads for.
 inline constexpr int64_t parallel_bytes = 256 << 10;
+inline bool worth_threads(int64_t bytes, const ir::Target& target) {
+  return target.threads > 1 && bytes >= parallel_bytes;
+}
 
 // How many tasks a parallel loop should have at least: some are late, some rows are longer.
 inline int64_t wanted_tasks(const ir::Target& target) { return int64_t{4} * target.threads; }

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "ops/patterns/merge_dims.h"
 #include "ops/registry.h"
 
 namespace gradloom {
@@ -47,9 +48,10 @@ OpSchema make_schema() {
   refuse(schema, ErrorCode::invalid_argument, what);
 }
 
-// A window's first index and extent along a dim of d, as ORT clamps starts and ends.
-SliceDim window_of(int64_t d, int64_t start, int64_t end, int64_t step) {
-  SliceDim w{.dx = d, .dy = 0, .step = step};
+// A window along a dim of d, as ORT clamps starts and ends. Its role is the step, as SliceKey has it; the dense operand
+// is dX.
+LoopDim window_of(int64_t d, int64_t start, int64_t end, int64_t step) {
+  LoopDim w{.role = step, .full = d, .extent = 0};
   if (d == 0) return w;
   int64_t first = start < 0 ? start + d : start;
   first = std::clamp<int64_t>(first, 0, step > 0 ? d : d - 1);
@@ -61,9 +63,10 @@ SliceDim window_of(int64_t d, int64_t start, int64_t end, int64_t step) {
   // In 128 bits: the step may be INT64_MIN.
   const __int128 span = step > 0 ? static_cast<__int128>(beyond) - first : static_cast<__int128>(first) - beyond;
   const __int128 stride = step > 0 ? static_cast<__int128>(step) : -static_cast<__int128>(step);
-  if (span > 0) w.dy = static_cast<int64_t>((span - 1) / stride + 1);
-  if (w.dy <= 1) w.step = 1;
-  w.lo = w.dy == 0 ? 0 : w.step > 0 ? first : first + (w.dy - 1) * w.step;
+  if (span > 0) w.extent = static_cast<int64_t>((span - 1) / stride + 1);
+  if (w.extent <= 1) w.role = 1;
+  w.first = w.extent == 0 ? 0 : w.role > 0 ? first : first + (w.extent - 1) * w.role;
+  if (w.extent == d && w.role == 1) w.role = 0;
   return w;
 }
 
@@ -82,7 +85,7 @@ void same_length(const OpSchema& schema, int input, int got, int wanted) {
 }
 
 // One dim an axis of shape, before merging.
-SliceDims windows(const OpSchema& schema, const Request& request, const Dims& shape) {
+LoopDims windows(const OpSchema& schema, const Request& request, const Dims& shape) {
   const int rank = shape.size();
   const auto starts = read_vector(schema, request, in_starts), ends = read_vector(schema, request, in_ends);
   same_length(schema, in_ends, ends.size(), starts.size());
@@ -99,8 +102,8 @@ SliceDims windows(const OpSchema& schema, const Request& request, const Dims& sh
     steps = read_vector(schema, request, in_steps);
     same_length(schema, in_steps, steps.size(), starts.size());
   }
-  SliceDims dims;
-  for (const int64_t d : shape) dims.push_back({.dx = d, .dy = d});
+  LoopDims dims;
+  for (const int64_t d : shape) dims.push_back({.full = d, .extent = d});
   uint32_t seen = 0;
   for (int i = 0; i < starts.size(); ++i) {
     const int axis =
@@ -116,12 +119,12 @@ SliceDims windows(const OpSchema& schema, const Request& request, const Dims& sh
   return dims;
 }
 
-void check_dy(const OpSchema& schema, const Operand& dy, const SliceDims& dims, const Dims& shape) {
+void check_dy(const OpSchema& schema, const Operand& dy, const LoopDims& dims, const Dims& shape) {
   bool same = dy.dims.size() == dims.size();
-  for (int d = 0; same && d < dims.size(); ++d) same = dy.dims[d] == dims[d].dy;
+  for (int d = 0; same && d < dims.size(); ++d) same = dy.dims[d] == dims[d].extent;
   if (same) return;
   Dims wanted;
-  for (const SliceDim& d : dims) wanted.push_back(d.dy);
+  for (const LoopDim& d : dims) wanted.push_back(d.extent);
   bad(schema, fmt::format("{} has shape {}; the slice of shape {} has shape {}", describe_input(schema, in_dy),
                           to_string(dy.dims), to_string(shape), to_string(wanted)));
 }
@@ -129,54 +132,27 @@ void check_dy(const OpSchema& schema, const Operand& dy, const SliceDims& dims, 
 // Adjacent dims become one where dX's and dY's elements stay in line: below a contiguous window (or a whole dim) a
 // whole dim. Long rows of whole cache lines stay apart from a window: its start is only known at launch, and as a
 // multiple of the row it keeps stores aligned.
-SliceDims merge(const SliceDims& dims, const Dims& dy_strides, int element_bytes) {
+LoopDims merge(const LoopDims& dims, int element_bytes) {
   constexpr int64_t long_row = 512;
-  SliceDims merged;
-  for (int i = 0; i < dims.size(); ++i) {
-    SliceDim d = dims[i];
-    if (d.dx == 1) continue;
-    d.dy_stride = dy_strides[i];
-    if (d.dy == d.dx && d.step == 1) d.step = 0;
-    if (!merged.empty() && d.step == 0) {
-      SliceDim& outer = merged.back();
-      const bool in_line = outer.dy == 1 || outer.dy_stride == d.dy_stride * d.dy;
-      const bool aligned_rows =
-          outer.step == 1 && d.dx * element_bytes % ir::line_bytes == 0 && d.dx * element_bytes >= long_row;
-      if ((outer.step == 0 || outer.step == 1) && in_line && !aligned_rows) {
-        outer = {.dx = outer.dx * d.dx,
-                 .dy = outer.dy * d.dy,
-                 .dy_stride = d.dy_stride,
-                 .lo = outer.lo * d.dx,
-                 .step = outer.step};
-        continue;
-      }
-    }
-    merged.push_back(d);
-  }
-  if (merged.empty()) merged.push_back({.dx = 1, .dy = 1, .dy_stride = 1});
+  LoopDims merged = merge_dims(dims, [&](const LoopDim& outer, const LoopDim& inner) {
+    const int64_t row = inner.full * element_bytes;
+    const bool aligned_rows = row % ir::line_bytes == 0 && row >= long_row;
+    return inner.role == 0 && (outer.role == 0 || (outer.role == 1 && !aligned_rows));
+  });
+  if (merged.empty()) merged.push_back({.strides = {1}});
   return merged;
 }
 
 class SliceGrad final : public Op {
  public:
   SliceGrad()
-      : Op(make_schema(),
-           {{.name = "flat", .fit = fit_flat, .author = author_flat}, {.name = "direct", .author = author_direct}}) {}
+      : Op(make_schema(), {{.name = "flat", .fit = fit_flat, .author = author_slice_flat},
+                           {.name = "direct", .author = author_slice_direct}}) {}
 
  private:
   static Fit fit_flat(const Plan& plan, const ir::Target& target, bool) {
     const SliceKey key = key_of<SliceKey>(plan);
     return target.gpu && !key.accumulate && !key.empty ? Fit::preferred : Fit::none;
-  }
-  static ScheduleNest author_flat(KernelFrame& frame, const ir::Target& target) {
-    return author(frame, target, "flat");
-  }
-  static ScheduleNest author_direct(KernelFrame& frame, const ir::Target& target) {
-    return author(frame, target, "direct");
-  }
-  static ScheduleNest author(KernelFrame& frame, const ir::Target& target, const std::string& strategy) {
-    author_slice_grad(frame, strategy, target);
-    return [&plan = frame.plan(), &target](ir::Schedule& s) { schedule_slice_grad(s, plan, target); };
   }
 
   Plan plan(const Request& request) const override {
@@ -184,8 +160,9 @@ class SliceGrad final : public Op {
     if (request.accumulate && dy.dtype == DType::boolean)
       refuse(schema(), ErrorCode::unsupported, "accumulate with dtype bool; any other dtype can be accumulated");
     const Dims shape = read_shape(schema(), request, in_shape, dy.dtype);
-    const SliceDims dims = windows(schema(), request, shape);
+    LoopDims dims = windows(schema(), request, shape);
     check_dy(schema(), dy, dims, shape);
+    for (int d = 0; d < dims.size(); ++d) dims[d].strides = {dy.strides[d]};
 
     Plan plan;
     const int64_t size = size_of(dy.dtype), read = element_count(dy.dims), written = element_count(shape);
@@ -198,12 +175,12 @@ class SliceGrad final : public Op {
       return plan;
     }
     View in{.dtype = dy.dtype}, out{.output = true, .dtype = dy.dtype};
-    for (const SliceDim& d : merge(dims, dy.strides, size_of(dy.dtype))) {
-      in.dims.push_back(d.dy);
-      in.strides.push_back(d.dy_stride);
-      out.dims.push_back(d.dx);
-      key.steps.push_back(d.step);
-      if (d.step != 0) plan.params.push_back(d.lo);
+    for (const LoopDim& d : merge(dims, size_of(dy.dtype))) {
+      in.dims.push_back(d.extent);
+      in.strides.push_back(d.strides[0]);
+      out.dims.push_back(d.full);
+      key.steps.push_back(d.role);
+      if (d.role != 0) plan.params.push_back(d.first);
     }
     out.strides = dense_strides(out.dims);
     plan.views.push_back(in);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ir/index_math.h"
+#include "ir/schedule/schedule_gpu.h"
 #include "ops/slice/slice_grad.h"
 
 namespace gradloom {
@@ -17,7 +18,11 @@ constexpr int64_t max_inline_step = 8;
 
 class SliceNest {
  public:
-  SliceNest(KernelFrame& frame, const ir::Target& target) : key_(key_of<SliceKey>(frame.plan())), b_(frame.builder) {
+  SliceNest(KernelFrame& frame, const ir::Target& target)
+      : key_(key_of<SliceKey>(frame.plan())),
+        dy_(frame.plan().views[0]),
+        dx_(frame.plan().views.back()),
+        b_(frame.builder) {
     if (!key_.empty) y_ = frame.view(0, "dY");
     x_ = frame.view(key_.empty ? 0 : 1, "dX", key_.accumulate);
     int p = 0;
@@ -34,7 +39,7 @@ class SliceNest {
   }
 
   // One loop nest over dX: every element is dY's or zero, by its coordinates.
-  void write_flat() {
+  void flat() {
     std::vector<Expr> extents(x_->dims.begin(), x_->dims.end());
     b_.loops("i", extents, [&](const std::vector<Expr>& i) {
       Expr guard;
@@ -54,18 +59,25 @@ class SliceNest {
     });
   }
 
-  void write() {
-    if (key_.empty) {
-      if (!key_.accumulate) zeros("z", 0, x_->dims[0]);
-      return;
-    }
-    write_dim(0);
+  SliceExtents direct() {
+    if (!key_.empty)
+      write_dim(0);
+    else if (!key_.accumulate)
+      zeros("z", 0, x_->dims[0]);
+    return std::move(extents_);
   }
 
  private:
   int rank() const { return static_cast<int>(x_->dims.size()); }
   int64_t stride(int d) const { return std::abs(key_.steps[d]); }
   Expr zero() const { return ir::zero({x_->dtype, 1}); }
+
+  // A loop along dim d, over about as many elements as the view has there.
+  void along(int d, const std::string& name, Expr begin, Expr extent, const View& view,
+             const std::function<void(Expr)>& body) {
+    const int64_t expected = ir::as_int(extent).value_or(view.dims[d]);
+    extents_[b_.loop(name + std::to_string(d), std::move(begin), std::move(extent), body)] = expected;
+  }
 
   // The elements of a cache line when rows start on lines and are to be streamed, so that it pays to know where lines
   // start in the innermost window; else 0.
@@ -115,7 +127,7 @@ class SliceNest {
   // dX's row at [begin, begin + extent): dY's element where it lies inside the window, else zero.
   void part_of_row(const std::string& name, Expr begin, Expr extent, const std::function<Expr(const Expr& i)>& inside) {
     const int d = rank() - 1;
-    b_.loop(name + std::to_string(d), std::move(begin), std::move(extent), [&](Expr i) {
+    along(d, name, std::move(begin), std::move(extent), dy_, [&](Expr i) {
       const Expr q = i - lo_[d], guard = inside(i);
       at(i, key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q,
          [&] { put([&] { return guard ? ir::load(y_, at_y_, guard, zero()) : ir::load(y_, at_y_); }); });
@@ -143,7 +155,7 @@ class SliceNest {
   // Zeros at [begin, begin + extent) of the current dim, over all of the inner ones.
   void zeros(const std::string& name, Expr begin, Expr extent) {
     const int d = static_cast<int>(at_x_.size());
-    b_.loop(name + std::to_string(d), std::move(begin), std::move(extent), [&](Expr i) {
+    along(d, name, std::move(begin), std::move(extent), dx_, [&](Expr i) {
       at_x_.push_back(i);
       zero_rest();
       at_x_.pop_back();
@@ -203,8 +215,8 @@ class SliceNest {
     if (d == rank()) return copy_element();
     if (key_.steps[d] == 0) {
       beside_ = d == 0 ? row_beside() : beside_;
-      b_.loop("x" + std::to_string(d), 0, beside_ > 0 && d == 0 ? Expr(beside_) : y_->dims[d],
-              [&](Expr i) { at(i, i, [&] { write_dim(d + 1); }); });
+      along(d, "x", 0, beside_ > 0 && d == 0 ? Expr(beside_) : y_->dims[d], dy_,
+            [&](Expr i) { at(i, i, [&] { write_dim(d + 1); }); });
       return;
     }
     if (line_ > 0 && d + 1 == rank()) {
@@ -222,20 +234,20 @@ class SliceNest {
     const bool whole_steps = phase_ >= 0 && d + 1 == rank();
     const Expr end = whole_steps ? lo + count * k : lo + (count - 1) * k + 1;
     if (!key_.accumulate) zeros("before", 0, lo);
-    window(d, "w" + std::to_string(d), k);
+    window(d, k);
     if (!key_.accumulate) zeros("after", end, x_->dims[d] - end);
   }
 
   // Loops follow dY upwards, as processors prefetch; where the step is negative, dX is written downwards.
   Expr place(int d, const Expr& q) const { return lo_[d] + (key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q) * stride(d); }
 
-  void window(int d, const std::string& name, int64_t k) {
+  void window(int d, int64_t k) {
     const Expr count = y_->dims[d];
     const bool gaps = k > 1 && !key_.accumulate, innermost = d + 1 == rank();
     if (phase_ >= 0 && innermost) {
       // Every step from a line's start on, zeros before the element as well: the row is whole lines, so that the last
       // step lies in it.
-      b_.loop(name, 0, count, [&](Expr q) {
+      along(d, "w", 0, count, dy_, [&](Expr q) {
         each_row([&](bool zeros) {
           for (int64_t g = 0; g < k; ++g)
             at(place(d, q) + g, q, [&] { g == phase_ && !zeros ? copy_element() : put_zero(); });
@@ -246,7 +258,7 @@ class SliceNest {
     if (gaps && innermost && k <= max_inline_step) {
       const bool down = key_.steps[d] < 0;  // the last element written upwards has no gap after it
       const Expr last = down ? Expr(0) : count - 1;
-      b_.loop(name, down ? 1 : 0, count - 1, [&](Expr q) {
+      along(d, "w", down ? 1 : 0, count - 1, dy_, [&](Expr q) {
         each_row([&](bool zeros) {
           at(place(d, q), q, [&] { zeros ? put_zero() : copy_element(); });
           for (int64_t g = 1; g < k; ++g) at(place(d, q) + g, {}, [&] { put_zero(); });
@@ -260,15 +272,15 @@ class SliceNest {
       // Memory is at its best where reads and writes alternate all the time: a row's gap is written with the row.
       const bool down = key_.steps[d] < 0;  // the last row written upwards has no gap after it
       rows_after_ = k - 1;
-      b_.loop(name, down ? 1 : 0, count - 1, row);
+      along(d, "w", down ? 1 : 0, count - 1, dy_, row);
       rows_after_ = 0;
       return row(down ? Expr(0) : count - 1);
     }
-    b_.loop(name, 0, count, row);
+    along(d, "w", 0, count, dy_, row);
     if (!gaps) return;
-    b_.loop("gap" + std::to_string(d), 0, count - 1, [&](Expr q) {
+    along(d, "gap", 0, count - 1, dy_, [&](Expr q) {
       const Expr base = lo_[d] + q * k;
-      b_.loop("g" + std::to_string(d), 1, k - 1, [&](Expr g) {
+      along(d, "g", 1, k - 1, dy_, [&](Expr g) {
         at_x_.push_back(base + g);
         zero_rest();
         at_x_.pop_back();
@@ -277,6 +289,7 @@ class SliceNest {
   }
 
   const SliceKey key_;
+  const View &dy_, &dx_;
   ir::KernelBuilder& b_;
   Buffer y_, x_;
   std::vector<Expr> lo_;
@@ -287,13 +300,20 @@ class SliceNest {
   int64_t rows_after_ = 0;  // rows of dX that are zeroed with the one being written
   int64_t beside_ = 0;  // while not zero: how far on in the outermost dim a row is written with the one being written
   std::vector<Expr> at_x_, at_y_;  // the indices of the dims entered so far
+  SliceExtents extents_;
 };
 
 }  // namespace
 
-void author_slice_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
-  SliceNest nest(frame, target);
-  strategy == "flat" ? nest.write_flat() : nest.write();
+ScheduleNest author_slice_flat(KernelFrame& frame, const ir::Target& target) {
+  SliceNest(frame, target).flat();
+  return [&target](ir::Schedule& s) { ir::schedule_gpu(s, target); };
+}
+
+ScheduleNest author_slice_direct(KernelFrame& frame, const ir::Target& target) {
+  return [extents = SliceNest(frame, target).direct(), &plan = frame.plan(), &target](ir::Schedule& s) {
+    schedule_slice_direct(s, extents, plan, target);
+  };
 }
 
 }  // namespace gradloom

@@ -1,7 +1,5 @@
 // The schedule of SliceGrad: rows to threads, elements to vectors, stores past the caches when the output does not fit
 // in them.
-#include <cctype>
-
 #include "ir/analysis/ranges.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/schedule_gpu.h"
@@ -13,9 +11,9 @@ namespace {
 
 class SliceSchedule {
  public:
-  SliceSchedule(ir::Schedule& schedule, const Plan& plan, const ir::Target& target)
+  SliceSchedule(ir::Schedule& schedule, const SliceExtents& extents, const Plan& plan, const ir::Target& target)
       : s_(schedule),
-        plan_(plan),
+        extents_(extents),
         key_(key_of<SliceKey>(plan)),
         target_(target),
         dx_(plan.views.back()),
@@ -24,7 +22,7 @@ class SliceSchedule {
         streams_(stream_slice(plan, key_, target)) {}
 
   void run() {
-    if (target_.threads > 1 && bytes_ >= parallel_bytes) {
+    if (worth_threads(bytes_, target_)) {
       plan_parallel(s_.kernel().body, bytes_);
       for (const Loop loop : rows_) s_.parallel(loop);
       for (const auto& [loop, chunk] : chunks_) {
@@ -51,17 +49,6 @@ class SliceSchedule {
       s_.prefetch(whole, s_.kernel().buffers[0], bytes_ahead / (target_.vector_bytes * vectors), 1);
   }
 
-  // The extent that a loop is expected to have; a window's place is not known, so that the zeros around it count as the
-  // whole dim.
-  int64_t expected(const ir::For& loop) const {
-    if (const auto extent = ir::as_int(loop.extent)) return *extent;
-    const std::string& name = loop.var.name;
-    const int d = name.back() - '0';
-    const bool copied = name[0] == 'x' || name[0] == 'w' || name.starts_with("gap");
-    const View& view = copied ? dy_ : dx_;
-    return std::isdigit(static_cast<unsigned char>(name.back())) && d < view.dims.size() ? view.dims[d] : 1;
-  }
-
   // The outermost loops with a task for every thread; where the outer ones are too short, the ones below.
   void plan_parallel(const ir::Stmt& stmt, int64_t bytes) {
     if (const ir::Block* block = stmt.as<ir::Block>()) {
@@ -70,7 +57,7 @@ class SliceSchedule {
       plan_parallel(phases->then_case, bytes);
       plan_parallel(phases->else_case, bytes);
     } else if (const ir::For* loop = stmt.as<ir::For>()) {
-      const int64_t extent = expected(*loop), tasks = wanted_tasks(target_);
+      const int64_t extent = extents_.at(loop->var.id), tasks = wanted_tasks(target_);
       if (!ir::holds_loop(loop->body)) {
         const int64_t chunk = row_piece(extent, target_);
         if (bytes >= parallel_bytes && chunk < extent) chunks_.push_back({loop->var.id, chunk});
@@ -115,7 +102,7 @@ class SliceSchedule {
   }
 
   ir::Schedule& s_;
-  const Plan& plan_;
+  const SliceExtents& extents_;
   const SliceKey key_;
   const ir::Target& target_;
   const View &dx_, &dy_;
@@ -131,9 +118,10 @@ bool stream_slice(const Plan& plan, const SliceKey& key, const ir::Target& targe
   return target.streaming_stores && !key.accumulate && plan.bytes_written >= 4 * target.l2_bytes;
 }
 
-void schedule_slice_grad(ir::Schedule& schedule, const Plan& plan, const ir::Target& target) {
+void schedule_slice_direct(ir::Schedule& schedule, const SliceExtents& extents, const Plan& plan,
+                           const ir::Target& target) {
   if (target.gpu) return ir::schedule_gpu(schedule, target);
-  SliceSchedule(schedule, plan, target).run();
+  SliceSchedule(schedule, extents, plan, target).run();
 }
 
 }  // namespace gradloom
