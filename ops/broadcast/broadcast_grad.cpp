@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "ops/broadcast/broadcast_grad_block.h"
+#include "ir/schedule/schedule_gpu.h"
 #include "ops/patterns/merge_dims.h"
 #include "ops/patterns/schedule_common.h"
 #include "ops/registry.h"
@@ -29,46 +29,49 @@ OpSchema make_schema() {
   return s;
 }
 
+// dX of an empty dY: sums of nothing, to which the gradient may be added.
+ScheduleNest author_empty_sums(KernelFrame& frame, const ir::Target& target) {
+  const bool accumulate = ReduceRoles(frame.plan()).accumulate;
+  frame.view(0, "dY");
+  const ir::Buffer x = frame.view(1, "dX", accumulate);
+  const DType sum = accumulator_of(x->dtype);
+  const std::vector<ir::Loop> loops = frame.builder.loops("empty", x->dims, [&](const std::vector<ir::Expr>& i) {
+    const ir::Expr zero = ir::zero({sum, 1});
+    frame.builder.store(x, i, ir::cast(x->dtype, accumulate ? ir::cast(sum, ir::load(x, i)) + zero : zero));
+  });
+  const int bytes = size_of(accumulate ? sum : x->dtype);
+  return [loops, bytes, &plan = frame.plan(), &target](ir::Schedule& s) {
+    if (target.gpu) return ir::schedule_gpu(s, target);
+    if (worth_threads(plan.bytes_read + plan.bytes_written, target) && loops.size() > 1) s.parallel(loops[0]);
+    vectorize_elements(s, loops.back(), bytes, 4, target);
+  };
+}
+
+// A kernel for an empty dY alone is the same in every strategy.
+auto unless_empty(ScheduleNest (*author)(KernelFrame&, const ir::Target&)) {
+  return [author](KernelFrame& frame, const ir::Target& target) {
+    const bool empty = !frame.any_shape() && element_count(frame.plan().views[0].dims) == 0;
+    return empty ? author_empty_sums(frame, target) : author(frame, target);
+  };
+}
+
 class BroadcastGrad final : public Op {
  public:
   BroadcastGrad()
-      : Op(make_schema(), {{.name = "staged", .fit = fit_staged, .author = author_staged},
-                           {.name = "split", .fit = fit_split, .author = author_split},
-                           {.name = "direct", .author = author_direct}}) {}
+      : Op(make_schema(), {{.name = "staged", .fit = fit_staged, .author = unless_empty(author_broadcast_staged)},
+                           {.name = "split", .fit = fit_split, .author = unless_empty(author_broadcast_split)},
+                           {.name = "direct", .author = unless_empty(author_broadcast_direct)}}) {}
 
  private:
-  // For a GPU.
   static Fit fit_staged(const Plan& plan, const ir::Target& target, bool) {
     constexpr int most_dims = 6;  // that are told apart again once they are one grid
     const ReduceRoles roles(plan);
     return target.gpu && !roles.reduced.empty() && roles.rank() <= most_dims ? Fit::preferred : Fit::none;
   }
-  // Keeps every part's total, so that one output row is work for all threads.
   static Fit fit_split(const Plan& plan, const ir::Target& target, bool) {
     const ReduceRoles roles(plan);
     if (target.gpu || roles.reduced.size() != 1 || roles.kept.size() > (roles.columns() ? 1 : 0)) return Fit::none;
-    return target.threads > 1 && plan.bytes_read >= parallel_bytes ? Fit::preferred : Fit::possible;
-  }
-
-  static ScheduleNest author_staged(KernelFrame& frame, const ir::Target& target) {
-    if (only_empty_sums(frame)) return author_empty(frame, target);
-    author_broadcast_grad_staged(frame);
-    return [&target](ir::Schedule& s) { schedule_broadcast_grad_staged(s, target); };
-  }
-  static ScheduleNest author_split(KernelFrame& frame, const ir::Target& target) {
-    return author(frame, target, "split");
-  }
-  static ScheduleNest author_direct(KernelFrame& frame, const ir::Target& target) {
-    return author(frame, target, "direct");
-  }
-  static ScheduleNest author(KernelFrame& frame, const ir::Target& target, const std::string& strategy) {
-    if (only_empty_sums(frame)) return author_empty(frame, target);
-    author_broadcast_grad(frame, strategy, target);
-    return [&plan = frame.plan(), &target](ir::Schedule& s) { schedule_broadcast_grad(s, plan, target); };
-  }
-  static ScheduleNest author_empty(KernelFrame& frame, const ir::Target& target) {
-    author_empty_sums(frame);
-    return [&plan = frame.plan(), &target](ir::Schedule& s) { schedule_empty_sums(s, plan, target); };
+    return worth_threads(plan.bytes_read, target) ? Fit::preferred : Fit::possible;
   }
 
   Plan plan(const Request& request) const override {

@@ -1,10 +1,4 @@
-// The nest of BroadcastGrad: a fixed tree of additions, the same for every target.
-//
-// The total of a reduced dim x_0 .. x_{n-1} is +0.0 plus, in order, the sums of blocks of B elements (the last may be
-// short). A block's sum starts from 16 strided partials p_l = ((+0.0 + x_l) + x_{l+16}) + ..., then p_l += p_{l+h} for
-// h = 8, 4, 2, 1 and l < h. B is 256 for the innermost dim of dY's view, 16 for every other. Where several dims are
-// reduced, an inner one's total is an element of the outer one. The innermost reduced dim has parts of 64 blocks: its
-// total is +0.0 plus, in order, each part's total. So one output is work for many threads, with little to keep.
+// The nests of BroadcastGrad's strategies "direct" and "split".
 #include "ops/broadcast/broadcast_grad.h"
 #include "ops/patterns/integer_math.h"
 
@@ -12,9 +6,10 @@ namespace gradloom {
 namespace {
 
 using ir::Expr;
+using ir::Loop;
 using Index = std::vector<Expr>;
 
-constexpr int64_t partials = 16, quarter = partials / 4, block_elements = 256, part_blocks = 64;
+constexpr int64_t quarter = partials / 4;
 
 class ReduceNest {
  public:
@@ -29,12 +24,11 @@ class ReduceNest {
     if (roles_.columns()) tile_ = column_tile(frame, target);
   }
 
-  void write(bool split_blocks) {
-    if (split_blocks) return split();
+  ReduceLoops direct() {
     const int loops = roles_.kept.size() - (roles_.columns() && !roles_.reduced.empty() ? 1 : 0);
     Index extents;
     for (int i = 0; i < loops; ++i) extents.push_back(y_->dims[roles_.kept[i]]);
-    b_.loops("p", extents, [&](const Index& p) {
+    loops_.kept = b_.loops("p", extents, [&](const Index& p) {
       at_x_ = p;
       for (int i = 0; i < loops; ++i) at_y_[roles_.kept[i]] = p[i];
       if (roles_.reduced.empty())
@@ -44,6 +38,21 @@ class ReduceNest {
       else
         one_row(1);
     });
+    return std::move(loops_);
+  }
+
+  // The same sums with every part's total kept until all are there: parts can be summed by any thread, and are added in
+  // order after.
+  ReduceLoops split() {
+    const Expr n = y_->dims[roles_.reduced[0]];
+    first_ = Expr(0);
+    width_ = kept_width_ = roles_.columns() ? y_->dims.back() : Expr(1);
+    parts_ = roles_.parts(n);
+    sums_ = b_.alloc("sums", sum_, {*parts_, width_});
+    loops_.parts = b_.loop("parts", 0, *parts_, [&](Expr k) { one_part_total(0, k, *sums_, {k}); });
+    tile_ = 64;
+    roles_.columns() ? column_tiles() : one_row(1);
+    return std::move(loops_);
   }
 
  private:
@@ -66,13 +75,6 @@ class ReduceNest {
   Expr element() const { return ir::load(y_, at_y_); }
   Expr zero() const { return ir::zero({sum_, 1}); }
 
-  // The tree's last step, from the 16 partials.
-  static Expr tree(std::vector<Expr> p) {
-    for (size_t h = partials / 2; h > 0; h /= 2)
-      for (size_t l = 0; l < h; ++l) p[l] = p[l] + p[l + h];
-    return p[0];
-  }
-
   void store(Expr column, Expr total) {
     Index index = at_x_;
     if (roles_.kept.empty()) index = {0};
@@ -86,7 +88,7 @@ class ReduceNest {
   // Whole tiles, whose number of columns is a constant, then what is left.
   void column_tiles() {
     const Expr columns = y_->dims.back();
-    b_.loop("tile", 0, ir::floor_div(columns, tile_), [&](Expr t) {
+    loops_.tiles = b_.loop("tile", 0, ir::floor_div(columns, tile_), [&](Expr t) {
       first_ = t * tile_;
       one_row(tile_);
     });
@@ -104,24 +106,24 @@ class ReduceNest {
     kept_width_ = Expr(tile_);
     const ir::Buffer acc = b_.alloc("acc", sum_, {kept_width_});
     if (sums_) {
-      each_column("zero", [&](Expr c) { b_.store(acc, {c}, zero()); });
+      each_column(loops_.stored, "zero", [&](Expr c) { b_.store(acc, {c}, zero()); });
       b_.loop("add", 0, *parts_, [&](Expr k) {
-        each_column("column", [&](Expr c) {
+        each_column(loops_.summed, "column", [&](Expr c) {
           b_.accumulate(acc, {c}, ir::load(*sums_, {k, roles_.columns() ? first_ + c : c}));
         });
       });
     } else {
       total(0, acc, {});
     }
-    each_column("store", [&](Expr c) { store(first_ ? first_ + c : c, ir::load(acc, {c})); });
+    each_column(loops_.stored, "store", [&](Expr c) { store(first_ ? first_ + c : c, ir::load(acc, {c})); });
   }
 
-  void each_column(const std::string& name, const std::function<void(Expr)>& body) {
+  void each_column(std::vector<Loop>& loops, const std::string& name, const std::function<void(Expr)>& body) {
     if (!roles_.columns()) return body(0);
-    b_.loop(name, 0, width_, [&](Expr c) {
+    loops.push_back(b_.loop(name, 0, width_, [&](Expr c) {
       at_y_[roles_.rank() - 1] = first_ + c;
       body(c);
-    });
+    }));
   }
 
   static Index extended(Index index, const Expr& column) {
@@ -132,15 +134,15 @@ class ReduceNest {
   // out[at.., column] = the total of reduced dim j (and all inner ones).
   void total(int j, const ir::Buffer& out, const Index& at) {
     const auto place = [&](const Expr& c) { return extended(at, c); };
-    each_column("zero", [&](Expr c) { b_.store(out, place(c), zero()); });
+    each_column(loops_.stored, "zero", [&](Expr c) { b_.store(out, place(c), zero()); });
     const Expr n = y_->dims[roles_.reduced[j]];
     const auto add = [&](const Expr& c, const Expr& sum) { b_.accumulate(out, place(c), sum); };
     if (j + 1 == roles_.reduced.size()) {
-      if (one_part(n)) return blocks(j, 0, n, add);
+      if (roles_.one_part(n)) return blocks(j, 0, n, add);
       const ir::Buffer part = b_.alloc("part", sum_, {kept_width_});
-      b_.loop("parts", 0, part_count(n), [&](Expr k) {
+      b_.loop("parts", 0, roles_.parts(n), [&](Expr k) {
         one_part_total(j, k, part, {});
-        each_column("column", [&](Expr c) { add(c, ir::load(part, {c})); });
+        each_column(loops_.summed, "column", [&](Expr c) { add(c, ir::load(part, {c})); });
       });
       return;
     }
@@ -151,16 +153,11 @@ class ReduceNest {
             [&](Expr k) { totals(j, out, place, k * partials, ir::min(Expr(partials), n - k * partials)); });
   }
 
-  int64_t block() const { return roles_.columns() ? partials : block_elements; }
-  int64_t part() const { return part_blocks * block(); }
-  bool one_part(const Expr& n) const { return ir::as_int(n) && *ir::as_int(n) <= part(); }
-  Expr part_count(const Expr& n) const { return ir::floor_div(n + (part() - 1), Expr(part())); }
-
   // out[at.., column] = the total of part k of the innermost reduced dim.
   void one_part_total(int j, const Expr& k, const ir::Buffer& out, const Index& at) {
-    const Expr n = y_->dims[roles_.reduced[j]], first = k * part();
-    each_column("zero", [&](Expr c) { b_.store(out, extended(at, c), zero()); });
-    blocks(j, first, ir::min(Expr(part()), n - first),
+    const Expr n = y_->dims[roles_.reduced[j]], first = k * roles_.part();
+    each_column(loops_.stored, "zero", [&](Expr c) { b_.store(out, extended(at, c), zero()); });
+    blocks(j, first, ir::min(Expr(roles_.part()), n - first),
            [&](const Expr& c, const Expr& sum) { b_.accumulate(out, extended(at, c), sum); });
   }
 
@@ -191,7 +188,7 @@ class ReduceNest {
       return zero() + ir::cast(sum_, value);
     };
     if (wide_) {
-      each_column("element", [&](Expr c) {
+      each_column(loops_.summed, "element", [&](Expr c) {
         std::vector<Expr> p;
         for (int64_t l = 0; l < partials; ++l) p.push_back(row(l));
         put(c, tree(std::move(p)));
@@ -200,12 +197,12 @@ class ReduceNest {
     }
     const ir::Buffer quads = b_.alloc("quads", sum_, {quarter, kept_width_});
     const auto add = [](Expr a, Expr b) { return std::move(a) + std::move(b); };
-    b_.loop("quad", 0, quarter, [&](Expr q) {
-      each_column("element", [&](Expr c) {
+    loops_.quads.push_back(b_.loop("quad", 0, quarter, [&](Expr q) {
+      each_column(loops_.summed, "element", [&](Expr c) {
         b_.store(quads, {q, c}, add(add(row(q), row(q + 8)), add(row(q + 4), row(q + 12))));
       });
-    });
-    each_column("column", [&](Expr c) {
+    }));
+    each_column(loops_.summed, "column", [&](Expr c) {
       const auto sum = [&](int64_t q) { return ir::load(quads, {Expr(q), c}); };
       put(c, add(add(sum(0), sum(2)), add(sum(1), sum(3))));
     });
@@ -219,9 +216,9 @@ class ReduceNest {
       total(j + 1, inner, {l});
     });
     b_.loop("missing" + std::to_string(j), extent, Expr(partials) - extent, [&](Expr l) {
-      each_column("zero", [&](Expr c) { b_.store(inner, {l, c}, zero()); });
+      each_column(loops_.stored, "zero", [&](Expr c) { b_.store(inner, {l, c}, zero()); });
     });
-    each_column("column", [&](Expr c) {
+    each_column(loops_.summed, "column", [&](Expr c) {
       std::vector<Expr> p;
       for (int64_t l = 0; l < partials; ++l) p.push_back(ir::load(inner, {l, c}));
       b_.accumulate(out, place(c), tree(std::move(p)));
@@ -233,7 +230,7 @@ class ReduceNest {
     const int d = roles_.rank() - 1;
     const ir::Buffer p = b_.alloc("p", sum_, {partials}, {}, ir::Space::registers);
     const auto lanes = [&](const std::string& name, int64_t count, const std::function<void(Expr)>& body) {
-      b_.loop(name, 0, count, body);
+      loops_.lanes.push_back(b_.loop(name, 0, count, body));
     };
     const auto finish = [&] {
       for (int64_t h = partials / 2; h > 0; h /= 2)
@@ -243,12 +240,12 @@ class ReduceNest {
     const auto clear = [&] { lanes("lane", partials, [&](Expr l) { b_.store(p, {l}, zero()); }); };
     b_.loop("block", 0, ir::floor_div(count, block_elements), [&](Expr k) {
       clear();
-      b_.loop("step", 0, block_elements / partials, [&](Expr s) {
+      loops_.steps.push_back(b_.loop("step", 0, block_elements / partials, [&](Expr s) {
         lanes("lane", partials, [&](Expr l) {
           at_y_[d] = from + k * block_elements + s * partials + l;
           b_.accumulate(p, {l}, ir::cast(sum_, element()));
         });
-      });
+      }));
       finish();
     });
     if (divides(block_elements)) return;
@@ -271,19 +268,6 @@ class ReduceNest {
     });
   }
 
-  // The same sums with every part's total kept until all are there: parts can be summed by any thread, and are added in
-  // order after.
-  void split() {
-    const Expr n = y_->dims[roles_.reduced[0]];
-    first_ = Expr(0);
-    width_ = kept_width_ = roles_.columns() ? y_->dims.back() : Expr(1);
-    parts_ = part_count(n);
-    sums_ = b_.alloc("sums", sum_, {*parts_, width_});
-    b_.loop("parts", 0, *parts_, [&](Expr k) { one_part_total(0, k, *sums_, {k}); });
-    tile_ = 64;
-    roles_.columns() ? column_tiles() : one_row(1);
-  }
-
   const ReduceRoles roles_;
   ir::KernelBuilder& b_;
   const ir::Buffer y_, x_;
@@ -295,27 +279,21 @@ class ReduceNest {
   Expr first_, width_;  // the current tile's first column and its number of columns
   Expr kept_width_;     // the columns that buffers have room for
   Index at_x_, at_y_;   // the current indices; kept dims first, reduced ones as the loops go
+  ReduceLoops loops_;
 };
 
 }  // namespace
 
-bool only_empty_sums(const KernelFrame& frame) {
-  return !frame.any_shape() && element_count(frame.plan().views[0].dims) == 0;
+ScheduleNest author_broadcast_direct(KernelFrame& frame, const ir::Target& target) {
+  return [loops = ReduceNest(frame, target).direct(), &plan = frame.plan(), &target](ir::Schedule& s) {
+    schedule_broadcast_direct(s, loops, plan, target);
+  };
 }
 
-void author_empty_sums(KernelFrame& frame) {
-  const ReduceRoles roles(frame.plan());
-  frame.view(0, "dY");
-  const ir::Buffer x = frame.view(1, "dX", roles.accumulate);
-  const DType sum = accumulator_of(x->dtype);
-  frame.builder.loops("empty", x->dims, [&](const Index& i) {
-    const Expr zero = ir::zero({sum, 1});
-    frame.builder.store(x, i, ir::cast(x->dtype, roles.accumulate ? ir::cast(sum, ir::load(x, i)) + zero : zero));
-  });
-}
-
-void author_broadcast_grad(KernelFrame& frame, const std::string& strategy, const ir::Target& target) {
-  ReduceNest(frame, target).write(strategy == "split");
+ScheduleNest author_broadcast_split(KernelFrame& frame, const ir::Target& target) {
+  return [loops = ReduceNest(frame, target).split(), &plan = frame.plan(), &target](ir::Schedule& s) {
+    schedule_broadcast_split(s, loops, plan, target);
+  };
 }
 
 }  // namespace gradloom

@@ -10,15 +10,9 @@ namespace {
 using Loop = ir::Schedule::Loop;
 
 // One kept loop (the first with enough tasks, else the longest), or the tiles of columns.
-void share(ir::Schedule& s, const std::vector<Loop>& kept, const Plan& plan, const ReduceRoles& roles,
-           const ir::Target& target) {
-  if (!s.loops("add").empty()) {  // strategy "split"
-    s.parallel(s.loop("parts"));
-    for (const Loop tile : s.loops("tile")) s.parallel(tile);
-    return;
-  }
+void share(ir::Schedule& s, const std::vector<Loop>& kept, std::optional<Loop> tiles, const Plan& plan,
+           const ReduceRoles& roles, const ir::Target& target) {
   const View& dy = plan.views[0];
-  const std::vector<Loop> tiles = s.loops("tile");
   std::optional<Loop> best;
   int64_t most = 1;
   for (size_t i = 0; i < kept.size(); ++i) {
@@ -26,9 +20,9 @@ void share(ir::Schedule& s, const std::vector<Loop>& kept, const Plan& plan, con
     if (extent > most) best = kept[i], most = extent;
     if (extent >= wanted_tasks(target)) break;
   }
-  if (most < wanted_tasks(target) && !tiles.empty()) {
-    const std::optional<int64_t> extent = ir::as_int(s.get(tiles[0]).extent);
-    if (!extent || *extent > most) return s.parallel(tiles[0]);
+  if (most < wanted_tasks(target) && tiles) {
+    const std::optional<int64_t> extent = ir::as_int(s.get(*tiles).extent);
+    if (!extent || *extent > most) return s.parallel(*tiles);
   }
   if (!best) return;
   if (ir::holds_loop(s.get(*best).body)) return s.parallel(*best);
@@ -47,58 +41,57 @@ Loop two_streams(ir::Schedule& s, Loop row) {
   return in_half;
 }
 
-}  // namespace
-
-bool schedule_empty_sums(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
-  if (s.loops("empty0").empty()) return false;
-  if (target.gpu) return ir::schedule_gpu(s, target), true;
-  const Loop outer = s.loop("empty0");
-  const bool shared = target.threads > 1 && plan.bytes_read + plan.bytes_written >= parallel_bytes;
-  if (shared && ir::holds_loop(s.get(outer).body)) s.parallel(outer);
-  const DType dtype = plan.views[1].dtype;
-  const int bytes = size_of(ReduceRoles(plan).accumulate ? accumulator_of(dtype) : dtype);
-  for (const Loop loop : innermost_loops(s)) vectorize_elements(s, loop, bytes, 4, target);
-  return true;
+// Elements of dY that a vector would gather one by one.
+bool gathers(const View& dy, const ir::Target& target) {
+  const int64_t stride = dy.strides.empty() ? 1 : std::abs(dy.strides.back());
+  return stride > 1 && !(target.hardware_scatter && size_of(dy.dtype) >= 4);
 }
 
-void schedule_broadcast_grad(ir::Schedule& s, const Plan& plan, const ir::Target& target) {
+void vectorize_sums(ir::Schedule& s, const ReduceLoops& loops, const View& dy, const ir::Target& target) {
+  const bool scalar = gathers(dy, target);
+  const int sum_bytes = size_of(accumulator_of(dy.dtype));
+  for (const Loop loop : loops.stored) vectorize_elements(s, loop, sum_bytes, 2, target);
+  for (const Loop loop : loops.summed) {
+    const int64_t vector = 64 / sum_bytes, lanes = std::min(vector, ir::as_int(s.get(loop).extent).value_or(vector));
+    if (!scalar && lanes > 1) s.vectorize(loop, static_cast<int>(lanes));
+  }
+  // The partials live in registers: a constant place each, or a lane.
+  for (const Loop loop : loops.lanes)
+    scalar || ir::as_int(s.get(loop).extent) == 1 ? s.unroll(loop) : s.vectorize(loop);
+  if (scalar) return;
+  for (const Loop loop : loops.steps) s.unroll(loop);
+}
+
+}  // namespace
+
+void schedule_broadcast_direct(ir::Schedule& s, const ReduceLoops& loops, const Plan& plan, const ir::Target& target) {
   if (target.gpu) {
     ir::schedule_gpu(s, target);
-    // What a thread keeps of its sums has constant places: it is in registers.
-    for (const char* name : {"quad", "lane", "half8", "half4", "half2", "half1"})
-      for (const Loop loop : s.loops(name))
-        if (s.get(loop).kind == ir::ForKind::serial) s.unroll(loop);
+    // What a thread keeps of its sums has constant places: it is in registers. Loops that became threads are gone.
+    std::vector<Loop> own = loops.lanes;
+    own.insert(own.end(), loops.quads.begin(), loops.quads.end());
+    for (const Loop loop : s.loops())
+      if (std::count(own.begin(), own.end(), loop) && s.get(loop).kind == ir::ForKind::serial) s.unroll(loop);
     return;
   }
   const ReduceRoles roles(plan);
   const View& dy = plan.views[0];
-  std::vector<Loop> kept;
-  while (!s.loops("p" + std::to_string(kept.size())).empty()) kept.push_back(s.loop("p" + std::to_string(kept.size())));
+  std::vector<Loop> kept = loops.kept;
   if (!kept.empty() && !roles.columns() && !roles.reduced.empty() && plan.bytes_read > 4 * target.l2_bytes)
     kept.back() = two_streams(s, kept.back());
-  if (target.threads > 1 && plan.bytes_read + plan.bytes_written >= parallel_bytes) share(s, kept, plan, roles, target);
+  if (worth_threads(plan.bytes_read + plan.bytes_written, target)) share(s, kept, loops.tiles, plan, roles, target);
+  if (!roles.reduced.empty()) return vectorize_sums(s, loops, dy, target);
+  if (gathers(dy, target)) return;
+  for (const Loop loop : innermost_loops(s))
+    vectorize_elements(s, loop, size_of(roles.accumulate ? accumulator_of(dy.dtype) : dy.dtype), 4, target);
+}
 
-  const int64_t stride = dy.strides.empty() ? 1 : std::abs(dy.strides.back());
-  const bool gathers = stride > 1 && !(target.hardware_scatter && size_of(dy.dtype) >= 4);
-  const int sum_bytes = size_of(accumulator_of(dy.dtype));
-  if (roles.reduced.empty()) {
-    for (const Loop loop : innermost_loops(s))
-      if (!gathers) vectorize_elements(s, loop, roles.accumulate ? sum_bytes : size_of(dy.dtype), 4, target);
-    return;
+void schedule_broadcast_split(ir::Schedule& s, const ReduceLoops& loops, const Plan& plan, const ir::Target& target) {
+  if (worth_threads(plan.bytes_read + plan.bytes_written, target)) {
+    s.parallel(loops.parts);
+    if (loops.tiles) s.parallel(*loops.tiles);
   }
-  for (const char* name : {"zero", "store"})
-    for (const Loop loop : s.loops(name)) vectorize_elements(s, loop, sum_bytes, 2, target);
-  for (const char* name : {"element", "column"})
-    for (const Loop loop : s.loops(name)) {
-      const int64_t vector = 64 / sum_bytes, lanes = std::min(vector, ir::as_int(s.get(loop).extent).value_or(vector));
-      if (!gathers && lanes > 1) s.vectorize(loop, static_cast<int>(lanes));
-    }
-  // The partials live in registers: a constant place each, or a lane.
-  for (const char* name : {"lane", "half8", "half4", "half2"})
-    for (const Loop loop : s.loops(name)) gathers ? s.unroll(loop) : s.vectorize(loop);
-  for (const Loop loop : s.loops("half1")) s.unroll(loop);
-  if (gathers) return;
-  for (const Loop loop : s.loops("step")) s.unroll(loop);
+  vectorize_sums(s, loops, plan.views[0], target);
 }
 
 }  // namespace gradloom
