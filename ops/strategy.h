@@ -2,6 +2,7 @@
 // The ways of computing an op. Each is a value in the op's table: a name, which means one nest, the level it keeps,
 // when it serves, and how its nest is written and scheduled.
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
