@@ -24,11 +24,12 @@ bool matches(const std::string& pattern, const cases::Case& c) {
 
 // Whether the case's op offers the strategy. A call that is refused, or an op that is not there, says neither: the case
 // says what must come of it.
-std::optional<bool> offers_strategy(const Runtime& runtime, const cases::Case& c, const std::string& strategy) {
+std::optional<bool> offers_strategy(const Runtime& runtime, const cases::Case& c, const RunOptions& run) {
   try {
     if (!find_op(c.op)) return std::nullopt;
-    const std::vector<std::string> offered = serving_names(*find_op(c.op), cases::plan_of(c), runtime.target());
-    return std::find(offered.begin(), offered.end(), strategy) != offered.end();
+    const Plan plan = cases::plan_of(c);
+    return find_serving(*find_op(c.op), plan, run.strategy, runtime.target(),
+                        run.any_shape && serves_any_shape(plan)) != nullptr;
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -99,8 +100,7 @@ int check(const CheckOptions& options) {
     }
     const bool skip = std::any_of(options.skip.begin(), options.skip.end(),
                                   [&](const std::string& pattern) { return matches(pattern, c); });
-    const std::optional<bool> offers =
-        skip || run.strategy.empty() ? std::nullopt : offers_strategy(runtime, c, run.strategy);
+    const std::optional<bool> offers = skip || run.strategy.empty() ? std::nullopt : offers_strategy(runtime, c, run);
     served = served || offers.value_or(false);
     lacking = lacking || !offers.value_or(true);
     if (skip || !offers.value_or(true)) {

@@ -41,7 +41,11 @@ std::string passes_text(const ir::Kernel& scheduled, const StageOptions& options
     names.push_back(++runs[pass] == 1 ? pass : fmt::format("{}:{}", pass, runs[pass]));
     if (names.back() == options.after) text = ir::print(after);
   };
-  ir::lower(scheduled, lowering);
+  try {
+    ir::lower(scheduled, lowering);
+  } catch (const Error&) {
+    if (!text) throw;  // what was asked for comes before the pass that refuses
+  }
   if (!options.times && !text)
     throw UsageError(fmt::format("{}: --after is {}, expected a pass that runs for this target: {}", options.command,
                                  options.after, fmt::join(names, ", ")));

@@ -38,7 +38,8 @@ class Redirect : public Rewriter {
   Stmt rewrite(const Accumulate& n, const Stmt& self) override {
     const Redirection* r = of(n.buffer);
     if (!r) return Rewriter::rewrite(n, self);
-    return accumulate(r->to, moved(*r, n.index), n.op, (*this)(n.value), (*this)(n.factor), (*this)(n.guard), n.atomic);
+    return accumulate(r->to, moved(*r, n.index), n.op, (*this)(n.value), (*this)(n.factor), (*this)(n.guard),
+                      n.atomic && r->atomic);
   }
   Stmt rewrite(const Alloc& n, const Stmt& self) override {
     const Redirection* r = of(n.buffer);
@@ -54,6 +55,19 @@ class Redirect : public Rewriter {
 
 Stmt redirect(const Stmt& s, const Redirections& buffers) { return Redirect(buffers)(s); }
 Stmt redirect(const Stmt& s, const Buffer& from, Redirection to) { return redirect(s, {{from->id, std::move(to)}}); }
+
+void drop_open_facts(BufferNode& node, const std::vector<Var>& vars) {
+  for (Expr* bound : {&node.facts.min, &node.facts.max})
+    if (*bound && !closed(*bound, vars)) *bound = {};
+}
+
+Buffer with_closed_facts(const Buffer& b, const std::vector<Var>& vars) {
+  BufferNode node = *b;
+  drop_open_facts(node, vars);
+  const bool same = static_cast<bool>(node.facts.min) == static_cast<bool>(b->facts.min) &&
+                    static_cast<bool>(node.facts.max) == static_cast<bool>(b->facts.max);
+  return same ? b : make_buffer(std::move(node));
+}
 
 Buffer in_space(const Buffer& b, Space space) {
   BufferNode node = *b;

@@ -159,6 +159,12 @@ ir::Expr KernelFrame::param(int p, std::string name, ir::Expr min, ir::Expr max)
 Op::Op(OpSchema schema, std::vector<Strategy> strategies)
     : schema_(std::move(schema)), strategies_(std::move(strategies)) {
   for (const Strategy& s : strategies_) weakest_ = std::max(weakest_, s.level);
+  if (strategies_.empty() || strategies_.back().level != Determinism::sequential)
+    throw Error(ErrorCode::invalid_argument, schema_.name + ": the last strategy is to be the definition, sequential");
+  for (const Strategy& s : strategies_)
+    if (s.name.empty() || !s.author || &find_strategy(*this, s.name) != &s)
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: strategy \"{}\" has no name of its own or no author", schema_.name, s.name));
 }
 
 Plan Op::check(const Request& request) const {

@@ -43,7 +43,7 @@ struct OutputInfo {
   bool wanted = true;
   DType dtype = DType::f32;
   Dims dims;  // of what the caller gets; for an output whose size is found by the kernel: the capacity
-  // Only the kernel's and trim's: the launcher gives dense memory for it and drops it after the call. Such outputs
+  // Only the kernel's and found_dims': the launcher gives dense memory for it and drops it after the call. Such outputs
   // follow the schema's.
   bool internal = false;
 };

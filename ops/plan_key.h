@@ -3,8 +3,8 @@
 //
 //   template <class Key, class Visit> static void fields(Key& key, Visit&& visit) { visit(key.axis, key.steps); }
 //
-// and has a default constructor. Fields: integers, enums, bool, double, arrays of structs of such fields, and at last
-// one InlineVector.
+// and has a default constructor. Fields: integers, enums, bool, double, arrays and structs of such, and at last one
+// InlineVector. A plan is read by the struct that its key was set from.
 #include <bit>
 #include <type_traits>
 

@@ -1,7 +1,6 @@
 #include "runtime/build.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>

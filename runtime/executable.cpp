@@ -90,7 +90,8 @@ std::shared_ptr<const Executable::State::Checked> Executable::State::check_again
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", op.schema().name, difference(inputs)));
   }
   if (options.any_shape)
-    choose_strategy(op, checked->plan, strategy->name, core->target(), true);  // throws unless it serves this shape too
+    // Throws unless it serves this shape too.
+    choose_strategy(op, checked->plan, strategy->name, core->target(), serves_any_shape(checked->plan));
   std::lock_guard lock(mutex);
   latest = checked;
   return checked;

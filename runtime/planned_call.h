@@ -25,12 +25,11 @@ struct PlannedCall {
   const std::string& name() const { return op.schema().name; }
   bool any_shape() const { return options.any_shape && serves_any_shape(plan); }
   // The same call by another strategy, or with other options.
-  PlannedCall with(const Strategy& other) const {
-    return {op, plan, other, options, outputs_wanted, output_alignment, request};
-  }
+  PlannedCall with(const Strategy& other) const { return with(other, options); }
   PlannedCall with(const Strategy& other, const RunOptions& changed) const {
     return {op, plan, other, changed, outputs_wanted, output_alignment, request};
   }
+  PlannedCall with(const Strategy& other, RunOptions&& changed) const = delete;
 };
 
 // The one that the options name, or the first that serves; throws Error(invalid_argument).
@@ -60,6 +59,7 @@ void visit_key(const PlannedCall& call, Visitor&& v) {
   v.number(KeyPart::options, "outputs_wanted", call.outputs_wanted, 32);
   v.number(KeyPart::attributes, "words", static_cast<uint64_t>(plan.key.size()), 8);
   v.list(KeyPart::attributes, plan.key);
+  v.number(KeyPart::dims, "views", static_cast<uint64_t>(plan.views.size()), 8);
   for (const View& view : plan.views) {
     const bool dense = is_dense(view.dims, view.strides);
     v.operand(view);

@@ -255,7 +255,8 @@ void FunctionEmitter::emit(const ir::Accumulate& n, const ir::StmtNode* self) {
   };
   const std::vector<std::string> places = elements(n.buffer, n.index, n.value.lanes());
   if (note(self, guard_of(0), places[0], v.lanes[0], n.factor ? f.lanes[0] : "")) return;
-  if (n.atomic && (n.op != ir::AccumulateOp::add || dtype == DType::boolean || size_of(dtype) < 4))
+  const bool atomic = n.atomic && !place(n.buffer).own;  // nobody else sees a thread's own memory
+  if (atomic && (n.op != ir::AccumulateOp::add || dtype == DType::boolean || size_of(dtype) < 4))
     throw ir::LoweringRefusal(
         ErrorCode::unsupported,
         fmt::format("CUDA: an atomic accumulate adds to a number of 32 or 64 bits, got {} to {} {}", to_string(n.op),
@@ -263,8 +264,8 @@ void FunctionEmitter::emit(const ir::Accumulate& n, const ir::StmtNode* self) {
   once(n.buffer, [&] {
     for (size_t i = 0; i < places.size(); ++i) {
       const std::string text =
-          n.atomic ? fmt::format("gl_atomic_add(&{}, ({}){});", places[i], c_type(dtype), parenthesised(v.lanes[i]))
-                   : updated(n, places[i], v.lanes[i], n.factor ? f.lanes[i] : "");
+          atomic ? fmt::format("gl_atomic_add(&{}, ({}){});", places[i], c_type(dtype), parenthesised(v.lanes[i]))
+                 : updated(n, places[i], v.lanes[i], n.factor ? f.lanes[i] : "");
       line(n.guard ? fmt::format("if ({}) {{ {} }}", guard_of(i), text) : text);
     }
   });

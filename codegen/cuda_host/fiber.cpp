@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "codegen/cuda_host/sanitizers.h"
 #include "support/error.h"
 
@@ -66,6 +68,11 @@ size_t page_bytes() {
   return bytes;
 }
 
+// A process may have some 65,000 mappings, and a stack with its guard is two of them. Neighbouring stacks without a
+// guard are one.
+constexpr int most_guarded = 12000;
+std::atomic<int> guarded{0};
+
 #ifdef GRADLOOM_UCONTEXT
 void begin(unsigned high, unsigned low) {
   gradloom_fiber_main(reinterpret_cast<void*>(static_cast<uintptr_t>(static_cast<uint64_t>(high) << 32 | low)));
@@ -79,13 +86,16 @@ Fiber::Fiber() {
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw Error(ErrorCode::resource_exhausted, "cuda-host: no memory for a thread's stack");
   memory_ = static_cast<char*>(memory);
-  mprotect(memory_, page_bytes(), PROT_NONE);
+  guarded_ =
+      guarded.fetch_add(1, std::memory_order_relaxed) < most_guarded && mprotect(memory_, page_bytes(), PROT_NONE) == 0;
+  if (!guarded_) guarded.fetch_sub(1, std::memory_order_relaxed);
 }
 
 Fiber::~Fiber() {
 #ifdef GRADLOOM_TSAN
   if (own_shadow_) __tsan_destroy_fiber(own_shadow_);
 #endif
+  if (guarded_) guarded.fetch_sub(1, std::memory_order_relaxed);
   munmap(memory_, page_bytes() + stack_bytes);
 }
 

@@ -33,6 +33,7 @@ class Fiber {
 
   static constexpr size_t stack_bytes = 256 << 10;  // what is not touched is not there
   char* memory_ = nullptr;                          // a guard page, then the stack
+  bool guarded_ = false;
   Entry entry_ = nullptr;
   void* argument_ = nullptr;
 #ifdef GRADLOOM_UCONTEXT

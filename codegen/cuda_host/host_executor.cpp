@@ -20,8 +20,7 @@ namespace gradloom::codegen {
 namespace {
 
 constexpr int warp_lanes = 32;
-constexpr int64_t most_fibers =
-    20000;  // of a cooperative launch: each maps its stack and a guard, of which a process may have so many
+constexpr int64_t most_fibers = 20000;  // of a cooperative launch
 
 // What threads wait on, as messages say it.
 const char* name_of(GlWait kind) {
@@ -48,24 +47,24 @@ const char* name_of(GlWait kind) {
   return "?";
 }
 
-// Stacks are kept by each thread of the host.
+// Some stacks are kept by each thread of the host: those of a block and a few more.
 class Fibers {
  public:
   Fiber& take() {
-    if (free_.empty()) {
-      all_.push_back(std::make_unique<Fiber>());
-      return *all_.back();
-    }
-    Fiber& fiber = *free_.back();
+    if (free_.empty()) return *new Fiber();
+    Fiber& fiber = *free_.back().release();
     free_.pop_back();
     return fiber;
   }
-  void give(Fiber& fiber) { free_.push_back(&fiber); }
+  void give(Fiber& fiber) {
+    std::unique_ptr<Fiber> owned(&fiber);
+    if (free_.size() < most_kept) free_.push_back(std::move(owned));
+  }
   static Fibers& mine() { return per_thread<Fibers>(); }
 
  private:
-  std::vector<std::unique_ptr<Fiber>> all_;
-  std::vector<Fiber*> free_;
+  static constexpr size_t most_kept = 2048;
+  std::vector<std::unique_ptr<Fiber>> free_;
 };
 
 class Launch {

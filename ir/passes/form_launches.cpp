@@ -290,8 +290,7 @@ class Form {
         throw LoweringRefusal(ErrorCode::unsupported,
                               "form_launches: nothing outside a launch bounds the size of buffer " + b->name);
     }
-    for (Expr* fact : {&node.facts.min, &node.facts.max})
-      if (*fact && !closed(*fact, known)) *fact = {};
+    drop_open_facts(node, known);
     node.facts.nondecreasing = node.facts.injective = false;
     node.id = 0;
     const Buffer to = make_buffer(std::move(node));

@@ -178,8 +178,7 @@ class Launch : public ScopedWalk<Launch> {
     node.id = 0;
     node.strides.clear();
     node.facts.nondecreasing = node.facts.injective = false;
-    for (Expr* bound : {&node.facts.min, &node.facts.max})
-      if (*bound && !closed(*bound, around_)) *bound = {};
+    drop_open_facts(node, around_);
     return make_buffer(std::move(node));
   }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ir/index_math.h"
+#include "ir/redirect.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/schedule.h"
 #include "ir/schedule/site.h"
@@ -115,8 +116,10 @@ void Schedule::carry_zeros(Loop id, const Buffer& buffer) {
   }
   Carry carry(loop, buffer, around);
   const Stmt body = carry.body(loop.body);
-  put("carry_zeros", site,
-      alloc(buffer, block({carry.zeros, for_loop(loop.var, loop.begin, loop.extent, loop.kind, body)})), line);
+  Stmt carried = block({carry.zeros, for_loop(loop.var, loop.begin, loop.extent, loop.kind, body)});
+  const Buffer declared = with_closed_facts(buffer, around);
+  if (!declared.same_as(buffer)) carried = redirect(carried, buffer, {declared});
+  put("carry_zeros", site, alloc(declared, carried), line);
 }
 
 }  // namespace gradloom::ir

@@ -178,8 +178,7 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
         refuse("distribute", loop.var.name, "the dims of buffer " + b->name + " depend on it");
     node.dims.push_back(bounds.extent);
     node.facts.nondecreasing = node.facts.injective = false;
-    for (Expr* bound : {&node.facts.min, &node.facts.max})
-      if (*bound && !closed(*bound, visible(kernel_, site, false))) *bound = {};
+    drop_open_facts(node, visible(kernel_, site, false));
     around.push_back(make_buffer(std::move(node)));
     widened[b->id] = {around.back(), part};
   }

@@ -109,6 +109,11 @@ std::string joined(const std::vector<Expr>& exprs, const std::vector<Var>& vars)
   return text;
 }
 
+// Whether iterations in any order below the loop see what one of its own iterations allocates.
+bool shared_below(const For& loop) {
+  return any_of(loop.body, [](const Stmt& x) { return x.as<For>() && any_order(x.as<For>()->kind); });
+}
+
 }  // namespace
 
 Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, std::vector<Expr> extent) {
@@ -196,7 +201,7 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
     for (size_t d = 0; d < rank; ++d) index[d] = to_expr(linear(index_sub(index[d], begin[d])));
     return index;
   };
-  const Stmt body = redirect(loop.body, buffer, {staged, offset, false});
+  const Stmt body = redirect(loop.body, buffer, {staged, offset, false, shared_below(loop)});
   const Stmt result = for_loop(loop.var, loop.begin, loop.extent, loop.kind, alloc(staged, block({in, body, out})));
   put("stage", site, result, line);
   return staged;
@@ -242,7 +247,9 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
   const Stmt clear = over(own->name + "_c", buffer->dims, [&](const std::vector<Expr>& e) {
     return store(own, at(here, e), identity(*op, buffer->dtype));
   });
-  const Stmt body = redirect(loop.body, buffer, {own, [&](const std::vector<Expr>& index) { return at(here, index); }});
+  const Stmt body =
+      redirect(loop.body, buffer,
+               {own, [&](const std::vector<Expr>& index) { return at(here, index); }, false, shared_below(loop)});
   const Stmt merge = over(own->name + "_m", dims, [&](const std::vector<Expr>& e) {
     return accumulate(buffer, {e.begin() + 1, e.end()}, *op, load(own, e));
   });

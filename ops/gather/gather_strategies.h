@@ -16,7 +16,7 @@
 //   chunked    as sorted, but long groups are summed in chunks, in a fixed order (run_to_run)
 //   bins       one row: stretches of indices sorted by bins, each bin a block's
 //   atomic     every element is added to memory where it goes (relaxed)
-// For any shape, a GPU has grouped and partition in place of sorted and bins.
+// For any shape, a GPU has grouped and partition in place of sorted and bins; partition also where bins are too many.
 #include <optional>
 
 #include "ops/gather/gather_common.h"

@@ -24,6 +24,7 @@ struct KernelKey::Words {
     word = 0, used = 0;
   }
   void number(KeyPart, const char*, uint64_t value, int bits) {
+    if (bits < 64 && value >> bits != 0) throw Error(ErrorCode::internal, "a field of a kernel's key is out of range");
     if (used + bits > 64) flush();
     word |= value << used;
     used += bits;

@@ -75,8 +75,6 @@ Specialiser::~Specialiser() {
 }
 
 KernelHandle Specialiser::kernel_for(const PlannedCall& call) {
-  const Strategy* strategy = generic_strategy(call, source_.target());
-  if (!strategy) return source_.kernel_for(call);
   const KernelKey key(call);
   KernelHandle own = source_.cache().find_in_front(key);
   if (!own && shapes_.state(key.hash()) == HotShapes::ready) {
@@ -88,6 +86,8 @@ KernelHandle Specialiser::kernel_for(const PlannedCall& call) {
     source_.answered(call, own);
     return own;
   }
+  const Strategy* strategy = generic_strategy(call, source_.target());
+  if (!strategy) return source_.kernel_for(call);
   generic_calls_.add();
   const uint32_t calls = shapes_.count(key.hash());
   KernelHandle generic = generic_for(call, *strategy);
