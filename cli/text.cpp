@@ -56,32 +56,33 @@ size_t widest(const Tensor& tensor, bool cut, int axis, int64_t first) {
 
 }  // namespace
 
-Table::Table(std::vector<std::string> headers) : headers_(std::move(headers)) {
-  for (std::string& header : headers_) {
-    right_.push_back(header.starts_with('>'));
-    if (right_.back()) header.erase(0, 1);
+Table::Table(std::vector<std::string> headers, std::vector<size_t> widths)
+    : headers_(std::move(headers)), widths_(std::move(widths)) {
+  widths_.resize(headers_.size());
+  for (size_t c = 0; c < headers_.size(); ++c) {
+    right_.push_back(headers_[c].starts_with('>'));
+    if (right_.back()) headers_[c].erase(0, 1);
+    widths_[c] = std::max(widths_[c], headers_[c].size());
   }
 }
 
-void Table::row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+void Table::row(std::vector<std::string> cells) {
+  for (size_t c = 0; c < widths_.size(); ++c) widths_[c] = std::max(widths_[c], cells[c].size());
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::line(const std::vector<std::string>& cells) const {
+  std::string text;
+  for (size_t c = 0; c < cells.size(); ++c) {
+    if (c > 0) text += "  ";
+    text += right_[c] ? fmt::format("{:>{}}", cells[c], widths_[c]) : fmt::format("{:<{}}", cells[c], widths_[c]);
+  }
+  return text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
+}
 
 std::string Table::text() const {
-  std::vector<size_t> widths;
-  for (size_t c = 0; c < headers_.size(); ++c) {
-    widths.push_back(headers_[c].size());
-    for (const auto& row : rows_) widths[c] = std::max(widths[c], row[c].size());
-  }
-  std::string out;
-  const auto line = [&](const std::vector<std::string>& cells) {
-    std::string text;
-    for (size_t c = 0; c < cells.size(); ++c) {
-      if (c > 0) text += "  ";
-      text += right_[c] ? fmt::format("{:>{}}", cells[c], widths[c]) : fmt::format("{:<{}}", cells[c], widths[c]);
-    }
-    out += text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
-  };
-  line(headers_);
-  for (const auto& row : rows_) line(row);
+  std::string out = line(headers_);
+  for (const auto& row : rows_) out += line(row);
   return out;
 }
 

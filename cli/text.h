@@ -9,13 +9,17 @@ namespace gradloom::cli {
 
 class Table {
  public:
-  // A header that starts with '>' is right-aligned (numbers).
-  explicit Table(std::vector<std::string> headers);
+  // A header that starts with '>' is right-aligned (numbers). `widths`: the least of each column.
+  explicit Table(std::vector<std::string> headers, std::vector<size_t> widths = {});
   void row(std::vector<std::string> cells);
   std::string text() const;
+  // A line on its own, as wide as the columns so far: for a table that is printed row by row.
+  std::string line(const std::vector<std::string>& cells) const;
+  const std::vector<std::string>& headers() const { return headers_; }
 
  private:
   std::vector<std::string> headers_;
+  std::vector<size_t> widths_;
   std::vector<bool> right_;
   std::vector<std::vector<std::string>> rows_;
 };

@@ -63,6 +63,7 @@ const std::map<std::string, Folders>& arrows() {
       {"runtime/c_abi", {"runtime", "runtime/diagnose", "runtime/memory", "support"}},
       {"cli", all + runtime + Folders{"cli/bench"}},
       {"cli/bench", all + runtime + Folders{"cli"}},
+      {"cli/demo", all + runtime + Folders{"cli", "cli/bench"}},
   };
   return known;
 }

@@ -1,0 +1,12 @@
+#pragma once
+// The demo's calls beside those of the benchmark: the GRU, forward and back, and a kernel that is no op.
+#include "cli/bench/bench_probe.h"
+#include "cli/demo/demo_table.h"
+
+namespace gradloom::cli {
+
+void gru_rows(const GruCase& c, Runtime& runtime, ProbeTeam& team, Peers& peers, double seconds, DemoTable& table);
+// dx = dy * d/dx (x * logistic(x)), the gradient of SiLU, over n elements.
+void own_kernel_row(int64_t n, Runtime& runtime, Peers& peers, double seconds, DemoTable& table);
+
+}  // namespace gradloom::cli
