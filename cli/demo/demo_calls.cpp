@@ -53,7 +53,8 @@ void gru_rows(const GruCase& c, Runtime& runtime, ProbeTeam& team, Peers& peers,
   table.working("GRUTraining");
   GruOperands operands(c, runtime);
   const std::vector<Tensor> forward(operands.inputs.begin(), operands.inputs.begin() + 6);
-  const std::vector<Tensor> saved{Tensor::empty(DType::f32, operands.inputs[6].dims()), Tensor(),
+  const std::vector<Tensor> saved{Tensor::empty(DType::f32, operands.inputs[6].dims()),
+                                  Tensor::empty(DType::f32, {1, c.batch, c.hidden}),
                                   Tensor::empty(DType::f32, operands.inputs[7].dims())};
   DemoRow made = row("GRUTraining", forward, saved, operands.attributes);
   made.roof_ms /= 2;  // two products of four
