@@ -225,8 +225,7 @@ int explain(const CacheOptions& options) {
   std::optional<OpKey> other;
   if (bytes) other.emplace(decode_index(*bytes).key);
   for (const KeyPart part : nearest->differing) {
-    fmt::print("  {}: wanted{}{}, there is{}{}\n", to_string(part), key.part(part).starts_with(' ') ? "" : " ",
-               key.part(part), other && other->part(part).starts_with(' ') ? "" : " ",
+    fmt::print("  {}: wanted {}, there is {}\n", to_string(part), key.part(part),
                other ? printable(other->part(part)) : "(gone)");
   }
   return exit_failure;

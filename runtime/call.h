@@ -20,6 +20,7 @@ Error explain(const Core& core, const Op& op, const Request& request, const Plan
 struct CheckedCall {
   const Op& op;
   const Plan& plan;
+  int device;  // whose memory the tensors are
   std::span<const Tensor> inputs, outputs;
   std::span<Tensor> trimmed;  // the outputs again where they are to be trimmed to the sizes found, else none
   const LaunchOptions& launch;
@@ -30,7 +31,7 @@ struct CheckedCall {
 // Check only, and throws what that gives.
 template <class Kernel, class Failed>
 void launch_checked(const Core& core, const CheckedCall& call, Kernel&& kernel, Failed&& failed) {
-  const CallBuffers buffers(core, core.device_for(call.op.schema()), call.plan, call.inputs, call.outputs, call.launch);
+  const CallBuffers buffers(core, call.device, call.plan, call.inputs, call.outputs, call.launch);
   const auto entry = kernel(buffers.alignment);
   const int64_t bad_position = launch_plan(core, *entry, call.plan, buffers.views, call.launch);
   if (bad_position != no_bad_position)

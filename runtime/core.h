@@ -46,7 +46,7 @@ class Core final : public KernelSource {
   // The same by the policy: `call`'s own kernel, or under generic_first the any-shape one. A GPU's kernels are always a
   // call's own.
   KernelHandle kernel_by_policy(const PlannedCall& call);
-  // Builds or loads, beside the cache.
+  // Builds, or loads from disk; the cache in memory is neither asked nor filled.
   std::shared_ptr<KernelEntry> build(const PlannedCall& call) override;
   // Notes what answered a call, for last_report.
   void answered(const PlannedCall& call, const KernelHandle& entry) override { done(call, entry, false); }

@@ -123,7 +123,8 @@ void Executable::State::call(std::span<const Tensor> inputs, std::span<const Ten
                              const LaunchOptions& launch) {
   FloatMode mode;
   const OpSchema& schema = op.schema();
-  check_devices(schema, core->device_for(schema), inputs, outputs);
+  const int device = core->device_for(schema);
+  check_devices(schema, device, inputs, outputs);
   std::shared_ptr<const Checked> again;  // keeps it while it is used
   const Checked* checked = first.get();
   if (!checked->same(schema, inputs)) {
@@ -142,7 +143,7 @@ void Executable::State::call(std::span<const Tensor> inputs, std::span<const Ten
   }
   check_outputs(schema, plan, inputs, outputs);
   launch_checked(
-      *core, {op, plan, inputs, outputs, trimmed, launch},
+      *core, {op, plan, device, inputs, outputs, trimmed, launch},
       [&](int64_t alignment) { return alignment == aligned_outputs ? aligned_kernel.get() : unaligned(plan); },
       [&](const auto& explained) {
         const Operands operands(schema, inputs);

@@ -45,7 +45,7 @@ enum class KeyPart : uint8_t { op, strategy, options, dtypes, strides, attribute
 
 // Everything of a call that can change its kernel's code, each field once and in one order: the memory's key makes
 // words of it, the disk's key text. A visitor has text(part, value); number(part, name, value, bits), a value of at
-// most so many bits; list(part, values), whose length the fields before it tell; operand(view).
+// most so many bits; list(part, values), whose length is among the fields before it; operand(view).
 template <class Visitor>
 void visit_key(const PlannedCall& call, Visitor&& v) {
   const Plan& plan = call.plan;

@@ -47,7 +47,7 @@ std::vector<Tensor> run_op(Core& core, const Op& op, std::span<const Tensor> inp
   const std::span<Tensor> outputs = given ? *given : std::span<Tensor>(made);
   if (given) check_outputs(schema, plan, inputs, outputs);
   launch_checked(
-      core, {op, plan, inputs, outputs, outputs, options.launch},
+      core, {op, plan, device, inputs, outputs, outputs, options.launch},
       [&](int64_t alignment) {
         const Strategy& strategy = choose_strategy(op, plan, options, core.target());
         return core.kernel_by_policy({op, plan, strategy, options, wanted, alignment, &request});

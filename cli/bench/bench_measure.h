@@ -7,6 +7,11 @@
 
 namespace gradloom::cli {
 
+// As tables explain it.
+inline constexpr const char* what_the_roof_is =
+    "the time to read the call's inputs once and to write its output once, at the best speed measured here between the "
+    "calls";
+
 // preallocated: a handle, the same operands over and over. fresh: Runtime::run, a new output each call, released after
 // it. rotated: a handle, operands cycled through sets that together are larger than three last-level caches.
 enum class OutputMode : uint8_t { preallocated, fresh, rotated };

@@ -105,10 +105,7 @@ int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
   if (!options.json) {
     fmt::print("{}, last-level cache {} MiB, {}\n\n{}", cpu_and_threads(options.threads),
                last_level_cache_bytes() >> 20, runtime.target_name(), table.text());
-    fmt::print(
-        "\nroof: the time to read the call's inputs once and to write its output once, at the best speed measured here "
-        "between the calls; at best: the "
-        "fastest\ncall beside the fastest such times.\n");
+    fmt::print("\nroof: {}; at best: the fastest\ncall beside the fastest such times.\n", what_the_roof_is);
   }
   return status;
 }

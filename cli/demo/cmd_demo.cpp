@@ -118,11 +118,10 @@ class Demo {
     table.text(fmt::format(
         "\nerror: the largest difference, relative above 1, from ONNX Runtime 1.19.2 (ORT) and from plain loops "
         "(others).\n"
-        "cold: check, build and compile. x roof: the call beside the time to read its inputs once and to write its "
-        "output once,\nat the best speed measured here between the calls (GRU: its products at the multiply-add peak); "
+        "cold: check, build and compile. x roof: the call beside {}\n(GRU: its products at the multiply-add peak); "
         "`gradloom bench` has more.\n"
         "loop, numpy, PyTorch: how many times as long they take; loop: plain C++, one thread.\n{}.\n",
-        peers.versions()));
+        what_the_roof_is, peers.versions()));
     verdict(table);
     return write_text(table) && table.wrong() == 0 ? 0 : exit_failure;
   }

@@ -1,6 +1,6 @@
 #pragma once
-// What a programmer writes first: plain C++ loops on one thread, as fast as this build's compiler makes them. What the
-// demo's times stand beside.
+// What a programmer writes first: plain C++ loops on one thread, as fast as this build's compiler makes them: what the
+// demo's times are compared with.
 #include <functional>
 
 #include "cli/bench/bench_cases.h"

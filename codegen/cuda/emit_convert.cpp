@@ -32,7 +32,7 @@ Text FunctionEmitter::node(const ir::Cast& n, Type type, const ir::Expr&) {
   Text out;
   for (const std::string& x : a.lanes) {
     std::string v = x;
-    if (from == DType::f16 || from == DType::bf16) {
+    if (is_storage_float(from)) {
       if (to == DType::boolean) {
         out.lanes.push_back(fmt::format("(({} & 0x7fff) != 0)", parenthesised(x)));
         continue;
@@ -62,7 +62,7 @@ Text FunctionEmitter::node(const ir::Bitcast& n, Type type, const ir::Expr&) {
   const DType from = n.value.dtype(), to = type.dtype;
   Text out;
   for (const std::string& x : a.lanes) {
-    const std::string integer = from == DType::f32 || from == DType::f64 ? fmt::format("gl_bits({})", x) : x;
+    const std::string integer = is_arithmetic_float(from) ? fmt::format("gl_bits({})", x) : x;
     if (to == DType::f32)
       out.lanes.push_back(from == DType::f32 ? x : fmt::format("gl_float((unsigned){})", parenthesised(integer)));
     else if (to == DType::f64)

@@ -22,10 +22,7 @@ constexpr int most_bytes = 16;  // of one access
 
 // All lanes or none, and an address that reads nothing itself.
 bool may_guard_together(const ir::Load& n) {
-  if (!n.guard.as<ir::Broadcast>()) return false;
-  bool reads = false;
-  for (const ir::Expr& i : n.index) ir::walk(i, [&](const ir::Expr& e) { reads |= e.as<ir::Load>() != nullptr; });
-  return !reads;
+  return n.guard.as<ir::Broadcast>() && std::none_of(n.index.begin(), n.index.end(), ir::has_load);
 }
 
 }  // namespace

@@ -15,14 +15,14 @@ struct Interval {
 };
 
 constexpr Interval empty_interval{1, 0};
-// What is too far to tell, and all that is made of it.
+// Values too large to represent here, and all results computed from such.
 constexpr Interval everything{-(Wide{1} << 126), Wide{1} << 126};
 Interval limits(DType dtype);  // all values of an integer type or bool; of a float type those of i64
 inline bool fits_i64(const Interval& v) { return limits(DType::i64).contains(v); }
 
 Interval intersect(const Interval& a, const Interval& b);
 Interval unite(const Interval& a, const Interval& b);
-// The values that exact results have in the type: an interval where all of them wrap equally often, else the whole type.
+// Exact results wrapped to the type: an interval where all of them wrap equally often, else the whole type.
 Interval wrapped(const Interval& exact, DType dtype);
 // Whether a cast keeps every value: between integers, to one that has them all.
 bool keeps_value(DType from, DType to);

@@ -15,7 +15,7 @@ namespace {
 constexpr int in_dy = 0, in_shape = 1;
 
 OpSchema make_schema() {
-  const std::vector<DType> floats{DType::f16, DType::bf16, DType::f32, DType::f64};
+  const std::vector<DType> floats = dtypes_where(is_float);
   OpSchema s;
   s.name = "BroadcastGrad";
   s.doc = "dY summed over the axes in which `shape`, right-aligned, is absent or 1.";
@@ -64,7 +64,7 @@ class BroadcastGrad final : public Op {
 
  private:
   static Fit fit_staged(const Plan& plan, const ir::Target& target, bool) {
-    constexpr int most_dims = 6;  // that are told apart again once they are one grid
+    constexpr int most_dims = 6;  // whose indices are recovered from one fused grid loop
     const ReduceRoles roles(plan);
     return target.gpu && !roles.reduced.empty() && roles.rank() <= most_dims ? Fit::preferred : Fit::none;
   }

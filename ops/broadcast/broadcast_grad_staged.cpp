@@ -5,6 +5,7 @@
 #include "ir/schedule/schedule_gpu.h"
 #include "ops/broadcast/broadcast_grad.h"
 #include "ops/patterns/integer_math.h"
+#include "ops/patterns/schedule_common.h"
 
 namespace gradloom {
 namespace {
@@ -15,12 +16,6 @@ using Index = std::vector<Expr>;
 using ir::Loop;
 
 constexpr int64_t column_tile = 32, tile_threads = 512, most_rows = 32;
-
-Loop fused(ir::Schedule& s, const std::vector<Loop>& loops) {
-  Loop one = loops[0];
-  for (size_t i = 1; i < loops.size(); ++i) one = s.fuse(one, loops[i]);
-  return one;
-}
 
 // Neighbours of dY that are read at once, 16 bytes of f32: the loop is then over those of a thread. Left as it is where
 // that is not proved.
@@ -60,12 +55,12 @@ class StagedNest {
     // As many of the grid's loops as are still proved independent once fused; the others stay loops of the host.
     std::vector<Loop> grid = grid_;
     while (grid.size() > 1 &&
-           !s.attempt([&](ir::Schedule& trial) { trial.bind(fused(trial, grid), ir::ForKind::grid); }))
+           !s.attempt([&](ir::Schedule& trial) { trial.bind(fuse_all(trial, grid), ir::ForKind::grid); }))
       grid.erase(grid.begin());
     if (grid.size() == 1) s.bind(grid[0], ir::ForKind::grid);
     std::vector<std::vector<Loop>> phases = phases_;
     neighbours_together(s, phases[0].back());
-    for (const std::vector<Loop>& phase : phases) s.bind(fused(s, phase), ir::ForKind::thread);
+    for (const std::vector<Loop>& phase : phases) s.bind(fuse_all(s, phase), ir::ForKind::thread);
     for (const Loop loop : later_) ir::schedule_gpu(s, loop, target_);
   }
 

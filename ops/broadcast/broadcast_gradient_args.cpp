@@ -27,7 +27,7 @@ OpSchema make_schema() {
   return s;
 }
 
-// The plan's views: a_shape, b_shape, those of a_axes and b_axes that are asked for, counts. The key tells which are.
+// The plan's views: a_shape, b_shape, the requested ones of a_axes and b_axes, counts. The key: which are requested.
 struct Wanted {
   bool axes[2] = {false, false};
   template <class Key, class Visit>

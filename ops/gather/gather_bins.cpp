@@ -167,26 +167,20 @@ class BinNest {
 };
 
 Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
-  if (!target.gpu || any_shape || !GatherSizes(plan).one_row() || !gather_bins_serve(plan, target)) return Fit::none;
-  return preferred_if(gather_bins_pay(plan, target));
+  return target.gpu && !any_shape ? gather_bins_fit(plan, target) : Fit::none;
 }
 
 }  // namespace
 
-bool gather_bins_serve(const Plan& plan, const ir::Target& target) {
-  const GatherRoles roles = gather_roles(plan);
-  if (roles.empty || roles.inner + roles.outer != 0 || roles.middle != 1 ||
-      plan.views[2].dims[0] > std::numeric_limits<int32_t>::max())
-    return false;
-  const int64_t count = plan.views[1].dims[0];
-  return ceil_div(plan.views[2].dims[0], bin_elements(plan, target)) <= most_bins &&
-         ceil_div(count, run_length(count)) <= most_runs;
-}
-
 // Bins pass the indices once, which is faster than atomic adds; a few indices are sorted as fast.
-bool gather_bins_pay(const Plan& plan, const ir::Target& target) {
-  constexpr int64_t fewest = 1 << 16;  // indices
-  return GatherSizes(plan).one_row() && gather_bins_serve(plan, target) && plan.views[1].dims[0] >= fewest;
+Fit gather_bins_fit(const Plan& plan, const ir::Target& target) {
+  constexpr int64_t fewest = 1 << 16;  // indices, where bins are preferred
+  if (!GatherSizes(plan).one_row() || plan.views[2].dims[0] > std::numeric_limits<int32_t>::max()) return Fit::none;
+  const int64_t count = plan.views[1].dims[0];
+  if (ceil_div(plan.views[2].dims[0], bin_elements(plan, target)) > most_bins ||
+      ceil_div(count, run_length(count)) > most_runs)
+    return Fit::none;
+  return preferred_if(count >= fewest);
 }
 
 Strategy gather_bins() {

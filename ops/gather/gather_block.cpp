@@ -62,9 +62,7 @@ class BlockNest {
   }
 
   void schedule(ir::Schedule& s) const {
-    Loop grid = blocks_[0];
-    for (size_t i = 1; i < blocks_.size(); ++i) grid = s.fuse(grid, blocks_[i]);
-    s.bind(grid, ir::ForKind::grid);
+    s.bind(fuse_all(s, blocks_), ir::ForKind::grid);
     s.bind(threads_, ir::ForKind::thread);
     for (const Loop loop : {commits_, loads_}) s.unroll(loop);
     // A column is known to be the block's own only by a division by a constant.

@@ -10,7 +10,7 @@ namespace {
 constexpr int in_dy = 0, in_shape = 1, in_indices = 2;
 
 OpSchema make_schema() {
-  const std::vector<DType> floats{DType::f16, DType::bf16, DType::f32, DType::f64};
+  const std::vector<DType> floats = dtypes_where(is_float);
   OpSchema s;
   s.name = "GatherElementsGrad";
   s.doc =

@@ -10,7 +10,7 @@ namespace {
 constexpr int in_shape = 0, in_indices = 1, in_dy = 2;
 
 OpSchema make_schema() {
-  const std::vector<DType> floats{DType::f16, DType::bf16, DType::f32, DType::f64};
+  const std::vector<DType> floats = dtypes_where(is_float);
   OpSchema s;
   s.name = "GatherGrad";
   s.doc = "The gradient of Gather: zeros of `shape`, with every slice of dY added at its index along `axis`.";

@@ -266,8 +266,9 @@ Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
   const GatherSizes s(plan);
   if (!s.one_row()) return Fit::none;
   if (!target.gpu) return preferred_if(s.extent * s.sum_bytes > target.l2_bytes);
-  if (!any_shape && gather_bins_serve(plan, target)) return Fit::none;
-  return preferred_if(any_shape && gather_bins_pay(plan, target));
+  const Fit bins = gather_bins_fit(plan, target);
+  if (!any_shape && bins != Fit::none) return Fit::none;
+  return preferred_if(bins == Fit::preferred);
 }
 
 }  // namespace

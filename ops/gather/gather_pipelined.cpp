@@ -200,7 +200,7 @@ Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
 ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
   const Plan& plan = frame.plan();
   // A task's first strip and its last have nothing to do beside them: few tasks.
-  const bool shared = target.threads > 1 && plan.bytes_read + plan.bytes_written >= parallel_bytes;
+  const bool shared = worth_threads(plan.bytes_read + plan.bytes_written, target);
   const auto nest = std::make_shared<Pipelined>(frame, *gather_pipeline(plan), shared ? wanted_tasks(target) : 1);
   nest->write();
   return [nest, sizes = GatherSizes(plan), &target](ir::Schedule& s) {

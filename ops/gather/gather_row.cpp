@@ -42,9 +42,7 @@ int64_t strip_width(const GatherSizes& s, const ir::Target& target) {
 }
 
 bool scatters(const ir::Stmt& body) {
-  bool found = false;
-  ir::walk(body, [&](const ir::Stmt& x) { found |= x.as<ir::Accumulate>() != nullptr; });
-  return found;
+  return ir::any_of(body, [](const ir::Stmt& x) { return x.as<ir::Accumulate>() != nullptr; });
 }
 
 // A strip of columns: each statement of the column's body for all of them, a vector of columns a row. `strips`: the

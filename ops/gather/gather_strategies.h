@@ -52,9 +52,9 @@ struct GatherSizes {
 
 inline Fit preferred_if(bool good) { return good ? Fit::preferred : Fit::possible; }
 
-// Whether bins (gather_bins.cpp) are few enough for a call of one row, and whether it is long enough for them.
-bool gather_bins_serve(const Plan& plan, const ir::Target& target);
-bool gather_bins_pay(const Plan& plan, const ir::Target& target);
+// Of bins on a GPU (gather_bins.cpp), were the shape known: none unless a call is of one row and they are few enough,
+// preferred where it is long.
+Fit gather_bins_fit(const Plan& plan, const ir::Target& target);
 
 // The definition's nest, which row and strip schedule as well.
 struct GatherColumns {

@@ -48,7 +48,6 @@ struct GruSizes {
 
 std::vector<ArgumentSchema> gru_inputs(const std::vector<DType>& dtypes);
 std::vector<AttributeSchema> gru_attributes();
-std::vector<DType> gru_dtypes();
 
 // Attributes and the shapes of inputs 0 to 5. Throws Error.
 GruOptions check_gru(const OpSchema& schema, const Request& request, GruSizes& sizes);
@@ -69,7 +68,7 @@ void add_gru_output(Plan& plan, const GruOptions& options, int output, DType dty
 // Ends a plan: its key, and what the any-shape kernel serves.
 void finish_gru_plan(Plan& plan, const GruOptions& options);
 
-// What tells the strategies apart.
+// A strategy's parameters.
 struct GruWay {
   bool in_blocks = false;     // products by blocks of a GPU; else the same nest for every machine of so many threads
   bool in_order = true;       // sums of the step-by-step products along k, and dB's
@@ -142,7 +141,7 @@ class GruNest {
     ir::Loop loop = 0;                      // over them: one launch, where a device can do that
     std::vector<ir::Loop> products;         // of a step, by their rows
     std::vector<RecurrentLoops> in_blocks;  // or these
-    ir::Loop outermost = 0;  // R is brought into panels before it, once: the loop over chunks where there is one
+    ir::Loop outermost = 0;                 // R is packed before it, once: the loop over chunks where there is one
   };
   void each_chunk(const std::function<Steps(const Chunk&)>& run);  // one a thread, where that is worth it
   // A loop that passes over all rows of a state: its iterations go to threads where they are worth it.

@@ -87,8 +87,6 @@ void check_rank(const OpSchema& schema, const Request& request, int input, int r
 
 }  // namespace
 
-std::vector<DType> gru_dtypes() { return {DType::f16, DType::bf16, DType::f32, DType::f64}; }
-
 std::vector<ArgumentSchema> gru_inputs(const std::vector<DType>& t) {
   return {
       {.name = "X", .dtypes = t, .doc = "[S, N, I]: the input sequences"},
@@ -241,12 +239,16 @@ void finish_gru_plan(Plan& plan, const GruOptions& options) {
 
 namespace {
 
+bool has_units(const Plan& plan, const ir::Target& target) {
+  return target.matrix_units && is_storage_float(plan.views[0].dtype);
+}
+
 // Sums of the step-by-step products in another order than along k, but always the same one.
 Fit fit_split(const Plan& plan, const ir::Target& target, bool) {
-  return target.gpu && !(target.matrix_units && is_storage_float(plan.views[0].dtype)) ? Fit::preferred : Fit::none;
+  return target.gpu && !has_units(plan, target) ? Fit::preferred : Fit::none;
 }
 Fit fit_matrix(const Plan& plan, const ir::Target& target, bool) {
-  return target.gpu && target.matrix_units && is_storage_float(plan.views[0].dtype) ? Fit::preferred : Fit::none;
+  return target.gpu && has_units(plan, target) ? Fit::preferred : Fit::none;
 }
 Fit fit_blocks(const Plan&, const ir::Target& target, bool) { return target.gpu ? Fit::preferred : Fit::none; }
 

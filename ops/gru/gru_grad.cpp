@@ -7,7 +7,7 @@ namespace gradloom {
 namespace {
 
 OpSchema make_schema() {
-  const std::vector<DType> t = gru_dtypes();
+  const std::vector<DType> t = dtypes_where(is_float);
   OpSchema s;
   s.name = "GRUGrad";
   s.doc =

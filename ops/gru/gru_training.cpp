@@ -11,16 +11,16 @@ OpSchema make_schema() {
   OpSchema s;
   s.name = "GRUTraining";
   s.doc = "The states of a gated recurrent unit at all steps, with its gates kept for GRUGrad.";
-  s.inputs = gru_inputs(gru_dtypes());
+  s.inputs = gru_inputs(dtypes_where(is_float));
   s.outputs = {{.name = "HAll",
-                .dtypes = gru_dtypes(),
+                .dtypes = dtypes_where(is_float),
                 .doc = "[S, D, N, H]: the state after each step; 0 beyond a sequence's end"},
                {.name = "HFinal",
                 .optional = true,
-                .dtypes = gru_dtypes(),
+                .dtypes = dtypes_where(is_float),
                 .doc = "[D, N, H]: the state after the last step; initial_h where there is none"},
                {.name = "ZRH",
-                .dtypes = gru_dtypes(),
+                .dtypes = dtypes_where(is_float),
                 .doc = "[S, D, N, 3H]: the gates z, r, h after their activations; 0 beyond a sequence's end"}};
   s.attributes = gru_attributes();
   return s;

@@ -246,12 +246,10 @@ MatmulBlocks author_matmul_blocks(KernelBuilder& builder, const Matmul& product,
 namespace matmul_blocks {
 
 bool runs_along(const Expr& value, const Var& v) {
-  bool found = false;
-  walk(value, [&](const Expr& e) {
+  return any_of(value, [&](const Expr& e) {
     const Load* l = e.as<Load>();
-    if (l && !l->index.empty()) found |= linear(l->index.back()).coefficient(var(v)) == 1;
+    return l && !l->index.empty() && linear(l->index.back()).coefficient(var(v)) == 1;
   });
-  return found;
 }
 
 }  // namespace matmul_blocks

@@ -15,6 +15,12 @@ ir::Schedule::Loop vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop
   return schedule.vectorize(loop, static_cast<int>(lanes), copies);
 }
 
+ir::Schedule::Loop fuse_all(ir::Schedule& schedule, const std::vector<ir::Schedule::Loop>& loops) {
+  ir::Schedule::Loop one = loops[0];
+  for (size_t i = 1; i < loops.size(); ++i) one = schedule.fuse(one, loops[i]);
+  return one;
+}
+
 std::vector<ir::Schedule::Loop> innermost_loops(const ir::Schedule& schedule) {
   std::vector<ir::Schedule::Loop> innermost;
   for (const ir::Schedule::Loop loop : schedule.loops())

@@ -25,6 +25,10 @@ inline int64_t row_piece(int64_t extent, const ir::Target& target) {
 ir::Schedule::Loop vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop loop, int element_bytes, int copies,
                                       const ir::Target& target);
 
+// All of these loops, outermost first, each all that the one before holds, as one: fused from the outside in. The other
+// way the one loop's indices are other divisions, of which other things are proved.
+ir::Schedule::Loop fuse_all(ir::Schedule& schedule, const std::vector<ir::Schedule::Loop>& loops);
+
 // Loops that hold no other loop, in order of appearance.
 std::vector<ir::Schedule::Loop> innermost_loops(const ir::Schedule& schedule);
 

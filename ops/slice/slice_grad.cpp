@@ -14,8 +14,7 @@ namespace {
 constexpr int in_dy = 0, in_shape = 1, in_starts = 2, in_ends = 3, in_axes = 4, in_steps = 5;
 
 OpSchema make_schema() {
-  std::vector<DType> any;
-  for (int i = 0; i < dtype_count; ++i) any.push_back(static_cast<DType>(i));
+  const std::vector<DType> any = dtypes_where([](DType) { return true; });
   const std::vector<DType> index{DType::i32, DType::i64};
   OpSchema s;
   s.name = "SliceGrad";

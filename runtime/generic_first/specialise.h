@@ -23,7 +23,7 @@ class KernelSource {
   virtual KernelCache& cache() = 0;
   // The kernel of a call, built (or loaded) when there is none in memory; its report is this thread's last.
   virtual KernelHandle kernel_for(const PlannedCall& call) = 0;
-  // Builds or loads, beside the cache.
+  // Builds, or loads from disk; the cache in memory is neither asked nor filled.
   virtual std::shared_ptr<KernelEntry> build(const PlannedCall& call) = 0;
   // Notes what answered a call, for last_report.
   virtual void answered(const PlannedCall& call, const KernelHandle& entry) = 0;

@@ -46,11 +46,10 @@ Memory memory_of(const View& view, bool aligned) {
 }
 
 // Sign and mantissa at random, exponents near that of 1.
-uint64_t random_float(uint64_t bits, int mantissa, int exponent_bits) {
-  const uint64_t bias = (uint64_t{1} << (exponent_bits - 1)) - 1;
-  const uint64_t exponent = bias - 3 + (bits >> 58) % 6;
-  return (bits & ((uint64_t{1} << mantissa) - 1)) | exponent << mantissa |
-         (bits >> 57 & 1) << (mantissa + exponent_bits);
+uint64_t random_float(uint64_t bits, const DTypeInfo& info) {
+  const auto exponent = static_cast<uint64_t>(info.exponent_bias()) - 3 + (bits >> 58) % 6;
+  return (bits & ((uint64_t{1} << info.mantissa_bits) - 1)) | exponent << info.mantissa_bits |
+         (bits >> 57 & 1) << (8 * info.bytes - 1);
 }
 
 void fill(Memory& memory, DType dtype, int64_t limit, std::mt19937_64& random) {
@@ -60,27 +59,12 @@ void fill(Memory& memory, DType dtype, int64_t limit, std::mt19937_64& random) {
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t bits = random();
     uint64_t value = 0;
-    switch (dtype) {
-      case DType::f16:
-        value = random_float(bits, 10, 5);
-        break;
-      case DType::bf16:
-        value = random_float(bits, 7, 8);
-        break;
-      case DType::f32:
-        value = random_float(bits, 23, 8);
-        break;
-      case DType::f64:
-        value = random_float(bits, 52, 11);
-        break;
-      case DType::boolean:
-        value = bits & 1;
-        break;
-      default:
-        value =
-            bits % static_cast<uint64_t>(width == 1 ? std::min<int64_t>(limit, 127) : std::min<int64_t>(limit, 32767));
-        break;
-    }
+    if (is_float(dtype))
+      value = random_float(bits, info_of(dtype));
+    else if (dtype == DType::boolean)
+      value = bits & 1;
+    else
+      value = bits % static_cast<uint64_t>(std::min<int64_t>(limit, width == 1 ? 127 : 32767));
     std::memcpy(bytes + i * width, &value, static_cast<size_t>(width));
   }
 }

@@ -8,7 +8,7 @@
 
 namespace gradloom::ir::testing {
 
-// One program's way through all executors but the last. `at` is told each stage before it begins.
+// One program's way through all executors but the last. `at` is called with each stage's name before it begins.
 class ProgramWay {
  public:
   ProgramWay(const RandomProgram& program, int64_t seed, const std::function<void(const char*)>& at,

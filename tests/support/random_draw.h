@@ -4,6 +4,8 @@
 #include <random>
 #include <vector>
 
+#include "ir/expr.h"
+
 namespace gradloom::ir::testing {
 
 class RandomDraw {
@@ -14,6 +16,17 @@ class RandomDraw {
   template <class T>
   const T& any(const std::vector<T>& list) {
     return list[pick(static_cast<int>(list.size()))];
+  }
+
+  // An operation on floats that `operand()` gives, by `what` in 0 .. 99.
+  template <class Operand>
+  Expr float_operation(int what, const Operand& operand) {
+    static const std::vector<BinaryOp> two{BinaryOp::add, BinaryOp::sub, BinaryOp::mul,
+                                           BinaryOp::div, BinaryOp::min, BinaryOp::max};
+    static const std::vector<UnaryOp> one{UnaryOp::neg,   UnaryOp::abs,  UnaryOp::sqrt,
+                                          UnaryOp::floor, UnaryOp::ceil, UnaryOp::trunc};
+    if (what < 35) return fma(operand(), operand(), operand());
+    return what < 50 ? unary(any(one), operand()) : binary(any(two), operand(), operand());
   }
 
   std::mt19937_64& random_;

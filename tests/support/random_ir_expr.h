@@ -87,14 +87,7 @@ class RandomIrExpr : RandomDraw {
     const int what = pick(100);
     if (what < 10) return cast(t, value(element(), depth - 1));
     if (what < 22) return select(condition(depth - 1), operand(), operand());
-    if (is_float(t)) {
-      static const std::vector<BinaryOp> two{BinaryOp::add, BinaryOp::sub, BinaryOp::mul,
-                                             BinaryOp::div, BinaryOp::min, BinaryOp::max};
-      static const std::vector<UnaryOp> one{UnaryOp::neg,   UnaryOp::abs,  UnaryOp::sqrt,
-                                            UnaryOp::floor, UnaryOp::ceil, UnaryOp::trunc};
-      if (what < 35) return fma(operand(), operand(), operand());
-      return what < 50 ? unary(any(one), operand()) : binary(any(two), operand(), operand());
-    }
+    if (is_float(t)) return float_operation(what, operand);
     static const std::vector<BinaryOp> two{BinaryOp::add, BinaryOp::sub,     BinaryOp::mul,    BinaryOp::min,
                                            BinaryOp::max, BinaryOp::bit_and, BinaryOp::bit_or, BinaryOp::bit_xor};
     static const std::vector<UnaryOp> one{UnaryOp::neg, UnaryOp::bit_not, UnaryOp::abs};

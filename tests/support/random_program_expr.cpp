@@ -220,14 +220,7 @@ Expr ProgramExpr::node(DType t, int lanes, int depth) {
     const int many = vector_lanes();
     return extract(value(t, many, depth - 1), pick(many));
   }
-  if (is_float(t)) {
-    static const std::vector<BinaryOp> two{BinaryOp::add, BinaryOp::sub, BinaryOp::mul,
-                                           BinaryOp::div, BinaryOp::min, BinaryOp::max};
-    static const std::vector<UnaryOp> one{UnaryOp::neg,   UnaryOp::abs,  UnaryOp::sqrt,
-                                          UnaryOp::floor, UnaryOp::ceil, UnaryOp::trunc};
-    if (what < 35) return fma(operand(), operand(), operand());
-    return what < 50 ? unary(any(one), operand()) : binary(any(two), operand(), operand());
-  }
+  if (is_float(t)) return float_operation(what, operand);
   static const std::vector<BinaryOp> two{BinaryOp::add,    BinaryOp::add,    BinaryOp::sub, BinaryOp::sub,
                                          BinaryOp::mul,    BinaryOp::min,    BinaryOp::max, BinaryOp::bit_and,
                                          BinaryOp::bit_or, BinaryOp::bit_xor};
