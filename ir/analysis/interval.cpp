@@ -91,6 +91,24 @@ Interval multiply(const Interval& a, const Interval& b) {
   return bounded({*std::min_element(corners, corners + 4), *std::max_element(corners, corners + 4)});
 }
 
+std::optional<bool> compare_values(BinaryOp op, const Interval& a, const Interval& b) {
+  const auto one_of = [](bool yes, bool no) { return yes || no ? std::optional(yes) : std::nullopt; };
+  switch (op) {
+    case BinaryOp::lt:
+      return one_of(a.high < b.low, a.low >= b.high);
+    case BinaryOp::le:
+      return one_of(a.high <= b.low, a.low > b.high);
+    case BinaryOp::gt:
+      return compare_values(BinaryOp::lt, b, a);
+    case BinaryOp::ge:
+      return compare_values(BinaryOp::le, b, a);
+    default: {
+      const bool differ = a.high < b.low || b.high < a.low, same = a.single() && b.single() && a.low == b.low;
+      return op == BinaryOp::eq ? one_of(same, differ) : one_of(differ, same);
+    }
+  }
+}
+
 Interval binary_values(BinaryOp op, DType dtype, const Interval& a, const Interval& b) {
   if (a.empty() || b.empty()) return empty_interval;
   if (is_comparison(op)) return limits(DType::boolean);

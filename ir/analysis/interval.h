@@ -1,5 +1,7 @@
 #pragma once
 // Intervals of an integer type's values, in arithmetic wide enough not to overflow.
+#include <optional>
+
 #include "ir/expr.h"
 
 namespace gradloom::ir {
@@ -32,6 +34,8 @@ Interval negate(const Interval& a);
 Interval multiply(const Interval& a, const Interval& b);
 // The values of an operator on a type, wrapped; a comparison's are [0, 1].
 Interval binary_values(BinaryOp op, DType dtype, const Interval& a, const Interval& b);
+// What a comparison of two integers is for all their values, neither empty; nothing: it depends on them.
+std::optional<bool> compare_values(BinaryOp op, const Interval& a, const Interval& b);
 
 Wide floor_divide(Wide a, Wide b);  // b > 0
 

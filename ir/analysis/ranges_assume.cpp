@@ -42,6 +42,8 @@ void Ranges::assume_comparison(const Binary& n, bool truth) {
     op = negated[static_cast<int>(op) - static_cast<int>(BinaryOp::eq)];
   }
   const Linear a = form(n.a), b = form(n.b);
+  const Interval of_a = interval(a), of_b = interval(b);
+  never_ |= of_a.empty() || of_b.empty() || compare_values(op, of_a, of_b) == false;
   if (is_order(op)) return add_inequality(as_inequality(op, a, b));
   const Linear d = minus(a, b);
   if (op == BinaryOp::eq) {

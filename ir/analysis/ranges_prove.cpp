@@ -132,7 +132,10 @@ bool Ranges::prove(Linear l, const std::vector<Linear>& axioms, int depth, int& 
 std::optional<bool> Ranges::compare(const Binary& n) const {
   if (!is_integer(n.a)) return std::nullopt;
   const Linear a = form(n.a), b = form(n.b);
-  if (interval(a).empty() || interval(b).empty()) return true;  // it has no value
+  const Interval of_a = interval(a), of_b = interval(b);
+  if (of_a.empty() || of_b.empty()) return true;  // it has no value
+  // Their difference may be past what a Linear holds.
+  if (const std::optional<bool> result = compare_values(n.op, of_a, of_b)) return result;
   if (is_order(n.op)) {
     const Linear l = as_inequality(n.op, a, b);
     if (nonnegative(l)) return true;

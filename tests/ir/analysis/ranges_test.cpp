@@ -250,6 +250,19 @@ TEST(Ranges, WhatWrapsEquallyOftenStaysAnInterval) {
   expect_range(r.of(cast(DType::i8, s + s)), -6, -2);
 }
 
+TEST(Ranges, SidesFurtherApartThanALinearHolds) {
+  Ranges r;
+  const Expr s = exact_range(r, "s", -24, -6), far = Expr(INT64_MAX - 5);
+  EXPECT_EQ(r.proves(s * 2 - 6 > far), false);
+  EXPECT_EQ(r.proves(s * 2 - 6 <= far), true);
+  EXPECT_EQ(r.proves(s * 2 - 6 == far), false);
+  EXPECT_EQ(r.proves(s * 2 - 6 != far), true);
+  EXPECT_EQ(r.proves(s * 2 - 6 < Expr(-18)), std::nullopt);
+  EXPECT_FALSE(r.never());
+  Ranges::Scope scope(r, s * 2 - 6 >= far);
+  EXPECT_TRUE(r.never());
+}
+
 TEST(Ranges, LaunchesBoundDims) {
   KernelBuilder b("k");
   Expr n = b.scalar("n"), m = b.scalar("m"), k = b.scalar("k");
