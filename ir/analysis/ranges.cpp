@@ -112,7 +112,7 @@ void Ranges::enter(const For& loop) {
   const bool stable = !changes_in(loop.begin, loop.body) && !changes_in(loop.extent, loop.body);
   const Linear begin = form(loop.begin);
   // Where the body runs the extent is at least 1: a difference that is not negative has not wrapped.
-  Linear extent = expand(loop.extent);
+  Linear extent = expand_wrapped(loop.extent);
   if (!fits(extent) && !(interval(extent).high <= Wide{UINT64_MAX} && nonnegative(extent))) extent = form(loop.extent);
   Linear last = begin;
   last.add(extent);
@@ -211,10 +211,16 @@ Linear Ranges::expand(const Expr& e, int64_t keep) const {
   return std::move(l.out);
 }
 
+Linear Ranges::expand_wrapped(const Expr& e, int64_t keep) const {
+  Linear l = expand(e, keep);
+  l.exact = true;
+  return l;
+}
+
 Interval Ranges::interval(const Expr& e) const {
   if (is_float(e.dtype())) return limits(DType::i64);
   if (e.dtype() != DType::i64 || e.as<Const>()) return term_interval(e);
-  const Linear l = expand(e);
+  const Linear l = expand_wrapped(e);
   if (l.is_term()) return term_interval(l.terms[0].first);
   const Interval v = interval(l);
   return fits_i64(v) ? v : term_interval(e);  // it may wrap: what the node and guards say of its value

@@ -127,6 +127,8 @@ class Ranges {
   Interval any_lane(const Expr& e) const;         // of lanes that no guard says anything of: a shuffle moves them
   Interval product_of_dims(const Expr& e) const;  // what max_elements says of a product
   bool count_of(const Expr& e, std::vector<int64_t>& dims, Wide& multiple) const;
+  // expand(e), whose coefficients may have wrapped: where its mathematical value stays within i64, that is e's.
+  Linear expand_wrapped(const Expr& e, int64_t keep = 0) const;
   Linear quick_form(const Expr& e) const;                       // `form`, by intervals alone
   bool fits_above(const Linear& l) const;                       // at most INT64_MAX
   bool fits_below(const Linear& l) const;                       // at least INT64_MIN

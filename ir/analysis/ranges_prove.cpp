@@ -40,13 +40,13 @@ bool Ranges::sum_fits(const Expr& a, const Expr& b, int64_t more) const {
 }
 
 Linear Ranges::form(const Expr& e, int64_t keep) const {
-  Linear l = expand(e, keep);
+  Linear l = expand_wrapped(e, keep);
   return e.dtype() != DType::i64 || fits(l) ? l : single_term(e);
 }
 
 Linear Ranges::quick_form(const Expr& e) const {
-  Linear l = expand(e);
-  return e.dtype() != DType::i64 || (l.exact && (l.is_term() || fits_i64(interval(l)))) ? l : single_term(e);
+  Linear l = expand_wrapped(e);
+  return e.dtype() != DType::i64 || l.is_term() || fits_i64(interval(l)) ? l : single_term(e);
 }
 
 bool Ranges::nonnegative(const Linear& l) const {

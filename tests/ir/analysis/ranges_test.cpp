@@ -263,6 +263,15 @@ TEST(Ranges, SidesFurtherApartThanALinearHolds) {
   EXPECT_TRUE(r.never());
 }
 
+TEST(Ranges, CoefficientsThatWrapMeanWhatTheyAreModulo) {
+  Ranges r;
+  const Expr i = exact_range(r, "i", 0, 31), smallest = Expr(INT64_MIN);
+  expect_range(r.of(smallest + i - smallest), 0, 31);
+  expect_range(r.of(i * (int64_t{1} << 62) * 4 + i), 0, 31);
+  EXPECT_EQ(r.proves(smallest + i - smallest < Expr(32)), true);
+  expect_range(r.of(i + 1 - smallest), INT64_MIN + 1, INT64_MIN + 32);
+}
+
 TEST(Ranges, LaunchesBoundDims) {
   KernelBuilder b("k");
   Expr n = b.scalar("n"), m = b.scalar("m"), k = b.scalar("k");
