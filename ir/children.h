@@ -41,6 +41,7 @@ struct Children {
   }
   void operator()(const Check& n) const { visit(n.condition), visit(n.position), visit(n.body); }
   void operator()(const Evaluate& n) const { visit(n.value); }
+  void operator()(const Barrier&) const {}
 };
 template <class Visit>
 Children(Visit) -> Children<Visit>;

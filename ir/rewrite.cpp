@@ -143,7 +143,7 @@ Stmt Rewriter::rewrite(const Store& n, const Stmt& self) {
   std::vector<Expr> index = list(n.index, changed);
   Expr value = (*this)(n.value), guard = (*this)(n.guard);
   if (!changed && value.same_as(n.value) && guard.same_as(n.guard)) return self;
-  return store(b, std::move(index), value, guard, n.streaming);
+  return store(b, std::move(index), value, guard, n.streaming, n.ordered);
 }
 
 Stmt Rewriter::rewrite(const Accumulate& n, const Stmt& self) {
@@ -152,7 +152,7 @@ Stmt Rewriter::rewrite(const Accumulate& n, const Stmt& self) {
   std::vector<Expr> index = list(n.index, changed);
   Expr value = (*this)(n.value), factor = (*this)(n.factor), guard = (*this)(n.guard);
   if (!changed && value.same_as(n.value) && factor.same_as(n.factor) && guard.same_as(n.guard)) return self;
-  return accumulate(b, std::move(index), n.op, value, factor, guard, n.atomic);
+  return accumulate(b, std::move(index), n.op, value, factor, guard, n.atomic, n.ordered);
 }
 
 Stmt Rewriter::rewrite(const If& n, const Stmt& self) {

@@ -40,6 +40,7 @@ class Rewriter {
   virtual Stmt rewrite(const Alloc& n, const Stmt& self);
   virtual Stmt rewrite(const Check& n, const Stmt& self);
   virtual Stmt rewrite(const Evaluate& n, const Stmt& self);
+  virtual Stmt rewrite(const Barrier&, const Stmt& self) { return self; }
   // Every buffer that a rewritten node mentions goes through here, so that a pass can swap buffers.
   virtual Buffer buffer(const Buffer& b) { return b; }
 

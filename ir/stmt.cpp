@@ -71,13 +71,13 @@ Stmt let(Var v, Expr value, Stmt body) {
   return make(Let{std::move(v), std::move(value), std::move(body)});
 }
 
-Stmt store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard, bool streaming) {
+Stmt store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard, bool streaming, bool ordered) {
   match_access(buffer, index, value, guard, "store");
-  return make(Store{buffer, std::move(index), std::move(value), std::move(guard), streaming});
+  return make(Store{buffer, std::move(index), std::move(value), std::move(guard), streaming, ordered});
 }
 
 Stmt accumulate(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, Expr value, Expr factor, Expr guard,
-                bool atomic) {
+                bool atomic, bool ordered) {
   match_access(buffer, index, value, guard, "accumulate");
   require(!is_storage_float(buffer->dtype), "an accumulate into f16 or bf16 is illegal: use an f32 temporary");
   require((op == AccumulateOp::fma) == static_cast<bool>(factor), "fma, and only fma, has a factor");
@@ -85,7 +85,8 @@ Stmt accumulate(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, 
     factor = broadcast(factor, value.lanes());
     require(factor.type() == value.type() && is_arithmetic_float(buffer->dtype), "an fma accumulate takes f32 or f64");
   }
-  return make(Accumulate{buffer, std::move(index), op, std::move(value), std::move(factor), std::move(guard), atomic});
+  return make(
+      Accumulate{buffer, std::move(index), op, std::move(value), std::move(factor), std::move(guard), atomic, ordered});
 }
 
 Stmt if_then(Expr condition, Stmt then_case, Stmt else_case) {
@@ -114,6 +115,20 @@ Stmt check(Expr condition, Expr position, std::string argument, Stmt body) {
 Stmt evaluate(Expr value) {
   require(value && value.as<Intrinsic>(), "evaluate takes an intrinsic");
   return make(Evaluate{std::move(value)});
+}
+
+Stmt barrier(BarrierScope scope) { return make(Barrier{scope}); }
+
+const char* to_string(BarrierScope scope) {
+  switch (scope) {
+    case BarrierScope::warp:
+      return "warp";
+    case BarrierScope::block:
+      return "block";
+    case BarrierScope::grid:
+      return "grid";
+  }
+  return "?";
 }
 
 const char* to_string(ForKind kind) {

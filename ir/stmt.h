@@ -74,17 +74,18 @@ struct Let {  // evaluates value once, before body
   Stmt body;
 };
 // buffer[index] = value, in lane order. Lanes whose guard is false write nothing. Streaming hints that the line will
-// not be read soon.
+// not be read soon. Ordered: lanes of the lane loop around may write one element, and do so in lane order after its
+// body, which does not read it (passes/order_lanes.cpp).
 struct Store {
   Buffer buffer;
   std::vector<Expr> index;
   Expr value;
   Expr guard;
-  bool streaming = false;
+  bool streaming = false, ordered = false;
 };
 enum class AccumulateOp : uint8_t { add, min, max, fma };
 // buffer[index] = buffer[index] op value, one lane after the other, so clashing lanes are well defined. fma: value *
-// factor + buffer[index], rounded once. The buffer's dtype is neither f16 nor bf16.
+// factor + buffer[index], rounded once. The buffer's dtype is neither f16 nor bf16. Ordered: as of a store.
 struct Accumulate {
   Buffer buffer;
   std::vector<Expr> index;
@@ -92,7 +93,7 @@ struct Accumulate {
   Expr value;
   Expr factor;  // fma only
   Expr guard;
-  bool atomic = false;
+  bool atomic = false, ordered = false;
 };
 struct If {
   Expr condition;  // scalar boolean
@@ -116,12 +117,20 @@ struct Check {
 struct Evaluate {  // for an intrinsic's effect
   Expr value;
 };
+// On a GPU: the lanes of a warp, the threads of a block or all blocks of a launch have done what stands before, and see
+// what the others have written, before any of them goes on. passes/insert_barriers.cpp places them; where they may
+// stand: gpu_form.h.
+enum class BarrierScope : uint8_t { warp, block, grid };
+inline constexpr BarrierScope all_barrier_scopes[] = {BarrierScope::warp, BarrierScope::block, BarrierScope::grid};
+struct Barrier {
+  BarrierScope scope;
+};
 
 // The same limits as an expression's, for the statements of a nest. What the parser reads is within them.
 inline constexpr int max_stmt_depth = 5000, max_stmt_nodes = 1 << 22;
 
 struct StmtNode {
-  std::variant<For, Block, Let, Store, Accumulate, If, Alloc, Check, Evaluate> value;
+  std::variant<For, Block, Let, Store, Accumulate, If, Alloc, Check, Evaluate, Barrier> value;
   TreeSize tree;  // of statements alone
 };
 
@@ -133,13 +142,15 @@ const T* Stmt::as() const {
 Stmt for_loop(Var v, Expr begin, Expr extent, ForKind kind, Stmt body);
 Stmt block(std::vector<Stmt> stmts);  // flattens nested blocks, drops absent statements; one statement is itself
 Stmt let(Var v, Expr value, Stmt body);
-Stmt store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard = {}, bool streaming = false);
+Stmt store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard = {}, bool streaming = false,
+           bool ordered = false);
 Stmt accumulate(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, Expr value, Expr factor = {},
-                Expr guard = {}, bool atomic = false);
+                Expr guard = {}, bool atomic = false, bool ordered = false);
 Stmt if_then(Expr condition, Stmt then_case, Stmt else_case = {});
 Stmt alloc(const Buffer& buffer, Stmt body);
 Stmt check(Expr condition, Expr position, std::string argument, Stmt body);
 Stmt evaluate(Expr value);
+Stmt barrier(BarrierScope scope);
 
 // A kernel's scalar parameter with its declared inclusive range (absent: any value). The interpreter checks the range
 // at entry.
@@ -157,5 +168,6 @@ struct Kernel {
 
 const char* to_string(ForKind kind);
 const char* to_string(AccumulateOp op);
+const char* to_string(BarrierScope scope);
 
 }  // namespace gradloom::ir

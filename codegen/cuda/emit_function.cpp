@@ -1,5 +1,5 @@
-// One grid loop (or cooperative loop: emit_cooperative.cpp) as one function: its parameters, small statements, and the
-// barriers between what threads do (ir/analysis/gpu_form.h says what each part means).
+// One grid loop (or cooperative loop: emit_cooperative.cpp) as one function: its parameters and small statements
+// (ir/analysis/gpu_form.h says what each part means).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,18 +34,6 @@ const char* const reserved[] = {
     "sqrt",        "trunc",     "unix"};
 
 }  // namespace
-
-void Touched::add(const Touched& other) {
-  reads.insert(other.reads.begin(), other.reads.end());
-  writes.insert(other.writes.begin(), other.writes.end());
-}
-
-bool Touched::clashes(const Touched& earlier) const {
-  const auto meet = [](const auto& a, const auto& b) {
-    return std::any_of(a.begin(), a.end(), [&](int64_t id) { return b.contains(id); });
-  };
-  return meet(writes, earlier.writes) || meet(writes, earlier.reads) || meet(reads, earlier.writes);
-}
 
 std::string FunctionEmitter::fresh(const std::string& name) {
   std::string plain;
@@ -158,67 +146,11 @@ void FunctionEmitter::statement(const ir::Stmt& s) {
   if (s) std::visit([&](const auto& n) { emit(n, s.get()); }, s.node().value);
 }
 
-Touched FunctionEmitter::touched(const ir::Expr& e) const {
-  Touched t;
-  if (!e) return t;
-  ir::walk(e, [&](const ir::Expr& x) {
-    const ir::Load* load = x.as<ir::Load>();
-    if (!load || load->buffer->role == ir::Role::in) return;
-    const auto found = places_.find(load->buffer->id);
-    if (found == places_.end() || !found->second.own) t.reads.insert(load->buffer->id);
-  });
-  return t;
-}
-
-Touched FunctionEmitter::touched(const ir::Stmt& s) const {
-  Touched t;
-  std::unordered_set<int64_t> own;
-  for (const auto& [id, place] : places_)
-    if (place.own || (part_ == Part::cooperative && place.of_block)) own.insert(id);
-  ir::walk(
-      s,
-      [&](const ir::Stmt& x) {
-        if (const auto* n = x.as<ir::Alloc>();
-            n && (n->buffer->space != ir::Space::shared || part_ == Part::cooperative))
-          own.insert(n->buffer->id);
-        if (const auto* n = x.as<ir::Store>(); n && !own.contains(n->buffer->id)) t.writes.insert(n->buffer->id);
-        if (const auto* n = x.as<ir::Accumulate>(); n && !own.contains(n->buffer->id)) t.writes.insert(n->buffer->id);
-      },
-      [&](const ir::Expr& x) {
-        if (const auto* n = x.as<ir::Load>(); n && n->buffer->role != ir::Role::in && !own.contains(n->buffer->id))
-          t.reads.insert(n->buffer->id);
-      });
-  return t;
-}
-
-void FunctionEmitter::before(const Touched& next) {
-  if (part_ > Part::block) return;
-  if (next.clashes(since_barrier_)) barrier();
-  since_barrier_.add(next);
-}
-
-void FunctionEmitter::barrier() {
-  line(part_ == Part::cooperative ? "gl_sync_grid(gl_grid);" : "gl_sync_block();");
-  since_barrier_ = {};
-}
-
-void FunctionEmitter::before_write(const ir::Buffer& b, const std::vector<ir::Expr>& index,
-                                   std::initializer_list<ir::Expr> values) {
-  if (part_ != Part::block) return;
-  Touched all;
-  for (const ir::Expr& e : index) all.add(touched(e));
-  for (const ir::Expr& e : values) all.add(touched(e));
-  if (!place(b).own) all.writes.insert(b->id);
-  before(all);
-}
-
 void FunctionEmitter::once(const ir::Buffer& b, const std::function<void()>& write) {
   if (part_ == Part::thread || place(b).own) return write();
-  if (part_ == Part::warp) line("gl_sync_warp();");
   open(part_ == Part::block ? "if (gl_thread() == 0) " : "if (gl_thread() % 32 == 0) ");
   write();
   close();
-  if (part_ == Part::warp) line("gl_sync_warp();");
 }
 
 void FunctionEmitter::emit(const ir::Block& n) {
@@ -226,7 +158,6 @@ void FunctionEmitter::emit(const ir::Block& n) {
 }
 
 void FunctionEmitter::emit(const ir::Let& n) {
-  before(touched(n.value));
   begin({n.value});
   Text text = value(n.value);
   const bool narrow = n.var.type.dtype == DType::i64 && (text.narrow || fits_int(n.value));
@@ -246,16 +177,12 @@ void FunctionEmitter::emit(const ir::Let& n) {
 }
 
 void FunctionEmitter::emit(const ir::If& n) {
-  before(touched(n.condition));
   begin({n.condition});
   open(fmt::format("if ({}) ", scalar(n.condition)));
-  const Touched entry = since_barrier_;
   const ir::Ranges::Mark mark = ranges_.mark();
   ranges_.assume(n.condition);
   statement(n.then_case);
   ranges_.restore(mark);
-  const Touched after = since_barrier_;
-  since_barrier_ = entry;
   if (n.else_case) {
     otherwise();
     ranges_.assume(ir::unary(ir::UnaryOp::bit_not, n.condition));
@@ -263,7 +190,6 @@ void FunctionEmitter::emit(const ir::If& n) {
     ranges_.restore(mark);
   }
   close();
-  since_barrier_.add(after);
 }
 
 void FunctionEmitter::emit(const ir::Alloc& n) {
@@ -281,8 +207,6 @@ void FunctionEmitter::emit(const ir::Alloc& n) {
   const std::string name = fresh(b->name);
   const char* type = memory_type(b->dtype);
   const bool of_block = b->space == ir::Space::shared || b->space == ir::Space::per_block;
-  if (b->space == ir::Space::per_block)
-    function_.cooperative = std::max(function_.cooperative, *ir::as_int(b->dims[0]));
   Place& place = places_[b->id] = {.name = name, .own = !of_block, .of_block = of_block};
   if (of_block) {
     line(fmt::format("{0}* const {1} = ({0}*)(gl_shared + {2});", type, name, shared_));
@@ -294,9 +218,6 @@ void FunctionEmitter::emit(const ir::Alloc& n) {
 }
 
 void FunctionEmitter::emit(const ir::Check& n) {
-  Touched read = touched(n.condition);
-  read.add(touched(n.position));
-  before(read);
   begin({n.condition, n.position});
   const Text condition = bound(value(n.condition), DType::boolean, "ok");
   const Text position = bound(value(n.position), DType::i64, "position");
@@ -308,12 +229,10 @@ void FunctionEmitter::emit(const ir::Check& n) {
   std::string all;
   for (const std::string& c : condition.lanes) all += (all.empty() ? "" : " && ") + c;
   open(fmt::format("if ({}) ", all));
-  const Touched entry = since_barrier_;
   const ir::Ranges::Mark mark = ranges_.mark();
   ranges_.assume(n.condition);
   statement(n.body);
   ranges_.restore(mark);
-  since_barrier_.add(entry);
   otherwise();
   for (size_t i = 0; i < condition.lanes.size(); ++i)
     line(fmt::format("{}gl_atomic_min(gl_status, {});",
@@ -323,5 +242,16 @@ void FunctionEmitter::emit(const ir::Check& n) {
 }
 
 void FunctionEmitter::emit(const ir::Evaluate&) {}  // a prefetch: nothing to do here
+
+void FunctionEmitter::emit(const ir::Barrier& n) {
+  switch (n.scope) {
+    case ir::BarrierScope::warp:
+      return line("gl_sync_warp();");
+    case ir::BarrierScope::block:
+      return line("gl_sync_block();");
+    case ir::BarrierScope::grid:
+      return line("gl_sync_grid(gl_grid);");
+  }
+}
 
 }  // namespace gradloom::codegen

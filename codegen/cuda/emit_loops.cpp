@@ -5,9 +5,7 @@
 #include <algorithm>
 
 #include "codegen/cuda/emitter.h"
-#include "ir/analysis/races.h"
 #include "ir/index_math.h"
-#include "ir/passes/passes.h"
 #include "ir/refusal.h"
 #include "ir/rewrite.h"
 
@@ -33,11 +31,6 @@ int unrolled(const ir::For& n, bool in_thread) {
 }  // namespace
 
 void FunctionEmitter::emit(const ir::For& n) {
-  if (part_ == Part::block && (n.kind == ir::ForKind::thread || n.kind == ir::ForKind::warp)) {
-    Touched all = touched(n.body);
-    all.add(touched(n.begin)), all.add(touched(n.extent));
-    before(all);
-  }
   if (part_ == Part::cooperative && n.kind == ir::ForKind::grid) return phase(n);
   switch (n.kind) {
     case ir::ForKind::serial:
@@ -128,21 +121,18 @@ bool FunctionEmitter::counts_in_range(const ir::For& n, int64_t past) const {
 }
 
 void FunctionEmitter::serial_loop(const ir::For& n) {
-  const Touched entry = since_barrier_;
-  Touched all = touched(n.body);
-  Touched bounds = touched(n.begin);
-  bounds.add(touched(n.extent));
-  before(bounds);
   begin({n.begin, n.extent});
   bool narrow = false;
   const std::string name = loop_variable(n, narrow);
-  const bool turns = !(ir::as_int(n.extent) == 1);
   const auto body = [&] {
-    if (part_ <= Part::block && ((turns && all.clashes(all)) || all.clashes(since_barrier_))) barrier();
-    with_variable(n, [&] { statement(n.body); });
+    const auto* all = n.body.as<ir::Block>();
+    const size_t first = all && !all->stmts.empty() && all->stmts[0].as<ir::Barrier>() ? 1 : 0;
+    if (first) statement(all->stmts[0]);  // before divisions get names
+    with_variable(n, [&] {
+      if (!first) return statement(n.body);
+      for (size_t i = first; i < all->stmts.size(); ++i) statement(all->stmts[i]);
+    });
     close();
-    since_barrier_.add(entry);  // the body may not have run
-    since_barrier_.add(bounds);
   };
   if (!counts_in_range(n)) {
     // The end may have wrapped: what counts is how many.
@@ -177,18 +167,9 @@ std::string FunctionEmitter::iteration(const ir::For& n, const std::string& k, b
                                   : fmt::format("gl_add<long long>({}, {})", wide(n.begin), k);
 }
 
-// Reads the bounds of a loop whose iterations run side by side: once, before any iteration changes what they read.
-void FunctionEmitter::read_bounds(const ir::For& n) {
-  begin({n.begin, n.extent});
-  Touched bounds = touched(n.begin);
-  bounds.add(touched(n.extent));
-  if (!touched(n.body).clashes(bounds)) return void(value(n.begin));
-  for (const ir::Expr& e : {n.begin, n.extent}) memo_[e.get()] = {e, bound(value(e), DType::i64, "bound", true)};
-  part_ == Part::warp ? line("gl_sync_warp();") : barrier();
-}
-
 void FunctionEmitter::thread_loop(const ir::For& n) {
-  read_bounds(n);
+  begin({n.begin, n.extent});
+  value(n.begin);
   bool narrow = false;
   const std::string name = loop_variable(n, narrow);
   const char* type = narrow ? "int" : "long long";
@@ -225,7 +206,8 @@ void FunctionEmitter::thread_loop(const ir::For& n) {
 }
 
 void FunctionEmitter::warp_loop(const ir::For& n) {
-  read_bounds(n);
+  begin({n.begin, n.extent});
+  value(n.begin);
   bool narrow = false;
   const std::string name = loop_variable(n, narrow);
   const int warps = function_.threads / ir::warp_lanes;
@@ -245,28 +227,13 @@ void FunctionEmitter::warp_loop(const ir::For& n) {
   close();
 }
 
-// The writes that lanes may do to one place. What stands in an inner loop is proved to be apart (vector_clash).
 std::vector<FunctionEmitter::Deferred> FunctionEmitter::defer(const ir::For& lanes) {
-  if (ir::parallel_clash(lanes, ranges_).empty()) return {};
   std::vector<Deferred> list;
-  std::unordered_set<int64_t> own;
-  std::unordered_set<const ir::StmtNode*> inner;
-  std::unordered_map<int64_t, int> written;
   ir::walk(lanes.body, [&](const ir::Stmt& s) {
-    if (const auto* n = s.as<ir::Alloc>()) own.insert(n->buffer->id);
-    if (const auto* n = s.as<ir::For>()) ir::walk(n->body, [&](const ir::Stmt& below) { inner.insert(below.get()); });
     const auto* store = s.as<ir::Store>();
     const auto* accumulate = s.as<ir::Accumulate>();
-    if ((!store && !accumulate) || inner.contains(s.get()) || (accumulate && accumulate->atomic)) return;
+    if (!(store && store->ordered) && !(accumulate && accumulate->ordered)) return;
     const ir::Buffer& b = store ? store->buffer : accumulate->buffer;
-    const ir::Expr& v = store ? store->value : accumulate->value;
-    if (own.contains(b->id) || place(b).own) return;
-    if (v.lanes() != 1)
-      throw ir::LoweringRefusal(ErrorCode::unsupported,
-                                "CUDA: a vector is written to " + b->name + " where the lanes of a warp may meet");
-    if (++written[b->id] > 1)
-      throw ir::LoweringRefusal(ErrorCode::unsupported,
-                                "CUDA: " + b->name + " is written twice in a lane loop where lanes may meet");
     const std::string type = memory_type(b->dtype);
     Deferred d{type, fresh("on"), fresh("at"), fresh("what"), "", s.get(), place(b).of_block && size_of(b->dtype) >= 4};
     line(fmt::format("bool {} = false;", d.on));
@@ -275,21 +242,13 @@ std::vector<FunctionEmitter::Deferred> FunctionEmitter::defer(const ir::For& lan
     if (accumulate && accumulate->factor) d.factor = fresh("factor"), line(fmt::format("{} {} = 0;", type, d.factor));
     list.push_back(std::move(d));
   });
-  ir::walk(
-      lanes.body, [](const ir::Stmt&) {},
-      [&](const ir::Expr& e) {
-        if (const auto* n = e.as<ir::Load>(); n && written.contains(n->buffer->id))
-          throw ir::LoweringRefusal(
-              ErrorCode::unsupported,
-              "CUDA: " + n->buffer->name + " is read in a lane loop whose lanes may meet in writing it");
-      });
   return list;
 }
 
 void FunctionEmitter::lane_loop(const ir::For& n) {
   const int64_t extent = *ir::as_int(n.extent);
-  open("");
-  read_bounds(n);
+  begin({n.begin});
+  value(n.begin);
   bool narrow = false;
   constexpr int past = ir::warp_lanes - 1;  // lanes that are off have a number, too
   const std::string name = loop_variable(n, narrow, past);
@@ -309,8 +268,6 @@ void FunctionEmitter::lane_loop(const ir::For& n) {
                      d.type, factor ? ", " + d.type + " factor" : "", update, d.value, factor ? ", " + d.factor : ""));
   }
   deferred_.clear();
-  line("gl_sync_warp();");
-  close();
 }
 
 // A lane's elements one after the other, so that each is a register: by pairs of neighbours in a row, which one access
@@ -318,24 +275,19 @@ void FunctionEmitter::lane_loop(const ir::For& n) {
 void FunctionEmitter::fragment_loops(const ir::For& rows) {
   std::string misfit;
   if (const ir::FragmentProduct p = ir::match_fragment_product(rows, misfit); p.sums) return fragment_product(p);
-  const ir::For& columns = *rows.body.as<ir::For>();
-  const int64_t across = *ir::as_int(columns.extent), pairs = *ir::as_int(rows.extent) * across / ir::warp_lanes / 2;
-  const ir::Var pair = ir::make_var(columns.var.name);
-  const ir::Stmt both =
-      ir::vectorize(ir::for_loop(columns.var, ir::index_mul(ir::var(pair), 2), 2, ir::ForKind::vector, columns.body));
-  const ir::Stmt loop = ir::for_loop(pair, 0, across / 2, ir::ForKind::fragment, both);
+  const ir::For& pairs = *rows.body.as<ir::For>();
+  const int64_t across = *ir::as_int(pairs.extent) * 2;
   element_ = fresh("pair");
   line("#pragma unroll");
-  open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0}) ", element_, pairs));
+  open(fmt::format("for (int {0} = 0; {0} < {1}; ++{0}) ", element_,
+                   *ir::as_int(rows.extent) * across / ir::warp_lanes / 2));
   bool narrow = false;
   line(fmt::format("const int {} = gl_fragment_row<{}>({});", loop_variable(rows, narrow), across, element_));
-  line(fmt::format("const int {} = gl_fragment_pair<{}>({});", loop_variable(*loop.as<ir::For>(), narrow), across,
-                   element_));
+  line(fmt::format("const int {} = gl_fragment_pair<{}>({});", loop_variable(pairs, narrow), across, element_));
   part_ = Part::thread;
-  with_variable(rows, [&] { with_variable(*loop.as<ir::For>(), [&] { statement(both); }); });
+  with_variable(rows, [&] { with_variable(pairs, [&] { statement(pairs.body); }); });
   part_ = Part::warp;
   close();
-  line("gl_sync_warp();");
 }
 
 void FunctionEmitter::fragment_product(const ir::FragmentProduct& p) {

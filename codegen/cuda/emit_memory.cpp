@@ -192,7 +192,7 @@ Text FunctionEmitter::written(const ir::Buffer& b, const ir::Expr& v, const char
 }
 
 void FunctionEmitter::emit(const ir::Store& n, const ir::StmtNode* self) {
-  before_write(n.buffer, n.index, {n.value, n.guard});
+  if (part_ == Part::block) place(n.buffer);  // a parameter before what the operands read
   begin({n.value, n.guard});
   for (const ir::Expr& i : n.index) count_uses(i);
   const int lanes = n.value.lanes();
@@ -241,7 +241,7 @@ std::string FunctionEmitter::updated(const ir::Accumulate& n, const std::string&
 }
 
 void FunctionEmitter::emit(const ir::Accumulate& n, const ir::StmtNode* self) {
-  before_write(n.buffer, n.index, {n.value, n.factor, n.guard});
+  if (part_ == Part::block) place(n.buffer);  // a parameter before what the operands read
   begin({n.value, n.factor, n.guard});
   for (const ir::Expr& i : n.index) count_uses(i);
   const DType dtype = n.buffer->dtype;

@@ -17,13 +17,6 @@ namespace gradloom::codegen {
 // Where a statement stands, as ir/analysis/gpu_form.h has it (the host part is emit_module's).
 enum class Part : uint8_t { cooperative, block, warp, thread };
 
-// The shared and global buffers, by id, that a piece of a kernel touches.
-struct Touched {
-  std::unordered_set<int64_t> reads, writes;
-  void add(const Touched& other);
-  bool clashes(const Touched& earlier) const;  // whether the order of the two matters
-};
-
 // A C++ expression a lane. An i64 value may be held in an int: `narrow`.
 struct Text {
   std::vector<std::string> lanes;
@@ -53,8 +46,7 @@ class FunctionEmitter {
     bool of_block = false;                 // the block's: shared memory
     std::vector<std::string> variables{};  // own, and every index a constant: one for each element
   };
-  // A write of a lane loop whose lanes may meet: the body notes what to do, and after it all lanes do it together, in
-  // lane order.
+  // An ordered write of a lane loop: the body notes what to do, and after it all lanes do it together, in lane order.
   struct Deferred {
     std::string type, on, place, value, factor;
     const ir::StmtNode* node;
@@ -77,17 +69,11 @@ class FunctionEmitter {
   void emit(const ir::Alloc& n);
   void emit(const ir::Check& n);
   void emit(const ir::Evaluate& n);
+  void emit(const ir::Barrier& n);
   int threads_of(const ir::Stmt& body) const;
   void begin(std::initializer_list<ir::Expr> used);  // of a statement: forgets what was computed for the last one
   // What stands around a write that is done once for a block or warp.
   void once(const ir::Buffer& b, const std::function<void()>& write);
-  // A barrier where what follows clashes with what threads (in the cooperative part, blocks) have done since the last
-  // one.
-  void before(const Touched& next);
-  void barrier();
-  void before_write(const ir::Buffer& b, const std::vector<ir::Expr>& index, std::initializer_list<ir::Expr> values);
-  Touched touched(const ir::Stmt& s) const;
-  Touched touched(const ir::Expr& e) const;
 
   // emit_cooperative.cpp
   void cooperative_function(const ir::For& loop);
@@ -109,7 +95,6 @@ class FunctionEmitter {
   // them more than once. The compiler would find most of them itself, in a good part of its time.
   void name_divisions(const ir::For& n);
   std::string loop_variable(const ir::For& n, bool& narrow, int past = 0);
-  void read_bounds(const ir::For& n);
   bool counts_in_range(const ir::For& n, int64_t past = 0) const;
   // The loop's variable in iteration `k`, C++ of a count from 0: begin + k, wrapping where that is not proved to fit.
   std::string iteration(const ir::For& n, const std::string& k, bool narrow, int64_t past = 0);
@@ -179,7 +164,6 @@ class FunctionEmitter {
   Part part_ = Part::block;
   std::string element_;                    // inside fragment loops: which pair of the lane's elements
   std::unordered_set<int64_t> exchanged_;  // written by a cooperative function: blocks see one another's writes
-  Touched since_barrier_;
   std::vector<Deferred> deferred_;
   std::set<std::string> names_;
   std::unordered_map<int64_t, Text> vars_;

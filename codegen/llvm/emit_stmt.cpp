@@ -246,5 +246,6 @@ void Emitter::emit(const ir::Check& n) {
 }
 
 void Emitter::emit(const ir::Evaluate& n) { value(n.value); }
+void Emitter::emit(const ir::Barrier&) { throw Error(ErrorCode::internal, "emit: a barrier in a kernel for a CPU"); }
 
 }  // namespace gradloom::codegen

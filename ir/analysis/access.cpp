@@ -58,13 +58,13 @@ class Collector : public ScopedWalk<Collector> {
   void visit(const Store& n, const Stmt&) {
     for (const Expr& i : n.index) reads(i);
     reads(n.value), reads(n.guard);
-    add(n.buffer, n.index, n.guard, {.kind = Access::store});
+    add(n.buffer, n.index, n.guard, {.kind = Access::store, .ordered = n.ordered});
     ++statement_;
   }
   void visit(const Accumulate& n, const Stmt&) {
     for (const Expr& i : n.index) reads(i);
     reads(n.value), reads(n.factor), reads(n.guard);
-    add(n.buffer, n.index, n.guard, {.kind = Access::accumulate, .atomic = n.atomic, .op = n.op});
+    add(n.buffer, n.index, n.guard, {.kind = Access::accumulate, .atomic = n.atomic, .ordered = n.ordered, .op = n.op});
     ++statement_;
   }
 

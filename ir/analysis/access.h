@@ -39,7 +39,7 @@ struct Access {
   std::vector<IndexForm> index;
   std::vector<IndexForm> plain;  // the index without the bounds that guards give its terms, where those were put in
                                  // their place; else empty
-  bool atomic = false;
+  bool atomic = false, ordered = false;
   AccumulateOp op = AccumulateOp::add;
   Range iterations;         // those that reach it, as far as guards tell
   int statement = 0;        // accesses of one statement share it

@@ -1,8 +1,10 @@
 #include "ir/analysis/gpu_form.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
+#include "ir/analysis/buffer_access.h"
 #include "ir/analysis/fragment_product.h"
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
@@ -102,25 +104,30 @@ class Form {
     if (n.kind == ForKind::grid) around_.grid = &n;
     if (n.kind == ForKind::thread) around_.thread = &n;
     if (n.kind == ForKind::warp) around_.warp = &n;
+    around_.lanes = n.kind == ForKind::lane ? &n : nullptr;
     if (n.kind == ForKind::fragment) fragment(n, part);
     stmt(n.body, *inside);
     around_ = around;
     if (n.kind == ForKind::fragment) product_ = false;
   }
   void fragment(const For& n, Part part) {
-    const int64_t unit = part == Part::warp ? unit_rows : unit_columns, extent = as_int(n.extent).value_or(0);
+    bool pairs = false;
+    walk(n.body, {}, [&](const Expr& e) { pairs |= e.lanes() == 2; });
+    const int64_t unit = part == Part::warp ? unit_rows
+                         : pairs            ? unit_columns / 2
+                                            : unit_columns,
+                  extent = as_int(n.extent).value_or(0);
     if (!is_const(n.begin, 0) || extent < unit || extent % unit != 0)
       fail("the fragment loop " + n.var.name + " does not run from 0 over a multiple of " + std::to_string(unit));
     (part == Part::warp ? around_.rows : around_.columns) = &n;
     if (part == Part::warp) product_ = static_cast<bool>(match_fragment_product(n, misfit).sums);
     if (part != Part::rows) return;
-    // Neighbours in a row may be moved as one.
     const auto single = [&](bool is, const std::string& what) {
       if (!is) fail(what + " stands in the fragment loop " + n.var.name + " over columns");
     };
     walk(
         n.body, [&](const Stmt& s) { single(!s.as<For>() || s.as<For>()->kind == ForKind::matrix_unit, "a loop"); },
-        [&](const Expr& e) { single(e.lanes() == 1, "a vector"); });
+        [&](const Expr& e) { single(e.lanes() <= 2, "a vector"); });
   }
   void node(const Block& n, Part part) {
     for (const Stmt& s : n.stmts) stmt(s, part);
@@ -133,15 +140,24 @@ class Form {
   }
   void node(const Store& n, Part part) {
     write(n.buffer, part);
+    if (n.ordered) ordered(n.buffer, n.value, false);
     own_part(n.buffer, n.index);
     for (const Expr& e : {n.value, n.guard}) reads(e);
     for (const Expr& e : n.index) reads(e);
   }
   void node(const Accumulate& n, Part part) {
     write(n.buffer, part);
+    if (n.ordered) ordered(n.buffer, n.value, n.atomic);
     own_part(n.buffer, n.index);
     for (const Expr& e : {n.value, n.factor, n.guard}) reads(e);
     for (const Expr& e : n.index) reads(e);
+  }
+  void ordered(const Buffer& b, const Expr& value, bool atomic) {
+    if (!around_.lanes || value.lanes() != 1 || atomic)
+      return fail("an ordered write to " + b->name +
+                  " does not stand in a lane loop outside the loops in it, or is of a vector, or atomic");
+    if (accesses(around_.lanes->body, b).size() != 1)
+      fail("the lane loop " + around_.lanes->var.name + " touches " + b->name + ", which it writes ordered, once more");
   }
   void reads(const Expr& e) {
     if (e)
@@ -159,12 +175,18 @@ class Form {
          ", is used otherwise than by iterations of a " + kind + " loop over its first dim");
   }
   void own_tile(const Buffer& b, const std::vector<Expr>& index) {
-    const For* const loops[] = {around_.warp, around_.rows, around_.columns};
-    bool own = index.size() == 3;
-    for (size_t d = 0; own && d < 3; ++d) own = own_by(loops[d], b->dims[d], index[d]);
-    if (!own)
+    if (index.size() != 3 || !own_by(around_.warp, b->dims[0], index[0]) ||
+        !own_by(around_.rows, b->dims[1], index[1]) || !own_columns(b->dims[2], index[2]))
       fail("the buffer " + b->name +
            ", a tile a warp, is used otherwise than by iterations of a warp loop and two fragment loops over its dims");
+  }
+  // Of a product, an element; else a pair of neighbours.
+  bool own_columns(const Expr& dim, const Expr& at) const {
+    const For* loop = around_.columns;
+    const Ramp* pair = at.as<Ramp>();
+    if (product_ || !loop) return own_by(loop, dim, at);
+    return pair && pair->lanes == 2 && is_const(pair->stride, 1) && equal(pair->base, index_mul(var(loop->var), 2)) &&
+           is_const(loop->begin, 0) && as_int(loop->extent) && as_int(dim) == 2 * *as_int(loop->extent);
   }
   // Whether the loop runs over the whole dim, and `at` is its iteration.
   static bool own_by(const For* loop, const Expr& dim, const Expr& at) {
@@ -174,8 +196,9 @@ class Form {
   }
   void write(const Buffer& b, Part part) {
     if (outside_grid(part)) return fail("a store to " + b->name + " stands " + where(part));
-    if (part != Part::block && uniform_.contains(b->id))
-      fail("the buffer " + b->name + ", allocated for the whole block in registers, is written " + where(part));
+    const auto alike = alike_.find(b->id);
+    if (alike != alike_.end() && part != alike->second)
+      fail("the buffer " + b->name + ", of which all threads have a copy that is the same, is written " + where(part));
   }
   void node(const If& n, Part part) {
     host_value(n.condition, "a condition", part);
@@ -207,7 +230,7 @@ class Form {
         (n.buffer->dims.size() != 3 || as_int(n.buffer->dims[0]).value_or(0) * warp_lanes > 1024))
       return fail("the buffer " + n.buffer->name +
                   ", a tile a warp, is not [warps, rows, columns] of at most 32 warps");
-    if (part == Part::block && !of_block) uniform_.insert(n.buffer->id);
+    if ((part == Part::block || part == Part::warp) && !of_block) alike_.emplace(n.buffer->id, part);
     stmt(n.body, part);
   }
   void node(const Check& n, Part part) {
@@ -216,27 +239,49 @@ class Form {
     stmt(n.body, part);
   }
   void node(const Evaluate&, Part) {}
+  void node(const Barrier& n, Part part) {
+    const bool fits = n.scope == BarrierScope::warp    ? part == Part::warp
+                      : n.scope == BarrierScope::block ? part == Part::block || part == Part::cooperative
+                                                       : part == Part::cooperative;
+    if (!fits) fail(std::string("a barrier of the ") + to_string(n.scope) + " stands " + where(part));
+  }
 
   struct Around {
     const For *grid = nullptr, *thread = nullptr, *warp = nullptr, *rows = nullptr,
               *columns = nullptr;  // rows, columns: fragment loops
+    const For* lanes = nullptr;    // the lane loop that is the innermost loop
   };
   Around around_;                        // the loops that are bound, around
   bool product_ = false;                 // its fragment loops hold one
   std::unordered_set<int64_t> turning_;  // variables of cooperative loops and of what is in them, outside grid loops
-  std::unordered_set<int64_t> uniform_;  // allocated in the block part, not shared
+  std::unordered_map<int64_t, Part> alike_;  // what the block part or a warp part allocates for each thread alike
 };
 
 }  // namespace
 
 bool is_gpu(const Kernel& kernel) {
-  return any_of(kernel.body, [](const Stmt& s) { return s.as<For>() && on_gpu(s.as<For>()->kind); });
+  return any_of(kernel.body,
+                [](const Stmt& s) { return s.as<Barrier>() || (s.as<For>() && on_gpu(s.as<For>()->kind)); });
 }
 
 std::string gpu_misfit(const Kernel& kernel) {
   Form form;
   form.stmt(kernel.body, Part::host);
   return form.misfit;
+}
+
+int64_t least_blocks(const For& cooperative) {
+  int64_t blocks = 1;
+  walk(cooperative.body, [&](const Stmt& s) {
+    const Alloc* n = s.as<Alloc>();
+    if (n && n->buffer->space == Space::per_block) blocks = std::max(blocks, as_int(n->buffer->dims[0]).value_or(1));
+  });
+  return blocks;
+}
+
+bool each_block_once(const For& grid, int64_t blocks) {
+  const std::optional<int64_t> extent = as_int(grid.extent);
+  return extent && *extent <= blocks;
 }
 
 std::string gpu_nesting_misfit(const std::vector<Stmt>& path, const For& loop, ForKind kind) {

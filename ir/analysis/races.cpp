@@ -216,8 +216,9 @@ std::string first_clash(const For& loop, const Ranges& scope, MayMeet&& may_meet
 }  // namespace
 
 std::string parallel_clash(const For& loop, const Ranges& scope) {
-  return first_clash(loop, scope,
-                     [](const Access& a, const Access& b) { return a.atomic && b.atomic && a.op == b.op; });
+  return first_clash(loop, scope, [](const Access& a, const Access& b) {
+    return (a.atomic && b.atomic && a.op == b.op) || (&a == &b && a.ordered);
+  });
 }
 
 std::string vector_clash(const For& loop, const Ranges& scope) {

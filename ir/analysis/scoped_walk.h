@@ -36,6 +36,7 @@ class ScopedWalk {
   void below(const Store&) {}
   void below(const Accumulate&) {}
   void below(const Evaluate&) {}
+  void below(const Barrier&) {}
 
   template <class... Known>
   void within(const Stmt& s, const Known&... known) {

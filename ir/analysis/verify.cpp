@@ -24,7 +24,7 @@
 //   - constants have the bits of their dtype; a prefetch stands in a statement of its own
 //   - no vector has more than 4096 lanes
 // authored:
-//   - serial loops only; no expression has more than one lane; no streaming store
+//   - serial loops only; no expression has more than one lane; no streaming store; no barrier
 // scheduled:
 //   - vector loops have a constant extent of 2 to 64, unroll loops a constant extent of at most 64
 //   - lane loops have a constant extent of 2 to 32
@@ -34,10 +34,29 @@
 //   - parallel, grid, thread, warp and fragment loops are proved by parallel_clash, vector and lane loops by
 //   vector_clash
 // lowered:
-//   - no vector and no unroll loop; the others are proved as before
-//   - where a loop is bound to a GPU, the kernel has the form that gpu_form.h states
+//   - no vector and no unroll loop; the others are proved as before, but lane loops by parallel_clash
 //   - a buffer in registers has constant dims, and every index into it is constant (a ramp of constants, a broadcast
 //   constant)
+// lowered, where a loop is bound to a GPU or a barrier stands (checked in gpu_form.cpp; gpu_form.h says what the parts
+// mean):
+//   - no parallel loop; cooperative loops stand in the host part, grid loops there or in a cooperative loop, thread and
+//   warp loops in the block part, lane and fragment loops in the warp part, matrix_unit loops in a pair of fragment
+//   loops
+//   - the host part, and a cooperative loop outside its grid loops, reads no memory and holds no store, accumulate or
+//   check; the extents of grid loops in a cooperative loop do not depend on what is bound in it
+//   - what is allocated in the host part is global or, in a cooperative loop, per_block; shared, per_thread and
+//   per_warp buffers are allocated in the block part; what is allocated outside the host part has constant dims
+//   - of a per_thread, per_block or per_warp buffer an iteration touches its own part only; a per_warp buffer is
+//   [warps, rows, columns] of at most 32 warps
+//   - what the block part, or the warp part, allocates for each thread alike (in no space of several threads) is
+//   written there only
+//   - two fragment loops, one directly in the other, run from 0 over multiples of 16 rows and of 4 pairs of columns (of
+//   a product: of 8 columns), hold no other loop and no vector of more than two lanes; a product is what
+//   fragment_product.h takes
+//   - an ordered write stands in a lane loop, in no loop inside it, has one lane, is not atomic, and is the only thing
+//   that the loop does to its buffer
+//   - a barrier of a warp stands in the warp part, of a block in the block part or in a cooperative loop outside its
+//   grid loops, of the grid there: where all that wait for one another come by
 namespace gradloom::ir {
 namespace {
 
@@ -280,7 +299,7 @@ class Verifier : public ScopedWalk<Verifier> {
       case ForKind::lane:
         if (!extent || *extent < 2 || *extent > warp_lanes)
           fail(self, "a lane loop has a constant extent of 2 to " + std::to_string(warp_lanes));
-        clash = vector_clash(n, scope_);
+        clash = lowered ? parallel_clash(n, scope_) : vector_clash(n, scope_);
         break;
       case ForKind::vector:
         if (lowered) fail(self, "a lowered kernel has no vector loop");
@@ -334,6 +353,9 @@ class Verifier : public ScopedWalk<Verifier> {
       access(intrinsic.buffer, intrinsic.args, self);
     else
       expr(n.value);
+  }
+  void visit(const Barrier&, const Stmt& self) {
+    if (stage_ == Stage::authored) fail(self, "an authored kernel has no barriers");
   }
 
   const Kernel& kernel_;

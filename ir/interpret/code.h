@@ -67,6 +67,8 @@ class Translator {
  public:
   explicit Translator(Run& run) : run_(run) {}
   ExprPtr expr(const Expr& e);
+  ExprPtr alike(
+      const Expr& e);  // of a statement: where all threads of a block, or lanes of a warp, evaluate it, a strand
   StmtPtr stmt(const Stmt& s);
   size_t declare(const Var& v);
   size_t declare(const Buffer& b);
@@ -109,6 +111,7 @@ class Translator {
   StmtPtr make(const Alloc& n);
   StmtPtr make(const Check& n);
   StmtPtr make(const Evaluate& n);
+  StmtPtr make(const Barrier& n);
 
   Run& run_;
   std::unordered_map<int64_t, Binding> vars_;

@@ -1,6 +1,7 @@
 #include "ir/interpret/interpret.h"
 
 #include "ir/interpret/code.h"
+#include "ir/rewrite.h"
 #include "ir/scalar_math.h"
 #include "support/float_mode.h"
 
@@ -22,6 +23,8 @@ Outcome interpret_kernel(const Kernel& kernel, std::span<void* const> buffers, s
   interp::Run run;
   run.check_races = options.check_races;
   run.reverse_parallel = options.reverse_parallel;
+  run.races.explicit_barriers = options.explicit_barriers;
+  if (kernel.body) walk(kernel.body, [&](const Stmt& s) { run.races.explicit_barriers |= s.as<Barrier>() != nullptr; });
   interp::Translator translate(run);
 
   // Everything is translated first: the frame's size is known only then.

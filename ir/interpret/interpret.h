@@ -19,6 +19,9 @@ struct Outcome {
 
 struct InterpretOptions {
   bool check_races = true;
+  // Threads and blocks of a GPU wait for one another at barriers only, as after lower(); so they do in a kernel that
+  // holds a barrier. Else where a loop over them ends, too.
+  bool explicit_barriers = false;
   bool reverse_parallel = false;  // runs parallel loops from the last iteration to the first
   ErrorCode fault =
       ErrorCode::internal;  // a violation's code: of a kernel that is not gradloom's own, invalid_argument

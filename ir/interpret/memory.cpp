@@ -40,6 +40,7 @@ void Array::bind(const BufferNode& node, Shape shape, std::optional<void*> data)
   size_ = size_of(node.dtype);
   has_facts_ = shape_.min || shape_.max || node.facts.nondecreasing || node.facts.injective;
   depth_ = run_->races.depth();
+  sharing_ = run_->races.sharing(node.space);
   counted_ = false;
   counts_.clear();
   touches_.clear();
@@ -163,7 +164,7 @@ uint64_t Array::load(const int64_t* index) {
   const int64_t offset = locate(index, "a load");
   require_memory(index);
   require_written(index, offset);
-  if (Touch* t = touch(offset)) report(index, run_->races.read(*t));
+  if (Touch* t = touch(offset)) report(index, run_->races.read(*t, sharing_));
   const uint64_t bits = get(offset);
   if (has_facts_ && !run_->failed) check_facts(index, offset, bits);
   return bits;
@@ -173,7 +174,7 @@ void Array::store(const int64_t* index, uint64_t bits) {
   const int64_t offset = locate(index, "a store");
   require_memory(index);
   if (node_->role == Role::in) fault_at(index, "a store to an input");
-  if (Touch* t = touch(offset)) report(index, run_->races.write(*t));
+  if (Touch* t = touch(offset)) report(index, run_->races.write(*t, sharing_));
   put(offset, bits);
 }
 
@@ -181,7 +182,8 @@ void Array::accumulate(const int64_t* index, const Accumulate& how, uint64_t val
   const int64_t offset = locate(index, "an accumulate");
   require_memory(index);
   if (node_->role == Role::in) fault_at(index, "an accumulate to an input");
-  if (Touch* t = touch(offset)) report(index, how.atomic ? run_->races.accumulate(*t, how.op) : run_->races.write(*t));
+  if (Touch* t = touch(offset))
+    report(index, how.atomic ? run_->races.accumulate(*t, how.op, sharing_) : run_->races.write(*t, sharing_));
   require_written(index, offset);
   const uint64_t old = get(offset);
   switch (how.op) {

@@ -79,7 +79,8 @@ class Array {
   bool has_facts_ = false;
   uint8_t* data_ = nullptr;
   int64_t lowest_ = 0, span_ = 0;  // offsets lie in [lowest_, lowest_ + span_)
-  int depth_ = 0;                  // of parallel loops where the array was made
+  int depth_ = 0;                  // of strands where the array was made
+  Sharing sharing_ = Sharing::common;
   std::vector<uint8_t> own_;
   std::vector<uint8_t> written_;  // by offset - lowest_; empty: all are
   std::vector<Touch> touches_;    // likewise; empty until needed

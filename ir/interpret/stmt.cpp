@@ -38,29 +38,43 @@ struct ForCode final : StmtCode {
     switch (kind) {
       case ForKind::serial:
       case ForKind::unroll:
-      case ForKind::cooperative:
       case ForKind::matrix_unit:
-        for (int64_t k = 0; k < count; ++k) iteration(frames, first + static_cast<uint64_t>(k));
-        return;
+        return in_order(frames, first, count);
+      case ForKind::cooperative:
+        return as_strand([&] { in_order(frames, first, count); });
       case ForKind::parallel:
       case ForKind::grid:
       case ForKind::thread:
       case ForKind::warp:
       case ForKind::fragment: {
-        const uint32_t instance = run_state.races.enter_loop();
+        const RaceDetector::Loop side_by_side = run_state.races.enter_loop(kind);
         for (int64_t k = 0; k < count; ++k) {
           const uint64_t value = first + static_cast<uint64_t>(run_state.reverse_parallel ? count - 1 - k : k);
-          run_state.races.enter_iteration(instance, static_cast<int64_t>(value), loop);
+          run_state.races.enter_iteration(side_by_side, static_cast<int64_t>(value), loop);
           iteration(frames, value);
           run_state.races.leave_iteration();
         }
-        run_state.races.leave_loop();
-        return;
+        return run_state.races.leave_loop(side_by_side);
       }
       case ForKind::vector:
-      case ForKind::lane:
         return together(frames, first, count);
+      case ForKind::lane:
+        return as_strand([&] { together(frames, first, count); });
     }
+  }
+
+  template <class Body>
+  void as_strand(const Body& body) {
+    if (!run_state.races.explicit_barriers) return body();
+    const RaceDetector::Loop all = run_state.races.enter_loop(kind);
+    run_state.races.enter_iteration(all, {}, loop);
+    body();
+    run_state.races.leave_iteration();
+    run_state.races.leave_loop(all);
+  }
+
+  void in_order(std::span<Frame* const> frames, uint64_t first, int64_t count) {
+    for (int64_t k = 0; k < count; ++k) iteration(frames, first + static_cast<uint64_t>(k));
   }
 
   void iteration(std::span<Frame* const> frames, uint64_t value) {
@@ -229,6 +243,37 @@ struct EvaluateCode final : StmtCode {
   ExprPtr value;
 };
 
+struct BarrierCode final : StmtCode {
+  BarrierCode(Run& r, BarrierScope s) : run_state(r), scope(s) {}
+  void run(std::span<Frame* const>) override { run_state.races.barrier(scope); }
+  Run& run_state;
+  BarrierScope scope;
+};
+
+// What all threads of a block may do alike.
+struct AlikeExpr final : ExprCode {
+  AlikeExpr(Run& r, ExprPtr e) : ExprCode(e->lanes), races(r.races), value(std::move(e)) {}
+  uint64_t scalar(Frame& frame) const override {
+    const RaceDetector::Alike strand(races);
+    return value->scalar(frame);
+  }
+  void vector(Frame& frame, uint64_t* out) const override {
+    const RaceDetector::Alike strand(races);
+    value->vector(frame, out);
+  }
+  RaceDetector& races;
+  ExprPtr value;
+};
+struct AlikeStmt final : StmtCode {
+  AlikeStmt(Run& r, StmtPtr s) : races(r.races), stmt(std::move(s)) {}
+  void run(std::span<Frame* const> frames) override {
+    const RaceDetector::Alike strand(races);
+    stmt->run(frames);
+  }
+  RaceDetector& races;
+  StmtPtr stmt;
+};
+
 void require_scalar(const ExprCode& code, const char* what) {
   if (code.lanes != 1) fault(std::string(what) + " has " + std::to_string(code.lanes) + " lanes, must be a scalar");
 }
@@ -284,11 +329,18 @@ Translator::ShapeCode Translator::shape(const Buffer& buffer) {
 
 StmtPtr Translator::stmt(const Stmt& s) {
   if (!s) fault("a statement is absent");
-  return std::visit([&](const auto& n) { return make(n); }, s.node().value);
+  StmtPtr code = std::visit([&](const auto& n) { return make(n); }, s.node().value);
+  const bool write = s.as<Store>() || s.as<Accumulate>();
+  return write && run_.races.explicit_barriers ? std::make_unique<AlikeStmt>(run_, std::move(code)) : std::move(code);
+}
+
+ExprPtr Translator::alike(const Expr& e) {
+  ExprPtr code = expr(e);
+  return run_.races.explicit_barriers ? std::make_unique<AlikeExpr>(run_, std::move(code)) : std::move(code);
 }
 
 StmtPtr Translator::make(const For& n) {
-  ExprPtr begin = expr(n.begin), extent = expr(n.extent);
+  ExprPtr begin = alike(n.begin), extent = alike(n.extent);
   require_scalar(*begin, "a loop's begin");
   require_scalar(*extent, "a loop's extent");
   if (n.var.type != Type{}) fault("loop variable " + n.var.name + " must be i64");
@@ -306,7 +358,7 @@ StmtPtr Translator::make(const Block& n) {
 
 StmtPtr Translator::make(const Let& n) {
   auto code = std::make_unique<LetCode>();
-  code->value = expr(n.value);
+  code->value = alike(n.value);
   if (n.var.type != n.value.type())
     fault("let " + n.var.name + " is " + to_string(n.var.type) + " but its value " + to_string(n.value.type()));
   Scope scope(vars_, n.var.id);
@@ -343,7 +395,7 @@ StmtPtr Translator::make(const Accumulate& n) {
 
 StmtPtr Translator::make(const If& n) {
   auto code = std::make_unique<IfCode>();
-  code->condition = expr(n.condition);
+  code->condition = alike(n.condition);
   require_scalar(*code->condition, "an if's condition");
   code->then_case = stmt(n.then_case);
   if (n.else_case) code->else_case = stmt(n.else_case);
@@ -362,8 +414,8 @@ StmtPtr Translator::make(const Alloc& n) {
 
 StmtPtr Translator::make(const Check& n) {
   auto code = std::make_unique<CheckCode>(run_);
-  code->condition = expr(n.condition);
-  code->position = expr(n.position);
+  code->condition = alike(n.condition);
+  code->position = alike(n.position);
   require_lanes(code->position, code->condition->lanes, "a check's position");
   code->body = stmt(n.body);
   return code;
@@ -374,5 +426,7 @@ StmtPtr Translator::make(const Evaluate& n) {
   code->value = expr(n.value);
   return code;
 }
+
+StmtPtr Translator::make(const Barrier& n) { return std::make_unique<BarrierCode>(run_, n.scope); }
 
 }  // namespace gradloom::ir::interp

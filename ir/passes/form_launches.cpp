@@ -299,6 +299,7 @@ class Form {
   Stmt node(const Store&, const Stmt& self) { return self; }
   Stmt node(const Accumulate&, const Stmt& self) { return self; }
   Stmt node(const Evaluate&, const Stmt& self) { return self; }
+  Stmt node(const Barrier&, const Stmt& self) { return self; }
 
   std::vector<Wrap> inside_;  // what each launch here stands in, outermost first
   std::vector<Var> known_;    // on the host

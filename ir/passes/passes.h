@@ -38,6 +38,12 @@ Kernel form_launches(const Kernel& kernel);
 // What blocks, warps and threads allocate goes to shared memory while a block has so many bytes of it, or to scratch;
 // what is small stays.
 Kernel place_buffers(const Kernel& kernel, int64_t shared_bytes);
+// A tile's elements by pairs of neighbours in a row.
+Kernel pair_fragments(const Kernel& kernel);
+// Writes that the lanes of a lane loop may do to one element -> ordered ones.
+Kernel order_lanes(const Kernel& kernel);
+// Where lanes of a warp, threads of a block, and blocks of a cooperative loop wait for one another.
+Kernel insert_barriers(const Kernel& kernel);
 
 struct PassTime {
   std::string pass;

@@ -38,6 +38,9 @@ constexpr Pass passes[] = {
     {"place_buffers",
      [](const Kernel& kernel, const LowerOptions& options) { return place_buffers(kernel, options.shared_bytes); },
      Where::gpu},
+    {"pair_fragments", plain<pair_fragments>, Where::gpu},
+    {"order_lanes", plain<order_lanes>, Where::gpu},
+    {"insert_barriers", plain<insert_barriers>, Where::gpu},
 };
 
 }  // namespace

@@ -71,6 +71,7 @@ struct ReplaceChild {
   Stmt operator()(const Store&) const { return self; }
   Stmt operator()(const Accumulate&) const { return self; }
   Stmt operator()(const Evaluate&) const { return self; }
+  Stmt operator()(const Barrier&) const { return self; }
 };
 
 }  // namespace

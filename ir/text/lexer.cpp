@@ -10,13 +10,13 @@ namespace {
 
 // Words that may follow an expression or start a statement; functions and dtypes are told by the parenthesis after them
 // and are free as names.
-constexpr std::array<std::string_view, 39> keywords{
-    "kernel",      "in",       "out",       "inout",      "temp",          "for",        "serial",
-    "parallel",    "vector",   "unroll",    "let",        "alloc",         "check",      "at",
-    "evaluate",    "if",       "else",      "where",      "align",         "true",       "streaming",
-    "atomic",      "strides",  "registers", "false",      "nondecreasing", "injective",  "exclusive",
-    "grid",        "thread",   "warp",      "lane",       "shared",        "per_thread", "per_block",
-    "cooperative", "per_warp", "fragment",  "matrix_unit"};
+constexpr std::array<std::string_view, 41> keywords{
+    "kernel",      "in",       "out",       "inout",       "temp",          "for",        "serial",
+    "parallel",    "vector",   "unroll",    "let",         "alloc",         "check",      "at",
+    "evaluate",    "if",       "else",      "where",       "align",         "true",       "streaming",
+    "atomic",      "strides",  "registers", "false",       "nondecreasing", "injective",  "exclusive",
+    "grid",        "thread",   "warp",      "lane",        "shared",        "per_thread", "per_block",
+    "cooperative", "per_warp", "fragment",  "matrix_unit", "barrier",       "ordered"};
 constexpr std::array<std::string_view, 27> symbols{"==", "!=", "<=", ">=", "<<", ">>", "+=", "..", "(",
                                                    ")",  "[",  "]",  "{",  "}",  ",",  ":",  "=",  "<",
                                                    ">",  "+",  "-",  "*",  "/",  "&",  "|",  "^",  "~"};

@@ -163,6 +163,11 @@ Stmt Parser::stmt() {
     Expr value = expr();
     return built(at, [&] { return evaluate(value); });
   }
+  if (take_keyword("barrier")) {
+    for (const BarrierScope scope : all_barrier_scopes)
+      if (peek().text == to_string(scope)) return next(), barrier(scope);
+    expected("warp, block or grid");
+  }
   if (peek().kind != TokenKind::name) expected("a statement");
   return write();
 }
@@ -230,15 +235,16 @@ Stmt Parser::write() {
   }
   Expr where = guard();
   if (assign) {
-    const bool streaming = take_keyword("streaming");
-    return built(at, [&] { return store(target.buffer, target.index, value, where, streaming); });
+    const bool streaming = take_keyword("streaming"), ordered = take_keyword("ordered");
+    return built(at, [&] { return store(target.buffer, target.index, value, where, streaming, ordered); });
   }
   const AccumulateOp kind = add                ? AccumulateOp::add
                             : op.text == "min" ? AccumulateOp::min
                             : op.text == "max" ? AccumulateOp::max
                                                : AccumulateOp::fma;
-  const bool atomic = take_keyword("atomic");
-  return built(at, [&] { return accumulate(target.buffer, target.index, kind, value, factor, where, atomic); });
+  const bool atomic = take_keyword("atomic"), ordered = take_keyword("ordered");
+  return built(at,
+               [&] { return accumulate(target.buffer, target.index, kind, value, factor, where, atomic, ordered); });
 }
 
 // in [min, max], either side left out when it is unknown. An `in` before a name starts the next parameter.

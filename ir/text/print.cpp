@@ -269,7 +269,8 @@ class Printer {
     unbind(vars_, n.var.id);
   }
   void put(const Store& n, const Stmt&) {
-    line(join({access(n.buffer, n.index), " = ", (*this)(n.value), guard(n.guard), n.streaming ? " streaming" : ""}));
+    line(join({access(n.buffer, n.index), " = ", (*this)(n.value), guard(n.guard), n.streaming ? " streaming" : "",
+               n.ordered ? " ordered" : ""}));
   }
   void put(const Accumulate& n, const Stmt&) {
     std::string text = access(n.buffer, n.index);
@@ -287,7 +288,7 @@ class Printer {
         text += join({" fma= (", (*this)(n.value), ", ", (*this)(n.factor), ")"});
         break;
     }
-    line(text + guard(n.guard) + (n.atomic ? " atomic" : ""));
+    line(text + guard(n.guard) + (n.atomic ? " atomic" : "") + (n.ordered ? " ordered" : ""));
   }
   void put(const If& n, const Stmt&) {
     std::string head = "if " + (*this)(n.condition) + " {";
@@ -316,6 +317,7 @@ class Printer {
     braces(join({"check ", (*this)(n.condition), " at ", (*this)(n.position), " ", quoted_string(n.argument)}), n.body);
   }
   void put(const Evaluate& n, const Stmt&) { line("evaluate " + (*this)(n.value)); }
+  void put(const Barrier& n, const Stmt&) { line(std::string("barrier ") + to_string(n.scope)); }
 
   std::string guard(const Expr& e) { return e ? " where " + (*this)(e) : ""; }
 

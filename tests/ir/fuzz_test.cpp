@@ -54,7 +54,9 @@ std::string interpreted_difference(const RandomCase& c, const Kernel& kernel, St
   try {
     verify(kernel, stage);
     for (const bool reverse : {false, true})
-      if (std::string d = difference(c.kernel, expected, interpreted(c, kernel, {.reverse_parallel = reverse}));
+      if (std::string d = difference(
+              c.kernel, expected,
+              interpreted(c, kernel, {.explicit_barriers = stage == Stage::lowered, .reverse_parallel = reverse}));
           !d.empty())
         return d + (reverse ? ", parallel loops reversed" : "") + "\n" + to_string(stage) + " kernel:\n" +
                print(kernel);

@@ -36,6 +36,9 @@ const std::map<std::string, Pass> passes{
     {"drop_prefetches", plain(drop_prefetches)},
     {"form_launches", plain(form_launches)},
     {"place_buffers", [](const Kernel& k, const LowerOptions& o) { return place_buffers(k, o.shared_bytes); }},
+    {"pair_fragments", plain(pair_fragments)},
+    {"order_lanes", plain(order_lanes)},
+    {"insert_barriers", plain(insert_barriers)},
     {"lower", [](const Kernel& k, const LowerOptions& o) { return lower(k, o); }}};
 const std::map<std::string, Stage> stages{
     {"authored", Stage::authored}, {"scheduled", Stage::scheduled}, {"lowered", Stage::lowered}};
@@ -78,6 +81,8 @@ class CaseCheck {
         expect(error_of([&] { parse(above + case_.kernel); }));
       } else if (verb == "verify") {
         expect(error_of([&] { verify(kernel(), stages.at(what)); }));
+      } else if (verb == "interpret") {
+        expect(error_of([&] { ir::run(kernel(), usual_runs(kernel())[0], 1, {.explicit_barriers = true}); }));
       } else if (verb == "target") {
         read_target(what);
         continue;
@@ -171,7 +176,7 @@ class CaseCheck {
     }
     for (const ScalarValues& run : runs_.empty() ? usual_runs(authored) : runs_) {
       expect_same(authored, after, run);
-      expect_same(authored, lowered, run);
+      expect_same(authored, lowered, run, options_.gpu);
     }
   }
 

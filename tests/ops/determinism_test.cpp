@@ -63,7 +63,7 @@ std::vector<T> computed(const ScatterCall& c, Determinism level, const std::stri
   for (const View& view : plan.views)
     buffers.push_back(view.output ? static_cast<void*>(out.data())
                                   : const_cast<void*>(static_cast<const void*>(c.inputs[view.index].data())));
-  EXPECT_TRUE(ir::interpret(built.lowered, buffers, {}, {.reverse_parallel = reverse}).ok());
+  EXPECT_TRUE(ir::interpret(built.lowered, buffers, {}, {.explicit_barriers = true, .reverse_parallel = reverse}).ok());
   return out;
 }
 

@@ -105,7 +105,7 @@ inline std::vector<Tensor> run(const Op& op, const std::vector<Tensor>& inputs, 
   for (const View& view : plan.views) buffers.push_back(view.output ? data[view.index] : inputs[view.index].data());
   std::vector<int64_t> scalars(built.sources.size());
   fill_scalars(plan, built.sources, scalars.data());
-  const ir::Outcome outcome = ir::interpret(kernel, buffers, scalars);
+  const ir::Outcome outcome = ir::interpret(kernel, buffers, scalars, {.explicit_barriers = how.scheduled});
   if (!outcome.ok()) {
     throw op.explain(request, plan, outcome.bad_position,
                      [&](int input, int64_t element) { return integer_element(inputs[input], element); });

@@ -335,7 +335,9 @@ inline std::string difference(const Bits& got, const Bits& want) {
 inline Bits interpreted(const ir::Kernel& kernel, const Call& call, const Plan& plan,
                         const std::vector<int64_t>& scalars, bool reverse) {
   Buffers buffers(call, plan, false);
-  EXPECT_TRUE(ir::interpret(kernel, buffers.pointers(), scalars, {.reverse_parallel = reverse}).ok());
+  EXPECT_TRUE(
+      ir::interpret(kernel, buffers.pointers(), scalars, {.explicit_barriers = true, .reverse_parallel = reverse})
+          .ok());
   return buffers.bits();
 }
 

@@ -78,7 +78,7 @@ ProgramFailure ProgramWay::steps() {
   at("verify lowered for a GPU");
   verify(launched, Stage::lowered);
   at("lowered for a GPU");
-  if (ProgramFailure f = differs(interpreted(program_, launched, {.reverse_parallel = true})); !f.stage.empty())
+  if (ProgramFailure f = differs(interpreted(program_, launched, {.explicit_barriers = true, .reverse_parallel = true})); !f.stage.empty())
     return f;
 #if GRADLOOM_WITH_CUDA
   at("emit for a GPU");

@@ -34,7 +34,7 @@ struct Run {
 
 // Inputs hold small numbers that depend on the place, some of them -0, whole ones within the buffer's facts; outputs
 // start as a pattern.
-inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed) {
+inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed, const InterpretOptions& options = {}) {
   Run result;
   for (const Buffer& b : kernel.buffers) {
     int64_t count = 1;
@@ -56,13 +56,15 @@ inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed)
   for (auto& b : result.buffers) pointers.push_back(b.data());
   std::vector<int64_t> slots;
   for (const Scalar& s : kernel.scalars) slots.push_back(scalars.at(s.var.name));
-  result.bad_position = interpret(kernel, pointers, slots).bad_position;
+  result.bad_position = interpret(kernel, pointers, slots, options).bad_position;
   return result;
 }
 
-inline void expect_same(const Kernel& before, const Kernel& after, const ScalarValues& scalars = {}) {
+// `lowered`: `after` is what lower() gives, so that a GPU's threads wait at barriers only.
+inline void expect_same(const Kernel& before, const Kernel& after, const ScalarValues& scalars = {},
+                        bool lowered = false) {
   for (uint32_t seed : {1u, 77u}) {
-    const Run a = run(before, scalars, seed), b = run(after, scalars, seed);
+    const Run a = run(before, scalars, seed), b = run(after, scalars, seed, {.explicit_barriers = lowered});
     EXPECT_EQ(a.bad_position, b.bad_position) << print(after);
     for (size_t i = 0; i < a.buffers.size(); ++i)
       EXPECT_TRUE(a.bad_position != std::numeric_limits<int64_t>::max() || a.buffers[i] == b.buffers[i])

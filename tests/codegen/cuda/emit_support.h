@@ -4,12 +4,13 @@
 
 #include "codegen/cuda/module.h"
 #include "ir/analysis/verify.h"
+#include "ir/passes/passes.h"
 #include "ir/text/print.h"
 
 namespace gradloom::codegen {
 
 inline CudaModule emit(const std::string& text) {
-  const ir::Kernel kernel = ir::parse(text);
+  const ir::Kernel kernel = ir::insert_barriers(ir::order_lanes(ir::pair_fragments(ir::parse(text))));
   ir::verify(kernel, ir::Stage::lowered);
   return emit_cuda(kernel);
 }

@@ -163,7 +163,9 @@ TEST_P(GpuNest, MeansWhatTheInterpreterSays) {
       EXPECT_EQ(expected.bad_position, *run.bad);
     }
     if (run.fails.empty()) {
-      EXPECT_EQ(difference(kernel, expected, interpreted(lowered, {.reverse_parallel = true})), "") << print(lowered);
+      EXPECT_EQ(
+          difference(kernel, expected, interpreted(lowered, {.explicit_barriers = true, .reverse_parallel = true})), "")
+          << print(lowered);
     }
 #ifdef GRADLOOM_WITH_CUDA
     batch.add(name, emitted, [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {

@@ -8,6 +8,7 @@
 
 #include "ir/analysis/verify.h"
 #include "ir/interpret/interpret.h"
+#include "ir/passes/passes.h"
 #include "ir/scalar_math.h"
 #include "ir/text/print.h"
 #include "tests/support/sampled.h"
@@ -28,7 +29,7 @@ Kernel kernel_of(DType dtype, const std::string& write, bool shared, int64_t cou
   const auto moved = [&](const char* to, const char* from) {
     return shared ? fmt::format("for i in 0 .. {} thread {{ {}[i] = {}[i] }}", places, to, from) : "";
   };
-  return parse(fmt::format(R"(kernel ordered() {{
+  return lower(parse(fmt::format(R"(kernel ordered() {{
   in index: i64[{0}] in [0, {1} - 1]
   in v: {2}[{0}]
   in f: {2}[{0}]
@@ -49,10 +50,10 @@ Kernel kernel_of(DType dtype, const std::string& write, bool shared, int64_t cou
     {8}
   }}
 }})",
-                           count * lanes, places, type,
-                           shared ? fmt::format("alloc acc: {}[{}] shared", type, places) : "",
-                           moved("acc", "out_sums"), count, sums, write, moved("out_sums", "acc"),
-                           write == "fma=" ? "(v[turn * 32 + l], f[turn * 32 + l])" : "v[turn * 32 + l]"));
+                                 count * lanes, places, type,
+                                 shared ? fmt::format("alloc acc: {}[{}] shared", type, places) : "",
+                                 moved("acc", "out_sums"), count, sums, write, moved("out_sums", "acc"),
+                                 write == "fma=" ? "(v[turn * 32 + l], f[turn * 32 + l])" : "v[turn * 32 + l]")));
 }
 
 // Turns in which nobody meets, all meet, all but some meet, neighbours do, lanes far apart do, and by chance.
@@ -174,7 +175,7 @@ TEST(GpuOrdered, ShortLoopsThatWriteTwoBuffers) {
     const std::string type = to_string(dtype);
     SCOPED_TRACE(type);
     const Kernel kernel =
-        parse(fmt::format(R"(kernel two() {{
+        lower(parse(fmt::format(R"(kernel two() {{
   in index: i64[{0}] in [0, {1} - 1]
   in v: {2}[{0}]
   in f: f32[{0}]
@@ -198,7 +199,7 @@ TEST(GpuOrdered, ShortLoopsThatWriteTwoBuffers) {
     for i in 0 .. 2 * {1} thread {{ out_sums[floor_div(i, {1}), floor_mod(i, {1})] = acc[floor_div(i, {1}), floor_mod(i, {1})] }}
   }}
 }})",
-                          count, places, type, adds ? type : "f32", turns, short_lanes, adds ? "v" : "f"));
+                                count, places, type, adds ? type : "f32", turns, short_lanes, adds ? "v" : "f")));
     verify(kernel, Stage::lowered);
     const auto run = [=](const std::function<void(const std::vector<void*>&)>& execute) {
       std::vector<int64_t> where = at;

@@ -1,0 +1,216 @@
+// Where the threads of a block, and the blocks of a cooperative loop, wait for one another: before what touches a
+// shared or global buffer, by name, that something since the last barrier touches too, one of them writing.
+//   - in a grid loop, outside thread and warp loops: a barrier of the block between two statements; at the head of a
+//   serial loop's body where its iterations conflict with one another or with what comes before
+//   - a thread or warp loop that writes what its bounds read: they are kept in lets, with a barrier after these
+//   - in a warp loop, outside lane loops: likewise, of the warp; and one after each lane loop and pair of fragment
+//   loops, so that the lanes go on together. The instructions of a product wait themselves
+//   - in a cooperative loop, outside grid loops: likewise, of the grid, between grid loops; where these are not in
+//   conflict and each block has one iteration at most, one of the block, whose threads may still use its shared memory
+// Requires: the form of gpu_form.h; buffers lie where they will. Gives: barriers, those that stand already placed anew.
+// Breaks: nothing; but a pass that changes what is touched after this one must keep the barriers right.
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "ir/analysis/fragment_product.h"
+#include "ir/analysis/gpu_form.h"
+#include "ir/index_math.h"
+#include "ir/passes/passes.h"
+#include "ir/rewrite.h"
+
+namespace gradloom::ir {
+namespace {
+
+using Buffers = std::unordered_set<int64_t>;  // by id
+
+// The shared and global buffers that a piece of a kernel touches.
+struct Touched {
+  Buffers reads, writes;
+  void add(const Touched& other) {
+    reads.insert(other.reads.begin(), other.reads.end());
+    writes.insert(other.writes.begin(), other.writes.end());
+  }
+  // Whether the order of the two matters.
+  bool conflicts(const Touched& earlier) const {
+    const auto meet = [](const Buffers& a, const Buffers& b) {
+      return std::any_of(a.begin(), a.end(), [&](int64_t id) { return b.contains(id); });
+    };
+    return meet(writes, earlier.writes) || meet(writes, earlier.reads) || meet(reads, earlier.writes);
+  }
+};
+
+class Barriers : public Rewriter {
+ private:
+  enum class Part : uint8_t { host, cooperative, block, warp };
+  using Rewriter::rewrite;
+
+  Stmt rewrite(const Barrier&, const Stmt&) override { return {}; }
+  Stmt rewrite(const For& n, const Stmt& self) override {
+    if (n.kind == ForKind::grid) return part_ == Part::cooperative ? phase(n, self) : in_part(Part::block, n, self);
+    if (n.kind == ForKind::cooperative) {
+      blocks_ = least_blocks(n);
+      return in_part(Part::cooperative, n, self);
+    }
+    if (part_ == Part::host) return Rewriter::rewrite(n, self);
+    if (n.kind == ForKind::serial) return part_ == Part::warp ? serial_in_warp(n) : serial(n);
+    return side_by_side(n, self);
+  }
+  Stmt in_part(Part part, const For& n, const Stmt& self) {
+    const Part outer = std::exchange(part_, part);
+    const Touched before = std::exchange(since_, {});
+    const Stmt result = part == Part::cooperative ? serial(n) : Rewriter::rewrite(n, self);
+    part_ = outer, since_ = before;
+    return result;
+  }
+
+  // A grid loop of a cooperative loop.
+  Stmt phase(const For& n, const Stmt& self) {
+    const Touched all = touched(n.body);
+    Stmt first = before(all);
+    if (!first && each_block_once(n, blocks_)) first = barrier(BarrierScope::block);
+    return block({first, in_part(Part::block, n, self)});
+  }
+  Stmt serial(const For& n) {
+    const Touched entry = since_, all = touched(n.body), bounds = touched({n.begin, n.extent});
+    const Stmt first = before(bounds);
+    Stmt head;
+    if ((!is_const(n.extent, 1) && all.conflicts(all)) || all.conflicts(since_)) head = meet();
+    const Stmt body = block({head, (*this)(n.body)});
+    since_.add(entry), since_.add(bounds);  // the body may not have run
+    return block({first, for_loop(n.var, n.begin, n.extent, n.kind, body)});
+  }
+  // Lanes have mostly met where the body ends.
+  Stmt serial_in_warp(const For& n) {
+    const Touched all = touched(n.body), bounds = touched({n.begin, n.extent});
+    const Stmt first = before(bounds);
+    const Touched entry = since_;
+    const bool conflicts = all.conflicts(entry);
+    if (conflicts) since_ = {};
+    Stmt body = block({(*this)(n.body)});
+    if (conflicts || all.conflicts(since_)) body = block({barrier(BarrierScope::warp), body});
+    since_.add(entry), since_.add(bounds);  // the body may not have run
+    return block({first, for_loop(n.var, n.begin, n.extent, n.kind, body)});
+  }
+  // A thread or warp loop; in a warp loop, a lane loop or pair of fragment loops.
+  Stmt side_by_side(const For& n, const Stmt& self) {
+    const Touched body = touched(n.body), bounds = touched({n.begin, n.extent});
+    Touched all = body;
+    all.add(bounds);
+    const Stmt first = before(all);
+    Stmt loop = n.kind == ForKind::warp ? in_part(Part::warp, n, self) : self;
+    if (body.conflicts(bounds)) {
+      loop = bounds_first(*loop.as<For>());
+      since_ = body;
+    }
+    std::string misfit;
+    if (part_ != Part::warp || (n.kind == ForKind::fragment && match_fragment_product(n, misfit).sums))
+      return block({first, loop});
+    return block({first, loop, meet()});
+  }
+  // They are read, and all wait, before an iteration changes what they read.
+  Stmt bounds_first(const For& n) {
+    Expr begin = n.begin, extent = n.extent;
+    std::vector<Let> kept;
+    for (Expr* bound : {&begin, &extent}) {
+      if (!has_load(*bound)) continue;
+      kept.push_back({make_var("bound"), *bound, {}});
+      *bound = var(kept.back().var);
+    }
+    Stmt loop = block({meet(), for_loop(n.var, begin, extent, n.kind, n.body)});
+    for (const Let& bound : kept) loop = let(bound.var, bound.value, loop);
+    return loop;
+  }
+
+  Stmt rewrite(const Let& n, const Stmt& self) override {
+    const Stmt first = before(touched({n.value}));
+    return block({first, Rewriter::rewrite(n, self)});
+  }
+  Stmt rewrite(const If& n, const Stmt&) override {
+    const Stmt first = before(touched({n.condition}));
+    const Touched entry = since_;
+    const Stmt then_case = (*this)(n.then_case);
+    const Touched after = std::exchange(since_, entry);
+    const Stmt else_case = (*this)(n.else_case);
+    since_.add(after);
+    return block({first, if_then(n.condition, then_case, else_case)});
+  }
+  Stmt rewrite(const Check& n, const Stmt& self) override {
+    const Stmt first = before(touched({n.condition, n.position}));
+    const Touched entry = since_;
+    const Stmt result = Rewriter::rewrite(n, self);
+    since_.add(entry);
+    return block({first, result});
+  }
+  Stmt rewrite(const Store& n, const Stmt& self) override { return write(n.buffer, n.index, {n.value, n.guard}, self); }
+  Stmt rewrite(const Accumulate& n, const Stmt& self) override {
+    return write(n.buffer, n.index, {n.value, n.factor, n.guard}, self);
+  }
+  Stmt write(const Buffer& b, const std::vector<Expr>& index, std::initializer_list<Expr> values, const Stmt& self) {
+    Touched all = touched(index);
+    all.add(touched(values));
+    if (!own_.contains(b->id)) all.writes.insert(b->id);
+    return block({before(all), self});
+  }
+  Stmt rewrite(const Alloc& n, const Stmt& self) override {
+    if (part_ >= Part::block && n.buffer->space != Space::shared) own_.insert(n.buffer->id);
+    if (n.buffer->space == Space::per_block) per_block_.insert(n.buffer->id);
+    return Rewriter::rewrite(n, self);
+  }
+
+  Stmt before(const Touched& next) {
+    if (part_ == Part::host) return {};
+    const Stmt first = next.conflicts(since_) ? meet() : Stmt();
+    since_.add(next);
+    return first;
+  }
+  Stmt meet() {
+    since_ = {};
+    return barrier(part_ == Part::cooperative ? BarrierScope::grid
+                   : part_ == Part::block     ? BarrierScope::block
+                                              : BarrierScope::warp);
+  }
+
+  Touched touched(const std::vector<Expr>& exprs) const {
+    Touched t;
+    for (const Expr& e : exprs)
+      if (e) walk(e, [&](const Expr& x) { note_read(x, own_, t); });
+    return t;
+  }
+  // To other blocks, what a block has or allocates is nothing.
+  Touched touched(const Stmt& s) const {
+    Touched t;
+    Buffers own = own_;
+    const bool blocks = part_ == Part::cooperative;
+    if (blocks) own.insert(per_block_.begin(), per_block_.end());
+    const auto write = [&](const Buffer& b) {
+      if (!own.contains(b->id)) t.writes.insert(b->id);
+    };
+    walk(
+        s,
+        [&](const Stmt& x) {
+          if (const auto* n = x.as<Alloc>(); n && (blocks || n->buffer->space != Space::shared))
+            own.insert(n->buffer->id);
+          if (const auto* n = x.as<Store>()) write(n->buffer);
+          if (const auto* n = x.as<Accumulate>()) write(n->buffer);
+        },
+        [&](const Expr& x) { note_read(x, own, t); });
+    return t;
+  }
+  static void note_read(const Expr& x, const Buffers& own, Touched& t) {
+    const auto* n = x.as<Load>();
+    if (n && n->buffer->role != Role::in && !own.contains(n->buffer->id)) t.reads.insert(n->buffer->id);
+  }
+
+  Part part_ = Part::host;
+  Touched since_;       // the last barrier
+  Buffers own_;         // a thread's
+  Buffers per_block_;   // a block's, from one grid loop of a cooperative loop to the next
+  int64_t blocks_ = 1;  // that a cooperative loop has at least
+};
+
+}  // namespace
+
+Kernel insert_barriers(const Kernel& kernel) { return Barriers()(kernel); }
+
+}  // namespace gradloom::ir
