@@ -120,7 +120,10 @@ class Form {
     if (!is_const(n.begin, 0) || extent < unit || extent % unit != 0)
       fail("the fragment loop " + n.var.name + " does not run from 0 over a multiple of " + std::to_string(unit));
     (part == Part::warp ? around_.rows : around_.columns) = &n;
-    if (part == Part::warp) product_ = static_cast<bool>(match_fragment_product(n, misfit).sums);
+    if (part == Part::warp) {
+      product_ = static_cast<bool>(match_fragment_product(n, misfit).sums);
+      single_ = any_of(n.body, [](const Stmt& s) { return s.as<For>() && s.as<For>()->kind == ForKind::matrix_unit; });
+    }
     if (part != Part::rows) return;
     const auto single = [&](bool is, const std::string& what) {
       if (!is) fail(what + " stands in the fragment loop " + n.var.name + " over columns");
@@ -184,7 +187,7 @@ class Form {
   bool own_columns(const Expr& dim, const Expr& at) const {
     const For* loop = around_.columns;
     const Ramp* pair = at.as<Ramp>();
-    if (product_ || !loop) return own_by(loop, dim, at);
+    if (single_ || !loop) return own_by(loop, dim, at);
     return pair && pair->lanes == 2 && is_const(pair->stride, 1) && equal(pair->base, index_mul(var(loop->var), 2)) &&
            is_const(loop->begin, 0) && as_int(loop->extent) && as_int(dim) == 2 * *as_int(loop->extent);
   }
@@ -252,7 +255,8 @@ class Form {
     const For* lanes = nullptr;    // the lane loop that is the innermost loop
   };
   Around around_;                        // the loops that are bound, around
-  bool product_ = false;                 // its fragment loops hold one
+  bool product_ = false;                 // its fragment loops hold one, and nothing else
+  bool single_ = false;                  // they hold a matrix_unit loop: columns one by one
   std::unordered_set<int64_t> turning_;  // variables of cooperative loops and of what is in them, outside grid loops
   std::unordered_map<int64_t, Part> alike_;  // what the block part or a warp part allocates for each thread alike
 };

@@ -9,9 +9,8 @@ namespace gradloom::ir {
 
 // Empty when iterations of `loop` are proved to touch disjoint elements of every buffer that any of them writes
 // (buffers allocated inside the loop are private; atomic accumulates of one op may clash, and so may an ordered write
-// with itself; facts `injective` and
-// `exclusive` are used); else what could clash, for the refusal's message. `scope` holds what is known outside the
-// loop.
+// with itself; facts `injective` and `exclusive` are used); else what could clash, for the refusal's message. `scope`
+// holds what is known outside the loop.
 std::string parallel_clash(const For& loop, const Ranges& scope);
 
 // The same question for running all iterations statement by statement (a vector loop): a clash is only one whose order

@@ -1,7 +1,7 @@
 // A pair of fragment loops -> one over rows and one over pairs of neighbours in a row, its body in vectors of two: what
 // a lane has of a tile lies in such pairs, and one access may move both. Products stay as they are, and so
 // does what does not fit, for the verifier to say.
-// Requires: the form of gpu_form.h. Gives: fragment loops over pairs. Breaks: nothing.
+// Requires: the form of gpu_form.h, no vector loop. Gives: fragment loops over pairs. Breaks: nothing.
 #include "ir/analysis/fragment_product.h"
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
@@ -18,7 +18,7 @@ struct Pairs : Rewriter {
     if (match_fragment_product(rows, misfit).sums || !fits(rows.body.as<For>())) return self;
     const For* columns = rows.body.as<For>();
     const Var pair = make_var(columns->var.name);
-    const Stmt both = vectorize(for_loop(columns->var, index_mul(var(pair), 2), 2, ForKind::vector, columns->body));
+    const Stmt both = for_loop(columns->var, index_mul(var(pair), 2), 2, ForKind::vector, columns->body);
     const Stmt pairs = for_loop(pair, 0, *as_int(columns->extent) / 2, ForKind::fragment, both);
     return for_loop(rows.var, rows.begin, rows.extent, rows.kind, pairs);
   }
@@ -36,6 +36,6 @@ struct Pairs : Rewriter {
 
 }  // namespace
 
-Kernel pair_fragments(const Kernel& kernel) { return Pairs()(kernel); }
+Kernel pair_fragments(const Kernel& kernel) { return vectorize(Pairs()(kernel)); }
 
 }  // namespace gradloom::ir

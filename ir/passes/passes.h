@@ -16,7 +16,6 @@ Kernel unroll(const Kernel& kernel);
 // Vector loops -> vector statements: the variable becomes a ramp, conditions become guards. Requires: constant extents,
 // proved loops.
 Kernel vectorize(const Kernel& kernel);
-Stmt vectorize(const Stmt& stmt);
 // Stores that fill interleaved places (ramps of one stride k, at base, base+1, ..., base+k-1) -> one dense store of
 // shuffled lanes.
 Kernel coalesce_stores(const Kernel& kernel);

@@ -224,7 +224,6 @@ class Widen : public Rewriter {
 // What is known around a loop is of use only where a divisor or a shift count is no constant.
 class Vectorize : public Rewriter {
  public:
-  Vectorize() = default;
   explicit Vectorize(const Kernel& kernel) : scoped_(has_variable_divisor(kernel.body)) {
     if (scoped_) scope_ = Ranges(kernel);
   }
@@ -280,6 +279,5 @@ class Vectorize : public Rewriter {
 }  // namespace
 
 Kernel vectorize(const Kernel& kernel) { return Vectorize(kernel)(kernel); }
-Stmt vectorize(const Stmt& stmt) { return Vectorize()(stmt); }
 
 }  // namespace gradloom::ir

@@ -29,7 +29,7 @@ Kernel kernel_of(DType dtype, const std::string& write, bool shared, int64_t cou
   const auto moved = [&](const char* to, const char* from) {
     return shared ? fmt::format("for i in 0 .. {} thread {{ {}[i] = {}[i] }}", places, to, from) : "";
   };
-  return lower(parse(fmt::format(R"(kernel ordered() {{
+  return lower(parse(fmt::format(R"(kernel lanes() {{
   in index: i64[{0}] in [0, {1} - 1]
   in v: {2}[{0}]
   in f: {2}[{0}]

@@ -38,8 +38,9 @@ TEST(Lower, RunsItsPassesInOrder) {
   };
   using Names = std::vector<std::string>;
   const char* serial = "kernel k() { out y: f32[8] for i in 0 .. 8 { y[i] = 0.0f32 } }";
-  const Names for_gpu{"drop_prefetches", "simplify",         "vectorize",     "unroll",       "simplify",
-                      "coalesce_stores", "demote_registers", "form_launches", "place_buffers"};
+  const Names for_gpu{"drop_prefetches", "simplify",        "vectorize",        "unroll",
+                      "simplify",        "coalesce_stores", "demote_registers", "form_launches",
+                      "place_buffers",   "pair_fragments",  "order_lanes",      "insert_barriers"};
   EXPECT_EQ(passes_of(serial, {}), (Names{"simplify", "vectorize", "unroll", "simplify", "split_updates",
                                           "coalesce_stores", "demote_registers"}));
   EXPECT_EQ(passes_of(serial, {.gpu = true}), for_gpu);
