@@ -11,7 +11,7 @@
 #include "cli/cases.h"
 #include "cli/command.h"
 #include "cli/text.h"
-#include "ir/text/print.h"
+#include "gradloom/text.h"
 #include "runtime/build.h"
 #include "runtime/cache/kernel_store.h"
 #include "runtime/outputs.h"

@@ -15,11 +15,11 @@
 #include "cli/nest_draw.h"
 #include "cli/nest_run.h"
 #include "cli/text.h"
+#include "gradloom/text.h"
 #include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
 #include "ir/schedule/schedule_gpu.h"
-#include "ir/text/print.h"
 #include "runtime/backend/backend.h"
 
 namespace gradloom::cli {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/usage_error.h"
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 
 namespace gradloom::cli {
 

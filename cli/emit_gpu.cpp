@@ -6,7 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/text.h"
-#include "support/error.h"
+#include "gradloom/error.h"
 #ifdef GRADLOOM_WITH_CUDA
 #include "codegen/cuda/nvrtc.h"
 #endif

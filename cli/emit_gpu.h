@@ -2,8 +2,8 @@
 // A GPU's stages: the text, what NVRTC makes of it, and what each function takes of a multiprocessor.
 #include <string>
 
-#include "ir/stmt.h"
-#include "ir/target.h"
+#include "gradloom/stmt.h"
+#include "gradloom/target.h"
 
 namespace gradloom::cli {
 

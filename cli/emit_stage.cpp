@@ -9,8 +9,8 @@
 #include "cli/command.h"
 #include "cli/emit_gpu.h"
 #include "cli/text.h"
+#include "gradloom/text.h"
 #include "ir/passes/passes.h"
-#include "ir/text/print.h"
 #ifdef GRADLOOM_WITH_LLVM
 #include "codegen/llvm/compiler.h"
 #endif

@@ -4,8 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "ir/stmt.h"
-#include "ir/target.h"
+#include "gradloom/stmt.h"
+#include "gradloom/target.h"
 
 namespace gradloom::cli {
 

@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
+#include "gradloom/error.h"
 #include "ir/scalar_math.h"
-#include "support/error.h"
 
 namespace gradloom::cases {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "ir/dtype.h"
+#include "gradloom/dtype.h"
 
 namespace gradloom::cases {
 

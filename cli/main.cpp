@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace {
 

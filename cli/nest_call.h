@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
+#include "gradloom/tensor.h"
 #include "runtime/kernel_arguments.h"
-#include "runtime/memory/tensor.h"
 
 namespace gradloom::nest {
 

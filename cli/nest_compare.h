@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/nest_call.h"
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace gradloom::nest {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "cli/nest_call.h"
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 
 namespace gradloom::cli {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/memory/tensor.h"
+#include "gradloom/tensor.h"
 
 namespace gradloom::cli {
 

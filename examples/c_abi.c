@@ -1,6 +1,5 @@
+#include <gradloom/gradloom.h>
 #include <stdio.h>
-
-#include "gradloom.h"
 
 int main(void) {
   gradloom_runtime* runtime;

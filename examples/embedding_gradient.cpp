@@ -1,7 +1,7 @@
+#include <gradloom/runtime.h>
+
 #include <cstdio>
 #include <vector>
-
-#include "runtime/runtime.h"
 
 using namespace gradloom;
 

@@ -1,10 +1,10 @@
+#include <gradloom/builder.h>
+#include <gradloom/runtime.h>
+#include <gradloom/schedule.h>
+#include <gradloom/text.h>
+
 #include <cstdio>
 #include <vector>
-
-#include "ir/builder.h"
-#include "ir/schedule/schedule.h"
-#include "ir/text/print.h"
-#include "runtime/runtime.h"
 
 using namespace gradloom;
 

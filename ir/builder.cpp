@@ -1,6 +1,6 @@
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace gradloom::ir {
 

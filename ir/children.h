@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom::ir {
 

@@ -1,4 +1,4 @@
-#include "ir/dtype.h"
+#include "gradloom/dtype.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "ir/expr.h"
+#include "gradloom/expr.h"
 
 #include <algorithm>
 #include <atomic>

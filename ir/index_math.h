@@ -1,7 +1,7 @@
 #pragma once
 // Index arithmetic that folds what is plain to see, so that rewritten loops stay readable and vector indices stay
 // ramps. Scalars or vectors of i64.
-#include "ir/expr.h"
+#include "gradloom/expr.h"
 
 namespace gradloom::ir {
 

@@ -1,4 +1,4 @@
-#include "ir/math.h"
+#include "gradloom/math.h"
 
 #include <cmath>
 #include <initializer_list>

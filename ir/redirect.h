@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom::ir {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <unordered_map>
 
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom::ir {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <type_traits>
 
-#include "ir/expr.h"
+#include "gradloom/expr.h"
 
 namespace gradloom::ir {
 namespace {

@@ -3,7 +3,7 @@
 // backend share. A value of a dtype is its bit pattern zero-extended to 64 bits; a boolean is 0 or 1.
 #include <cstdint>
 
-#include "ir/dtype.h"
+#include "gradloom/dtype.h"
 
 namespace gradloom::ir {
 

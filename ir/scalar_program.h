@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "ir/expr.h"
+#include "gradloom/expr.h"
 
 namespace gradloom::ir {
 

@@ -1,4 +1,4 @@
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "ops/op.h"
+#include "gradloom/op.h"
 
 #include <fmt/format.h>
 

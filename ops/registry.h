@@ -1,6 +1,6 @@
 #pragma once
 // One constant object an op; registry.cpp lists them.
-#include "ops/op.h"
+#include "gradloom/op.h"
 
 namespace gradloom {
 

@@ -1,9 +1,9 @@
-#include "ops/strategy.h"
+#include "gradloom/strategy.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "ops/op.h"
+#include "gradloom/op.h"
 
 namespace gradloom {
 namespace {

@@ -6,11 +6,11 @@
 #include <chrono>
 #include <cstring>
 
+#include "gradloom/refusal.h"
+#include "gradloom/schedule.h"
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
-#include "ir/refusal.h"
 #include "ir/scalar_math.h"
-#include "ir/schedule/schedule.h"
 #include "ir/schedule/schedule_gpu.h"
 
 namespace gradloom {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "ir/stmt.h"
-#include "ir/target.h"
-#include "runtime/memory/tensor.h"
+#include "gradloom/stmt.h"
+#include "gradloom/target.h"
+#include "gradloom/tensor.h"
 #include "runtime/planned_call.h"
 
 namespace gradloom {

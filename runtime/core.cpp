@@ -6,12 +6,12 @@
 #include <atomic>
 #include <chrono>
 
+#include "gradloom/refusal.h"
+#include "gradloom/text.h"
 #include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
-#include "ir/refusal.h"
 #include "ir/schedule/schedule_gpu.h"
-#include "ir/text/print.h"
 #include "runtime/cache/saved_call.h"
 #include "runtime/diagnose/dump.h"
 #include "runtime/diagnose/log.h"

@@ -4,14 +4,14 @@
 #include <mutex>
 #include <string>
 
+#include "gradloom/call_key.h"
+#include "gradloom/runtime.h"
 #include "runtime/backend/backend.h"
 #include "runtime/build.h"
-#include "runtime/cache/call_key.h"
 #include "runtime/cache/kernel_cache.h"
 #include "runtime/cache/kernel_store.h"
 #include "runtime/generic_first/specialise.h"
 #include "runtime/memory/recycler.h"
-#include "runtime/runtime.h"
 #include "runtime/threads/threads.h"
 #include "support/counter.h"
 

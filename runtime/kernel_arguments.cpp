@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gradloom/text.h"
 #include "ir/analysis/interval.h"
 #include "ir/interpret/memory.h"
 #include "ir/scalar_math.h"
-#include "ir/text/print.h"
 
 namespace gradloom {
 namespace {

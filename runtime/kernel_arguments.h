@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "gradloom/dims.h"
+#include "gradloom/stmt.h"
 #include "ir/scalar_program.h"
-#include "ir/stmt.h"
-#include "support/dims.h"
 
 namespace gradloom {
 

@@ -3,9 +3,9 @@
 #include <span>
 #include <vector>
 
-#include "ops/op.h"
+#include "gradloom/op.h"
+#include "gradloom/tensor.h"
 #include "runtime/core.h"
-#include "runtime/memory/tensor.h"
 
 namespace gradloom {
 

@@ -1,8 +1,8 @@
 #pragma once
 // A call that the op has checked and a strategy was chosen for: all that its kernel depends on. It travels from the
 // check to the launch, by reference: what it names outlives it.
-#include "ops/op.h"
-#include "runtime/options.h"
+#include "gradloom/op.h"
+#include "gradloom/options.h"
 
 namespace gradloom {
 

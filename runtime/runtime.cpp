@@ -1,4 +1,4 @@
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace gradloom {
 

@@ -1,4 +1,4 @@
-#include "support/dims.h"
+#include "gradloom/dims.h"
 
 #include <limits>
 

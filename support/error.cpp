@@ -1,4 +1,4 @@
-#include "support/error.h"
+#include "gradloom/error.h"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 
 namespace gradloom::cli {
 

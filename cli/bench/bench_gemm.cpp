@@ -11,7 +11,7 @@
 #include "cli/bench/bench_peak.h"
 #include "cli/command.h"
 #include "cli/text.h"
-#include "ops/matmul/matmul.h"
+#include "gradloom/matmul.h"
 
 namespace gradloom::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 
 namespace gradloom::cli {
 

@@ -1,6 +1,6 @@
 #pragma once
 // What is timed besides whole calls.
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 
 namespace gradloom::cli {
 

@@ -9,10 +9,10 @@
 #include "cli/bench/bench_peak.h"
 #include "cli/cases.h"
 #include "cli/demo/plain_loops.h"
-#include "ir/builder.h"
-#include "ir/math.h"
-#include "ir/schedule/schedule.h"
-#include "ops/patterns/schedule_common.h"
+#include "gradloom/builder.h"
+#include "gradloom/math.h"
+#include "gradloom/schedule.h"
+#include "gradloom/schedule_common.h"
 
 namespace gradloom::cli {
 namespace {

@@ -1,4 +1,4 @@
-// Casts and bitcasts: each conversion is exact or rounds once (ir/expr.h).
+// Casts and bitcasts: each conversion is exact or rounds once (gradloom/expr.h).
 #include <fmt/format.h>
 
 #include <cmath>

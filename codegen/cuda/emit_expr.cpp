@@ -1,5 +1,5 @@
-// Expressions, each the C++ of its definition in ir/expr.h; lane by lane. i64 arithmetic goes into int where its range
-// is proved to fit.
+// Expressions, each the C++ of its definition in gradloom/expr.h; lane by lane. i64 arithmetic goes into int where its
+// range is proved to fit.
 #include <fmt/format.h>
 
 #include <bit>

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "codegen/cuda/emitter.h"
-#include "ir/refusal.h"
+#include "gradloom/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::codegen {

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "codegen/cuda/emitter.h"
+#include "gradloom/refusal.h"
 #include "ir/index_math.h"
-#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::codegen {

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "codegen/cuda/emitter.h"
+#include "gradloom/refusal.h"
 #include "ir/index_math.h"
-#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::codegen {

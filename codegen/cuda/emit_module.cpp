@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "codegen/cuda/emitter.h"
+#include "gradloom/refusal.h"
 #include "ir/analysis/gpu_form.h"
-#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::codegen {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "codegen/cuda/module.h"
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace gradloom::codegen {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "gradloom/stmt.h"
+#include "gradloom/target.h"
 #include "ir/scalar_program.h"
-#include "ir/stmt.h"
-#include "ir/target.h"
 
 namespace gradloom::codegen {
 

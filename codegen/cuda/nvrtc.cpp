@@ -11,7 +11,7 @@
 #include <future>
 
 #include "codegen/cuda/prelude.h"
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace gradloom::codegen {
 namespace {

@@ -1,5 +1,5 @@
 // What the device and the host share of the helpers: exact arithmetic and conversions in plain C++, meanings as in
-// ir/expr.h. Device functions by GL_INLINE.
+// gradloom/expr.h. Device functions by GL_INLINE.
 #include "codegen/cuda/prelude.h"
 
 namespace gradloom::codegen {

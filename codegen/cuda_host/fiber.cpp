@@ -8,7 +8,7 @@
 #include <atomic>
 
 #include "codegen/cuda_host/sanitizers.h"
-#include "support/error.h"
+#include "gradloom/error.h"
 
 #ifdef GRADLOOM_ASAN
 #include <sanitizer/asan_interface.h>

@@ -16,7 +16,7 @@
 #include "codegen/cuda/prelude.h"
 #include "codegen/cuda_host/host_executor.h"
 #include "codegen/cuda_host/sanitizers.h"
-#include "support/error.h"
+#include "gradloom/error.h"
 
 extern char** environ;
 

@@ -13,7 +13,7 @@
 #include "codegen/cuda_host/fiber.h"
 #include "codegen/cuda_host/host_matrix.h"
 #include "codegen/cuda_host/host_state.h"
-#include "support/error.h"
+#include "gradloom/error.h"
 #include "support/per_thread.h"
 
 namespace gradloom::codegen {

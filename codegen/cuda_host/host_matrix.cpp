@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "codegen/cuda_host/host_state.h"
+#include "gradloom/error.h"
 #include "ir/scalar_math.h"
-#include "support/error.h"
 
 namespace gradloom::codegen {
 namespace {

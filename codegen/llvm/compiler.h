@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "codegen/abi.h"
-#include "ir/stmt.h"
-#include "ir/target.h"
+#include "gradloom/stmt.h"
+#include "gradloom/target.h"
 
 namespace gradloom::codegen {
 

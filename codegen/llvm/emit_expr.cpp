@@ -1,4 +1,4 @@
-// Expressions, each the instructions of its definition in ir/expr.h.
+// Expressions, each the instructions of its definition in gradloom/expr.h.
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/PatternMatch.h>

@@ -1,7 +1,7 @@
 #pragma once
 // Lowered kernel -> LLVM IR. Private to this folder. Emission is pure: it reads the kernel and the ISA and writes a
-// module; it knows no toolchain. Every expression becomes the instructions that ir/expr.h defines: no fast-math flag,
-// no contraction, no reassociation.
+// module; it knows no toolchain. Every expression becomes the instructions that gradloom/expr.h defines: no fast-math
+// flag, no contraction, no reassociation.
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
 

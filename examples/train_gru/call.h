@@ -1,10 +1,10 @@
 #pragma once
 // A compiled op or nest together with the tensors that it reads and writes: bound once, called in every step.
+#include <gradloom/runtime.h>
+
 #include <functional>
 #include <string_view>
 #include <vector>
-
-#include "runtime/runtime.h"
 
 namespace train_gru {
 using namespace gradloom;

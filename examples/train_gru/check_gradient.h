@@ -1,5 +1,5 @@
 #pragma once
-#include "runtime/runtime.h"
+#include <gradloom/runtime.h>
 
 namespace train_gru {
 

@@ -1,10 +1,11 @@
 #pragma once
 // A text as numbers, and batches of it.
+#include <gradloom/tensor.h>
+
 #include <string>
 #include <vector>
 
 #include "random.h"
-#include "runtime/memory/tensor.h"
 
 namespace train_gru {
 using namespace gradloom;

@@ -1,11 +1,10 @@
 #include "losses.h"
 
 #include <fmt/format.h>
+#include <gradloom/error.h>
 
 #include <algorithm>
 #include <numeric>
-
-#include "support/error.h"
 
 namespace train_gru {
 

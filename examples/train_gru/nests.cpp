@@ -1,8 +1,8 @@
 #include "nests.h"
 
-#include "ir/math.h"
-#include "ops/matmul/matmul.h"
-#include "ops/patterns/schedule_common.h"
+#include <gradloom/math.h>
+#include <gradloom/matmul.h>
+#include <gradloom/schedule_common.h>
 
 namespace train_gru {
 

@@ -1,8 +1,8 @@
 #pragma once
 // The loop nests that the model needs beside the library's ops: what each computes, then how it runs on the target.
 // Shapes are constants of the kernel.
-#include "ir/stmt.h"
-#include "ir/target.h"
+#include <gradloom/stmt.h>
+#include <gradloom/target.h>
 
 namespace train_gru {
 using namespace gradloom;

@@ -2,7 +2,7 @@
 // Where a statement touches a buffer.
 #include <vector>
 
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom::ir {
 

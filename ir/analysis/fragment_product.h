@@ -3,7 +3,7 @@
 // a matrix_unit loop over k.
 #include <string>
 
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom::ir {
 

@@ -43,7 +43,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom::ir {
 

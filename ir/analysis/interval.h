@@ -2,7 +2,7 @@
 // Intervals of an integer type's values, in arithmetic wide enough not to overflow.
 #include <optional>
 
-#include "ir/expr.h"
+#include "gradloom/expr.h"
 
 namespace gradloom::ir {
 

@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "gradloom/stmt.h"
 #include "ir/analysis/ranges.h"
-#include "ir/stmt.h"
 
 namespace gradloom::ir {
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "gradloom/stmt.h"
 #include "ir/analysis/interval.h"
-#include "ir/stmt.h"
 
 namespace gradloom::ir {
 

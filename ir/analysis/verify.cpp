@@ -4,12 +4,12 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "gradloom/text.h"
 #include "ir/analysis/gpu_form.h"
 #include "ir/analysis/races.h"
 #include "ir/analysis/scoped_walk.h"
 #include "ir/analysis/widenable.h"
 #include "ir/rewrite.h"
-#include "ir/text/print.h"
 
 // Every stage:
 //   - scalars, loop variables and lets are bound before they are used, with the type they are used at; no id is bound

@@ -1,6 +1,6 @@
 #pragma once
 // What is legal after each stage. Throws Error(invalid_argument) that names the kernel, the node and the rule.
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom::ir {
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom::ir {
 

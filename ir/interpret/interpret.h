@@ -6,8 +6,8 @@
 #include <limits>
 #include <span>
 
-#include "ir/stmt.h"
-#include "support/error.h"
+#include "gradloom/error.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom::ir {
 

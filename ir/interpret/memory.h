@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "gradloom/stmt.h"
 #include "ir/interpret/races.h"
-#include "ir/stmt.h"
 
 namespace gradloom::ir::interp {
 

@@ -15,12 +15,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include "gradloom/refusal.h"
 #include "ir/analysis/buffer_access.h"
 #include "ir/index_math.h"
 #include "ir/passes/host_bound.h"
 #include "ir/passes/passes.h"
 #include "ir/redirect.h"
-#include "ir/refusal.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_program.h"
 

@@ -6,9 +6,9 @@
 // Breaks: nothing.
 #include <unordered_set>
 
+#include "gradloom/refusal.h"
 #include "ir/analysis/races.h"
 #include "ir/passes/passes.h"
-#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {

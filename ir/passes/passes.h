@@ -3,8 +3,8 @@
 // in order.
 #include <functional>
 
-#include "ir/stmt.h"
-#include "ir/target.h"
+#include "gradloom/stmt.h"
+#include "gradloom/target.h"
 
 namespace gradloom::ir {
 

@@ -10,12 +10,12 @@
 // Requires: the form of gpu_form.h but for buffers. Gives: that form. Breaks: nothing.
 #include <algorithm>
 
+#include "gradloom/refusal.h"
 #include "ir/analysis/scoped_walk.h"
 #include "ir/index_math.h"
 #include "ir/passes/host_bound.h"
 #include "ir/passes/passes.h"
 #include "ir/redirect.h"
-#include "ir/refusal.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_program.h"
 

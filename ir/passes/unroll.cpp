@@ -1,9 +1,9 @@
 // Unroll loops -> copies in order, one an iteration.
 // Requires: constant extents. Gives: no loop of kind unroll; every loop, let and allocated buffer still has an id of
 // its own. Breaks: nothing.
+#include "gradloom/refusal.h"
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
-#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {

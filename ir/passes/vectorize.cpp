@@ -5,10 +5,10 @@
 // An If on a vector condition becomes guards. A lane that is off reads and writes nothing and fails no Check; what it
 // computes is dropped, so divisors and shift counts are replaced by harmless ones there, unless what is known around
 // the loop proves them.
+#include "gradloom/refusal.h"
 #include "ir/analysis/ranges.h"
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
-#include "ir/refusal.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {

@@ -1,10 +1,10 @@
 // The step carry_zeros: sums that every iteration starts at zero stay allocated from one iteration to the next.
 #include <algorithm>
 
+#include "gradloom/schedule.h"
 #include "ir/index_math.h"
 #include "ir/redirect.h"
 #include "ir/rewrite.h"
-#include "ir/schedule/schedule.h"
 #include "ir/schedule/site.h"
 
 namespace gradloom::ir {

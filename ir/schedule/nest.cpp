@@ -1,11 +1,11 @@
 // Steps that change which loop holds which: fuse, reorder, distribute.
 #include <algorithm>
 
+#include "gradloom/schedule.h"
 #include "ir/analysis/races.h"
 #include "ir/index_math.h"
 #include "ir/redirect.h"
 #include "ir/rewrite.h"
-#include "ir/schedule/schedule.h"
 #include "ir/schedule/site.h"
 
 namespace gradloom::ir {

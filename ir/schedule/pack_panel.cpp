@@ -2,10 +2,10 @@
 // instead, squares are read along k and transposed in registers.
 #include <algorithm>
 
+#include "gradloom/target.h"
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/tile_product.h"
-#include "ir/target.h"
 
 namespace gradloom::ir {
 namespace {

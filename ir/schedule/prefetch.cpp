@@ -1,11 +1,11 @@
 // Steps that say how memory is used and change no value: streaming stores and prefetches.
 #include <algorithm>
 
+#include "gradloom/schedule.h"
+#include "gradloom/target.h"
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
-#include "ir/schedule/schedule.h"
 #include "ir/schedule/site.h"
-#include "ir/target.h"
 
 namespace gradloom::ir {
 namespace {

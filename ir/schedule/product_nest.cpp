@@ -8,11 +8,11 @@
 // nothing reads.
 #include <algorithm>
 
+#include "gradloom/target.h"
 #include "ir/index_math.h"
 #include "ir/redirect.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/tile_product.h"
-#include "ir/target.h"
 
 namespace gradloom::ir {
 namespace {

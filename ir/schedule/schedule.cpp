@@ -1,5 +1,5 @@
 // Handles, and the steps that change how a loop runs but not its range.
-#include "ir/schedule/schedule.h"
+#include "gradloom/schedule.h"
 
 #include <algorithm>
 

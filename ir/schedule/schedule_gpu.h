@@ -1,7 +1,7 @@
 #pragma once
 // The general schedule for a GPU: any nest runs, right and without a hand-written schedule.
-#include "ir/schedule/schedule.h"
-#include "ir/target.h"
+#include "gradloom/schedule.h"
+#include "gradloom/target.h"
 
 namespace gradloom::ir {
 

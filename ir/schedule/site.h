@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "gradloom/refusal.h"
+#include "gradloom/stmt.h"
 #include "ir/analysis/buffer_access.h"
 #include "ir/analysis/loop_bounds.h"
 #include "ir/analysis/ranges.h"
-#include "ir/refusal.h"
-#include "ir/stmt.h"
 
 namespace gradloom::ir {
 

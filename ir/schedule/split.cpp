@@ -1,8 +1,8 @@
 // Steps that cut a loop's range: split, split_guarded, partition, and vectorize by a number of lanes.
+#include "gradloom/schedule.h"
 #include "ir/analysis/races.h"
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
-#include "ir/schedule/schedule.h"
 #include "ir/schedule/site.h"
 
 namespace gradloom::ir {

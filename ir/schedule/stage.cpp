@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "gradloom/schedule.h"
 #include "ir/analysis/scoped_walk.h"
 #include "ir/children.h"
 #include "ir/index_math.h"
 #include "ir/redirect.h"
 #include "ir/rewrite.h"
-#include "ir/schedule/schedule.h"
 #include "ir/schedule/site.h"
 
 namespace gradloom::ir {

@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "ir/schedule/schedule.h"
+#include "gradloom/schedule.h"
 #include "ir/schedule/site.h"
 
 namespace gradloom::ir {

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <sstream>
 
+#include "gradloom/schedule.h"
 #include "ir/index_math.h"
-#include "ir/schedule/schedule.h"
 #include "ir/schedule/site.h"
 
 namespace gradloom::ir {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace gradloom::ir {
 namespace {

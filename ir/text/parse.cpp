@@ -3,8 +3,8 @@
 #include <charconv>
 #include <limits>
 
+#include "gradloom/text.h"
 #include "ir/text/parser.h"
-#include "ir/text/print.h"
 #include "support/float_mode.h"
 
 namespace gradloom::ir {

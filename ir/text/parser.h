@@ -3,7 +3,7 @@
 // kernels). Recursive descent, one token of lookahead and a second one to tell a function from a name.
 #include <functional>
 
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 #include "ir/text/lexer.h"
 
 namespace gradloom::ir {

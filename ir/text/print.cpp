@@ -1,10 +1,9 @@
-#include "ir/text/print.h"
-
 #include <charconv>
 #include <cmath>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "gradloom/text.h"
 #include "ir/scalar_math.h"
 #include "ir/text/lexer.h"
 #include "support/float_mode.h"

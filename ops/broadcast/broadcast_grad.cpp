@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "gradloom/merge_dims.h"
+#include "gradloom/schedule_common.h"
 #include "ir/schedule/schedule_gpu.h"
-#include "ops/patterns/merge_dims.h"
-#include "ops/patterns/schedule_common.h"
 #include "ops/registry.h"
 
 namespace gradloom {

@@ -13,7 +13,7 @@
 // for the same strides.
 #include <optional>
 
-#include "ops/plan_key.h"
+#include "gradloom/plan_key.h"
 
 namespace gradloom {
 

@@ -1,8 +1,8 @@
 // The schedule of BroadcastGrad: kept dims and column tiles to threads; columns, or the 16 partials, to vectors.
+#include "gradloom/schedule_common.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/schedule_gpu.h"
 #include "ops/broadcast/broadcast_grad.h"
-#include "ops/patterns/schedule_common.h"
 
 namespace gradloom {
 namespace {

@@ -1,11 +1,11 @@
 // The nest of BroadcastGrad's strategy "staged", and its schedule.
 #include <algorithm>
 
+#include "gradloom/schedule_common.h"
 #include "ir/index_math.h"
 #include "ir/schedule/schedule_gpu.h"
 #include "ops/broadcast/broadcast_grad.h"
 #include "ops/patterns/integer_math.h"
-#include "ops/patterns/schedule_common.h"
 
 namespace gradloom {
 namespace {

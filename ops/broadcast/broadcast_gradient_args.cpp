@@ -1,7 +1,7 @@
 // BroadcastGradientArgs (ORT, com.microsoft): which axes the gradient of a broadcast operand is summed over.
 #include <fmt/format.h>
 
-#include "ops/plan_key.h"
+#include "gradloom/plan_key.h"
 #include "ops/registry.h"
 
 namespace gradloom {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "gradloom/merge_dims.h"
 #include "ir/index_math.h"
-#include "ops/patterns/merge_dims.h"
 
 namespace gradloom {
 namespace {

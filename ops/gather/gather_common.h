@@ -7,7 +7,7 @@
 // p.. are the outer dims, k.. the middle ones (GatherElementsGrad has exactly one), q.. the inner ones; there may be no
 // outer or inner dim. s is the extent of dX's axis. Dense operands have at most one dim of each kind. The checks and
 // views are here, apart from the strategies' nests.
-#include "ops/plan_key.h"
+#include "gradloom/plan_key.h"
 
 namespace gradloom {
 

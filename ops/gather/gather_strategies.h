@@ -19,8 +19,8 @@
 // For any shape, a GPU has grouped and partition in place of sorted and bins; partition also where bins are too many.
 #include <optional>
 
+#include "gradloom/schedule_common.h"
 #include "ops/gather/gather_common.h"
-#include "ops/patterns/schedule_common.h"
 
 namespace gradloom {
 

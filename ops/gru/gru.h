@@ -8,10 +8,10 @@
 //   h = (1 - z) c + z h'
 // and stores HAll[p] = h, ZRH[p] = z | r | c. p is the step, or counted back from the sequence's end in the reverse
 // direction.
+#include "gradloom/plan_key.h"
 #include "ir/index_math.h"
 #include "ops/matmul/matmul_recurrent.h"
 #include "ops/patterns/activations.h"
-#include "ops/plan_key.h"
 
 namespace gradloom {
 

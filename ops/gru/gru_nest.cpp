@@ -1,7 +1,7 @@
 // The parts that the nests of GRUTraining and GRUGrad share.
+#include "gradloom/schedule_common.h"
 #include "ops/gru/gru.h"
 #include "ops/patterns/integer_math.h"
-#include "ops/patterns/schedule_common.h"
 
 namespace gradloom {
 namespace {

@@ -1,10 +1,10 @@
 // The schedule of GRUTraining and GRUGrad.
 #include <algorithm>
 
+#include "gradloom/schedule_common.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/schedule_gpu.h"
 #include "ops/gru/gru.h"
-#include "ops/patterns/schedule_common.h"
 
 namespace gradloom {
 

@@ -1,4 +1,4 @@
-#include "ops/matmul/matmul.h"
+#include "gradloom/matmul.h"
 
 namespace gradloom {
 

@@ -5,7 +5,7 @@
 //   - where the target has matrix units (Target::matrix_units) and both operands are f16, or both bf16: a tile of
 //   fragments a warp. Products are exact and sums
 //     f32, but a device adds each 16 of them in its own order and with its own roundings: run_to_run, not sequential
-#include "ops/matmul/matmul.h"
+#include "gradloom/matmul.h"
 #include "ops/patterns/planned_loops.h"
 
 namespace gradloom {

@@ -1,9 +1,9 @@
 // Tiles, panels and blocks for one product. Counts are of cycles and bytes.
 #include <algorithm>
 
+#include "gradloom/matmul.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/tile_product.h"
-#include "ops/matmul/matmul.h"
 #include "ops/patterns/integer_math.h"
 
 namespace gradloom {

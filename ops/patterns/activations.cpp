@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ir/math.h"
+#include "gradloom/math.h"
 
 namespace gradloom {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 
 namespace gradloom {
 

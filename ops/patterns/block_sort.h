@@ -1,6 +1,6 @@
 #pragma once
 // A sort by one block of a GPU, for nests of several ops.
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 
 namespace gradloom {
 

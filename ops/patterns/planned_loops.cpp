@@ -1,6 +1,6 @@
 #include "ops/patterns/planned_loops.h"
 
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 
 namespace gradloom {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/schedule/schedule.h"
+#include "gradloom/schedule.h"
 
 namespace gradloom {
 

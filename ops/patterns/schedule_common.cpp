@@ -1,4 +1,4 @@
-#include "ops/patterns/schedule_common.h"
+#include "gradloom/schedule_common.h"
 
 #include "ir/rewrite.h"
 

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 
 namespace gradloom {
 

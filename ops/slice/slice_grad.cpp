@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "ops/patterns/merge_dims.h"
+#include "gradloom/merge_dims.h"
 #include "ops/registry.h"
 
 namespace gradloom {

@@ -2,7 +2,7 @@
 // How SliceGrad sees a call after merging: shared by its check, its nest and its schedule.
 #include <unordered_map>
 
-#include "ops/plan_key.h"
+#include "gradloom/plan_key.h"
 
 namespace gradloom {
 

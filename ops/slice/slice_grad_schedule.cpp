@@ -1,9 +1,9 @@
 // The schedule of SliceGrad: rows to threads, elements to vectors, stores past the caches when the output does not fit
 // in them.
+#include "gradloom/schedule_common.h"
 #include "ir/analysis/ranges.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/schedule_gpu.h"
-#include "ops/patterns/schedule_common.h"
 #include "ops/slice/slice_grad.h"
 
 namespace gradloom {

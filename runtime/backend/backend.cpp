@@ -1,6 +1,6 @@
 #include "runtime/backend/backend.h"
 
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace gradloom {
 

@@ -5,12 +5,12 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/stmt.h"
-#include "ir/target.h"
+#include "gradloom/options.h"
+#include "gradloom/report.h"
+#include "gradloom/stmt.h"
+#include "gradloom/target.h"
 #include "runtime/diagnose/dump.h"
 #include "runtime/memory/recycler.h"
-#include "runtime/options.h"
-#include "runtime/report.h"
 #include "runtime/threads/threads.h"
 
 namespace gradloom {

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace gradloom {
 

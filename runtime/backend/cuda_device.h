@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/target.h"
+#include "gradloom/target.h"
 #include "runtime/backend/cuda_driver.h"
 
 namespace gradloom {

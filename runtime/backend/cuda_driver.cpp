@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <type_traits>
 
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace gradloom {
 

@@ -6,8 +6,8 @@
 #include <new>
 #include <string>
 
-#include "runtime/c_abi/gradloom.h"
-#include "runtime/runtime.h"
+#include "gradloom/gradloom.h"
+#include "gradloom/runtime.h"
 #include "support/float_mode.h"
 
 struct gradloom_runtime {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/op.h"
+#include "gradloom/op.h"
 #include "support/hash.h"
 
 namespace gradloom {

@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "gradloom/report.h"
 #include "runtime/backend/backend.h"
 #include "runtime/cache/kernel_key.h"
-#include "runtime/report.h"
 #include "support/counter.h"
 
 namespace gradloom {

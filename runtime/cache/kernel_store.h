@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "gradloom/report.h"
 #include "runtime/cache/cache_entry.h"
 #include "runtime/cache/disk_cache.h"
 #include "runtime/cache/op_key.h"
-#include "runtime/report.h"
 
 namespace gradloom {
 

@@ -1,6 +1,6 @@
 #pragma once
 // Calls as they are kept for the next process.
-#include "runtime/cache/call_key.h"
+#include "gradloom/call_key.h"
 #include "runtime/planned_call.h"
 
 namespace gradloom {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom {
 

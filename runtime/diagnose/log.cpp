@@ -8,7 +8,7 @@
 #include <mutex>
 #include <string>
 
-#include "support/error.h"
+#include "gradloom/error.h"
 #include "support/per_thread.h"
 
 namespace gradloom {

@@ -1,30 +1,12 @@
 #pragma once
-// One line a message, to stderr or to the embedder's sink, for what goes wrong without failing a call. The level is
-// GRADLOOM_LOG's (off, error, warn, info, debug; warn when it is not set), read at first use. Every function may be
-// called from any thread.
+// Writing to the log (gradloom/log.h has its level and its sink).
 #include <fmt/format.h>
 
 #include <atomic>
-#include <cstdint>
-#include <functional>
-#include <optional>
-#include <string_view>
+
+#include "gradloom/log.h"
 
 namespace gradloom {
-
-enum class LogLevel : uint8_t { off, error, warn, info, debug };
-
-const char* to_string(LogLevel level);
-std::optional<LogLevel> log_level_from_string(std::string_view name);
-
-LogLevel log_level();
-void set_log_level(LogLevel level);
-
-// Gets every message that the level lets through, printable and without its end of line; calls do not overlap. It may
-// throw (the message is then lost) and it may log (that goes to stderr), but not set the sink. An empty function:
-// stderr again, as "gradloom warn: message". No call of the old sink goes on once this returns.
-using LogSink = std::function<void(LogLevel level, std::string_view message)>;
-void set_log_sink(LogSink sink);
 
 namespace detail {
 inline constexpr uint8_t unread_log_level = 255;

@@ -1,7 +1,7 @@
 #pragma once
 // Dense tensors in recycled memory.
+#include "gradloom/tensor.h"
 #include "runtime/memory/recycler.h"
-#include "runtime/memory/tensor.h"
 
 namespace gradloom {
 

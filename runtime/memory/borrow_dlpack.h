@@ -1,6 +1,6 @@
 #pragma once
-#include "runtime/c_abi/dlpack.h"
-#include "runtime/memory/tensor.h"
+#include "gradloom/dlpack.h"
+#include "gradloom/tensor.h"
 
 namespace gradloom {
 

@@ -1,9 +1,9 @@
-#include "runtime/c_abi/dlpack.h"
+#include "gradloom/dlpack.h"
 
 #include <fmt/format.h>
 
+#include "gradloom/error.h"
 #include "runtime/memory/borrow_dlpack.h"
-#include "support/error.h"
 
 namespace gradloom {
 namespace {

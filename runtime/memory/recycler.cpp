@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdlib>
 
-#include "support/error.h"
+#include "gradloom/error.h"
 #include "support/per_thread.h"
 
 #ifdef __linux__

@@ -1,13 +1,13 @@
-#include "runtime/memory/tensor.h"
+#include "gradloom/tensor.h"
 
 #include <fmt/format.h>
 
 #include <cstring>
 
+#include "gradloom/error.h"
 #include "ir/scalar_math.h"
 #include "ir/scalar_program.h"
 #include "runtime/memory/allocate.h"
-#include "support/error.h"
 #include "support/float_mode.h"
 
 namespace gradloom {

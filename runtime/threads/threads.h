@@ -2,7 +2,7 @@
 // Runs the bodies of parallel loops: on this thread, in a oneTBB arena, or in an embedder's pool.
 #include <memory>
 
-#include "runtime/options.h"
+#include "gradloom/options.h"
 
 namespace gradloom {
 

@@ -10,8 +10,8 @@
 
 #include "cli/nest_compare.h"
 #include "cli/nest_draw.h"
+#include "gradloom/text.h"
 #include "ir/scalar_math.h"
-#include "ir/text/print.h"
 
 namespace gradloom::nest {
 namespace {

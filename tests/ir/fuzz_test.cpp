@@ -6,11 +6,11 @@
 
 #include <iostream>
 
+#include "gradloom/text.h"
 #include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
 #include "ir/schedule/schedule_gpu.h"
-#include "ir/text/print.h"
 #include "tests/support/environment.h"
 #include "tests/support/kernel_run.h"
 #include "tests/support/random_ir.h"

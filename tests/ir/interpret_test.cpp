@@ -5,7 +5,7 @@
 #include <cstring>
 #include <functional>
 
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 #include "tests/support/error_of.h"
 
 namespace gradloom::ir {

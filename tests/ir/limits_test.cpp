@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "cli/cases.h"
-#include "ir/builder.h"
-#include "ir/schedule/schedule.h"
-#include "ir/text/print.h"
-#include "runtime/runtime.h"
+#include "gradloom/builder.h"
+#include "gradloom/runtime.h"
+#include "gradloom/schedule.h"
+#include "gradloom/text.h"
 #include "tests/support/error_of.h"
 
 namespace gradloom {

@@ -11,11 +11,11 @@
 #include <regex>
 #include <sstream>
 
+#include "gradloom/schedule.h"
+#include "gradloom/text.h"
 #include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
-#include "ir/schedule/schedule.h"
-#include "ir/text/print.h"
 #include "tests/support/error_of.h"
 #include "tests/support/schedule_support.h"
 

@@ -1,6 +1,6 @@
-// The elementary functions of ir/math.h against wider arithmetic: their bounds, limits and special values; interpreter
-// and machine code agree. GRADLOOM_EXHAUSTIVE=1 takes every float.
-#include "ir/math.h"
+// The elementary functions of gradloom/math.h against wider arithmetic: their bounds, limits and special values;
+// interpreter and machine code agree. GRADLOOM_EXHAUSTIVE=1 takes every float.
+#include "gradloom/math.h"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 #include <ostream>
 #include <random>
 
+#include "gradloom/runtime.h"
+#include "gradloom/schedule.h"
 #include "ir/interpret/interpret.h"
-#include "ir/schedule/schedule.h"
-#include "runtime/runtime.h"
 #include "tests/support/error_of.h"
 
 namespace gradloom {
@@ -27,7 +27,7 @@ struct Function {
   Expr (*write)(KernelBuilder&, Expr);
   double (*reference)(double);
   long double (*wide_reference)(long double);
-  double bound;  // ulp, as ir/math.h states it
+  double bound;  // ulp, as gradloom/math.h states it
   double low = -HUGE_VAL, high = HUGE_VAL;
 };
 

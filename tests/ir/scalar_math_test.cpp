@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ir/expr.h"
+#include "gradloom/expr.h"
 
 namespace gradloom::ir {
 namespace {

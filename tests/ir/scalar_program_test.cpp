@@ -9,9 +9,9 @@
 #include <limits>
 #include <random>
 
+#include "gradloom/text.h"
 #include "ir/interpret/interpret.h"
 #include "ir/scalar_math.h"
-#include "ir/text/print.h"
 
 namespace gradloom::ir {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "ops/op.h"
+#include "gradloom/op.h"
+#include "gradloom/runtime.h"
 #include "runtime/backend/backend.h"
-#include "runtime/runtime.h"
 #include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/targets.h"

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "gradloom/runtime.h"
 #include "ir/interpret/interpret.h"
-#include "runtime/runtime.h"
 #include "tests/support/named_strategy.h"
 
 namespace gradloom {

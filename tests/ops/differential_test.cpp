@@ -2,8 +2,8 @@
 // lowered (all interpreted) == LLVM, bit for bit, and every strategy gives the bits of "direct", the definition.
 #include <gtest/gtest.h>
 
+#include "gradloom/text.h"
 #include "ir/analysis/verify.h"
-#include "ir/text/print.h"
 #include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/sampled.h"

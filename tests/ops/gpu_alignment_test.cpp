@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 #include "tests/support/named_strategy.h"
 #ifdef GRADLOOM_WITH_CUDA
 #include "codegen/cuda/nvrtc.h"

@@ -2,12 +2,12 @@
 // blocks keep.
 #include <gtest/gtest.h>
 
+#include "gradloom/schedule.h"
+#include "gradloom/text.h"
 #include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
-#include "ir/schedule/schedule.h"
-#include "ir/text/print.h"
 #include "ops/matmul/matmul_recurrent.h"
 #include "tests/support/schedule_support.h"
 

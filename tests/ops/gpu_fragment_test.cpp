@@ -4,13 +4,13 @@
 
 #include <cstring>
 
+#include "gradloom/text.h"
 #include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
 #include "ir/interpret/interpret.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_math.h"
-#include "ir/text/print.h"
 #include "ops/matmul/matmul_blocks.h"
 #include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"

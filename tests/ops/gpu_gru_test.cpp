@@ -3,10 +3,10 @@
 // or brought anew.
 #include <gtest/gtest.h>
 
+#include "gradloom/text.h"
 #include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
-#include "ir/text/print.h"
 #include "tests/ops/gru_harness.h"
 #include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "gradloom/runtime.h"
 #include "ir/scalar_math.h"
-#include "runtime/runtime.h"
 #include "tests/ops/gru_reference.h"
 #include "tests/ops/ops_harness.h"
 

@@ -2,8 +2,8 @@
 // the instruction set and the dtypes; bad indices are found, and nothing is written out of bounds for them.
 #include <gtest/gtest.h>
 
+#include "gradloom/runtime.h"
 #include "ir/scalar_math.h"
-#include "runtime/runtime.h"
 #include "tests/ops/ops_harness.h"
 
 namespace gradloom {

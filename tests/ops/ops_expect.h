@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ops/op.h"
+#include "gradloom/op.h"
 #include "tests/ops/ops_harness.h"
 
 namespace gradloom::testing_ops {

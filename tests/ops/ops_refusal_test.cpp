@@ -1,7 +1,7 @@
 // What the ops refuse, word by word: op, argument, position, value and what was allowed, on one line.
 #include <gtest/gtest.h>
 
-#include "ops/op.h"
+#include "gradloom/op.h"
 #include "tests/ops/ops_harness.h"
 
 namespace gradloom {

@@ -2,10 +2,10 @@
 // for by name, it is an error.
 #include <gtest/gtest.h>
 
-#include "ir/refusal.h"
-#include "ops/op.h"
+#include "gradloom/op.h"
+#include "gradloom/refusal.h"
+#include "gradloom/runtime.h"
 #include "runtime/diagnose/log.h"
-#include "runtime/runtime.h"
 #include "tests/support/targets.h"
 
 namespace gradloom {

@@ -9,9 +9,9 @@
 #include <mutex>
 #include <thread>
 
+#include "gradloom/text.h"
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
-#include "ir/text/print.h"
 #include "tests/support/environment.h"
 #include "tests/support/sampled.h"
 #include "tests/support/sweep_draw.h"

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 
 namespace gradloom {
 namespace {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "codegen/cuda/module.h"
-#include "support/error.h"
+#include "gradloom/error.h"
 
 #ifdef GRADLOOM_WITH_CUDA
 

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "ir/text/print.h"
+#include "gradloom/dlpack.h"
+#include "gradloom/runtime.h"
+#include "gradloom/text.h"
 #include "runtime/backend/cuda_driver.h"
-#include "runtime/c_abi/dlpack.h"
-#include "runtime/runtime.h"
 
 namespace gradloom {
 namespace {

@@ -11,10 +11,10 @@
 #include <set>
 #include <sstream>
 
-#include "ir/builder.h"
-#include "ir/text/print.h"
+#include "gradloom/builder.h"
+#include "gradloom/runtime.h"
+#include "gradloom/text.h"
 #include "runtime/diagnose/log.h"
-#include "runtime/runtime.h"
 #include "tests/support/cache_folder.h"
 
 namespace gradloom {

@@ -4,8 +4,8 @@
 #include <limits>
 #include <thread>
 
-#include "ir/builder.h"
-#include "ir/text/print.h"
+#include "gradloom/builder.h"
+#include "gradloom/text.h"
 #include "tests/runtime/runtime_ops.h"
 #include "tests/support/targets.h"
 

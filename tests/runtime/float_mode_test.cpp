@@ -3,9 +3,9 @@
 
 #include <filesystem>
 
+#include "gradloom/text.h"
 #include "ir/interpret/interpret.h"
 #include "ir/passes/passes.h"
-#include "ir/text/print.h"
 #include "tests/runtime/runtime_ops.h"
 
 #if defined(__SSE__)

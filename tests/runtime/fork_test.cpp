@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 
 namespace gradloom {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "cli/bench/live_heap.h"
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 
 namespace gradloom {
 namespace {

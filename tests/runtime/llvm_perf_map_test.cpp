@@ -12,7 +12,7 @@
 #include <fstream>
 
 #include "codegen/llvm/compiler.h"
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 #include "ir/passes/passes.h"
 #include "runtime/diagnose/perf_map.h"
 #include "tests/support/warm_cache.h"

@@ -6,9 +6,9 @@
 #include <random>
 #include <thread>
 
+#include "gradloom/runtime.h"
 #include "runtime/diagnose/log.h"
 #include "runtime/generic_first/hot_shapes.h"
-#include "runtime/runtime.h"
 #include "tests/runtime/runtime_ops.h"
 
 namespace gradloom {

@@ -9,8 +9,8 @@
 #include <functional>
 #include <thread>
 
-#include "ops/op.h"
-#include "runtime/runtime.h"
+#include "gradloom/op.h"
+#include "gradloom/runtime.h"
 
 namespace gradloom::testing {
 

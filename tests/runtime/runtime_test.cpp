@@ -1,5 +1,5 @@
 // The runtime's contracts on the reference executor: handles, refusals, and what an error leaves behind.
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 
 #include <gtest/gtest.h>
 

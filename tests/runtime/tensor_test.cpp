@@ -1,5 +1,5 @@
 // Tensors, recycled memory and DLPack.
-#include "runtime/memory/tensor.h"
+#include "gradloom/tensor.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <functional>
 #include <thread>
 
-#include "runtime/c_abi/dlpack.h"
+#include "gradloom/dlpack.h"
+#include "gradloom/error.h"
 #include "runtime/memory/allocate.h"
 #include "runtime/memory/recycler.h"
-#include "support/error.h"
 
 namespace gradloom {
 namespace {

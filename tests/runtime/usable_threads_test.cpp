@@ -8,7 +8,7 @@
 #include <fstream>
 #include <thread>
 
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 
 namespace gradloom {
 namespace {

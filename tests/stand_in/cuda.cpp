@@ -9,7 +9,7 @@
 #include <string>
 
 #include "codegen/cuda_host/host_executor.h"
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 #pragma once
 // What a body throws, as a message to compare.
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace gradloom {
 

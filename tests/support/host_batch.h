@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "codegen/cuda_host/host_executor.h"
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace gradloom {
 

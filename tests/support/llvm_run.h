@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "codegen/llvm/compiler.h"
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 #include "ir/interpret/interpret.h"
 #include "ir/scalar_math.h"
 

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <random>
 
+#include "gradloom/runtime.h"
 #include "ir/interpret/interpret.h"
 #include "ir/scalar_math.h"
-#include "runtime/runtime.h"
 #include "tests/support/named_strategy.h"
 
 namespace gradloom::testing_ops {

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <set>
 
+#include "gradloom/text.h"
 #include "ir/analysis/verify.h"
-#include "ir/text/print.h"
 #include "tests/support/program_text.h"
 #include "tests/support/program_way.h"
 

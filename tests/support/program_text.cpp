@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "gradloom/text.h"
 #include "ir/scalar_math.h"
-#include "ir/text/print.h"
 
 namespace gradloom::ir::testing {
 

@@ -3,11 +3,11 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "gradloom/text.h"
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/schedule_gpu.h"
-#include "ir/text/print.h"
 
 namespace gradloom::ir::testing {
 
@@ -78,7 +78,9 @@ ProgramFailure ProgramWay::steps() {
   at("verify lowered for a GPU");
   verify(launched, Stage::lowered);
   at("lowered for a GPU");
-  if (ProgramFailure f = differs(interpreted(program_, launched, {.explicit_barriers = true, .reverse_parallel = true})); !f.stage.empty())
+  if (ProgramFailure f =
+          differs(interpreted(program_, launched, {.explicit_barriers = true, .reverse_parallel = true}));
+      !f.stage.empty())
     return f;
 #if GRADLOOM_WITH_CUDA
   at("emit for a GPU");

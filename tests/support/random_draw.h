@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "ir/expr.h"
+#include "gradloom/expr.h"
 
 namespace gradloom::ir::testing {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 #include "ir/scalar_math.h"
 #include "tests/support/random_ir_expr.h"
 

@@ -3,9 +3,9 @@
 #include <optional>
 #include <vector>
 
+#include "gradloom/stmt.h"
 #include "ir/index_math.h"
 #include "ir/scalar_math.h"
-#include "ir/stmt.h"
 #include "tests/support/random_draw.h"
 
 namespace gradloom::ir::testing {

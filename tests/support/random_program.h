@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom::ir::testing {
 

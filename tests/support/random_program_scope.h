@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 #include "tests/support/random_program.h"
 
 namespace gradloom::ir::testing {

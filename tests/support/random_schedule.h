@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "gradloom/schedule.h"
+#include "gradloom/target.h"
 #include "ir/rewrite.h"
-#include "ir/schedule/schedule.h"
 #include "ir/schedule/site.h"
-#include "ir/target.h"
 
 namespace gradloom::ir::testing {
 

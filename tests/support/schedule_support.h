@@ -7,13 +7,13 @@
 #include <map>
 #include <vector>
 
+#include "gradloom/schedule.h"
+#include "gradloom/text.h"
 #include "ir/analysis/verify.h"
 #include "ir/interpret/interpret.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_math.h"
-#include "ir/schedule/schedule.h"
-#include "ir/text/print.h"
 
 namespace gradloom::ir {
 

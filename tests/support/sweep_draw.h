@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "ops/patterns/schedule_common.h"
+#include "gradloom/schedule_common.h"
 #include "runtime/backend/backend.h"
 #include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ir/target.h"
-#include "ops/op.h"
+#include "gradloom/op.h"
+#include "gradloom/target.h"
 
 namespace gradloom::sweep {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <optional>
 
-#include "ops/patterns/schedule_common.h"
+#include "gradloom/schedule_common.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/sweep_factors.h"
 

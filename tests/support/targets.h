@@ -2,7 +2,7 @@
 // The targets of this build that need no GPU.
 #include <vector>
 
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 
 namespace gradloom {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "gradloom/runtime.h"
 #include "runtime/diagnose/log.h"
-#include "runtime/runtime.h"
 #include "tests/support/cache_folder.h"
 
 namespace gradloom::testing {

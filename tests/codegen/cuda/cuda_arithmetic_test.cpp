@@ -8,12 +8,12 @@
 #include <random>
 
 #include "codegen/cuda_host/host_executor.h"
-#include "ir/builder.h"
+#include "gradloom/builder.h"
+#include "gradloom/schedule.h"
+#include "gradloom/text.h"
 #include "ir/interpret/interpret.h"
 #include "ir/passes/passes.h"
 #include "ir/scalar_math.h"
-#include "ir/schedule/schedule.h"
-#include "ir/text/print.h"
 
 namespace gradloom {
 namespace {

@@ -1,10 +1,10 @@
 // CUDA text: where barriers stand, who writes, and what is refused.
 #include <gtest/gtest.h>
 
-#include "ir/builder.h"
+#include "gradloom/builder.h"
+#include "gradloom/schedule.h"
+#include "gradloom/text.h"
 #include "ir/passes/passes.h"
-#include "ir/schedule/schedule.h"
-#include "ir/text/print.h"
 #include "tests/codegen/cuda/emit_support.h"
 
 namespace gradloom::codegen {

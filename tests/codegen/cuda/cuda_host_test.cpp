@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "codegen/cuda_host/host_executor.h"
-#include "support/error.h"
+#include "gradloom/error.h"
 
 #ifdef GRADLOOM_WITH_CUDA
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "support/error.h"
+#include "gradloom/error.h"
 
 #ifdef GRADLOOM_WITH_CUDA
 #include "codegen/cuda/nvrtc.h"

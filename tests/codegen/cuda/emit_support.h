@@ -3,9 +3,9 @@
 #include <string>
 
 #include "codegen/cuda/module.h"
+#include "gradloom/text.h"
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
-#include "ir/text/print.h"
 
 namespace gradloom::codegen {
 

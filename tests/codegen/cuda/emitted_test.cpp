@@ -15,9 +15,9 @@
 
 #include "cli/bench/bench_cases.h"
 #include "cli/cases.h"
+#include "gradloom/refusal.h"
+#include "gradloom/text.h"
 #include "ir/passes/passes.h"
-#include "ir/refusal.h"
-#include "ir/text/print.h"
 #include "runtime/cache/kernel_key.h"
 #include "support/hash.h"
 #include "tests/support/canonical_text.h"

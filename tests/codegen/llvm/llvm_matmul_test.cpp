@@ -1,9 +1,9 @@
 // Matrix products by schedule: the authored nest, its schedule and the compiled kernel agree bit for bit, over layouts,
 // dtypes, odd sizes and targets.
+#include "gradloom/matmul.h"
+#include "gradloom/text.h"
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
-#include "ir/text/print.h"
-#include "ops/matmul/matmul.h"
 #include "tests/support/llvm_run.h"
 #include "tests/support/sampled.h"
 

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "ir/builder.h"
-#include "ir/text/print.h"
+#include "gradloom/builder.h"
+#include "gradloom/text.h"
 
 namespace gradloom::ir {
 namespace {

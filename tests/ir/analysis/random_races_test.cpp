@@ -3,11 +3,11 @@
 
 #include <random>
 
+#include "gradloom/builder.h"
+#include "gradloom/text.h"
 #include "ir/analysis/races.h"
-#include "ir/builder.h"
 #include "ir/interpret/interpret.h"
 #include "ir/passes/passes.h"
-#include "ir/text/print.h"
 
 namespace gradloom::ir {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 
 namespace gradloom::ir {
 namespace {

@@ -19,11 +19,11 @@
 #include <random>
 #include <sstream>
 
+#include "gradloom/schedule.h"
+#include "gradloom/text.h"
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
-#include "ir/schedule/schedule.h"
 #include "ir/schedule/schedule_gpu.h"
-#include "ir/text/print.h"
 #include "tests/support/kernel_run.h"
 #ifdef GRADLOOM_WITH_CUDA
 #include "tests/support/host_batch.h"

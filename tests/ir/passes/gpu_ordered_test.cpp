@@ -6,11 +6,11 @@
 #include <cstring>
 #include <functional>
 
+#include "gradloom/text.h"
 #include "ir/analysis/verify.h"
 #include "ir/interpret/interpret.h"
 #include "ir/passes/passes.h"
 #include "ir/scalar_math.h"
-#include "ir/text/print.h"
 #include "tests/support/sampled.h"
 #ifdef GRADLOOM_WITH_CUDA
 #include "tests/support/host_batch.h"

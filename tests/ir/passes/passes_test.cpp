@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "ir/text/print.h"
+#include "gradloom/text.h"
 
 namespace gradloom::ir {
 namespace {

@@ -10,9 +10,9 @@
 #include <iostream>
 #include <set>
 
+#include "gradloom/text.h"
 #include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
-#include "ir/text/print.h"
 #include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/sampled.h"

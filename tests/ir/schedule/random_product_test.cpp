@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 #include "tests/support/environment.h"
 #include "tests/support/schedule_support.h"
 

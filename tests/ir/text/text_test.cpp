@@ -1,5 +1,7 @@
 // The text form: what the parser refuses and by which message, and that nothing is lost on the way through it.
 // loop_file_test runs the files of tests/text.
+#include "gradloom/text.h"
+
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -7,9 +9,8 @@
 #include <random>
 #include <sstream>
 
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 #include "ir/rewrite.h"
-#include "ir/text/print.h"
 #include "tests/support/error_of.h"
 #include "tests/support/loop_file.h"
 

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ir/text/print.h"
+#include "gradloom/text.h"
 #include "tests/support/error_of.h"
 
 namespace gradloom::ir {

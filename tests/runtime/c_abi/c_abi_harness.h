@@ -1,10 +1,9 @@
 /* What the C programs share: checks, and a call with its right result. */
 #ifndef C_ABI_HARNESS_H
 #define C_ABI_HARNESS_H
+#include <gradloom/gradloom.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "gradloom.h"
 
 static int failures = 0;
 #define CHECK(condition)                                                                                          \

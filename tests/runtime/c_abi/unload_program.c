@@ -3,6 +3,7 @@
  * was in a call lives on throughout. */
 #include <dirent.h>
 #include <dlfcn.h>
+#include <gradloom/gradloom.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
@@ -10,8 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "gradloom.h"
 
 enum { rows = 4096, features = 64, rounds = 260, settled = 60 };
 

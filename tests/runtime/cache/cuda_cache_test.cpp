@@ -8,7 +8,7 @@
 
 #include <cstdlib>
 
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 #include "runtime/cache/cache_entry.h"
 #include "runtime/cache/disk_cache.h"
 #include "tests/support/warm_cache.h"

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <thread>
 
-#include "runtime/runtime.h"
+#include "gradloom/runtime.h"
 #include "tests/runtime/runtime_ops.h"
 
 namespace gradloom {

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "codegen/llvm/compiler.h"
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 #include "tests/support/warm_cache.h"
 
 namespace gradloom {

@@ -1,6 +1,6 @@
 // Entries that must not be used: damaged, vanished, of another instruction set, of another build.
 #include "codegen/llvm/compiler.h"
-#include "ir/text/print.h"
+#include "gradloom/text.h"
 #include "runtime/cache/kernel_store.h"
 #include "runtime/outputs.h"
 #include "tests/support/named_strategy.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ops/op.h"
-#include "runtime/options.h"
+#include "gradloom/op.h"
+#include "gradloom/options.h"
 
 namespace gradloom {
 

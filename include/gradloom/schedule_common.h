@@ -1,7 +1,7 @@
 #pragma once
 // Schedule decisions that several ops share.
-#include "ir/schedule/schedule.h"
-#include "ir/target.h"
+#include "gradloom/schedule.h"
+#include "gradloom/target.h"
 
 namespace gradloom {
 

@@ -2,7 +2,7 @@
 // What a schedule step throws when the nest does not allow it, and what lowering throws when it has no form for what
 // the nest holds. Types of their own: a wrong argument or a fault in an op is any other Error, and no code that goes on
 // after a refusal (Schedule::attempt, another strategy) can mistake one for the other.
-#include "support/error.h"
+#include "gradloom/error.h"
 
 namespace gradloom::ir {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/schedule/schedule.h"
-#include "ir/target.h"
+#include "gradloom/schedule.h"
+#include "gradloom/target.h"
 
 namespace gradloom {
 

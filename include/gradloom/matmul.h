@@ -14,9 +14,9 @@
 #include <functional>
 #include <string>
 
-#include "ir/builder.h"
-#include "ir/schedule/schedule.h"
-#include "ir/target.h"
+#include "gradloom/builder.h"
+#include "gradloom/schedule.h"
+#include "gradloom/target.h"
 
 namespace gradloom {
 

@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include "ir/dtype.h"
-#include "support/error.h"
+#include "gradloom/dtype.h"
+#include "gradloom/error.h"
 
 namespace gradloom::ir {
 

@@ -6,10 +6,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "ir/dtype.h"
-#include "support/dims.h"
+#include "gradloom/dims.h"
+#include "gradloom/dtype.h"
 
-struct DLManagedTensor;  // runtime/c_abi/dlpack.h
+struct DLManagedTensor;  // gradloom/dlpack.h
 
 namespace gradloom {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom::ir {
 

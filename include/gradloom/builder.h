@@ -8,7 +8,7 @@
 //   Kernel kernel = b.build();
 #include <functional>
 
-#include "ir/stmt.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom::ir {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Statements of the loop-nest language, and the kernel that holds them. The same rules as for expressions: immutable
 // values, checking constructors.
-#include "ir/expr.h"
+#include "gradloom/expr.h"
 
 namespace gradloom::ir {
 

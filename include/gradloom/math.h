@@ -5,7 +5,7 @@
 //
 // All: NaN gives NaN, denormal arguments and results are kept. A bound is in units of the last place of the result, for
 // f32 and f64.
-#include "ir/builder.h"
+#include "gradloom/builder.h"
 
 namespace gradloom::ir {
 

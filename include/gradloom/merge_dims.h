@@ -2,7 +2,7 @@
 // Fewer, longer loops: adjacent axes become one where every operand's elements stay in line.
 #include <array>
 
-#include "support/dims.h"
+#include "gradloom/dims.h"
 
 namespace gradloom {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "ir/refusal.h"
-#include "ir/stmt.h"
+#include "gradloom/refusal.h"
+#include "gradloom/stmt.h"
 
 namespace gradloom::ir {
 

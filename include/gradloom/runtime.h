@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/stmt.h"
-#include "ops/op.h"
-#include "runtime/cache/call_key.h"
-#include "runtime/memory/tensor.h"
-#include "runtime/options.h"
-#include "runtime/report.h"
+#include "gradloom/call_key.h"
+#include "gradloom/op.h"
+#include "gradloom/options.h"
+#include "gradloom/report.h"
+#include "gradloom/stmt.h"
+#include "gradloom/tensor.h"
 
 namespace gradloom {
 

@@ -20,7 +20,7 @@
 
 /* DLTensor and DLManagedTensor. To use the official header of DLPack, include it first. */
 #ifndef DLPACK_DLPACK_H_
-#include "dlpack.h"
+#include "gradloom/dlpack.h"
 #endif
 
 #ifndef GRADLOOM_API

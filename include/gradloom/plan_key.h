@@ -8,7 +8,7 @@
 #include <bit>
 #include <type_traits>
 
-#include "ops/op.h"
+#include "gradloom/op.h"
 
 namespace gradloom {
 

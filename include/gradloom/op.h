@@ -10,9 +10,9 @@
 #include <variant>
 #include <vector>
 
-#include "ir/builder.h"
-#include "ops/strategy.h"
-#include "support/dims.h"
+#include "gradloom/builder.h"
+#include "gradloom/dims.h"
+#include "gradloom/strategy.h"
 
 namespace gradloom {
 
@@ -71,7 +71,7 @@ struct Plan {
   InlineVector<View, max_views> views;  // the kernel's buffers, in order
   InlineVector<int64_t, 2 * max_rank>
       params;  // values for the kernel's own scalars (starts, ...): these do not change the code
-  // What changes the code beyond dtypes, views and strategy: a struct of the op's (ops/plan_key.h), a word a field.
+  // What changes the code beyond dtypes, views and strategy: a struct of the op's (plan_key.h), a word a field.
   InlineVector<int64_t, 4 * max_rank> key;
   int64_t bytes_read = 0, bytes_written = 0;  // compulsory traffic
   // The weakest level of a strategy that may serve the call: Op::check sets it.
