@@ -32,7 +32,7 @@ std::string machine_text([[maybe_unused]] const ir::Kernel& lowered, const Stage
 // A pass that runs a second time is "simplify:2".
 std::string passes_text(const ir::Kernel& scheduled, const StageOptions& options) {
   ir::LowerOptions lowering = ir::lowering_for(options.target());
-  std::vector<ir::PassTime> times;
+  ir::PassTimes times;
   std::map<std::string, int> runs;
   std::vector<std::string> names;
   std::optional<std::string> text;
@@ -53,8 +53,8 @@ std::string passes_text(const ir::Kernel& scheduled, const StageOptions& options
   Table table({"pass", ">ms"});
   double total = 0;
   for (size_t i = 0; i < times.size(); ++i) {
-    table.row({names[i], milliseconds_text(times[i].ms)});
-    total += times[i].ms;
+    table.row({names[i], milliseconds_text(times[i].second)});
+    total += times[i].second;
   }
   table.row({"all", milliseconds_text(total)});
   return table.text();

@@ -115,7 +115,9 @@ BuiltKernel build(const PlannedCall& call, const ir::Target& target, bool lowere
     rewrite(schedule, own);
     built.scheduled = schedule.kernel();
     built.trace = schedule.trace();
-    built.lowered = ir::lower(built.scheduled, ir::lowering_for(target));
+    ir::LowerOptions lowering = ir::lowering_for(target);
+    lowering.times = &built.pass_ms;
+    built.lowered = ir::lower(built.scheduled, lowering);
   }
   built.ms = milliseconds_since(start);
   return built;

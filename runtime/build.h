@@ -10,6 +10,7 @@
 #include "gradloom/stmt.h"
 #include "gradloom/target.h"
 #include "gradloom/tensor.h"
+#include "ir/passes/passes.h"
 #include "runtime/planned_call.h"
 
 namespace gradloom {
@@ -45,6 +46,7 @@ struct BuiltKernel {
   std::vector<ScalarSource> sources;  // where each of the kernel's scalars comes from
   std::vector<std::string> trace;     // of the schedule
   double ms = 0;
+  ir::PassTimes pass_ms;  // of it
 };
 
 // Throws whatever the op, the schedule and the passes throw.
@@ -64,7 +66,7 @@ struct ServingKernel {
   bool plain = false;                  // without its schedule
   std::vector<GaveWay> gave_way;
 };
-// The kernel of the call's strategy; where it is refused (a type of its own: ir/refusal.h), of the next that serves the
+// The kernel of the call's strategy; where it is refused (a type of its own: gradloom/refusal.h), of the next that serves the
 // call; at last the definition with no schedule but what every nest has. A kernel for any shape goes to the definition
 // at once: which other strategies serve depends on the shape. `finish`, where given, may refuse as well: it emits. Any
 // other error is thrown.

@@ -21,7 +21,9 @@ namespace gradloom {
 namespace {
 
 // A user's nest may come without a schedule: a GPU has one for every nest.
-ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool default_schedule) {
+ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool default_schedule, ir::PassTimes& times) {
+  ir::LowerOptions lowering = ir::lowering_for(target);
+  lowering.times = &times;
   if (!target.gpu && ir::is_gpu(kernel)) {
     throw Error(
         ErrorCode::unsupported,
@@ -29,10 +31,10 @@ ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool de
             "kernel {}: it has loops of a GPU (grid, thread, warp, lane, cooperative), which target {} does not run",
             kernel.name, target.name));
   }
-  if (!target.gpu || ir::is_gpu(kernel) || !default_schedule) return ir::lower(kernel, ir::lowering_for(target));
+  if (!target.gpu || ir::is_gpu(kernel) || !default_schedule) return ir::lower(kernel, lowering);
   ir::Schedule schedule(kernel);
   ir::schedule_gpu(schedule, target);
-  return ir::lower(schedule.kernel(), ir::lowering_for(target));
+  return ir::lower(schedule.kernel(), lowering);
 }
 
 // None where there is no finished code to keep, and where it is off.
@@ -210,6 +212,7 @@ std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
                       .determinism = used.level,
                       .any_shape = call.options.any_shape,
                       .build_ms = built.ms,
+                      .pass_ms = built.pass_ms,
                       .schedule_trace = built.trace},
                      interpreted ? built.authored : built.lowered, backend);
   };
@@ -250,11 +253,12 @@ std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel, const Ker
   } catch (const Error&) {
     ir::verify(kernel, ir::Stage::scheduled);  // its error counts
   }
-  const ir::Kernel lowered = interprets() ? kernel : lower_own(kernel, target_, options.default_schedule);
+  ir::PassTimes pass_ms;
+  const ir::Kernel lowered = interprets() ? kernel : lower_own(kernel, target_, options.default_schedule, pass_ms);
   dump(kernel.name, "own", {.authored = kernel, .scheduled = kernel, .lowered = lowered, .sources = {}, .trace = {}});
   auto entry = std::make_shared<KernelEntry>();
   entry->own = true;
-  finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = milliseconds_since(start)}, lowered, *backend_);
+  finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = milliseconds_since(start), .pass_ms = pass_ms}, lowered, *backend_);
   return entry;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradloom/op.h"
@@ -21,13 +22,15 @@ struct CompileStages {
 // What was done for a call: for tables and tests.
 struct KernelReport {
   std::string op, strategy, target;
-  Determinism determinism = Determinism::sequential;  // that the kernel keeps, never weaker than asked
-  bool compiled = false;                              // by this very call
-  bool from_disk = false;                             // its code was loaded, not compiled
-  bool any_shape = false;                             // it serves every shape of the rank
-  double build_ms = 0;                                // author, schedule, passes
-  double compile_ms = 0;                              // LLVM
-  CompileStages stages;                               // of compile_ms
+  Determinism determinism = Determinism::sequential;    // that the kernel keeps, never weaker than asked
+  bool compiled = false;                                // by this very call
+  bool from_disk = false;                               // its code was loaded, not compiled
+  bool any_shape = false;                               // it serves every shape of the rank
+  double build_ms = 0;                                  // author, schedule, passes
+  std::vector<std::pair<std::string, double>> pass_ms;  // of build_ms: the lowering passes in their order; empty when
+                                                        // its code is from the disk
+  double compile_ms = 0;                                // LLVM
+  CompileStages stages;                                 // of compile_ms
   std::vector<std::string> schedule_trace;
 };
 

@@ -44,13 +44,10 @@ Kernel order_lanes(const Kernel& kernel);
 // Where lanes of a warp, threads of a block, and blocks of a cooperative loop wait for one another.
 Kernel insert_barriers(const Kernel& kernel);
 
-struct PassTime {
-  std::string pass;
-  double ms;
-};
+using PassTimes = std::vector<std::pair<std::string, double>>;  // milliseconds, in the order of the passes
 struct LowerOptions {
   std::function<void(const std::string& pass, const Kernel& after)> dump;
-  std::vector<PassTime>* times = nullptr;
+  PassTimes* times = nullptr;
   bool fast_scatter = false;        // see split_updates
   bool gpu = false;                 // for a GPU even where no loop is bound to it
   int64_t shared_bytes = 99 << 10;  // of a block

@@ -123,6 +123,12 @@ TEST_F(DumpTest, StagesAddUpToTheCompilationsTime) {
   const auto sum = [](const CompileStages& s) { return s.emit_ms + s.optimize_ms + s.codegen_ms + s.link_ms; };
   const KernelReport& report = runtime.last_report();
   EXPECT_NEAR(sum(report.stages), report.compile_ms, 1e-9);
+  double passes = 0;
+  for (const auto& [pass, ms] : report.pass_ms) passes += ms;
+  EXPECT_GT(report.pass_ms.size(), 3u);
+  EXPECT_EQ(report.pass_ms[0].first, "simplify");
+  EXPECT_GT(passes, 0);
+  EXPECT_LT(passes, report.build_ms);
   for (const double ms :
        {report.stages.emit_ms, report.stages.optimize_ms, report.stages.codegen_ms, report.stages.link_ms})
     EXPECT_GT(ms, 0);

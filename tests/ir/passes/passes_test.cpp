@@ -29,7 +29,7 @@ TEST(SplitUpdates, LongChainsOfLets) {
 TEST(Lower, RunsItsPassesInOrder) {
   const auto passes_of = [](const char* text, LowerOptions options) {
     std::vector<std::string> dumped;
-    std::vector<PassTime> times;
+    PassTimes times;
     options.dump = [&](const std::string& pass, const Kernel&) { dumped.push_back(pass); };
     options.times = &times;
     lower(parse(text), options);
