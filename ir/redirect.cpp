@@ -58,7 +58,7 @@ Stmt redirect(const Stmt& s, const Buffer& from, Redirection to) { return redire
 
 void drop_open_facts(BufferNode& node, const std::vector<Var>& vars) {
   for (Expr* bound : {&node.facts.min, &node.facts.max})
-    if (*bound && !closed(*bound, vars)) *bound = {};
+    if (*bound && !uses_only(*bound, vars)) *bound = {};
 }
 
 Buffer with_closed_facts(const Buffer& b, const std::vector<Var>& vars) {

@@ -357,7 +357,7 @@ std::vector<const For*> loops_below(const Stmt& root) {
   return result;
 }
 
-bool closed(const Expr& e, const std::vector<Var>& vars) {
+bool uses_only(const Expr& e, const std::vector<Var>& vars) {
   return !any_of(e, [&](const Expr& x) {
     const Var* v = x.as<Var>();
     return v && std::none_of(vars.begin(), vars.end(), [&](const Var& w) { return w.id == v->id; });

@@ -79,6 +79,6 @@ Stmt refresh(const Stmt& s);
 // All loops below, in order of appearance, outer before inner.
 std::vector<const For*> loops_below(const Stmt& root);
 // Whether all variables of e are among these.
-bool closed(const Expr& e, const std::vector<Var>& vars);
+bool uses_only(const Expr& e, const std::vector<Var>& vars);
 
 }  // namespace gradloom::ir

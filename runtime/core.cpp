@@ -8,8 +8,8 @@
 
 #include "gradloom/refusal.h"
 #include "gradloom/text.h"
-#include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/passes/passes.h"
 #include "ir/schedule/schedule_gpu.h"
 #include "runtime/cache/saved_call.h"
@@ -258,7 +258,8 @@ std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel, const Ker
   dump(kernel.name, "own", {.authored = kernel, .scheduled = kernel, .lowered = lowered, .sources = {}, .trace = {}});
   auto entry = std::make_shared<KernelEntry>();
   entry->own = true;
-  finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = milliseconds_since(start), .pass_ms = pass_ms}, lowered, *backend_);
+  finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = milliseconds_since(start), .pass_ms = pass_ms},
+         lowered, *backend_);
   return entry;
 }
 

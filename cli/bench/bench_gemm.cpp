@@ -86,7 +86,7 @@ struct GemmTimes {
   std::string wrong;
 };
 
-// Beside the peak; for a product of few rows beside reading B as well.
+// EpilogueOperands the peak; for a product of few rows beside reading B as well.
 GemmTimes measure(const GemmCase& c, Runtime& runtime, ProbeTeam& team, double seconds) {
   BenchCase values;
   values.inputs = {{BenchInput::values, c.a_transposed ? Dims{c.steps, c.k, c.m} : Dims{c.steps, c.m, c.k}},

@@ -45,7 +45,7 @@ fs::path program_folder() {
   return fs::read_symlink("/proc/self/exe", code).parent_path();
 }
 
-// Beside the sources, in a folder above the executable, or in one above the current folder.
+// EpilogueOperands the sources, in a folder above the executable, or in one above the current folder.
 std::string find_golden() {
   std::error_code code;
   const std::vector<fs::path> starts{GRADLOOM_SOURCE_DIR, program_folder(), fs::current_path(code)};

@@ -2,7 +2,7 @@
 // wrote another sees after a barrier of the grid: gl_sync_grid orders memory, and such buffers are no __restrict__
 // parameters.
 #include "codegen/cuda/emitter.h"
-#include "ir/analysis/gpu_form.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::codegen {

@@ -1,5 +1,5 @@
 // One grid loop (or cooperative loop: emit_cooperative.cpp) as one function: its parameters and small statements
-// (ir/analysis/gpu_form.h says what each part means).
+// (ir/analysis/verify_gpu.h says what each part means).
 #include <fmt/format.h>
 
 #include <algorithm>

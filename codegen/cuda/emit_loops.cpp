@@ -1,4 +1,4 @@
-// Loops inside a grid loop: who runs an iteration (ir/analysis/gpu_form.h), and what lanes do together where they may
+// Loops inside a grid loop: who runs an iteration (ir/analysis/verify_gpu.h), and what lanes do together where they may
 // meet.
 #include <fmt/format.h>
 
@@ -273,8 +273,8 @@ void FunctionEmitter::lane_loop(const ir::For& n) {
 // A lane's elements one after the other, so that each is a register: by pairs of neighbours in a row, which one access
 // may move.
 void FunctionEmitter::fragment_loops(const ir::For& rows) {
-  std::string misfit;
-  if (const ir::FragmentProduct p = ir::match_fragment_product(rows, misfit); p.sums) return fragment_product(p);
+  std::string mismatch;
+  if (const ir::FragmentProduct p = ir::match_fragment_product(rows, mismatch); p.sums) return fragment_product(p);
   const ir::For& pairs = *rows.body.as<ir::For>();
   const int64_t across = *ir::as_int(pairs.extent) * 2;
   element_ = fresh("pair");

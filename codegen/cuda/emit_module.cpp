@@ -4,7 +4,7 @@
 
 #include "codegen/cuda/emitter.h"
 #include "gradloom/refusal.h"
-#include "ir/analysis/gpu_form.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::codegen {
@@ -133,8 +133,8 @@ class ModuleEmitter {
 }  // namespace
 
 CudaModule emit_cuda(const ir::Kernel& lowered) {
-  if (const std::string misfit = ir::gpu_misfit(lowered); !misfit.empty())
-    throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: kernel " + lowered.name + ": " + misfit);
+  if (const std::string mismatch = ir::gpu_structure_error(lowered); !mismatch.empty())
+    throw ir::LoweringRefusal(ErrorCode::unsupported, "CUDA: kernel " + lowered.name + ": " + mismatch);
   return ModuleEmitter(lowered).run();
 }
 

@@ -14,7 +14,7 @@
 
 namespace gradloom::codegen {
 
-// Where a statement stands, as ir/analysis/gpu_form.h has it (the host part is emit_module's).
+// Where a statement stands, as ir/analysis/verify_gpu.h has it (the host part is emit_module's).
 enum class Part : uint8_t { cooperative, block, warp, thread };
 
 // A C++ expression a lane. An i64 value may be held in an int: `narrow`.

@@ -1,5 +1,5 @@
 #pragma once
-// What a lowered GPU kernel (ir/analysis/gpu_form.h) becomes: CUDA C++ text with one __global__ function a grid loop,
+// What a lowered GPU kernel (ir/analysis/verify_gpu.h) becomes: CUDA C++ text with one __global__ function a grid loop,
 // and the host part as a small program over 64-bit slots that says what to launch. Everything here is plain data: it
 // can be kept on disk, and walked without IR and without a GPU.
 #include <cstdint>

@@ -192,7 +192,7 @@ void Emitter::store_vector(const Address& a, Value* v, Value* mask, bool streami
     }
     return;
   }
-  if (hardware_scatter(a)) {  // writes clashing lanes in lane order
+  if (hardware_scatter(a)) {  // writes conflicting lanes in lane order
     scoped(builder_.CreateMaskedScatter(to_memory(v, dtype), lane_pointers(a), any_address, mask), *a.buffer);
     return;
   }

@@ -72,13 +72,13 @@ class Schedule {
   // A loop over a block's statements -> one loop for each of them; allocated buffers in between gain a dim. Refused
   // unless proved.
   std::vector<Loop> distribute(Loop loop);
-  void parallel(Loop loop);  // refused unless parallel_clash is empty
+  void parallel(Loop loop);  // refused unless loop_carried_conflict is empty
   void serial(Loop loop);    // a parallel loop, in order again
   // A grid, thread, warp or lane loop of a GPU: refused like parallel (lane: like vectorize, extent 2 to 32); or a
-  // cooperative one, which stays in order. The kernel need not have the form of gpu_form.h before it is lowered.
+  // cooperative one, which stays in order. The kernel need not have the form of verify_gpu.h before it is lowered.
   void bind(Loop loop, ForKind kind);
   void unroll(Loop loop);     // constant extent, at most 64
-  void vectorize(Loop loop);  // constant extent of 2 to 64; refused unless vector_clash is empty
+  void vectorize(Loop loop);  // constant extent of 2 to 64; refused unless lane_order_conflict is empty
   // split by lanes (tail guarded) or, with `copies` > 1, by lanes * copies with the copies unrolled; then vectorize.
   // The loop over whole vectors is returned.
   Loop vectorize(Loop loop, int lanes, int copies = 1);
@@ -91,7 +91,7 @@ class Schedule {
   Buffer privatise(Loop loop, const Buffer& buffer);
   // A buffer that every iteration allocates, fills with zeros first and reads last, in loops over all of it: allocated
   // and zeroed before the loop instead, and each element zeroed again where it is read last.
-  void carry_zeros(Loop loop, const Buffer& buffer);
+  void hoist_zeroed_buffer(Loop loop, const Buffer& buffer);
   // A matrix product, for m { for n { alloc sum { sum = first; for k { sum fma= (a, b) } rest } } } where a does not
   // depend on n nor b on m, -> blocks, panels and register tiles; k stays in order for each element. Refused unless
   // elements are proved independent. Sums between blocks along k live in what the rest stores to, if that is all it

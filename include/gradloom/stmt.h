@@ -24,13 +24,13 @@ class Stmt {
 
 // serial: in order. parallel: any order, by any threads; iterations are proved disjoint. vector: the extent is a
 // constant, one lane an iteration, statements run one after the other for all lanes. unroll: the extent is a constant,
-// copies in order. On a GPU (gpu_form.h): grid, thread and warp loops are parallel loops, over the blocks of a launch,
-// the threads of a block and the warps of a block; a lane loop is a vector loop of 2 to 32 iterations that stays a loop
-// when lowered: its iterations are the lanes of one warp; a cooperative loop is a serial loop that one launch does,
-// with all its grid loops. Two fragment loops, one in the other, are parallel loops over the rows and columns of a tile
-// of a warp: each element is one lane's. A matrix_unit loop in them is serial and adds products along k; a device whose
-// matrix units do it adds in an order and with roundings of their own, the same every run: not for determinism
-// `sequential`.
+// copies in order. On a GPU (verify_gpu.h): grid, thread and warp loops are parallel loops, over the blocks of a
+// launch, the threads of a block and the warps of a block; a lane loop is a vector loop of 2 to 32 iterations that
+// stays a loop when lowered: its iterations are the lanes of one warp; a cooperative loop is a serial loop that one
+// launch does, with all its grid loops. Two fragment loops, one in the other, are parallel loops over the rows and
+// columns of a tile of a warp: each element is one lane's. A matrix_unit loop in them is serial and adds products along
+// k; a device whose matrix units do it adds in an order and with roundings of their own, the same every run: not for
+// determinism `sequential`.
 enum class ForKind : uint8_t {
   serial,
   parallel,
@@ -84,7 +84,7 @@ struct Store {
   bool streaming = false, ordered = false;
 };
 enum class AccumulateOp : uint8_t { add, min, max, fma };
-// buffer[index] = buffer[index] op value, one lane after the other, so clashing lanes are well defined. fma: value *
+// buffer[index] = buffer[index] op value, one lane after the other, so conflicting lanes are well defined. fma: value *
 // factor + buffer[index], rounded once. The buffer's dtype is neither f16 nor bf16. Ordered: as of a store.
 struct Accumulate {
   Buffer buffer;
@@ -119,7 +119,7 @@ struct Evaluate {  // for an intrinsic's effect
 };
 // On a GPU: the lanes of a warp, the threads of a block or all blocks of a launch have done what stands before, and see
 // what the others have written, before any of them goes on. passes/insert_barriers.cpp places them; where they may
-// stand: gpu_form.h.
+// stand: verify_gpu.h.
 enum class BarrierScope : uint8_t { warp, block, grid };
 inline constexpr BarrierScope all_barrier_scopes[] = {BarrierScope::warp, BarrierScope::block, BarrierScope::grid};
 struct Barrier {

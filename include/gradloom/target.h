@@ -17,8 +17,8 @@ struct Target {
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;  // a core's own caches
   int threads = 1;                                  // how many tasks a parallel loop should have at least
 
-  // A GPU: schedules bind loops to its grids, threads, warps and lanes (gpu_form.h) instead of making them parallel or
-  // vector.
+  // A GPU: schedules bind loops to its grids, threads, warps and lanes (verify_gpu.h) instead of making them parallel
+  // or vector.
   bool gpu = false;
   int multiprocessors = 132;
   bool cooperative = true;          // whether the blocks of a launch can wait for one another

@@ -25,8 +25,8 @@ std::vector<BufferAccess> accesses(const Stmt& root, const Buffer& buffer) {
   return result;
 }
 
-bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin,
-                  const std::vector<Expr>& extent) {
+bool covers_region(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin,
+                   const std::vector<Expr>& extent) {
   std::vector<bool> used(loops.size(), false);
   for (size_t d = 0; d < begin.size(); ++d) {
     const Linear rest = linear(index_sub(index[d], begin[d]));
@@ -51,7 +51,7 @@ bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>&
   return true;
 }
 
-bool writes_what_is_read(const Stmt& s, const Expr& e) {
+bool may_clobber(const Stmt& s, const Expr& e) {
   return any_of(e, [&](const Expr& x) { return x.as<Load>() && writes(s, x.as<Load>()->buffer); });
 }
 

@@ -15,9 +15,9 @@ struct BufferAccess {
 std::vector<BufferAccess> accesses(const Stmt& s, const Buffer& buffer);
 // Whether an index inside of these loops takes every place of the window once: each dim walked by a loop of its own,
 // all others running at least once.
-bool walks_window(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin,
-                  const std::vector<Expr>& extent);
+bool covers_region(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin,
+                   const std::vector<Expr>& extent);
 // Whether a statement writes a buffer that this expression loads.
-bool writes_what_is_read(const Stmt& s, const Expr& e);
+bool may_clobber(const Stmt& s, const Expr& e);
 
 }  // namespace gradloom::ir

@@ -48,12 +48,12 @@ bool tiles(const For& n, int64_t unit) {
 
 }  // namespace
 
-FragmentProduct match_fragment_product(const For& rows, std::string& misfit) {
+FragmentProduct match_fragment_product(const For& rows, std::string& mismatch) {
   const For* columns = rows.body.as<For>();
   const For* k = columns ? columns->body.as<For>() : nullptr;
   if (!k || k->kind != ForKind::matrix_unit) return {};
   const auto refuse = [&](const std::string& why) {
-    misfit = "the matrix_unit loop " + k->var.name + ": " + why;
+    mismatch = "the matrix_unit loop " + k->var.name + ": " + why;
     return FragmentProduct{};
   };
   if (!tiles(*k, unit_depth)) return refuse(fmt::format("it does not run from 0 over a multiple of {}", unit_depth));

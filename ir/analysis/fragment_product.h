@@ -20,8 +20,8 @@ struct FragmentProduct {
   } a, b;
 };
 
-// The product that a fragment loop over rows holds. Else sums is absent, and `misfit` says why, where a matrix_unit
+// The product that a fragment loop over rows holds. Else sums is absent, and `mismatch` says why, where a matrix_unit
 // loop is in it.
-FragmentProduct match_fragment_product(const For& rows, std::string& misfit);
+FragmentProduct match_fragment_product(const For& rows, std::string& mismatch);
 
 }  // namespace gradloom::ir

@@ -10,13 +10,13 @@ namespace {
 
 using TermPtr = std::shared_ptr<const IndexTerm>;
 
-// Whether two accesses of distinct iterations can never meet. Their indices are taken to be equal in every dim; from
-// that follow equalities of terms, until one of them is the loop's variable, which differs: a contradiction.
-class Meeting {
+// Whether two accesses of distinct iterations never touch one element. Their indices are taken to be equal in every
+// dim; from that follow equalities of terms, until one of them is the loop's variable, which differs: a contradiction.
+class DependenceTest {
  public:
-  Meeting(int64_t loop_var) : loop_(loop_var) {}
+  DependenceTest(int64_t loop_var) : loop_(loop_var) {}
 
-  bool impossible(const std::vector<IndexForm>& a, const std::vector<IndexForm>& b) {
+  bool independent(const std::vector<IndexForm>& a, const std::vector<IndexForm>& b) {
     for (size_t d = 0; d < a.size(); ++d) equations_.emplace_back(a[d], b[d]);
     for (int round = 0; round < 12 && !contradiction_; ++round) {
       progress_ = false;
@@ -189,23 +189,25 @@ const char* verb(const Access& a) {
 }
 
 // The first pair of accesses that must be disjoint and is not proved to be.
-template <class MayMeet>
-std::string first_clash(const For& loop, const Ranges& scope, MayMeet&& may_meet) {
+template <class MayConflict>
+std::string first_conflict(const For& loop, const Ranges& scope, MayConflict&& may_conflict) {
   const Range extent = scope.of(loop.extent);
   if (scope.never() || (extent.max && *extent.max <= 1)) return {};
   const std::vector<Access> all = accesses(loop, scope);
   for (size_t i = 0; i < all.size(); ++i)
     for (size_t j = i; j < all.size(); ++j) {
       const Access &a = all[i], &b = all[j];
-      if (!a.buffer.same_as(b.buffer) || (!a.writes() && !b.writes()) || a.buffer->facts.exclusive || may_meet(a, b))
+      if (!a.buffer.same_as(b.buffer) || (!a.writes() && !b.writes()) || a.buffer->facts.exclusive ||
+          may_conflict(a, b))
         continue;
       // Guards let one iteration through, the same for both.
       if (a.iterations.single() && b.iterations.single() && *a.iterations.min == *b.iterations.min) continue;
-      if (Meeting(loop.var.id).impossible(a.index, b.index)) continue;
+      if (DependenceTest(loop.var.id).independent(a.index, b.index)) continue;
       const auto plain = [](const Access& x) -> const std::vector<IndexForm>& {
         return x.plain.empty() ? x.index : x.plain;
       };
-      if ((!a.plain.empty() || !b.plain.empty()) && Meeting(loop.var.id).impossible(plain(a), plain(b))) continue;
+      if ((!a.plain.empty() || !b.plain.empty()) && DependenceTest(loop.var.id).independent(plain(a), plain(b)))
+        continue;
       std::string message = "two iterations of loop " + loop.var.name + " may " + verb(a);
       if (a.kind != b.kind) message += std::string(" and ") + verb(b);
       return message + " the same element of " + a.buffer->name;
@@ -215,15 +217,15 @@ std::string first_clash(const For& loop, const Ranges& scope, MayMeet&& may_meet
 
 }  // namespace
 
-std::string parallel_clash(const For& loop, const Ranges& scope) {
-  return first_clash(loop, scope, [](const Access& a, const Access& b) {
+std::string loop_carried_conflict(const For& loop, const Ranges& scope) {
+  return first_conflict(loop, scope, [](const Access& a, const Access& b) {
     return (a.atomic && b.atomic && a.op == b.op) || (&a == &b && a.ordered);
   });
 }
 
-std::string vector_clash(const For& loop, const Ranges& scope) {
+std::string lane_order_conflict(const For& loop, const Ranges& scope) {
   // One write runs lane after lane, in order, unless an inner loop runs it again for all lanes.
-  return first_clash(loop, scope, [](const Access& a, const Access& b) { return &a == &b && !a.inner_loop; });
+  return first_conflict(loop, scope, [](const Access& a, const Access& b) { return &a == &b && !a.inner_loop; });
 }
 
 }  // namespace gradloom::ir

@@ -5,9 +5,9 @@
 #include <unordered_set>
 
 #include "gradloom/text.h"
-#include "ir/analysis/gpu_form.h"
 #include "ir/analysis/races.h"
 #include "ir/analysis/scoped_walk.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/analysis/widenable.h"
 #include "ir/rewrite.h"
 
@@ -31,14 +31,14 @@
 //   - no loop below a vector or lane loop is parallel, vector or one of a GPU's; a vector loop's body can be widened
 //   (widenable.h): it holds no vectors, and
 //     no inner loop's bounds and no allocated buffer's dims depend on its variable
-//   - parallel, grid, thread, warp and fragment loops are proved by parallel_clash, vector and lane loops by
-//   vector_clash
+//   - parallel, grid, thread, warp and fragment loops are proved by loop_carried_conflict, vector and lane loops by
+//   lane_order_conflict
 // lowered:
-//   - no vector and no unroll loop; the others are proved as before, but lane loops by parallel_clash
+//   - no vector and no unroll loop; the others are proved as before, but lane loops by loop_carried_conflict
 //   - a buffer in registers has constant dims, and every index into it is constant (a ramp of constants, a broadcast
 //   constant)
-// lowered, where a loop is bound to a GPU or a barrier stands (checked in gpu_form.cpp; gpu_form.h says what the parts
-// mean):
+// lowered, where a loop is bound to a GPU or a barrier stands (checked in verify_gpu.cpp; verify_gpu.h says what the
+// parts mean):
 //   - no parallel loop; cooperative loops stand in the host part, grid loops there or in a cooperative loop, thread and
 //   warp loops in the block part, lane and fragment loops in the warp part, matrix_unit loops in a pair of fragment
 //   loops
@@ -110,7 +110,7 @@ class Verifier : public ScopedWalk<Verifier> {
     if (!kernel_.body) fail("body", "a kernel has a body");
     (*this)(kernel_.body);
     if (stage_ == Stage::lowered && is_gpu(kernel_))
-      if (const std::string misfit = gpu_misfit(kernel_); !misfit.empty()) fail("body", misfit);
+      if (const std::string mismatch = gpu_structure_error(kernel_); !mismatch.empty()) fail("body", mismatch);
   }
 
  private:
@@ -283,7 +283,7 @@ class Verifier : public ScopedWalk<Verifier> {
       fail(self, "no loop below a vector loop is parallel or vector");
     const bool lowered = stage_ == Stage::lowered;
     const auto extent = as_int(n.extent);
-    std::string clash;
+    std::string conflict;
     switch (n.kind) {
       case ForKind::serial:
       case ForKind::cooperative:
@@ -294,18 +294,18 @@ class Verifier : public ScopedWalk<Verifier> {
       case ForKind::thread:
       case ForKind::warp:
       case ForKind::fragment:
-        clash = parallel_clash(n, scope_);
+        conflict = loop_carried_conflict(n, scope_);
         break;
       case ForKind::lane:
         if (!extent || *extent < 2 || *extent > warp_lanes)
           fail(self, "a lane loop has a constant extent of 2 to " + std::to_string(warp_lanes));
-        clash = lowered ? parallel_clash(n, scope_) : vector_clash(n, scope_);
+        conflict = lowered ? loop_carried_conflict(n, scope_) : lane_order_conflict(n, scope_);
         break;
       case ForKind::vector:
         if (lowered) fail(self, "a lowered kernel has no vector loop");
         if (!extent || *extent < 2 || *extent > max_copies)
           fail(self, "a vector loop has a constant extent of 2 to " + std::to_string(max_copies));
-        clash = vector_clash(n, scope_);
+        conflict = lane_order_conflict(n, scope_);
         break;
       case ForKind::unroll:
         if (lowered) fail(self, "a lowered kernel has no unroll loop");
@@ -313,7 +313,7 @@ class Verifier : public ScopedWalk<Verifier> {
           fail(self, "an unroll loop has a constant extent of at most " + std::to_string(max_copies));
         break;
     }
-    if (!clash.empty()) fail(self, std::string("the ") + to_string(n.kind) + " loop is not proved: " + clash);
+    if (!conflict.empty()) fail(self, std::string("the ") + to_string(n.kind) + " loop is not proved: " + conflict);
   }
   void visit(const Let& n, const Stmt& self) {
     expr(n.value);

@@ -65,8 +65,8 @@ class Array {
   void require_written(const int64_t* index, int64_t offset) const;
   // The race record of an element, or null where no other iteration can see it.
   Touch* touch(int64_t offset);
-  void report(const int64_t* index, const std::string& clash) const {
-    if (!clash.empty() && !run_->failed) fault_at(index, "race, " + clash);
+  void report(const int64_t* index, const std::string& conflict) const {
+    if (!conflict.empty() && !run_->failed) fault_at(index, "race, " + conflict);
   }
   void check_facts(const int64_t* index, int64_t offset, uint64_t bits);
   void count_values();

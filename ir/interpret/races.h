@@ -69,7 +69,7 @@ class RaceDetector {
   std::string accumulate(Touch& touch, AccumulateOp op, Sharing sharing) const;  // atomic ones; others are writes
 
  private:
-  enum Part : uint8_t { host, cooperative, block, warp, thread };  // where barriers are explicit (gpu_form.h)
+  enum Part : uint8_t { host, cooperative, block, warp, thread };  // where barriers are explicit (verify_gpu.h)
   struct Strand {
     uint32_t parent;
     int depth;

@@ -37,7 +37,7 @@ class AtMost {
       : known_(known), inside_(inside), outside_(outside) {}
 
   Expr operator()(const Expr& e) const {
-    if (is_scalar_arithmetic(e) && closed(e, known_)) {
+    if (is_scalar_arithmetic(e) && uses_only(e, known_)) {
       Define define(outside_);
       const Expr whole = define(e);
       return define.defined ? select(define.defined, whole, 0) : whole;

@@ -7,14 +7,14 @@
 //   loops, so that the lanes go on together. The instructions of a product wait themselves
 //   - in a cooperative loop, outside grid loops: likewise, of the grid, between grid loops; where these are not in
 //   conflict and each block has one iteration at most, one of the block, whose threads may still use its shared memory
-// Requires: the form of gpu_form.h; buffers lie where they will. Gives: barriers, those that stand already placed anew.
-// Breaks: nothing; but a pass that changes what is touched after this one must keep the barriers right.
+// Requires: the form of verify_gpu.h; buffers lie where they will. Gives: barriers, those that stand already placed
+// anew. Breaks: nothing; but a pass that changes what is touched after this one must keep the barriers right.
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
 
 #include "ir/analysis/fragment_product.h"
-#include "ir/analysis/gpu_form.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
@@ -103,8 +103,8 @@ class Barriers : public Rewriter {
       loop = bounds_first(*loop.as<For>());
       since_ = body;
     }
-    std::string misfit;
-    if (part_ != Part::warp || (n.kind == ForKind::fragment && match_fragment_product(n, misfit).sums))
+    std::string mismatch;
+    if (part_ != Part::warp || (n.kind == ForKind::fragment && match_fragment_product(n, mismatch).sums))
       return block({first, loop});
     return block({first, loop, meet()});
   }

@@ -1,9 +1,9 @@
 // Writes of a lane loop that its lanes may do to one element -> ordered ones: noted in the body, and done after it, one
 // lane after the other. Where lanes are not proved to write apart (races.h), these are all plain writes of the body
-// that go to memory of several lanes; what stands in an inner loop is proved (vector_clash).
+// that go to memory of several lanes; what stands in an inner loop is proved (lane_order_conflict).
 // Refused: such a write of a vector, a second one to the same buffer, a read of it in the loop.
-// Requires: lane loops are proved by vector_clash. Gives: lane loops proved by parallel_clash but for what is ordered.
-// Breaks: nothing.
+// Requires: lane loops are proved by lane_order_conflict. Gives: lane loops proved by loop_carried_conflict but for
+// what is ordered. Breaks: nothing.
 #include <unordered_set>
 
 #include "gradloom/refusal.h"
@@ -53,7 +53,7 @@ class OrderLanes : public Rewriter {
       const Ranges::Scope inner(scope_, n);
       return Rewriter::rewrite(n, self);
     }
-    if (parallel_clash(n, scope_).empty()) return self;
+    if (loop_carried_conflict(n, scope_).empty()) return self;
     Ordered ordered;
     const Stmt body = ordered(n.body);
     walk(n.body, {}, [&](const Expr& e) {

@@ -1,7 +1,7 @@
 // A pair of fragment loops -> one over rows and one over pairs of neighbours in a row, its body in vectors of two: what
 // a lane has of a tile lies in such pairs, and one access may move both. Products stay as they are, and so
 // does what does not fit, for the verifier to say.
-// Requires: the form of gpu_form.h, no vector loop. Gives: fragment loops over pairs. Breaks: nothing.
+// Requires: the form of verify_gpu.h, no vector loop. Gives: fragment loops over pairs. Breaks: nothing.
 #include "ir/analysis/fragment_product.h"
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
@@ -14,8 +14,8 @@ struct Pairs : Rewriter {
   using Rewriter::rewrite;
   Stmt rewrite(const For& rows, const Stmt& self) override {
     if (rows.kind != ForKind::fragment) return Rewriter::rewrite(rows, self);
-    std::string misfit;
-    if (match_fragment_product(rows, misfit).sums || !fits(rows.body.as<For>())) return self;
+    std::string mismatch;
+    if (match_fragment_product(rows, mismatch).sums || !fits(rows.body.as<For>())) return self;
     const For* columns = rows.body.as<For>();
     const Var pair = make_var(columns->var.name);
     const Stmt both = for_loop(columns->var, index_mul(var(pair), 2), 2, ForKind::vector, columns->body);

@@ -18,22 +18,22 @@ Kernel unroll(const Kernel& kernel);
 Kernel vectorize(const Kernel& kernel);
 // Stores that fill interleaved places (ramps of one stride k, at base, base+1, ..., base+k-1) -> one dense store of
 // shuffled lanes.
-Kernel coalesce_stores(const Kernel& kernel);
+Kernel interleave_stores(const Kernel& kernel);
 
 // Vector updates of scattered places -> one lane after another, places and values loaded as scalars, where all lanes'
 // places are in range and need no wrapping. fast_scatter: updates of lanes that cannot meet stay vectors.
-Kernel split_updates(const Kernel& kernel, bool fast_scatter);
+Kernel scalarize_scatters(const Kernel& kernel, bool fast_scatter);
 
 // Register buffers with an index that is not constant -> ordinary ones. Gives: what Stage::lowered asks of register
 // buffers.
 Kernel demote_registers(const Kernel& kernel);
 
-// For a kernel of a GPU (gpu_form.h).
+// For a kernel of a GPU (verify_gpu.h).
 // Prefetches go.
 Kernel drop_prefetches(const Kernel& kernel);
 // The host part launches only: what else stands there becomes launches of one block, and what needs memory to be
 // decided is decided in each launch.
-Kernel form_launches(const Kernel& kernel);
+Kernel outline_kernels(const Kernel& kernel);
 // What blocks, warps and threads allocate goes to shared memory while a block has so many bytes of it, or to scratch;
 // what is small stays.
 Kernel place_buffers(const Kernel& kernel, int64_t shared_bytes);
@@ -48,7 +48,7 @@ using PassTimes = std::vector<std::pair<std::string, double>>;  // milliseconds,
 struct LowerOptions {
   std::function<void(const std::string& pass, const Kernel& after)> dump;
   PassTimes* times = nullptr;
-  bool fast_scatter = false;        // see split_updates
+  bool fast_scatter = false;        // see scalarize_scatters
   bool gpu = false;                 // for a GPU even where no loop is bound to it
   int64_t shared_bytes = 99 << 10;  // of a block
 };

@@ -2,8 +2,8 @@
 // once.
 #include <chrono>
 
-#include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/passes/passes.h"
 #include "support/float_mode.h"
 
@@ -29,12 +29,12 @@ constexpr Pass passes[] = {
     {"vectorize", plain<vectorize>},  //
     {"unroll", plain<unroll>},        //
     {"simplify", plain<simplify>},    // constant indices, ramps in normal form
-    {"split_updates",
-     [](const Kernel& kernel, const LowerOptions& options) { return split_updates(kernel, options.fast_scatter); },
+    {"scalarize_scatters",
+     [](const Kernel& kernel, const LowerOptions& options) { return scalarize_scatters(kernel, options.fast_scatter); },
      Where::cpu},
-    {"coalesce_stores", plain<coalesce_stores>},
+    {"interleave_stores", plain<interleave_stores>},
     {"demote_registers", plain<demote_registers>},
-    {"form_launches", plain<form_launches>, Where::gpu},
+    {"outline_kernels", plain<outline_kernels>, Where::gpu},
     {"place_buffers",
      [](const Kernel& kernel, const LowerOptions& options) { return place_buffers(kernel, options.shared_bytes); },
      Where::gpu},

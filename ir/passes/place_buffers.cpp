@@ -7,7 +7,7 @@
 //   - scratch of a launch in a cooperative loop is allocated around that loop
 //   - of the thread part: the thread's own while small and of constant dims; else scratch, one part a thread,
 //   neighbouring threads side by side
-// Requires: the form of gpu_form.h but for buffers. Gives: that form. Breaks: nothing.
+// Requires: the form of verify_gpu.h but for buffers. Gives: that form. Breaks: nothing.
 #include <algorithm>
 
 #include "gradloom/refusal.h"
@@ -95,7 +95,7 @@ class Launch : public ScopedWalk<Launch> {
   }
   void visit(const If& n, const Stmt&) {
     const bool outside =
-        is_scalar_arithmetic(n.condition) && closed(n.condition, around_) && !has_variable_divisor(n.condition);
+        is_scalar_arithmetic(n.condition) && uses_only(n.condition, around_) && !has_variable_divisor(n.condition);
     if (outside) guards_.push_back(n.condition);
     within(n.then_case, n.condition);
     if (outside) guards_.back() = unary(UnaryOp::bit_not, n.condition);

@@ -127,8 +127,8 @@ class Simplifier : public Rewriter {
     return kept;
   }
   bool proved(const For& n) const {
-    if (any_order(n.kind)) return parallel_clash(n, scope_).empty();
-    return !in_lanes(n.kind) || vector_clash(n, scope_).empty();
+    if (any_order(n.kind)) return loop_carried_conflict(n, scope_).empty();
+    return !in_lanes(n.kind) || lane_order_conflict(n, scope_).empty();
   }
   // A condition as it was, before anything known was folded into it.
   Expr original(const Expr& condition) const { return substitute(condition, values_); }

@@ -59,11 +59,11 @@ Product match_product(const Site& site, const std::string& step) {
     fail("a factor depends on both " + m.var.name + " and " + p.n->var.name);
   for (const For* inner : {p.n, p.k})
     for (const Expr* bound : {&inner->begin, &inner->extent})
-      if (mentions(*bound, rows) || mentions(*bound, columns) || writes_what_is_read(m.body, *bound))
+      if (mentions(*bound, rows) || mentions(*bound, columns) || may_clobber(m.body, *bound))
         fail("the bounds of loop " + inner->var.name + " change while it runs");
   for (const Expr* operand : {&p.a, &p.b}) {
     if (reads(*operand, p.sum)) fail("a factor reads the sum");
-    if (writes_what_is_read(p.rest, *operand)) fail("a factor reads what the nest writes");
+    if (may_clobber(p.rest, *operand)) fail("a factor reads what the nest writes");
   }
   if (reads(p.first, p.sum)) fail("the sum's first value reads it");
   if (mentions(p.first, depth)) fail("the first value depends on k");
@@ -79,8 +79,9 @@ Product match_product(const Site& site, const std::string& step) {
 
 void require_independent(const Product& p, const Site& site, const std::string& step) {
   // Elements in any order: rows among themselves whatever the column, and columns of a row.
-  for (const std::string& clash : {parallel_clash(*p.m, site.scope), parallel_clash(*p.n, site.inside())})
-    if (!clash.empty()) refuse(step, p.m->var.name, clash);
+  for (const std::string& conflict :
+       {loop_carried_conflict(*p.m, site.scope), loop_carried_conflict(*p.n, site.inside())})
+    if (!conflict.empty()) refuse(step, p.m->var.name, conflict);
 }
 
 Expr guard_loads(const Expr& e, const std::vector<EdgeGuard>& edges) {

@@ -22,7 +22,7 @@ const For& perfectly_nested(const Kernel& kernel, const char* step, const Site& 
   for (const Expr* bound : {&in->begin, &in->extent}) {
     if (mentions(*bound, outer.var.id))
       refuse(step, outer.var.name, "the bounds of its inner loop " + in->var.name + " depend on it");
-    if (writes_what_is_read(outer.body, *bound))
+    if (may_clobber(outer.body, *bound))
       refuse(step, outer.var.name,
              "the bounds of its inner loop " + in->var.name + " are read from memory that it writes");
     if (has_load(*bound) && site.scope.of(outer.extent).min.value_or(0) < 1)
@@ -105,9 +105,9 @@ void Schedule::reorder(Loop outer_id, Loop inner_id) {
   const Bounds rows = read_once(outer, site.scope);
   const Stmt swapped = for_loop(inner.var, inner.begin, inner.extent, inner.kind,
                                 for_loop(outer.var, rows.begin, rows.extent, outer.kind, inner.body));
-  const std::string clash = parallel_clash(outer, site.scope);
-  if (!clash.empty() && !parallel_clash(*swapped.as<For>(), site.scope).empty())
-    refuse("reorder", outer.var.name, "with loop " + inner.var.name + ": " + clash);
+  const std::string conflict = loop_carried_conflict(outer, site.scope);
+  if (!conflict.empty() && !loop_carried_conflict(*swapped.as<For>(), site.scope).empty())
+    refuse("reorder", outer.var.name, "with loop " + inner.var.name + ": " + conflict);
   const std::string line = "reorder " + handle_name(kernel_, outer_id) + " " + handle_name(kernel_, inner_id);
   put("reorder", site, rows.wrap(swapped), line);
 }
@@ -129,7 +129,7 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
   std::unordered_map<int64_t, Stmt> declared;  // allocs between the loop and its pieces
   for (const Piece& p : pieces)
     for (const Stmt& w : p.wrappers) {
-      if (const Let* l = w.as<Let>(); l && writes_what_is_read(loop.body, l->value))
+      if (const Let* l = w.as<Let>(); l && may_clobber(loop.body, l->value))
         refuse("distribute", loop.var.name, "the let " + l->var.name + " reads memory that the loop writes");
       if (const Alloc* a = w.as<Alloc>(); a && declared.emplace(a->buffer->id, w).second) own.push_back(a->buffer);
     }
@@ -148,8 +148,8 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
             around.push_back(w);
         for (size_t i = around.size(); i-- > 0;) pair = wrap_in(around[i], pair);
         const Stmt alone = for_loop(loop.var, loop.begin, loop.extent, loop.kind, pair);
-        if (const std::string clash = parallel_clash(*alone.as<For>(), site.scope); !clash.empty())
-          refuse("distribute", loop.var.name, clash);
+        if (const std::string conflict = loop_carried_conflict(*alone.as<For>(), site.scope); !conflict.empty())
+          refuse("distribute", loop.var.name, conflict);
       }
   }
 
@@ -174,7 +174,7 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
     BufferNode node = *b;
     node.id = 0;
     for (const Expr& dim : node.dims)
-      if (!closed(dim, visible(kernel_, site, false)))
+      if (!uses_only(dim, visible(kernel_, site, false)))
         refuse("distribute", loop.var.name, "the dims of buffer " + b->name + " depend on it");
     node.dims.push_back(bounds.extent);
     node.facts.nondecreasing = node.facts.injective = false;

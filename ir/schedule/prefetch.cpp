@@ -149,7 +149,7 @@ int64_t values_a_line(const Buffer& b, const std::vector<Expr>& index, const Var
 
 // Whether a load of the prefetch reads what the body writes: it may not be written yet.
 bool loads_written(const Stmt& prefetches, const Stmt& body) {
-  return any_of(prefetches, [&](const Expr& e) { return e.as<Load>() && writes_what_is_read(body, e); });
+  return any_of(prefetches, [&](const Expr& e) { return e.as<Load>() && may_clobber(body, e); });
 }
 
 Stmt prefetch_nest(const Buffer& buffer, const Touch& touch, const Substitution& moved, const Expr& guard,

@@ -18,7 +18,8 @@ void require_proved(const std::string& step, const Site& site, const Kernel& bef
     if (!any_order(old.kind) && !in_lanes(old.kind)) return;
     const bool parallel = any_order(old.kind);
     const Site again = find_loop(changed, old.var.id);
-    std::string why = parallel ? parallel_clash(*again.loop, again.scope) : vector_clash(*again.loop, again.scope);
+    std::string why =
+        parallel ? loop_carried_conflict(*again.loop, again.scope) : lane_order_conflict(*again.loop, again.scope);
     if (why.empty() && !parallel) why = not_widenable(*again.loop);
     if (!why.empty())
       refuse_unproved(std::string("the ") + to_string(old.kind) + " loop " + old.var.name +

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "ir/analysis/gpu_form.h"
 #include "ir/analysis/races.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/analysis/widenable.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/site.h"
@@ -104,8 +104,8 @@ void Schedule::parallel(Loop id) {
     if (inner->kind == ForKind::parallel || on_gpu(inner->kind))
       refuse("parallel", loop.var.name,
              "it holds the " + std::string(to_string(inner->kind)) + " loop " + inner->var.name);
-  if (const std::string clash = parallel_clash(loop, site.scope); !clash.empty())
-    refuse("parallel", loop.var.name, clash);
+  if (const std::string conflict = loop_carried_conflict(loop, site.scope); !conflict.empty())
+    refuse("parallel", loop.var.name, conflict);
   const std::string line = "parallel " + handle_name(kernel_, id);
   kernel_ = replace(kernel_, site, with_kind(loop, ForKind::parallel));
   trace_.push_back(line);
@@ -134,18 +134,18 @@ void Schedule::bind(Loop id, ForKind kind) {
     if (const For* outer = s.as<For>(); outer && in_lanes(outer->kind) && (any_order(kind) || in_lanes(kind)))
       refuse("bind", loop.var.name,
              "it is inside the " + std::string(to_string(outer->kind)) + " loop " + outer->var.name);
-  if (const std::string misfit = gpu_nesting_misfit(site.path, loop, kind); !misfit.empty())
-    refuse("bind", loop.var.name, misfit);
+  if (const std::string mismatch = gpu_binding_error(site.path, loop, kind); !mismatch.empty())
+    refuse("bind", loop.var.name, mismatch);
   if (kind == ForKind::lane) {
     const std::optional<int64_t> n = as_int(loop.extent);
     if (!n || *n < 2 || *n > warp_lanes)
       refuse("bind", loop.var.name, "lanes have a constant extent of 2 to " + std::to_string(warp_lanes));
     if (const std::string why = not_widenable(loop); !why.empty()) refuse("bind", loop.var.name, why);
   }
-  const std::string clash = kind == ForKind::lane ? vector_clash(loop, site.scope)
-                            : any_order(kind)     ? parallel_clash(loop, site.scope)
-                                                  : "";
-  if (!clash.empty()) refuse("bind", loop.var.name, clash);
+  const std::string conflict = kind == ForKind::lane ? lane_order_conflict(loop, site.scope)
+                               : any_order(kind)     ? loop_carried_conflict(loop, site.scope)
+                                                     : "";
+  if (!conflict.empty()) refuse("bind", loop.var.name, conflict);
   const std::string line = "bind " + handle_name(kernel_, id) + " " + to_string(kind);
   kernel_ = replace(kernel_, site, with_kind(loop, kind));
   trace_.push_back(line);
@@ -176,8 +176,8 @@ void Schedule::vectorize(Loop id) {
       refuse("vectorize", loop.var.name,
              "it is inside the " + std::string(to_string(outer->kind)) + " loop " + outer->var.name);
   if (const std::string why = not_widenable(loop); !why.empty()) refuse("vectorize", loop.var.name, why);
-  if (const std::string clash = vector_clash(loop, site.scope); !clash.empty())
-    refuse("vectorize", loop.var.name, clash);
+  if (const std::string conflict = lane_order_conflict(loop, site.scope); !conflict.empty())
+    refuse("vectorize", loop.var.name, conflict);
   const std::string line = "vectorize " + handle_name(kernel_, id);
   kernel_ = replace(kernel_, site, with_kind(loop, ForKind::vector));
   trace_.push_back(line);

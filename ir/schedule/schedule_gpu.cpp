@@ -82,7 +82,7 @@ class General {
 
   static bool is_parallel(const Schedule& s, Loop loop) {
     const Site site = find_loop(s.kernel(), loop);
-    return site.loop->kind == ForKind::serial && parallel_clash(*site.loop, site.scope).empty();
+    return site.loop->kind == ForKind::serial && loop_carried_conflict(*site.loop, site.scope).empty();
   }
 
   // A nest without iterations is no launch, and would not be there any more once its loops were one.

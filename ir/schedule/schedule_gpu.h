@@ -11,7 +11,7 @@ namespace gradloom::ir {
 //     threads, and where its length allows each thread has 16 bytes of them
 //   - a short outer loop around parallel ones gives its iterations to blocks, theirs to threads
 //   - a loop that is not proved but holds parallel loops stays in the host part, a launch (or several) an iteration
-//   - what is left runs in order, in a launch of one block (passes/form_launches.cpp)
+//   - what is left runs in order, in a launch of one block (passes/outline_kernels.cpp)
 void schedule_gpu(Schedule& schedule, const Target& target);
 
 // One loop (and what is nested in it) that way; true when something was bound. For ops whose other loops have schedules

@@ -153,7 +153,7 @@ std::pair<Schedule::Loop, Schedule::Loop> Schedule::partition(Loop id, Expr poin
   require_serial("partition", loop);
   if (!point || point.type() != Type{}) wrong_argument("partition", loop.var.name, "the point must be an i64 scalar");
   const std::vector<Var> vars = visible(kernel_, site, false);
-  if (!closed(point, vars))
+  if (!uses_only(point, vars))
     wrong_argument("partition", loop.var.name, "the point uses a variable that is not known outside the loop");
   if (has_load(point)) wrong_argument("partition", loop.var.name, "the point reads memory");
   const std::string line = "partition " + handle_name(kernel_, id) + " " + write_expr(point, vars);

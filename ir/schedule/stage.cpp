@@ -44,8 +44,8 @@ class EachAccess : public ScopedWalk<EachAccess> {
 
 // Whether the first statement that touches the buffer fills the whole window: plain loops around one store whose index
 // walks it.
-bool fills_window(const Stmt& body, const Buffer& buffer, const std::vector<Expr>& begin,
-                  const std::vector<Expr>& extent) {
+bool writes_region(const Stmt& body, const Buffer& buffer, const std::vector<Expr>& begin,
+                   const std::vector<Expr>& extent) {
   Stmt s = body;
   for (bool inside = true; inside;) {
     inside = false;
@@ -62,7 +62,7 @@ bool fills_window(const Stmt& body, const Buffer& buffer, const std::vector<Expr
   while (const For* f = s.as<For>()) loops.push_back(f), s = f->body;
   const Store* st = s.as<Store>();
   if (!st || st->guard || !st->buffer.same_as(buffer) || accesses(s, buffer).size() != 1) return false;
-  return walks_window(loops, st->index, begin, extent);
+  return covers_region(loops, st->index, begin, extent);
 }
 
 // Whether a statement that always runs before the loop fills the window, or the whole buffer.
@@ -74,7 +74,7 @@ bool filled_before(const Site& site, const Buffer& buffer, const std::vector<Exp
     if (!b) continue;
     for (const Stmt& earlier : b->stmts) {
       if (earlier.same_as(site.path[i + 1])) break;
-      if (fills_window(earlier, buffer, begin, extent) || fills_window(earlier, buffer, origin, buffer->dims))
+      if (writes_region(earlier, buffer, begin, extent) || writes_region(earlier, buffer, origin, buffer->dims))
         return true;
     }
   }
@@ -129,7 +129,7 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
                        std::to_string(begin.size()));
   for (const std::vector<Expr>* list : {&begin, &extent})
     for (const Expr& e : *list)
-      if (!e || e.type() != Type{} || !closed(e, vars))
+      if (!e || e.type() != Type{} || !uses_only(e, vars))
         wrong_argument("stage", loop.var.name,
                        "the window of " + buffer->name + " uses what is not known in the loop's body");
   const std::string line = "stage " + handle_name(kernel_, id) + " " + name +
@@ -179,7 +179,7 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
     return inside_buffer;
   };
   Stmt in, out;
-  if (!fills_window(loop.body, buffer, begin, extent)) {
+  if (!writes_region(loop.body, buffer, begin, extent)) {
     if ((buffer->role == Role::out || buffer->role == Role::temp) && !filled_before(site, buffer, begin, extent))
       refuse("stage", loop.var.name,
              "it would copy in elements of buffer " + buffer->name + " that are not proved to be written earlier");

@@ -55,11 +55,11 @@ void require_before(const Kernel& kernel, const Product& p, const Site& around) 
   };
   std::vector<Var> known = visible(kernel, around, false);
   for (const Expr* e : {&p.n->begin, &p.n->extent, &p.k->begin, &p.k->extent})
-    if (!closed(*e, known)) fail("its extents are not known there");
+    if (!uses_only(*e, known)) fail("its extents are not known there");
   known.push_back(p.n->var);
   known.push_back(p.k->var);
-  if (!closed(p.b, known)) fail("it uses a variable that is not known there");
-  if (writes_what_is_read(around.stmt(), p.b)) fail("the loop writes what it reads");
+  if (!uses_only(p.b, known)) fail("it uses a variable that is not known there");
+  if (may_clobber(around.stmt(), p.b)) fail("the loop writes what it reads");
   std::vector<Buffer> there = kernel.buffers;
   for (const Stmt& s : around.path)
     if (const Alloc* a = s.as<Alloc>()) there.push_back(a->buffer);

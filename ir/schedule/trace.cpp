@@ -164,8 +164,8 @@ void Schedule::replay(const std::vector<std::string>& trace) {
       const std::vector<Var> vars = visible(work.kernel_, find_loop(work.kernel_, loop_at(1)), true);
       work.stage(loop_at(1), buffer_at(2), words.size() > 3 ? expressions(words[3], vars) : std::vector<Expr>{},
                  words.size() > 4 ? expressions(words[4], vars) : std::vector<Expr>{});
-    } else if (step == "carry_zeros") {
-      arguments(2, 2), work.carry_zeros(loop_at(1), buffer_at(2));
+    } else if (step == "hoist_zeroed_buffer") {
+      arguments(2, 2), work.hoist_zeroed_buffer(loop_at(1), buffer_at(2));
     } else if (step == "privatise") {
       arguments(2, 2), work.privatise(loop_at(1), buffer_at(2));
     } else if (step == "tile_product") {

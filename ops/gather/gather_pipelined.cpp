@@ -117,7 +117,7 @@ class Pipelined {
   Index index(const Expr& p, const Expr& row, const Expr& q) const { return f_.joined(index(p), {row}, {q}); }
 
   void add_row(const Strip& s, const Strip& next, const Expr& k) {
-    ask_ahead(s, next, k);
+    prefetch_ahead(s, next, k);
     summed_.push_back(b_.loop("s", 0, cut_.columns, [&](const Expr& column) {
       const Index at = index(s.p, k, s.q + column);
       f_.checked_index(at, [&](const Expr& j) {
@@ -127,23 +127,23 @@ class Pipelined {
   }
 
   // A row further on, of the next strip after the last one of this, is on its way.
-  void ask_ahead(const Strip& s, const Strip& next, const Expr& k) {
+  void prefetch_ahead(const Strip& s, const Strip& next, const Expr& k) {
     for (const Buffer& from : {f_.indices, f_.dy}) {
       const int64_t ahead = std::min(rows_ahead(from), rows_);
       const Expr here = k < rows_ - ahead, row = b_.let("row", ir::select(here, k + ahead, k - (rows_ - ahead)));
       const Expr p = b_.let("p", ir::select(here, s.p, next.p)), q = b_.let("q", ir::select(here, s.q, next.q));
-      ask(from, p, row, q);
+      prefetch(from, p, row, q);
     }
   }
 
-  void ask(const Buffer& b, const Expr& p, const Expr& row, const Expr& q) {
+  void prefetch(const Buffer& b, const Expr& p, const Expr& row, const Expr& q) {
     const int64_t line = ir::line_bytes / size_of(b->dtype);
     lines_.push_back(b_.loop("f", 0, ceil_div(cut_.columns, line),
                              [&](const Expr& i) { b_.prefetch(b, index(p, row, q + i * line), 1); }));
   }
 
   void write_row(const Strip& s, const Expr& i) {
-    if (f_.roles.accumulate) ask(f_.dx, s.p, i + rows_ahead(f_.dx), s.q);
+    if (f_.roles.accumulate) prefetch(f_.dx, s.p, i + rows_ahead(f_.dx), s.q);
     written_.push_back(b_.loop("w", 0, cut_.columns, [&](const Expr& column) {
       f_.store_total(index(s.p, i, s.q + column), ir::load(acc_, {s.slot, i, column}));
       b_.store(acc_, {s.slot, i, column}, ir::zero({f_.sum, 1}));

@@ -10,7 +10,7 @@
 #include "ops/gather/gather_strategies.h"
 #include "ops/patterns/block_sort.h"
 #include "ops/patterns/integer_math.h"
-#include "ops/patterns/sum_in_flight.h"
+#include "ops/patterns/unrolled_sum.h"
 
 namespace gradloom {
 namespace {
@@ -210,7 +210,7 @@ class SortedNest {
 
   // The sum, in order, of what the keys from `begin` on say, several on their way at once.
   Expr in_flight(const Index& p, const Expr& q, const Expr& begin, const Expr& count, int from) {
-    return author_sum_in_flight(b_, f_.sum, "g", begin, count, rows_in_flight, [&](const Expr& g) {
+    return author_unrolled_sum(b_, f_.sum, "g", begin, count, rows_in_flight, [&](const Expr& g) {
       const Expr position = b_.let("position", ir::load(keys_, {from, g}) & Expr((int64_t{1} << position_bits) - 1));
       return ir::cast(f_.sum, ir::load(f_.dy, place(p, position, q)));
     });

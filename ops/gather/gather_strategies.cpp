@@ -40,7 +40,7 @@ void carry_sums(ir::Schedule& schedule, ir::Loop loop) {
   ir::walk(schedule.get(loop).body, [&](const ir::Stmt& x) {
     if (const auto* alloc = x.as<ir::Alloc>(); alloc && !sums) sums = alloc->buffer;
   });
-  schedule.attempt([&](ir::Schedule& trial) { trial.carry_zeros(loop, sums); });
+  schedule.attempt([&](ir::Schedule& trial) { trial.hoist_zeroed_buffer(loop, sums); });
 }
 
 }  // namespace gradloom

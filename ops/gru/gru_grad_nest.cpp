@@ -29,8 +29,8 @@ class GradNest : GradSums {
     const auto all_rows = [&](const char* name, int gates) {
       return b.alloc(name, factor(), {options.directions, rows, column(gates, 0)}, {.exclusive = true});
     };
-    changes_ = all_rows("changes", in_one() ? 4 : 3);
-    recurrent_ = linear_ && !in_one() ? all_rows("recurrent", 3) : changes_;
+    d_preactivation_ = all_rows("changes", in_one() ? 4 : 3);
+    recurrent_ = linear_ && !in_one() ? all_rows("recurrent", 3) : d_preactivation_;
     for (int d = 0; d < options.directions; ++d)
       way_.in_blocks ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { return run(d, chunk); });
     sum_all_rows();
@@ -183,7 +183,7 @@ class GradNest : GradSums {
     b.loop("i", 0, batch, [&](Expr i) {
       each_column([&](Expr j) {
         const Expr g = b.let("g", in[gru_dhfinal] ? value(in[gru_dhfinal], {d, i, j}) : number(0));
-        turn_ = 0;
+        write_slot_ = 0;
         b.if_then(
             steps > 0, [&] { change_in_blocks(d, i, last, j, g); },
             [&] {
@@ -200,11 +200,11 @@ class GradNest : GradSums {
     };
     RecurrentMatmul add = product("step", 0, linear_ ? 3 : 2), candidate = product("candidate", 2, 1);
     const ir::Loop launch = b.loop("launch", 0, 1, [&](Expr) {
-      add.bring();
-      if (!linear_) candidate.bring();
+      add.load_resident_b();
+      if (!linear_) candidate.load_resident_b();
       b.loop("t", 0, steps, [&](Expr t) {
         const Expr step = ir::index_sub(last, t), turn = ir::index_mod(t, 2), next = ir::index_sub(1, turn);
-        turn_ = turn;
+        write_slot_ = turn;
         if (!linear_) {
           const auto operand = [&](Expr m, Expr k) { return ir::load(step_, {turn, m, column(2, k)}); };
           candidate.multiply(operand, {}, [&](Expr i, Expr j, Expr total) {
@@ -225,7 +225,7 @@ class GradNest : GradSums {
               const Expr g =
                   b.let("g", lens_ ? ir::select(step < ir::load(lens_, {i}), values[0], ir::load(gradient_, {i, j}))
                                    : values[0]);
-              turn_ = next;
+              write_slot_ = next;
               b.if_then(
                   step > 0,
                   [&] {
@@ -287,10 +287,11 @@ class GradNest : GradSums {
 
   // The change of gate g as it meets W and as it meets R. What runs step by step meets it unrounded.
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change, const Expr& recurrent) {
-    b.store(changes_, {d, at.row, column(g, j)}, ir::cast(changes_->dtype, change));
+    b.store(d_preactivation_, {d, at.row, column(g, j)}, ir::cast(d_preactivation_->dtype, change));
     if (linear_ && (g == 2 || !in_one()))
       b.store(recurrent_, {d, at.row, column(in_one() ? 3 : g, j)}, ir::cast(recurrent_->dtype, recurrent));
-    if (step_) b.store(step_, way_.in_blocks ? Index{turn_, at.i, column(g, j)} : Index{at.i, column(g, j)}, recurrent);
+    if (step_)
+      b.store(step_, way_.in_blocks ? Index{write_slot_, at.i, column(g, j)} : Index{at.i, column(g, j)}, recurrent);
   }
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change) { keep(at, d, g, j, change, change); }
 
@@ -357,7 +358,7 @@ class GradNest : GradSums {
   }
 
   Buffer products_, state_products_;
-  Expr turn_;                         // in blocks: which half of step_ is written
+  Expr write_slot_;                   // in blocks: which half of step_ is written
   Buffer gradient_, step_, product_;  // of the current chunk: g; with lengths or in blocks, a step's part of
                                       // recurrent_; a product that is not yet part of g
 };

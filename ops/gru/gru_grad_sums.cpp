@@ -1,7 +1,7 @@
 #include "ops/gru/gru_grad_sums.h"
 
 #include "ops/patterns/integer_math.h"
-#include "ops/patterns/sum_in_flight.h"
+#include "ops/patterns/unrolled_sum.h"
 #include "ops/registry.h"
 
 namespace gradloom {
@@ -32,7 +32,7 @@ void GradSums::input_gradient() {
     const bool last = d + 1 == options.directions;
     const Buffer& dx = out_[out_dx];
     Matmul p{.prefix = "dx" + std::to_string(d), .m = dx->dims[0], .n = dx->dims[1], .k = column(3, 0), .sum = sum};
-    p.a = [&](Expr m, Expr k) { return ir::load(changes_, {d, m, k}); };
+    p.a = [&](Expr m, Expr k) { return ir::load(d_preactivation_, {d, m, k}); };
     p.b = [&](Expr k, Expr n) { return ir::load(in[gru_w], {d, k, n}); };
     if (d > 0) p.first = [&](Expr m, Expr n) { return ir::load(partial, {m, n}); };
     p.store = [&](Expr m, Expr n, Expr total) {
@@ -46,7 +46,7 @@ void GradSums::input_gradient() {
 void GradSums::input_weights() {
   b.loop("d", 0, options.directions, [&](Expr d) {
     Matmul p{.prefix = "dw", .m = column(3, 0), .n = out_[out_dw]->dims[2], .k = rows, .sum = sum};
-    p.a = [&](Expr m, Expr k) { return ir::load(changes_, {d, k, m}); };
+    p.a = [&](Expr m, Expr k) { return ir::load(d_preactivation_, {d, k, m}); };
     p.b = [&](Expr k, Expr n) { return ir::load(x_, {k, n}); };
     p.store = [&](Expr m, Expr n, Expr total) { add_to(out_dw, {d, m, n}, total); };
     multiply(p);
@@ -75,7 +75,7 @@ void GradSums::recurrent_weights() {
 void GradSums::biases_gradient() {
   if (way_.in_blocks) return biases_by_column();
   for (int d = 0; d < options.directions; ++d) {
-    add_rows(d, changes_, 0, 3, 0);
+    add_rows(d, d_preactivation_, 0, 3, 0);
     if (linear_) add_rows(d, recurrent_, 2, 1, 3);
   }
 }
@@ -88,7 +88,7 @@ void GradSums::biases_by_column() {
   const Buffer partial =
       way_.in_order ? Buffer() : scratch("stretch_totals", {options.directions, stretches, slots(), hidden});
   const auto summed = [&](const Expr& first, const Expr& count, const std::function<Expr(const Expr& row)>& value) {
-    return author_sum_in_flight(b, sum, "row", first, count, in_flight, value);
+    return author_unrolled_sum(b, sum, "row", first, count, in_flight, value);
   };
   const auto sums_of = [&](const Buffer& from, int first_gate, int gates, int first_slot) {
     b.loop("d", 0, options.directions, [&](Expr d) {
@@ -112,7 +112,7 @@ void GradSums::biases_by_column() {
       });
     });
   };
-  sums_of(changes_, 0, in_one() ? 4 : 3, 0);
+  sums_of(d_preactivation_, 0, in_one() ? 4 : 3, 0);
   if (linear_ && !in_one()) sums_of(recurrent_, 2, 1, 3);
   if (!way_.in_order)
     b.loop("d", 0, options.directions, [&](Expr d) {

@@ -21,7 +21,7 @@ class GradSums : protected GruNest {
   Buffer x_, before_;
   // [D, row, gate * H + j]: the changes as they meet W and as they meet R; one buffer but for linear before reset.
   // There a GPU has one too, of [dz^, dr^, dc^, dc^ r], where H is a constant.
-  Buffer changes_, recurrent_;
+  Buffer d_preactivation_, recurrent_;
   bool in_one() const { return linear_ && way_.in_blocks && ir::as_int(hidden).value_or(0) > 0; }
 
  private:

@@ -126,17 +126,17 @@ class TrainingNest : GruNest {
       reset_state_ = scratch("rh", {batch, hidden});
     }
     const Chunk all{0, batch, batch};
-    turn_ = 0;
+    read_slot_ = 0;
     first_state(d, all);
     const bool linear = options.linear_before_reset;
     const int gates = linear ? 3 : 2;
     RecurrentMatmul product = recurrent_in_blocks("step", d, 0, gates),
                     candidates = recurrent_in_blocks("candidate", d, 2, 1);
     const ir::Loop launch = b.loop("launch", 0, 1, [&](Expr) {
-      product.bring();
-      if (!linear) candidates.bring();
+      product.load_resident_b();
+      if (!linear) candidates.load_resident_b();
       b.loop("t", 0, steps, [&](Expr step) {
-        turn_ = ir::index_mod(step, 2);
+        read_slot_ = ir::index_mod(step, 2);
         const auto keep_state = [&](const Place& at, const Expr& j, const Expr& state) {
           b.store(state_, after(at.i, j), state);
         };
@@ -190,7 +190,7 @@ class TrainingNest : GruNest {
       });
     });
     all_steps_.push_back({.loop = launch, .in_blocks = {product.loops(), candidates.loops()}});
-    turn_ = ir::index_mod(steps, 2);
+    read_slot_ = ir::index_mod(steps, 2);
     last_state(d, all);
   }
 
@@ -204,9 +204,9 @@ class TrainingNest : GruNest {
 
   // The state before and after a step. In blocks it lies twice: while one step's is read by all, the next one's is
   // written.
-  Index before(const Expr& i, const Expr& j) const { return way_.in_blocks ? Index{turn_, i, j} : Index{i, j}; }
+  Index before(const Expr& i, const Expr& j) const { return way_.in_blocks ? Index{read_slot_, i, j} : Index{i, j}; }
   Index after(const Expr& i, const Expr& j) const {
-    return way_.in_blocks ? Index{ir::index_sub(1, turn_), i, j} : Index{i, j};
+    return way_.in_blocks ? Index{ir::index_sub(1, read_slot_), i, j} : Index{i, j};
   }
 
   void first_state(int d, const Chunk& chunk) {
@@ -280,7 +280,7 @@ class TrainingNest : GruNest {
 
   Buffer all_, final_, gates_;                       // outputs
   Buffer products_;                                  // x W' of all rows
-  Expr turn_;                                        // in blocks: where state_ is read
+  Expr read_slot_;                                   // in blocks: where state_ is read
   Buffer state_, recurrent_, update_, reset_state_;  // of the current chunk
 };
 

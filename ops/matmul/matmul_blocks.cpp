@@ -33,7 +33,7 @@ int64_t elements_a_thread(const Matmul& p, const Target& target, int64_t most, i
 class Tiles {
  public:
   // `each`: elements along m, and along n, of a thread.
-  Tiles(KernelBuilder& builder, const Matmul& product, int64_t count, const StoreTogether& store, int64_t each)
+  Tiles(KernelBuilder& builder, const Matmul& product, int64_t count, const Epilogue& store, int64_t each)
       : b_(builder),
         p_(product),
         count_(count),
@@ -174,7 +174,7 @@ class Tiles {
   KernelBuilder& b_;
   const Matmul& p_;
   const int64_t count_;  // of products
-  const StoreTogether& store_;
+  const Epilogue& store_;
   const int64_t each_;  // rows, and columns, of a thread
   const int64_t group_, tile_, depth_;
   Expr first_m_, first_n_;
@@ -209,7 +209,7 @@ MatmulBlocks author_in_parts(KernelBuilder& b, const Matmul& p, const Parts& par
     one.a = [&](Expr m, Expr k) { return p.a(std::move(m), first + k); };
     one.b = [&](Expr k, Expr n) { return p.b(first + k, std::move(n)); };
     one.first = {};
-    const StoreTogether store = [&](Expr m, Expr n, const std::vector<Expr>& sums) {
+    const Epilogue store = [&](Expr m, Expr n, const std::vector<Expr>& sums) {
       b.store(partial, {part, m, n}, sums[0]);
     };
     loops = Tiles(b, one, 1, store, parts.each).write();
@@ -234,12 +234,12 @@ MatmulBlocks author_matmul_blocks(KernelBuilder& builder, const Matmul& product,
   if (fits_matrix_units(product, target)) return author_matmul_fragments(builder, product, target);
   if (const std::optional<Parts> parts = in_order ? std::nullopt : parts_of(product, target))
     return author_in_parts(builder, product, *parts);
-  const StoreTogether store = [&](Expr m, Expr n, const std::vector<Expr>& sums) { product.store(m, n, sums[0]); };
+  const Epilogue store = [&](Expr m, Expr n, const std::vector<Expr>& sums) { product.store(m, n, sums[0]); };
   return Tiles(builder, product, 1, store, elements_a_thread(product, target, 8, 4)).write();
 }
 
-MatmulBlocks author_matmul_blocks(KernelBuilder& builder, const Matmul& product, int64_t count,
-                                  const StoreTogether& store, const Target& target) {
+MatmulBlocks author_matmul_blocks(KernelBuilder& builder, const Matmul& product, int64_t count, const Epilogue& store,
+                                  const Target& target) {
   return Tiles(builder, product, count, store, elements_a_thread(product, target, count == 1 ? 8 : 2, 1)).write();
 }
 

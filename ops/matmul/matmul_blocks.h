@@ -28,9 +28,9 @@ MatmulBlocks author_matmul_blocks(ir::KernelBuilder& builder, const Matmul& prod
 // `count` products of one A, whose Bs lie side by side: column n of product g is b's and first's column g * product.n +
 // n. One thread has the `count` sums of (m, n), and they go to `store` together, in place of product.store. That may be
 // much code: a thread has few elements, one where extents are no constants.
-using StoreTogether = std::function<void(ir::Expr m, ir::Expr n, const std::vector<ir::Expr>& sums)>;
+using Epilogue = std::function<void(ir::Expr m, ir::Expr n, const std::vector<ir::Expr>& sums)>;
 MatmulBlocks author_matmul_blocks(ir::KernelBuilder& builder, const Matmul& product, int64_t count,
-                                  const StoreTogether& store, const ir::Target& target);
+                                  const Epilogue& store, const ir::Target& target);
 
 void schedule_matmul_blocks(ir::Schedule& schedule, const MatmulBlocks& product);
 

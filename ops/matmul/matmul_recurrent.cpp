@@ -16,7 +16,7 @@ constexpr int64_t busy_threads = 128;  // of a block: more columns a thread befo
                                        // columns hide one another's latency
 constexpr int64_t most_parts = 8, most_threads = 512,
                   least_of_part = 32;    // of sums that are taken in parts: threads of a block, elements along k
-constexpr int64_t most_sums_bytes = 96;  // of a thread: operands and what stands beside the sums take registers as well
+constexpr int64_t most_sums_bytes = 96;  // of a thread: operands and epilogue operands take registers as well
 constexpr int64_t moving_threads = 128;  // bring operands, or all that have sums, where these are more
 constexpr int64_t in_flight = 48,
                   most_groups =
@@ -132,7 +132,7 @@ void RecurrentMatmul::move(const std::string& name, const Moved& moved) {
   });
 }
 
-void RecurrentMatmul::bring() {
+void RecurrentMatmul::load_resident_b() {
   if (!rows_) return;
   const int64_t columns = count_ * columns_;  // of product 0, then of product 1, ...
   kept_ = b_.alloc(p_.prefix + "_kept", p_.sum, {row_blocks_ * column_blocks_, columns, k_ + lanes_},
@@ -174,22 +174,22 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
 }
 
 void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<Expr(Expr, Expr)> first,
-                               const StoreTogether& store, const Beside& beside) {
+                               const Epilogue& store, const EpilogueOperands& epilogue_operands) {
   if (!rows_) {
     Matmul product = p_;
     product.a = std::move(a), product.first = std::move(first);
-    const StoreTogether with_values = [&](const Expr& m, const Expr& n, std::vector<Expr> sums) {
-      for (const Expr& value : beside(m, n)) sums.push_back(value);
+    const Epilogue with_values = [&](const Expr& m, const Expr& n, std::vector<Expr> sums) {
+      for (const Expr& value : epilogue_operands(m, n)) sums.push_back(value);
       store(m, n, sums);
     };
-    loops_.turns.push_back(author_matmul_blocks(b_, product, count_, beside ? with_values : store, target_));
+    loops_.turns.push_back(author_matmul_blocks(b_, product, count_, epilogue_operands ? with_values : store, target_));
     return;
   }
-  const int64_t values = beside ? std::ssize(beside(0, 0)) : 0, all_threads = parts_ * threads_;
+  const int64_t values = epilogue_operands ? std::ssize(epilogue_operands(0, 0)) : 0, all_threads = parts_ * threads_;
   loop(ForKind::grid, "_rb", row_blocks_ * column_blocks_, [&](Expr block) {
     const Buffer sums = b_.alloc(p_.prefix + "_sums", p_.sum, {all_threads, count_ * each_}, {}, Space::per_thread);
     const Buffer held =
-        values ? b_.alloc(p_.prefix + "_beside", p_.sum, {all_threads, values * each_}, {}, Space::per_thread)
+        values ? b_.alloc(p_.prefix + "_epilogue", p_.sum, {all_threads, values * each_}, {}, Space::per_thread)
                : Buffer();
     const Buffer rows = b_.alloc(p_.prefix + "_rows", p_.sum, {rows_, depth_ + lanes_}, {.exclusive = true});
     loop(ForKind::thread, "_ft", all_threads, [&](Expr t) {
@@ -201,7 +201,7 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
         }
         if (!values) return;
         guarded(t, m, n, [&] {
-          const std::vector<Expr> now = beside(m, n);
+          const std::vector<Expr> now = epilogue_operands(m, n);
           for (int64_t v = 0; v < values; ++v) b_.store(held, {t, of_thread(v, j)}, now[static_cast<size_t>(v)]);
         });
       });
@@ -231,13 +231,14 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
         add("_h", t, sums, rows, block, part, own / wide * wide, lanes_, own % wide / lanes_);
       });
     });
-    Buffer meeting;
+    Buffer partial_sums;
     if (parts_ > 1) {
-      meeting = b_.alloc(p_.prefix + "_meeting", p_.sum, {count_ * each_, all_threads - threads_}, {}, Space::shared);
+      partial_sums =
+          b_.alloc(p_.prefix + "_partial_sums", p_.sum, {count_ * each_, all_threads - threads_}, {}, Space::shared);
       loop(ForKind::thread, "_pt", all_threads, [&](Expr t) {
         b_.if_then(t >= threads_, [&] {
           loop(ForKind::unroll, "_pj", count_ * each_, [&](Expr j) {
-            b_.store(meeting, {j, t - threads_}, load(sums, {t, j}));
+            b_.store(partial_sums, {j, t - threads_}, load(sums, {t, j}));
           });
         });
       });
@@ -249,7 +250,7 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
           for (int64_t g = 0; g < count_; ++g) {
             Expr total = load(sums, {t, of_thread(g, j)});
             for (int64_t part = 1; part < parts_; ++part)
-              total = total + load(meeting, {of_thread(g, j), t + (part - 1) * threads_});
+              total = total + load(partial_sums, {of_thread(g, j), t + (part - 1) * threads_});
             together.push_back(parts_ == 1 ? total : b_.let("total", total));
           }
           for (int64_t v = 0; v < values; ++v) together.push_back(load(held, {t, of_thread(v, j)}));

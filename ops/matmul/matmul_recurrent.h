@@ -1,11 +1,11 @@
 #pragma once
-// A product in every turn of a loop over time, on a GPU, where B is always the same: blocks keep their columns of B in
-// shared memory from one turn to the next. The same sums as author_matmul's, in the same order unless limits say that
-// it is free.
+// A product in every iteration of a loop over time, on a GPU, where B is always the same: it stays resident, each
+// block's columns of it in shared memory from one iteration to the next. The same sums as author_matmul's, in the same
+// order unless limits say that it is free.
 //
 //   RecurrentMatmul product(builder, shape, target, limits);     // prefix, m, n, k, sum and b of a Matmul
 //   builder.loop("launch", 0, 1, [&](Expr) {                     // a cooperative loop, once scheduled
-//     product.bring();
+//     product.load_resident_b();
 //     builder.loop("t", 0, steps, [&](Expr t) { product.multiply(a, first, store); });
 //   });
 //
@@ -16,7 +16,7 @@
 namespace gradloom {
 
 struct RecurrentLoops {
-  PlannedLoops kept;                // where blocks keep B
+  PlannedLoops kept;                // where B is resident
   std::vector<MatmulBlocks> turns;  // else: each multiply
 };
 void schedule_matmul_recurrent(ir::Schedule& schedule, const RecurrentLoops& product);
@@ -29,21 +29,21 @@ class RecurrentMatmul {
     // of its own, that are added in order.
     bool in_order = true;
   };
-  // Where B's part does not fit, or extents are no constants, each turn is author_matmul_blocks'.
+  // Where a block's part of B does not fit, or extents are no constants, each iteration is author_matmul_blocks'.
   RecurrentMatmul(ir::KernelBuilder& builder, Matmul shape, const ir::Target& target, const Limits& limits,
                   int64_t count = 1);
 
-  void bring();
+  void load_resident_b();
   void multiply(std::function<ir::Expr(ir::Expr m, ir::Expr k)> a,
                 std::function<ir::Expr(ir::Expr m, ir::Expr n)> first,
                 std::function<void(ir::Expr m, ir::Expr n, ir::Expr sum)> store);
-  // `beside`, where given, tells values (in shape.sum) that `store` finds behind the sums: they are read with the
-  // product's operands, so that it need not wait for them. It gives as many for every (m, n), is asked once with (0, 0)
-  // for their number, and must emit nothing then; where B is not kept, its values are read after the sums instead.
-  using Beside = std::function<std::vector<ir::Expr>(ir::Expr m, ir::Expr n)>;
+  // `epilogue_operands`, where given: values in shape.sum, loaded before the loop along k and passed to `store` after
+  // the sums. It returns as many for every (m, n), is called once with (0, 0) for their number, and must emit nothing
+  // then; where B is not resident, they are loaded after the sums instead.
+  using EpilogueOperands = std::function<std::vector<ir::Expr>(ir::Expr m, ir::Expr n)>;
   void multiply(std::function<ir::Expr(ir::Expr m, ir::Expr k)> a,
-                std::function<ir::Expr(ir::Expr m, ir::Expr n)> first, const StoreTogether& store,
-                const Beside& beside = {});
+                std::function<ir::Expr(ir::Expr m, ir::Expr n)> first, const Epilogue& store,
+                const EpilogueOperands& epilogue_operands = {});
 
   // Of all that was written.
   const RecurrentLoops& loops() const { return loops_; }
@@ -79,7 +79,7 @@ class RecurrentMatmul {
   const ir::Target target_;
   const int64_t count_;  // of products
   int64_t m_ = 0, n_ = 0, k_ = 0;
-  int64_t rows_ = 0, columns_ = 0;  // a block's; no rows: B is not kept
+  int64_t rows_ = 0, columns_ = 0;  // a block's; no rows: B is not resident
   int64_t row_blocks_ = 0, column_blocks_ = 0;
   int64_t each_ = 1,
           threads_ = 0;  // columns of a thread, of each product; threads that have the sums of a part along k

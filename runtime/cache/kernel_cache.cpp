@@ -7,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-// Beside its code: the entry, its key, its place in the map, and an interpreted kernel's nodes.
+// EpilogueOperands its code: the entry, its key, its place in the map, and an interpreted kernel's nodes.
 constexpr int64_t entry_bytes = 2048, interpreted_bytes = 16 << 10;
 
 int64_t bytes_of(const KernelEntry& entry) {

@@ -7,8 +7,8 @@
 #include <iostream>
 
 #include "gradloom/text.h"
-#include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/passes/passes.h"
 #include "ir/schedule/schedule_gpu.h"
 #include "tests/support/environment.h"

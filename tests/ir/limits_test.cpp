@@ -221,7 +221,7 @@ TEST(Limits, AbsentPartsOfANestAreRefused) {
   const ir::Schedule::Loop i = schedule.loop("i");
   EXPECT_EQ(error_of([&] { schedule.stage(i, {}, {0}, {8}); }), "schedule: the buffer is absent");
   EXPECT_EQ(error_of([&] { schedule.privatise(i, {}); }), "schedule: the buffer is absent");
-  EXPECT_EQ(error_of([&] { schedule.carry_zeros(i, {}); }), "schedule: the buffer is absent");
+  EXPECT_EQ(error_of([&] { schedule.hoist_zeroed_buffer(i, {}); }), "schedule: the buffer is absent");
   EXPECT_EQ(error_of([&] { schedule.streaming({}); }), "schedule: the buffer is absent");
   EXPECT_EQ(error_of([&] { schedule.prefetch(i, {}, 1, 1); }), "schedule: the buffer is absent");
 }

@@ -13,8 +13,8 @@
 
 #include "gradloom/schedule.h"
 #include "gradloom/text.h"
-#include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/passes/passes.h"
 #include "tests/support/error_of.h"
 #include "tests/support/schedule_support.h"
@@ -30,11 +30,12 @@ const std::map<std::string, Pass> passes{
     {"simplify", plain(simplify)},
     {"unroll", plain(unroll)},
     {"vectorize", plain(vectorize)},
-    {"split_updates", [](const Kernel& k, const LowerOptions& o) { return split_updates(k, o.fast_scatter); }},
-    {"coalesce_stores", plain(coalesce_stores)},
+    {"scalarize_scatters",
+     [](const Kernel& k, const LowerOptions& o) { return scalarize_scatters(k, o.fast_scatter); }},
+    {"interleave_stores", plain(interleave_stores)},
     {"demote_registers", plain(demote_registers)},
     {"drop_prefetches", plain(drop_prefetches)},
-    {"form_launches", plain(form_launches)},
+    {"outline_kernels", plain(outline_kernels)},
     {"place_buffers", [](const Kernel& k, const LowerOptions& o) { return place_buffers(k, o.shared_bytes); }},
     {"pair_fragments", plain(pair_fragments)},
     {"order_lanes", plain(order_lanes)},
@@ -172,7 +173,7 @@ class CaseCheck {
     ASSERT_EQ(error_of([&] { verify(lowered, Stage::lowered); }), "") << print(lowered);
     if (options_.gpu) {
       EXPECT_TRUE(is_gpu(lowered)) << print(lowered);
-      EXPECT_EQ(gpu_misfit(lowered), "") << print(lowered);
+      EXPECT_EQ(gpu_structure_error(lowered), "") << print(lowered);
     }
     for (const ScalarValues& run : runs_.empty() ? usual_runs(authored) : runs_) {
       expect_same(authored, after, run);

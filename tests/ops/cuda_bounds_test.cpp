@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "codegen/cuda/module.h"
-#include "ir/analysis/gpu_form.h"
+#include "ir/analysis/verify_gpu.h"
 #include "runtime/backend/backend.h"
 #include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"

@@ -240,7 +240,7 @@ TEST(Gathers, SumsStayAllocated) {
   };
   const auto carried = [](const std::vector<std::string>& trace) {
     return std::any_of(trace.begin(), trace.end(),
-                       [](const std::string& step) { return step.starts_with("carry_zeros"); });
+                       [](const std::string& step) { return step.starts_with("hoist_zeroed_buffer"); });
   };
   for (const int64_t extent : {64, 256})  // serial, parallel
     for (const int threads : {1, 4}) {

@@ -4,8 +4,8 @@
 
 #include "gradloom/schedule.h"
 #include "gradloom/text.h"
-#include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
 #include "ops/matmul/matmul_recurrent.h"
@@ -15,34 +15,34 @@ namespace gradloom::ir {
 namespace {
 
 // `inside`: the body of a cooperative loop over t.
-std::string misfit(const std::string& inside, const std::string& around = "cooperative") {
-  return gpu_misfit(parse("kernel k() {\n  in n: i64[4]\n  inout y: f32[8, 32]\n  for t in 0 .. 5 " + around + " {\n" +
-                          inside + "\n  }\n}\n"));
+std::string mismatch(const std::string& inside, const std::string& around = "cooperative") {
+  return gpu_structure_error(parse("kernel k() {\n  in n: i64[4]\n  inout y: f32[8, 32]\n  for t in 0 .. 5 " + around +
+                                   " {\n" + inside + "\n  }\n}\n"));
 }
 const std::string phase = "for b in 0 .. 8 grid { for i in 0 .. 32 thread { y[b, i] += 1.0f32 } }";
 
 TEST(Cooperative, TheFormHasPhasesOnly) {
-  EXPECT_EQ(misfit(phase), "");
-  EXPECT_EQ(misfit("let s: i64 = t * 2\n if s < 7 { for u in 0 .. s { " + phase + " } }"), "");
-  EXPECT_EQ(misfit("for u in 0 .. 2 cooperative { " + phase + " }"),
+  EXPECT_EQ(mismatch(phase), "");
+  EXPECT_EQ(mismatch("let s: i64 = t * 2\n if s < 7 { for u in 0 .. s { " + phase + " } }"), "");
+  EXPECT_EQ(mismatch("for u in 0 .. 2 cooperative { " + phase + " }"),
             "the cooperative loop u stands in a cooperative loop, outside grid loops");
-  EXPECT_EQ(misfit("for b in 0 .. 2 grid { for u in 0 .. 2 cooperative { y[b, 0] = 1.0f32 } }"),
+  EXPECT_EQ(mismatch("for b in 0 .. 2 grid { for u in 0 .. 2 cooperative { y[b, 0] = 1.0f32 } }"),
             "the cooperative loop u stands in a grid loop, outside thread and warp loops");
-  EXPECT_EQ(misfit("for i in 0 .. 32 thread { y[0, i] = 1.0f32 }"),
+  EXPECT_EQ(mismatch("for i in 0 .. 32 thread { y[0, i] = 1.0f32 }"),
             "the thread loop i stands in a cooperative loop, outside grid loops");
-  EXPECT_EQ(misfit("y[0, 0] = 1.0f32"), "a store to y stands in a cooperative loop, outside grid loops");
-  EXPECT_EQ(misfit("alloc s: f32[8]\n" + phase),
+  EXPECT_EQ(mismatch("y[0, 0] = 1.0f32"), "a store to y stands in a cooperative loop, outside grid loops");
+  EXPECT_EQ(mismatch("alloc s: f32[8]\n" + phase),
             "the global buffer s is allocated in a cooperative loop, outside grid loops");
-  EXPECT_EQ(misfit("if n[0] > t { " + phase + " }"),
+  EXPECT_EQ(mismatch("if n[0] > t { " + phase + " }"),
             "a condition in a cooperative loop, outside grid loops reads the buffer n");
-  EXPECT_EQ(misfit("let s: i64 = t + 1\n for b in 0 .. min(s, 8) grid { y[b, 0] = 1.0f32 }"),
+  EXPECT_EQ(mismatch("let s: i64 = t + 1\n for b in 0 .. min(s, 8) grid { y[b, 0] = 1.0f32 }"),
             "the extent of the grid loop b depends on s, of the cooperative loop around it");
 }
 
 TEST(Cooperative, ABlockUsesItsOwnPart) {
   const auto use = [](const std::string& extent, const std::string& index) {
-    return misfit("alloc w: f32[8, 32] per_block\n for b in 0 .. " + extent + " grid { for i in 0 .. 32 thread { w[" +
-                  index + ", i] = 1.0f32 } }");
+    return mismatch("alloc w: f32[8, 32] per_block\n for b in 0 .. " + extent + " grid { for i in 0 .. 32 thread { w[" +
+                    index + ", i] = 1.0f32 } }");
   };
   EXPECT_EQ(use("8", "b"), "");
   const std::string otherwise =
@@ -50,7 +50,7 @@ TEST(Cooperative, ABlockUsesItsOwnPart) {
   EXPECT_EQ(use("8", "7 - b"), otherwise);
   EXPECT_EQ(use("4", "b"), otherwise);
   EXPECT_EQ(use("4", "0"), otherwise);
-  EXPECT_EQ(misfit("alloc w: f32[8, 32] per_block\n" + phase, ""),
+  EXPECT_EQ(mismatch("alloc w: f32[8, 32] per_block\n" + phase, ""),
             "the per_block buffer w is allocated outside every grid loop");
 }
 
@@ -74,7 +74,7 @@ TEST(Cooperative, AScheduleBindsALoopInOrder) {
   expect_same(authored, s.kernel());
   const Kernel lowered = lower(s.kernel());
   verify(lowered, Stage::lowered);
-  EXPECT_EQ(gpu_misfit(lowered), "");
+  EXPECT_EQ(gpu_structure_error(lowered), "");
   expect_same(authored, lowered);
   Schedule again(authored);
   again.replay(s.trace());
@@ -148,7 +148,7 @@ void expect_every_sum(const Shape& s, bool kept) {
         b.loop("launch", 0, 1, [&](ir::Expr) {
           p.bring();
           b.loop("t", 0, 3, [&](ir::Expr t) {
-            const StoreTogether store = [&](ir::Expr m, ir::Expr n, const std::vector<ir::Expr>& sums) {
+            const Epilogue store = [&](ir::Expr m, ir::Expr n, const std::vector<ir::Expr>& sums) {
               ASSERT_EQ(std::ssize(sums), s.count);
               for (int64_t g = 0; g < s.count; ++g) b.store(out, {t, g, m, n}, sums[g]);
             };
@@ -163,7 +163,7 @@ void expect_every_sum(const Shape& s, bool kept) {
   if (kept) schedule.bind(schedule.loop("launch"), ir::ForKind::cooperative);
   const ir::Kernel lowered = ir::lower(schedule.kernel(), {.gpu = true, .shared_bytes = s.shared_bytes});
   ir::verify(lowered, ir::Stage::lowered);
-  EXPECT_EQ(ir::gpu_misfit(lowered), "") << ir::print(lowered);
+  EXPECT_EQ(ir::gpu_structure_error(lowered), "") << ir::print(lowered);
   ir::expect_same(want, lowered);
 }
 

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "gradloom/text.h"
-#include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/interpret/interpret.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
@@ -195,7 +195,7 @@ const char* const form = R"(kernel k() {
     }
   }
 })";
-std::string misfit(std::vector<std::pair<std::string, std::string>> changes) {
+std::string mismatch(std::vector<std::pair<std::string, std::string>> changes) {
   std::string text = form;
   changes.push_back({"STORE", ""});
   changes.push_back({"PRODUCT", "sums[w, i, j] fma= (f32(x[w * 16 + i, k]), f32(y[k, j]))"});
@@ -211,10 +211,10 @@ std::string misfit(std::vector<std::pair<std::string, std::string>> changes) {
 
 TEST(GpuFragments, WhatIsRefused) {
   const auto refused = [](const std::string& why, const std::vector<std::pair<std::string, std::string>>& changes) {
-    EXPECT_NE(misfit(changes).find(why), std::string::npos) << "wanted: " << why << "\ngot: " << misfit(changes);
+    EXPECT_NE(mismatch(changes).find(why), std::string::npos) << "wanted: " << why << "\ngot: " << mismatch(changes);
   };
-  EXPECT_EQ(misfit({}), "");
-  EXPECT_EQ(misfit({{"f32(y[k, j])", "f32(y[j, k])"}}), "");
+  EXPECT_EQ(mismatch({}), "");
+  EXPECT_EQ(mismatch({{"f32(y[k, j])", "f32(y[j, k])"}}), "");
   refused("does not run from 0 over a multiple of 16", {{"i in 0 .. 16", "i in 0 .. 8"}});
   refused("does not run from 0 over a multiple of 8", {{"j in 0 .. 32", "j in 0 .. 12"}});
   refused("the matrix_unit loop k: it does not run from 0 over a multiple of 16", {{"k in 0 .. 32", "k in 0 .. 24"}});

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "gradloom/text.h"
-#include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/passes/passes.h"
 #include "tests/ops/gru_harness.h"
 #include "tests/support/named_strategy.h"
@@ -206,7 +206,7 @@ void expect_definition(const Call& call, const ir::Target& target, bool any_shap
   const Plan plan = op.check(operands.request(call.attributes));
   const BuiltKernel built = build_kernel(op, plan, "blocks", target, any_shape, any_shape ? 1 : 64, false);
   ir::verify(built.lowered, ir::Stage::lowered);
-  EXPECT_EQ(ir::gpu_misfit(built.lowered), "");
+  EXPECT_EQ(ir::gpu_structure_error(built.lowered), "");
   std::vector<int64_t> scalars(built.sources.size());
   fill_scalars(plan, built.sources, scalars.data());
   const Bits want = defined(op, call, plan);

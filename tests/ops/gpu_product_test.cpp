@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/interpret/interpret.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
@@ -68,7 +68,7 @@ TEST(GpuProduct, KeepsEverySum) {
           schedule_matmul_blocks(schedule, blocks);
           const Kernel lowered = lower(schedule.kernel(), lowering_for(target));
           verify(lowered, Stage::lowered);
-          EXPECT_EQ(gpu_misfit(lowered), "");
+          EXPECT_EQ(gpu_structure_error(lowered), "");
           const std::vector<float> want = product(authored(s, transposed, any_shape, author_matmul), s, any_shape),
                                    got = product(lowered, s, any_shape);
           EXPECT_EQ(std::memcmp(want.data(), got.data(), want.size() * sizeof(float)), 0)
@@ -110,7 +110,7 @@ TEST(GpuProduct, SumsInPartsAreComplete) {
     schedule_gpu(schedule, target);
     const Kernel lowered = lower(schedule.kernel(), lowering_for(target));
     verify(lowered, Stage::lowered);
-    EXPECT_EQ(gpu_misfit(lowered), "");
+    EXPECT_EQ(gpu_structure_error(lowered), "");
     expect_same(authored(author_matmul), lowered);
   }
 }
@@ -136,16 +136,16 @@ TEST(GpuProduct, SumsStayWithTheirThreads) {
 TEST(GpuForm, APartAThreadIsUsedByThatThreadOnly) {
   const Var g = make_var("g"), t = make_var("t");
   const Buffer own = make_buffer({.name = "own", .dims = {32}, .space = Space::per_thread});
-  const auto misfit = [&](const Expr& index, int64_t threads) {
+  const auto mismatch = [&](const Expr& index, int64_t threads) {
     Kernel kernel{.name = "k",
                   .body = for_loop(g, 0, 1, ForKind::grid,
                                    alloc(own, for_loop(t, 0, threads, ForKind::thread,
                                                        store(own, {index}, constant(DType::f32, 0)))))};
-    return gpu_misfit(kernel);
+    return gpu_structure_error(kernel);
   };
-  EXPECT_EQ(misfit(var(t), 32), "");
-  EXPECT_NE(misfit(Expr(31) - var(t), 32), "");
-  EXPECT_NE(misfit(var(t), 16), "");
+  EXPECT_EQ(mismatch(var(t), 32), "");
+  EXPECT_NE(mismatch(Expr(31) - var(t), 32), "");
+  EXPECT_NE(mismatch(var(t), 16), "");
 }
 
 }  // namespace

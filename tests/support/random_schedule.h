@@ -89,7 +89,7 @@ class RandomSchedule {
         walk(site.body, [&](const Stmt& s) {
           if (const Alloc* a = s.as<Alloc>()) own = a->buffer;
         });
-        return schedule.carry_zeros(loop, own);
+        return schedule.hoist_zeroed_buffer(loop, own);
       }
       default:
         return void(schedule.privatise(loop, buffer));

@@ -45,7 +45,7 @@ TEST_P(OfDType, Access) {
   }
 }
 
-// Index vectors from memory: gathers, scatters (the last lane wins), accumulates whose lanes clash.
+// Index vectors from memory: gathers, scatters (the last lane wins), accumulates whose lanes conflict.
 TEST_P(OfDType, GatherScatter) {
   const DType t = GetParam();
   const std::vector<int64_t> places{5, 3, 5, 0, 31, 30, 5, 3, 9, 9, 9, 9, 1, 2, 4, 31};

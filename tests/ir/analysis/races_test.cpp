@@ -28,27 +28,27 @@ std::string outermost(const Kernel& kernel, Check&& check) {
     }
   }
 }
-std::string parallel(KernelBuilder& b) { return outermost(b.build(), parallel_clash); }
-std::string vector(KernelBuilder& b) { return outermost(b.build(), vector_clash); }
+std::string parallel(KernelBuilder& b) { return outermost(b.build(), loop_carried_conflict); }
+std::string vector(KernelBuilder& b) { return outermost(b.build(), lane_order_conflict); }
 
 constexpr DType f32 = DType::f32, i64 = DType::i64;
 Expr one() { return constant(f32, 1); }
 
-TEST(ParallelClash, OwnElementIsFine) {
+TEST(LoopCarriedConflict, OwnElementIsFine) {
   KernelBuilder b("k");
   Buffer x = b.input("x", f32, {100}), y = b.output("y", f32, {100});
   b.loop("i", 0, 100, [&](Expr i) { b.store(y, {i}, load(x, {i})); });
   EXPECT_EQ(parallel(b), "");
 }
 
-TEST(ParallelClash, ScatterNamesTheBuffer) {
+TEST(LoopCarriedConflict, ScatterNamesTheBuffer) {
   KernelBuilder b("k");
   Buffer idx = b.input("idx", i64, {100}), x = b.input("x", f32, {100}), y = b.inout("y", f32, {50});
   b.loop("i", 0, 100, [&](Expr i) { b.accumulate(y, {load(idx, {i})}, load(x, {i})); });
   EXPECT_EQ(parallel(b), "two iterations of loop i may accumulate into the same element of y");
 }
 
-TEST(ParallelClash, ScatterWithinARowIsFine) {
+TEST(LoopCarriedConflict, ScatterWithinARowIsFine) {
   KernelBuilder b("k");
   Expr n = b.scalar("n", 0), m = b.scalar("m", 0);
   Buffer idx = b.input("idx", i64, {n, m}), x = b.input("x", f32, {n, m}), y = b.inout("y", f32, {n, m});
@@ -58,7 +58,7 @@ TEST(ParallelClash, ScatterWithinARowIsFine) {
   EXPECT_EQ(parallel(b), "");
 }
 
-TEST(ParallelClash, AnInnerIndexAloneClashes) {
+TEST(LoopCarriedConflict, AnInnerIndexAloneConflicts) {
   KernelBuilder b("k");
   Buffer y = b.inout("y", f32, {8});
   b.loop("i", 0, 4, [&](Expr) { b.loop("j", 0, 8, [&](Expr j) { b.accumulate(y, {j}, one()); }); });
@@ -72,7 +72,7 @@ std::string tile(int64_t step, int64_t inner) {
          [&](Expr io) { b.loop("ii", 0, Expr(inner), [&](Expr ii) { b.store(y, {io * Expr(step) + ii}, one()); }); });
   return parallel(b);
 }
-TEST(ParallelClash, Tiles) {
+TEST(LoopCarriedConflict, Tiles) {
   EXPECT_EQ(tile(32, 32), "");
   EXPECT_EQ(tile(33, 32), "");
   EXPECT_NE(tile(31, 32), "");
@@ -80,7 +80,7 @@ TEST(ParallelClash, Tiles) {
   EXPECT_NE(tile(0, 1), "");
 }
 
-TEST(ParallelClash, TileAsALoopOverItsWindow) {
+TEST(LoopCarriedConflict, TileAsALoopOverItsWindow) {
   for (int64_t width : {32, 33}) {
     KernelBuilder b("k");
     Expr n = b.scalar("n", 0);
@@ -93,7 +93,7 @@ TEST(ParallelClash, TileAsALoopOverItsWindow) {
   }
 }
 
-TEST(ParallelClash, TwoDimsTogether) {
+TEST(LoopCarriedConflict, TwoDimsTogether) {
   for (int64_t mod : {20, 19}) {
     KernelBuilder b("k");
     Buffer y = b.output("y", f32, {30, 20});
@@ -102,21 +102,21 @@ TEST(ParallelClash, TwoDimsTogether) {
   }
 }
 
-TEST(ParallelClash, NeighboursReadClash) {
+TEST(LoopCarriedConflict, NeighboursReadConflict) {
   KernelBuilder b("k");
   Buffer y = b.inout("y", f32, {100});
   b.loop("i", 0, 99, [&](Expr i) { b.store(y, {i}, load(y, {i + 1})); });
   EXPECT_EQ(parallel(b), "two iterations of loop i may load from and store to the same element of y");
 }
 
-TEST(ParallelClash, EvenAndOddNeverMeet) {
+TEST(LoopCarriedConflict, EvenAndOddNeverConflict) {
   KernelBuilder b("k");
   Buffer y = b.inout("y", f32, {100});
   b.loop("i", 0, 49, [&](Expr i) { b.store(y, {i * Expr(2)}, load(y, {i * Expr(2) + 1})); });
   EXPECT_EQ(parallel(b), "");
 }
 
-TEST(ParallelClash, ScalarAccumulatorMustBePrivate) {
+TEST(LoopCarriedConflict, ScalarAccumulatorMustBePrivate) {
   for (bool inside : {false, true}) {
     KernelBuilder b("k");
     Buffer x = b.input("x", f32, {10, 10}), y = b.output("y", f32, {10}), sum;
@@ -147,7 +147,7 @@ std::string segments(int64_t past_end, bool nondecreasing, bool lets) {
   });
   return parallel(b);
 }
-TEST(ParallelClash, SegmentsOfOffsets) {
+TEST(LoopCarriedConflict, SegmentsOfOffsets) {
   EXPECT_EQ(segments(0, true, false), "");
   EXPECT_EQ(segments(0, true, true), "");
   EXPECT_EQ(segments(-1, true, true), "");
@@ -156,7 +156,7 @@ TEST(ParallelClash, SegmentsOfOffsets) {
   EXPECT_NE(segments(0, false, true), "");
 }
 
-TEST(ParallelClash, SegmentsByChunksAndBinsByGuards) {
+TEST(LoopCarriedConflict, SegmentsByChunksAndBinsByGuards) {
   for (int64_t chunk : {16, 15}) {
     KernelBuilder b("k");
     Buffer y = b.output("y", f32, {1000});
@@ -184,7 +184,7 @@ TEST(ParallelClash, SegmentsByChunksAndBinsByGuards) {
   }
 }
 
-TEST(ParallelClash, OffsetsWrittenInTheLoopOwnNothing) {
+TEST(LoopCarriedConflict, OffsetsWrittenInTheLoopOwnNothing) {
   KernelBuilder b("k");
   Buffer y = b.output("y", f32, {1000});
   Buffer off = b.alloc("off", i64, {101}, {.nondecreasing = true});
@@ -195,7 +195,7 @@ TEST(ParallelClash, OffsetsWrittenInTheLoopOwnNothing) {
   EXPECT_NE(parallel(b), "");
 }
 
-TEST(ParallelClash, InjectiveIndices) {
+TEST(LoopCarriedConflict, InjectiveIndices) {
   for (bool injective : {true, false})
     for (int64_t step : {1, 0}) {
       KernelBuilder b("k");
@@ -210,7 +210,7 @@ TEST(ParallelClash, InjectiveIndices) {
     }
 }
 
-TEST(ParallelClash, ExclusiveByTheOpsOwnArgument) {
+TEST(LoopCarriedConflict, ExclusiveByTheOpsOwnArgument) {
   for (bool exclusive : {true, false}) {
     KernelBuilder b("k");
     Buffer idx = b.input("idx", i64, {100});
@@ -220,7 +220,7 @@ TEST(ParallelClash, ExclusiveByTheOpsOwnArgument) {
   }
 }
 
-TEST(ParallelClash, AtomicsOfOneOpMayMeet) {
+TEST(LoopCarriedConflict, AtomicsOfOneOpMayConflict) {
   for (AccumulateOp second : {AccumulateOp::max, AccumulateOp::min}) {
     KernelBuilder b("k");
     Buffer idx = b.input("idx", i64, {100}), y = b.inout("y", f32, {50});
@@ -232,7 +232,7 @@ TEST(ParallelClash, AtomicsOfOneOpMayMeet) {
   }
 }
 
-TEST(ParallelClash, VectorStoresCountEveryLane) {
+TEST(LoopCarriedConflict, VectorStoresCountEveryLane) {
   for (int64_t step : {8, 7}) {
     KernelBuilder b("k");
     Buffer y = b.output("y", f32, {800});
@@ -241,7 +241,7 @@ TEST(ParallelClash, VectorStoresCountEveryLane) {
   }
 }
 
-TEST(ParallelClash, PrefetchIsNoAccess) {
+TEST(LoopCarriedConflict, PrefetchIsNoAccess) {
   KernelBuilder b("k");
   Buffer y = b.output("y", f32, {100});
   b.loop("i", 0, 100, [&](Expr i) {
@@ -251,14 +251,14 @@ TEST(ParallelClash, PrefetchIsNoAccess) {
   EXPECT_EQ(parallel(b), "");
 }
 
-TEST(ParallelClash, OneIterationNeverClashes) {
+TEST(LoopCarriedConflict, OneIterationNeverConflicts) {
   KernelBuilder b("k");
   Buffer y = b.output("y", f32, {100});
   b.loop("i", 0, 1, [&](Expr) { b.store(y, {0}, one()); });
   EXPECT_EQ(parallel(b), "");
 }
 
-TEST(VectorClash, OneScatterKeepsItsOrder) {
+TEST(LaneOrderConflict, OneScatterKeepsItsOrder) {
   for (bool reads : {false, true}) {
     KernelBuilder b("k");
     Buffer idx = b.input("idx", i64, {16}), y = b.inout("y", f32, {50}), z = b.output("z", f32, {16});
@@ -272,7 +272,7 @@ TEST(VectorClash, OneScatterKeepsItsOrder) {
 
 // The second branch is run by the last iteration only: its variable is known there, and must still be seen to differ
 // from the others'.
-TEST(ParallelClash, ABranchOfOneIteration) {
+TEST(LoopCarriedConflict, ABranchOfOneIteration) {
   KernelBuilder b("blocks");
   const Buffer y = b.output("y", DType::f32, {2000});
   b.loop("i", 0, 12, [&](Expr i) {
@@ -284,24 +284,24 @@ TEST(ParallelClash, ABranchOfOneIteration) {
     });
   });
   const Kernel kernel = b.build();
-  EXPECT_EQ(parallel_clash(*kernel.body.as<For>(), Ranges(kernel)), "");
+  EXPECT_EQ(loop_carried_conflict(*kernel.body.as<For>(), Ranges(kernel)), "");
 }
 
-TEST(VectorClash, AnInnerLoopChangesTheOrder) {
+TEST(LaneOrderConflict, AnInnerLoopChangesTheOrder) {
   KernelBuilder b("k");
   Buffer idx = b.input("idx", i64, {16, 4}), y = b.inout("y", f32, {50});
   b.loop("i", 0, 16, [&](Expr i) { b.loop("j", 0, 4, [&](Expr j) { b.accumulate(y, {load(idx, {i, j})}, one()); }); });
   EXPECT_NE(vector(b), "");
 }
 
-TEST(VectorClash, ReadModifyWriteByStore) {
+TEST(LaneOrderConflict, ReadModifyWriteByStore) {
   KernelBuilder b("k");
   Buffer idx = b.input("idx", i64, {16}), y = b.inout("y", f32, {50});
   b.loop("i", 0, 16, [&](Expr i) { b.store(y, {load(idx, {i})}, load(y, {load(idx, {i})}) + one()); });
   EXPECT_NE(vector(b), "");
 }
 
-TEST(VectorClash, ColumnsUnderAnInnerLoopAreFine) {
+TEST(LaneOrderConflict, ColumnsUnderAnInnerLoopAreFine) {
   KernelBuilder b("k");
   Buffer x = b.input("x", f32, {16, 40}), y = b.inout("y", f32, {40});
   b.loop("c", 0, 40, [&](Expr c) { b.loop("r", 0, 16, [&](Expr r) { b.accumulate(y, {c}, load(x, {r, c})); }); });
@@ -311,15 +311,15 @@ TEST(VectorClash, ColumnsUnderAnInnerLoopAreFine) {
 // Fused loops, told apart again: quotients and remainders by a name as well as by a number, and under a guard on one of
 // them.
 TEST(Parallel, QuotientsAndRemaindersTellIterationsApart) {
-  const auto clash = [](const std::string& guard, const std::string& column) {
+  const auto conflict = [](const std::string& guard, const std::string& column) {
     const Kernel kernel = parse(
         "kernel k(t: i64 in [0, 1], w: i64 in [1, 64]) {\n out p: f32[64, 64, 64]\n for f in 0 .. 512 {\n if " + guard +
         " {\n p[floor_div(floor_div(f, w), 2), floor_mod(floor_div(f, w), 2), " + column + "] = 1.0f32\n }\n }\n}");
-    return parallel_clash(*kernel.body.as<For>(), Ranges(kernel));
+    return loop_carried_conflict(*kernel.body.as<For>(), Ranges(kernel));
   };
-  EXPECT_EQ(clash("t < 1", "floor_mod(f, w)"), "");
-  EXPECT_EQ(clash("t * 16 + floor_div(floor_div(f, w), 2) < 19", "floor_mod(f, w)"), "");
-  EXPECT_EQ(clash("t < 1", "floor_mod(f, w + 1)"), "two iterations of loop f may store to the same element of p");
+  EXPECT_EQ(conflict("t < 1", "floor_mod(f, w)"), "");
+  EXPECT_EQ(conflict("t * 16 + floor_div(floor_div(f, w), 2) < 19", "floor_mod(f, w)"), "");
+  EXPECT_EQ(conflict("t < 1", "floor_mod(f, w + 1)"), "two iterations of loop f may store to the same element of p");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 constexpr DType f32 = DType::f32;
 
-TEST(ParallelClash, ProofsHoldOnRandomKernels) {
+TEST(LoopCarriedConflict, ProofsHoldOnRandomKernels) {
   std::mt19937 random(7);
   auto pick = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
   int proved = 0;
@@ -67,7 +67,7 @@ TEST(ParallelClash, ProofsHoldOnRandomKernels) {
     const Expr extent = pick(0, 1) ? n : Expr(pick(2, 12));
     b.append(for_loop(v, 0, extent, ForKind::serial, body));
     Kernel kernel = b.build();
-    const std::string clash = parallel_clash(*kernel.body.as<For>(), Ranges(kernel));
+    const std::string conflict = loop_carried_conflict(*kernel.body.as<For>(), Ranges(kernel));
     auto run = [&](const Kernel& k, int64_t size) {
       std::vector<float> data(1600, 0.5f);
       void* buffers[] = {data.data()};
@@ -77,7 +77,7 @@ TEST(ParallelClash, ProofsHoldOnRandomKernels) {
     };
     Kernel simple = simplify(kernel);
     for (int64_t size : {0, 3, 12}) ASSERT_EQ(run(kernel, size), run(simple, size)) << print(kernel) << print(simple);
-    if (!clash.empty()) continue;
+    if (!conflict.empty()) continue;
     ++proved;
     kernel.body = for_loop(v, 0, extent, ForKind::parallel, body);
     ASSERT_NO_THROW(run(kernel, 12)) << print(kernel);

@@ -22,7 +22,7 @@ TEST(SplitUpdates, LongChainsOfLets) {
     }
     text += "check a99 >= broadcast(0, 4) at ramp(0, 1, 4) \"x\" {\n acc[a99] += dy[ramp(0, 1, 4)]\n }\n}";
     const Kernel kernel = parse(text);
-    EXPECT_EQ(print(split_updates(kernel, false)), print(kernel));
+    EXPECT_EQ(print(scalarize_scatters(kernel, false)), print(kernel));
   }
 }
 
@@ -38,11 +38,11 @@ TEST(Lower, RunsItsPassesInOrder) {
   };
   using Names = std::vector<std::string>;
   const char* serial = "kernel k() { out y: f32[8] for i in 0 .. 8 { y[i] = 0.0f32 } }";
-  const Names for_gpu{"drop_prefetches", "simplify",        "vectorize",        "unroll",
-                      "simplify",        "coalesce_stores", "demote_registers", "form_launches",
-                      "place_buffers",   "pair_fragments",  "order_lanes",      "insert_barriers"};
-  EXPECT_EQ(passes_of(serial, {}), (Names{"simplify", "vectorize", "unroll", "simplify", "split_updates",
-                                          "coalesce_stores", "demote_registers"}));
+  const Names for_gpu{"drop_prefetches", "simplify",          "vectorize",        "unroll",
+                      "simplify",        "interleave_stores", "demote_registers", "outline_kernels",
+                      "place_buffers",   "pair_fragments",    "order_lanes",      "insert_barriers"};
+  EXPECT_EQ(passes_of(serial, {}), (Names{"simplify", "vectorize", "unroll", "simplify", "scalarize_scatters",
+                                          "interleave_stores", "demote_registers"}));
   EXPECT_EQ(passes_of(serial, {.gpu = true}), for_gpu);
   EXPECT_EQ(passes_of("kernel k() { out y: f32[8] for i in 0 .. 8 grid { y[i] = 0.0f32 } }", {}), for_gpu);
 }

@@ -1,7 +1,7 @@
-// Every op scheduled for a GPU: each strategy, specialised and for any shape, has the form of gpu_form.h once lowered.
-// Two executors run what was lowered and give the bits of the definition: the interpreter, which finds races whatever
-// the order, and the text, compiled with the host's compiler, its threads in three orders. So does what serves a call
-// at a weaker level of determinism, as far as that level promises it.
+// Every op scheduled for a GPU: each strategy, specialised and for any shape, has the form of verify_gpu.h once
+// lowered. Two executors run what was lowered and give the bits of the definition: the interpreter, which finds races
+// whatever the order, and the text, compiled with the host's compiler, its threads in three orders. So does what serves
+// a call at a weaker level of determinism, as far as that level promises it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 #include <set>
 
 #include "gradloom/text.h"
-#include "ir/analysis/gpu_form.h"
 #include "ir/analysis/verify.h"
+#include "ir/analysis/verify_gpu.h"
 #include "tests/support/named_strategy.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/sampled.h"
@@ -84,7 +84,7 @@ TEST_P(GpuSchedule, EveryStrategyGivesTheDefinitionsBits) {
       ir::verify(built.scheduled, ir::Stage::scheduled);
       ir::verify(built.lowered, ir::Stage::lowered);
       EXPECT_TRUE(ir::is_gpu(built.lowered)) << ir::print(built.lowered);
-      EXPECT_EQ(ir::gpu_misfit(built.lowered), "");
+      EXPECT_EQ(ir::gpu_structure_error(built.lowered), "");
       std::vector<int64_t> scalars(built.sources.size());
       fill_scalars(plan, built.sources, scalars.data());
       // Forwards or backwards: that neither matters, race detection says of both.

@@ -214,10 +214,10 @@ const std::string read_out = "for i in 0 .. 5 {\n let old: f32 = dx[p, i]\n dx[p
 TEST(CarryZeros, Refusals) {
   const auto says = [](const std::string& text) {
     Schedule s(parse(text));
-    return refused(s, [&] { s.carry_zeros(s.loop("p"), s.buffer("acc")); });
+    return refused(s, [&] { s.hoist_zeroed_buffer(s.loop("p"), s.buffer("acc")); });
   };
-  const std::string not_first = "carry_zeros of loop p: buffer acc is not filled with zeros first",
-                    not_last = "carry_zeros of loop p: buffer acc is not read last, each element once";
+  const std::string not_first = "hoist_zeroed_buffer of loop p: buffer acc is not filled with zeros first",
+                    not_last = "hoist_zeroed_buffer of loop p: buffer acc is not read last, each element once";
   EXPECT_EQ(says(row_sums("for z in 0 .. 5 {\n acc[z] = 1.0f32\n }\n", read_out)), not_first);
   EXPECT_EQ(says(row_sums("for z in 1 .. 5 {\n acc[z] = 0.0f32\n }\n acc[0] = 0.0f32\n", read_out)), not_first);
   EXPECT_EQ(says(row_sums(zeroed, "for i in 1 .. 5 {\n dx[p, i] = acc[i]\n }\n")), not_last);
@@ -228,7 +228,7 @@ TEST(CarryZeros, Refusals) {
   EXPECT_EQ(says(row_sums(zeroed, read_out, "dx[p, 0] = acc[1]\n")), not_last);
   // Sums to zero, but not where the zeros would go.
   EXPECT_EQ(says(row_sums("for z in 0 .. 5 {\n acc[z + p - p] = 0.0f32\n }\n", read_out)),
-            "carry_zeros of loop p: where buffer acc is zeroed depends on it");
+            "hoist_zeroed_buffer of loop p: where buffer acc is zeroed depends on it");
   EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n let q: i64 = idx[p, 0]\n dx[p, i] = acc[i + q - q]\n }\n")),
             not_last);
   // Sizes that only what is left inside keeps from being negative.
@@ -239,10 +239,10 @@ TEST(CarryZeros, Refusals) {
            "dx[p, i] = acc[i]\n }\n }\n }\n}";
   };
   for (const std::string& text : {sized("6", "n > 0"), sized("n", "p < 6")})
-    EXPECT_EQ(says(text), "carry_zeros of loop p: a dim of buffer acc may be negative");
+    EXPECT_EQ(says(text), "hoist_zeroed_buffer of loop p: a dim of buffer acc may be negative");
   Schedule s(parse(row_sums(zeroed, read_out)));
-  EXPECT_EQ(refused(s, [&] { s.carry_zeros(s.loop("p"), s.kernel().buffers[2]); }),
-            "carry_zeros of loop p: an iteration does more than to allocate buffer dx and use it");
+  EXPECT_EQ(refused(s, [&] { s.hoist_zeroed_buffer(s.loop("p"), s.kernel().buffers[2]); }),
+            "hoist_zeroed_buffer of loop p: an iteration does more than to allocate buffer dx and use it");
 }
 
 TEST(Replay, AWholeSchedule) {

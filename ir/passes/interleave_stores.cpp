@@ -159,6 +159,6 @@ struct Coalesce : Rewriter {
 
 }  // namespace
 
-Kernel coalesce_stores(const Kernel& kernel) { return Coalesce()(kernel); }
+Kernel interleave_stores(const Kernel& kernel) { return Coalesce()(kernel); }
 
 }  // namespace gradloom::ir

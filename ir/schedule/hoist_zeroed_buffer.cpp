@@ -1,4 +1,4 @@
-// The step carry_zeros: sums that every iteration starts at zero stay allocated from one iteration to the next.
+// The step hoist_zeroed_buffer: sums that every iteration starts at zero stay allocated from one iteration to the next.
 #include <algorithm>
 
 #include "gradloom/schedule.h"
@@ -22,7 +22,7 @@ class Carry {
       return a->buffer.same_as(buffer_) ? uses(a->body) : alloc(a->buffer, body(a->body));
     if (const Let* l = s.as<Let>()) return let(l->var, l->value, body(l->body));
     if (const If* i = s.as<If>(); i && !i->else_case) return if_then(i->condition, body(i->then_case));
-    refuse("carry_zeros", loop_.var.name,
+    refuse("hoist_zeroed_buffer", loop_.var.name,
            "an iteration does more than to allocate buffer " + buffer_->name + " and use it");
   }
   Stmt zeros;
@@ -35,9 +35,9 @@ class Carry {
     const auto first = std::find_if(stmts.begin(), stmts.end(), touches);
     const auto last = std::find_if(stmts.rbegin(), stmts.rend(), touches);
     if (first == stmts.end() || !zeroes(*first))
-      refuse("carry_zeros", loop_.var.name, "buffer " + buffer_->name + " is not filled with zeros first");
+      refuse("hoist_zeroed_buffer", loop_.var.name, "buffer " + buffer_->name + " is not filled with zeros first");
     if (!closed_zeros(*first))
-      refuse("carry_zeros", loop_.var.name, "where buffer " + buffer_->name + " is zeroed depends on it");
+      refuse("hoist_zeroed_buffer", loop_.var.name, "where buffer " + buffer_->name + " is zeroed depends on it");
     zeros = *first;
     *last = emptied(*last, {});
     stmts.erase(first);
@@ -50,18 +50,18 @@ class Carry {
     while (const For* f = inner.as<For>()) loops.push_back(f), inner = f->body;
     const Store* st = inner.as<Store>();
     return st && !st->guard && st->buffer.same_as(buffer_) && equal(st->value, zero(st->value.type())) &&
-           walks_window(loops, st->index, origin_, buffer_->dims);
+           covers_region(loops, st->index, origin_, buffer_->dims);
   }
 
   bool closed_zeros(const Stmt& s) const {
     std::vector<Var> bound = around_;
     Stmt inner = s;
     while (const For* f = inner.as<For>()) {
-      if (!closed(f->begin, bound) || !closed(f->extent, bound)) return false;
+      if (!uses_only(f->begin, bound) || !uses_only(f->extent, bound)) return false;
       bound.push_back(f->var), inner = f->body;
     }
     const std::vector<Expr>& index = inner.as<Store>()->index;
-    return std::all_of(index.begin(), index.end(), [&](const Expr& i) { return closed(i, bound); });
+    return std::all_of(index.begin(), index.end(), [&](const Expr& i) { return uses_only(i, bound); });
   }
 
   // Loops that read all of the buffer, each element once, with a zero put where one was read.
@@ -72,7 +72,7 @@ class Carry {
     }
     const std::vector<BufferAccess> reads = accesses(s, buffer_);
     const bool each_once = std::all_of(reads.begin(), reads.end(), [&](const BufferAccess& a) {
-      return !a.writes && walks_window(loops, a.index, origin_, buffer_->dims) &&
+      return !a.writes && covers_region(loops, a.index, origin_, buffer_->dims) &&
              std::equal(a.index.begin(), a.index.end(), reads[0].index.begin(),
                         [](const Expr& x, const Expr& y) { return equal(x, y); });
     });
@@ -89,7 +89,7 @@ class Carry {
              });
     });
     if (!once || bound_inside)
-      refuse("carry_zeros", loop_.var.name, "buffer " + buffer_->name + " is not read last, each element once");
+      refuse("hoist_zeroed_buffer", loop_.var.name, "buffer " + buffer_->name + " is not read last, each element once");
     return block({s, store(buffer_, reads[0].index, zero({buffer_->dtype, 1}))});
   }
 
@@ -101,25 +101,25 @@ class Carry {
 
 }  // namespace
 
-void Schedule::carry_zeros(Loop id, const Buffer& buffer) {
+void Schedule::hoist_zeroed_buffer(Loop id, const Buffer& buffer) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
-  require_serial("carry_zeros", loop);
-  const std::string line = "carry_zeros " + handle_name(kernel_, id) + " " + handle_name(kernel_, buffer);
+  require_serial("hoist_zeroed_buffer", loop);
+  const std::string line = "hoist_zeroed_buffer " + handle_name(kernel_, id) + " " + handle_name(kernel_, buffer);
   const std::vector<Var> around = visible(kernel_, site, false);
   for (const Expr& dim : buffer->dims) {
-    if (!closed(dim, around))
-      refuse("carry_zeros", loop.var.name, "the dims of buffer " + buffer->name + " depend on it");
+    if (!uses_only(dim, around))
+      refuse("hoist_zeroed_buffer", loop.var.name, "the dims of buffer " + buffer->name + " depend on it");
     // What guards the allocation, or a loop that does not run, no longer does.
     if (site.scope.of(dim).min.value_or(-1) < 0)
-      refuse("carry_zeros", loop.var.name, "a dim of buffer " + buffer->name + " may be negative");
+      refuse("hoist_zeroed_buffer", loop.var.name, "a dim of buffer " + buffer->name + " may be negative");
   }
   Carry carry(loop, buffer, around);
   const Stmt body = carry.body(loop.body);
   Stmt carried = block({carry.zeros, for_loop(loop.var, loop.begin, loop.extent, loop.kind, body)});
   const Buffer declared = with_closed_facts(buffer, around);
   if (!declared.same_as(buffer)) carried = redirect(carried, buffer, {declared});
-  put("carry_zeros", site, alloc(declared, carried), line);
+  put("hoist_zeroed_buffer", site, alloc(declared, carried), line);
 }
 
 }  // namespace gradloom::ir

@@ -1,4 +1,4 @@
-// The host part of a GPU's kernel is brought into the form of gpu_form.h: it only launches.
+// The host part of a GPU's kernel is brought into the form of verify_gpu.h: it only launches.
 //   - a loop of kind parallel is done in order
 //   - statements without a grid loop become launches of one block, neighbours one launch
 //   - a let, condition or check that needs memory goes into each launch below it; where a launch below writes that
@@ -112,7 +112,7 @@ class Form {
  private:
   using Wrap = std::function<Stmt(Stmt)>;
 
-  bool on_host(const Expr& e) const { return is_scalar_arithmetic(e) && closed(e, known_); }
+  bool on_host(const Expr& e) const { return is_scalar_arithmetic(e) && uses_only(e, known_); }
   bool on_host(const For& n) const { return on_host(n.begin) && on_host(n.extent); }
 
   Stmt launch(const Var& v, const Expr& begin, const Expr& extent, Stmt body) const {
@@ -163,7 +163,7 @@ class Form {
   // it reads.
   Stmt keep(const std::string& name, const Expr& value, const Stmt& body,
             const std::function<Stmt(const Expr&)>& rest) {
-    if (!writes_what_is_read(body, value)) return rest(value);
+    if (!may_clobber(body, value)) return rest(value);
     BufferNode node{.name = name + "_kept", .dtype = value.dtype(), .dims = {value.lanes()}};
     if (is_int(value.dtype())) {  // divisors and shift counts below may be proved by it
       const Range range = scope_.of(value);
@@ -279,7 +279,7 @@ class Form {
     const std::vector<Var> known(
         known_.begin(), known_.begin() + static_cast<std::ptrdiff_t>(cooperative_ ? cooperative_ - 1 : known_.size()));
     const bool as_is = std::all_of(b->dims.begin(), b->dims.end(),
-                                   [&](const Expr& dim) { return is_scalar_arithmetic(dim) && closed(dim, known); });
+                                   [&](const Expr& dim) { return is_scalar_arithmetic(dim) && uses_only(dim, known); });
     return as_is ? scratch(b, body) : bounded(b, known, body);
   }
   Stmt bounded(const Buffer& b, const std::vector<Var>& known, const Stmt& body) {
@@ -288,7 +288,7 @@ class Form {
       dim = at_most(dim, known, scope_, scope_);
       if (!dim)
         throw LoweringRefusal(ErrorCode::unsupported,
-                              "form_launches: nothing outside a launch bounds the size of buffer " + b->name);
+                              "outline_kernels: nothing outside a launch bounds the size of buffer " + b->name);
     }
     drop_open_facts(node, known);
     node.facts.nondecreasing = node.facts.injective = false;
@@ -310,7 +310,7 @@ class Form {
 
 }  // namespace
 
-Kernel form_launches(const Kernel& kernel) {
+Kernel outline_kernels(const Kernel& kernel) {
   Kernel result = kernel;
   result.body = Form(kernel).host(InOrder()(kernel.body));
   return result;

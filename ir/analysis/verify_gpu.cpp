@@ -1,4 +1,4 @@
-#include "ir/analysis/gpu_form.h"
+#include "ir/analysis/verify_gpu.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -64,20 +64,20 @@ const char* where(Part part) {
   return "?";
 }
 
-// The first thing that does not fit is kept in `misfit`.
+// The first thing that does not fit is kept in `mismatch`.
 class Form {
  public:
-  std::string misfit;
+  std::string mismatch;
 
   void stmt(const Stmt& s, Part part) {
-    if (part == Part::rows && s && misfit.empty() && (!s.as<For>() || s.as<For>()->kind != ForKind::fragment))
+    if (part == Part::rows && s && mismatch.empty() && (!s.as<For>() || s.as<For>()->kind != ForKind::fragment))
       return fail("something besides a fragment loop stands " + std::string(where(part)));
-    if (s && misfit.empty()) std::visit([&](const auto& n) { node(n, part); }, s.node().value);
+    if (s && mismatch.empty()) std::visit([&](const auto& n) { node(n, part); }, s.node().value);
   }
 
  private:
   void fail(const std::string& what) {
-    if (misfit.empty()) misfit = what;
+    if (mismatch.empty()) mismatch = what;
   }
   void host_value(const Expr& e, const std::string& what, Part part) {
     if (!outside_grid(part)) return;
@@ -121,7 +121,7 @@ class Form {
       fail("the fragment loop " + n.var.name + " does not run from 0 over a multiple of " + std::to_string(unit));
     (part == Part::warp ? around_.rows : around_.columns) = &n;
     if (part == Part::warp) {
-      product_ = static_cast<bool>(match_fragment_product(n, misfit).sums);
+      product_ = static_cast<bool>(match_fragment_product(n, mismatch).sums);
       single_ = any_of(n.body, [](const Stmt& s) { return s.as<For>() && s.as<For>()->kind == ForKind::matrix_unit; });
     }
     if (part != Part::rows) return;
@@ -268,10 +268,10 @@ bool is_gpu(const Kernel& kernel) {
                 [](const Stmt& s) { return s.as<Barrier>() || (s.as<For>() && on_gpu(s.as<For>()->kind)); });
 }
 
-std::string gpu_misfit(const Kernel& kernel) {
+std::string gpu_structure_error(const Kernel& kernel) {
   Form form;
   form.stmt(kernel.body, Part::host);
-  return form.misfit;
+  return form.mismatch;
 }
 
 int64_t least_blocks(const For& cooperative) {
@@ -288,7 +288,7 @@ bool each_block_once(const For& grid, int64_t blocks) {
   return extent && *extent <= blocks;
 }
 
-std::string gpu_nesting_misfit(const std::vector<Stmt>& path, const For& loop, ForKind kind) {
+std::string gpu_binding_error(const std::vector<Stmt>& path, const For& loop, ForKind kind) {
   Part part = Part::host;
   for (const Stmt& s : path) {
     const For* around = s.as<For>();
@@ -299,16 +299,16 @@ std::string gpu_nesting_misfit(const std::vector<Stmt>& path, const For& loop, F
   }
   const std::optional<Part> inside = enter(part, kind);
   if (!inside) return std::string("a ") + to_string(kind) + " loop may not stand " + where(part);
-  std::string misfit;
+  std::string mismatch;
   walk(loop.body, [&](const Stmt& s) {
     const For* below = s.as<For>();
     if (below && kind == ForKind::cooperative && below->kind != ForKind::cooperative)
       return;  // what is bound below stands in grid loops
     if (below && on_gpu(below->kind) &&
         (below->kind == kind || !enter(below->kind == ForKind::lane ? Part::warp : *inside, below->kind)))
-      misfit = std::string("it holds the ") + to_string(below->kind) + " loop " + below->var.name;
+      mismatch = std::string("it holds the ") + to_string(below->kind) + " loop " + below->var.name;
   });
-  return misfit;
+  return mismatch;
 }
 
 }  // namespace gradloom::ir

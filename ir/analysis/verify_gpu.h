@@ -6,7 +6,7 @@
 // conditions and dims are scalar arithmetic (of any dtype: scalar_program.h) over scalars and its own variables only,
 // so that a launcher evaluates them without the device. Each grid loop is one launch, its iterations are blocks; a
 // launch without a block does nothing, its checks included; launches run in order. What is allocated in the host part
-// is global scratch. passes/form_launches.cpp gives any nest this form: what needs memory to be decided is decided in
+// is global scratch. passes/outline_kernels.cpp gives any nest this form: what needs memory to be decided is decided in
 // the launches, a check around what may have no block is a launch of its own, and a loop over launches whose bounds lie
 // in memory is done by one block. Refused: scratch whose size lies in memory, with no bound that holds outside the
 // launch.
@@ -52,11 +52,11 @@ bool is_gpu(const Kernel& kernel);
 
 // Empty when the kernel has the form above; else what does not fit. No parallel loop is left in it, and what is
 // allocated in blocks has constant dims.
-std::string gpu_misfit(const Kernel& kernel);
+std::string gpu_structure_error(const Kernel& kernel);
 
 // Whether a loop at the end of this path may be bound so: grid loops around thread and warp loops, these around lane
 // loops (in warp loops only).
-std::string gpu_nesting_misfit(const std::vector<Stmt>& path, const For& loop, ForKind kind);
+std::string gpu_binding_error(const std::vector<Stmt>& path, const For& loop, ForKind kind);
 
 // How many blocks do a cooperative loop at the least: as many as the largest per_block buffer in it has parts.
 int64_t least_blocks(const For& cooperative);

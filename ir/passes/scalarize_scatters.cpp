@@ -138,6 +138,6 @@ class SplitUpdates : public Rewriter {
 
 }  // namespace
 
-Kernel split_updates(const Kernel& kernel, bool fast_scatter) { return SplitUpdates(fast_scatter)(kernel); }
+Kernel scalarize_scatters(const Kernel& kernel, bool fast_scatter) { return SplitUpdates(fast_scatter)(kernel); }
 
 }  // namespace gradloom::ir
