@@ -19,7 +19,7 @@ const Json& member(const Json& object, const char* name) {
   return *found;
 }
 
-// Other values than lists iterate too: an object over its members, a number over itself.
+// Json iterates values other than lists too: an object over its members, a number over itself.
 const Json& list(const Json& object, const char* name) {
   const Json& json = member(object, name);
   if (!json.is_array()) refuse(fmt::format("\"{}\" is of type {}, expected a list", name, json.type_name()));
@@ -38,14 +38,14 @@ double number(const Json& object, const char* name) {
   return json.get<double>();
 }
 
-// A misspelt member would be lost.
+// An unknown member would be ignored silently.
 void check_members(const Json& object, std::initializer_list<std::string_view> known) {
   for (const auto& [name, value] : object.items())
     if (std::find(known.begin(), known.end(), name) == known.end())
       refuse(fmt::format("got a member \"{}\", expected one of {}", name, fmt::join(known, ", ")));
 }
 
-// Runs `body`; a refusal then says where in the file it was.
+// Runs `body`; adds the location in the file to an error.
 template <class Body>
 auto inside(const std::string& where, Body&& body) {
   try {
@@ -64,7 +64,7 @@ void put_element(void* data, DType dtype, int64_t position, const Json& value) {
   std::memcpy(static_cast<char*>(data) + position * bytes, &*bits, bytes);
 }
 
-// A tensor's "shape" may be anything a call may be refused for, so what cannot be held is an error here and not of the
+// A tensor's "shape" may be any that an op rejects; one that cannot be allocated is an error of the file, not of the
 // op.
 Tensor read_tensor(const Json& json) {
   if (json.is_null()) return {};
@@ -168,7 +168,7 @@ bool Case::exact_on(std::string_view target) const {
 
 Case read_case(const std::filesystem::path& file) {
   std::error_code code;
-  const bool readable = std::filesystem::is_regular_file(file, code);  // a pipe would be waited for
+  const bool readable = std::filesystem::is_regular_file(file, code);  // opening a pipe would block
   std::ifstream in(readable ? file : std::filesystem::path());
   if (!in) refuse(fmt::format("{}: cannot be read, expected a case file (.json)", file.string()));
   try {

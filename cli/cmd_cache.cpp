@@ -1,4 +1,4 @@
-// `gradloom cache`: what a disk cache holds, whether it is whole, and why a call misses it.
+// `gradloom cache`: lists and verifies a disk cache, and explains why a call misses it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -35,7 +35,7 @@ DiskCache open(const CacheOptions& options) {
   const std::string folder = options.folder.empty() ? default_cache_folder() : options.folder;
   if (folder.empty()) throw UsageError("cache: there is no folder, expected --dir, GRADLOOM_CACHE_DIR or a home");
   if (!std::filesystem::is_directory(folder))
-    throw UsageError(fmt::format("cache: there is no folder {}", printable(folder)));  // opening it would make it
+    throw UsageError(fmt::format("cache: there is no folder {}", printable(folder)));  // opening it would create it
   return DiskCache({folder, {}, std::numeric_limits<int64_t>::max()});
 }
 
@@ -99,7 +99,7 @@ int prune(const CacheOptions& options) {
 }
 
 #ifdef GRADLOOM_WITH_CUDA
-// Of code for a GPU: compiled again by the NVRTC that is here, or nothing where it is none or another.
+// For GPU code: recompiled by the NVRTC of this machine; nothing where it is missing or another version.
 std::optional<std::string> cuda_code_again(const KernelRecord& record, std::string_view text,
                                            std::string_view features) {
   try {
@@ -112,8 +112,8 @@ std::optional<std::string> cuda_code_again(const KernelRecord& record, std::stri
 }
 #endif
 
-// What is wrong with a kernel file's content; nothing when all is well, and in `foreign` whether it cannot be compiled
-// here: another build of the library made it, or another compiler.
+// The defect in a kernel file's content; nothing when it is valid. `foreign` is set where it cannot be compiled here:
+// made by another build of the library, or another compiler.
 std::string wrong_kernel(const std::string& name, std::string_view bytes, bool& foreign) {
   const KernelRecord record = decode_kernel(bytes);
   if (kernel_file_name(content_id(record.key)) != name) return "its name is not that of its key";
@@ -173,7 +173,7 @@ int verify(const CacheOptions& options) {
 }
 
 #ifdef GRADLOOM_WITH_LLVM
-// An exit code of 1 says that there is a case, and that it misses.
+// Exit code 1 means that the case exists and misses.
 cases::Case case_of(const std::string& file) {
   try {
     return cases::read_case(file);

@@ -1,4 +1,4 @@
-// `gradloom check`: calls ops as cases say and compares.
+// `gradloom check`: runs the calls of cases and compares their outputs.
 #include <fmt/format.h>
 #include <fnmatch.h>
 #include <unistd.h>
@@ -22,8 +22,8 @@ bool matches(const std::string& pattern, const cases::Case& c) {
   return fnmatch(pattern.c_str(), c.name.c_str(), 0) == 0 || fnmatch(pattern.c_str(), c.op.c_str(), 0) == 0;
 }
 
-// Whether the case's op offers the strategy. A call that is refused, or an op that is not there, says neither: the case
-// says what must come of it.
+// Whether the case's op offers the strategy. Nothing for a rejected call or an unknown op: the case defines the
+// expected outcome.
 std::optional<bool> offers_strategy(const Runtime& runtime, const cases::Case& c, const RunOptions& run) {
   try {
     if (!find_op(c.op)) return std::nullopt;
@@ -35,7 +35,7 @@ std::optional<bool> offers_strategy(const Runtime& runtime, const cases::Case& c
   }
 }
 
-// A line that is rewritten in place, on a terminal only.
+// A status line rewritten in place, on a terminal only.
 class Progress {
  public:
   explicit Progress(size_t total) : total_(total), shown_(isatty(STDERR_FILENO) != 0) {}
@@ -51,7 +51,7 @@ class Progress {
   bool shown_;
 };
 
-// What ran where: a line an executor, so that one which ran nothing shows.
+// Calls per executor: one line each, so that an executor that ran nothing is visible.
 void print_executors(const Runtime& runtime) {
   const Stats stats = runtime.stats();
   const std::string name = runtime.target_name(), target = name.substr(0, name.find(' '));
@@ -80,9 +80,9 @@ int check(const CheckOptions& options) {
                              : has_llvm()                        ? "llvm"
                                                                  : "interpreter";
   RunOptions run = options.serve.run();
-  run.determinism = Determinism::sequential;  // the order that the cases' bits are of
+  run.determinism = Determinism::sequential;  // the summation order of the cases' expected bits
   int64_t passed = 0, failed = 0, skipped = 0;
-  bool served = false, lacking = false;  // whether any case's op offers --strategy, or does not
+  bool served = false, lacking = false;  // whether any case's op offers --strategy, or lacks it
   const Progress progress(files.size());
   const auto fail = [&](const std::string& what) {
     progress.clear();

@@ -18,7 +18,7 @@ struct EmitOptions {
   bool any_shape = false, trace = false;
 };
 
-// What --isa, --arch, --threads, --strategy and --determinism say; the last goes to the plan.
+// The values of --isa, --arch, --threads, --strategy and --determinism; the last goes to the plan.
 std::pair<ir::Target, const Strategy*> chosen(const EmitOptions& options, const RunOptions& run, const Op& op,
                                               Plan& plan) {
   try {

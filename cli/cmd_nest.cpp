@@ -1,4 +1,4 @@
-// `gradloom nest`: any loop nest, run on any target.
+// `gradloom nest`: runs any loop nest on any target.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -54,7 +54,7 @@ ir::Kernel parse_nest(const std::string& file) {
     try {
       ir::verify(kernel, ir::Stage::authored);
     } catch (const Error&) {
-      ir::verify(kernel, ir::Stage::scheduled);  // its error counts
+      ir::verify(kernel, ir::Stage::scheduled);  // its error takes precedence
     }
     return kernel;
   } catch (const Error& error) {
@@ -62,7 +62,7 @@ ir::Kernel parse_nest(const std::string& file) {
   }
 }
 
-// The option's own conversion would wrap.
+// The option's own integer conversion would wrap.
 uint64_t seed_of(const std::string& text) {
   uint64_t seed = 0;
   const char* const end = text.data() + text.size();
@@ -73,7 +73,7 @@ uint64_t seed_of(const std::string& text) {
 
 bool gpu_target_named(const std::string& target) { return is_gpu(target_named(target)); }
 
-// The schedule that the options say. Nothing: it is the Runtime's to choose.
+// The schedule that the options select. Nothing: the Runtime chooses.
 struct Scheduled {
   ir::Kernel kernel;
   KernelOptions how;
@@ -201,7 +201,7 @@ int run(NestOptions options) {
   return 0;
 }
 
-// A failed check and a refusal are answers, so they say their code.
+// A failed check and a refusal are expected results, so the message includes the error code.
 int answer(const NestOptions& options) {
   const auto fail = [](const std::string& message) {
     fmt::print(stderr, "gradloom: {}\n", printable(message));

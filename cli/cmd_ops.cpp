@@ -1,4 +1,4 @@
-// `gradloom ops`: what there is.
+// `gradloom ops`: lists the ops.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::string dtypes_text(const std::vector<DType>& dtypes) {
   return fmt::format("{}", fmt::join(names, " "));
 }
 
-// Strategies depend on the shape: those that some timed case has, in the order met; "direct" is every op's.
+// Strategies depend on the shape: those of the timed cases, in order of first appearance; "direct" is every op's.
 std::string strategies_text(const Op& op, const ir::Target& target) {
   std::vector<std::string> all;
   const auto add = [&](const std::string& name) {

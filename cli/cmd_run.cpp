@@ -1,4 +1,4 @@
-// `gradloom run`: one case, its outputs printed.
+// `gradloom run`: runs one case and prints its outputs.
 #include <fmt/format.h>
 
 #include <cstdio>

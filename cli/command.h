@@ -21,7 +21,7 @@ void add_cache(CLI::App& app, int& status);
 
 inline constexpr int exit_failure = 1, exit_usage = 2;
 
-// The options that choose how a call is served, shared by several commands.
+// The options that select a call's executor, shared by several commands.
 struct ServeOptions {
   std::string target = "automatic";
   std::string strategy;
@@ -33,7 +33,7 @@ struct ServeOptions {
   RunOptions run() const;
 };
 bool built_with_cuda();
-TargetKind target_named(const std::string& name);     // automatic for what is none
+TargetKind target_named(const std::string& name);     // automatic for an unknown name
 void add_target(CLI::App& app, std::string& target);  // --target
 
 inline constexpr const char* level_names[] = {"sequential", "run-to-run", "relaxed"};  // by Determinism

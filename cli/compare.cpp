@@ -1,4 +1,4 @@
-// Comparing a call's outputs with a case's.
+// Compares a call's outputs with those of a case.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,14 +37,14 @@ bool within(double got, double want, double rtol, double atol) {
   return std::isfinite(got) && std::isfinite(want) && std::abs(got - want) <= atol + rtol * std::abs(want);
 }
 
-// Whether an output may be shorter than its memory, which only the call tells: such an output has no memory of the
-// case's shape to be written into.
+// Whether an output may be shorter than its allocation, which only the call determines: such an output cannot be
+// preallocated at the case's shape.
 bool trims_outputs(const Case& c) {
   try {
     const Plan plan = plan_of(c);
     for (size_t i = 0; i < std::min<size_t>(c.outputs.size(), plan.outputs.size()); ++i)
       if (c.outputs[i].present() && !(plan.outputs[i].dims == c.outputs[i].dims())) return true;
-  } catch (const Error&) {  // the call's own error counts
+  } catch (const Error&) {  // the call's own error takes precedence
   }
   return false;
 }
@@ -96,7 +96,7 @@ double largest_error(const Tensor& got, const Tensor& want) {
 
 namespace {
 
-// Inputs are where the runtime wants them.
+// Precondition: the inputs are in the memory that the runtime requires.
 Result<std::vector<Tensor>> call_there(Runtime& runtime, const Case& c, const RunOptions& options) {
   const bool all_wanted = std::all_of(c.outputs.begin(), c.outputs.end(), [](const Tensor& t) { return t.present(); });
   if (all_wanted || trims_outputs(c)) {
@@ -111,7 +111,7 @@ Result<std::vector<Tensor>> call_there(Runtime& runtime, const Case& c, const Ru
   for (const Tensor& want : c.outputs) {
     outputs.push_back(want.present() ? Tensor::empty(want.dtype(), want.dims()) : Tensor());
     if (want.present() && want.elements() > 0)
-      std::memset(outputs.back().data(), 0xff, want.elements() * size_of(want.dtype()));  // what is not written shows
+      std::memset(outputs.back().data(), 0xff, want.elements() * size_of(want.dtype()));  // unwritten elements show
     outputs.back() = runtime.to_device(outputs.back()).value();
   }
   auto done = runtime.run_into(c.op, c.inputs, outputs, c.attributes, options);

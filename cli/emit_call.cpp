@@ -60,7 +60,7 @@ DType dtype_option(const char* option, const std::string& text) {
   return *dtype;
 }
 
-// How many elements the slice takes along an axis of `extent`: the rules of ONNX's Slice.
+// The number of elements that the slice takes along an axis of `extent`: the rules of ONNX's Slice.
 int64_t slice_count(int64_t start, int64_t end, int64_t step, int64_t extent) {
   if (step == 0) throw UsageError("emit: --steps has a 0, expected any other integers");
   if (extent == 0) return 0;

@@ -24,7 +24,7 @@ int architecture_of(const std::string& command, const std::string& text) {
 }
 
 ir::Target gpu_target(int architecture) {
-  // What a block may have: 163 KiB on 8.0, 99 on the smaller chips of 8.6, 8.9 and 12.0, 227 on 9.0 and 10.0.
+  // Maximum shared memory per block: 163 KiB on 8.0, 99 on the smaller chips of 8.6, 8.9 and 12.0, 227 on 9.0 and 10.0.
   const int64_t shared = architecture == 80 || architecture == 87   ? 163
                          : architecture >= 90 && architecture < 120 ? 227
                                                                     : 99;

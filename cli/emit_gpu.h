@@ -1,5 +1,5 @@
 #pragma once
-// A GPU's stages: the text, what NVRTC makes of it, and what each function takes of a multiprocessor.
+// The stages of a GPU kernel: the text, NVRTC's output, and each function's resource usage per multiprocessor.
 #include <string>
 
 #include "gradloom/stmt.h"

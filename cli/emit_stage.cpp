@@ -44,7 +44,7 @@ std::string passes_text(const ir::Kernel& scheduled, const StageOptions& options
   try {
     ir::lower(scheduled, lowering);
   } catch (const Error&) {
-    if (!text) throw;  // what was asked for comes before the pass that refuses
+    if (!text) throw;  // the requested text is printed before the refusal of a later pass
   }
   if (!options.times && !text)
     throw UsageError(fmt::format("{}: --after is {}, expected a pass that runs for this target: {}", options.command,

@@ -1,6 +1,5 @@
 #pragma once
-// A kernel's text at any stage, and the options that say for which machine: shared by `gradloom emit` and `gradloom
-// nest`.
+// A kernel's text at any stage, and the options that select the machine: shared by `gradloom emit` and `gradloom nest`.
 #include <CLI/CLI.hpp>
 #include <string>
 
@@ -15,16 +14,16 @@ struct StageOptions {
   std::string stage, after, isa = "host", arch;
   int threads = 0;
   bool times = false;
-  bool gpu = false;  // whatever the stage and --arch say
+  bool gpu = false;  // regardless of the stage and --arch
 
   // --stage, --after, --times, --isa, --arch, --threads
   void add_to(CLI::App& app, const std::string& stage_help);
-  bool of_passes() const { return !after.empty() || times; }     // what the passes do, not a stage
+  bool of_passes() const { return !after.empty() || times; }     // output of passes, not of a stage
   bool prints() const { return !stage.empty() || of_passes(); }  // anything
   bool for_gpu() const;
-  int architecture() const;  // of the GPU: 90 when --arch does not say
-  void check_isa() const;    // throws UsageError for an --isa that is none
-  // What kernels are scheduled and lowered for. Throws UsageError.
+  int architecture() const;  // of the GPU: 90 without --arch
+  void check_isa() const;    // throws UsageError for an unknown --isa
+  // The target that kernels are scheduled and lowered for. Throws UsageError.
   ir::Target target() const;
 };
 

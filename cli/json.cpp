@@ -13,8 +13,8 @@
 namespace gradloom::cases {
 namespace {
 
-// Watches the parser. Copying and printing a Json recurse, and no file nests deeper than its data: what would run out
-// of stack is refused. So is a key that is given twice, of which one would be lost.
+// Validates during parsing. Copying and printing a Json recurse, and no file nests deeper than its data, so that a
+// nesting which would overflow the stack is rejected. So is a duplicate key, of which one value would be lost.
 class Strict {
  public:
   bool operator()(int depth, Json::parse_event_t event, Json& parsed) {

@@ -1,5 +1,5 @@
 #pragma once
-// JSON as cases and nests have it: read strictly, with every value of every dtype (tests/golden/FORMAT.md).
+// JSON as cases and nests use it: parsed strictly, with every value of every dtype (tests/golden/FORMAT.md).
 #include <iosfwd>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,8 +13,7 @@ using Json = nlohmann::json;
 
 [[noreturn]] void refuse(const std::string& message);  // Error(invalid_argument)
 
-// Throws Error(invalid_argument) for a key that is given twice and for lists that nest deep, Json::exception for what
-// is no JSON.
+// Throws Error(invalid_argument) for duplicate keys and for deeply nested lists, Json::exception for malformed JSON.
 Json read_json(std::istream& in);
 
 bool fits_i64(const Json& value);

@@ -1,4 +1,4 @@
-// gradloom: try, check, look into and time the library from a shell.
+// gradloom: runs, checks, inspects and times the library from a shell.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -13,7 +13,7 @@ int fail(int status, const std::string& message) {
   return status;
 }
 
-// What is wrong with the words before the first option, which all name commands; nothing when all is well.
+// The error in the words before the first option, which all name commands; nothing when they are valid.
 std::string unknown_command(const CLI::App& app, int argc, char** argv) {
   const CLI::App* at = &app;
   std::string path;
@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
       return fail(cli::exit_failure, "the output cannot be written, expected an open stdout with room");
     return status;
   } catch (const CLI::ParseError& error) {
-    // Before a --help too: the help of another command would hide a misspelt one.
+    // Checked before --help too: the help of another command would hide a misspelt one.
     if (const std::string unknown = unknown_command(app, argc, argv); !unknown.empty())
       return fail(cli::exit_usage, unknown);
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version

@@ -73,7 +73,7 @@ std::optional<int64_t> Memory::bytes_of(DType dtype, const Dims& dims, const Dim
   return bytes <= most_bytes ? std::optional(bytes) : std::nullopt;
 }
 
-// Requires bytes_of to give a number.
+// Precondition: bytes_of returns a number.
 Memory::Memory(DType dtype, const Dims& dims, const Dims& strides, int64_t alignment)
     : dtype_(dtype), dims_(dims), strides_(strides), alignment_(block_alignment(alignment)) {
   const Extent extent = extent_of(dtype, dims, strides);
@@ -162,7 +162,7 @@ Call::Call(const ir::Kernel& kernel_in, std::span<const int64_t> scalars, int64_
     const ir::Buffer& declared = kernel.buffers[b];
     const Dims dims = arguments.dims(b, slots);
     const Dims declared_strides = arguments.strides(b, slots);
-    // Of dense dims that no memory holds the strides would wrap.
+    // The strides of dense dims that exceed any memory would wrap.
     const auto dense = Memory::bytes_of(
         declared->dtype, dims, Dims(std::vector<int64_t>(static_cast<size_t>(dims.size()), 0)), declared->alignment);
     const Dims strides = declared->strides.empty() && dense ? dense_strides(dims) : declared_strides;

@@ -1,5 +1,5 @@
 #pragma once
-// One call of an own loop nest from the command: its scalars, and a buffer's memory for each parameter.
+// One call of a loop nest from the command line: its scalars, and memory for each buffer parameter.
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,15 +14,14 @@ namespace gradloom::nest {
 
 inline constexpr int64_t most_bytes = int64_t{1} << 32;  // of all buffers of a call
 
-// The names of a kernel's parameters, without backquotes. One that another parameter has already gets its number, as in
-// the text: "n#1".
+// The names of a kernel's parameters, without backquotes. A duplicate name is numbered, as in the text form: "n#1".
 struct Names {
   explicit Names(const ir::Kernel& kernel);
   std::vector<std::string> scalars, buffers;
 };
 
-// A buffer's elements where its strides put them, between guards that show stray writes. What is not set holds 0xff
-// bytes: a NaN, -1, no boolean.
+// A buffer's elements at the addresses that its strides give, between guard regions that detect stray writes. Unset
+// bytes are 0xff: a NaN, -1, an invalid boolean.
 class Memory {
  public:
   Memory(DType dtype, const Dims& dims, const Dims& strides, int64_t alignment);
@@ -35,10 +34,9 @@ class Memory {
   void each(Fn&& fn) const;
   uint64_t get(int64_t offset) const;
   void set(int64_t offset, uint64_t bits);
-  // Seen as a tensor; this must outlive it.
+  // A tensor view; this must outlive it.
   Tensor tensor(bool writable) const;
-  // The byte, counted from element [0, ..., 0], of the first one outside all elements that is not as it was made;
-  // nothing when all are.
+  // The first byte outside all elements, counted from element [0, ..., 0], that was modified; nothing when none was.
   std::optional<int64_t> stray_write() const;
   uint64_t checksum() const;  // of the elements
   // The bytes that a call of these dims takes, guards and alignment included; nothing beyond most_bytes.
@@ -48,8 +46,8 @@ class Memory {
   DType dtype_;
   Dims dims_, strides_;
   int64_t alignment_, elements_ = 0;
-  int64_t lead_ = 0, size_ = 0;  // bytes: of the block before and after element [0, ..., 0]
-  int64_t low_ = 0, high_ = 0;   // bytes from element [0, ..., 0]: where the elements lie
+  int64_t lead_ = 0, size_ = 0;  // bytes: of the allocation before and after element [0, ..., 0]
+  int64_t low_ = 0, high_ = 0;   // byte offsets from element [0, ..., 0]: the range of the elements
   std::shared_ptr<char> block_;
   char* first_ = nullptr;
 };
@@ -60,16 +58,16 @@ struct Argument {
   Dims dims, strides;
   DeclaredRange range;
   Memory memory;
-  bool given() const { return declared->role != ir::Role::out; }  // it has values before the call
+  bool given() const { return declared->role != ir::Role::out; }  // it is initialised before the call
   bool written() const { return declared->role != ir::Role::in; }
   std::string element_name(int64_t position) const;  // "x[1,2]"
 };
 
 struct Call {
-  // Checks the scalars against their ranges and makes the memory. Throws Error(invalid_argument);
+  // Checks the scalars against their ranges and allocates the memory. Throws Error(invalid_argument);
   // Error(resource_exhausted) beyond `bytes`.
   Call(const ir::Kernel& kernel, std::span<const int64_t> scalars, int64_t bytes = most_bytes);
-  // The values of in and inout buffers keep the declared facts: ranges, nondecreasing, injective. Throws
+  // Checks that the values of in and inout buffers satisfy the declared facts: ranges, nondecreasing, injective. Throws
   // Error(invalid_argument) naming the first that does not.
   void check_facts() const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// The same call on several targets.
+// Compares the same call on several targets.
 #include <optional>
 #include <span>
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace gradloom::nest {
 
-// What one target made of a call: the results in its out and inout buffers, or the error.
+// The outcome on one target: the results in its out and inout buffers, or the error.
 struct Ran {
   std::string target;
   Call call;
   std::optional<Error> error;
 };
 
-// The first difference, in one line; nothing when all are equal. Floats that are both NaN are equal whatever their
-// bits; so are equal errors.
+// The first difference, in one line; nothing when all are equal. Two NaNs are equal regardless of their bits; so are
+// equal errors.
 std::optional<std::string> difference(std::span<const Ran> all);
 
 }  // namespace gradloom::nest

@@ -20,7 +20,7 @@ using cases::Json;
   throw Error(ErrorCode::invalid_argument, fmt::format("kernel {}: {}", kernel.name, what));
 }
 
-// As element_bits, but a finite number that the dtype can only hold as an infinity is outside of it.
+// As element_bits, but a finite number that overflows the dtype to an infinity is out of range.
 std::optional<uint64_t> value_bits(const Json& value, DType dtype) {
   const auto bits = cases::element_bits(value, dtype);
   if (bits && is_float(dtype) && value.is_number() && !std::isfinite(ir::double_from_bits(dtype, *bits)))
@@ -152,7 +152,7 @@ std::string json_element(DType dtype, uint64_t bits) {
   const double value = ir::double_from_bits(dtype, bits);
   std::string text = value_text(dtype, bits);
   if (!std::isfinite(value)) return fmt::format("\"{}\"", text);
-  // The shortest text of an f32 may read back as another one by way of a double.
+  // The shortest text of an f32 may parse to another value by double rounding.
   if (cases::element_bits(Json::parse(text), dtype) != bits)
     text = value_text(DType::f64, ir::bits_from_double(DType::f64, value));
   return text;

@@ -15,9 +15,9 @@
 namespace gradloom::nest {
 namespace {
 
-using Wide = __int128;  // of every integer dtype's values
+using Wide = __int128;  // the range of every integer dtype
 
-// splitmix64: the standard library's distributions differ from one to another.
+// splitmix64: the standard library's distributions are implementation-defined.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -62,7 +62,7 @@ Interval integers_of(DType dtype, const DeclaredRange& range) {
                     range.max() ? integer_of(*range.max(), false) : all.high);
 }
 
-// The `count` values nearest to 0 (from 0 on: to the first of them that is not negative).
+// The `count` values nearest to 0; with `from_zero`, the smallest non-negative ones if there are any.
 Interval near_zero(const Interval& all, Wide count, bool from_zero) {
   if (all.low > 0 || (from_zero && all.high >= 0)) {
     const Wide low = std::max<Wide>(all.low, 0);
@@ -90,7 +90,7 @@ uint64_t special_float(DType dtype, Random& random) {
   return ir::bits_from_double(dtype, values[which]);
 }
 
-// How one buffer's values are drawn. Most buffers have small ones: whatever serves as an index is then often in bounds.
+// How one buffer's values are drawn. Most buffers get small ones, so that a buffer used as an index is often in bounds.
 class Source {
  public:
   Source(const ir::Kernel& kernel, const std::string& what, DType dtype, const DeclaredRange& range, int64_t distinct,
@@ -131,7 +131,7 @@ class Source {
     return range_.contains(dtype_, bits) ? bits : inside_;
   }
 
-  // Values that all differ.
+  // Distinct values.
   std::vector<uint64_t> draw_distinct(int64_t count) {
     std::vector<uint64_t> values;
     const Wide there = integers_.high - integers_.low + 1;
@@ -151,7 +151,7 @@ class Source {
   }
 
  private:
-  // Looks for a value of the dtype in a range of floats, which may be narrower than its steps.
+  // Searches a value of the dtype in a range of floats, which may be narrower than the dtype's spacing.
   bool contains_any() {
     if (range_.unlimited()) return true;
     for (const double value : {low_, high_, low_ / 2 + high_ / 2, 0.0}) {
@@ -182,7 +182,7 @@ void draw_buffer(const ir::Kernel& kernel, Argument& argument, Random& random) {
     if (static_cast<int64_t>(distinct.size()) < count)
       refuse(kernel, fmt::format("buffer {}: {} values that differ were not found", argument.name, count));
   }
-  const auto less = [dtype](uint64_t a, uint64_t b) {  // a NaN, which the fact says nothing of, comes last
+  const auto less = [dtype](uint64_t a, uint64_t b) {  // NaNs, which the fact does not constrain, come last
     const auto nan = [dtype](uint64_t bits) {
       return is_float(dtype) && std::isnan(ir::double_from_bits(dtype, bits));
     };
@@ -218,7 +218,7 @@ std::vector<int64_t> draw_scalars(const ir::Kernel& kernel, std::span<const std:
       slots[i] = *given[i];
       continue;
     }
-    const DeclaredRange range(kernel, scalar.min, scalar.max, slots);  // it mentions earlier scalars only
+    const DeclaredRange range(kernel, scalar.min, scalar.max, slots);  // it refers to earlier scalars only
     const std::string what = "scalar " + Names(kernel).scalars[i];
     if (is_float(dtype)) {
       slots[i] = static_cast<int64_t>(Source(kernel, what, dtype, range, 1, random).draw());

@@ -14,7 +14,7 @@
 namespace gradloom::cli {
 namespace {
 
-// Of in buffers.
+// Of the in buffers.
 std::vector<uint64_t> checksums(const nest::Call& call) {
   std::vector<uint64_t> sums;
   for (const nest::Argument& argument : call.buffers)
@@ -57,7 +57,7 @@ nest::Ran ran_on(const std::string& target, const ir::Kernel& kernel, const nest
   return ran;
 }
 
-// A target other than the interpreter believes the nest, so a bad one may crash: that is said in a line before the
+// Targets other than the interpreter do not check the nest, so an invalid one may crash: a line reports that before the
 // process ends.
 volatile sig_atomic_t crashed_target = 0;
 constexpr const char* crash_lines[] = {
@@ -74,7 +74,7 @@ void tell_crash(int signal) {
   std::raise(signal);
 }
 
-// For its lifetime; a sanitizer's own report says more.
+// Active for its lifetime; under a sanitizer the sanitizer's own, more detailed report is used.
 class CrashLine {
  public:
   explicit CrashLine(TargetKind target) {
@@ -133,7 +133,7 @@ std::string run_nest(const ir::Kernel& kernel, nest::Call& call, const RuntimeOp
 std::string compare_nest(const NestsToCompare& nests, const nest::Call& call, const RuntimeOptions& options) {
   std::vector<nest::Ran> all{ran_on("interpreter", nests.authored, call, options, {})};
   const std::optional<Error> definition = all[0].error;
-  // Only the interpreter checks accesses and facts: what it refuses means nothing elsewhere.
+  // Only the interpreter checks accesses and facts: where it refuses, the results of other targets are undefined.
   if (definition && definition->code() != ErrorCode::out_of_range) throw *definition;
   std::vector<std::string> targets;
   if (nests.on_cpu && has_llvm()) targets.push_back("llvm");

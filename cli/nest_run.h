@@ -1,5 +1,5 @@
 #pragma once
-// `gradloom nest`'s call on one target, or on all of them to be compared.
+// Runs `gradloom nest`'s call on one target, or on all of them for comparison.
 #include <string>
 
 #include "cli/nest_call.h"
@@ -7,19 +7,19 @@
 
 namespace gradloom::cli {
 
-// Runs the kernel through Runtime, as any user's. The call's out and inout buffers then have the results. Gives the
-// target's name. Throws Error, also for a write outside the elements of a buffer in host memory.
+// Runs the kernel through Runtime, as a user would. The call's out and inout buffers then contain the results. Returns
+// the target's name. Throws Error, also for a write outside the elements of a buffer in host memory.
 std::string run_nest(const ir::Kernel& kernel, nest::Call& call, const RuntimeOptions& runtime,
                      const KernelOptions& how);
 
-// The nests of a comparison: the definition for the interpreter, what the options made of it for the other targets.
+// The nests of a comparison: the definition for the interpreter, the scheduled one for the other targets.
 struct NestsToCompare {
   ir::Kernel authored, scheduled;
   KernelOptions how;
   bool on_cpu = true, on_gpu = true;  // where `scheduled` may run
 };
-// Runs all targets of this build on the same values. Gives one line that says where they are equal; throws Error where
-// the definition has none, and DifferentResults for the first difference.
+// Runs all targets of this build on the same values. Returns one line that lists the targets that agree; throws Error
+// where the definition has none, and DifferentResults for the first difference.
 class DifferentResults : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

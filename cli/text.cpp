@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t shown_whole = 1000, edge = 3;
 
-// The positions along an axis that are shown; -1 stands for the dots.
+// The positions along an axis that are printed; -1 stands for the ellipsis.
 std::vector<int64_t> shown(int64_t extent, bool cut) {
   std::vector<int64_t> positions;
   for (int64_t i = 0; i < extent; ++i) {

@@ -1,5 +1,5 @@
 #pragma once
-// What commands print: aligned tables, and tensors the way numpy shows them.
+// Output formatting of commands: aligned tables, and tensors in numpy's style.
 #include <string>
 #include <vector>
 
@@ -9,11 +9,11 @@ namespace gradloom::cli {
 
 class Table {
  public:
-  // A header that starts with '>' is right-aligned (numbers). `widths`: the least of each column.
+  // A header that starts with '>' is right-aligned (numbers). `widths`: the minimum of each column.
   explicit Table(std::vector<std::string> headers, std::vector<size_t> widths = {});
   void row(std::vector<std::string> cells);
   std::string text() const;
-  // A line on its own, as wide as the columns so far: for a table that is printed row by row.
+  // A single line, as wide as the columns so far: for a table that is printed row by row.
   std::string line(const std::vector<std::string>& cells) const;
   const std::vector<std::string>& headers() const { return headers_; }
 

@@ -3,7 +3,7 @@
 
 namespace gradloom::cli {
 
-// A wrong argument that the parser cannot see: one line, exit code 2.
+// An invalid argument that the parser cannot detect: one line, exit code 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -9,7 +9,7 @@
 using namespace gradloom;
 
 int main() {
-  // The gradient of relu: dx = x > 0 ? dy : 0. What to compute...
+  // The gradient of relu: dx = x > 0 ? dy : 0. The computation...
   ir::KernelBuilder b("relu_grad");
   const ir::Expr n = b.scalar("n", 0);
   const ir::Buffer dy = b.input("dy", DType::f32, {n}), x = b.input("x", DType::f32, {n}),
@@ -18,7 +18,7 @@ int main() {
   b.loop("i", 0, n,
          [&](ir::Expr i) { b.store(dx, {i}, ir::select(ir::load(x, {i}) > zero, ir::load(dy, {i}), zero)); });
 
-  // ... and how: eight lanes at a time, four vectors a step, the rest masked. Each step is checked.
+  // ... and its schedule: 8 lanes, unrolled by 4 vectors, the tail masked. Each step is checked.
   ir::Schedule schedule(b.build());
   schedule.vectorize(schedule.loop("i"), 8, 4);
   std::printf("%s\n", ir::print(schedule.kernel()).c_str());

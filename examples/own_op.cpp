@@ -1,4 +1,4 @@
-// An op of one's own: calls are checked, tensors have any strides, kernels are specialised or of any shape, and cached.
+// A custom op: calls are checked, tensors may have any strides, kernels are shape-specialised or any-shape, and cached.
 #include <gradloom/runtime.h>
 #include <gradloom/schedule_common.h>
 
@@ -16,7 +16,7 @@ class ReluGrad : public Op {
            {{.name = "direct", .author = author}}) {}
 
  private:
-  // What comes out, and the kernel's buffers in order.
+  // The outputs, and the kernel's buffers in order.
   Plan plan(const Request& request) const override {
     const Dims& dims = request.input(0).dims;
     if (request.input(1).dims != dims) refuse(schema(), ErrorCode::invalid_argument, "X and dY have unlike shapes");

@@ -4,7 +4,7 @@
 
 namespace gradloom::ir {
 
-// What is written goes into it; after build() there is none.
+// The kernel under construction; absent after build().
 template <class Scope>
 static Scope& innermost(std::vector<Scope>& scopes) {
   if (scopes.empty())

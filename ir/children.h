@@ -1,5 +1,5 @@
 #pragma once
-// Inside of this folder: the parts that a node holds, in order, absent ones included; and how large they make it.
+// Internal to this folder: a node's children, in order, absent ones included, and the resulting tree size.
 #include <algorithm>
 #include <type_traits>
 
@@ -46,7 +46,7 @@ struct Children {
 template <class Visit>
 Children(Visit) -> Children<Visit>;
 
-// Of a node, by its parts that are of its own sort: Expr or Stmt. Beyond `most_nodes` it counts no further.
+// The size of a node from its children of the same sort: Expr or Stmt. Stops counting beyond `most_nodes`.
 template <class Sort, class Node>
 TreeSize tree_size(const Node& node, int most_nodes) {
   TreeSize tree;

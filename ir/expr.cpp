@@ -39,7 +39,7 @@ void match_lanes(Expr& a, Expr& b) {
   if (a.lanes() == 1)
     a = broadcast(a, b.lanes());
   else
-    b = broadcast(b, a.lanes());  // refuses when b is no scalar
+    b = broadcast(b, a.lanes());  // throws when b is not a scalar
 }
 
 void require_same(const Expr& a, const Expr& b, const char* what) {

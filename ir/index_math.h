@@ -1,6 +1,6 @@
 #pragma once
-// Index arithmetic that folds what is plain to see, so that rewritten loops stay readable and vector indices stay
-// ramps. Scalars or vectors of i64.
+// Index arithmetic that folds trivial cases, so that rewritten loops stay readable and vector indices stay ramps.
+// Scalars or vectors of i64.
 #include "gradloom/expr.h"
 
 namespace gradloom::ir {
@@ -14,7 +14,7 @@ Expr index_div(const Expr& a, int64_t b);  // floor_div, b > 0
 Expr index_mod(const Expr& a, int64_t b);  // floor_mod, b > 0
 
 bool has_load(const Expr& e);
-// The first lane of a vector, as plainly as can be; a scalar is itself.
+// The first lane of a vector, simplified; a scalar is itself.
 Expr first_lane(const Expr& e);
 // Both conditions; an absent one is true.
 Expr both(const Expr& a, const Expr& b);

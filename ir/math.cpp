@@ -6,7 +6,7 @@
 namespace gradloom::ir {
 namespace {
 
-// What the formulas need to know of f32 or f64.
+// Constants of the formulas for f32 or f64.
 struct Format {
   explicit Format(DType t) : dtype(t), wide(t == DType::f64) {
     if (!is_arithmetic_float(t))
@@ -34,7 +34,7 @@ Expr clamp(KernelBuilder& b, const char* name, const Expr& x, const Expr& low, c
   return b.let(name, select(x < low, low, select(x > high, high, x)));
 }
 
-// From the highest power down.
+// Horner's scheme, highest power first.
 Expr horner(const Format& f, const Expr& x, std::initializer_list<double> coefficients) {
   Expr sum;
   for (const double c : coefficients) sum = sum ? fma(sum, x, f.number(c)) : f.number(c);

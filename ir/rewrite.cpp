@@ -177,7 +177,7 @@ Stmt Rewriter::rewrite(const Check& n, const Stmt& self) {
 
 Stmt Rewriter::rewrite(const Evaluate& n, const Stmt& self) {
   Expr value = (*this)(n.value);
-  if (!value.as<Intrinsic>()) return block({});  // folded: it has no effect
+  if (!value.as<Intrinsic>()) return block({});  // folded: it has no side effect
   return value.same_as(n.value) ? self : evaluate(value);
 }
 
@@ -206,7 +206,7 @@ struct Walker {
   const Children<Down> children{Down{*this}};
 };
 
-// Sort: Expr or Stmt, of which the predicate is asked.
+// Sort: Expr or Stmt, the type that the predicate takes.
 template <class Sort>
 class Search {
  public:
@@ -229,7 +229,7 @@ class Search {
   bool found_ = false;
 };
 
-// Replaces variables; a buffer whose declaration mentions one is rebuilt, under its own id, once.
+// Substitutes variables; a buffer whose declaration mentions one is rebuilt once, under its own id.
 struct Substitute : Rewriter {
   explicit Substitute(const Substitution& v) : values(v) {}
   using Rewriter::rewrite;

@@ -1,6 +1,6 @@
 #pragma once
-// Walking and rewriting of the tree. A Rewriter rebuilds a node from its rewritten children and returns the very same
-// node when none changed; a pass overrides what it changes. Everything is exhaustive over the node variants: a new node
+// Traversal and rewriting of the tree. A Rewriter rebuilds a node from its rewritten children and returns the same node
+// when none changed; a pass overrides what it changes. Everything is exhaustive over the node variants: a new node kind
 // is a compile error here.
 #include <functional>
 #include <unordered_map>
@@ -41,7 +41,7 @@ class Rewriter {
   virtual Stmt rewrite(const Check& n, const Stmt& self);
   virtual Stmt rewrite(const Evaluate& n, const Stmt& self);
   virtual Stmt rewrite(const Barrier&, const Stmt& self) { return self; }
-  // Every buffer that a rewritten node mentions goes through here, so that a pass can swap buffers.
+  // Every buffer mentioned by a rewritten node passes through here, so that a pass can replace buffers.
   virtual Buffer buffer(const Buffer& b) { return b; }
 
   std::vector<Expr> list(const std::vector<Expr>& exprs, bool& changed);
@@ -53,8 +53,8 @@ void walk(const Stmt& root, const std::function<void(const Stmt&)>& stmt,
           const std::function<void(const Expr&)>& expr = {});
 void walk(const Expr& root, const std::function<void(const Expr&)>& expr);
 
-// Whether the predicate holds of an expression, or of a statement, below (or including) the root: asked parents first,
-// up to the first one. Of an absent root it does not.
+// Whether the predicate holds for an expression, or a statement, below (or including) the root; visits parents first
+// and stops at the first match. False for an absent root.
 bool any_of(const Expr& root, const std::function<bool(const Expr&)>& predicate);
 bool any_of(const Stmt& root, const std::function<bool(const Expr&)>& predicate);
 bool any_of(const Stmt& root, const std::function<bool(const Stmt&)>& predicate);
@@ -65,15 +65,14 @@ Stmt substitute(const Stmt& s, const Substitution& values);
 
 bool mentions(const Expr& e, int64_t var_id);
 bool mentions(const Stmt& s, int64_t var_id);
-bool reads(const Expr& e, const Buffer& buffer);   // whether it loads from it
-bool writes(const Stmt& s, const Buffer& buffer);  // whether it stores to it or accumulates into it
-// Whether a divisor or a shift count is no constant, so that only its surroundings say that it has a value.
+bool reads(const Expr& e, const Buffer& buffer);   // whether e loads from the buffer
+bool writes(const Stmt& s, const Buffer& buffer);  // whether s stores to it or accumulates into it
+// Whether a divisor or a shift count is not constant, so that only its context shows that the result is defined.
 bool has_variable_divisor(const Expr& e);
 bool has_variable_divisor(const Stmt& s);
 bool holds_loop(const Stmt& s);  // or is one
 
-// A copy of the statement in which every loop variable, Let and allocated buffer is fresh: for statements that are
-// duplicated.
+// A clone of the statement with fresh loop variables, Lets and allocated buffers: for duplicating statements.
 Stmt refresh(const Stmt& s);
 
 // All loops below, in order of appearance, outer before inner.

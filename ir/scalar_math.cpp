@@ -17,7 +17,7 @@ static_assert(std::numeric_limits<float>::is_iec559 && std::numeric_limits<doubl
   throw Error(ErrorCode::internal, "scalar math: " + op + " is not defined on " + to_string(dtype));
 }
 
-// How a storage float lies in its bits.
+// The bit layout of a storage float.
 struct StorageFormat {
   explicit StorageFormat(DType t)
       : mantissa(info_of(t).mantissa_bits),
@@ -101,7 +101,7 @@ uint64_t bits_of(T value) {
     return static_cast<uint64_t>(static_cast<std::make_unsigned_t<T>>(value));
 }
 
-// Calls f with a value of the C++ type that computes a dtype of this kind and size; booleans count as u8.
+// Calls f with a value of the C++ type that implements a dtype of this kind and size; booleans count as u8.
 template <class F>
 auto dispatch(DType dtype, const char* what, F&& f) {
   const DTypeInfo& info = info_of(dtype);

@@ -1,6 +1,6 @@
 #pragma once
-// What every operator computes, on one lane's bits: the meaning that the interpreter, constant folding and every
-// backend share. A value of a dtype is its bit pattern zero-extended to 64 bits; a boolean is 0 or 1.
+// Semantics of every operator on one lane's bits, shared by the interpreter, constant folding and every backend. A
+// value of a dtype is its bit pattern zero-extended to 64 bits; a boolean is 0 or 1.
 #include <cstdint>
 
 #include "gradloom/dtype.h"

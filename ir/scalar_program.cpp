@@ -109,7 +109,7 @@ void append(ScalarProgram& program, const Expr& e, const SlotOf& slot_of) {
           [&](const Fma& n) { next(n.a), next(n.b), next(n.c), push(ScalarCode::fma, n.a.dtype()); },
           [&](const Select& n) { next(n.condition), next(n.a), next(n.b), push(ScalarCode::select, n.a.dtype()); },
           [&](const Cast& n) { next(n.value), push(ScalarCode::cast, n.value.dtype(), static_cast<int>(e.dtype())); },
-          [&](const Bitcast& n) { next(n.value); },  // of one size: the same bits
+          [&](const Bitcast& n) { next(n.value); },  // same size: the same bits
           [&](const Load&) { refuse(); },
           [&](const Ramp&) { refuse(); },
           [&](const Broadcast&) { refuse(); },

@@ -25,7 +25,7 @@ void require(bool ok, const char* what) {
   if (!ok) bad(what);
 }
 
-// The value's lanes are those of index, value and guard together; scalars are broadcast.
+// Broadcasts scalars so that index, value and guard have the same lanes.
 void match_access(const Buffer& buffer, std::vector<Expr>& index, Expr& value, Expr& guard, const char* what) {
   int lanes = index_lanes(buffer, index, what);
   require(static_cast<bool>(value), "a store needs a value");

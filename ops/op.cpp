@@ -11,7 +11,7 @@ namespace {
 // vector.
 int64_t class_of(int64_t stride) { return stride == 0 ? 0 : stride == 1 ? 1 : stride == -1 ? 2 : 3; }
 
-// In elements: of which the bytes fit in i64.
+// The largest stride, in elements, whose byte count fits in i64.
 int64_t furthest_stride(DType dtype) { return std::numeric_limits<int64_t>::max() / size_of(dtype); }
 
 std::string names(const std::vector<ArgumentSchema>& arguments) {

@@ -1,5 +1,5 @@
 #pragma once
-// One constant object an op; registry.cpp lists them.
+// One constant object per op; registry.cpp lists them.
 #include "gradloom/op.h"
 
 namespace gradloom {

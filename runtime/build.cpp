@@ -67,13 +67,13 @@ Operands::Operands(const OpSchema& schema, std::span<const Tensor> inputs) {
 }
 
 int64_t input_alignment(const ir::Target& target, int64_t output_alignment) {
-  constexpr int64_t vector_bytes = 16;  // the most that a thread loads at once
+  constexpr int64_t vector_bytes = 16;  // the widest load of a thread
   return target.gpu && output_alignment >= vector_bytes ? vector_bytes : 1;
 }
 
 namespace {
 
-// Buffers and scalars are the plan's.
+// Buffers and scalars must be those of the plan.
 void check_authored(const PlannedCall& call, const BuiltKernel& built) {
   const Plan& plan = call.plan;
 #ifndef NDEBUG
@@ -91,7 +91,8 @@ void check_authored(const PlannedCall& call, const BuiltKernel& built) {
     const ir::Role expected = !plan.views[v].output     ? ir::Role::in
                               : call.options.accumulate ? ir::Role::inout
                                                         : ir::Role::out;
-    // An op may read back what it wrote (inout) without accumulating; it may never overwrite what it should add to.
+    // An op may read back what it wrote (inout) without accumulating; it must never overwrite outputs it accumulates
+    // into.
     if (role != expected && !(role == ir::Role::inout && plan.views[v].output)) {
       throw Error(ErrorCode::internal, fmt::format("{}: strategy {} gives buffer {} the wrong role", call.name(),
                                                    call.strategy.name, built.authored.buffers[v]->name));
@@ -99,7 +100,7 @@ void check_authored(const PlannedCall& call, const BuiltKernel& built) {
   }
 }
 
-// `rewrite` is given the authored nest's schedule and what the strategy makes of it.
+// `rewrite` gets the schedule of the authored nest and the strategy's scheduling function.
 template <class Rewrite>
 BuiltKernel build(const PlannedCall& call, const ir::Target& target, bool lowered, Rewrite&& rewrite) {
   const auto start = std::chrono::steady_clock::now();
@@ -123,7 +124,7 @@ BuiltKernel build(const PlannedCall& call, const ir::Target& target, bool lowere
   return built;
 }
 
-// No op's decision: the nest as it is, or on a GPU what schedule_gpu makes of any nest.
+// No strategy: the nest as it is, or on a GPU with the default schedule (schedule_gpu).
 BuiltKernel build_plain(const PlannedCall& call, const ir::Target& target) {
   return build(call, target, true, [&](ir::Schedule& s, const ScheduleNest&) {
     if (target.gpu) ir::schedule_gpu(s, target);

@@ -1,6 +1,6 @@
 #pragma once
-// From a checked call to IR: the one place that authors, schedules and lowers. Used by the Runtime, the command and the
-// tests.
+// From a checked call to IR: the only code that authors, schedules and lowers. Used by the Runtime, the command-line
+// tool and the tests.
 #include <functional>
 #include <optional>
 #include <span>
@@ -17,8 +17,8 @@ namespace gradloom {
 
 inline constexpr int max_inputs = 16;
 
-// The operand descriptors of a call's tensors. Shape-like inputs give the op their values: dense and aligned, copied
-// first when the tensor's are not.
+// The operand descriptors of a call's tensors. The values of shape-like inputs are passed to the op: dense and aligned,
+// copied if the tensor's are not.
 class Operands {
  public:
   // Throws Error(invalid_argument) for more than max_inputs.
@@ -46,7 +46,7 @@ struct BuiltKernel {
   std::vector<ScalarSource> sources;  // where each of the kernel's scalars comes from
   std::vector<std::string> trace;     // of the schedule
   double ms = 0;
-  ir::PassTimes pass_ms;  // of it
+  ir::PassTimes pass_ms;  // its lowering passes
 };
 
 // Throws whatever the op, the schedule and the passes throw.
@@ -56,24 +56,24 @@ BuiltKernel author_kernel(const PlannedCall& call, const ir::Target& target);
 // The alignment of every input's first element, in bytes: on a GPU, where outputs are aligned, inputs are as well.
 int64_t input_alignment(const ir::Target& target, int64_t output_alignment);
 
-// A strategy that gave way: its schedule or its lowering was refused.
+// A strategy that was skipped: its schedule or its lowering was refused.
 struct GaveWay {
-  std::string strategy, why;  // a line
+  std::string strategy, why;  // one line
 };
 struct ServingKernel {
   BuiltKernel built;
-  const Strategy* strategy = nullptr;  // that serves the call
+  const Strategy* strategy = nullptr;  // the one that serves the call
   bool plain = false;                  // without its schedule
   std::vector<GaveWay> gave_way;
 };
-// The kernel of the call's strategy; where it is refused (a type of its own: gradloom/refusal.h), of the next that serves the
-// call; at last the definition with no schedule but what every nest has. A kernel for any shape goes to the definition
-// at once: which other strategies serve depends on the shape. `finish`, where given, may refuse as well: it emits. Any
-// other error is thrown.
+// The kernel of the call's strategy. When that is refused (with the exception types of gradloom/refusal.h), falls back
+// to the next one that serves the call, and finally to the definition with only the default schedule. An any-shape
+// kernel falls back to the definition directly: which other strategies serve depends on the shape. `finish`, if given,
+// may refuse as well: it emits code. Any other error is thrown.
 using Finish = std::function<void(const BuiltKernel& built, const Strategy& strategy)>;
 ServingKernel build_serving(const PlannedCall& call, const ir::Target& target, const Finish& finish = {});
 
-// The level of determinism of a call that names none.
+// The determinism level of a call that specifies none.
 inline Determinism own_determinism(const ir::Target& target) {
   return target.gpu ? Determinism::run_to_run : Determinism::sequential;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What every call comes to once its arguments are checked, whether it makes its outputs, is given them or goes through
-// a handle.
+// The common path of every call once its arguments are checked, whether it allocates its outputs, is given them or goes
+// through a handle.
 #include <span>
 
 #include "codegen/abi.h"
@@ -9,26 +9,26 @@
 
 namespace gradloom {
 
-// Fills the scalars and launches: the smallest bad position.
+// Fills the scalars and launches; returns the smallest bad position.
 int64_t launch_plan(const Core& core, const KernelEntry& entry, const Plan& plan, void* const* buffers,
                     const LaunchOptions& options = {});
 
-// The op's error for a failed Check. Inputs that lie on a device are read from there.
+// The op's error for a failed Check. Inputs in device memory are read back.
 Error explain(const Core& core, const Op& op, const Request& request, const Plan& plan, int64_t bad_position,
               std::span<const Tensor> inputs);
 
 struct CheckedCall {
   const Op& op;
   const Plan& plan;
-  int device;  // whose memory the tensors are
+  int device;  // where the tensors are
   std::span<const Tensor> inputs, outputs;
-  std::span<Tensor> trimmed;  // the outputs again where they are to be trimmed to the sizes found, else none
+  std::span<Tensor> trimmed;  // the outputs again where they are to be trimmed to the sizes found, else empty
   const LaunchOptions& launch;
 };
 
-// Memory, kernel, launch, the error that a failed Check means, the sizes found. `kernel(alignment)` gives a pointer to
-// the entry for operands of that class; `failed(explain)` is called with a function of the Request, after a failed
-// Check only, and throws what that gives.
+// Allocates memory, gets the kernel, launches, reports the error of a failed Check and the sizes found.
+// `kernel(alignment)` returns a pointer to the entry for operands of that class; `failed(explain)` is called after a
+// failed Check only, with a function of the Request, and throws its result.
 template <class Kernel, class Failed>
 void launch_checked(const Core& core, const CheckedCall& call, Kernel&& kernel, Failed&& failed) {
   const CallBuffers buffers(core, call.device, call.plan, call.inputs, call.outputs, call.launch);

@@ -20,7 +20,7 @@
 namespace gradloom {
 namespace {
 
-// A user's nest may come without a schedule: a GPU has one for every nest.
+// A user's nest may come unscheduled: a GPU has a default schedule for every nest.
 ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool default_schedule, ir::PassTimes& times) {
   ir::LowerOptions lowering = ir::lowering_for(target);
   lowering.times = &times;
@@ -37,7 +37,7 @@ ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool de
   return ir::lower(schedule.kernel(), lowering);
 }
 
-// None where there is no finished code to keep, and where it is off.
+// None if the backend stores no code, or if the cache is off.
 std::unique_ptr<KernelStore> open_store(const RuntimeOptions& options, const BackendToolchain& toolchain,
                                         const ir::Target& target) {
   if (options.disk_cache == "off" || toolchain.compiler.empty()) return nullptr;
@@ -62,12 +62,12 @@ uint64_t next_id() {
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
-// The last call of this thread, whichever Runtime it was on.
+// The last call of this thread, on any Runtime.
 struct LastCall {
   uint64_t core = 0;
   std::shared_ptr<const KernelReport> report;
   bool compiled = false;
-  KernelReport told;  // what last_report gave
+  KernelReport told;  // storage for last_report's result
 };
 
 }  // namespace
@@ -176,7 +176,7 @@ void Core::dump(std::string_view op, std::string_view strategy, const BuiltKerne
   if (dump_folder_.empty()) return;
   try {
     std::vector<DumpFile> files{{"authored.loop", ir::print(built.authored)}};
-    if (!interprets() && built.lowered.body) {  // else the interpreter runs what was authored
+    if (!interprets() && built.lowered.body) {  // otherwise the interpreter runs the authored nest
       files.push_back({"scheduled.loop", ir::print(built.scheduled)});
       files.push_back({"lowered.loop", ir::print(built.lowered)});
       for (DumpFile& file : backend_->texts(built.lowered)) files.push_back(std::move(file));
@@ -192,7 +192,7 @@ std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
   const bool interpreted = backend.runs_authored();
   const bool own = find_op(call.name()) != &call.op;
   std::optional<OpKey> key;
-  // An embedder's op is found by content alone: nothing tells its builds apart.
+  // An embedder's op is looked up by content alone: its builds cannot be distinguished.
   if (store_ && !interpreted && !own) {
     key.emplace(call, store_->target(), store_->toolchain());
     // A dump needs the IR.
@@ -251,7 +251,7 @@ std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel, const Ker
   try {
     ir::verify(kernel, ir::Stage::authored);
   } catch (const Error&) {
-    ir::verify(kernel, ir::Stage::scheduled);  // its error counts
+    ir::verify(kernel, ir::Stage::scheduled);  // to throw its error
   }
   ir::PassTimes pass_ms;
   const ir::Kernel lowered = interprets() ? kernel : lower_own(kernel, target_, options.default_schedule, pass_ms);
@@ -283,7 +283,7 @@ KernelHandle Core::kernel_for(const PlannedCall& call) {
   return entry;
 }
 
-// What gave way to another is kept under the name of the strategy that was chosen.
+// A fallback's kernel is cached under the name of the strategy that was chosen.
 void Core::require_named(const PlannedCall& call, const KernelEntry& entry) const {
   if (call.options.strategy.empty() || entry.report->strategy == call.strategy.name) return;
   throw Error(ErrorCode::unsupported, fmt::format("{}: strategy \"{}\" is refused for this call, which {} serves",

@@ -1,5 +1,5 @@
 #pragma once
-// What a Runtime and its handles share: threads, memory, the target, the kernel cache.
+// State shared by a Runtime and its handles: threads, memory, the target, the kernel cache.
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,31 +30,31 @@ class Core final : public KernelSource {
   KernelCache& cache() override { return cache_; }
   Stats stats() const;
 
-  // Whose memory this op's tensors are: -1 for the host, always so for an op of shapes.
+  // Where this op's tensors are: -1 for host memory, always so for an op of shapes.
   int device_for(const OpSchema& schema) const;
   int device() const { return backend_->device(); }
-  // What a call asks for, or the target's default.
+  // The level that a call requests, or the target's default.
   Determinism level(const RunOptions& options) const { return options.determinism.value_or(own_determinism(target_)); }
   // Dense, contents unspecified. Throws Error(resource_exhausted).
   Tensor allocate(int device, DType dtype, const Dims& dims, const LaunchOptions& launch) const;
-  // Dims and strides stay. The tensor itself when it is there already.
+  // A copy on that device; dims and strides are unchanged. The tensor itself when it is there already.
   Tensor copy_to(int device, const Tensor& tensor, void* stream) const;
   void synchronize(void* stream) const;
 
-  // The kernel of a call, built (or loaded) when there is none in memory; its report is this thread's last.
+  // The kernel of a call, built (or loaded) on a miss in memory; its report becomes this thread's last.
   KernelHandle kernel_for(const PlannedCall& call) override;
-  // The same by the policy: `call`'s own kernel, or under generic_first the any-shape one. A GPU's kernels are always a
-  // call's own.
+  // The same under the policy: `call`'s own kernel, or with generic_first the any-shape one. GPU kernels are always
+  // specialised.
   KernelHandle kernel_by_policy(const PlannedCall& call);
-  // Builds, or loads from disk; the cache in memory is neither asked nor filled.
+  // Builds, or loads from disk; bypasses the in-memory cache.
   std::shared_ptr<KernelEntry> build(const PlannedCall& call) override;
-  // Notes what answered a call, for last_report.
+  // Records which kernel served a call, for last_report.
   void answered(const PlannedCall& call, const KernelHandle& entry) override { done(call, entry, false); }
   std::vector<CallKey> used_calls() const;
-  // A user's kernel: verified, lowered and compiled, or kept for the interpreter.
+  // A user's kernel: verified, lowered and compiled, or stored for the interpreter.
   std::shared_ptr<KernelEntry> build_own(const ir::Kernel& kernel, const KernelOptions& options);
 
-  // Runs the kernel on this thread and the pool. Gives the smallest bad position, INT64_MAX when no Check failed.
+  // Runs the kernel on this thread and the pool. Returns the smallest bad position, INT64_MAX when no Check failed.
   // Throws Error. Requires the library's floating-point mode.
   int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars,
                  const LaunchOptions& options = {}) const {
@@ -68,24 +68,24 @@ class Core final : public KernelSource {
   const KernelReport& last_report() const;
 
  private:
-  // Of this op's tensors: the target's, or the interpreter where they are the host's and the target has a memory of its
-  // own.
+  // The backend for this op's tensors: the target's, or the interpreter where they are in host memory and the target
+  // has its own memory.
   const Backend& backend_for(const OpSchema& schema) const;
-  // Fills in the code of a kernel in the backend's form, from the disk if its content is there. Gives the kernel's
+  // Fills in the code of a kernel in the backend's form, from the disk if its content is stored. Returns the kernel's
   // content, for the index.
   std::optional<ContentId> finish(KernelEntry& entry, KernelReport report, const ir::Kernel& kernel,
                                   const Backend& backend);
   std::shared_ptr<KernelEntry> load(const OpKey& key, bool any_shape);
   bool load_code(KernelEntry& entry, const KernelRecord& record);
-  // The kernel of a call's strategy, or of another that serves it; `finish` for that one.
+  // The kernel of a call's strategy, or of its fallback; `finish` is applied to the one used.
   void build_for(const PlannedCall& call, const Finish& finish);
-  // No other kernel where the strategy was asked for by name.
+  // No fallback when the strategy was requested by name.
   void require_named(const PlannedCall& call, const KernelEntry& entry) const;
   void done(const PlannedCall& call, const KernelHandle& entry, bool built);
-  // Writes the kernel's texts, where a dump is asked for; never throws.
+  // Writes the kernel's texts if a dump is enabled; never throws.
   void dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept;
 
-  const uint64_t id_;  // of no other Core, ever
+  const uint64_t id_;  // unique among all Cores ever created
   const std::unique_ptr<Backend> backend_, interpreter_;
   Threads threads_;
   ir::Target target_;
@@ -93,7 +93,7 @@ class Core final : public KernelSource {
   KernelCache cache_;
   const std::string dump_folder_;  // empty: no dump
   const BackendToolchain toolchain_;
-  std::unique_ptr<KernelStore> store_;  // none without code to keep, or when it is off
+  std::unique_ptr<KernelStore> store_;  // none if the backend stores no code, or when it is off
   const Policy policy_;
   mutable Counter launches_, interpreter_launches_;
   mutable std::mutex mutex_;
@@ -101,8 +101,8 @@ class Core final : public KernelSource {
   double build_ms_ = 0, compile_ms_ = 0, load_ms_ = 0;
   CompileStages stages_;
   std::map<uint64_t, std::string>
-      used_calls_;           // by their kernel keys' hashes, as saved: an eighth of a CallKey's memory
-  Specialiser specialiser_;  // last: its threads use the rest
+      used_calls_;           // by their kernel keys' hashes, in saved form: an eighth of a CallKey's memory
+  Specialiser specialiser_;  // last member: its threads use the others
 };
 
 }  // namespace gradloom

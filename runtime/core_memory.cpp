@@ -1,4 +1,4 @@
-// Whose memory tensors are, and copies between the host's and a device's.
+// Where tensors are stored, and copies between host and device memory.
 #include <fmt/format.h>
 
 #include "runtime/core.h"

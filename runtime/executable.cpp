@@ -74,11 +74,12 @@ std::shared_ptr<const Executable::State::Checked> Executable::State::check(std::
     const char* values = static_cast<const char*>(operand.host);
     checked->values[i].assign(values, values + inputs[i].elements() * size_of(operand.dtype));
   }
-  for (int i = 0; i < checked->inputs.size(); ++i) checked->inputs[i].host = nullptr;  // the caller's memory
+  // It points to the caller's memory.
+  for (int i = 0; i < checked->inputs.size(); ++i) checked->inputs[i].host = nullptr;
   return checked;
 }
 
-// Other arguments than before are served when they need the same kernel: a moving window, any shape.
+// Other arguments than before are accepted when they need the same kernel: a moving window, any shape.
 std::shared_ptr<const Executable::State::Checked> Executable::State::check_again(std::span<const Tensor> inputs) {
   {
     std::lock_guard lock(mutex);
@@ -125,7 +126,7 @@ void Executable::State::call(std::span<const Tensor> inputs, std::span<const Ten
   const OpSchema& schema = op.schema();
   const int device = core->device_for(schema);
   check_devices(schema, device, inputs, outputs);
-  std::shared_ptr<const Checked> again;  // keeps it while it is used
+  std::shared_ptr<const Checked> again;  // keeps `checked` alive during the call
   const Checked* checked = first.get();
   if (!checked->same(schema, inputs)) {
     again = check_again(inputs);

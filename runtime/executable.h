@@ -1,5 +1,5 @@
 #pragma once
-// What the handles hold. Both stay valid when the Runtime is gone.
+// The state of the handles. It stays valid after the Runtime is destroyed.
 #include <atomic>
 #include <mutex>
 
@@ -11,14 +11,14 @@ namespace gradloom {
 struct Executable::State {
   State(std::shared_ptr<Core> core, const Op& op, std::span<const Tensor> inputs, const Attributes& attributes,
         const RunOptions& options, uint32_t outputs_wanted);
-  // `trimmed`: the outputs again where they are to be trimmed, else none.
+  // `trimmed`: the outputs again where they are to be trimmed, else empty.
   void call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed,
             const LaunchOptions& launch);
 
-  // A check's arguments and what came of it.
+  // The arguments and the result of a check.
   struct Checked {
     InlineVector<Operand, max_inputs> inputs;
-    std::vector<std::vector<char>> values;  // of the shape-like inputs, one each input
+    std::vector<std::vector<char>> values;  // of the shape-like inputs, one entry per input
     Plan plan;
     bool same(const OpSchema& schema, std::span<const Tensor> tensors) const;
   };
@@ -32,7 +32,7 @@ struct Executable::State {
   const Op& op;
   const Attributes attributes;
   const RunOptions options;
-  const Strategy* strategy;  // that was chosen
+  const Strategy* strategy;  // the chosen one
   const uint32_t outputs_wanted;
   std::shared_ptr<const Checked> first;  // of compile: matched without a lock
   KernelHandle aligned_kernel;

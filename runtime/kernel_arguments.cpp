@@ -28,13 +28,13 @@ ir::ScalarProgram program_of(const ir::Kernel& kernel, const ir::Expr& e) {
   throw Error(ErrorCode::invalid_argument, fmt::format("kernel {}: {}", kernel.name, what));
 }
 
-// What was declared, and its value where that does not show.
+// The declared expression, with its value when it is not a constant.
 std::string limit_text(const ir::Expr& declared, const DeclaredRange::Limit& limit) {
   const std::string value = value_text(limit.dtype, limit.bits);
   return declared.as<ir::Const>() ? value : fmt::format("{} ({})", ir::print(declared), value);
 }
 
-// A limit that wraps is none that could be kept.
+// A limit that overflows cannot be satisfied.
 std::optional<DeclaredRange::Limit> limit_of(const ir::Kernel& kernel, const ir::Expr& e,
                                              const ir::ScalarProgram& program, std::span<const int64_t> slots) {
   if (!e) return std::nullopt;
@@ -60,11 +60,11 @@ uint64_t slot_bits(DType dtype, int64_t slot) {
 }
 
 struct Axis {
-  __int128 stride, most;  // an index difference is within -most to most
+  __int128 stride, most;  // an index difference is within [-most, most]
 };
 
-// Whether index differences, not all 0 unless `differs` already, reach from `offset` back to 0. The axes go from the
-// largest stride to the smallest, so that what the rest can reach leaves few differences to try.
+// Whether some index differences, not all 0 unless `differs` already, sum from `offset` to 0. Axes are visited by
+// decreasing stride, so that the reach of the remaining ones leaves few differences to try.
 bool meets_zero(std::span<const Axis> axes, __int128 offset, bool differs) {
   if (axes.empty()) return offset == 0 && differs;
   __int128 rest = 0;

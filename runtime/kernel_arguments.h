@@ -1,6 +1,6 @@
 #pragma once
-// What a user's own kernel declares of its arguments, evaluated with the scalars of one call. Proofs rely on it, so a
-// launch refuses what breaks it.
+// A user's kernel's declarations about its arguments, evaluated with the scalars of one call. Proofs rely on them, so a
+// launch refuses violations.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,9 +13,9 @@
 
 namespace gradloom {
 
-// One 64-bit slot a scalar, as every executor reads them: integers sign- or zero-extended to 64 bits, booleans 0 or 1,
-// floats as their bits.
-// What a caller gives may differ from it above a narrow scalar's bits; `storage` is used only where it does.
+// One 64-bit slot per scalar, as every executor reads them: integers sign- or zero-extended to 64 bits, booleans 0 or
+// 1, floats as their bits. The caller's slot may differ above a narrow scalar's bits; `storage` is used only in that
+// case.
 std::span<const int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int64_t> scalars,
                                       std::vector<int64_t>& storage);
 std::vector<int64_t> scalar_slots(const ir::Kernel& kernel, std::span<const int64_t> scalars);
@@ -34,7 +34,7 @@ class DeclaredRange {
   const std::optional<Limit>& min() const { return min_; }
   const std::optional<Limit>& max() const { return max_; }
   bool unlimited() const { return !min_ && !max_; }
-  bool contains(DType dtype, uint64_t bits) const;  // a NaN is in no range but the unlimited one
+  bool contains(DType dtype, uint64_t bits) const;  // a NaN is only in the unlimited range
   std::string text() const;                         // "in [0, 7]", "at most n - 1 (4)"
 
  private:
@@ -42,16 +42,16 @@ class DeclaredRange {
   ir::Expr declared_min_, declared_max_;
 };
 
-// What a kernel declares of its arguments, made ready to be evaluated at every launch.
+// A kernel's argument declarations, compiled for evaluation at every launch.
 class DeclaredArguments {
  public:
   explicit DeclaredArguments(const ir::Kernel& kernel);
 
-  // Every scalar is in its declared range. Throws Error(invalid_argument) naming the first that is not, its value and
-  // the range.
+  // Checks that every scalar is in its declared range. Throws Error(invalid_argument) naming the first that is not, its
+  // value and the range.
   void check_scalars(std::span<const int64_t> slots) const;
-  // A buffer's dims or strides (empty: dense). Throw Error(invalid_argument) for what wraps or cannot be evaluated, and
-  // for dims by scalars that are negative or, those of 0 left out, multiply to more than ir::max_elements.
+  // A buffer's dims or strides (empty: dense). Throw Error(invalid_argument) for values that overflow or are undefined,
+  // and for dims by scalars that are negative or, those of 0 left out, multiply to more than ir::max_elements.
   Dims dims(size_t buffer, std::span<const int64_t> slots) const;
   Dims strides(size_t buffer, std::span<const int64_t> slots) const;
 
@@ -65,7 +65,7 @@ class DeclaredArguments {
   };
   struct Shape {
     std::vector<Value> dims, strides;
-    bool by_scalars = false;  // some dim is
+    bool by_scalars = false;  // some dim is given by scalars
   };
   Dims all(size_t buffer, const std::vector<Value>& list, const char* what, std::span<const int64_t> slots) const;
 
@@ -74,7 +74,7 @@ class DeclaredArguments {
   std::vector<Shape> buffers_;
 };
 
-// Whether two elements share memory: proofs take the elements of a written buffer for distinct. Exact.
+// Whether two elements alias: proofs assume that the elements of a written buffer are distinct. Exact.
 bool elements_overlap(const Dims& dims, const Dims& strides);
 
 // "7", "-0.0", "nan"; a float as the shortest decimal that reads back.

@@ -1,5 +1,5 @@
-// A user's own kernel: its arguments are checked against the kernel's declarations, dims and strides evaluated with the
-// scalars given.
+// A user's own kernel: its arguments are checked against the kernel's declarations, with dims and strides evaluated for
+// the scalars given.
 #include <fmt/format.h>
 
 #include "runtime/executable.h"

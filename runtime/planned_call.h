@@ -1,6 +1,6 @@
 #pragma once
-// A call that the op has checked and a strategy was chosen for: all that its kernel depends on. It travels from the
-// check to the launch, by reference: what it names outlives it.
+// A call that the op has checked and a strategy was chosen for: all that its kernel depends on. It is passed by
+// reference from the check to the launch; everything it refers to outlives it.
 #include "gradloom/op.h"
 #include "gradloom/options.h"
 
@@ -10,7 +10,7 @@ namespace gradloom {
 // address.
 inline constexpr int64_t aligned_outputs = 64, any_outputs = 1;
 
-// More scalars than any plan has: its params, and each view's dims and strides.
+// An upper bound of the scalars of any plan: its params, and each view's dims and strides.
 inline constexpr int max_scalars = 2 * max_rank + max_views * 2 * max_rank;
 
 struct PlannedCall {
@@ -20,11 +20,11 @@ struct PlannedCall {
   const RunOptions& options;
   uint32_t outputs_wanted = ~0u;
   int64_t output_alignment = any_outputs;
-  const Request* request = nullptr;  // what was checked, to be noted among the calls used
+  const Request* request = nullptr;  // the checked request, to be recorded among the calls used
 
   const std::string& name() const { return op.schema().name; }
   bool any_shape() const { return options.any_shape && serves_any_shape(plan); }
-  // The same call by another strategy, or with other options.
+  // The same call with another strategy, or with other options.
   PlannedCall with(const Strategy& other) const { return with(other, options); }
   PlannedCall with(const Strategy& other, const RunOptions& changed) const {
     return {op, plan, other, changed, outputs_wanted, output_alignment, request};
@@ -32,7 +32,7 @@ struct PlannedCall {
   PlannedCall with(const Strategy& other, RunOptions&& changed) const = delete;
 };
 
-// The one that the options name, or the first that serves; throws Error(invalid_argument).
+// The strategy that the options name, or the first that serves; throws Error(invalid_argument).
 inline const Strategy& choose_strategy(const Op& op, const Plan& plan, const RunOptions& options,
                                        const ir::Target& target) {
   return choose_strategy(op, plan, options.strategy, target, options.any_shape && serves_any_shape(plan));
@@ -43,9 +43,9 @@ void fill_scalars(const Plan& plan, std::span<const ScalarSource> sources, int64
 
 enum class KeyPart : uint8_t { op, strategy, options, dtypes, strides, attributes, dims, target, toolchain, build };
 
-// Everything of a call that can change its kernel's code, each field once and in one order: the memory's key makes
-// words of it, the disk's key text. A visitor has text(part, value); number(part, name, value, bits), a value of at
-// most so many bits; list(part, values), whose length is among the fields before it; operand(view).
+// Visits everything in a call that can affect its kernel's code, each field once and in a fixed order: the in-memory
+// key encodes it as words, the disk key as text. A visitor has text(part, value); number(part, name, value, bits), a
+// value of at most that many bits; list(part, values), whose length is among the preceding fields; operand(view).
 template <class Visitor>
 void visit_key(const PlannedCall& call, Visitor&& v) {
   const Plan& plan = call.plan;

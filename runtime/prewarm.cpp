@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// The op checks the call as it would at run time, so a list from elsewhere makes no kernel that a call could not.
+// The op checks the call as it would at run time, so an untrusted list yields no kernel that a call could not.
 void make_ready(Core& core, const CallKey& key) {
   const Op* op = find_op(key.op);
   if (!op) throw Error(ErrorCode::unsupported, fmt::format("there is no op \"{}\"", key.op));
@@ -51,7 +51,7 @@ void make_ready(Core& core, const CallKey& key) {
   const Plan plan = op->check(request);
   RunOptions options = key.options;
   const Strategy& strategy = choose_strategy(*op, plan, options, core.target());
-  options.strategy.clear();  // what was chosen, and may give way again: nobody has asked for it by name
+  options.strategy.clear();  // chosen automatically, and may fall back again: it was not requested by name
   core.kernel_for({*op, plan, strategy, options, key.outputs_wanted, key.output_alignment, &request});
 }
 

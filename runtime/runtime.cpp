@@ -20,12 +20,12 @@ const Op& op_named(std::string_view name) {
   throw Error(ErrorCode::unsupported, fmt::format("there is no op \"{}\"; there are: {}", name, known));
 }
 
-// The bits of outputs that the schema has.
+// A mask of the schema's outputs.
 uint32_t schema_outputs(const OpSchema& schema) {
   return static_cast<uint32_t>((uint64_t{1} << schema.outputs.size()) - 1);
 }
 
-// Into `given`, or, where that is null, into new outputs, which are returned.
+// Writes to `given`, or, if that is null, to new outputs, which are returned.
 std::vector<Tensor> run_op(Core& core, const Op& op, std::span<const Tensor> inputs, const std::span<Tensor>* given,
                            const Attributes& attributes, const RunOptions& options) {
   FloatMode mode;
@@ -139,7 +139,7 @@ Result<KernelExecutable> Runtime::compile(const ir::Kernel& kernel, const Kernel
   });
 }
 
-// Counting in floating point, and hash tables that grow, raise the inexact exception: a host may trap it.
+// Floating-point counters and growing hash tables raise the inexact exception, which a host may trap.
 const KernelReport& Runtime::last_report() const {
   FloatMode mode;
   return core_->last_report();

@@ -1,6 +1,6 @@
 #pragma once
-// Values as bytes and back, for files of this library's own. The byte order is the machine's: the files' keys tell
-// machines apart.
+// Serialises values to bytes and back, for this library's own files. The byte order is the machine's: the files' keys
+// distinguish machines.
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -38,7 +38,7 @@ class ByteReader {
     return value;
   }
   std::string_view text() { return take(value<uint64_t>()); }
-  // A count of things of at least `least_bytes` each.
+  // A count of elements of at least `least_bytes` each.
   size_t count(size_t least_bytes) {
     const auto n = value<uint64_t>();
     if (n > rest_.size() / least_bytes) throw Error(ErrorCode::invalid_argument, "a count is larger than what follows");

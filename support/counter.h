@@ -1,5 +1,5 @@
 #pragma once
-// A count that many threads raise without sharing a cache line.
+// A counter that many threads increment without sharing a cache line.
 #include <atomic>
 #include <cstdint>
 

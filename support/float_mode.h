@@ -1,6 +1,6 @@
 #pragma once
-// The CPU's floating-point mode that every number of this library means: denormals kept, round to nearest, exceptions
-// masked.
+// The CPU's floating-point mode that all of this library's arithmetic assumes: denormals kept, round to nearest,
+// exceptions masked.
 #if defined(__SSE__) || defined(_M_X64)
 #include <xmmintrin.h>
 #define GRADLOOM_HAS_MXCSR 1
@@ -8,7 +8,7 @@
 
 namespace gradloom {
 
-// Sets the mode for a scope, on this thread; the caller's comes back after it.
+// Sets the mode for a scope, on this thread; the caller's is restored at its end.
 class FloatMode {
  public:
 #ifdef GRADLOOM_HAS_MXCSR

@@ -1,6 +1,6 @@
 #pragma once
-// A 128-bit hash of bytes, for file names and checksums. Not against an adversary: what is found by it is compared in
-// full.
+// A 128-bit hash of bytes, for file names and checksums. Not collision-resistant against an adversary: matches are
+// confirmed by a full comparison.
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -23,7 +23,7 @@ struct Thread {
   Thread* next = nullptr;
 };
 
-// Trivially destructible, so that it serves until the library's very end.
+// Trivially destructible, so that it stays usable until the library is unloaded.
 constinit std::mutex mutex;
 constinit Thread* first = nullptr;
 constinit bool has_key = false;
@@ -34,7 +34,7 @@ thread_local Thread* this_thread = nullptr;
 void destroy_values(Thread& thread, bool mine) {
   while (Value* value = thread.newest) {
     thread.newest = value->older;
-    if (mine) *value->slot = nullptr;  // that of another thread may be gone
+    if (mine) *value->slot = nullptr;  // another thread's slot may be gone
     value->destroy(value->value);
     delete value;
   }
@@ -46,7 +46,7 @@ void unlink(Thread& thread) {
   if (thread.next) thread.next->previous = thread.previous;
 }
 
-// Called for a thread that ends. What it makes again while its values go is destroyed by another call.
+// Runs when a thread ends. A value created again during the destructors is destroyed by a further call.
 void thread_ends(void* ending) {
   auto* const thread = static_cast<Thread*>(ending);
   this_thread = nullptr;
@@ -57,7 +57,7 @@ void thread_ends(void* ending) {
 
 void prepare() {
   static const bool once = [] {
-    has_key = pthread_key_create(&key, thread_ends) == 0;  // with no key left, values stay until the library goes
+    has_key = pthread_key_create(&key, thread_ends) == 0;  // without a key, values stay until the library is unloaded
     // A thread may be ending while another forks.
     pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
     return true;
@@ -88,7 +88,7 @@ void keep_for_thread(void* value, void (*destroy)(void* value) noexcept, void** 
 
 }  // namespace detail
 
-// What tells an unloading from the end of the process: dlclose runs functions marked `destructor` before the
+// Distinguishes an unload from the end of the process: dlclose runs functions marked `destructor` before the
 // destructors of static objects, exit after them.
 struct Unloading {
   static inline constinit AtUnload* newest = nullptr;

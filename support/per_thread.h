@@ -1,18 +1,18 @@
 #pragma once
-// What `thread_local` gives, for a library that may be unloaded. A thread_local with a destructor keeps the library
-// mapped after dlclose until every thread that touched it has ended: the main one never does. Values from here go with
-// their thread, or all of them with the library.
+// A replacement for `thread_local` in a library that may be unloaded. A thread_local with a destructor keeps the
+// library mapped after dlclose until every thread that used it has ended, which the main thread never does. These
+// values are destroyed with their thread, or all of them when the library is unloaded.
 #include <memory>
 
 namespace gradloom {
 namespace detail {
-// Hands over a value of this thread; `*slot` is set to null when it is destroyed. Throws std::bad_alloc, and the value
-// stays the caller's.
+// Transfers ownership of a value of this thread; `*slot` is set to null when it is destroyed. Throws std::bad_alloc,
+// and the caller then still owns the value.
 void keep_for_thread(void* value, void (*destroy)(void* value) noexcept, void** slot);
 }  // namespace detail
 
-// This thread's T, made by its first use. T names the value: give each a type of its own. Throws std::bad_alloc. A
-// thread that is ending may make it again.
+// This thread's T, created on first use. T identifies the value: give each its own type. Throws std::bad_alloc. A
+// thread that is ending may create it again.
 template <class T>
 T& per_thread() {
   thread_local void* mine = nullptr;
@@ -25,8 +25,8 @@ T& per_thread() {
   return *static_cast<T*>(mine);
 }
 
-// Runs when the library is unloaded, before its objects of static storage go. Not at the end of the process: other
-// threads may still be in a call then, and memory goes anyway. For objects of static storage.
+// Runs when the library is unloaded, before its static objects are destroyed. Not at the end of the process: other
+// threads may still be in a call then, and its memory is freed anyway. For objects of static storage.
 class AtUnload {
  public:
   explicit AtUnload(void (*run)() noexcept);
@@ -39,7 +39,7 @@ class AtUnload {
   AtUnload* const next_;
 };
 
-// An object of static storage that the end of the process leaves alone: others may use it while they go. AtUnload must
+// A static object that is not destroyed at the end of the process, as other threads may still use it. AtUnload must
 // empty it.
 template <class T>
 class Lasting {

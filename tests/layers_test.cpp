@@ -1,5 +1,5 @@
-// Which folder may include which: what a line may touch follows from the folder it stands in. A public header belongs
-// to a folder, too (include/gradloom/README.md).
+// The include rules: a file's folder determines which folders it may include. A public header belongs to a folder, too
+// (include/gradloom/README.md).
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -24,7 +24,7 @@ Folders operator+(Folders a, const Folders& b) {
   return a;
 }
 
-// A folder, and those that it may include beside itself.
+// A folder, and those that it may include in addition to itself.
 const std::map<std::string, Folders>& arrows() {
   static const Folders ops{"ops", "ops/broadcast", "ops/gather", "ops/gru", "ops/matmul", "ops/patterns", "ops/slice"};
   static const Folders family{"ir", "ir/analysis", "ir/schedule", "ops", "ops/matmul", "ops/patterns", "support"};
@@ -69,14 +69,14 @@ const std::map<std::string, Folders>& arrows() {
   return known;
 }
 
-// Headers of `runtime` that the folders inside it stand on: what travels through all of them, and DLPack's own structs.
+// Headers of `runtime` that its subfolders may include: the types passed through all of them, and DLPack's own structs.
 const std::set<std::string>& ground() {
   static const std::set<std::string> known{"gradloom/dlpack.h", "gradloom/options.h", "gradloom/report.h",
                                            "runtime/planned_call.h"};
   return known;
 }
 
-// Headers for their own folder only.
+// Headers private to their own folder.
 const std::set<std::string>& inside() {
   static const std::set<std::string> known{"codegen/cuda/emitter.h", "codegen/cuda_host/host_state.h",
                                            "codegen/llvm/emitter.h", "codegen/llvm/toolchain.h",

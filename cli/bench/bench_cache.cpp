@@ -37,9 +37,9 @@ double resident_mib() {
   return static_cast<double>(resident * sysconf(_SC_PAGESIZE)) / (1 << 20);
 }
 
-// A call that none of the last 100,000 had a kernel for. Most need the smallest kernels there are, so that many cycles
-// take minutes; every tenth a larger one. Sizes come mixed from the start: what the recycler keeps of outputs' memory
-// is settled early.
+// A call whose kernel none of the last 100,000 calls compiled. Most need the smallest kernels there are, so that many
+// cycles take minutes; every tenth needs a larger one. Sizes are mixed from the start, so that the output memory that
+// the recycler retains reaches a steady state early.
 void call_number(Runtime& runtime, int64_t number) {
   const int64_t n = number / 10;
   if (number % 10 == 0) return call(runtime, rows_of(1 + n % 31, 1 + n % 29, 1 + n % 23));
@@ -62,7 +62,7 @@ void pin(int cpu) {
   sched_setaffinity(0, sizeof set, &set);
 }
 
-// Calls of one cached kernel until `stop`, on inputs of this thread's own.
+// Calls one cached kernel until `stop`, on per-thread inputs.
 int64_t calls_until(Runtime& runtime, const std::atomic<bool>& stop) {
   const std::vector<Tensor> inputs = rows_of(4, 4, 1);
   int64_t calls = 0;
@@ -119,7 +119,7 @@ double process_rate(int processes, double seconds) {
 int bench_churn(int64_t cycles, bool json) {
   constexpr int rows = 20;
   constexpr int64_t settling = 10000;                 // compiles; a runtime notes so many calls for prewarm
-  constexpr double flat_heap_kib = 64, flat_mib = 4;  // resident memory has the allocator's fragments too
+  constexpr double flat_heap_kib = 64, flat_mib = 4;  // resident memory includes the allocator's fragmentation
   Runtime runtime({.threads = 1, .cache_bytes = 64 << 10, .disk_cache = "off"});
   const double begin = elapsed_ms();
   const bool progress = isatty(STDERR_FILENO) != 0;
@@ -177,8 +177,8 @@ int bench_stall(bool json) {
   const double first_begin = elapsed_ms();
   call(runtime, inputs[0]);
   const double first = elapsed_ms() - first_begin;
-  // Each shape in turn, and between them a few that come often: those ask for kernels of their own while the calls go
-  // on.
+  // Round-robin over the shapes, interleaved with a few hot ones: those trigger specialised kernels while the calls
+  // continue.
   for (int round = 0; round < rounds; ++round) {
     for (int s = 0; s < shapes; ++s) {
       timed(s);

@@ -16,7 +16,7 @@ struct BenchInput {
   std::vector<int64_t> ints;  // shape_like
 };
 
-// Where the elements along one axis of dY go, worked out by hand and not by the op under test.
+// The output index of each element along one axis of dY, computed independently of the op under test.
 struct SlicedAxis {
   int64_t first, step, count;
 };
@@ -40,7 +40,7 @@ std::vector<const BenchCase*> chosen_cases(const std::vector<std::string>& names
 struct GruCase {
   std::string name;
   int64_t steps, batch, inputs, hidden;
-  // dX and dW, and the recurrent product and dR. What else a GRUGrad may compute again is its own affair.
+  // dX and dW, and the recurrent product and dR. Whatever else a GRUGrad recomputes is not counted.
   double flops() const {
     return 2.0 * static_cast<double>(steps * batch) * 3.0 * static_cast<double>(hidden) * 2.0 *
            static_cast<double>(inputs + hidden);
@@ -51,19 +51,19 @@ const std::vector<GruCase>& gru_cases();
 std::vector<Tensor> bench_inputs(const BenchCase& c);
 // Values as f32 <-> f16 or bf16, rounded once; the tensor itself where it has that dtype or holds integers.
 Tensor values_as(DType dtype, const Tensor& dense);
-// A dense copy in fresh memory.
+// A dense copy in newly allocated memory.
 Tensor copy_of(const Tensor& dense);
 // The operands as an op sees them, without data but for the shape-like ones.
 std::vector<Operand> bench_operands(const BenchCase& c, std::vector<std::vector<int64_t>>& storage);
 
-// What the output must be: copies, and scatters added in index order, bit for bit; other sums within 4e-7 of the sum of
-// absolute values, from f64. In f16 and bf16 both are rounded once more, from sums of f32.
+// The expected output: copies, and scatters accumulated in index order, are compared bit for bit; other sums within
+// 4e-7 of the sum of absolute values, from f64. In f16 and bf16 both are rounded once more, from sums of f32.
 class Reference {
  public:
-  // Values of the inputs as f32. `in_order`: of a scatter's kernel, at level `sequential`. `dtype`: of the outputs to
-  // come.
+  // Values of the inputs as f32. `in_order`: the reference of a scatter at level `sequential`. `dtype`: of the outputs
+  // to be compared.
   Reference(const BenchCase& c, const std::vector<Tensor>& inputs, bool in_order = true, DType dtype = DType::f32);
-  // One line on the first difference, or nothing.
+  // One line on the first difference; nothing if equal.
   std::optional<std::string> difference(const Tensor& output) const;
   double largest_error(const Tensor& output) const;  // relative above 1
 
@@ -74,7 +74,7 @@ class Reference {
   void sum(const BenchCase& c, const Tensor& dy);
 
   Tensor want_;
-  std::vector<double> sums_, magnitudes_;  // where the order is open
+  std::vector<double> sums_, magnitudes_;  // where the summation order is unspecified
   double rounding_ = 0;                    // of dtype, relative
 };
 

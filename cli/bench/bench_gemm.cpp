@@ -58,7 +58,7 @@ ir::Kernel scheduled_kernel(const GemmCase& c, const ir::Target& target) {
   return schedule.kernel();
 }
 
-// The first element that is not its products added in order, each with one rounding.
+// The first element that differs from its products accumulated in order, one rounding per step.
 std::string difference(const GemmCase& c, const Tensor& a, const Tensor& b, const Tensor& out) {
   const auto* x = static_cast<const float*>(a.data());
   const auto* y = static_cast<const float*>(b.data());
@@ -86,7 +86,7 @@ struct GemmTimes {
   std::string wrong;
 };
 
-// EpilogueOperands the peak; for a product of few rows beside reading B as well.
+// Alternates with the multiply-add peak; for a product of few rows also with reading B.
 GemmTimes measure(const GemmCase& c, Runtime& runtime, ProbeTeam& team, double seconds) {
   BenchCase values;
   values.inputs = {{BenchInput::values, c.a_transposed ? Dims{c.steps, c.k, c.m} : Dims{c.steps, c.m, c.k}},
@@ -94,7 +94,7 @@ GemmTimes measure(const GemmCase& c, Runtime& runtime, ProbeTeam& team, double s
   std::vector<Tensor> buffers = bench_inputs(values);
   buffers.push_back(Tensor::empty(DType::f32, {c.steps, c.m, c.n}));
   std::memset(buffers[2].data(), 0xff,
-              static_cast<size_t>(buffers[2].elements()) * 4);  // NaN: what is not written shows
+              static_cast<size_t>(buffers[2].elements()) * 4);  // NaN: unwritten elements are detected
   const KernelExecutable kernel = runtime.compile(scheduled_kernel(c, runtime.target())).value();
   const auto call = [&] { kernel(buffers).value(); };
   const std::vector<Span> read{{buffers[1].data(), c.k * c.n * 4}};

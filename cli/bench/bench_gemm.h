@@ -1,5 +1,5 @@
 #pragma once
-// `gradloom bench gemm`: matrix products beside this core's multiply-add peak, measured between the calls.
+// `gradloom bench gemm`: matrix products against this core's multiply-add peak, measured between the calls.
 #include <string>
 #include <vector>
 
@@ -7,8 +7,8 @@
 
 namespace gradloom::cli {
 
-// C[steps, m, n] = A[steps, m, k] B[k, n], float32, B brought into panels once for all steps. A transposed operand lies
-// as [k, m], or [n, k].
+// C[steps, m, n] = A[steps, m, k] B[k, n], float32, B packed into panels once for all steps. A transposed operand is
+// stored as [k, m], or [n, k].
 struct GemmCase {
   std::string name;
   int64_t m, n, k;
@@ -18,7 +18,7 @@ struct GemmCase {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(steps);
   }
 };
-// Those named, all for "gemm"; empty when a name is none of them.
+// The named cases, all for "gemm"; empty when the name matches none.
 std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names);
 
 int bench_gemm(const std::vector<const GemmCase*>& cases, Runtime& runtime, double seconds, bool json);

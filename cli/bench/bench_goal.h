@@ -1,5 +1,5 @@
 #pragma once
-// What a bench is to show, and whether it did.
+// Goals of a benchmark and whether they were met.
 #include <fmt/format.h>
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace gradloom::cli {
 
-// What a measurement came to beside what it should be.
+// A measured value and its goal.
 struct Goal {
   std::string what;
   double value, wanted;
@@ -18,7 +18,7 @@ struct Goal {
   bool met() const { return at_most ? value <= wanted : value >= wanted; }
 };
 
-// Prints a line each; gives the exit code, 0 when all are met.
+// Prints one line per goal; returns the exit code, 0 when all are met.
 inline int verdict(const std::vector<Goal>& goals) {
   bool all = true;
   fmt::print("\n");

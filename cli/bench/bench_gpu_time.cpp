@@ -28,7 +28,7 @@ struct GpuTime {
   std::string wrong;
 };
 
-// Microseconds a call, back to back: the host waits once a round.
+// Microseconds per call, back to back: the host synchronises once per round.
 GpuTime time_calls(
     Runtime& runtime, const std::string& op, const std::vector<Tensor>& host_inputs,
     const std::vector<Tensor>& host_outputs, const Attributes& attributes, const GpuTimeOptions& options,
@@ -64,7 +64,7 @@ GpuTime time_calls(
 
 Tensor nans(DType dtype, const Dims& dims) {
   Tensor t = Tensor::empty(dtype, dims);
-  std::memset(t.data(), 0xff, t.elements() * size_of(dtype));  // what is not written shows
+  std::memset(t.data(), 0xff, t.elements() * size_of(dtype));  // unwritten elements are detected
   return t;
 }
 
@@ -90,7 +90,7 @@ GpuTime time_case(Runtime& runtime, const BenchCase& c, DType dtype, const GpuTi
 // A case and a dtype's name.
 using Timed = std::pair<std::string, std::string>;
 
-// What another library took: its name and microseconds.
+// Times of another library: its name and microseconds.
 std::map<Timed, std::pair<std::string, double>> times_beside(const std::string& file) {
   std::map<Timed, std::pair<std::string, double>> times;
   if (file.empty()) return times;

@@ -1,6 +1,6 @@
 #pragma once
-// `gradloom bench gpu-time`: calls on target cuda, as handles launch them, back to back on one stream, each case's
-// output verified; beside PyTorch's times where a file gives them. bench/gpu_check makes both and the table of
+// `gradloom bench gpu-time`: calls on target cuda through handles, back to back on one stream, each case's output
+// verified; compared with PyTorch's times where a file lists them. bench/gpu_check produces both and the table of
 // docs/gpu-results.md.
 #include <optional>
 #include <string>
@@ -13,8 +13,8 @@ namespace gradloom::cli {
 struct GpuTimeOptions {
   std::vector<std::string> cases;          // operators' and gru_a to gru_c; empty: all
   std::vector<DType> dtypes{DType::f32};   // of values: f32, f16, bf16; GRUGrad is timed in f32 only
-  double seconds = 0.3;                    // a case
-  std::optional<Determinism> determinism;  // the weakest level allowed; none: the target's own
+  double seconds = 0.3;                    // per case
+  std::optional<Determinism> determinism;  // the weakest level allowed; none: the target's default
   std::string beside;  // JSON lines {"case", "name", "us", "dtype" unless f32} of another library; empty: none
   bool json = false, markdown = false;
 };

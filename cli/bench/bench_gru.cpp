@@ -19,7 +19,7 @@ using Rows = std::vector<float>;
 
 const float* data_of(const Tensor& t) { return static_cast<const float*>(t.data()); }
 
-// The gradients by plain rows of products: float32, each element's products added in order.
+// Reference gradients by plain row-wise products: float32, each element's products accumulated in order.
 struct PlainGradients {
   Rows x, w, r, b, h0;
 
@@ -32,7 +32,7 @@ struct PlainGradients {
     std::copy(H0, H0 + n * h, before.begin());
     std::copy(all, all + (rows - n) * h, before.begin() + n * h);
     const Rows candidate = transposed(R + 2 * h * h, h, h);
-    Rows input(rows * 3 * h), state(rows * 3 * h);  // the changes of the gates, as they meet W and as they meet R
+    Rows input(rows * 3 * h), state(rows * 3 * h);  // gate gradients: the operands of the products with W and with R
     Rows g(n * h), product(h), reset(h);
     for (int64_t t = s - 1; t >= 0; --t)
       for (int64_t k = 0; k < n; ++k) {
@@ -76,7 +76,8 @@ struct PlainGradients {
   }
 };
 
-// Sums over steps and batches differ by the order of a few additions and by what that does to later steps.
+// Sums over steps and batches differ by the rounding of a few reordered additions and by its propagation to later
+// steps.
 std::string difference(const char* name, const Tensor& got, const Rows& want) {
   constexpr float tolerance = 1e-4f;
   float largest = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// `gradloom bench gru_grad`: GRUGrad beside the time that its products take at the measured multiply-add peak.
+// `gradloom bench gru_grad`: GRUGrad against the time of its products at the measured multiply-add peak.
 #include <string>
 #include <vector>
 
@@ -7,17 +7,17 @@
 
 namespace gradloom::cli {
 
-// Those named, all for "gru_grad"; empty when a name is none of them.
+// The named cases, all for "gru_grad"; empty when the name matches none.
 std::vector<const GruCase*> chosen_gru_cases(const std::vector<std::string>& names);
 
-// A call's operands in host memory: the forward pass gives what is saved.
+// A call's operands in host memory: a forward pass computes the saved values.
 struct GruOperands {
   GruOperands(const GruCase& c, Runtime& runtime);
   const Attributes attributes{{"linear_before_reset", int64_t{1}}};
-  std::vector<Tensor> inputs, outputs;  // outputs hold NaN: what is not written shows
+  std::vector<Tensor> inputs, outputs;  // outputs are filled with NaN: unwritten elements are detected
 };
-// The first element of dX, dW, dR, dB, dH0 that is farther from plain loops' than the order of a few additions brings;
-// empty: none.
+// The first element of dX, dW, dR, dB, dH0 whose difference from the plain loops exceeds the rounding of a few
+// reordered additions; empty: none.
 std::string gru_difference(const GruCase& c, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
 
 int bench_gru(const std::vector<const GruCase*>& cases, Runtime& runtime, double seconds, bool json);

@@ -39,7 +39,7 @@ std::string microseconds_text(double us) { return fmt::format("{:.3g}", us); }
 }  // namespace
 
 ColdCompile cold_compile(Runtime& runtime, const BenchCase& c, const RunOptions& options, int repeats) {
-  // Only descriptors matter: values other than shape-like ones are not read.
+  // Only descriptors matter: values are read of shape-like inputs only.
   std::vector<Tensor> inputs;
   for (const BenchInput& input : c.inputs) {
     if (input.kind == BenchInput::shape_like)
@@ -90,7 +90,7 @@ int bench_compile(Runtime& runtime, bool json) {
 Dispatch dispatch(Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs,
                   const Attributes& attributes, int batches) {
   constexpr int batch = 200;
-  // A handle's outputs have their full capacity.
+  // Outputs passed to a handle are allocated at full capacity.
   const Op& found = *find_op(op);
   const Operands operands(found.schema(), inputs);
   const Plan plan = found.check(operands.request(attributes));

@@ -1,10 +1,10 @@
 #pragma once
-// What is timed besides whole calls.
+// Latencies measured apart from whole calls.
 #include "gradloom/runtime.h"
 
 namespace gradloom::cli {
 
-// Each returns the command's exit code; with `json`, one object a line.
+// Each returns the command's exit code; with `json`, prints one object per line.
 int bench_compile(Runtime& runtime, bool json);   // cold compiles of every case
 int bench_dispatch(Runtime& runtime, bool json);  // a cached run() and a handle's call, on tensors of four elements
 int bench_roof(int threads, bool json);           // read and write speeds by size

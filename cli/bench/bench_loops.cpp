@@ -1,6 +1,6 @@
-// The loops behind the roof: sums with more or fewer accumulators, with and without prefetch, along one stream or four;
-// memset, vector stores, streaming stores. Each is compiled for the instruction sets that it may meet and chosen at run
-// time.
+// The loops behind the memory roof: sums with more or fewer accumulators, with and without prefetch, along one stream
+// or four; memset, vector stores, streaming stores. Each is compiled for every supported instruction set and dispatched
+// at run time.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -35,8 +35,8 @@ uint64_t sum_tail(const char* data, int64_t bytes) {
   return sum;
 }
 
-// One loop body for all instruction sets: a function's target attribute does not reach into a template that it calls,
-// so it is pasted. Streams: `Streams` places are read side by side, `Accumulators / Streams` vectors at each.
+// One loop body for all instruction sets: a function's target attribute does not extend to a template that it calls, so
+// the body is a macro. `Streams` address streams are interleaved, each unrolled by `Accumulators / Streams` vectors.
 #define GRADLOOM_READ_LOOP(NAME, TARGET, BYTES)                                         \
   template <int Accumulators, int Streams, int Ahead>                                   \
   TARGET uint64_t NAME(const void* data, int64_t bytes) {                               \
@@ -109,8 +109,8 @@ __attribute__((target("avx512f"))) void stream_64(void* data, int64_t bytes) {
   std::memset(to + i, 0, bytes - i);
   _mm_sfence();
 }
-// Twelve sums hide the latency of what issues twice a cycle. The empty statement keeps them in registers and the rounds
-// apart.
+// Twelve independent sums hide the latency of two multiply-adds issued per cycle. The empty asm statement pins them to
+// registers and keeps the compiler from merging rounds.
 #define GRADLOOM_MULTIPLY_ADD(NAME, TARGET, VECTOR, SET1, FMADD, LANE0, REGISTER)                 \
   TARGET float NAME(int64_t rounds) {                                                             \
     VECTOR sums[12];                                                                              \

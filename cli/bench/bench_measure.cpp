@@ -11,19 +11,19 @@ namespace {
 struct OperandSet {
   std::vector<Tensor> inputs, outputs;
   Tensor
-      probed;  // as large as the output: what the write probe writes, so that the kernel's output stays for the check
+      probed;  // as large as the output: the write probe's buffer, so that the kernel's output survives for the check
   std::vector<Span> reads;
 };
 
 OperandSet make_set(std::vector<Tensor> inputs, const Dims& output) {
   OperandSet set{std::move(inputs), {Tensor::empty(DType::f32, output)}, Tensor::empty(DType::f32, output), {}};
-  std::memset(set.outputs[0].data(), 0xff, set.outputs[0].elements() * 4);  // NaN: what is not written shows
+  std::memset(set.outputs[0].data(), 0xff, set.outputs[0].elements() * 4);  // NaN: unwritten elements are detected
   std::memset(set.probed.data(), 0xff, set.probed.elements() * 4);
   return set;
 }
 
-// The samples of each of several loops that take turns. After a first round only the two fastest go on, and their
-// samples start anew.
+// Samples of several loops, taken round-robin. After the first round only the two fastest continue, and their samples
+// restart.
 class Contest {
  public:
   explicit Contest(size_t loops) : samples_(loops) {
@@ -71,7 +71,7 @@ class Roof {
     read_.narrow();
     write_.narrow();
   }
-  // With `warm`, after a pass that is not timed and leaves in the caches what it leaves.
+  // With `warm`, preceded by an untimed pass that leaves the caches in the same state.
   void sample(const OperandSet& set) {
     const size_t r = read_.next(), w = write_.next();
     const std::vector<Span> written{{set.probed.data(), set.probed.elements() * 4}};
@@ -152,7 +152,7 @@ Measurement BenchOperands::measure(Runtime& runtime, ProbeTeam& team, OutputMode
   const auto call = [&] {
     OperandSet& set = next_set();
     if (mode == OutputMode::fresh) {
-      set.outputs.clear();  // the last call's output goes back before this one asks for its own
+      set.outputs.clear();  // the last call's output is released before this one allocates its own
       set.outputs = runtime.run(case_.op, set.inputs, case_.attributes, options).value();
     } else {
       handle(set.inputs, set.outputs).value();
@@ -169,7 +169,7 @@ Measurement BenchOperands::measure(Runtime& runtime, ProbeTeam& team, OutputMode
   const double deadline = elapsed_ms() + seconds * 1000;
   while (static_cast<int>(kernel.size()) < most_samples &&
          (static_cast<int>(kernel.size()) < fewest_samples || elapsed_ms() < deadline)) {
-    if (!rotated) call();  // not timed: the probes have changed what the caches hold
+    if (!rotated) call();  // untimed: the probes have evicted the operands from the caches
     begin = elapsed_ms();
     for (int b = 0; b < batch; ++b) call();
     kernel.push_back((elapsed_ms() - begin) / batch);

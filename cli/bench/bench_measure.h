@@ -1,5 +1,5 @@
 #pragma once
-// Times one case beside its roof: a kernel sample, a probe sample, a kernel sample, ...
+// Times one case against its roof: kernel and probe samples alternate.
 #include <string>
 
 #include "cli/bench/bench_cases.h"
@@ -7,13 +7,13 @@
 
 namespace gradloom::cli {
 
-// As tables explain it.
+// The names of the modes in tables.
 inline constexpr const char* what_the_roof_is =
     "the time to read the call's inputs once and to write its output once, at the best speed measured here between the "
     "calls";
 
-// preallocated: a handle, the same operands over and over. fresh: Runtime::run, a new output each call, released after
-// it. rotated: a handle, operands cycled through sets that together are larger than three last-level caches.
+// preallocated: a handle, the same operands in every call. fresh: Runtime::run, a new output per call, released after
+// it. rotated: a handle that cycles through operand sets whose total size exceeds three last-level caches.
 enum class OutputMode : uint8_t { preallocated, fresh, rotated };
 const char* to_string(OutputMode mode);
 
@@ -23,7 +23,7 @@ struct Measurement {
   OutputMode output = OutputMode::preallocated;
   double median_ms = 0, min_ms = 0;
   double read_ms = 0, write_ms = 0;  // the best probe's median for the compulsory bytes
-  double least_roof_ms = 0;          // their fastest samples together
+  double least_roof_ms = 0;          // their fastest samples combined
   int samples = 0;
   std::optional<std::string> wrong;  // the first difference from the reference
   double largest_error = 0;          // from the reference, relative above 1

@@ -22,7 +22,7 @@ PeakTimes measure_beside_peak(const std::function<void()>& call, ProbeTeam& team
   while (samples() < most_samples && (samples() < fewest_samples || elapsed_ms() < deadline)) {
     peak_ms.push_back(team.multiply_add(peak, peak_rounds));
     if (probe) probe();
-    call();  // not timed: brings back what the probes displaced
+    call();  // untimed: reloads what the probes evicted
     begin = elapsed_ms();
     for (int b = 0; b < batch; ++b) call();
     call_ms.push_back((elapsed_ms() - begin) / batch);

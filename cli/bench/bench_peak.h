@@ -1,5 +1,5 @@
 #pragma once
-// What is timed beside the multiply-add peak: a sample of the call, a sample of the peak, ...
+// Times a call against the multiply-add peak: samples of the call and of the peak alternate.
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,11 +13,11 @@ struct PeakTimes {
   double peak_gflops = 0, best_peak_gflops = 0;  // of all the team's threads together: the median, and the best
   int samples = 0;
 };
-// `probe`, when given, is run before each sample as well; what it displaces is brought back before the call is timed.
+// `probe`, when given, also runs before each sample; what it evicts is reloaded before the call is timed.
 PeakTimes measure_beside_peak(const std::function<void()>& call, ProbeTeam& team, double seconds,
                               const std::function<void()>& probe = {});
 
-// The cases of these names, all for `group`; empty when a name is none of them.
+// The cases with these names, all of them for `group`; empty when a name matches none.
 template <class Case>
 std::vector<const Case*> chosen_of(const std::vector<Case>& cases, const std::string& group,
                                    const std::vector<std::string>& names) {

@@ -34,7 +34,7 @@ double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A thread's part of a span: whole pages, the last thread takes what is left.
+// A thread's part of a span: whole pages, the last thread takes the remainder.
 Span share(const Span& span, int thread, int threads) {
   const int64_t each = span.bytes / threads / 4096 * 4096;
   return {static_cast<char*>(span.data) + thread * each, thread == threads - 1 ? span.bytes - thread * each : each};
@@ -57,7 +57,7 @@ void pin_process(int threads) {
 }
 
 int64_t last_level_cache_bytes() {
-  // sysconf may add up the caches of CPUs that this one does not share with.
+  // sysconf may include caches of CPUs that do not share with this one.
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   int64_t size = 0;
   char unit = ' ';

@@ -1,6 +1,6 @@
 #pragma once
-// How fast this machine reads and writes memory: the roof that kernels are measured against. Probes run on the same
-// buffers' sizes, threads and residency as the kernel, between its samples.
+// Memory read and write bandwidth of this machine: the roof for kernels. Probes use the same buffer sizes, threads and
+// cache residency as the kernel, and run between its samples.
 #include <atomic>
 #include <functional>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace gradloom::cli {
 
-// Keeps this process on the last `threads` CPUs that it may use, so that threads started later stay there too. Throws
+// Pins this process to the last `threads` CPUs available to it, so that threads started later inherit the mask. Throws
 // UsageError when there are fewer.
 void pin_process(int threads);
 int available_threads();
@@ -18,21 +18,21 @@ std::string cpu_and_threads(int threads);  // "NAME, 2 threads"
 
 struct ReadLoop {
   std::string name;
-  uint64_t (*read)(const void* data, int64_t bytes);  // the sum is returned so that the reads happen
+  uint64_t (*read)(const void* data, int64_t bytes);  // the sum is returned so that the reads are not eliminated
 };
 struct WriteLoop {
   std::string name;
   void (*write)(void* data, int64_t bytes);  // 64-byte aligned data
 };
-// Independent multiply-adds in registers: what bounds a matrix product.
+// Independent multiply-adds in registers: the upper bound of a matrix product.
 struct MultiplyAddLoop {
-  int64_t flops;  // of a round
+  int64_t flops;  // per round
   float (*run)(int64_t rounds);
 };
 MultiplyAddLoop multiply_add_loop();
-// row[n] = sum over k of factors[k] * columns[k, n]: +0.0, then a fused multiply-add a step, in order.
+// row[n] = sum over k of factors[k] * columns[k, n]: starts at +0.0, one fused multiply-add per step, in order.
 void multiply_add_row(const float* factors, const float* columns, float* row, int64_t k, int64_t n);
-// What this CPU can run, vectors as wide as it has.
+// The variants that this CPU supports, with its widest vectors.
 std::vector<ReadLoop> read_loops();
 std::vector<WriteLoop> write_loops();
 
@@ -41,8 +41,8 @@ struct Span {
   int64_t bytes;
 };
 
-// Threads pinned one a CPU of this process's. Between jobs they sleep, so that they take nothing from what else is
-// timed.
+// Threads pinned to distinct CPUs of this process. They sleep between jobs, so that they do not disturb other
+// measurements.
 class ProbeTeam {
  public:
   explicit ProbeTeam(int threads);
@@ -53,7 +53,7 @@ class ProbeTeam {
   // Milliseconds from the first thread's start to the last one's end; each thread takes its share of every span.
   double read(const ReadLoop& loop, const std::vector<Span>& spans);
   double write(const WriteLoop& loop, const std::vector<Span>& spans);
-  double multiply_add(const MultiplyAddLoop& loop, int64_t rounds);  // each thread all rounds
+  double multiply_add(const MultiplyAddLoop& loop, int64_t rounds);  // each thread runs all rounds
   int threads() const { return threads_; }
 
  private:

@@ -1,4 +1,4 @@
-// Plain loops that say what each timed output must be.
+// Plain loops that compute the expected output of each timed case.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// `gradloom bench`: times calls beside what this machine's memory allows.
+// `gradloom bench`: times calls against this machine's memory bandwidth and multiply-add peak.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -139,7 +139,7 @@ int bench(const BenchOptions& options) {
   if (named("warm")) return bench_warm(options.processes, options.json);
   if (named("warm_process")) return warm_process();  // started by bench_warm
   const bool alone = named("compile") || named("dispatch") || named("roof") || !gemm.empty() || !gru.empty();
-  if (!alone) chosen_cases(options.cases);  // refused before anything is started
+  if (!alone) chosen_cases(options.cases);  // rejected before any thread or process starts
   pin_process(threads);
   if (named("roof")) return bench_roof(threads, options.json);
   RuntimeOptions runtime_options;

@@ -1,4 +1,4 @@
-// `gradloom demo`: that gradients are right, what they cost, and a model that trains, in about a minute.
+// `gradloom demo`: correctness of gradients, their cost, and a model that trains, in about a minute.
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -45,7 +45,7 @@ fs::path program_folder() {
   return fs::read_symlink("/proc/self/exe", code).parent_path();
 }
 
-// EpilogueOperands the sources, in a folder above the executable, or in one above the current folder.
+// Next to the sources, in a folder above the executable, or in one above the current folder.
 std::string find_golden() {
   std::error_code code;
   const std::vector<fs::path> starts{GRADLOOM_SOURCE_DIR, program_folder(), fs::current_path(code)};
@@ -190,7 +190,7 @@ class Demo {
     table.text(color ? fmt::format("\x1b[{}m{}\x1b[0m\n", table.wrong() == 0 ? 32 : 31, words) : words + "\n");
   }
 
-  // What a model writes that learns the text now, by these ops and a few kernels of its own: examples/train_gru.
+  // Sample text of a model trained with these ops and a few kernels of its own: examples/train_gru.
   bool write_text(DemoTable& table) const {
     const std::string program = (program_folder() / "train_gru").string();
     if (access(program.c_str(), X_OK) != 0) {

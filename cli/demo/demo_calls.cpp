@@ -19,7 +19,7 @@ namespace {
 
 const float* floats(const Tensor& t) { return static_cast<const float*>(t.data()); }
 
-// What to compute, then how: all that a user writes for a kernel of their own.
+// The computation, then its schedule: all that a user writes for a custom kernel.
 ir::Kernel silu_grad(int64_t n, const ir::Target& target) {
   ir::KernelBuilder b("silu_grad");
   const ir::Buffer dy = b.input("dy", DType::f32, {n}), x = b.input("x", DType::f32, {n}),

@@ -1,5 +1,5 @@
 #pragma once
-// The demo's calls that the benchmark does not have: the GRU, forward and back, and a kernel that is no op.
+// The demo's calls that the benchmark lacks: the GRU, forward and backward, and a kernel that is no op.
 #include "cli/bench/bench_probe.h"
 #include "cli/demo/demo_table.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-// The demo's table: a row is printed as soon as it is known.
+// The demo's table: each row is printed as soon as it is measured.
 #include <string>
 
 #include "cli/demo/peers.h"
@@ -19,7 +19,7 @@ struct DemoRow {
 class DemoTable {
  public:
   DemoTable();
-  // What is being worked on, on a terminal, until the next line.
+  // The current step, on a terminal, until the next line.
   void working(const std::string& what);
   void row(const DemoRow& row);
   void text(const std::string& lines);  // below the table, or between its rows

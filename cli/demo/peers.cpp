@@ -88,7 +88,7 @@ PeerTimes Peers::ask(nlohmann::ordered_json call) {
   const std::string text = call.dump() + "\n";
   for (size_t sent = 0; sent < text.size();) {
     const ssize_t count = send(socket_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
-    if (count <= 0) break;  // then no line comes either
+    if (count <= 0) break;  // end of stream: no further line arrives
     sent += static_cast<size_t>(count);
   }
   const auto times = nlohmann::json::parse(line(), nullptr, false);
@@ -117,7 +117,7 @@ PeerTimes Peers::time(const BenchCase& c, const std::vector<Tensor>& inputs) {
     if (inputs[which].elements() <= most_indices_sent)
       call["indices"] = integers(inputs[which]);
     else
-      call["indices"] = c.inputs[which].bound;  // drawn there: all of that many are uniform
+      call["indices"] = c.inputs[which].bound;  // generated there: uniform below this bound
   }
   return ask(std::move(call));
 }

@@ -1,5 +1,5 @@
 #pragma once
-// numpy and PyTorch, where this machine's python3 has them: what the same calls take there (peers.py).
+// numpy and PyTorch, where this machine's python3 has them: times of the same calls (peers.py).
 #include <sys/types.h>
 
 #include <memory>
@@ -11,26 +11,26 @@
 namespace gradloom::cli {
 
 struct PeerTimes {
-  double numpy_ms = 0, torch_ms = 0;  // 0: not there
+  double numpy_ms = 0, torch_ms = 0;  // 0: unavailable
 };
 
-// One python3 that waits for the next call, so that it takes nothing from what else is timed. One that cannot be
-// started, stops or says nothing for a minute is none.
+// One python3 that blocks until the next call, so that it does not disturb other measurements. One that cannot be
+// started, exits or is silent for a minute counts as missing.
 class Peers {
  public:
-  Peers(int threads, double seconds);  // for each call of each
+  Peers(int threads, double seconds);  // per call and library
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
-  std::string versions() const { return versions_; }  // a line: what is there and what is not
+  std::string versions() const { return versions_; }  // one line: the libraries that are available or missing
   PeerTimes time(const BenchCase& c, const std::vector<Tensor>& inputs);
   PeerTimes time(const std::string& op, const GruCase& c);
   PeerTimes time_silu_grad(int64_t n);
 
  private:
   PeerTimes ask(nlohmann::ordered_json call);
-  std::string line();  // empty: there is none
+  std::string line();  // empty: end of stream
   void stop();
 
   pid_t process_ = -1;

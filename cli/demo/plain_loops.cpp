@@ -19,7 +19,7 @@ int64_t product(const Dims& dims, int begin, int end) {
   return count;
 }
 
-// With leading dims of 1.
+// Padded with leading dims of 1.
 std::array<int64_t, 3> three(const Dims& dims) {
   std::array<int64_t, 3> out{1, 1, 1};
   for (int d = 0; d < dims.size(); ++d) out[3 - dims.size() + d] = dims[d];

@@ -1,6 +1,6 @@
 #pragma once
-// What a programmer writes first: plain C++ loops on one thread, as fast as this build's compiler makes them: what the
-// demo's times are compared with.
+// The naive implementation, the baseline of the demo's times: plain C++ loops on one thread, as fast as this build's
+// compiler makes them.
 #include <functional>
 
 #include "cli/bench/bench_cases.h"
@@ -14,6 +14,6 @@ void plain_gru(const GruCase& c, const std::vector<Tensor>& inputs, const Tensor
 // dx = dy * d/dx (x * logistic(x))
 void plain_silu_grad(const float* dy, const float* x, float* dx, int64_t n);
 
-double call_ms(const std::function<void()>& call, double seconds);  // the median, after a call that is not counted
+double call_ms(const std::function<void()>& call, double seconds);  // the median, after an untimed call
 
 }  // namespace gradloom::cli

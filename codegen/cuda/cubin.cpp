@@ -1,5 +1,5 @@
-// Reads what a cubin's section .nv.info says. It is an ELF file; an attribute there is a format byte, a number, and 16
-// bits of value or the size of what follows.
+// Parses the section .nv.info of a cubin, which is an ELF file. An attribute is a format byte, an attribute number and
+// 16 bits: the value itself, or the size of the payload that follows.
 #include <elf.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace gradloom::codegen {
 namespace {
 
-constexpr uint8_t sized = 4;  // the format of an attribute whose value follows
+constexpr uint8_t sized = 4;  // the format of an attribute with a payload
 constexpr uint8_t register_count = 0x2f, frame_bytes = 0x11;
 
 class Cubin {

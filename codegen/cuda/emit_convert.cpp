@@ -9,7 +9,7 @@
 namespace gradloom::codegen {
 namespace {
 
-// The arguments of gl_to_int: from where on a value is too low, or too high, and what it becomes then.
+// The arguments of gl_to_int: the bounds below and from which a value is out of range, and the results it saturates to.
 std::string integer_limits(DType to, DType from) {
   const int bits = size_of(to) * 8;
   const bool is_signed = is_signed_int(to);

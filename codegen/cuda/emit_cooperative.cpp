@@ -1,6 +1,6 @@
-// A cooperative loop as one function: its turns are taken inside the kernel, its grid loops are phases. What one block
-// wrote another sees after a barrier of the grid: gl_sync_grid orders memory, and such buffers are no __restrict__
-// parameters.
+// Emits a cooperative loop as one function: the loop runs inside the kernel, and each grid loop in its body is a phase.
+// A block's writes become visible to other blocks at a grid-wide barrier: gl_sync_grid orders memory, and buffers
+// exchanged between blocks are not __restrict__ parameters.
 #include "codegen/cuda/emitter.h"
 #include "ir/analysis/verify_gpu.h"
 #include "ir/rewrite.h"

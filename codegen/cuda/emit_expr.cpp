@@ -1,5 +1,5 @@
-// Expressions, each the C++ of its definition in gradloom/expr.h; lane by lane. i64 arithmetic goes into int where its
-// range is proved to fit.
+// Expressions as C++, lane by lane, with the semantics of gradloom/expr.h. i64 arithmetic is narrowed to int where its
+// range provably fits.
 #include <fmt/format.h>
 
 #include <bit>
@@ -86,7 +86,7 @@ const char* helper(ir::BinaryOp op) {
   return nullptr;
 }
 
-// 0: the expression is no such constant, the same in all lanes.
+// The value of a power-of-two constant that is uniform across lanes; 0 for any other expression.
 uint64_t power_of_two(const ir::Expr& e) {
   const auto* broadcast = e.as<ir::Broadcast>();
   const std::optional<int64_t> value = ir::as_int(broadcast ? broadcast->value : e);
@@ -102,7 +102,7 @@ bool FunctionEmitter::fits_int(const ir::Expr& e) const {
   return r.min && r.max && *r.min >= -2147483647 && *r.max <= 2147483647;
 }
 
-// Parents first; a node that is used twice in one statement is computed once, under a name.
+// Visits parents first; a node with several uses in one statement is computed once, into a named temporary (CSE).
 void FunctionEmitter::count_uses(const ir::Expr& e) {
   if (!e || ++uses_[e.get()] > 1) return;
   const auto all = [&](const std::vector<ir::Expr>& list) {
@@ -173,7 +173,7 @@ Text FunctionEmitter::node(const ir::Const& n, Type type, const ir::Expr&) {
 
 Text FunctionEmitter::node(const ir::Var& n, Type type, const ir::Expr&) {
   if (const auto found = vars_.find(n.id); found != vars_.end()) return found->second;
-  // A variable of the host part, or a scalar: a parameter.
+  // A variable of the host part, or a kernel scalar, is passed as a parameter.
   const bool narrow = type.dtype == DType::i64 && fits_int(ir::var(n));
   const Text text{{slot(n.id, n.name, narrow ? Type{DType::i32} : type)}, narrow, true};
   return vars_[n.id] = text;
@@ -231,7 +231,8 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
     const ir::Range dividend = ranges_.of(n.a), divisor = ranges_.of(n.b);
     plain = dividend.min && *dividend.min >= 0 && divisor.min && *divisor.min > 0;
   }
-  // A shift rounds towards minus infinity and a mask keeps what is left over, whatever the sign.
+  // Power-of-two divisor: an arithmetic shift rounds towards minus infinity and a mask yields the floor remainder, for
+  // either sign of the dividend.
   if (const uint64_t divisor = division ? power_of_two(n.b) : 0) {
     Text out{.narrow = narrow};
     for (const std::string& x : a.lanes) {
@@ -248,8 +249,8 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
   const int precedence = n.op == ir::BinaryOp::add || n.op == ir::BinaryOp::sub ? sums
                          : n.op == ir::BinaryOp::mul                            ? products
                                                                                 : 0;
-  // Sums and products read as in a book; others get parentheses. The arithmetic of two ints would be int, so one is
-  // widened; a shift has its left operand's type.
+  // Sums and products rely on C++ precedence; other operators get parentheses. An operation on two ints would be
+  // computed in int, so one operand is widened; a shift has the type of its left operand.
   const bool widened = is_i64 && !narrow && !comparison && a.narrow && (b.narrow || n.op == ir::BinaryOp::shr);
   const auto operand = [&](const Text& t, size_t lane, bool right) {
     const std::string& x = t.lanes[lane];
@@ -263,7 +264,7 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
     const std::string x = operand(a, lane, false), y = operand(b, lane, true);
     if (plain) {
       const std::string body = fmt::format("{} {} {}", x, symbol(n.op), y);
-      // Arithmetic of types narrower than int is done in int.
+      // C++ promotes operands narrower than int, so the result is truncated.
       const bool cut = !comparison && !floating && type.dtype != DType::boolean && size_of(dtype) < 4;
       out.lanes.push_back(cut ? fmt::format("({})({})", c_type(dtype), body) : body);
       if (!comparison && type.dtype == DType::boolean) out.lanes.back() = fmt::format("(bool)({})", body);

@@ -1,5 +1,5 @@
-// One grid loop (or cooperative loop: emit_cooperative.cpp) as one function: its parameters and small statements
-// (ir/analysis/verify_gpu.h says what each part means).
+// Emits one grid loop (or cooperative loop: emit_cooperative.cpp) as one __global__ function: its parameters and simple
+// statements. ir/analysis/verify_gpu.h defines the execution levels.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int most_threads = 1024, default_threads = 256;
 
-// C++'s words, CUDA's, and macros that compilers define.
+// Reserved names: keywords of C++, names of CUDA, and macros that compilers predefine.
 const char* const reserved[] = {
     "alignas",     "alignof",   "and",       "and_eq",    "asm",      "auto",         "bitand",
     "bitor",       "bool",      "break",     "case",      "catch",    "char",         "char16_t",
@@ -94,7 +94,7 @@ CudaFunction FunctionEmitter::emit(const ir::For& loop, std::string& text) {
   function_.shared_bytes = std::max(shared_, most_shared_);
   std::string list;
   for (const std::string& p : parameters_) list += (list.empty() ? "" : ", ") + p;
-  // Else ptxas spares registers for more blocks, and orders reads one after the other.
+  // Without a minimum of one block per multiprocessor, ptxas saves registers for higher occupancy and serialises loads.
   const char* blocks = function_.cooperative ? ", 1" : "";
   text += fmt::format("{}{}{}) {}({}) {{\n", function_mark, function_.threads, blocks, name_, list);
   if (function_.shared_bytes) text += fmt::format("  GL_SHARED({});\n", function_.shared_bytes);
@@ -202,7 +202,7 @@ void FunctionEmitter::emit(const ir::Alloc& n) {
                                 "CUDA: the buffer " + b->name + " of a block or thread takes more than 2 GiB");
     elements *= n;
   }
-  if (b->space == ir::Space::per_warp) elements /= ir::warp_lanes;  // spread over the lanes
+  if (b->space == ir::Space::per_warp) elements /= ir::warp_lanes;  // distributed over the lanes
   elements = std::max<int64_t>(elements, 1);
   const std::string name = fresh(b->name);
   const char* type = memory_type(b->dtype);
@@ -221,7 +221,7 @@ void FunctionEmitter::emit(const ir::Check& n) {
   begin({n.condition, n.position});
   const Text condition = bound(value(n.condition), DType::boolean, "ok");
   const Text position = bound(value(n.position), DType::i64, "position");
-  // INT64_MAX is the status of no failure.
+  // INT64_MAX encodes "no failure", so positions are clamped below it.
   const std::optional<int64_t> most = ranges_.of(n.position).max;
   const auto kept = [known = most && *most != std::numeric_limits<int64_t>::max()](const std::string& at) {
     return known ? at : fmt::format("{0} < 0x7fffffffffffffffLL ? {0} : 0x7ffffffffffffffeLL", parenthesised(at));
@@ -241,7 +241,7 @@ void FunctionEmitter::emit(const ir::Check& n) {
   close();
 }
 
-void FunctionEmitter::emit(const ir::Evaluate&) {}  // a prefetch: nothing to do here
+void FunctionEmitter::emit(const ir::Evaluate&) {}  // a prefetch: a no-op here
 
 void FunctionEmitter::emit(const ir::Barrier& n) {
   switch (n.scope) {

@@ -1,5 +1,5 @@
-// Loops inside a grid loop: who runs an iteration (ir/analysis/verify_gpu.h), and what lanes do together where they may
-// meet.
+// Loops inside a grid loop: which threads run an iteration (ir/analysis/verify_gpu.h), and how the lanes of a warp
+// jointly commit writes that may conflict.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,11 +12,10 @@
 namespace gradloom::codegen {
 namespace {
 
-// How many iterations are to stand side by side; 0: as the compiler likes, which unrolls all loops of a few iterations
-// it sees. Around barriers and warps that costs time and registers and gains nothing; nor does it where an iteration is
-// much work already.
+// The unroll factor; 0: left to the compiler, which unrolls every loop whose small trip count it sees. Around barriers
+// and warp loops that costs time and registers for no gain, as it does where one iteration is much work already.
 int unrolled(const ir::For& n, bool in_thread) {
-  constexpr int enough = 8;  // updates side by side
+  constexpr int enough = 8;  // updates per unrolled iteration
   if (!in_thread) return 1;
   int updates = 0;
   ir::walk(n.body, [&](const ir::Stmt& s) {
@@ -93,7 +92,7 @@ void FunctionEmitter::name_divisions(const ir::For& n) {
   ir::walk(
       n.body, [](const ir::Stmt&) {}, look);
   std::stable_sort(list.begin(), list.end(),
-                   [](const Found& a, const Found& b) { return a.nodes < b.nodes; });  // each after those in it
+                   [](const Found& a, const Found& b) { return a.nodes < b.nodes; });  // each after its subexpressions
   for (const Found& f : list) {
     if (f.times < 2) continue;
     begin({f.division});
@@ -103,8 +102,8 @@ void FunctionEmitter::name_divisions(const ir::For& n) {
   }
 }
 
-// Declares nothing: the name, and whether int holds all that the loop's variable and end can be, and what lies `past`
-// the end.
+// Chooses the variable's name without declaring it. `narrow`: int holds every value of the variable and of the loop's
+// end, and up to `past` beyond the end.
 std::string FunctionEmitter::loop_variable(const ir::For& n, bool& narrow, int past) {
   const ir::Range end = ranges_.of(n.begin + n.extent), begin = ranges_.of(n.begin);
   narrow = end.max && *end.max <= int_max - past && begin.min && begin.max && *begin.min >= -int_max &&
@@ -114,7 +113,7 @@ std::string FunctionEmitter::loop_variable(const ir::For& n, bool& narrow, int p
   return name;
 }
 
-// Whether begin + k does not leave i64 for any iteration, nor for k up to `past` more, and neither does begin + extent.
+// Whether neither begin + extent nor begin + k overflows i64, for k of every iteration and up to `past` more.
 bool FunctionEmitter::counts_in_range(const ir::For& n, int64_t past) const {
   if (past == 0 && ir::is_const(n.begin, 0)) return true;
   return ranges_.sum_fits(n.begin, n.extent, past);
@@ -127,7 +126,7 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
   const auto body = [&] {
     const auto* all = n.body.as<ir::Block>();
     const size_t first = all && !all->stmts.empty() && all->stmts[0].as<ir::Barrier>() ? 1 : 0;
-    if (first) statement(all->stmts[0]);  // before divisions get names
+    if (first) statement(all->stmts[0]);  // ahead of hoisted divisions
     with_variable(n, [&] {
       if (!first) return statement(n.body);
       for (size_t i = first; i < all->stmts.size(); ++i) statement(all->stmts[i]);
@@ -135,7 +134,7 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
     close();
   };
   if (!counts_in_range(n)) {
-    // The end may have wrapped: what counts is how many.
+    // The end may have wrapped, so the loop counts iterations.
     const Text count = bound(Text{{wide(n.extent)}}, DType::i64, "count"),
                from = bound(Text{{wide(n.begin)}}, DType::i64, "begin");
     const std::string k = fresh(n.var.name + "_k");
@@ -149,7 +148,7 @@ void FunctionEmitter::serial_loop(const ir::For& n) {
                     : narrow ? fmt::format("{} + {}", parenthesised(scalar(n.begin)), parenthesised(scalar(n.extent)))
                              : fmt::format("gl_add<long long>({}, {})", wide(n.begin), wide(n.extent));
   if (narrow && !(value(n.begin).narrow && value(n.extent).narrow)) end = fmt::format("(int)({})", end);
-  if (!simple_name(end) || ir::has_load(n.begin) || ir::has_load(n.extent)) {  // read once, on entry
+  if (!simple_name(end) || ir::has_load(n.begin) || ir::has_load(n.extent)) {  // evaluated once, on entry
     const std::string held = fresh(n.var.name + "_end");
     line(fmt::format("const {} {} = {};", narrow ? "int" : "long long", held, end));
     end = held;
@@ -180,7 +179,8 @@ void FunctionEmitter::thread_loop(const ir::For& n) {
     open(*extent < threads ? fmt::format("if (gl_thread() < {}) ", count) : "");
     line(fmt::format("const {} {} = {};", type, name, iteration(n, "gl_thread()", narrow)));
   } else {
-    // A few turns side by side keep as many loads on their way; the compiler would put them around inner loops too.
+    // Unrolling by a small factor keeps that many loads in flight. Disabled where the body holds a loop, around which
+    // the compiler would unroll, too.
     constexpr int64_t side_by_side = 4;
     const std::string k = fresh(n.var.name + "_k");
     if (ir::holds_loop(n.body)) line("#pragma unroll 1");
@@ -250,7 +250,7 @@ void FunctionEmitter::lane_loop(const ir::For& n) {
   begin({n.begin});
   value(n.begin);
   bool narrow = false;
-  constexpr int past = ir::warp_lanes - 1;  // lanes that are off have a number, too
+  constexpr int past = ir::warp_lanes - 1;  // inactive lanes compute an index, too
   const std::string name = loop_variable(n, narrow, past);
   line(fmt::format("const {} {} = {};", narrow ? "int" : "long long", name,
                    iteration(n, "gl_thread() % 32", narrow, past)));
@@ -270,8 +270,8 @@ void FunctionEmitter::lane_loop(const ir::For& n) {
   deferred_.clear();
 }
 
-// A lane's elements one after the other, so that each is a register: by pairs of neighbours in a row, which one access
-// may move.
+// Fully unrolls over a lane's elements of a fragment, so that each is a register. Steps by pairs of adjacent elements
+// in a row, which one vector access may move.
 void FunctionEmitter::fragment_loops(const ir::For& rows) {
   std::string mismatch;
   if (const ir::FragmentProduct p = ir::match_fragment_product(rows, mismatch); p.sums) return fragment_product(p);
@@ -291,15 +291,16 @@ void FunctionEmitter::fragment_loops(const ir::For& rows) {
 }
 
 void FunctionEmitter::fragment_product(const ir::FragmentProduct& p) {
-  constexpr int64_t of_element = 250;  // that a lane has
+  constexpr int64_t of_element = 250;  // compile cost per element of a lane, see CudaFunction::unrolled
   function_.unrolled += p.rows * p.columns / ir::warp_lanes * of_element;
   begin({p.a.begin, p.b.begin});
-  // Whole rows of 8 elements from shared memory, or else pairs along k: at once, where they lie so.
+  // Operands come from shared memory as rows of 8 elements (matrix loads), else as pairs along k; one access moves a
+  // row or pair where layout and alignment allow it.
   const auto multiple = [&](const ir::FragmentProduct::Operand& o, int64_t of) {
     return ir::known_multiple(o.begin, ranges_) % of == 0;
   };
   const auto layout = [&](const ir::FragmentProduct::Operand& o, int64_t extent) {
-    const int64_t apart = o.along_k == 1 ? o.along : o.along == 1 ? o.along_k : 0;  // from one row to the next
+    const int64_t apart = o.along_k == 1 ? o.along : o.along == 1 ? o.along_k : 0;  // distance between consecutive rows
     if (o.buffer->space == ir::Space::shared && apart > 0 && apart % 8 == 0 && multiple(o, 8) && extent % 16 == 0)
       return fmt::format("gl_matrices<{}, {}>", o.along, o.along_k);
     const bool together = o.along_k == 1 && o.along % 2 == 0 &&

@@ -1,4 +1,4 @@
-// Loads, stores and accumulates: where elements are, and when neighbours move at once.
+// Loads, stores and accumulates: element addresses, and vector accesses to adjacent elements.
 #include <fmt/format.h>
 
 #include "codegen/cuda/emitter.h"
@@ -9,7 +9,7 @@
 namespace gradloom::codegen {
 namespace {
 
-// Dense row-major strides where the buffer has none of its own.
+// The buffer's strides, or dense row-major strides where it has none.
 std::vector<ir::Expr> strides_of(const ir::Buffer& b) {
   if (!b->strides.empty() || b->dims.empty()) return b->strides;
   std::vector<ir::Expr> strides(b->dims.size());
@@ -18,9 +18,9 @@ std::vector<ir::Expr> strides_of(const ir::Buffer& b) {
   return strides;
 }
 
-constexpr int most_bytes = 16;  // of one access
+constexpr int most_bytes = 16;  // per vector access
 
-// All lanes or none, and an address that reads nothing itself.
+// The guard is uniform across lanes, and the address contains no loads.
 bool may_guard_together(const ir::Load& n) {
   return n.guard.as<ir::Broadcast>() && std::none_of(n.index.begin(), n.index.end(), ir::has_load);
 }
@@ -29,11 +29,11 @@ bool may_guard_together(const ir::Load& n) {
 
 const FunctionEmitter::Place& FunctionEmitter::place(const ir::Buffer& b) {
   if (const auto found = places_.find(b->id); found != places_.end()) return found->second;
-  // A parameter of the kernel, or scratch of the host part.
+  // A parameter of the kernel, or scratch allocated by the host part.
   const auto parameter = host_.buffers.find(b->id);
   const bool scratch = parameter == host_.buffers.end();
   const std::string name = fresh(b->name);
-  // What other blocks write between two barriers is nothing that a compiler may keep.
+  // Other blocks write exchanged buffers between barriers; without __restrict__ the compiler may not keep their values.
   const char* alone = exchanged_.contains(b->id) ? "" : "__restrict__ ";
   parameters_.push_back(
       fmt::format("{}{}* {}{}", b->role == ir::Role::in ? "const " : "", memory_type(b->dtype), alone, name));
@@ -45,7 +45,7 @@ const FunctionEmitter::Place& FunctionEmitter::place(const ir::Buffer& b) {
 ir::Expr FunctionEmitter::offset(const ir::Buffer& b, const std::vector<ir::Expr>& index) const {
   const std::vector<ir::Expr> strides = strides_of(b);
   ir::Expr sum = 0;
-  // Vector indices beside scalar ones: index_math broadcasts.
+  // Mixes vector and scalar indices: index_math broadcasts.
   for (size_t d = holds_a_part(b) ? 1 : 0; d < index.size(); ++d)
     sum = ir::index_add(sum, ir::index_mul(index[d], strides[d]));
   return sum;
@@ -109,7 +109,7 @@ std::vector<std::string> FunctionEmitter::elements(const ir::Buffer& b, const st
   const ir::Expr place_in = offset(b, index);
   Text at = value(place_in);
   if (lanes > 1 && ir::reads(place_in, b))
-    at = bound(at, DType::i64, "at", true);  // before a lane writes what others' places are read from
+    at = bound(at, DType::i64, "at", true);  // before a store changes what later addresses load
   for (int i = 0; i < lanes; ++i)
     out.push_back(fmt::format("{}[{}]", name, at.lanes[at.lanes.size() == 1 ? 0 : static_cast<size_t>(i)]));
   return out;
@@ -187,12 +187,12 @@ bool FunctionEmitter::note(const ir::StmtNode* self, const std::string& guard, c
 
 Text FunctionEmitter::written(const ir::Buffer& b, const ir::Expr& v, const char* hint) {
   if (v.lanes() == 1 && part_ == Part::thread && deferred_.empty()) return value(v);
-  // Lanes are written one after another; the later ones still read what was there before.
+  // Lanes are stored one after another, but all must read the memory as it is before the first store: copies it.
   return bound(value(v), b->dtype, hint, ir::reads(v, b));
 }
 
 void FunctionEmitter::emit(const ir::Store& n, const ir::StmtNode* self) {
-  if (part_ == Part::block) place(n.buffer);  // a parameter before what the operands read
+  if (part_ == Part::block) place(n.buffer);  // its parameter precedes those of the operands
   begin({n.value, n.guard});
   for (const ir::Expr& i : n.index) count_uses(i);
   const int lanes = n.value.lanes();
@@ -241,7 +241,7 @@ std::string FunctionEmitter::updated(const ir::Accumulate& n, const std::string&
 }
 
 void FunctionEmitter::emit(const ir::Accumulate& n, const ir::StmtNode* self) {
-  if (part_ == Part::block) place(n.buffer);  // a parameter before what the operands read
+  if (part_ == Part::block) place(n.buffer);  // its parameter precedes those of the operands
   begin({n.value, n.factor, n.guard});
   for (const ir::Expr& i : n.index) count_uses(i);
   const DType dtype = n.buffer->dtype;
@@ -252,7 +252,7 @@ void FunctionEmitter::emit(const ir::Accumulate& n, const ir::StmtNode* self) {
   };
   const std::vector<std::string> places = elements(n.buffer, n.index, n.value.lanes());
   if (note(self, guard_of(0), places[0], v.lanes[0], n.factor ? f.lanes[0] : "")) return;
-  const bool atomic = n.atomic && !place(n.buffer).own;  // nobody else sees a thread's own memory
+  const bool atomic = n.atomic && !place(n.buffer).own;  // a thread's own memory is private
   if (atomic && (n.op != ir::AccumulateOp::add || dtype == DType::boolean || size_of(dtype) < 4))
     throw ir::LoweringRefusal(
         ErrorCode::unsupported,

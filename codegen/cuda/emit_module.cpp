@@ -1,5 +1,4 @@
-// The host part of a GPU kernel: a program of steps over slots, and a function for each grid loop and each cooperative
-// loop.
+// Emits the host part of a GPU kernel: a program of steps over slots, and one function per grid or cooperative loop.
 #include <fmt/format.h>
 
 #include "codegen/cuda/emitter.h"
@@ -98,7 +97,7 @@ class ModuleEmitter {
                 "emit_cuda: kernel " + kernel_.name + ": " + what + " stands outside every grid loop");
   }
 
-  // Of all grid loops inside.
+  // The largest extent of the grid loops inside.
   HostValue most_blocks(const ir::For& cooperative) {
     HostValue most;
     ir::walk(cooperative.body, [&](const ir::Stmt& s) {

@@ -11,7 +11,7 @@
 namespace gradloom::codegen {
 namespace {
 
-// The shortest decimal that reads back as the same value.
+// The shortest decimal that round-trips.
 template <class T>
 std::string decimal(T value) {
   char buffer[64];
@@ -20,7 +20,7 @@ std::string decimal(T value) {
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
-// The place after the bracket that closes the one at `i`.
+// The position after the bracket that closes the one at `i`.
 size_t after_brackets(const std::string& text, size_t i) {
   int depth = 0;
   do {
@@ -30,7 +30,7 @@ size_t after_brackets(const std::string& text, size_t i) {
   return i;
 }
 
-// A name, a call, a subscript or what is in parentheses binds tighter than any operator.
+// A primary expression (name, call, subscript or parentheses) binds tighter than any operator.
 bool primary(const std::string& text) {
   if (!text.empty() && text[0] == '(') return after_brackets(text, 0) == text.size();
   size_t i = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Inside of emit_cuda: one grid loop, or one cooperative loop, becomes one __global__ function. Private to the folder.
+// Internals of emit_cuda: a grid loop, or a cooperative loop, becomes one __global__ function. Private to the folder.
 #include <functional>
 #include <optional>
 #include <set>
@@ -14,50 +14,50 @@
 
 namespace gradloom::codegen {
 
-// Where a statement stands, as ir/analysis/verify_gpu.h has it (the host part is emit_module's).
+// The execution level of a statement, as in ir/analysis/verify_gpu.h (emit_module handles the host level).
 enum class Part : uint8_t { cooperative, block, warp, thread };
 
-// A C++ expression a lane. An i64 value may be held in an int: `narrow`.
+// One C++ expression per lane. `narrow`: an i64 value of C++ type int.
 struct Text {
   std::vector<std::string> lanes;
   bool narrow = false;
   bool atom = false;   // a name or a literal: repeating it costs nothing
-  int precedence = 0;  // of the sums and products among binary operators, 0: unknown
+  int precedence = 0;  // a Precedence (emit_expr.cpp); 0: unknown
 };
 
-// What the host part gives a function: its variables by id, and their slots.
+// What the host part passes to a function, by IR id.
 struct HostScope {
   std::unordered_map<int64_t, int> slots;    // variable -> slot
-  std::unordered_map<int64_t, int> buffers;  // parameter -> its number
-  std::unordered_map<int64_t, int> scratch;  // allocated in the host part -> its block
+  std::unordered_map<int64_t, int> buffers;  // kernel parameter -> its index
+  std::unordered_map<int64_t, int> scratch;  // allocation in the host part -> its scratch block
 };
 
 class FunctionEmitter {
  public:
   FunctionEmitter(const HostScope& host, const ir::Ranges& ranges, std::string name)
       : host_(host), ranges_(ranges), name_(std::move(name)) {}
-  // Gives the description; the text is appended to `text`.
+  // Returns the function's description and appends its source to `text`.
   CudaFunction emit(const ir::For& loop, std::string& text);
 
  private:
   struct Place {
     std::string name;
-    bool own = false;                      // the thread's
-    bool of_block = false;                 // the block's: shared memory
-    std::vector<std::string> variables{};  // own, and every index a constant: one for each element
+    bool own = false;                      // private to a thread
+    bool of_block = false;                 // per block: shared memory
+    std::vector<std::string> variables{};  // one per element: private, and every index constant
   };
-  // An ordered write of a lane loop: the body notes what to do, and after it all lanes do it together, in lane order.
+  // An ordered write of a lane loop: the body records it; after the body all lanes commit together, in lane order.
   struct Deferred {
     std::string type, on, place, value, factor;
     const ir::StmtNode* node;
-    bool near;  // the place is in shared memory, and of 32 bits or more
+    bool near;  // the element is in shared memory, and of 32 bits or more
   };
 
   // emit_function.cpp
   void grid_function(const ir::For& grid);
   void grid_loop(
       const ir::For& grid,
-      bool strides);  // the iteration of this block's number; `strides`: and those that a grid's size further on
+      bool strides);  // the iteration at this block's index; `strides`: also those at multiples of the grid size on
   void statement(const ir::Stmt& s);
   template <class Node>
   void emit(const Node& n, const ir::StmtNode*) {
@@ -71,8 +71,8 @@ class FunctionEmitter {
   void emit(const ir::Evaluate& n);
   void emit(const ir::Barrier& n);
   int threads_of(const ir::Stmt& body) const;
-  void begin(std::initializer_list<ir::Expr> used);  // of a statement: forgets what was computed for the last one
-  // What stands around a write that is done once for a block or warp.
+  void begin(std::initializer_list<ir::Expr> used);  // starts a statement: clears the memo of the last one
+  // Wraps a write that one thread executes per block or warp.
   void once(const ir::Buffer& b, const std::function<void()>& write);
 
   // emit_cooperative.cpp
@@ -88,22 +88,23 @@ class FunctionEmitter {
   void fragment_loops(const ir::For& rows);
   void fragment_product(const ir::FragmentProduct& p);
   std::vector<Deferred> defer(const ir::For& lanes);
-  // Runs body with the loop's variable known, in a scope of its own.
+  // Runs `body` in a scope of its own, with the range of the loop's variable known.
   template <class Body>
   void with_variable(const ir::For& n, Body&& body);
-  // Names for the divisions by constants that can be done as soon as this loop's variable is known, where the body has
-  // them more than once. The compiler would find most of them itself, in a good part of its time.
+  // Hoists divisions by constants, if the body repeats them, to where this loop's variable becomes known. The compiler
+  // would find most of them itself, but in a good part of its time.
   void name_divisions(const ir::For& n);
   std::string loop_variable(const ir::For& n, bool& narrow, int past = 0);
   bool counts_in_range(const ir::For& n, int64_t past = 0) const;
-  // The loop's variable in iteration `k`, C++ of a count from 0: begin + k, wrapping where that is not proved to fit.
+  // The loop variable in iteration `k` (C++ of a count from 0): begin + k, wrapping where that is not proved to fit.
   std::string iteration(const ir::For& n, const std::string& k, bool narrow, int64_t past = 0);
 
   // emit_expr.cpp
   Text value(const ir::Expr& e);
   std::string scalar(const ir::Expr& e) { return value(e).lanes[0]; }
   std::string wide(const ir::Expr& e);  // of an i64 scalar, as long long
-  // The same value under a name; `copied`: under one that nothing is assigned to.
+  // The value in a named temporary, unless it is a name or literal already; `copied`: also where it is a name, which
+  // may be assigned later.
   Text bound(Text text, DType dtype, const char* hint, bool copied = false);
   bool fits_int(const ir::Expr& e) const;
   void count_uses(const ir::Expr& e);
@@ -126,21 +127,22 @@ class FunctionEmitter {
   // emit_memory.cpp
   void emit(const ir::Store& n, const ir::StmtNode* self);
   void emit(const ir::Accumulate& n, const ir::StmtNode* self);
-  // A write of a lane loop that is done after its body: what is to be done is noted. False: an ordinary write.
+  // Records a write of a lane loop that is committed after its body. False: an ordinary write.
   bool note(const ir::StmtNode* self, const std::string& guard, const std::string& place, const std::string& value,
             const std::string& factor);
   const Place& place(const ir::Buffer& b);
   ir::Expr offset(const ir::Buffer& b, const std::vector<ir::Expr>& index) const;
-  // The element that a lane of this access has: a constant; absent: it depends on something.
+  // The element that a lane of this access addresses, if it is a constant.
   std::optional<int64_t> constant_offset(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lane) const;
-  // A variable for each element of a buffer of a thread, where its accesses in `body` tell them apart.
+  // Scalar replacement: one variable per element of a thread's buffer. Empty unless all its accesses in `body` have
+  // constant indices.
   std::vector<std::string> variables_of(const ir::Buffer& b, int64_t elements, const std::string& name,
                                         const ir::Stmt& body);
   std::vector<std::string> elements(const ir::Buffer& b, const std::vector<ir::Expr>& index,
-                                    int lanes);  // "p[i]" a lane
-  // "p + i" when the lanes are neighbours that one access may move.
+                                    int lanes);  // "p[i]" per lane
+  // "p + i" when the lanes are adjacent and one aligned vector access may move them.
   std::optional<std::string> neighbours(const ir::Buffer& b, const std::vector<ir::Expr>& index, int lanes);
-  // The value that a write's lanes get, and whether it need not have a name first.
+  // The value that a write stores, in named temporaries unless it is one lane that its thread stores immediately.
   Text written(const ir::Buffer& b, const ir::Expr& value, const char* hint);
   std::string updated(const ir::Accumulate& n, const std::string& element, const std::string& value,
                       const std::string& factor) const;
@@ -162,21 +164,21 @@ class FunctionEmitter {
   int indent_ = 1;
   int64_t shared_ = 0, most_shared_ = 0;
   Part part_ = Part::block;
-  std::string element_;                    // inside fragment loops: which pair of the lane's elements
-  std::unordered_set<int64_t> exchanged_;  // written by a cooperative function: blocks see one another's writes
+  std::string element_;                    // inside fragment loops: index of the lane's current pair
+  std::unordered_set<int64_t> exchanged_;  // written in a cooperative function: blocks see one another's writes
   std::vector<Deferred> deferred_;
   std::set<std::string> names_;
   std::unordered_map<int64_t, Text> vars_;
   std::unordered_map<int64_t, Place> places_;
-  std::unordered_map<const ir::ExprNode*, std::pair<ir::Expr, Text>>
-      memo_;  // of the statement at hand; holds the nodes
+  // Of the current statement; keeps the nodes alive.
+  std::unordered_map<const ir::ExprNode*, std::pair<ir::Expr, Text>> memo_;
   std::unordered_map<const ir::ExprNode*, int> uses_;
-  std::vector<std::pair<ir::Expr, Text>> divisions_;  // that have names here
+  std::vector<std::pair<ir::Expr, Text>> divisions_;  // hoisted, in scope
 };
 
 constexpr int64_t int_max = 2147483647;
 
-// Whether a thread, a block or a warp has a part of the buffer only, of the dims but the first.
+// Whether each thread, block or warp stores only its slice of the buffer: all dims but the first.
 inline bool holds_a_part(const ir::Buffer& b) {
   return b->space == ir::Space::per_thread || b->space == ir::Space::per_block || b->space == ir::Space::per_warp;
 }
@@ -187,6 +189,6 @@ inline const char* memory_type(DType dtype) { return dtype == DType::boolean ? "
 std::string c_constant(DType dtype, uint64_t bits);
 bool simple_name(const std::string& text);
 bool literal(const std::string& text);               // a number
-std::string parenthesised(const std::string& text);  // unless it binds tighter than any operator
+std::string parenthesised(const std::string& text);  // unless it is a primary expression
 
 }  // namespace gradloom::codegen

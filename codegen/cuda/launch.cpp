@@ -1,4 +1,4 @@
-// The host part of a GPU kernel, walked. Pure but for the sink.
+// Interprets the host part of a GPU kernel. No side effects except through the sink.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -10,9 +10,9 @@
 namespace gradloom::codegen {
 namespace {
 
-constexpr int64_t most_blocks = 2147483647;  // of a grid's x
+constexpr int64_t most_blocks = 2147483647;  // limit of gridDim.x
 
-// Memory of the sink's; none for 0 bytes.
+// Scratch memory acquired from the sink; none for 0 bytes.
 struct Scratch {
   Scratch(const LaunchSink& s, int64_t n)
       : sink(s), bytes(n), data(0 < n && n < ir::max_buffer_bytes ? s.acquire(n) : nullptr) {

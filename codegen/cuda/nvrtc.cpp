@@ -21,7 +21,7 @@ using Program = struct NvrtcProgram*;
 
 constexpr const char* file_names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 
-// Toolkits beside each other, the newest first.
+// The default toolkit folders in search order; versioned installations newest first.
 std::vector<fs::path> usual_folders() {
   std::vector<fs::path> roots;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
@@ -73,7 +73,7 @@ void* open_library(const std::string& folder) {
                                                    names, fmt::join(tried, ", ")));
 }
 
-// "ptxas ... Function properties for f", then "... N bytes spill stores, M bytes spill loads".
+// Parses ptxas's "Function properties for f", then "N bytes spill stores, M bytes spill loads".
 void read_spills(const std::string& log, std::vector<CudaResources>& resources) {
   CudaResources* current = nullptr;
   constexpr std::string_view heading = "Function properties for ";
@@ -93,13 +93,13 @@ void read_spills(const std::string& log, std::vector<CudaResources>& resources) 
   }
 }
 
-// Some of a module's functions, with all that stands above its first.
+// A subset of a module's functions, preceded by the text above the module's first.
 struct Part {
   std::string text;
   int functions = 0;
 };
 
-// Of about the same weight. A compile takes as long for its start as for `worth_it` characters.
+// Splits into parts of about equal compile cost. The fixed cost of a compile equals that of `worth_it` characters.
 std::vector<Part> split(const CudaModule& module, int most) {
   constexpr size_t worth_it = 4000;
   const std::string& text = module.text;
@@ -110,7 +110,7 @@ std::vector<Part> split(const CudaModule& module, int most) {
   if (starts.size() != functions || functions == 0) return {{text, static_cast<int>(functions)}};
   const size_t above = starts[0];
   starts.push_back(text.size());
-  std::vector<size_t> before{0};  // a function: the weight of all before it
+  std::vector<size_t> before{0};  // prefix sums of the functions' costs
   for (size_t i = 0; i < functions; ++i)
     before.push_back(before[i] + starts[i + 1] - starts[i] + static_cast<size_t>(module.functions[i].unrolled));
   const size_t all = before[functions],
@@ -184,7 +184,7 @@ Nvrtc::~Nvrtc() = default;  // the library stays loaded: its threads and caches 
 
 const Nvrtc& Nvrtc::get() {
   const char* folder = std::getenv("GRADLOOM_CUDA_PATH");
-  static const Nvrtc nvrtc(folder ? folder : "");  // tried again by the next call when it throws
+  static const Nvrtc nvrtc(folder ? folder : "");  // if it throws, the next call retries
   return nvrtc;
 }
 
@@ -210,13 +210,13 @@ CudaBinary Nvrtc::compile_to_ptx(const CudaModule& module, int architecture) con
 
 CudaBinary Nvrtc::compile(const CudaModule& module, const std::string& architecture, bool ptx, bool report,
                           int threads) const {
-  // Older ones wait for each other.
+  // Older versions serialise concurrent compiles.
   const std::vector<Part> parts = split(module, ptx || number_ < std::pair(12, 3) ? 1 : threads);
   CudaBinary binary{.ptx = ptx};
   std::vector<Compiled> compiled;
   const auto start = std::chrono::steady_clock::now();
   {
-    // By this thread where none can be started.
+    // Falls back to this thread where no thread can be started.
     std::vector<std::future<Compiled>> others;
     for (size_t i = 1; i < parts.size(); ++i)
       others.push_back(std::async(std::launch::async | std::launch::deferred,
@@ -254,10 +254,10 @@ Nvrtc::Compiled Nvrtc::compile_text(const std::string& kernels, const std::strin
   std::vector<const char*> options = {target.c_str(),    "--std=c++17",      "--fmad=false",       "--ftz=false",
                                       "--prec-div=true", "--prec-sqrt=true", "--no-source-include"};
   if (number_ >= std::pair(12, 0))
-    options.push_back("--modify-stack-limit=false");  // it is the process's limit, and other threads compile too
+    options.push_back("--modify-stack-limit=false");  // the stack limit is the process's, and other threads compile too
   if (number_ >= std::pair(12, 4))
     options.push_back(
-        "--minimal");  // kernels call nothing of the declarations that this leaves out: textures, CUDA's runtime
+        "--minimal");  // drops declarations that kernels do not use, of textures and CUDA's runtime, from the compile
   if (report) options.push_back("--ptxas-options=-v");
   struct Hold {
     const Functions& f;

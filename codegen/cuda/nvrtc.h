@@ -1,6 +1,6 @@
 #pragma once
-// CUDA text to machine code for a GPU: NVRTC, found at run time. Neither the toolkit nor a GPU is needed to build this;
-// NVRTC needs no GPU either.
+// Compiles CUDA text to machine code for a GPU with NVRTC, loaded at run time. Building this needs neither the toolkit
+// nor a GPU; NVRTC needs no GPU either.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,30 +11,30 @@
 
 namespace gradloom::codegen {
 
-// What a function takes of a multiprocessor.
+// The multiprocessor resources that a function uses.
 struct CudaResources {
   std::string function;
-  int registers = 0;         // of a thread
-  int64_t local_bytes = 0;   // of a thread, in memory: arrays that are not in registers, and what is spilled
-  int64_t spill_bytes = 0;   // of these, registers that did not fit: stores and loads as ptxas counts them; 0 unless a
-                             // report was asked for
-  int64_t shared_bytes = 0;  // of a block, as launched
+  int registers = 0;         // per thread
+  int64_t local_bytes = 0;   // per thread, of local memory: arrays that are not in registers, and spills
+  int64_t spill_bytes = 0;   // of these, spilled registers: bytes of stores and loads as ptxas counts them; 0 unless a
+                             // report was requested
+  int64_t shared_bytes = 0;  // per block, as launched
   int64_t code_bytes = 0;
 };
 
 struct CudaBinary {
-  std::vector<CudaImage> images;  // one of PTX
+  std::vector<CudaImage> images;  // exactly one for PTX
   bool ptx = false;
-  std::string log;                       // NVRTC's; empty when it had nothing to say
-  double ms = 0;                         // from the first nvrtcCompileProgram's begin to the last one's end
-  std::vector<CudaResources> resources;  // of a cubin, in the module's order
+  std::string log;                       // NVRTC's; empty if it printed nothing
+  double ms = 0;                         // from the start of the first nvrtcCompileProgram to the end of the last
+  std::vector<CudaResources> resources;  // for a cubin, in the module's order
 };
 
 class Nvrtc {
  public:
-  // The library in GRADLOOM_CUDA_PATH (a toolkit's folder, or the library's own), and nowhere else where that is set;
-  // otherwise on the loader's path and in the toolkit's usual folders. Throws Error(device_error) saying what was
-  // tried. The first is kept; a failure is not.
+  // Loads the library from GRADLOOM_CUDA_PATH (a toolkit's folder, or the library's own), and nowhere else where that
+  // is set; otherwise from the loader's path and the toolkit's default folders. Throws Error(device_error) listing what
+  // was tried. A success is cached; a failure is not.
   static const Nvrtc& get();
   // As if GRADLOOM_CUDA_PATH were `folder`; empty: not set.
   explicit Nvrtc(const std::string& folder);
@@ -64,11 +64,11 @@ class Nvrtc {
 
   std::unique_ptr<Functions> functions_;
   std::string version_;
-  std::pair<int, int> number_;  // the same
+  std::pair<int, int> number_;  // the version as numbers: major, minor
   std::vector<int> architectures_;
 };
 
-// What a cubin says of its functions: name, registers, local and code bytes. Empty for what is no cubin.
+// The resources that a cubin records for its functions: name, registers, local and code bytes. Empty if it is no cubin.
 std::vector<CudaResources> cubin_resources(const std::string& image);
 
 }  // namespace gradloom::codegen

@@ -1,5 +1,5 @@
-// What the device and the host share of the helpers: exact arithmetic and conversions in plain C++, meanings as in
-// gradloom/expr.h. Device functions by GL_INLINE.
+// The helpers shared by device and host: exact arithmetic and conversions in plain C++, with the semantics of
+// gradloom/expr.h. GL_INLINE makes them device functions.
 #include "codegen/cuda/prelude.h"
 
 namespace gradloom::codegen {

@@ -1,4 +1,4 @@
-// CUDA's own words for the device: what has no meaning in plain C++. NVRTC gets no headers.
+// The device-only helpers: CUDA intrinsics and PTX that have no plain C++ form. NVRTC gets no headers.
 #include <algorithm>
 #include <cctype>
 #include <vector>
@@ -115,7 +115,7 @@ template <bool bf16> GL_INLINE void gl_matrix_unit(float* sums, const unsigned* 
 }
 )cuda";
 
-// The names that a piece defines: after GL_INLINE or struct, the first gl_ word.
+// The names that a section defines: after GL_INLINE or struct, the first identifier that starts with gl_.
 std::vector<std::string_view> defined(std::string_view piece) {
   std::vector<std::string_view> names;
   for (const std::string_view key : {std::string_view("GL_INLINE "), std::string_view("struct ")})

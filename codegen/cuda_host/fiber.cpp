@@ -1,4 +1,4 @@
-// The switch between stacks: a few instructions on x86-64 (ucontext asks the kernel for the signal mask each time),
+// Stack switching: a few instructions on x86-64 (ucontext makes a system call per switch, for the signal mask),
 // ucontext elsewhere.
 #include "codegen/cuda_host/fiber.h"
 
@@ -19,8 +19,8 @@
 #endif
 
 #ifndef GRADLOOM_UCONTEXT
-// gradloom_fiber_switch(save, to): keeps this stack's callee-saved registers and pointer in *save, goes on where `to`
-// was kept. gradloom_fiber_begin: where a fresh stack goes on; its Fiber is in r12.
+// gradloom_fiber_switch(save, to): saves the callee-saved registers and the stack pointer to *save and resumes the
+// stack saved at `to`. gradloom_fiber_begin: the entry point of a fresh stack; its Fiber is in r12.
 asm(R"(
 .text
 .p2align 4
@@ -68,8 +68,8 @@ size_t page_bytes() {
   return bytes;
 }
 
-// A process may have some 65,000 mappings, and a stack with its guard is two of them. Neighbouring stacks without a
-// guard are one.
+// A process may have some 65,000 mappings, and a stack with a guard page takes two. Adjacent stacks without guard pages
+// merge into one.
 constexpr int most_guarded = 12000;
 std::atomic<int> guarded{0};
 
@@ -119,8 +119,8 @@ void Fiber::start(Entry entry, void* argument) {
   makecontext(&own_, reinterpret_cast<void (*)()>(begin), 2, static_cast<unsigned>(self >> 32),
               static_cast<unsigned>(self));
 #else
-  // As gradloom_fiber_switch leaves a stack: r15, r14, r13, r12, rbx, rbp, the address to return to; aligned to 16
-  // bytes once that is taken.
+  // The frame that gradloom_fiber_switch pops: r15, r14, r13, r12, rbx, rbp, the return address; 16-byte aligned once
+  // that is popped.
   void** top = reinterpret_cast<void**>(low + stack_bytes - 16);
   *--top = reinterpret_cast<void*>(gradloom_fiber_begin);
   for (int i = 0; i < 6; ++i) *--top = i == 2 ? this : nullptr;
@@ -167,7 +167,7 @@ void Fiber::wait() {
   enter();
 }
 
-// A stack serves one entry after the other: a thread that never waits leaves it to the next.
+// A stack runs one entry after another: a thread that never waits leaves its stack to the next.
 void Fiber::main() {
   enter();
   for (;;) {

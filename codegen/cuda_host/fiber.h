@@ -1,5 +1,5 @@
 #pragma once
-// A function on a stack of its own that can stop and go on: a thread of a GPU's block, run on one thread of the host.
+// A function with its own stack that can suspend and resume: one thread of a GPU block, run on a host thread.
 #include <cstddef>
 #include <cstdint>
 
@@ -19,19 +19,19 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // The next resume begins `entry`. What ran before on this stack is forgotten, without its destructors.
+  // The next resume starts `entry`. What ran on this stack before is abandoned, without running its destructors.
   void start(Entry entry, void* argument);
-  // Runs it until it waits or ends. Always from the same thread of the host while it has not ended.
+  // Runs it until it suspends or ends. Until it has ended, always from the same host thread.
   void resume();
-  // Called on the fiber: back to whoever resumed it.
+  // Called on the fiber: suspends it and returns to whoever resumed it.
   void wait();
 
-  void main();  // of the stack; for the switch's own use
+  void main();  // the stack's entry point; only for the switch
 
  private:
   void enter();
 
-  static constexpr size_t stack_bytes = 256 << 10;  // what is not touched is not there
+  static constexpr size_t stack_bytes = 256 << 10;  // reserved; pages are committed when touched
   char* memory_ = nullptr;                          // a guard page, then the stack
   bool guarded_ = false;
   Entry entry_ = nullptr;

@@ -1,4 +1,4 @@
-// Kernel text to a shared library that this process has loaded.
+// Compiles kernel text to a shared library and loads it into this process.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -21,8 +21,8 @@
 extern char** environ;
 
 #ifdef GRADLOOM_ASAN
-// The leak checker crashes at the end of a process that loaded many libraries built with AddressSanitizer: such a
-// process checks accesses, not leaks.
+// LeakSanitizer crashes at the exit of a process that loaded many libraries built with AddressSanitizer: such a process
+// checks accesses, not leaks.
 static std::atomic<bool> text_was_loaded{false};
 extern "C" int __lsan_is_turned_off() { return text_was_loaded; }
 #endif
@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Private to this user, gone with this object.
+// Private to this user, removed with this object.
 struct TemporaryFolder {
   TemporaryFolder() {
     std::error_code failed;
@@ -50,7 +50,7 @@ struct TemporaryFolder {
   fs::path path;
 };
 
-// CXX may hold a launcher or options too.
+// CXX may include a launcher or options, too.
 std::vector<std::string> compiler_words() {
   const char* chosen = std::getenv("CXX");
   std::istringstream words(chosen ? chosen : "");
@@ -70,7 +70,7 @@ std::string first_error(const fs::path& log) {
   return first.empty() ? "no message" : first;
 }
 
-// The exit status. Output goes to `log`.
+// Returns the wait status; output is redirected to `log`.
 int run_program(const std::vector<std::string>& words, const fs::path& log) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
@@ -102,7 +102,7 @@ std::string call_name(size_t module, const std::string& function) {
   return fmt::format("gl_call_{}_{}", module, function);
 }
 
-// Each module in a namespace of its own: functions of two may share a name.
+// Each module gets its own namespace: functions of two modules may share a name.
 std::string source_of(std::span<const CudaModule* const> modules) {
   std::string text;
   for (size_t m = 0; m < modules.size(); ++m) {
@@ -124,7 +124,7 @@ std::vector<std::shared_ptr<const HostModule>> HostModule::compile(std::span<con
   const fs::path source = folder.path / "kernel.cpp", binary = folder.path / "kernel.so", log = folder.path / "log";
   std::ofstream(source) << source_of(modules);
   std::vector<std::string> words = compiler_words();
-  // Without libraries a third faster; the few functions that are called are this process's. -O1 costs 5 ms over -O0.
+  // -nostdlib is a third faster; the few library functions called resolve in this process. -O1 costs 5 ms over -O0.
   for (const char* option : {"-std=c++17", "-O1", "-march=native", "-ffp-contract=off", "-fno-strict-aliasing", "-w",
                              "-shared", "-fPIC", "-pipe", "-nostdlib", "-o"})
     words.emplace_back(option);
@@ -132,7 +132,7 @@ std::vector<std::shared_ptr<const HostModule>> HostModule::compile(std::span<con
 #ifdef GRADLOOM_ASAN
   overflow = HostOverflow::traps;
   words.emplace_back(
-      "-fsanitize=address");  // kernels' accesses are checked like the library's own; the runtime is this process's
+      "-fsanitize=address");  // kernels are checked for memory errors as the library is; the runtime is this process's
 #endif
   if (overflow == HostOverflow::traps) {
     for (const char* option : {"-fsanitize=signed-integer-overflow,shift", "-fsanitize-undefined-trap-on-error"})
@@ -140,7 +140,7 @@ std::vector<std::shared_ptr<const HostModule>> HostModule::compile(std::span<con
   } else {
     words.emplace_back("-fwrapv");
   }
-  words.emplace_back("-frounding-math");  // g++ 12 makes 0.0 - (double)i a negation, which gives -0.0 for 0
+  words.emplace_back("-frounding-math");  // else g++ 12 folds 0.0 - (double)i to a negation, which yields -0.0 for 0
   words.push_back(source.string());
   if (run_program(words, log) != 0)
     throw Error(ErrorCode::compile_failed, fmt::format("cuda-host: {}: {}", words[0], first_error(log)));

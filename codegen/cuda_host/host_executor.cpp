@@ -1,5 +1,5 @@
-// The blocks of a launch one after the other, the threads of a block in turns. The blocks of a cooperative launch are
-// all there, and take turns between meetings of the whole grid.
+// Runs the blocks of a launch one after another and the threads of a block as coroutines, which switch where they wait.
+// The blocks of a cooperative launch are all resident, and switch at grid-wide barriers.
 #include "codegen/cuda_host/host_executor.h"
 
 #include <fmt/format.h>
@@ -20,9 +20,9 @@ namespace gradloom::codegen {
 namespace {
 
 constexpr int warp_lanes = 32;
-constexpr int64_t most_fibers = 20000;  // of a cooperative launch
+constexpr int64_t most_fibers = 20000;  // limit of a cooperative launch
 
-// What threads wait on, as messages say it.
+// The primitive that a thread waits in, for messages.
 const char* name_of(GlWait kind) {
   switch (kind) {
     case gl_wait_block:
@@ -47,7 +47,7 @@ const char* name_of(GlWait kind) {
   return "?";
 }
 
-// Some stacks are kept by each thread of the host: those of a block and a few more.
+// The free list of fibers per host thread, bounded: enough for a block and some more.
 class Fibers {
  public:
   Fiber& take() {
@@ -105,11 +105,11 @@ class Launch {
 
  private:
   struct Thread {
-    Fiber* fiber = nullptr;  // while it has begun and not ended
+    Fiber* fiber = nullptr;  // null before it begins and after it ends
     bool waits = false;
     GlWait kind = gl_wait_block;
     int site = 0, lane = 0;
-    uint64_t value = 0;  // given, then got
+    uint64_t value = 0;  // the operand, then the result
   };
   struct Block {
     Block(const CudaFunction& function, int64_t n)
@@ -119,14 +119,14 @@ class Launch {
           memory(static_cast<size_t>(function.shared_bytes) + 16),
           shared(reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(memory.data()) + 15) / 16 * 16)) {}
     bool ended() const { return ended_threads == static_cast<int>(threads.size()); }
-    // All its threads are at one meeting of the grid.
+    // All its threads wait at the same grid-wide barrier.
     bool waits_for_grid() const {
       return grid_waits == static_cast<int>(threads.size()) &&
              std::all_of(threads.begin(), threads.end(), [&](const Thread& t) { return t.site == threads[0].site; });
     }
     int64_t number;
     std::vector<Thread> threads;
-    std::vector<int> warp_waits;  // lanes that wait for their warp
+    std::vector<int> warp_waits;  // per warp: lanes that wait in a warp-level primitive
     std::vector<unsigned char> memory;
     unsigned char* shared;
     int ended_threads = 0, block_waits = 0, grid_waits = 0;
@@ -142,7 +142,7 @@ class Launch {
 
   template <class Visit>
   void in_turn(int64_t blocks, Visit&& visit) {
-    // A stride that shares no factor with the number of blocks visits each once.
+    // A stride coprime to the number of blocks visits each exactly once.
     int64_t stride = 1, block = order_ == HostOrder::reverse ? blocks - 1 : 0;
     if (order_ == HostOrder::reverse) stride = blocks - 1;
     if (order_ == HostOrder::shuffled) {
@@ -153,7 +153,7 @@ class Launch {
     for (int64_t k = 0; k < blocks; ++k, block = (block + stride) % blocks) visit(block);
   }
 
-  // From one meeting of the grid to the next, block after block.
+  // Runs all blocks, one after another, from one grid-wide barrier to the next.
   void run_together(int64_t blocks) {
     for (int64_t k = 0; k < blocks; ++k) blocks_.push_back(std::make_unique<Block>(function_, k));
     in_turn(blocks, [&](int64_t block) {
@@ -187,7 +187,7 @@ class Launch {
     until_it_waits();
   }
 
-  // The block's threads go on until they have ended or wait for the grid.
+  // Runs the block's threads until all have ended or wait at a grid-wide barrier.
   void until_it_waits() {
     Block& block = *block_;
     const int all = static_cast<int>(block.threads.size());
@@ -212,7 +212,7 @@ class Launch {
     thread.fiber = std::exchange(spare_, nullptr);
     resume(t, thread);
     if (thread.waits) return;
-    spare_ = std::exchange(thread.fiber, nullptr);  // its stack serves the next
+    spare_ = std::exchange(thread.fiber, nullptr);  // its stack is reused by the next
     ++block_->ended_threads;
   }
 
@@ -244,7 +244,7 @@ class Launch {
                                       : block_->warp_waits[static_cast<size_t>(t / warp_lanes)]);
   }
 
-  // All lanes have come: each gets its result and goes on.
+  // All lanes have arrived: each gets its result and resumes.
   void step_warp(size_t warp) {
     Thread* const lanes = &block_->threads[warp * warp_lanes];
     uint64_t given[warp_lanes];
@@ -283,13 +283,13 @@ class Launch {
     if (order_ == HostOrder::forward) {
       for (int i = 0; i < warp_lanes; ++i) go_on(first + i);
     } else {
-      // Reversed, or turned by some lanes.
+      // Reversed; rotated by a random number of lanes if shuffled.
       const int turn = order_ == HostOrder::shuffled ? static_cast<int>(random() % warp_lanes) : warp_lanes - 1;
       for (int i = 0; i < warp_lanes; ++i) go_on(first + ((turn - i) & (warp_lanes - 1)));
     }
   }
 
-  // Nobody can go on, or those that wait together wait at different places.
+  // Deadlock or divergence: no thread can resume, or threads that must synchronise wait at different call sites.
   [[noreturn]] void fail_parted() const {
     const std::vector<Thread>& threads = block_->threads;
     const auto describe = [&](size_t t) {
@@ -311,7 +311,7 @@ class Launch {
                                                  function_.name, state_.block, describe(0)));
   }
 
-  // A block has gone its own way since the last meeting of the grid.
+  // A block has diverged from the others since the last grid-wide barrier.
   [[noreturn]] void fail_blocks_parted(const Block& block) const {
     const auto describe = [](const Block& b) {
       return b.ended() ? fmt::format("block {} has ended", b.number)
@@ -340,10 +340,10 @@ class Launch {
   const HostOrder order_;
   uint64_t random_;
   State state_{};
-  std::vector<std::unique_ptr<Block>> blocks_;  // all of a cooperative launch; else one that serves them all
-  Block* block_ = nullptr;                      // whose turn it is
+  std::vector<std::unique_ptr<Block>> blocks_;  // all of a cooperative launch; else one, reused for all
+  Block* block_ = nullptr;                      // the one that runs
   std::vector<int> turns_;
-  Fiber* spare_ = nullptr;  // started for this launch, free for the next thread that begins
+  Fiber* spare_ = nullptr;  // prepared for this launch, free for the next thread that begins
 };
 
 }  // namespace
@@ -383,7 +383,7 @@ int64_t run_on_host(const CudaModule& module, const HostModule& loaded, std::spa
                         .zero = [](void* data, int64_t bytes) { std::memset(data, 0, static_cast<size_t>(bytes)); },
                         .launch =
                             [&](const CudaFunction& function, int64_t blocks, std::span<void*> arguments) {
-                              // Fewer blocks than a cooperative function has work for, so that they stride.
+                              // Fewer blocks than a cooperative function has work for: grid-stride loops are tested.
                               constexpr int64_t few = 5;
                               loaded.launch(
                                   function,

@@ -1,16 +1,17 @@
 #pragma once
-// The matrix unit of a warp, for cuda-host.
+// Emulates the matrix unit of a warp, for cuda-host.
 #include <cstdint>
 
 namespace gradloom::codegen {
 
-// The addresses of 32 lanes' GlMatrixPiece: their sums += a b, 16 rows by 8 columns by 16 along k, added in the order
-// of k with one rounding each, as the interpreter does. Elements lie in lanes and registers as the PTX ISA lays them
-// out for mma.m16n8k16 with operands of 16 bits, so that a kernel which holds them otherwise gets wrong sums here too.
+// `pieces`: the addresses of 32 lanes' GlMatrixPiece. Computes sums += a b for 16 rows, 8 columns and 16 along k, added
+// in the order of k with one rounding each, as the interpreter does. Elements are distributed over lanes and registers
+// as the PTX ISA defines for mma.m16n8k16 with 16-bit operands, so a kernel that distributes them otherwise gets wrong
+// sums here too.
 void matrix_unit(const uint64_t* pieces);
 
-// The addresses of 32 lanes' GlMatrixRow: four matrices of 8 by 8, each lane's elements as the PTX ISA has them for
-// ldmatrix.x4. Throws Error(internal) for a row that is not aligned to 16 bytes, as a device would stop.
+// `rows`: the addresses of 32 lanes' GlMatrixRow. Loads four 8x8 matrices, distributing elements over lanes as the PTX
+// ISA defines for ldmatrix.x4. Throws Error(internal) for a row that is not 16-byte aligned, which faults on a device.
 void load_matrices(const uint64_t* rows);
 
 }  // namespace gradloom::codegen

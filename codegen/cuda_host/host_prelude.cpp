@@ -1,5 +1,5 @@
-// The words of a kernel that have no meaning in plain C++, for the host: each asks the executor. They come before the
-// helpers that both preludes share.
+// Host implementations of the primitives that have no plain C++ form; those that wait call the executor. They precede
+// the helpers that both preludes share.
 #include "codegen/cuda/prelude.h"
 #include "codegen/cuda_host/host_state.h"
 
@@ -8,7 +8,7 @@
 
 namespace gradloom::codegen {
 
-// An atomic is plain: threads of a launch take turns on one thread of the host, and only where they wait.
+// Atomics are plain accesses: the threads of a launch share one host thread, and switch only where they wait.
 const char* host_prelude() {
   return GRADLOOM_TEXT(GRADLOOM_HOST_STATE) R"cpp(
     static thread_local GlHostState* gl_state;

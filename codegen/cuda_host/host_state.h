@@ -1,9 +1,9 @@
 #pragma once
-// What the executor and the kernels that it loads share. One definition: the prelude's text is made from it.
+// The state shared by the executor and the kernels that it loads. Defined once: the prelude's text is made from it.
 
-// `wait` stops the thread until the others it waits for have come: all of the block, or all lanes of the warp. `site`
-// is the line of the kernel's text, so that threads which wait at different places are told apart. Gives the word's
-// result.
+// `wait` suspends the thread until all threads that it synchronises with have arrived: those of the block, the warp or
+// the grid. `site` is the line in the kernel's text, which distinguishes the call sites of waiting threads. Returns the
+// primitive's result.
 #define GRADLOOM_HOST_STATE                                                                              \
   enum GlWait {                                                                                          \
     gl_wait_block,                                                                                       \

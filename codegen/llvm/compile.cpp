@@ -1,4 +1,4 @@
-// Compilation: the stages, timed, from a lowered kernel to a relocatable object.
+// The timed compilation stages, from a lowered kernel to a relocatable object.
 #include <llvm/Config/llvm-config.h>
 #include <llvm/IR/DiagnosticInfo.h>
 #include <llvm/IR/DiagnosticPrinter.h>
@@ -47,7 +47,7 @@ void discard_diagnostics(llvm::LLVMContext& context, std::string& error) {
 
 }  // namespace
 
-// A symbol's characters are free in ELF, but assembly and profilers want plain ones.
+// ELF allows any character in a symbol, but assembly and profilers expect an identifier.
 std::string symbol_of(const std::string& name) {
   std::string symbol;
   for (const char c : name) symbol += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';

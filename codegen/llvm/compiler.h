@@ -11,19 +11,19 @@
 
 namespace gradloom::codegen {
 
-// The machine code's instruction set: LLVM's CPU name for tuning and the exact features, so that a virtual machine that
-// lacks some is served right.
+// The instruction set of machine code: LLVM's CPU name for tuning and the exact features, so that a virtual machine
+// that lacks some gets code it can run.
 struct Isa {
   std::string name;      // "host", or a level: "x86-64-v2", "x86-64-v3", "x86-64-v4"
   std::string cpu;       // for -mcpu
   std::string features;  // "+avx2,-avx512f,..."
-  ir::Target target;     // what schedules know of it
+  ir::Target target;     // the description that schedules use
 };
 Isa host_isa();
-// A level that the host may or may not have (to emit text) or a masked host ("x86-64-v3" on an AVX-512 machine). Throws
-// Error(invalid_argument).
+// "host", or a level: one that the host lacks (to emit text only), or one below the host's features, which it masks
+// ("x86-64-v3" on an AVX-512 machine). Throws Error(invalid_argument).
 Isa isa_named(const std::string& name);
-// That of a cached object: a CPU's name for tuning and the exact features.
+// The ISA of a cached object: a CPU name for tuning and the exact features.
 Isa isa_of(const std::string& cpu, const std::string& features);
 bool runs_here(const Isa& isa);
 
@@ -47,21 +47,20 @@ struct CompiledKernel {
   std::vector<CodeSymbol> symbols;
 };
 
-// A relocatable object: what a cache keeps. The same kernel and ISA give the same bytes.
+// A relocatable object, as stored in a cache. Deterministic: the same kernel and ISA give the same bytes.
 struct ObjectCode {
   std::string bytes;
   CompileTimes times;
 };
 
 // All throw Error(compile_failed) with LLVM's message. Thread-safe.
-ObjectCode compile_object(const ir::Kernel& lowered, const Isa& isa);  // the ISA need not be this machine's
-CompiledKernel load(std::string_view object,
-                    const std::string& kernel_name);  // compiles nothing; the bytes must be of compile_object, for an
-                                                      // ISA of this machine
-CompiledKernel compile(const ir::Kernel& lowered, const Isa& isa);                 // both
+ObjectCode compile_object(const ir::Kernel& lowered, const Isa& isa);  // the ISA need not be the host's
+// Links without compiling. Requires: the bytes are from compile_object, for an ISA that this machine runs.
+CompiledKernel load(std::string_view object, const std::string& kernel_name);
+CompiledKernel compile(const ir::Kernel& lowered, const Isa& isa);                 // compile_object, then load
 std::string emit_llvm(const ir::Kernel& lowered, const Isa& isa, bool optimized);  // textual LLVM IR
 std::string emit_assembly(const ir::Kernel& lowered, const Isa& isa);
-std::string toolchain_text();  // for keys: the compiler's version and what it compiles for
-int64_t compile_count();       // of objects, by this process so far; loads do not count
+std::string toolchain_text();  // for cache keys: the compiler's version and target
+int64_t compile_count();       // objects compiled by this process so far; loads do not count
 
 }  // namespace gradloom::codegen

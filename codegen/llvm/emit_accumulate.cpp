@@ -1,4 +1,4 @@
-// Accumulates: buffer[index] = buffer[index] op value, lane after lane. Lanes that are proved distinct go together.
+// Accumulates: buffer[index] = buffer[index] op value, in lane order. Lanes proved distinct are updated as one vector.
 #include <functional>
 
 #include "codegen/llvm/emitter.h"
@@ -52,7 +52,7 @@ void Emitter::accumulate_atomic(const ir::Accumulate& n, Value* pointer, Value* 
   builder_.SetInsertPoint(after);
 }
 
-// All lanes meet in one element: it stays in a register.
+// All lanes update the same element: an in-order reduction in a register.
 void Emitter::accumulate_one_place(const ir::Accumulate& n, const Address& a, Value* v, Value* factor, Value* mask) {
   const DType dtype = a.buffer->dtype;
   const auto update = [&] {

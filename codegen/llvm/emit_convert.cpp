@@ -1,7 +1,6 @@
-// Conversions. f16 and bf16 are held as their bits in an i16. Where the machine has no exact instruction, integer code:
-// a JIT must not depend on compiler-rt's helpers, and the bf16 instruction flushes denormals. Types with more than 24
-// significant bits go to f16 and bf16 through an f32 rounded to odd: the second rounding is then the only one that
-// shows.
+// Conversions. f16 and bf16 are represented as their bits in an i16. Where the machine has no exact instruction,
+// integer code is emitted: a JIT must not depend on compiler-rt's helpers, and the bf16 instruction flushes denormals.
+// Types with more than 24 significant bits convert to f16 and bf16 through an f32 rounded to odd: no double rounding.
 #include <llvm/IR/Intrinsics.h>
 
 #include "codegen/llvm/emitter.h"
@@ -48,7 +47,7 @@ Value* Emitter::f16_to_f32(Value* v) {
   Value* wide = builder_.CreateZExt(v, type);
   Value* sign = builder_.CreateShl(builder_.CreateAnd(wide, splat(type, 0x8000)), splat(type, 16));
   Value* magnitude = builder_.CreateShl(builder_.CreateAnd(wide, splat(type, 0x7fff)), splat(type, 13));
-  // Scaling by 2^112 moves the exponent and makes f16's denormals normal, exactly.
+  // Scaling by 2^112 rebiases the exponent and normalises f16 denormals, exactly.
   Value* scaled =
       builder_.CreateFMul(builder_.CreateBitCast(magnitude, float_type), llvm::ConstantFP::get(float_type, 0x1p112));
   Value* special = builder_.CreateOr(magnitude, splat(type, 0x7f800000));
@@ -65,12 +64,12 @@ Value* Emitter::f32_to_f16(Value* v) {
   Value* bits = builder_.CreateBitCast(v, type);
   Value* sign = builder_.CreateAnd(builder_.CreateLShr(bits, splat(type, 16)), splat(type, 0x8000));
   Value* magnitude = builder_.CreateAnd(bits, splat(type, 0x7fffffff));
-  // Normal: exponent moved, then half minus one plus the last kept bit rounds to nearest even; a carry into the
-  // exponent is right.
+  // Normal: the exponent is rebiased; adding half an ulp minus one plus the last kept bit rounds to nearest even, and a
+  // carry into the exponent is correct.
   Value* last = builder_.CreateAnd(builder_.CreateLShr(magnitude, splat(type, 13)), splat(type, 1));
   Value* rounded = builder_.CreateAdd(builder_.CreateAdd(magnitude, splat(type, 0xc8000fffu)), last);
   Value* normal = builder_.CreateLShr(rounded, splat(type, 13));
-  // Denormal: 0.5f's last place is f16's smallest denormal, so the addition rounds.
+  // Denormal: the ulp of 0.5f is f16's smallest denormal, so the addition rounds.
   Value* shifted =
       builder_.CreateFAdd(builder_.CreateBitCast(magnitude, v->getType()), llvm::ConstantFP::get(v->getType(), 0.5));
   Value* denormal = builder_.CreateSub(builder_.CreateBitCast(shifted, type), splat(type, 0x3f000000));
@@ -106,12 +105,12 @@ Value* Emitter::to_f32_odd(Value* v, DType from) {
                                           builder_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, wide));
   Value* truncated = builder_.CreateAdd(bits, builder_.CreateSExt(too_far, type));
   Value* odd = builder_.CreateOr(truncated, splat(type, 1));
-  Value* exact = builder_.CreateFCmpUEQ(back, wide);  // a NaN stays
+  Value* exact = builder_.CreateFCmpUEQ(back, wide);  // or NaN
   return builder_.CreateBitCast(builder_.CreateSelect(exact, bits, odd), nearest->getType());
 }
 
-// A 64-bit integer of more than 53 bits loses its low 11, remembered in the last bit kept; what is left converts
-// exactly.
+// A 64-bit integer of more than 53 bits is reduced by its low 11, which are ORed into the last kept bit as a sticky
+// bit; the result converts exactly.
 Value* Emitter::to_f64_odd(Value* v, bool is_signed) {
   llvm::Type* type = v->getType();
   Value* low = builder_.CreateAnd(v, splat(type, 0x7ff));

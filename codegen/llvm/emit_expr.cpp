@@ -1,4 +1,4 @@
-// Expressions, each the instructions of its definition in gradloom/expr.h.
+// Expressions as LLVM instructions, with the semantics of gradloom/expr.h.
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/PatternMatch.h>
@@ -99,9 +99,9 @@ Value* Emitter::emit(const ir::Unary& n, Type type) {
   throw Error(ErrorCode::internal, "emit: an unknown unary operator");
 }
 
-// A mask of consecutive places against a limit, `ramp(i, 1, n) < broadcast(limit, n)`: how many lanes hold is a scalar,
-// which 32-bit lane numbers are compared with. 64-bit lanes would fill four registers where the masked vector fills
-// one. Null where the difference may wrap.
+// A mask of consecutive indices against a limit, `ramp(i, 1, n) < broadcast(limit, n)`: the difference limit - i is a
+// scalar, compared with 32-bit lane numbers. 64-bit lanes would fill four registers where the masked vector fills one.
+// Null where the difference may wrap.
 Value* Emitter::lane_mask(const ir::Binary& n) {
   const auto* ramp = n.a.as<ir::Ramp>();
   const auto* limit = n.b.as<ir::Broadcast>();
@@ -181,8 +181,7 @@ Value* Emitter::binary(ir::BinaryOp op, DType dtype, Value* a, Value* b) {
   throw Error(ErrorCode::internal, "emit: an unknown binary operator");
 }
 
-// Rounds towards minus infinity. The machine's division traps on INT_MIN / -1, which wraps here, so a divisor of -1 is
-// taken out.
+// Floor division. The machine's division traps on INT_MIN / -1, which wraps here: a divisor of -1 is special-cased.
 Value* Emitter::floor_division(bool modulo, DType dtype, Value* a, Value* b) {
   if (!is_signed_int(dtype)) return modulo ? builder_.CreateURem(a, b) : builder_.CreateUDiv(a, b);
   llvm::Type* type = a->getType();
@@ -244,7 +243,7 @@ Value* Emitter::emit(const ir::Broadcast& n, Type) { return builder_.CreateVecto
 Value* Emitter::emit(const ir::Shuffle& n, Type) {
   Value* a = value(n.a);
   Value* b = n.b ? value(n.b) : nullptr;
-  if (n.a.lanes() == 1) {  // scalars side by side
+  if (n.a.lanes() == 1) {  // a vector of scalars
     if (n.lanes.size() == 1) return n.lanes[0] == 0 ? a : b;
     Value* v = llvm::PoisonValue::get(llvm::FixedVectorType::get(a->getType(), n.lanes.size()));
     for (size_t i = 0; i < n.lanes.size(); ++i) v = builder_.CreateInsertElement(v, n.lanes[i] == 0 ? a : b, i);
@@ -273,7 +272,7 @@ Value* Emitter::emit(const ir::Intrinsic& n, Type) {
       return any(value(n.args[0]));
     case ir::IntrinsicOp::prefetch: {
       const Address a = address(n.buffer, n.args, 1);
-      // A prefetch into level 1 keeps the line in all levels (locality 3), into level 3 in the last only (1).
+      // A prefetch into L1 keeps the line in all levels (locality 3), one into L3 in the last only (locality 1).
       builder_.CreateIntrinsic(llvm::Intrinsic::prefetch, {a.pointer->getType()},
                                {a.pointer, builder_.getInt32(0), builder_.getInt32(4 - n.level), builder_.getInt32(1)});
       return builder_.getFalse();

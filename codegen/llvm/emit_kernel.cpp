@@ -1,4 +1,4 @@
-// The kernel's function, its parameters, and parallel loops as functions of their own that the launcher's threads call.
+// The kernel's function, its parameters, and parallel loops outlined to functions that the launcher's threads call.
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
 
@@ -14,7 +14,7 @@ using llvm::Value;
 Emitter::Emitter(llvm::Module& module, const Isa& isa)
     : module_(module), context_(module.getContext()), isa_(isa), machine_(isa), builder_(context_) {}
 
-// Each buffer is memory of its own, but inputs may overlap one another, which nothing can tell as nothing writes them.
+// Alias scopes: no two buffers alias, except inputs, whose overlap is unobservable as nothing writes them.
 void Emitter::declare_scopes(const ir::Kernel& kernel) {
   std::vector<std::pair<int64_t, std::string>> buffers;
   for (const ir::Buffer& b : kernel.buffers) buffers.emplace_back(b->id, b->name);
@@ -45,7 +45,7 @@ llvm::Function* Emitter::make_function(const std::string& name, llvm::ArrayRef<l
   return f;
 }
 
-// Opens the function's blocks: an entry for allocas and what is read once, and the body.
+// Creates the function's blocks: an entry for allocas and invariant loads, and the body.
 static llvm::Instruction* open_function(llvm::IRBuilder<>& builder, llvm::Function* f) {
   llvm::BasicBlock* entry = llvm::BasicBlock::Create(f->getContext(), "entry", f);
   llvm::BasicBlock* body = llvm::BasicBlock::Create(f->getContext(), "body", f);
@@ -57,7 +57,7 @@ static llvm::Instruction* open_function(llvm::IRBuilder<>& builder, llvm::Functi
 void Emitter::finish_function() {
   if (frame_->streamed)
     builder_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, llvm::ArrayRef<llvm::Type*>(),
-                             llvm::ArrayRef<Value*>());  // other threads read what was streamed
+                             llvm::ArrayRef<Value*>());  // other threads read streamed data
   builder_.CreateRetVoid();
 }
 
@@ -76,7 +76,7 @@ void Emitter::bind(const ir::Var& v, Value* value) {
       Bound{value, v.type == Type{} ? std::optional<Affine>(Affine{value, 0, nullptr}) : std::nullopt, false};
 }
 
-// The base's alignment is the buffer's own for a parameter; the stack and the launcher give 64.
+// A parameter has the buffer's declared alignment; stack and launcher memory is 64-byte aligned.
 void Emitter::bind(const ir::Buffer& buffer, Value* base) {
   Memory memory{base, {}, buffer->role == ir::Role::temp ? uint64_t{64} : static_cast<uint64_t>(buffer->alignment)};
   memory.strides.resize(buffer->dims.size());
@@ -113,7 +113,7 @@ void Emitter::kernel(const ir::Kernel& kernel, const std::string& symbol) {
   frame_ = nullptr;
 }
 
-// The values of the enclosing function that a parallel body uses.
+// The values of the enclosing function that a parallel body captures.
 struct Emitter::Captures {
   std::vector<int64_t> vars, buffers;
 };
@@ -146,7 +146,7 @@ void Emitter::parallel(const ir::For& loop) {
   Value* count = value(loop.extent);
   const ir::Ranges::Scope scope(ranges_, loop);
   const Captures captured = captures(loop);
-  // The environment: the context, the loop's begin, then every captured value that is no constant.
+  // The environment: the context, the loop's begin, then every captured value. Constants are used directly instead.
   std::vector<Value*> values{frame_->context, begin};
   for (const int64_t id : captured.vars) values.push_back(frame_->vars[id].value);
   for (const int64_t id : captured.buffers) {

@@ -1,5 +1,5 @@
-// Vector accesses: dense, reversed, repeated, strided, gathered; masked by instruction where the machine has one, else
-// by a fast path for the full mask and a loop over the set lanes for the rest (partial masks are tails: rare).
+// Vector accesses: dense, reversed, uniform, strided, gathered. Masked accesses use an instruction where the machine
+// has one, else a fast path for the full mask and a loop over the set lanes for partial masks (tails: rare).
 #include <functional>
 
 #include "codegen/llvm/emitter.h"
@@ -14,7 +14,7 @@ std::vector<int> reversed(int lanes) {
   for (int i = 0; i < lanes; ++i) order[i] = lanes - 1 - i;
   return order;
 }
-constexpr int most_pieces = 4;  // strided loads of up to this stride read whole vectors and pick
+constexpr int most_pieces = 4;  // strided loads of up to this stride load whole vectors and shuffle
 }  // namespace
 
 Value* Emitter::lane_pointer(const Address& a, int lane) {
@@ -130,7 +130,8 @@ Value* Emitter::load_vector(const Address& a, Type type, Value* mask, Value* oth
         scoped(builder_.CreateMaskedGather(vector, lane_pointers(a), any_address, mask, pass), *a.buffer), dtype);
   }
   if (stride && std::abs(*stride) <= most_pieces && a.lanes >= 4) {
-    // Whole vectors that end exactly at the last lane, and a pick from them: nothing outside the lanes' span is read.
+    // Loads whole vectors, the last one ending exactly at the last lane, and shuffles: nothing outside the lanes' span
+    // is read.
     const int64_t step = std::abs(*stride), span = (a.lanes - 1) * step + 1;
     Value* low = *stride > 0 ? a.pointer : builder_.CreateGEP(element, a.pointer, i64(*stride * (a.lanes - 1)));
     Value* result = nullptr;

@@ -1,6 +1,6 @@
-// Addresses, loads and stores. An index is split into a scalar part, a constant and a lane stride, so that neighbouring
-// accesses share one address and differ by a displacement, and so that dense, reversed, repeated and strided lanes are
-// told from gathers.
+// Addresses, loads and stores. An index is split into a scalar part, a constant and a lane stride, so that accesses to
+// nearby elements share one address and differ by a displacement, and so that dense, reversed, uniform and strided
+// accesses are distinguished from gathers.
 #include <functional>
 
 #include "codegen/llvm/emitter.h"
@@ -53,7 +53,7 @@ std::optional<Affine> Emitter::affine(const ir::Expr& e) {
   return std::nullopt;
 }
 
-// No two lanes are equal: a ramp of nonzero constant stride, or a load of an injective buffer at distinct places.
+// No two lanes are equal: a ramp of nonzero constant stride, or a load of an injective buffer at distinct indices.
 bool Emitter::distinct_lanes(const ir::Expr& e) const {
   if (const auto* n = e.as<ir::Ramp>()) return ir::as_int(n->stride).value_or(0) != 0;
   if (const auto* n = e.as<ir::Load>()) {
@@ -113,8 +113,8 @@ Emitter::Address Emitter::address(const ir::Buffer& buffer, const std::vector<ir
   return a;
 }
 
-// The largest power of two (to 2^20) proved to divide a lane of an index. By the IR, whose loop variables are whole: an
-// LLVM phi under construction is not.
+// The largest power of two (up to 2^20) proved to divide a lane of an index. Analyses the IR rather than LLVM values,
+// as an LLVM phi under construction is incomplete.
 int64_t Emitter::lane_multiple(const ir::Expr& index, int lane) const {
   constexpr int64_t enough = int64_t{1} << 20;
   if (index.lanes() == 1) return std::min(enough, ir::known_multiple(index, ranges_));
@@ -127,13 +127,14 @@ int64_t Emitter::lane_multiple(const ir::Expr& index, int lane) const {
   return 1;
 }
 
-// What is proved of the address of the first lane, or the last.
+// The proved alignment of the address of the first lane, or of the last.
 llvm::Align Emitter::alignment(const Address& a, bool last_lane) {
   const uint64_t multiple = static_cast<uint64_t>(last_lane ? a.last_multiple : a.first_multiple);
   return llvm::Align(std::min(a.base_alignment, multiple * size_of(a.buffer->dtype)));
 }
 
-// Marks an access with its buffer, and reads of inputs as invariant: nothing writes an input while a kernel runs.
+// Attaches the buffer's alias scopes to an access, and marks loads of inputs as invariant: nothing writes an input
+// while a kernel runs.
 llvm::Instruction* Emitter::scoped(llvm::Instruction* access, const ir::BufferNode& buffer) {
   if (buffer.role == ir::Role::in && access->mayReadFromMemory())
     access->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
@@ -152,7 +153,7 @@ Value* Emitter::from_memory(Value* v, DType dtype) {
   return dtype == DType::boolean ? builder_.CreateICmpNE(v, splat(v->getType(), 0)) : v;
 }
 
-// `type` in memory; the result is the value.
+// `type` is the type in memory; returns the value.
 Value* Emitter::load_at(const Address& a, Value* pointer, llvm::Type* type, llvm::Align align) {
   llvm::LoadInst* l = builder_.CreateAlignedLoad(type, pointer, align);
   scoped(l, *a.buffer);
@@ -164,7 +165,7 @@ void Emitter::store_at(const Address& a, Value* pointer, Value* v, llvm::Align a
 }
 
 namespace {
-// A guard that is a constant, as its value.
+// The value of a constant guard.
 std::optional<bool> constant_guard(Value* guard) {
   const auto* c = llvm::dyn_cast<llvm::Constant>(guard);
   if (!c) return std::nullopt;
@@ -213,8 +214,8 @@ void Emitter::emit(const ir::Store& n) {
   when(guard, [&] { store_at(a, a.pointer, v, alignment(a)); });
 }
 
-// Streaming stores, in pieces of a register, when each piece's full alignment is proved (a partly aligned one would
-// become many narrow stores).
+// Streaming (non-temporal) stores of register-sized pieces, when each piece's full alignment is proved (an underaligned
+// one would become many narrow stores).
 bool Emitter::stream(const Address& a, Value* v) {
   v = to_memory(v, a.buffer->dtype);
   const int size = size_of(a.buffer->dtype);

@@ -14,18 +14,18 @@ namespace gradloom::codegen {
 using llvm::Value;
 
 namespace {
-constexpr int64_t most_stack_bytes = 16 << 10;  // of one buffer
+constexpr int64_t most_stack_bytes = 16 << 10;  // per buffer
 constexpr int64_t most_frame_bytes =
-    128 << 10;  // of a function's buffers together: a caller's thread may have a small stack
+    128 << 10;  // per function, all buffers together: a caller's thread may have a small stack
 }  // namespace
 
 void Emitter::statement(const ir::Stmt& s) {
-  memo_.clear();  // what one statement computed may not dominate the next, and loads may change
+  memo_.clear();  // one statement's values may not dominate the next, and loads may change
   std::visit([&](const auto& n) { emit(n); }, s.node().value);
 }
 
-// From begin until end is reached, perhaps past the largest integer: a loop entered only when it runs (always, where
-// `runs` is absent), with its test at the end.
+// A bottom-tested loop from begin until the variable equals end, perhaps wrapping past the largest integer. Entered
+// only if `runs`; always, where that is absent.
 void Emitter::counted_loop(Value* begin, Value* end, Value* runs, bool innermost, const llvm::Twine& name,
                            const std::function<void(Value*)>& body) {
   llvm::BasicBlock* before = builder_.GetInsertBlock();
@@ -41,7 +41,7 @@ void Emitter::counted_loop(Value* begin, Value* end, Value* runs, bool innermost
   Stepping* const around = std::exchange(stepping_, innermost ? &steps : nullptr);
   body(steps.multiples[0].second);
   stepping_ = around;
-  // Where only multiples are used, one of them counts.
+  // Where only multiples of the variable are used, one of them is the loop counter.
   const llvm::PHINode* counter =
       (steps.multiples[0].second->use_empty() ? steps.multiples.back() : steps.multiples[0]).second;
   Value* more = nullptr;
@@ -57,11 +57,11 @@ void Emitter::counted_loop(Value* begin, Value* end, Value* runs, bool innermost
   builder_.SetInsertPoint(after);
 }
 
-// The loop variable of an innermost loop, or a sum with it, times a constant is not multiplied each time: it is a
-// variable of its own that steps by the constant. Null for anything else.
+// Strength reduction: the variable of an innermost loop, or a sum with it, times a constant becomes an induction
+// variable that steps by the constant. Null for anything else.
 Value* Emitter::stepped(Value* v, int64_t factor) {
-  constexpr int64_t addressed = 2;               // by the scale in an address
-  constexpr int64_t largest = int64_t{1} << 20;  // no loop runs so long that these come round
+  constexpr int64_t addressed = 2;               // folds into the scale of an address
+  constexpr int64_t largest = int64_t{1} << 20;  // no loop runs long enough for these to wrap
   if (!stepping_) return nullptr;
   for (const auto& [own, i] : stepping_->multiples) {
     if (v != i) continue;
@@ -109,7 +109,7 @@ void Emitter::emit(const ir::For& n) {
   switch (n.kind) {
     case ir::ForKind::parallel:
       if (!frame_->outlined) return parallel(n);
-      break;  // inside another parallel loop: in place
+      break;  // nested in a parallel loop: serial
     case ir::ForKind::serial:
       break;
     case ir::ForKind::vector:
@@ -159,7 +159,7 @@ void Emitter::emit(const ir::If& n) {
 
 void Emitter::emit(const ir::Alloc& n) {
   const ir::Buffer& buffer = n.buffer;
-  std::optional<int64_t> elements = 1;  // unless dims are not constant, or are too many to count
+  std::optional<int64_t> elements = 1;  // absent: dims are not constant, or the product overflows
   for (const ir::Expr& dim : buffer->dims) {
     const std::optional<int64_t> d = ir::as_int(dim);
     int64_t product = 0;
@@ -177,7 +177,7 @@ void Emitter::emit(const ir::Alloc& n) {
     statement(n.body);
     return;
   }
-  // A product that wraps is more than there is: the allocator refuses the largest number.
+  // An overflowing product saturates to the largest number, which the allocator refuses.
   Value *bytes = i64(size), *wraps = builder_.getFalse();
   for (const ir::Expr& dim : buffer->dims) {
     Value* product = builder_.CreateBinaryIntrinsic(llvm::Intrinsic::smul_with_overflow, bytes, value(dim));
@@ -199,14 +199,14 @@ void Emitter::emit(const ir::Alloc& n) {
         Value* release = builder_.CreateLoad(pointer, context_field(offsetof(LaunchContext, release_scratch)));
         builder_.CreateCall(release_type, release, {frame_->context, data, bytes})->setDoesNotThrow();
       },
-      [&] {  // any thread may get here: all write the same
+      [&] {  // any thread may get here: all store the same value
         builder_.CreateAlignedStore(i64(1), context_field(offsetof(LaunchContext, out_of_scratch)), llvm::Align(8))
             ->setAtomic(llvm::AtomicOrdering::Monotonic);
       },
       true);
 }
 
-// Lowers the status to the smallest position among the failing lanes.
+// Lowers bad_position to the smallest position among the failing lanes.
 void Emitter::failed_check(const ir::Check& n, Value* condition) {
   const int lanes = n.condition.lanes();
   Value* position = nullptr;
@@ -215,7 +215,7 @@ void Emitter::failed_check(const ir::Check& n, Value* condition) {
   } else {
     const std::optional<Affine> a = affine(n.position);
     const auto* stride = a && a->stride ? llvm::dyn_cast<llvm::ConstantInt>(a->stride) : nullptr;
-    if (a && (!a->stride || (stride && !stride->isNegative()))) {  // the first failing lane has the smallest
+    if (a && (!a->stride || (stride && !stride->isNegative()))) {  // the first failing lane's is the smallest
       Value* failing = builder_.CreateBitCast(builder_.CreateNot(condition), builder_.getIntNTy(lanes));
       Value* lane = builder_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, failing, builder_.getTrue());
       lane = builder_.CreateZExtOrTrunc(lane, builder_.getInt64Ty());
@@ -229,7 +229,7 @@ void Emitter::failed_check(const ir::Check& n, Value* condition) {
   }
   position = builder_.CreateBinaryIntrinsic(
       llvm::Intrinsic::smin, position,
-      i64(std::numeric_limits<int64_t>::max() - 1));  // the largest stands for no failure
+      i64(std::numeric_limits<int64_t>::max() - 1));  // INT64_MAX stands for "no failure"
   builder_.CreateAtomicRMW(llvm::AtomicRMWInst::Min, context_field(offsetof(LaunchContext, bad_position)), position,
                            llvm::Align(8), llvm::AtomicOrdering::Monotonic);
 }
@@ -239,7 +239,7 @@ void Emitter::emit(const ir::Check& n) {
   when(
       all(condition), [&] { statement(n.body); },
       [&] {
-        memo_.clear();  // the body's values do not reach here
+        memo_.clear();  // the body's values do not dominate this
         failed_check(n, condition);
       },
       true);

@@ -16,7 +16,7 @@ namespace gradloom::codegen {
 
 bool has_feature(const Isa& isa, std::string_view feature);
 
-// What emission asks of the instruction set.
+// The properties of the instruction set that emission depends on.
 struct Machine {
   explicit Machine(const Isa& isa);
   int vector_bytes;
@@ -53,7 +53,7 @@ class Emitter {
     std::vector<llvm::Value*> strides;
     uint64_t alignment = 1;  // bytes, of the base
   };
-  // Where an access goes: element `offset + constant + lane * stride + vector[lane]` of the buffer.
+  // The address of an access: element `offset + constant + lane * stride + vector[lane]` of the buffer.
   struct Address {
     const ir::BufferNode* buffer = nullptr;
     llvm::Value* base = nullptr;
@@ -62,28 +62,27 @@ class Emitter {
     llvm::Value* stride = nullptr;
     llvm::Value* vector = nullptr;
     uint64_t base_alignment = 1;
-    int64_t first_multiple = int64_t{1} << 40,
-            last_multiple =
-                int64_t{1} << 40;  // powers of two that divide the elements' numbers of the first and the last lane
+    // Powers of two that divide the element index of the first and of the last lane.
+    int64_t first_multiple = int64_t{1} << 40, last_multiple = int64_t{1} << 40;
     int lanes = 1;
-    bool distinct = false;           // no two lanes meet
-    llvm::Value* pointer = nullptr;  // to lane 0 without `vector`
+    bool distinct = false;           // no two lanes alias
+    llvm::Value* pointer = nullptr;  // of lane 0, without `vector`
 
-    std::optional<int64_t> constant_stride() const;  // absent: the lanes are no constant stride apart
+    std::optional<int64_t> constant_stride() const;  // absent: not a constant
   };
-  // What is known inside one LLVM function: the kernel's, or an outlined parallel body's.
+  // The state of one LLVM function: the kernel's, or an outlined parallel body's.
   struct Frame {
     llvm::Function* function = nullptr;
-    llvm::Instruction* entry_end = nullptr;  // allocas and invariant loads go before it
+    llvm::Instruction* entry_end = nullptr;  // insertion point of allocas and invariant loads
     llvm::Value* context = nullptr;          // the LaunchContext
     std::unordered_map<int64_t, Bound> vars;
     std::unordered_map<int64_t, Memory> memory;
-    int64_t stack_bytes = 0;  // of its buffers
+    int64_t stack_bytes = 0;  // of its buffers on the stack
     bool outlined = false;
     bool streamed = false;  // used a streaming store: fence before returning
   };
   struct Captures;
-  // An innermost loop being written: its variable, and multiples of it that step along, by factor.
+  // An innermost loop being emitted: its variable, and strength-reduced multiples of it, by factor.
   struct Stepping {
     std::vector<std::pair<int64_t, llvm::PHINode*>> multiples;
   };
@@ -146,8 +145,8 @@ class Emitter {
                         llvm::Value* mask);
   void accumulate_one_place(const ir::Accumulate& n, const Address& a, llvm::Value* value, llvm::Value* factor,
                             llvm::Value* mask);
-  // Runs `body(lane, pointer)` for each set lane of the mask, in order, as a loop; `body` gets spilled vectors by their
-  // slots.
+  // Runs `body(lane, pointer)` for each set lane of the mask, in order, as a loop; `body` reads spilled vectors from
+  // their stack slots.
   void masked_lanes(const Address& a, llvm::Value* mask,
                     const std::function<void(llvm::Value* lane, llvm::Value* pointer)>& body);
   llvm::Value* spill(llvm::Value* v);
@@ -175,7 +174,7 @@ class Emitter {
   llvm::Value* all(llvm::Value* condition);
   llvm::Value* any(llvm::Value* condition);
 
-  // emit_convert.cpp: f16 and bf16 are held as i16
+  // emit_convert.cpp: f16 and bf16 are represented as i16
   llvm::Value* convert(llvm::Value* v, DType from, DType to);
   llvm::Value* f16_to_f32(llvm::Value* v);
   llvm::Value* bf16_to_f32(llvm::Value* v);
@@ -201,15 +200,15 @@ class Emitter {
   Machine machine_;
   llvm::IRBuilder<> builder_;
   Frame* frame_ = nullptr;
-  ir::Ranges ranges_;  // what is known where code is being emitted: the kernel's scalars, the loops and lets around
+  ir::Ranges ranges_;  // at the insertion point: the kernel's scalars, enclosing loops and lets
   std::unordered_map<const ir::ExprNode*, llvm::Value*> memo_;  // expressions of the current statement
   struct Scopes {
     llvm::MDNode* self = nullptr;
     llvm::MDNode* others = nullptr;
   };
-  std::unordered_map<int64_t, Scopes>
-      scopes_;                    // by buffer id: no two buffers overlap, but inputs, which nothing writes
-  Stepping* stepping_ = nullptr;  // of the innermost loop around, while it is being written
+  // Alias scopes by buffer id: no two buffers overlap, except inputs, which nothing writes.
+  std::unordered_map<int64_t, Scopes> scopes_;
+  Stepping* stepping_ = nullptr;  // of the enclosing innermost loop, while it is being emitted
   int outlined_ = 0;
 };
 

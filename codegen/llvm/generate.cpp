@@ -1,7 +1,7 @@
-// The code generator's passes. LLVM's own list is made for code of any origin; kernels arrive vectorised, unrolled and
-// with their addresses split, without calls that matter, exceptions or debug information. What is left out here is most
-// of a cold compile: loop strength reduction alone (with the scalar evolution it needs) took a third, and the machine
-// scheduler a fifth, for a shift and a move more in loops that wait for memory.
+// The code generator's pass pipeline. LLVM's default serves code of any origin; kernels arrive vectorised, unrolled and
+// with their addresses split, without significant calls, exceptions or debug information. The passes omitted here are
+// most of a cold compile: loop strength reduction alone (with the scalar evolution it needs) took a third, and the
+// machine scheduler a fifth, at the price of an extra shift and move in memory-bound loops.
 #include <llvm/Analysis/BasicAliasAnalysis.h>
 #include <llvm/Analysis/ScopedNoAliasAA.h>
 #include <llvm/Analysis/TargetTransformInfo.h>
@@ -17,12 +17,12 @@ namespace {
 
 void leave_out(llvm::TargetPassConfig& config) {
   const std::initializer_list<llvm::AnalysisID> passes{
-      // Scheduling: the order of emission stands; out-of-order cores hide the rest.
+      // Scheduling: the order of emission is kept; out-of-order cores hide latency.
       &llvm::MachineSchedulerID, &llvm::PostRASchedulerID,
       // Control flow: kernels are loops with few blocks.
       &llvm::EarlyTailDuplicateLegacyID, &llvm::TailDuplicateLegacyID, &llvm::EarlyIfConverterLegacyID,
       &llvm::ShrinkWrapID, &llvm::PostRAMachineSinkingID,
-      // Rewrites that find nothing after the IR's own.
+      // Rewrites that find nothing after the IR passes.
       &llvm::OptimizePHIsLegacyID, &llvm::MachineCombinerID, &llvm::LiveRangeShrinkID,
       &llvm::MachineLateInstrsCleanupID,
       // Features that kernels do not use.
@@ -37,8 +37,8 @@ void leave_out(llvm::TargetPassConfig& config) {
 
 void add_code_generator(llvm::legacy::PassManager& manager, llvm::TargetMachine& machine, llvm::raw_pwrite_stream& out,
                         llvm::CodeGenFileType type) {
-  auto& target =
-      static_cast<llvm::CodeGenTargetMachineImpl&>(machine);  // every target with a code generator derives from it
+  // Every target with a code generator derives from it.
+  auto& target = static_cast<llvm::CodeGenTargetMachineImpl&>(machine);
   const auto refuse = [](bool failed) {
     if (failed) throw Error(ErrorCode::compile_failed, "llvm: the target emits no machine code");
   };
@@ -54,12 +54,12 @@ void add_code_generator(llvm::legacy::PassManager& manager, llvm::TargetMachine&
   manager.add(llvm::createPreISelIntrinsicLoweringPass());
   manager.add(llvm::createScopedNoAliasAAWrapperPass());
   manager.add(llvm::createBasicAAWrapperPass());
-  // The IR passes of level none are those that legality needs: atomics, masked memory, reductions.
+  // At level None, the IR passes are those that legalisation needs: atomics, masked memory, reductions.
   const llvm::CodeGenOptLevel level = target.getOptLevel();
   target.setOptLevel(llvm::CodeGenOptLevel::None);
   config->addIRPasses();
   target.setOptLevel(level);
-  config->addCodeGenPrepare();  // brings addresses to their uses: selection sees one block at a time
+  config->addCodeGenPrepare();  // sinks addresses to their uses: selection sees one block at a time
   config->addISelPrepare();
   refuse(config->addInstSelector());
   manager.add(llvm::Pass::createPass(&llvm::FinalizeISelID));

@@ -1,4 +1,4 @@
-// Instruction sets: the levels by name, and what this machine has.
+// Instruction sets: the levels by name, and host detection.
 #include <llvm/ADT/StringMap.h>
 #include <llvm/TargetParser/Host.h>
 #include <unistd.h>
@@ -11,8 +11,8 @@
 namespace gradloom::codegen {
 namespace {
 
-// What each level adds to the one before; a level's features are stated in full, so that a lower level on a higher
-// machine masks the rest.
+// What each level adds to the previous one. A level's feature list is complete, so that a lower level on a better
+// machine masks the remaining features.
 struct Level {
   const char* name;
   const char* adds;
@@ -49,7 +49,7 @@ ir::Target target_of(const Isa& isa) {
   target.vector_bytes = avx512 ? 64 : has_feature(isa, "avx2") ? 32 : 16;
   target.vector_registers = avx512 ? 32 : 16;
   target.hardware_scatter = avx512;
-  target.fast_scatter = avx512 && !isa.cpu.starts_with("znver");  // where scatters are microcode
+  target.fast_scatter = avx512 && !isa.cpu.starts_with("znver");  // microcoded on Zen
   target.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, target.l1_bytes);
   target.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, target.l2_bytes);
   target.threads = std::max(1u, std::thread::hardware_concurrency());

@@ -18,7 +18,7 @@ bool is_call_of(const llvm::Instruction& instruction, llvm::Intrinsic::ID id) {
   return call && call->getIntrinsicID() == id;
 }
 
-// `change` says whether it changed anything; it may erase the instruction and put others after it.
+// `change` returns whether it changed anything; it may erase the instruction and insert others after it.
 llvm::PreservedAnalyses each_instruction(llvm::Function& function,
                                          llvm::function_ref<bool(llvm::Instruction&)> change) {
   bool changed = false;
@@ -30,7 +30,7 @@ llvm::PreservedAnalyses each_instruction(llvm::Function& function,
   return preserved;
 }
 
-// A second use of a value, which emits nothing.
+// Adds a second use of a value, which emits no code.
 bool pin(llvm::Instruction& value) {
   llvm::IRBuilder<>(value.getNextNode()).CreateIntrinsic(llvm::Intrinsic::fake_use, {&value});
   return true;

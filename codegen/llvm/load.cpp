@@ -1,6 +1,6 @@
-// The loader: LLVM's linker for relocatable objects, straight into this process's memory. No session, no symbol tables
-// of a JIT: a kernel's object defines one function and refers to next to nothing, so that loading what a cache holds
-// needs no compiler and takes a fraction of a millisecond.
+// The loader: LLVM's JITLink, straight into this process's memory, without a JIT session or its symbol tables. A
+// kernel's object defines one function and has next to no external references, so loading a cached object needs no
+// compiler and takes a fraction of a millisecond.
 #include <dlfcn.h>
 #include <llvm/ExecutionEngine/JITLink/JITLink.h>
 #include <llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h>
@@ -18,7 +18,7 @@ namespace {
 
 using llvm::jitlink::JITLinkMemoryManager;
 
-// Held by every kernel's code, so that it goes with the last of them.
+// Referenced by every kernel's code, so that it outlives the last of them.
 std::shared_ptr<JITLinkMemoryManager> memory_manager() {
   static const auto manager =
       std::make_shared<llvm::jitlink::InProcessMemoryManager>(llvm::sys::Process::getPageSizeEstimate());
@@ -38,7 +38,7 @@ class Code {
   JITLinkMemoryManager::FinalizedAlloc memory_;
 };
 
-// What came of one link. The linker works in this thread and is done when `link` returns.
+// The outcome of one link. The linker runs on this thread and is done when `link` returns.
 struct Linked {
   std::string error;
   llvm::orc::ExecutorAddr function;
@@ -54,7 +54,7 @@ class Context final : public llvm::jitlink::JITLinkContext {
   JITLinkMemoryManager& getMemoryManager() override { return manager_; }
   void notifyFailed(llvm::Error error) override { linked_.error = llvm::toString(std::move(error)); }
 
-  // The C library's own, such as memset.
+  // Resolves symbols of the C library, such as memset.
   void lookup(const LookupMap& symbols, std::unique_ptr<llvm::jitlink::JITLinkAsyncLookupContinuation> next) override {
     llvm::jitlink::AsyncLookupResult found;
     for (const auto& [name, flags] : symbols) {
@@ -93,7 +93,7 @@ CompiledKernel load(std::string_view object, const std::string& kernel_name) {
     Stopwatch watch;
     const std::string symbol = symbol_of(kernel_name);
     const auto failed = [&](const std::string& what) { throw Error(ErrorCode::compile_failed, "llvm: " + what); };
-    // The linker's list of symbols to look up outlives its graph: the names are held here.
+    // The linker's lookup list outlives its graph, so the names are owned here.
     const auto names = std::make_shared<llvm::orc::SymbolStringPool>();
     auto graph =
         llvm::jitlink::createLinkGraphFromObject({llvm::StringRef(object.data(), object.size()), symbol}, names);

@@ -22,12 +22,12 @@ namespace {
 
 thread_local int guard_depth = 0;
 
-// Inside a compilation a fatal error unwinds to `guarded`; elsewhere (an embedder's own LLVM) it stays what it was.
+// Inside a compilation a fatal error unwinds to `guarded`; elsewhere (an embedder's own LLVM) it remains fatal.
 void on_fatal_error(void*, const char* reason, bool) {
   if (guard_depth > 0) throw Error(ErrorCode::compile_failed, std::string("llvm: ") + reason);
 }
 
-// LLVM may stay when this library is unloaded.
+// LLVM may outlive this library: the handler is removed when the library is unloaded.
 struct Llvm {
   Llvm() {
     llvm::InitializeNativeTarget();
@@ -74,8 +74,8 @@ Toolchain::Toolchain(const Isa& isa) {
   if (!target) throw Error(ErrorCode::compile_failed, "llvm: " + error);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  // The loader places an object's sections side by side and reaches other code through stubs, so the small code model
-  // holds.
+  // The loader allocates an object's sections contiguously and reaches other code through stubs, so the small code
+  // model applies.
   machine_.reset(target->createTargetMachine(triple, isa.cpu, isa.features, options, llvm::Reloc::PIC_,
                                              llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, true));
   if (!machine_) throw Error(ErrorCode::compile_failed, "llvm: no machine for cpu " + isa.cpu);
@@ -86,8 +86,8 @@ Toolchain::Toolchain(const Isa& isa) {
   builder.registerFunctionAnalyses(functions_);
   builder.registerLoopAnalyses(loops_);
   builder.crossRegisterProxies(loops_, functions_, calls_, modules_);
-  // Short on purpose: the vector code is already written; what is left is addresses, invariants and accumulators in
-  // memory.
+  // Short on purpose: the vector code is already emitted; the remaining work is addresses, loop invariants and
+  // accumulators in memory.
   passes_.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
   passes_.addPass(llvm::EarlyCSEPass());
   passes_.addPass(PinMaskedLoads());
@@ -96,7 +96,7 @@ Toolchain::Toolchain(const Isa& isa) {
   passes_.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*UseMemorySSA=*/true));
   passes_.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
   passes_.addPass(llvm::SimplifyCFGPass());
-  passes_.addPass(SingleLaneStores());  // last: masks have become constants by now
+  passes_.addPass(SingleLaneStores());  // last: masks have folded to constants by now
   passes_.addPass(PinBitSelects());
 
   add_code_generator(generator_, *machine_, stream_, llvm::CodeGenFileType::ObjectFile);

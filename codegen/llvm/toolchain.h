@@ -1,6 +1,6 @@
 #pragma once
-// LLVM's optimiser and code generator, kept per thread and ISA: building their pass lists costs more than a small
-// kernel. Private to this folder.
+// LLVM's optimiser and code generator, cached per thread and ISA: building their pass pipelines costs more than
+// compiling a small kernel. Private to this folder.
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
 #include <llvm/Passes/PassBuilder.h>
@@ -16,9 +16,9 @@ namespace gradloom::codegen {
 class Toolchain {
  public:
   explicit Toolchain(const Isa& isa);
-  // This thread's for the ISA.
+  // This thread's instance for the ISA.
   static Toolchain& of(const Isa& isa);
-  // Forgets this thread's toolchains: an error may have left them half done.
+  // Discards this thread's toolchains: an error may have left them in an inconsistent state.
   static void discard();
 
   llvm::TargetMachine& machine() { return *machine_; }
@@ -27,7 +27,7 @@ class Toolchain {
   std::string assembly(llvm::Module& module);
 
  private:
-  // LLVM's instruction selection keeps a few bytes of what it selected for as long as it lives
+  // Due for replacement: LLVM's instruction selection retains a few bytes of what it selected until it is destroyed
   // (SelectionDAG::setNodeMemRefs).
   bool worn() const { return generated_bytes_ > 8 << 20; }
   size_t generated_bytes_ = 0;
@@ -38,20 +38,20 @@ class Toolchain {
   llvm::CGSCCAnalysisManager calls_;
   llvm::ModuleAnalysisManager modules_;
   llvm::FunctionPassManager passes_;
-  // The code generator's passes serve one module after another; they write to `object_`.
+  // The code generator's passes are reused across modules; they write to `object_`.
   llvm::SmallVector<char, 0> object_;
   llvm::raw_svector_ostream stream_{object_};
   llvm::legacy::PassManager generator_;
 };
 
-// Adds instruction selection to machine code or its text.
+// Adds the passes from instruction selection to an object or assembly.
 void add_code_generator(llvm::legacy::PassManager& manager, llvm::TargetMachine& machine, llvm::raw_pwrite_stream& out,
                         llvm::CodeGenFileType type);
 
-// Runs `body`, turning LLVM's fatal errors and bad_alloc within it into Error(compile_failed).
+// Runs `body`; LLVM's fatal errors and bad_alloc within it become Error(compile_failed).
 void guarded(const std::function<void()>& body);
 
-// The function's symbol in a kernel's object.
+// The symbol of the kernel's function in its object.
 std::string symbol_of(const std::string& name);
 
 class Stopwatch {

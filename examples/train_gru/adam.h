@@ -1,5 +1,5 @@
 #pragma once
-// The optimizer: Adam, its learning rate falling linearly to 0 over the training.
+// The optimizer: Adam, with a learning rate that decays linearly to 0 over the training.
 #include "model.h"
 
 namespace train_gru {

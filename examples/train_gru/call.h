@@ -14,7 +14,7 @@ using Call = std::function<void()>;  // throws Error
 // An op of the library. Outputs that are absent tensors are not computed.
 Call bind(Runtime& runtime, std::string_view op, std::vector<Tensor> inputs, std::vector<Tensor> outputs,
           const Attributes& attributes = {});
-// A nest of our own; buffers in its order.
+// A custom nest; buffers in its parameter order.
 Call bind(Runtime& runtime, const ir::Kernel& kernel, std::vector<Tensor> buffers);
 // A nest that also takes floating-point scalars of its dtype.
 using ScalarCall = std::function<void(const std::vector<double>& scalars)>;

@@ -10,7 +10,7 @@
 namespace train_gru {
 
 bool check_gradient(Runtime& runtime, int64_t seed) {
-  constexpr double step = 1e-5, allowed = 1e-8;  // the difference's own error is about step^2 and rounding / step
+  constexpr double step = 1e-5, allowed = 1e-8;  // truncation error: about step^2; rounding error: rounding / step
   const Sizes sizes{.vocabulary = 5, .embedding = 3, .hidden = 4, .sequence = 6, .batch = 3};
   Model model(runtime, DType::f64, sizes);
   Random random(static_cast<uint64_t>(seed));

@@ -3,8 +3,8 @@
 
 namespace train_gru {
 
-// The whole model's gradient against central differences of its loss, in f64 at a small size: prints a line for each
-// part. Whether all agree.
+// Checks the whole model's gradient against central differences of its loss, in f64 at a small size: prints one line
+// per part. Returns whether all agree.
 bool check_gradient(gradloom::Runtime& runtime, int64_t seed);
 
 }  // namespace train_gru

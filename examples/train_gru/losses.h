@@ -1,5 +1,5 @@
 #pragma once
-// The losses of a training: what is shown of them, and a file of them all.
+// The losses of a training: the displayed average, and a file of all of them.
 #include <cstdint>
 #include <fstream>
 #include <span>

@@ -27,7 +27,7 @@ struct Options {
   bool check_gradient = false;
 };
 
-// What reference.py needs to train the same model.
+// The settings that reference.py needs to train the same model.
 std::vector<std::pair<std::string, std::string>> settings(const Options& o) {
   const auto text = [](const auto& value) { return fmt::format("{}", value); };
   return {{"text", o.text},

@@ -73,7 +73,7 @@ Model::Model(Runtime& runtime, DType dtype, const Sizes& sizes)
   const int64_t vocabulary = sizes.vocabulary, embedding = sizes.embedding, hidden = sizes.hidden;
   const ir::Target& target = runtime.target();
   const auto tensor = [&](const Dims& dims) { return Tensor::empty(dtype, dims); };
-  // One row a character, whatever its place: the same memory with steps and windows as one dim.
+  // One row per character: the same memory with steps and windows collapsed to one dim.
   const auto as_rows = [&](const Tensor& t, int64_t width) { return t.trimmed({rows, width}); };
   const Tensor tokens = batch.tokens.trimmed({rows}), targets = batch.targets.trimmed({rows});
   const Parameters& p = parameters;

@@ -10,19 +10,19 @@
 namespace train_gru {
 
 struct Sizes {
-  int64_t vocabulary = 0, embedding = 32, hidden = 128;  // the model's
-  int64_t sequence = 64, batch = 16;                     // a batch's: characters in a window, windows
+  int64_t vocabulary = 0, embedding = 32, hidden = 128;  // of the model
+  int64_t sequence = 64, batch = 16;                     // of a batch: characters in a window, windows
 };
 
-// The weights, or their gradients: parts of one flat tensor, so that the optimizer is one call. In this order; each
-// part begins at a multiple of 64 bytes.
+// The weights, or their gradients: slices of one flat tensor in this order, so that the optimizer is one call. Each
+// slice is 64-byte aligned.
 struct Parameters {
   Parameters(DType dtype, const Sizes& sizes);  // all 0
 
   struct Part {
     std::string name;
     Tensor tensor;
-    double range = 0;  // of the start values: uniform in [-range, range)
+    double range = 0;  // of the initial values: uniform in [-range, range)
   };
   int64_t count() const;  // of weights
 
@@ -33,10 +33,10 @@ struct Parameters {
   Tensor w, r, b;  // of the GRU
   Tensor v, c;     // the output layer's weights [vocabulary, H] and bias [vocabulary]
 };
-// Start values, drawn part by part, element by element.
+// Initial values, drawn slice by slice, element by element.
 void draw(Parameters& parameters, Random& random);
 
-// The candidate's reset gate acts after the recurrent product, as in PyTorch: one product a step for all gates.
+// The candidate's reset gate is applied after the recurrent product, as in PyTorch: one product per step for all gates.
 inline const Attributes gru_attributes{{"linear_before_reset", int64_t{1}}};
 
 // A model bound to one batch: its tensors are allocated and its kernels compiled here, once.

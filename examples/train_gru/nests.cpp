@@ -20,7 +20,7 @@ void rows_to_threads(Schedule& schedule, int64_t rows) {
 struct Exponentials {
   Expr largest, sum;
 };
-// exps[v] = exp(logit(v) - the largest logit), so that none overflows. `logit` is written anew for each v.
+// exps[v] = exp(logit(v) - the largest logit), so that none overflows. `logit` builds a new expression for each v.
 Exponentials exponentials(KernelBuilder& b, const Buffer& exps, const std::function<Expr(Expr v)>& logit) {
   const DType dtype = exps->dtype;
   const Expr n = exps->dims[0];

@@ -1,13 +1,13 @@
 #pragma once
-// The loop nests that the model needs beside the library's ops: what each computes, then how it runs on the target.
-// Shapes are constants of the kernel.
+// The loop nests that the model needs besides the library's ops: the computation of each, then its schedule for the
+// target. Shapes are constants of the kernel.
 #include <gradloom/stmt.h>
 #include <gradloom/target.h>
 
 namespace train_gru {
 using namespace gradloom;
 
-// tokens i64 [rows], table [vocabulary, width] -> x [rows, width]: the row of the table that each token names.
+// tokens i64 [rows], table [vocabulary, width] -> x [rows, width]: the table row indexed by each token.
 ir::Kernel embed(DType dtype, int64_t rows, int64_t vocabulary, int64_t width, const ir::Target& target);
 
 // states [rows, hidden], weights [vocabulary, hidden], bias [vocabulary] -> logits [rows, vocabulary] = states weights'

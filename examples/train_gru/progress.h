@@ -1,5 +1,5 @@
 #pragma once
-// How far the training is: a bar that redraws itself on a terminal, else twenty lines in all.
+// Progress of the training: a bar redrawn in place on a terminal, else twenty lines in all.
 #include <chrono>
 #include <cstdint>
 
@@ -8,7 +8,7 @@ namespace train_gru {
 class Progress {
  public:
   explicit Progress(int64_t steps);
-  ~Progress();  // leaves a line of its own behind
+  ~Progress();  // ends the bar with a newline
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void show(int64_t done, double loss);

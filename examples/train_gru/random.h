@@ -1,5 +1,5 @@
 #pragma once
-// splitmix64: the one source of chance, so that any other program can make the same start weights and batches
+// splitmix64: the only random generator, so that another program can reproduce the initial weights and batches
 // (reference.py does).
 #include <cstdint>
 

@@ -7,7 +7,7 @@
 namespace train_gru {
 namespace {
 
-// The first place at which the running sum of the probabilities passes u.
+// The first index at which the running sum of the probabilities exceeds u.
 int64_t choose(const float* probabilities, int64_t n, double u) {
   for (int64_t i = 0; i < n - 1; ++i) {
     u -= probabilities[i];

@@ -4,7 +4,7 @@
 
 namespace train_gru {
 
-// Begins after a line end. Sharpness above 1 prefers likely characters.
+// Starts as after a line end. Sharpness above 1 prefers likely characters.
 std::string sample(Runtime& runtime, const Parameters& parameters, const Sizes& sizes, const std::string& characters,
                    int64_t length, double sharpness, Random& random);
 

@@ -1,6 +1,6 @@
 #pragma once
-// Writes a kernel as code reads: statements go to the innermost open scope; a let or an alloc lasts to that scope's
-// end.
+// Builds a kernel in program order: statements are appended to the innermost open scope; a let or an alloc is live to
+// the end of that scope.
 //
 //   KernelBuilder b("scale");
 //   Buffer x = b.input("x", DType::f32, {n}), y = b.output("y", DType::f32, {n});
@@ -16,17 +16,18 @@ class KernelBuilder {
  public:
   explicit KernelBuilder(std::string name);
 
-  // Parameters, in the order of the calls. A scalar with a declared inclusive range.
+  // Parameters, in the order of the calls. A scalar with its declared inclusive range.
   Expr scalar(std::string name, Expr min = {}, Expr max = {}, DType dtype = DType::i64);
   Buffer input(std::string name, DType dtype, std::vector<Expr> dims, std::vector<Expr> strides = {});
   Buffer output(std::string name, DType dtype, std::vector<Expr> dims, int64_t alignment = 1);
   Buffer inout(std::string name, DType dtype, std::vector<Expr> dims, int64_t alignment = 1);
   Buffer parameter(Buffer buffer);  // any other
 
-  // Gives the loop's handle, by which a schedule knows it.
+  // Returns the loop's handle, by which a schedule refers to it.
   Loop loop(std::string name, Expr begin, Expr extent, const std::function<void(Expr)>& body,
             ForKind kind = ForKind::serial);
-  // One loop a dim, from the outermost in; the body gets all indices. Names are name0, name1, ... Gives their handles.
+  // One loop per dim, outermost first; the body gets all indices. The loops are named name0, name1, ... Returns their
+  // handles.
   std::vector<Loop> loops(std::string name, const std::vector<Expr>& extents,
                           const std::function<void(const std::vector<Expr>&)>& body);
   Expr let(std::string name, Expr value);
@@ -36,7 +37,7 @@ class KernelBuilder {
                   Expr factor = {}, bool atomic = false);
   void if_then(Expr condition, const std::function<void()>& then_case, const std::function<void()>& else_case = {});
   void guarded(const Expr& condition,
-               const std::function<void()>& body);  // if_then; always where the condition is absent
+               const std::function<void()>& body);  // if_then; without a condition the body is unconditional
   void check(Expr condition, Expr position, std::string argument, const std::function<void()>& body);
   void prefetch(const Buffer& buffer, std::vector<Expr> index, int level);
   void append(Stmt stmt);

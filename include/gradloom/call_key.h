@@ -1,5 +1,5 @@
 #pragma once
-// Calls without their data: what a job saves, so that the next one has its kernels ahead of the calls.
+// Calls without their data: a job saves them so that the next job can compile its kernels ahead of the calls.
 #include <span>
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace gradloom {
 
-// A call's kernel without its data: saved by a job, given to `prewarm` by the next.
+// Identifies a call's kernel without the call's data: saved by one job, passed to `prewarm` by the next.
 struct CallKey {
   struct Input {
     bool present = false;
@@ -20,12 +20,12 @@ struct CallKey {
   std::string op;
   std::vector<Input> inputs;
   Attributes attributes;
-  RunOptions options;  // with the strategy that was chosen
+  RunOptions options;  // with the chosen strategy
   uint32_t outputs_wanted = ~0u;
   int64_t output_alignment = 1;
 };
 std::string save_calls(std::span<const CallKey> calls);          // for a file
-Result<std::vector<CallKey>> load_calls(std::string_view file);  // of what save_calls gave
+Result<std::vector<CallKey>> load_calls(std::string_view file);  // from the output of save_calls
 
 struct PrewarmReport {
   int64_t ready = 0, compiled = 0, failed = 0;  // ready: in memory now

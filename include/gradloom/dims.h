@@ -1,5 +1,5 @@
 #pragma once
-// Small inline vectors: checking a call allocates nothing.
+// Small inline vectors: checking a call does not allocate.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -10,7 +10,7 @@
 
 namespace gradloom {
 
-// Their numbers are in disk caches: a new one comes last.
+// Enumerators are stored in disk caches: append new ones at the end.
 enum class DType : uint8_t { boolean, i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64 };
 
 struct DTypeInfo {
@@ -54,8 +54,9 @@ constexpr bool is_signed_int(DType t) { return info_of(t).kind == DTypeInfo::sig
 constexpr bool is_unsigned_int(DType t) { return info_of(t).kind == DTypeInfo::unsigned_int; }
 constexpr bool is_int(DType t) { return is_signed_int(t) || is_unsigned_int(t); }
 constexpr bool is_arithmetic_float(DType t) { return is_float(t) && !is_storage_float(t); }
-constexpr bool is_arithmetic(DType t) { return is_int(t) || is_arithmetic_float(t); }  // computed with as a number
-// The dtype in which sums of `t` are formed: f32 for f16 and bf16, else itself.
+// Usable as a number in arithmetic.
+constexpr bool is_arithmetic(DType t) { return is_int(t) || is_arithmetic_float(t); }
+// The accumulation dtype of `t`: f32 for f16 and bf16, else `t` itself.
 constexpr DType accumulator_of(DType t) { return is_storage_float(t) ? DType::f32 : t; }
 std::vector<DType> dtypes_where(bool (*is)(DType));  // in the table's order
 

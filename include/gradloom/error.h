@@ -21,8 +21,7 @@ enum class ErrorCode {
 
 const char* to_string(ErrorCode code);
 
-// Control characters and what is no valid part of UTF-8 as \xNN, so that a message is one line whatever a name or a
-// path in it holds.
+// Escapes control characters and invalid UTF-8 as \xNN, so that a message is one line whatever name or path it quotes.
 std::string printable(std::string_view text);
 
 // Its message is one line; that of compile_failed may hold a compiler's log, with the log's line ends.
@@ -56,7 +55,7 @@ class [[nodiscard]] Result {
   std::variant<T, Error> state_;
 };
 
-// Runs `body`, turning whatever it throws into an Error: nothing escapes the public interface.
+// Runs `body` and converts any exception into an Error: no exception escapes the public interface.
 template <class Body>
 auto capture(Body&& body) -> Result<decltype(body())> {
   try {

@@ -47,8 +47,8 @@ struct Var {
 };
 Var make_var(std::string name, Type type = {});  // with a fresh id
 
-// What is known of a buffer's values, checked by the interpreter whenever the buffer is read (a fact about user data
-// needs a Check instead).
+// Known properties of a buffer's values, checked by the interpreter whenever the buffer is read (a property of user
+// data needs a Check instead).
 struct Facts {
   Expr min, max;               // inclusive; absent: unknown
   bool nondecreasing = false;  // along the last dim
@@ -58,13 +58,16 @@ struct Facts {
 };
 
 enum class Role : uint8_t { in, out, inout, temp };
-// global: a kernel parameter or scratch; registers: small, every index constant once lowered, so that it lives in
-// registers; shared: of constant dims, allocated in a grid loop, one copy a block, near to all its threads; per_thread:
-// likewise, but its first dim is the thread of the block, and each touches its own part only: what a thread keeps from
-// one thread loop to the next. per_block: allocated in a cooperative loop, its first dim is the block, and each touches
-// its own part only: what a block keeps near from one grid loop to the next. per_warp: [warps, rows, columns], a tile
-// for each warp of the block, its elements spread over the registers of the warp's lanes as matrix units want them;
-// fragment loops use it.
+// Memory spaces:
+//   global: a kernel parameter or scratch.
+//   registers: small; every index is constant once lowered, so the buffer can be kept in registers.
+//   shared: constant dims, allocated in a grid loop, one copy per block, in memory shared by the block's threads.
+//   per_thread: as shared, but the first dim is the thread index in the block and each thread accesses only its own
+//     part: per-thread state that is live across thread loops.
+//   per_block: allocated in a cooperative loop; the first dim is the block index and each block accesses only its own
+//     part: per-block state that stays on chip across grid loops.
+//   per_warp: [warps, rows, columns], one tile per warp of the block, its elements distributed over the registers
+//     of the warp's lanes in the layout of matrix units; accessed by fragment loops.
 enum class Space : uint8_t { global, registers, shared, per_thread, per_block, per_warp };
 
 // An N-d array. Dims and strides count elements and are i64 expressions over scalar parameters (constants when
@@ -83,11 +86,11 @@ class Buffer {
   std::shared_ptr<const BufferNode> node_;
 };
 
-// What a launch refuses: a parameter whose dims, those of 0 left out, multiply to more. Proofs about symbolic dims rely
-// on it.
+// Launches refuse a parameter whose dims, those of 0 left out, multiply to more than this. Proofs about symbolic dims
+// rely on it.
 inline constexpr int64_t max_elements = int64_t{1} << 48;
-// And a buffer whose first and last byte do not lie less than this apart: more than any address space has, so that
-// offsets within a buffer, in elements or bytes, are known to fit.
+// Launches also refuse a buffer whose first and last byte are this far apart or farther: more than any address space
+// has, so that offsets within a buffer, in elements or bytes, are known to fit.
 inline constexpr int64_t max_buffer_bytes = int64_t{1} << 48;
 
 struct BufferNode {
@@ -138,8 +141,8 @@ bool is_order(BinaryOp op);  // lt, le, gt, ge
 struct Const {
   uint64_t bits = 0;  // the value's bit pattern, zero-extended; scalar types only
 };
-// Reads buffer[index]. An index is i64, scalar or with the load's lanes. With a guard, lanes whose guard is false read
-// nothing and give `otherwise`: lazy exactly here.
+// Reads buffer[index]. An index is i64, scalar or with the load's lanes. With a guard, lanes whose guard is false
+// access no memory and yield `otherwise`; this is the only lazy evaluation.
 struct Load {
   Buffer buffer;
   std::vector<Expr> index;
@@ -193,9 +196,9 @@ struct Intrinsic {
   int level = 0;           // prefetch: cache level
 };
 
-// As a tree, in which a part that is used twice counts twice: whatever visits an expression visits it so. Constructors
-// refuse what is deeper or larger, for which a visitor's stack or time would not do; a let names a part that is used
-// often.
+// Size and depth as a tree: a shared subexpression counts once per use, as visitors visit it once per use. Constructors
+// refuse trees that are too deep or too large for a visitor's stack or time; bind a subexpression that is used often
+// with a let.
 struct TreeSize {
   int depth = 1, nodes = 1;
 };
@@ -213,7 +216,7 @@ const T* Expr::as() const {
   return node_ ? std::get_if<T>(&node_->value) : nullptr;
 }
 
-// Constructors. A scalar operand beside a vector one is broadcast.
+// Constructors. A scalar operand is broadcast when the other one is a vector.
 Expr constant_bits(DType dtype, uint64_t bits);
 Expr constant(DType dtype, double value);       // rounded to dtype
 Expr constant_int(DType dtype, int64_t value);  // wrapped to dtype; also for floats when exact

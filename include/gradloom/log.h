@@ -17,9 +17,9 @@ std::optional<LogLevel> log_level_from_string(std::string_view name);
 LogLevel log_level();
 void set_log_level(LogLevel level);
 
-// Gets every message that the level lets through, printable and without its end of line; calls do not overlap. It may
-// throw (the message is then lost) and it may log (that goes to stderr), but not set the sink. An empty function:
-// stderr again, as "gradloom warn: message". No call of the old sink goes on once this returns.
+// Receives every message that the level lets through, printable and without its newline; calls do not overlap. It may
+// throw (the message is then lost) and it may log (that goes to stderr), but it must not set the sink. An empty
+// function restores stderr, as "gradloom warn: message". When this returns, no call of the old sink is still running.
 using LogSink = std::function<void(LogLevel level, std::string_view message)>;
 void set_log_sink(LogSink sink);
 

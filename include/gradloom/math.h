@@ -1,10 +1,10 @@
 #pragma once
-// Elementary functions as nests of ir nodes (fma, shifts, bitcasts, select), so that every executor gives the same
-// bits, scalar or vector. They write lets into the builder's open scope and give the value. Arguments are f32 or f64.
-// tests/ir/math_test.cpp holds the bounds against wider arithmetic.
+// Elementary functions expanded into ir nodes (fma, shifts, bitcasts, select), so that every executor computes the same
+// bits, scalar or vector. They append lets to the builder's open scope and return the value. Arguments are f32 or f64.
+// tests/ir/math_test.cpp checks the error bounds against wider arithmetic.
 //
-// All: NaN gives NaN, denormal arguments and results are kept. A bound is in units of the last place of the result, for
-// f32 and f64.
+// All: NaN gives NaN, denormal arguments and results are preserved. Error bounds are in units in the last place (ulp)
+// of the result, for f32 and f64.
 #include "gradloom/builder.h"
 
 namespace gradloom::ir {

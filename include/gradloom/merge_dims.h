@@ -1,12 +1,12 @@
 #pragma once
-// Fewer, longer loops: adjacent axes become one where every operand's elements stay in line.
+// Merges adjacent axes into fewer, longer loops where every operand's elements stay contiguous in stride.
 #include <array>
 
 #include "gradloom/dims.h"
 
 namespace gradloom {
 
-// One axis as a dense operand and up to two strided ones see it. By default axes merge only with their own role.
+// One axis as seen by a dense operand and up to two strided ones. By default only axes of equal role merge.
 struct LoopDim {
   int64_t role = 0;
   int64_t full = 1;                  // of the dense operand
@@ -18,7 +18,8 @@ using LoopDims = InlineVector<LoopDim, max_rank>;
 
 inline bool same_role(const LoopDim& outer, const LoopDim& inner) { return outer.role == inner.role; }
 
-// Axes of size 1 vanish; an inner axis that is walked whole joins the one outside it where `joins(outer, inner)`.
+// Axes of size 1 are dropped; an inner axis that is traversed in full merges into the next outer one where
+// `joins(outer, inner)`.
 template <class Joins = decltype(same_role)>
 LoopDims merge_dims(const LoopDims& dims, const Joins& joins = same_role) {
   const auto in_line = [](const LoopDim& outer, const LoopDim& inner) {

@@ -1,6 +1,6 @@
 #pragma once
-// What an op is: it checks a call, says what comes out, and writes the loop nest and its schedule. An op sees operand
-// descriptors, never tensors.
+// The interface of an op: it checks a call, describes the outputs, and writes the loop nest and its schedule. An op
+// sees operand descriptors, never tensors.
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,23 +33,23 @@ struct Operand {
 struct Request {
   std::span<const Operand> inputs;  // in the schema's order; trailing optional ones may be missing
   const Attributes& attributes;
-  uint32_t outputs_wanted = ~0u;                      // bit o: output o is asked for
-  bool accumulate = false;                            // add the gradient to what the outputs hold
-  Determinism determinism = Determinism::sequential;  // the weakest that the caller takes
+  uint32_t outputs_wanted = ~0u;                      // bit o: output o is requested
+  bool accumulate = false;                            // add the gradient to the outputs' old contents
+  Determinism determinism = Determinism::sequential;  // the weakest that the caller accepts
   const Operand& input(int i) const;                  // an absent operand beyond the end
 };
 
 struct OutputInfo {
   bool wanted = true;
   DType dtype = DType::f32;
-  Dims dims;  // of what the caller gets; for an output whose size is found by the kernel: the capacity
-  // Only the kernel's and found_dims': the launcher gives dense memory for it and drops it after the call. Such outputs
-  // follow the schema's.
+  Dims dims;  // allocated for the caller; for an output whose size the kernel computes: the capacity
+  // Visible only to the kernel and found_dims: the launcher allocates dense memory for it and frees it after the call.
+  // Such outputs follow the schema's.
   bool internal = false;
 };
 
-// One buffer of the kernel: an operand seen through merged dims (an input that is dense over several axes needs one
-// loop for them).
+// One buffer of the kernel: an operand viewed with merged dims (an input that is dense over several axes needs one loop
+// for them).
 struct View {
   bool output = false;
   int index = 0;  // of the input or output
@@ -59,38 +59,38 @@ struct View {
   int64_t most_of_a_dim = ir::max_elements;  // that the any-shape kernel serves
 };
 
-// What of a view's strides an any-shape kernel's code depends on: 0 when dense, else one of four classes an axis (0, 1,
-// -1, any other). The any-shape key of a kernel holds each view's rank and this.
+// The part of a view's strides that an any-shape kernel's code depends on: 0 when dense, else one of four classes per
+// axis (0, 1, -1, any other). The any-shape key of a kernel consists of each view's rank and this.
 int64_t stride_class(const View& view);
 
 inline constexpr int max_views = 16, max_outputs = 8;  // of a Plan
 
-// What checking one call gives: all that launching needs, and all that may change the code.
+// The result of checking one call: all that launching needs, and all that may affect the code.
 struct Plan {
   InlineVector<OutputInfo, max_outputs> outputs;
   InlineVector<View, max_views> views;  // the kernel's buffers, in order
   InlineVector<int64_t, 2 * max_rank>
       params;  // values for the kernel's own scalars (starts, ...): these do not change the code
-  // What changes the code beyond dtypes, views and strategy: a struct of the op's (plan_key.h), a word a field.
+  // What affects the code beyond dtypes, views and strategy: a struct of the op's (plan_key.h), one word per field.
   InlineVector<int64_t, 4 * max_rank> key;
   int64_t bytes_read = 0, bytes_written = 0;  // compulsory traffic
-  // The weakest level of a strategy that may serve the call: Op::check sets it.
+  // The weakest determinism level of a strategy that may serve the call: set by Op::check.
   Determinism determinism = Determinism::sequential;
 };
 
 // Whether the any-shape kernel serves these views: each has at most max_elements elements (dims of 0 left out), no dim
-// beyond its most and no stride so far that an address could wrap. A call with larger dims (it is empty, or repeats
-// elements) gets a kernel of its own, as if any_shape had not been asked for.
+// beyond its maximum and no stride so large that an address could wrap. A call with larger dims (it is empty, or
+// repeats elements) gets a specialised kernel, as if any_shape had not been requested.
 bool serves_any_shape(const Plan& plan);
 
-// Where a kernel's scalar comes from at launch.
+// The source of a kernel's scalar at launch.
 struct ScalarSource {
   enum Kind : uint8_t { param, dim, stride } kind;
   int view = 0;   // dim, stride
   int index = 0;  // of the param, or the axis
 };
 
-// Makes a kernel's buffers from a plan's views: dims are constants, or scalars "<buffer>_d0" in the any-shape kernel.
+// Makes a kernel's buffers from a plan's views: dims are constants or, in the any-shape kernel, scalars "<buffer>_d0".
 class KernelFrame {
  public:
   // Alignments are in bytes, of the first element.
@@ -130,30 +130,30 @@ struct OpSchema {
   bool on_host = false;  // of shapes: all its tensors are host memory on every target
 };
 
-// An op is a constant: its schema, its strategies, and how it checks a call.
+// An op is a constant object: its schema, its strategies, and its check of a call.
 class Op {
  public:
-  // `strategies`: in order of preference; the last is the definition, the nest that the interpreter's result is
-  // measured by: it serves every call on every target.
+  // `strategies`: in order of preference. The last one is the definition: the reference nest, whose interpreted result
+  // is what others are compared with; it serves every call on every target.
   Op(OpSchema schema, std::vector<Strategy> strategies);
   virtual ~Op() = default;
   const OpSchema& schema() const { return schema_; }
   std::span<const Strategy> strategies() const { return strategies_; }
 
-  // Checks everything that can be told without reading device data. Throws Error naming op, argument, position, value
-  // and what was allowed.
+  // Checks everything that is known without reading device data. Throws Error naming op, argument, position, value and
+  // what was allowed.
   Plan check(const Request& request) const;
 
-  // A failed Check: the error that the caller gets. `values` reads element i of input's data (only after a failure).
+  // The caller's Error for a failed Check. `values` reads element i of input's data (only after a failure).
   virtual Error explain(const Request& request, const Plan& plan, int64_t bad_position,
                         const std::function<int64_t(int input, int64_t element)>& values) const;
 
-  // Of an output whose size the kernel finds: its dims after the run, from the outputs' data (host targets). Default:
-  // the plan's.
+  // The dims, after the run, of an output whose size the kernel computes, from the outputs' data (host targets).
+  // Default: the plan's.
   virtual Dims found_dims(const Plan& plan, int output, std::span<void* const> outputs) const;
 
  private:
-  // What `check` gives, after the checks that every op shares.
+  // The result of `check`, after the checks that every op shares.
   virtual Plan plan(const Request& request) const = 0;
 
   const OpSchema schema_;

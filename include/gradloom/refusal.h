@@ -1,12 +1,12 @@
 #pragma once
-// What a schedule step throws when the nest does not allow it, and what lowering throws when it has no form for what
-// the nest holds. Types of their own: a wrong argument or a fault in an op is any other Error, and no code that goes on
-// after a refusal (Schedule::attempt, another strategy) can mistake one for the other.
+// Thrown by a schedule step that is illegal for the nest, and by lowering for a construct that it has no lowered form
+// for. They have their own types: a wrong argument or a defect in an op throws any other Error, so that code with a
+// fallback (Schedule::attempt, another strategy) cannot confuse the two.
 #include "gradloom/error.h"
 
 namespace gradloom::ir {
 
-// Either: for who has another way.
+// Either one: for callers with a fallback.
 class Refusal : public Error {
  protected:
   using Error::Error;
@@ -17,7 +17,7 @@ class ScheduleRefusal : public Refusal {
   explicit ScheduleRefusal(const std::string& why) : Refusal(ErrorCode::invalid_argument, why) {}
 };
 
-// Of a pass or an emitter. `code`: what it means where nothing else serves.
+// Thrown by a pass or an emitter. `code`: the error code when there is no fallback.
 class LoweringRefusal : public Refusal {
  public:
   LoweringRefusal(ErrorCode code, const std::string& why) : Refusal(code, why) {}

@@ -1,5 +1,5 @@
 #pragma once
-// What a runtime tells of a call and of itself.
+// Statistics that a runtime reports of a call and of itself.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -19,10 +19,10 @@ struct CompileStages {
   }
 };
 
-// What was done for a call: for tables and tests.
+// Which kernel served a call and how: for tables and tests.
 struct KernelReport {
   std::string op, strategy, target;
-  Determinism determinism = Determinism::sequential;    // that the kernel keeps, never weaker than asked
+  Determinism determinism = Determinism::sequential;    // of the kernel, never weaker than requested
   bool compiled = false;                                // by this very call
   bool from_disk = false;                               // its code was loaded, not compiled
   bool any_shape = false;                               // it serves every shape of the rank
@@ -49,18 +49,17 @@ struct Stats {
   int64_t disk_hits = 0, disk_misses = 0, disk_rejected = 0, disk_write_failures = 0, disk_evictions = 0,
           disk_bytes_read = 0, disk_bytes_written = 0;
   std::map<std::string, int64_t>
-      disk_miss_parts;  // how often each part of the key differed from that of the nearest entry known
+      disk_miss_parts;  // how often each part of the key differed from that of the nearest known entry
   std::vector<std::string> disk_recent_misses;  // the last of them, a line each
 
   // generic_first.
-  int64_t generic_calls = 0;  // answered by an any-shape kernel
-  int64_t specialised = 0;    // kernels that were swapped in
-  int64_t specialise_refused =
-      0;  // those that could not be compiled or checked, or differed: the any-shape kernel goes on
+  int64_t generic_calls = 0;       // answered by an any-shape kernel
+  int64_t specialised = 0;         // specialised kernels that replaced an any-shape one
+  int64_t specialise_refused = 0;  // that failed to compile or to pass the check: the any-shape kernel stays in use
   int64_t live_specialisations = 0;
 
-  // Strategies that the op chose and whose schedule or lowering was refused, so that the next one served (a line in the
-  // log each): a fault of gradloom's that costs speed at most.
+  // How often a strategy that the op chose was refused by its schedule or lowering, so that the next one served (each
+  // is logged): a defect of gradloom's that only costs speed.
   int64_t strategies_refused = 0;
 };
 

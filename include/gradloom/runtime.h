@@ -23,13 +23,14 @@ class Runtime;
 class Executable {
  public:
   Executable() = default;
-  // Checks the arguments (dtypes, dims, strides, overlap, shape-like values) and launches. Outputs that are absent
-  // tensors are not asked for, exactly as when compiled. Outputs of data-dependent size (BroadcastGradientArgs) keep
-  // the dims given, the largest possible; what lies beyond the size found is unspecified. run_into tells the size.
+  // Checks the arguments (dtypes, dims, strides, overlap, shape-like values) and launches. An absent output tensor is
+  // not computed; the set of outputs must be the one compiled for. Outputs of data-dependent size
+  // (BroadcastGradientArgs) keep the dims given, the largest possible; contents beyond the actual size are unspecified.
+  // run_into returns the actual size.
   Result<std::monostate> operator()(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                                     const LaunchOptions& launch = {}) const;
-  // The same, giving outputs of data-dependent size trimmed in place, as Runtime::run_into does. The next call takes
-  // the untrimmed ones again.
+  // The same, but outputs of data-dependent size are trimmed in place, as by Runtime::run_into. The next call needs the
+  // untrimmed ones again.
   Result<std::monostate> run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs,
                                   const LaunchOptions& launch = {}) const;
   const KernelReport& report() const;
@@ -45,7 +46,7 @@ class KernelExecutable {
  public:
   KernelExecutable() = default;
   // Dims and strides are checked against the tensors', scalars against their declared ranges. Scalars: one 64-bit slot
-  // each. A failed Check gives Error(out_of_range).
+  // each. A failed Check returns Error(out_of_range).
   Result<std::monostate> operator()(std::span<const Tensor> buffers, std::span<const int64_t> scalars = {},
                                     const LaunchOptions& launch = {}) const;
 
@@ -62,31 +63,32 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  // Outputs from the recycling allocator, in the op's output order; absent where not asked for.
+  // Outputs from the recycling allocator, in the op's output order; absent where not requested.
   Result<std::vector<Tensor>> run(std::string_view op, std::span<const Tensor> inputs,
                                   const Attributes& attributes = {}, const RunOptions& options = {});
-  // Outputs into the caller's dense memory; an absent tensor: not asked for. Outputs of data-dependent size
-  // (BroadcastGradientArgs) give the tensors trimmed in place.
+  // Outputs into the caller's dense memory; an absent tensor: not requested. Outputs of data-dependent size
+  // (BroadcastGradientArgs) are trimmed in place.
   Result<std::monostate> run_into(std::string_view op, std::span<const Tensor> inputs, std::span<Tensor> outputs,
                                   const Attributes& attributes = {}, const RunOptions& options = {});
   // A handle for hot loops; inputs' data other than shape-like ones is not read.
   Result<Executable> compile(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes = {},
                              const RunOptions& options = {});
-  // The same with an op of the embedder's own, which must outlive the Runtime and its handles.
+  // The same with an embedder's op, which must outlive the Runtime and its handles.
   Result<std::vector<Tensor>> run(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes = {},
                                   const RunOptions& options = {});
   Result<std::monostate> run_into(const Op& op, std::span<const Tensor> inputs, std::span<Tensor> outputs,
                                   const Attributes& attributes = {}, const RunOptions& options = {});
   Result<Executable> compile(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes = {},
                              const RunOptions& options = {});
-  // An own loop nest: authored or scheduled; it is verified, lowered and compiled.
+  // A user's own loop nest, authored or scheduled: verified, lowered and compiled.
   Result<KernelExecutable> compile(const ir::Kernel& kernel, const KernelOptions& options = {});
 
-  // A target cuda takes and gives tensors in its device's memory; shape-like inputs, and all of BroadcastGradientArgs,
-  // are the host's. On a CPU these three do nothing: there is no device, a tensor is its own copy.
+  // Target cuda takes and returns tensors in its device's memory; shape-like inputs, and all tensors of
+  // BroadcastGradientArgs, are in host memory. On a CPU these three do nothing: there is no device, a tensor is its own
+  // copy.
   int device() const;  // -1: host memory
-  // Waits for the stream, then reports the first bad index that launches since the last call found (by any stream: one
-  // that is still busy may be early).
+  // Waits for the stream, then reports the first out-of-range index found by launches since the last call (on any
+  // stream; a stream that is still busy may report later).
   Result<std::monostate> synchronize(void* stream = nullptr);
   // A copy with the same dims and strides; both wait for the stream.
   Result<Tensor> to_device(const Tensor& tensor, void* stream = nullptr);
@@ -97,7 +99,7 @@ class Runtime {
   const KernelReport& last_report() const;
   Stats stats() const;
   void clear_cache();
-  // The library ops' kernels that calls needed so far, and getting such kernels ready ahead of the calls.
+  // The kernels of library ops that calls have used so far, and compiling such kernels ahead of the calls.
   std::vector<CallKey> used_calls() const;
   Result<PrewarmReport> prewarm(std::span<const CallKey> calls);
   void wait_for_background() const;  // until no specialisation is under way

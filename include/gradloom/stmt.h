@@ -22,15 +22,18 @@ class Stmt {
   std::shared_ptr<const StmtNode> node_;
 };
 
-// serial: in order. parallel: any order, by any threads; iterations are proved disjoint. vector: the extent is a
-// constant, one lane an iteration, statements run one after the other for all lanes. unroll: the extent is a constant,
-// copies in order. On a GPU (verify_gpu.h): grid, thread and warp loops are parallel loops, over the blocks of a
-// launch, the threads of a block and the warps of a block; a lane loop is a vector loop of 2 to 32 iterations that
-// stays a loop when lowered: its iterations are the lanes of one warp; a cooperative loop is a serial loop that one
-// launch does, with all its grid loops. Two fragment loops, one in the other, are parallel loops over the rows and
-// columns of a tile of a warp: each element is one lane's. A matrix_unit loop in them is serial and adds products along
-// k; a device whose matrix units do it adds in an order and with roundings of their own, the same every run: not for
-// determinism `sequential`.
+// Loop kinds:
+//   serial: in order.
+//   parallel: any order, by any threads; iterations are proved disjoint.
+//   vector: constant extent, one lane per iteration, each statement runs for all lanes before the next.
+//   unroll: constant extent, copies in order.
+// On a GPU (verify_gpu.h):
+//   grid, thread, warp: parallel loops over the blocks of a launch, the threads of a block, the warps of a block.
+//   lane: a vector loop of 2 to 32 iterations that stays a loop when lowered: its iterations are the lanes of one warp.
+//   cooperative: a serial loop executed, with all its grid loops, by one launch.
+//   fragment: two nested parallel loops over the rows and columns of a warp's tile; each element belongs to one lane.
+//   matrix_unit: a serial reduction over k inside two fragment loops. A device whose matrix units execute it adds in
+//     its own order and with its own roundings, the same in every run: not for determinism `sequential`.
 enum class ForKind : uint8_t {
   serial,
   parallel,
@@ -55,7 +58,7 @@ constexpr bool in_lanes(ForKind kind) { return kind == ForKind::vector || kind =
 constexpr bool on_gpu(ForKind kind) { return kind >= ForKind::grid; }
 inline constexpr int warp_lanes = 32;
 
-// A loop's handle: its variable's id. It joins a nest that is being written to the schedule of it.
+// A loop's handle: the id of its variable. It links a nest being built to its schedule.
 using Loop = int64_t;
 
 // for var in [begin, begin + extent): body. Both bounds are i64 scalars, read once on entry; extent <= 0 runs nothing.
@@ -74,8 +77,8 @@ struct Let {  // evaluates value once, before body
   Stmt body;
 };
 // buffer[index] = value, in lane order. Lanes whose guard is false write nothing. Streaming hints that the line will
-// not be read soon. Ordered: lanes of the lane loop around may write one element, and do so in lane order after its
-// body, which does not read it (passes/order_lanes.cpp).
+// not be read soon. Ordered: lanes of the enclosing lane loop may write the same element, and do so in lane order after
+// its body, which does not read it (passes/order_lanes.cpp).
 struct Store {
   Buffer buffer;
   std::vector<Expr> index;
@@ -84,8 +87,8 @@ struct Store {
   bool streaming = false, ordered = false;
 };
 enum class AccumulateOp : uint8_t { add, min, max, fma };
-// buffer[index] = buffer[index] op value, one lane after the other, so conflicting lanes are well defined. fma: value *
-// factor + buffer[index], rounded once. The buffer's dtype is neither f16 nor bf16. Ordered: as of a store.
+// buffer[index] = buffer[index] op value, one lane after the other, so that conflicting lanes are well defined. fma:
+// value * factor + buffer[index], rounded once. The buffer's dtype is neither f16 nor bf16. Ordered: as in a store.
 struct Accumulate {
   Buffer buffer;
   std::vector<Expr> index;
@@ -99,8 +102,8 @@ struct If {
   Expr condition;  // scalar boolean
   Stmt then_case, else_case;
 };
-// The buffer exists, with unspecified contents, in body. Up to 16 KiB on the stack (or in registers), else from the
-// launcher.
+// Allocates the buffer, with unspecified contents, for the scope of body. Up to 16 KiB on the stack (or in registers),
+// larger ones by the launcher.
 struct Alloc {
   Buffer buffer;
   Stmt body;
@@ -117,16 +120,16 @@ struct Check {
 struct Evaluate {  // for an intrinsic's effect
   Expr value;
 };
-// On a GPU: the lanes of a warp, the threads of a block or all blocks of a launch have done what stands before, and see
-// what the others have written, before any of them goes on. passes/insert_barriers.cpp places them; where they may
-// stand: verify_gpu.h.
+// A GPU barrier: the lanes of a warp, the threads of a block or all blocks of a launch complete the preceding
+// statements and see one another's writes before any of them continues. passes/insert_barriers.cpp inserts them; where
+// they are legal: verify_gpu.h.
 enum class BarrierScope : uint8_t { warp, block, grid };
 inline constexpr BarrierScope all_barrier_scopes[] = {BarrierScope::warp, BarrierScope::block, BarrierScope::grid};
 struct Barrier {
   BarrierScope scope;
 };
 
-// The same limits as an expression's, for the statements of a nest. What the parser reads is within them.
+// The same limits as an expression's, for the statement tree. The parser accepts nothing beyond them.
 inline constexpr int max_stmt_depth = 5000, max_stmt_nodes = 1 << 22;
 
 struct StmtNode {

@@ -1,6 +1,6 @@
 #pragma once
-// The ways of computing an op. Each is a value in the op's table: a name, which means one nest, the level it keeps,
-// when it serves, and how its nest is written and scheduled.
+// The implementations of an op. Each is an entry in the op's table: a name that identifies one nest, its determinism
+// level, when it applies, and how its nest is written and scheduled.
 #include <functional>
 #include <memory>
 #include <span>
@@ -17,15 +17,15 @@ class KernelFrame;
 class Op;
 struct Plan;
 
-// How much of the order of sums is fixed, the strongest first. sequential: the authored order, the same bits
-// everywhere. run_to_run: the same bits for any run, launch and number of threads. relaxed: any order.
+// How far the summation order is fixed, strongest first. sequential: the authored order, the same bits everywhere.
+// run_to_run: the same bits for any run, launch and number of threads. relaxed: any order.
 enum class Determinism : uint8_t { sequential, run_to_run, relaxed };
 
-// How well a strategy serves a call: not at all; only where no other is preferred; well.
+// Suitability of a strategy for a call: not applicable; only as a fallback; preferred.
 enum class Fit : uint8_t { none, possible, preferred };
 
-// Rewrites an authored nest for the target that it was written for. It knows the nest's loops by their handles. Absent:
-// the nest runs as it is.
+// Schedules an authored nest for the target that it was written for. It refers to the nest's loops by their handles.
+// Absent: the nest runs unscheduled.
 using ScheduleNest = std::function<void(ir::Schedule&)>;
 
 struct Strategy {
@@ -33,19 +33,19 @@ struct Strategy {
   Determinism level = Determinism::sequential;
   // A call of these views, or, with `any_shape`, every call of their rank. Absent: any, preferred.
   std::function<Fit(const Plan& plan, const ir::Target& target, bool any_shape)> fit;
-  // Writes the authored nest (serial, scalar) into frame.builder. What is returned is called, if at all, while frame,
-  // plan and target live.
+  // Writes the authored nest (serial, scalar) into frame.builder. The returned function is called, if at all, while
+  // frame, plan and target are alive.
   std::function<ScheduleNest(KernelFrame& frame, const ir::Target& target)> author;
 };
 
-// The one to use for a call: `wanted`, or where that is empty the first that is preferred, else the first possible.
-// Throws Error(invalid_argument), listing those that serve, when `wanted` is not among them.
+// The strategy to use for a call: `wanted` or, where that is empty, the first preferred one, else the first applicable
+// one. Throws Error(invalid_argument), listing those that apply, when `wanted` is not among them.
 const Strategy& choose_strategy(const Op& op, const Plan& plan, std::string_view wanted, const ir::Target& target,
                                 bool any_shape = false);
 // The same, or null.
 const Strategy* find_serving(const Op& op, const Plan& plan, std::string_view wanted, const ir::Target& target,
                              bool any_shape = false);
-// All that serve a call, the one to use first.
+// All that serve a call, in order of use.
 std::vector<const Strategy*> serving_strategies(const Op& op, const Plan& plan, const ir::Target& target,
                                                 bool any_shape = false);
 // The same by name.
@@ -54,7 +54,7 @@ std::vector<std::string> serving_names(const Op& op, const Plan& plan, const ir:
 // By name; throws Error(invalid_argument) when the op has none.
 const Strategy& find_strategy(const Op& op, std::string_view name);
 
-// A nest as an object: it is written with `write`, and its members keep the handles that `schedule` uses.
+// A nest as an object: `write` builds it, and its members hold the loop handles that `schedule` uses.
 template <class Nest>
 ScheduleNest author_nest(std::shared_ptr<Nest> nest) {
   nest->write();

@@ -1,5 +1,5 @@
 #pragma once
-// What a schedule may know of the machine it schedules for. Numbers, not names: a schedule never asks for a vendor.
+// The machine description that schedules use. Numbers, not names: a schedule never tests for a vendor.
 #include <cstdint>
 #include <string>
 
@@ -9,21 +9,21 @@ inline constexpr int64_t line_bytes = 64;  // of every cache
 
 struct Target {
   std::string name = "generic";  // for messages and keys: an ISA level such as "x86-64-v3", "x86-64-v4"
-  int vector_bytes = 16;         // of the widest vector register worth using
+  int vector_bytes = 16;         // the widest vector register worth using
   int vector_registers = 16;
   bool hardware_scatter = false;  // vector gathers and scatters are instructions (AVX-512)
-  bool fast_scatter = false;      // and gathering, adding and scattering a vector beats going lane by lane
+  bool fast_scatter = false;      // gather, add and scatter of a vector is faster than one lane at a time
   bool streaming_stores = true;   // stores that bypass the caches
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;  // a core's own caches
-  int threads = 1;                                  // how many tasks a parallel loop should have at least
+  int threads = 1;                                  // minimum number of tasks of a parallel loop
 
   // A GPU: schedules bind loops to its grids, threads, warps and lanes (verify_gpu.h) instead of making them parallel
   // or vector.
   bool gpu = false;
   int multiprocessors = 132;
-  bool cooperative = true;          // whether the blocks of a launch can wait for one another
-  int block_threads = 256;          // threads of a block unless a schedule has reasons
-  int64_t shared_bytes = 99 << 10;  // of a block, at most
+  bool cooperative = true;          // whether the blocks of a launch can synchronise (grid-wide barrier)
+  int block_threads = 256;          // default threads per block
+  int64_t shared_bytes = 99 << 10;  // per block, at most
   bool matrix_units =
       false;  // for f16 and bf16 with sums in f32 (ForKind::matrix_unit), where the order of such sums is free
 

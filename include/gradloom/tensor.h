@@ -15,7 +15,7 @@ namespace gradloom {
 
 class Tensor {
  public:
-  Tensor() = default;  // absent: an optional input that is not given, an output that is not asked for
+  Tensor() = default;  // absent: an optional input that is not given, an output that is not requested
 
   // Fresh memory from the recycling allocator, 64-byte aligned, contents unspecified. Throws Error(resource_exhausted).
   static Tensor empty(DType dtype, const Dims& dims);
@@ -23,7 +23,7 @@ class Tensor {
   // allowed); any address.
   static Tensor borrow(void* data, DType dtype, const Dims& dims, const Dims& strides = {});
   static Tensor borrow(const void* data, DType dtype, const Dims& dims, const Dims& strides = {});
-  // Memory that `owner` keeps alive; otherwise like borrow.
+  // Memory kept alive by `owner`; otherwise like borrow.
   static Tensor share(std::shared_ptr<void> owner, void* data, DType dtype, const Dims& dims, const Dims& strides = {},
                       bool writable = true);
   // A dense copy of the values, each converted as the IR's Cast converts. Throws Error(invalid_argument) unless there
@@ -32,15 +32,15 @@ class Tensor {
   requires std::is_arithmetic_v<T>
   static Tensor of(DType dtype, const Dims& dims, const std::vector<T>& values);
 
-  // The same with memory of a CUDA device (0 or more), which this library does not touch from the host.
+  // The same with memory of a CUDA device (0 or more), which this library does not access from the host.
   static Tensor share_device(std::shared_ptr<void> owner, void* data, int device, DType dtype, const Dims& dims,
                              const Dims& strides = {}, bool writable = true);
 
-  // Takes over a DLPack tensor (its deleter is called when the last copy goes). Throws Error(unsupported) for a device
-  // or dtype that is not ours; the caller then still owns it.
+  // Takes ownership of a DLPack tensor (its deleter is called when the last copy is destroyed). Throws
+  // Error(unsupported) for a device or dtype that is not supported; the caller then still owns it.
   static Tensor from_dlpack(DLManagedTensor* managed);
-  // Keeps the memory alive until its deleter is called. Throws Error(unsupported) for a read-only tensor: this form of
-  // DLPack cannot say so.
+  // Keeps the memory alive until its deleter is called. Throws Error(unsupported) for a read-only tensor: this version
+  // of DLPack cannot express that.
   DLManagedTensor* to_dlpack() const;
 
   bool present() const { return data_ != nullptr || present_; }
@@ -52,8 +52,7 @@ class Tensor {
   int device() const { return device_; }  // -1: host memory; else the CUDA device whose memory it is
   int64_t elements() const { return elements_; }
   bool dense() const { return dense_; }  // row-major, without gaps
-  // The bytes that its elements lie in: from the first to one past the last. Both are data() when there are no
-  // elements.
+  // The byte range of its elements: from the first to one past the last. Both are data() when there are no elements.
   const char* begin_byte() const { return static_cast<const char*>(data_) + low_; }
   const char* end_byte() const { return static_cast<const char*>(data_) + high_; }
   // Views share the memory and keep its owner alive; a read-only tensor's are read-only. Both throw

@@ -1,6 +1,5 @@
 #pragma once
-// The text form (`.loop`): what print writes, parse reads back exactly (same structure, same names, same constants'
-// bits).
+// The text form (`.loop`): print and parse round-trip exactly (same structure, same names, same constants' bits).
 #include <string>
 #include <string_view>
 

@@ -52,7 +52,8 @@ class Collector : public ScopedWalk<Collector> {
     if (!i || i->op != IntrinsicOp::prefetch)
       reads(n.value);
     else
-      for (const Expr& index : i->args) reads(index);  // what is fetched is not read, but where it is
+      // A prefetch does not read its target, but it does read the index.
+      for (const Expr& index : i->args) reads(index);
     ++statement_;
   }
   void visit(const Store& n, const Stmt&) {
@@ -79,7 +80,7 @@ class Collector : public ScopedWalk<Collector> {
     if (!written_.contains(buffer->id) || private_.contains(buffer->id)) return;
     const Ranges::Scope scope(scope_, guard);
     access.buffer = buffer;
-    // What differs between iterations must be seen.
+    // The access must record whatever may differ between iterations.
     for (const Expr& i : index) access.index.push_back(form(scope_.form(i, loop_), 0));
     if (windowed_) {
       windows_ = false;
@@ -94,7 +95,7 @@ class Collector : public ScopedWalk<Collector> {
 
   bool fixed(const Buffer& b) const { return !written_.contains(b->id) && !private_.contains(b->id); }
 
-  // Whether an index names the same place whenever it is evaluated in one iteration.
+  // Whether an index denotes the same address whenever it is evaluated within one iteration.
   bool fixed(const std::vector<Expr>& index) const {
     return std::none_of(index.begin(), index.end(), [&](const Expr& i) {
       return any_of(i, [&](const Expr& x) { return x.as<Load>() && !fixed(x.as<Load>()->buffer); });
@@ -108,7 +109,7 @@ class Collector : public ScopedWalk<Collector> {
              return (v && inside_.contains(v->id)) || (l && !fixed(l->buffer));
            });
   }
-  // Whether the value depends on which iteration it is, so that bounds by it tell iterations apart.
+  // Whether the value depends on the iteration, so that bounds by it distinguish iterations.
   bool tied(const Expr& e) const {
     return any_of(e, [&](const Expr& x) { return x.as<Var>() && tied_.contains(x.as<Var>()->id); });
   }
@@ -119,10 +120,10 @@ class Collector : public ScopedWalk<Collector> {
     return std::any_of(f.terms.begin(), f.terms.end(), [](const auto& t) { return t.first->varies; });
   }
 
-  // What no analysis knows anything of: it differs from all else.
+  // An opaque value: equal to no other.
   static IndexForm unknown() { return {0, {{std::make_shared<IndexTerm>(), 1}}}; }
 
-  // to + from * factor; whether it fits.
+  // to += from * factor; false on overflow.
   static bool append(IndexForm& to, const IndexForm& from, int64_t factor) {
     const auto add_scaled = [factor](int64_t& sum, int64_t value) {
       int64_t scaled;
@@ -166,7 +167,7 @@ class Collector : public ScopedWalk<Collector> {
       for (const Expr& i : l->index) t.elements.push_back(form(scope_.form(i), depth + 1));
     }
     if (const Binary* b = expr.as<Binary>(); b && (b->op == BinaryOp::floor_div || b->op == BinaryOp::floor_mod))
-      // All lanes have one divisor: they differ in the dividend.
+      // The divisor is the same for all lanes: only the dividend varies.
       if (const Broadcast* all = b->b.as<Broadcast>(); !varies(all ? all->value : b->b)) {
         t.divisor = b->b;
         t.is_mod = b->op == BinaryOp::floor_mod;
@@ -175,8 +176,8 @@ class Collector : public ScopedWalk<Collector> {
     return single(std::move(t));
   }
 
-  // A term between two symbolic bounds that depend on the iteration is the lower one plus what is small; or it is owned
-  // by a segment of offsets.
+  // A term between two symbolic bounds that depend on the iteration is rewritten as the lower bound plus a small
+  // remainder; or it lies in a segment of an offsets array.
   std::optional<IndexForm> window(IndexTerm& t, int depth) {
     std::optional<Linear> best;
     int64_t best_width = 0;
@@ -205,7 +206,7 @@ class Collector : public ScopedWalk<Collector> {
     return append(result, single(std::move(rest)), 1) ? result : unknown();
   }
 
-  // A quotient or remainder is more than what rounding it again leaves of it.
+  // Rejects bounds that only round a quotient or remainder down again: they lose information.
   static bool rounded_down(const Expr& e, const Linear& low) {
     const auto divides = [](const Expr& x) {
       const Binary* b = x.as<Binary>();
@@ -239,10 +240,10 @@ class Collector : public ScopedWalk<Collector> {
   int64_t loop_;
   std::unordered_set<int64_t> written_, private_;
   std::unordered_set<int64_t> inside_;  // variables that may differ between iterations
-  std::unordered_set<int64_t> tied_;    // those that follow from the loop's variable
+  std::unordered_set<int64_t> tied_;    // variables derived from the loop's variable
   std::vector<Access> found_;
   int statement_ = 0, depth_ = 0;
-  bool windows_ = true, windowed_ = false;  // whether terms may be put as their bounds, and whether one was
+  bool windows_ = true, windowed_ = false;  // whether terms may be replaced by their bounds, and whether one was
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// The elements that a loop's body touches, as index forms over terms whose behaviour across iterations is known: what
-// races.cpp decides on.
+// The elements that a loop's body accesses, as linear index forms over terms whose behaviour across iterations is
+// known: the input of the dependence test in races.cpp.
 #include <memory>
 #include <unordered_set>
 
@@ -17,14 +17,14 @@ struct IndexForm {
 };
 
 struct IndexTerm {
-  Expr expr;  // its identity; absent: equal to no other
+  Expr expr;  // its identity; absent: equal to no other term
   Range range;
   bool varies = true;  // may differ between iterations of the loop
-  // offsets[s] <= value < offsets[s + 1], offsets nondecreasing and not written in the loop: equal values have an equal
+  // offsets[s] <= value < offsets[s + 1], where offsets is nondecreasing and loop-invariant: equal values have an equal
   // s.
   Buffer offsets;
   IndexForm segment;
-  // The value is injective[elements], not written in the loop: equal values have equal elements.
+  // The value is injective[elements], loop-invariant: equal values have equal elements.
   Buffer injective;
   std::vector<IndexForm> elements;
   // The value is floor_div(dividend, divisor), or floor_mod; the divisor is the same in all iterations.
@@ -37,11 +37,11 @@ struct Access {
   enum Kind { load, store, accumulate } kind;
   Buffer buffer;
   std::vector<IndexForm> index;
-  std::vector<IndexForm> plain;  // the index without the bounds that guards give its terms, where those were put in
-                                 // their place; else empty
+  // The index with its original terms, where `index` replaced them by bounds from guards; else empty.
+  std::vector<IndexForm> plain;
   bool atomic = false, ordered = false;
   AccumulateOp op = AccumulateOp::add;
-  Range iterations;         // those that reach it, as far as guards tell
+  Range iterations;         // iterations that execute it, as far as guards show
   int statement = 0;        // accesses of one statement share it
   bool inner_loop = false;  // inside another loop within the loop
   bool writes() const { return kind != load; }

@@ -45,7 +45,7 @@ bool covers_region(const std::vector<const For*>& loops, const std::vector<Expr>
         length.constant != 0)
       return false;
   }
-  // A loop that no index walks must run at least once.
+  // A loop whose variable no index uses must run at least once.
   for (size_t i = 0; i < loops.size(); ++i)
     if (!used[i] && as_int(loops[i]->extent).value_or(0) < 1) return false;
   return true;

@@ -1,5 +1,5 @@
 #pragma once
-// Where a statement touches a buffer.
+// Where a statement accesses a buffer.
 #include <vector>
 
 #include "gradloom/stmt.h"
@@ -13,8 +13,8 @@ struct BufferAccess {
 };
 // Every load, store and accumulate of the buffer in this statement and below.
 std::vector<BufferAccess> accesses(const Stmt& s, const Buffer& buffer);
-// Whether an index inside of these loops takes every place of the window once: each dim walked by a loop of its own,
-// all others running at least once.
+// Whether an index inside these loops visits every element of the window exactly once: each dim is traversed by its own
+// loop, and all other loops run at least once.
 bool covers_region(const std::vector<const For*>& loops, const std::vector<Expr>& index, const std::vector<Expr>& begin,
                    const std::vector<Expr>& extent);
 // Whether a statement writes a buffer that this expression loads.

@@ -9,7 +9,7 @@
 namespace gradloom::ir {
 namespace {
 
-// cast(f32, x[...]) of f16 or bf16, whose place is linear in `own` and k and does not depend on `other`; else why not.
+// cast(f32, x[...]) of f16 or bf16, whose address is linear in `own` and k and independent of `other`; else why not.
 std::string match_operand(const Expr& value, const Var& own, const Var& k, const Var& other,
                           FragmentProduct::Operand& operand) {
   const Cast* cast = value.as<Cast>();

@@ -8,7 +8,7 @@ namespace gradloom::ir {
 
 using Wide = __int128;
 
-// Inclusive; low > high: no value at all, as in code that never runs.
+// Inclusive; low > high: the empty interval, as in unreachable code.
 struct Interval {
   Wide low = 0, high = 0;
   bool empty() const { return low > high; }
@@ -17,7 +17,7 @@ struct Interval {
 };
 
 constexpr Interval empty_interval{1, 0};
-// Values too large to represent here, and all results computed from such.
+// Values out of this representation's range, and all results computed from such.
 constexpr Interval everything{-(Wide{1} << 126), Wide{1} << 126};
 Interval limits(DType dtype);  // all values of an integer type or bool; of a float type those of i64
 inline bool fits_i64(const Interval& v) { return limits(DType::i64).contains(v); }
@@ -26,15 +26,16 @@ Interval intersect(const Interval& a, const Interval& b);
 Interval unite(const Interval& a, const Interval& b);
 // Exact results wrapped to the type: an interval where all of them wrap equally often, else the whole type.
 Interval wrapped(const Interval& exact, DType dtype);
-// Whether a cast keeps every value: between integers, to one that has them all.
+// Whether a cast preserves every value: between integers, to a type that contains the source's range.
 bool keeps_value(DType from, DType to);
-// The exact results, before they wrap; `everything` where one may be further than that.
+// The exact results, before wrapping; `everything` where one may exceed that.
 Interval add(const Interval& a, const Interval& b);
 Interval negate(const Interval& a);
 Interval multiply(const Interval& a, const Interval& b);
 // The values of an operator on a type, wrapped; a comparison's are [0, 1].
 Interval binary_values(BinaryOp op, DType dtype, const Interval& a, const Interval& b);
-// What a comparison of two integers is for all their values, neither empty; nothing: it depends on them.
+// The outcome of an integer comparison if it is the same for all values of both (nonempty) intervals; nothing: it
+// varies.
 std::optional<bool> compare_values(BinaryOp op, const Interval& a, const Interval& b);
 
 Wide floor_divide(Wide a, Wide b);  // b > 0

@@ -1,13 +1,13 @@
 #pragma once
-// Inside of ranges: how `linear` and `Ranges::expand` take an expression apart, and arithmetic on what they get.
+// Internal to ranges: how `linear` and `Ranges::expand` decompose an expression, and arithmetic on the results.
 #include "ir/analysis/ranges.h"
 
 namespace gradloom::ir {
 
 struct Linearizer {
-  const Ranges* scope = nullptr;  // lets to put in, and variables that can have one value only
+  const Ranges* scope = nullptr;  // lets to substitute, and variables with a single possible value
   Linear out;
-  int64_t keep = 0;  // a variable that stays, even so
+  int64_t keep = 0;  // a variable that is not substituted even then
   void add(const Expr& e, int64_t factor);
 
  private:
@@ -22,11 +22,11 @@ bool same_terms(const Linear& a, const Linear& b);
 bool same(const Linear& a, const Linear& b);
 Linear as_inequality(BinaryOp op, const Linear& a, const Linear& b);  // lt, le, gt, ge of them as "l >= 0"
 
-// A comparison that is the same in all lanes, of one lane; absent: it is not.
+// A comparison that is uniform across lanes, reduced to one lane; absent: it is not uniform.
 Expr of_one_lane(const Expr& condition);
 bool is_integer(const Expr& e);  // or a boolean
 
-// Whether e keeps its value when statements run: it loads from inputs only.
+// Whether e keeps its value across statements: it loads from inputs only.
 bool is_stable(const Expr& e);
 
 }  // namespace gradloom::ir

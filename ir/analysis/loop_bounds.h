@@ -1,5 +1,5 @@
 #pragma once
-// A loop's bounds as values that steps compute with.
+// A loop's bounds as values for the arithmetic of schedule steps.
 #include <utility>
 #include <vector>
 
@@ -8,12 +8,12 @@
 
 namespace gradloom::ir {
 
-// ceil(extent / factor), for an extent that is not negative: whatever its size, no step of it wraps.
+// ceil(extent / factor) for a nonnegative extent; no intermediate result wraps, whatever its size.
 Expr ceil_div(const Expr& extent, int64_t factor, const Ranges& scope);
 
-// The extent as a value that is never negative.
+// The extent clamped to be nonnegative.
 Expr nonnegative(const Expr& extent, const Ranges& scope);
-// Runs `body` with bounds that are read once: those that load from memory become lets around it.
+// Wraps `body` so that bounds are read once: bounds that load from memory become lets around it.
 struct Bounds {
   Expr begin, extent;
   std::vector<std::pair<Var, Expr>> lets;

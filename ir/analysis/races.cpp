@@ -10,8 +10,9 @@ namespace {
 
 using TermPtr = std::shared_ptr<const IndexTerm>;
 
-// Whether two accesses of distinct iterations never touch one element. Their indices are taken to be equal in every
-// dim; from that follow equalities of terms, until one of them is the loop's variable, which differs: a contradiction.
+// Dependence test: whether two accesses in distinct iterations never touch the same element. Assumes that their indices
+// are equal in every dim and derives equalities of terms, until the loop's variable would have to be equal in both
+// iterations: a contradiction.
 class DependenceTest {
  public:
   DependenceTest(int64_t loop_var) : loop_(loop_var) {}
@@ -51,7 +52,7 @@ class DependenceTest {
     const auto values = [&](const Range& x) { return Interval{x.min.value_or(all.low), x.max.value_or(all.high)}; };
     const Interval difference = item.pair ? add(values(r), negate(values(item.b->range))) : values(r);
     const Interval scaled = multiply(difference, {item.coefficient, item.coefficient});
-    if (scaled.empty()) return;  // no value: [0, 0] will do
+    if (scaled.empty()) return;  // empty: [0, 0] is a safe bound
     item.low_known = scaled.low > -far, item.high_known = scaled.high < far;
     item.low = item.low_known ? scaled.low : 0, item.high = item.high_known ? scaled.high : 0;
   }
@@ -112,7 +113,7 @@ class DependenceTest {
       for (size_t i = 0; i < items.size(); ++i) {
         const Item& item = items[i];
         if (!item.pair) continue;
-        // The rest is a multiple of its divisor, and this is smaller: it is 0.
+        // GCD test: the other items sum to a multiple of `rest`, and this item is smaller in magnitude: it is 0.
         int64_t rest = constant;
         for (size_t j = 0; j < items.size(); ++j)
           if (j != i) rest = std::gcd(rest, items[j].coefficient);
@@ -124,7 +125,7 @@ class DependenceTest {
           break;
         }
         if (low_unknown > !item.low_known || high_unknown > !item.high_known) continue;
-        // The rest is a multiple of the coefficient, and smaller: it is 0, and so is this.
+        // This item is a multiple of its coefficient, and the other items sum to less in magnitude: both are 0.
         const Wide size = item.coefficient < 0 ? -Wide{item.coefficient} : Wide{item.coefficient};
         const Wide rest_low = low - (item.low_known ? item.low : 0),
                    rest_high = high - (item.high_known ? item.high : 0);
@@ -136,7 +137,7 @@ class DependenceTest {
         break;
       }
     }
-    // x = y' for different terms of one ownership.
+    // x = y' for different terms with the same kind of ownership (offsets or injective).
     if (!contradiction_ && items.size() == 2 && constant == 0 && !items[0].pair && !items[1].pair &&
         items[0].coefficient == -items[1].coefficient)
       consequences(items[0].a, items[1].a);
@@ -157,7 +158,7 @@ class DependenceTest {
         equate(x->dividend, y->dividend);
   }
 
-  // What follows from x having the same value in the first iteration as y in the second.
+  // Consequences of x in the first iteration being equal to y in the second.
   void consequences(const TermPtr& x, const TermPtr& y) {
     if (x->offsets && y->offsets && x->offsets.same_as(y->offsets)) equate(x->segment, y->segment);
     if (x->injective && y->injective && x->injective.same_as(y->injective))
@@ -188,7 +189,7 @@ const char* verb(const Access& a) {
   return "?";
 }
 
-// The first pair of accesses that must be disjoint and is not proved to be.
+// The first pair of accesses that must be independent and is not proved to be.
 template <class MayConflict>
 std::string first_conflict(const For& loop, const Ranges& scope, MayConflict&& may_conflict) {
   const Range extent = scope.of(loop.extent);
@@ -200,7 +201,7 @@ std::string first_conflict(const For& loop, const Ranges& scope, MayConflict&& m
       if (!a.buffer.same_as(b.buffer) || (!a.writes() && !b.writes()) || a.buffer->facts.exclusive ||
           may_conflict(a, b))
         continue;
-      // Guards let one iteration through, the same for both.
+      // Guards admit a single iteration, the same for both accesses.
       if (a.iterations.single() && b.iterations.single() && *a.iterations.min == *b.iterations.min) continue;
       if (DependenceTest(loop.var.id).independent(a.index, b.index)) continue;
       const auto plain = [](const Access& x) -> const std::vector<IndexForm>& {
@@ -224,7 +225,7 @@ std::string loop_carried_conflict(const For& loop, const Ranges& scope) {
 }
 
 std::string lane_order_conflict(const For& loop, const Ranges& scope) {
-  // One write runs lane after lane, in order, unless an inner loop runs it again for all lanes.
+  // A single write executes lane after lane, in order, unless an inner loop repeats it for all lanes.
   return first_conflict(loop, scope, [](const Access& a, const Access& b) { return &a == &b && !a.inner_loop; });
 }
 

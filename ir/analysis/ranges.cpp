@@ -54,7 +54,7 @@ Ranges::Ranges(const Kernel& kernel) {
 }
 
 void Ranges::push(Entry entry) {
-  // What was worked out does not mention a new variable.
+  // Memoised results do not mention a new variable and stay valid.
   if (find(entry.id)) memo_.known.clear();
   vars_.push_back(std::move(entry));
 }
@@ -98,7 +98,7 @@ const Load* Ranges::load_of(const Expr& e) const {
   return value ? load_of(*value) : nullptr;
 }
 
-// The body runs with begin, ..., begin + extent - 1, which wraps: what is known of the variable takes that sum to stay
+// The body runs with begin, ..., begin + extent - 1, which wraps: facts about the variable hold only if that sum stays
 // within i64.
 void Ranges::enter(const For& loop) {
   Entry entry{.id = loop.var.id, .range = limits(DType::i64)};
@@ -108,10 +108,10 @@ void Ranges::enter(const For& loop) {
     entry.range = {from.low, runs_to.high - 1};
     return push(std::move(entry));
   }
-  // Bounds are read on entry: what they load must not change in the body.
+  // Bounds are read on entry: memory they load from must not change in the body.
   const bool stable = !changes_in(loop.begin, loop.body) && !changes_in(loop.extent, loop.body);
   const Linear begin = form(loop.begin);
-  // Where the body runs the extent is at least 1: a difference that is not negative has not wrapped.
+  // In the body the extent is at least 1, so a nonnegative difference has not wrapped.
   Linear extent = expand_wrapped(loop.extent);
   if (!fits(extent) && !(interval(extent).high <= Wide{UINT64_MAX} && nonnegative(extent))) extent = form(loop.extent);
   Linear last = begin;
@@ -144,7 +144,7 @@ void Ranges::enter(const For& loop) {
   }
 }
 
-// Of e with all lets put in: lets that use others twice double it each time.
+// The size of e with all lets substituted: each let that uses another one twice doubles it.
 int Ranges::expanded_nodes(const Expr& e) const {
   int nodes = 0;
   walk(e, [&](const Expr& x) {
@@ -162,7 +162,7 @@ void Ranges::enter(const Let& let) {
   Entry entry{.id = let.var.id, .range = interval(let.value), .value = small ? let.value : Expr()};
   never_ |= entry.range.empty();
   entry.memory = from_memory(let.value);
-  // A value read from memory stays a variable of its own, that guards can tighten.
+  // A value loaded from memory stays a variable, so that guards can tighten its range.
   entry.stable = !entry.memory || (let.value.as<Binary>() && is_stable(let.value));
   if (small) entry.nodes = nodes;
   if (entry.stable && let.value.dtype() == DType::i64) entry.form = std::make_shared<const Linear>(form(let.value));
@@ -223,7 +223,7 @@ Interval Ranges::interval(const Expr& e) const {
   const Linear l = expand_wrapped(e);
   if (l.is_term()) return term_interval(l.terms[0].first);
   const Interval v = interval(l);
-  return fits_i64(v) ? v : term_interval(e);  // it may wrap: what the node and guards say of its value
+  return fits_i64(v) ? v : term_interval(e);  // it may wrap: use what the node and guards imply about its value
 }
 
 bool Ranges::nonzero(const Expr& e) const {
@@ -249,8 +249,8 @@ Interval Ranges::term_interval(const Expr& e) const {
   return v;
 }
 
-// e is at most `multiple` times the product of the dims, each taken as at least 1: a dim, a multiple or rounded-up part
-// of one, products of such.
+// e is at most `multiple` times the product of the dims, each counted as at least 1: a dim, a multiple or rounded-up
+// fraction of one, products of such.
 bool Ranges::count_of(const Expr& e, std::vector<int64_t>& dims, Wide& multiple) const {
   const auto times = [&](int64_t c) {  // so that the product fits i64
     multiple *= std::clamp<int64_t>(c, 1, 1 << 15);
@@ -289,7 +289,8 @@ Interval Ranges::product_of_dims(const Expr& e) const {
   return all;
 }
 
-// Of a vector's lanes wherever they are moved: what a mask says of those that are on does not hold of it.
+// Bounds for any lane of a vector, for when lanes are permuted: facts from a mask hold only for its active lanes and do
+// not apply.
 Interval Ranges::any_lane(const Expr& e) const {
   if (const Var* v = e.as<Var>())
     for (const Entry& entry : vars_)

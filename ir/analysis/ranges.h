@@ -1,9 +1,9 @@
 #pragma once
-// What is known of an integer expression's value: bounds over loop variables, lets, facts and guards, and divisibility.
+// Value analysis of integer expressions: bounds over loop variables, lets, facts and guards, and divisibility.
 //
 // Integers wrap, so every proof here holds for all values that a scalar, a loop variable or a loaded element can take:
-// arithmetic counts as mathematical only where it is proved to stay within i64. A scalar keeps to its declared range,
-// and a parameter to max_elements: launches enforce both.
+// arithmetic is treated as exact only where it is proved to stay within i64. A scalar is within its declared range, and
+// a parameter within max_elements: launches enforce both.
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -13,16 +13,16 @@
 
 namespace gradloom::ir {
 
-// Inclusive; absent: unbounded on that side, as far as i64 goes. min > max: no value at all, as in code that never
-// runs.
+// Inclusive; absent: unbounded on that side, up to the limits of i64. min > max: the empty range, as in unreachable
+// code.
 struct Range {
   std::optional<int64_t> min, max;
   bool single() const { return min && max && *min == *max; }
 };
 
 // e as constant + sum of coefficient * term over opaque terms: the normal form of index arithmetic. i64 arithmetic is
-// taken apart, and a cast from a narrower integer stands for its operand. A ramp of constant stride is its base plus
-// stride * ramp(0, 1).
+// decomposed, and a cast from a narrower integer is transparent. A ramp of constant stride is its base plus stride *
+// ramp(0, 1).
 struct Linear {
   int64_t constant = 0;
   std::vector<std::pair<Expr, int64_t>> terms;  // no two terms equal, no zero coefficient
@@ -31,13 +31,14 @@ struct Linear {
 
   void add(const Expr& term, int64_t coefficient);
   void add(const Linear& other, int64_t factor = 1);
-  int64_t coefficient(const Expr& term) const;  // 0: not there
+  int64_t coefficient(const Expr& term) const;  // 0: absent
   bool is_term() const { return terms.size() == 1 && constant == 0 && terms[0].second == 1; }
 };
 Linear linear(const Expr& e);  // modulo 2^64
 Expr to_expr(const Linear& l);
 
-// A scope of known variables. Copyable; entering a loop or let adds a variable. A Scope leaves without a copy.
+// A scope of known variables. Copyable; entering a loop or let adds a variable. Scope restores the state without a
+// copy.
 class Ranges {
  public:
   struct Mark {
@@ -51,7 +52,7 @@ class Ranges {
   void set(int64_t var_id, Range range);
   void enter(const For& loop);
   void enter(const Let& let);
-  void assume(const Expr& condition);     // inside a guard: v < n and the like tighten v and n
+  void assume(const Expr& condition);     // on entering a guard: v < n and the like tighten v and n
   Range of(const Expr& e) const;          // of all lanes; loads use their buffer's facts
   bool nonzero(const Expr& e) const;      // in every lane, by its range
   bool shift_count(const Expr& e) const;  // within [0, bits) in every lane, by its range
@@ -59,7 +60,7 @@ class Ranges {
   // n, i + 4 <= n under i < n - 3.
   std::optional<bool> proves(const Expr& condition) const;
 
-  // linear(e) with lets put in, modulo 2^64; a variable that can have one value only is that value, but for `keep`.
+  // linear(e) with lets substituted, modulo 2^64; a variable with a single possible value is that value, except `keep`.
   Linear expand(const Expr& e, int64_t keep = 0) const;
   // A form whose mathematical value is e's value: expand(e) where that stays within i64, else e as one term.
   Linear form(const Expr& e, int64_t keep = 0) const;
@@ -71,14 +72,14 @@ class Ranges {
   Range of(const Linear& l) const;                               // of its mathematical value
   bool nonnegative(const Linear& l) const;
   const Expr* let_value(int64_t var_id) const;  // nullptr: no let of this scope
-  // The load that e's value is, through lets and casts that keep it; nullptr: none. Its buffer and what its index reads
-  // may have been written since.
+  // The load that e is the value of, through lets and value-preserving casts; nullptr: none. Its buffer and what its
+  // index reads may have been written since.
   const Load* load_of(const Expr& e) const;
   const std::vector<Linear>& assumed() const { return assumed_; }  // each is >= 0
-  // Whether what was assumed contradicts itself, or a loop has no iteration: this code never runs, and all is proved of
-  // it.
+  // Whether the assumptions are contradictory, or a loop has no iteration: this code is unreachable, and everything is
+  // proved.
   bool never() const { return never_; }
-  // What is entered and assumed while it lives is known no longer than that.
+  // Facts entered and assumed during its lifetime are dropped at its end.
   class Scope {
    public:
     explicit Scope(Ranges& ranges) : ranges_(ranges), mark_(ranges.mark()) {}
@@ -100,17 +101,17 @@ class Ranges {
 
  private:
   friend struct Linearizer;
-  struct Entry {  // a later entry of the same id hides an earlier one
+  struct Entry {  // a later entry of the same id shadows an earlier one
     int64_t id = 0;
     Interval range;
-    Expr value;  // of a let whose expansion is of a size to work with; else it is a variable like others
+    Expr value;  // of a let whose expansion is small enough; else the let is treated like any other variable
     std::shared_ptr<const Linear>
-        form;             // of an i64 let whose value stays what it is (no load of a buffer that may be written)
-    int nodes = 1;        // of the value with all lets put in
-    bool stable = false;  // the let's value stays what it is
+        form;             // of an i64 let whose value is stable (no load of a buffer that may be written)
+    int nodes = 1;        // of the value with all lets substituted
+    bool stable = false;  // the let's value does not change across statements
     bool memory = false;  // the let's value depends on one read from memory
   };
-  // Intervals that were worked out in this scope, by node; a copy starts without.
+  // Intervals memoised in this scope, by node; a copy starts empty.
   struct Memo {
     std::unordered_map<const ExprNode*, std::pair<Expr, Interval>> known;
     Memo() = default;
@@ -121,18 +122,18 @@ class Ranges {
   const Entry* find(int64_t id) const;
   void push(Entry entry);
   Interval interval(const Expr& e) const;
-  Interval interval(const Linear& l) const;                       // of its mathematical value
-  Interval term_interval(const Expr& e) const;                    // of a term that `expand` does not take apart
-  Interval node_interval(const Expr& e, bool any = false) const;  // from the node's own meaning; any: as any_lane
-  Interval any_lane(const Expr& e) const;         // of lanes that no guard says anything of: a shuffle moves them
-  Interval product_of_dims(const Expr& e) const;  // what max_elements says of a product
+  Interval interval(const Linear& l) const;                       // of its exact value
+  Interval term_interval(const Expr& e) const;                    // of a term that `expand` does not decompose
+  Interval node_interval(const Expr& e, bool any = false) const;  // from the node's own semantics; any: as any_lane
+  Interval any_lane(const Expr& e) const;         // of lanes moved by a shuffle: no guard applies to them
+  Interval product_of_dims(const Expr& e) const;  // bound by max_elements of a product of dims
   bool count_of(const Expr& e, std::vector<int64_t>& dims, Wide& multiple) const;
-  // expand(e), whose coefficients may have wrapped: where its mathematical value stays within i64, that is e's.
+  // expand(e), whose coefficients may have wrapped: its value is e's if it stays within i64.
   Linear expand_wrapped(const Expr& e, int64_t keep = 0) const;
   Linear quick_form(const Expr& e) const;                       // `form`, by intervals alone
   bool fits_above(const Linear& l) const;                       // at most INT64_MAX
   bool fits_below(const Linear& l) const;                       // at least INT64_MIN
-  const Load* input_load(const Expr& e) const;                  // load_of, where it would be the same at any time
+  const Load* input_load(const Expr& e) const;                  // load_of, if its value is the same at any time
   bool in_order(const Expr& earlier, const Expr& later) const;  // elements of one nondecreasing input
   int expanded_nodes(const Expr& e) const;
   bool from_memory(const Expr& e) const;
@@ -149,7 +150,7 @@ class Ranges {
   std::vector<Linear> assumed_;
   std::vector<std::pair<Expr, bool>> conditions_;  // others, known true or false
   std::vector<std::pair<Expr, Interval>>
-      bounds_;  // bounds by guards of terms other than variables; all that name a term hold
+      bounds_;  // bounds from guards on terms other than variables; all entries for a term hold
   bool never_ = false;
   std::vector<std::vector<int64_t>> dims_;  // of each parameter: the scalars among its dims
   mutable Memo memo_;

@@ -1,4 +1,4 @@
-// What conditions teach: those that are assumed inside a guard, and what the meaning of terms adds to them.
+// Facts from conditions: those assumed inside a guard, and those implied by the semantics of terms.
 #include <algorithm>
 
 #include "ir/analysis/linear.h"
@@ -50,7 +50,7 @@ void Ranges::assume_comparison(const Binary& n, bool truth) {
     add_inequality(d);
     return add_inequality(scaled(d, -1));
   }
-  // Not equal: it helps at the end of a range only.
+  // Not equal: only useful at an end of a range.
   const Range r = of(d);
   if (r.min && *r.min == 0) return add_inequality(scaled(d, 1, -1));
   if (r.max && *r.max == 0) return add_inequality(scaled(d, -1, -1));
@@ -63,7 +63,7 @@ void Ranges::add_inequality(Linear l) {
   for (const Linear& q : assumed_)
     if (same(q, l)) return;
   tighten(l);
-  if (l.terms.size() > 1) assumed_.push_back(l);  // of one term, its interval says all
+  if (l.terms.size() > 1) assumed_.push_back(l);  // for a single term its interval already says everything
   add_axioms(l, assumed_, 3);
 }
 
@@ -113,7 +113,7 @@ bool Ranges::in_order(const Expr& earlier, const Expr& later) const {
   return step.exact && step.terms.empty() && step.constant >= 0;
 }
 
-// What the meaning of l's terms adds: floor_div by a constant, floor_mod, min, max, and facts of loads.
+// Facts implied by the semantics of l's terms: floor_div by a constant, floor_mod, min, max, and facts of loads.
 void Ranges::add_axioms(const Linear& l, std::vector<Linear>& to, int depth) const {
   if (depth == 0) return;
   auto known = [&](const Linear& q) {

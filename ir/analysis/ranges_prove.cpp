@@ -1,4 +1,4 @@
-// What follows from what is assumed: whether sums stay within i64, what is never negative, which conditions hold.
+// Consequences of the assumptions: whether sums stay within i64, what is nonnegative, which conditions hold.
 #include <algorithm>
 
 #include "ir/analysis/linear.h"
@@ -15,7 +15,7 @@ bool Ranges::from_memory(const Expr& e) const {
   });
 }
 
-// A constant of the other sign only helps.
+// A constant of the opposite sign only helps.
 bool Ranges::fits_above(const Linear& l) const {
   if (!l.exact) return false;
   if (interval(l).high <= INT64_MAX) return true;
@@ -91,8 +91,8 @@ bool Ranges::prove(Linear l, const std::vector<Linear>& axioms, int depth, int& 
   const Interval v = interval(l);
   if (v.empty() || v.low >= 0) return true;
   if (depth == 0 || --budget <= 0) return false;
-  // The term that can be furthest below 0 must go where it is so far that no other makes up for it; without such a
-  // term, any may.
+  // A term with a very negative (or unbounded) lower bound must be eliminated first, as no other term can offset it;
+  // without such a term, any may be.
   const Expr* pivot = nullptr;
   Wide furthest = -(Wide{1} << 40);
   for (const auto& [term, coefficient] : l.terms)
@@ -111,7 +111,7 @@ bool Ranges::prove(Linear l, const std::vector<Linear>& axioms, int depth, int& 
         if (prove(std::move(next), axioms, depth - 1, budget)) return true;
         if (budget <= 0) return false;
       }
-  // By cases.
+  // Case split.
   for (const auto& [term, coefficient] : l.terms) {
     const Binary* b = term.as<Binary>();
     const Select* s = term.as<Select>();
@@ -133,8 +133,8 @@ std::optional<bool> Ranges::compare(const Binary& n) const {
   if (!is_integer(n.a)) return std::nullopt;
   const Linear a = form(n.a), b = form(n.b);
   const Interval of_a = interval(a), of_b = interval(b);
-  if (of_a.empty() || of_b.empty()) return true;  // it has no value
-  // Their difference may be past what a Linear holds.
+  if (of_a.empty() || of_b.empty()) return true;  // empty: no value
+  // Their difference may overflow a Linear.
   if (const std::optional<bool> result = compare_values(n.op, of_a, of_b)) return result;
   if (is_order(n.op)) {
     const Linear l = as_inequality(n.op, a, b);

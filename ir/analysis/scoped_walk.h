@@ -1,13 +1,13 @@
 #pragma once
-// Walks statements with what is known where each of them stands: of the loops, lets, conditions and checks around.
+// Walks statements with the facts known at each of them, from the enclosing loops, lets, conditions and checks.
 #include <utility>
 
 #include "ir/analysis/ranges.h"
 
 namespace gradloom::ir {
 
-// `Derived` has an overload visit(const Node&, const Stmt& self) for each sort of statement that it looks at, and calls
-// below(node) in it for the statements inside; of all others only those are walked.
+// `Derived` overloads visit(const Node&, const Stmt& self) for each kind of statement it handles, and calls below(node)
+// in it to visit the statements inside; all others are only traversed.
 template <class Derived>
 class ScopedWalk {
  public:

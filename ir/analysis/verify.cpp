@@ -13,11 +13,11 @@
 
 // Every stage:
 //   - scalars, loop variables and lets are bound before they are used, with the type they are used at; no id is bound
-//   twice
-//   - a buffer is a parameter (in, out, inout) or allocated around its use (temp); what an access says of it (dtype,
-//   rank, role, space) is what was declared
-//   - a parameter's dims, strides and facts mention scalars only; an allocated buffer's dims, and no facts, read
-//   memory; a dim of a parameter is not negative
+//     twice
+//   - a buffer is a parameter (in, out, inout) or allocated around its use (temp); an access agrees with its
+//     declaration (dtype, rank, role, space)
+//   - a parameter's dims, strides and facts mention scalars only; an allocated buffer's dims may read memory, its facts
+//     may not; a dim of a parameter is not negative
 //   - `exclusive` is a fact of temp buffers only; a scalar's range mentions earlier scalars only
 //   - no store and no accumulate goes into an `in` buffer; no accumulate into f16, bf16 or bool
 //   - divisors of floor_div and floor_mod are proved nonzero, shift counts proved within [0, bits)
@@ -28,41 +28,40 @@
 // scheduled:
 //   - vector loops have a constant extent of 2 to 64, unroll loops a constant extent of at most 64
 //   - lane loops have a constant extent of 2 to 32
-//   - no loop below a vector or lane loop is parallel, vector or one of a GPU's; a vector loop's body can be widened
-//   (widenable.h): it holds no vectors, and
-//     no inner loop's bounds and no allocated buffer's dims depend on its variable
+//   - no loop below a vector or lane loop is parallel, vector or a GPU loop; a vector loop's body can be widened
+//     (widenable.h): it contains no vectors, and no inner loop's bounds and no allocated buffer's dims depend on its
+//     variable
 //   - parallel, grid, thread, warp and fragment loops are proved by loop_carried_conflict, vector and lane loops by
-//   lane_order_conflict
+//     lane_order_conflict
 // lowered:
 //   - no vector and no unroll loop; the others are proved as before, but lane loops by loop_carried_conflict
 //   - a buffer in registers has constant dims, and every index into it is constant (a ramp of constants, a broadcast
-//   constant)
-// lowered, where a loop is bound to a GPU or a barrier stands (checked in verify_gpu.cpp; verify_gpu.h says what the
-// parts mean):
-//   - no parallel loop; cooperative loops stand in the host part, grid loops there or in a cooperative loop, thread and
-//   warp loops in the block part, lane and fragment loops in the warp part, matrix_unit loops in a pair of fragment
-//   loops
-//   - the host part, and a cooperative loop outside its grid loops, reads no memory and holds no store, accumulate or
-//   check; the extents of grid loops in a cooperative loop do not depend on what is bound in it
-//   - what is allocated in the host part is global or, in a cooperative loop, per_block; shared, per_thread and
-//   per_warp buffers are allocated in the block part; what is allocated outside the host part has constant dims
-//   - of a per_thread, per_block or per_warp buffer an iteration touches its own part only; a per_warp buffer is
-//   [warps, rows, columns] of at most 32 warps
-//   - what the block part, or the warp part, allocates for each thread alike (in no space of several threads) is
-//   written there only
+//     constant)
+// lowered, with a loop bound to a GPU or a barrier (checked in verify_gpu.cpp; verify_gpu.h defines the parts):
+//   - no parallel loop; cooperative loops are in the host part, grid loops there or in a cooperative loop, thread and
+//     warp loops in the block part, lane and fragment loops in the warp part, matrix_unit loops in a pair of fragment
+//     loops
+//   - the host part, and a cooperative loop outside its grid loops, reads no memory and contains no store, accumulate
+//     or check; the extents of grid loops in a cooperative loop do not depend on what is bound in it
+//   - an allocation in the host part is global or, in a cooperative loop, per_block; shared, per_thread and per_warp
+//     buffers are allocated in the block part; allocations outside the host part have constant dims
+//   - an iteration accesses only its own part of a per_thread, per_block or per_warp buffer; a per_warp buffer is
+//     [warps, rows, columns] of at most 32 warps
+//   - a buffer that the block part, or the warp part, allocates replicated per thread (in no space of several threads)
+//     is written in that part only
 //   - two fragment loops, one directly in the other, run from 0 over multiples of 16 rows and of 4 pairs of columns (of
-//   a product: of 8 columns), hold no other loop and no vector of more than two lanes; a product is what
-//   fragment_product.h takes
-//   - an ordered write stands in a lane loop, in no loop inside it, has one lane, is not atomic, and is the only thing
-//   that the loop does to its buffer
-//   - a barrier of a warp stands in the warp part, of a block in the block part or in a cooperative loop outside its
-//   grid loops, of the grid there: where all that wait for one another come by
+//     a product: of 8 columns), contain no other loop and no vector of more than two lanes; a product has the form that
+//     fragment_product.h matches
+//   - an ordered write is in a lane loop, in no loop inside it, has one lane, is not atomic, and is the only access of
+//     the loop to its buffer
+//   - a barrier of a warp is in the warp part, of a block in the block part or in a cooperative loop outside its grid
+//     loops, of the grid there: where all threads that wait at it reach it
 namespace gradloom::ir {
 namespace {
 
 constexpr int max_lanes = 4096, max_copies = 64;
 
-// Loads with this guard -> loads with none: what they are in the lanes where it holds.
+// Rewrites loads with this guard to unguarded ones: their value in the lanes where it holds.
 struct WhereGuardHolds : Rewriter {
   explicit WhereGuardHolds(const Expr& condition) : guard(condition) {}
   using Rewriter::rewrite;
@@ -75,7 +74,7 @@ struct WhereGuardHolds : Rewriter {
   const Expr& guard;
 };
 
-// Whether every lane of an integer is nonzero. A select may hold a divisor that is proved only where it is chosen.
+// Whether every lane of an integer is nonzero. A select may contain a divisor proved only where that side is chosen.
 bool nonzero(const Expr& e, const Ranges& scope) {
   if (const Const* c = e.as<Const>()) return c->bits != 0;
   if (const Broadcast* b = e.as<Broadcast>()) return nonzero(b->value, scope);
@@ -153,7 +152,7 @@ class Verifier : public ScopedWalk<Verifier> {
     buffers_.emplace(b->id, b);
   }
 
-  // What a declaration mentions: values that are known where it stands, and no memory.
+  // Names in a declaration: values known at that point, and no memory.
   template <class At>
   void declared(const Expr& e, const At& at) {
     walk(e, [&](const Expr& part) {
@@ -360,9 +359,9 @@ class Verifier : public ScopedWalk<Verifier> {
 
   const Kernel& kernel_;
   const Stage stage_;
-  std::unordered_set<int64_t> ids_;              // ever bound
-  std::unordered_map<int64_t, Type> vars_;       // bound here
-  std::unordered_map<int64_t, Buffer> buffers_;  // parameters, and those allocated here
+  std::unordered_set<int64_t> ids_;              // every id ever bound
+  std::unordered_map<int64_t, Type> vars_;       // currently in scope
+  std::unordered_map<int64_t, Buffer> buffers_;  // parameters, and allocations in scope
   int below_vector_ = 0;
 };
 

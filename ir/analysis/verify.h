@@ -1,5 +1,5 @@
 #pragma once
-// What is legal after each stage. Throws Error(invalid_argument) that names the kernel, the node and the rule.
+// Legality after each stage. Throws Error(invalid_argument) that names the kernel, the node and the rule.
 #include "gradloom/stmt.h"
 
 namespace gradloom::ir {
@@ -7,14 +7,14 @@ namespace gradloom::ir {
 enum class Stage : uint8_t {
   authored,   // serial loops and scalars only: the definition of an op
   scheduled,  // any loop kind, vectors allowed; every parallel and vector loop is proved (races.h)
-  lowered,    // no vector and no unroll loop left; register buffers have constant indices: what emitters and the
-              // interpreter run
+  lowered,  // no vector and no unroll loop left; register buffers have constant indices: the input of emitters and the
+            // interpreter
 };
 const char* to_string(Stage stage);
 
 void verify(const Kernel& kernel, Stage stage);
 
-// What a lowered kernel may index a register buffer by: a constant, or a broadcast or ramp of constants.
+// Legal indices of a lowered register buffer: a constant, or a broadcast or ramp of constants.
 bool constant_index(const Expr& e);
 
 }  // namespace gradloom::ir

@@ -16,7 +16,7 @@ enum class Part : uint8_t { host, cooperative, block, warp, rows, thread };
 
 bool outside_grid(Part part) { return part == Part::host || part == Part::cooperative; }
 
-// The part that the body of such a loop is; nullopt: the loop may not stand there.
+// The part that the body of such a loop is; nullopt: the loop is not allowed there.
 std::optional<Part> enter(Part part, ForKind kind) {
   switch (kind) {
     case ForKind::serial:
@@ -64,7 +64,7 @@ const char* where(Part part) {
   return "?";
 }
 
-// The first thing that does not fit is kept in `mismatch`.
+// The first violation is stored in `mismatch`.
 class Form {
  public:
   std::string mismatch;
@@ -183,7 +183,7 @@ class Form {
       fail("the buffer " + b->name +
            ", a tile a warp, is used otherwise than by iterations of a warp loop and two fragment loops over its dims");
   }
-  // Of a product, an element; else a pair of neighbours.
+  // In a product, one element; else a pair of adjacent elements.
   bool own_columns(const Expr& dim, const Expr& at) const {
     const For* loop = around_.columns;
     const Ramp* pair = at.as<Ramp>();
@@ -191,7 +191,7 @@ class Form {
     return pair && pair->lanes == 2 && is_const(pair->stride, 1) && equal(pair->base, index_mul(var(loop->var), 2)) &&
            is_const(loop->begin, 0) && as_int(loop->extent) && as_int(dim) == 2 * *as_int(loop->extent);
   }
-  // Whether the loop runs over the whole dim, and `at` is its iteration.
+  // Whether the loop covers the whole dim, and `at` is its iteration.
   static bool own_by(const For* loop, const Expr& dim, const Expr& at) {
     if (!loop || !is_const(loop->begin, 0) || !as_int(loop->extent) || as_int(loop->extent) != as_int(dim))
       return false;
@@ -254,11 +254,12 @@ class Form {
               *columns = nullptr;  // rows, columns: fragment loops
     const For* lanes = nullptr;    // the lane loop that is the innermost loop
   };
-  Around around_;                        // the loops that are bound, around
-  bool product_ = false;                 // its fragment loops hold one, and nothing else
-  bool single_ = false;                  // they hold a matrix_unit loop: columns one by one
-  std::unordered_set<int64_t> turning_;  // variables of cooperative loops and of what is in them, outside grid loops
-  std::unordered_map<int64_t, Part> alike_;  // what the block part or a warp part allocates for each thread alike
+  Around around_;                        // the enclosing GPU loops
+  bool product_ = false;                 // the fragment loops contain a product, and nothing else
+  bool single_ = false;                  // they contain a matrix_unit loop: columns one by one
+  std::unordered_set<int64_t> turning_;  // variables of cooperative loops and of bindings in them, outside grid loops
+  // Buffers that the block part or a warp part allocates replicated per thread.
+  std::unordered_map<int64_t, Part> alike_;
 };
 
 }  // namespace
@@ -303,7 +304,7 @@ std::string gpu_binding_error(const std::vector<Stmt>& path, const For& loop, Fo
   walk(loop.body, [&](const Stmt& s) {
     const For* below = s.as<For>();
     if (below && kind == ForKind::cooperative && below->kind != ForKind::cooperative)
-      return;  // what is bound below stands in grid loops
+      return;  // loops bound below are inside grid loops
     if (below && on_gpu(below->kind) &&
         (below->kind == kind || !enter(below->kind == ForKind::lane ? Part::warp : *inside, below->kind)))
       mismatch = std::string("it holds the ") + to_string(below->kind) + " loop " + below->var.name;

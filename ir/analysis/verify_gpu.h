@@ -1,45 +1,74 @@
 #pragma once
-// What a kernel for a GPU looks like. Where threads wait for one another follows from the structure;
-// passes/insert_barriers.cpp says it with barriers.
+// The structure of a lowered GPU kernel. Synchronisation points follow from it; passes/insert_barriers.cpp makes them
+// explicit with barriers. For example:
 //
-// The host part is made of block, if, let, alloc, serial loops, cooperative loops and grid loops. Its bounds,
-// conditions and dims are scalar arithmetic (of any dtype: scalar_program.h) over scalars and its own variables only,
-// so that a launcher evaluates them without the device. Each grid loop is one launch, its iterations are blocks; a
-// launch without a block does nothing, its checks included; launches run in order. What is allocated in the host part
-// is global scratch. passes/outline_kernels.cpp gives any nest this form: what needs memory to be decided is decided in
-// the launches, a check around what may have no block is a launch of its own, and a loop over launches whose bounds lie
-// in memory is done by one block. Refused: scratch whose size lies in memory, with no bound that holds outside the
-// launch.
+//   for t in 0 .. steps cooperative {       // host part: one launch for all iterations
+//     barrier grid                          // iterations of t conflict: they write y
+//     for b in 0 .. blocks grid {           // its body is the block part: all threads of a block
+//       alloc tile: shared f32[256]
+//       for i in 0 .. 256 thread {          // its body is a thread part
+//         tile[i] = x[t, b * 256 + i]
+//       }
+//       barrier block                       // the warps read what other threads wrote
+//       for w in 0 .. 8 warp {              // its body is the warp part: all lanes of a warp
+//         for l in 0 .. 32 lane {           // its body is a thread part
+//           y[b * 256 + w * 32 + l] = tile[255 - (w * 32 + l)]
+//         }
+//         barrier warp
+//       }
+//     }
+//   }
 //
-// A cooperative loop is a serial loop of the host part that is one launch: at most as many blocks as fit at once go
-// through all its turns, each doing its iterations of each grid loop inside, and wait for one another in between. What
-// is inside it, outside grid loops, is done by all threads alike, and is what the host part may be, but that it
-// allocates nothing except per_block buffers; barriers of the grid stand here, and of the block, for threads that go on
-// to another grid loop. The extents of its grid loops are known before it. A per_block buffer is
-// used by grid loops from 0 over its first dim, each iteration the part that its number is the first index of: so many
-// blocks must fit at once.
+// Host part: the kernel's body outside grid loops.
+//   - It consists of block, if, let, alloc, serial loops, cooperative loops and grid loops. Its bounds, conditions and
+//     dims are scalar arithmetic (of any dtype: scalar_program.h) over scalars and its own variables only, so that a
+//     launcher evaluates them without the device.
+//   - Each grid loop is one launch, and its iterations are blocks. A launch without blocks does nothing, including its
+//     checks. Launches run in order.
+//   - An allocation in the host part is global scratch. Refused: scratch whose size is read from memory, with no bound
+//     that holds outside the launch.
+//   - passes/outline_kernels.cpp brings any nest into this form: decisions that need memory are made inside the
+//     launches, a check around launches that may have no block is a launch of its own, and a loop over launches with
+//     bounds in memory is executed by a single block.
 //
-// The block part (inside a grid loop, outside thread and warp loops) is done by all threads of the block alike: the
-// same values, the same way. Its stores and accumulates into shared and global buffers happen once a block. Thread and
-// warp loops stand here, one after the other, possibly in serial loops and ifs: each begins when all threads have
-// finished what came before, as far as it matters: barriers of the block stand here, too. Where a block has several
-// iterations of a grid loop, its threads wait for one another between them. An iteration of a thread loop is a
-// thread's; of a warp loop, a warp's. An allocated buffer is shared; or in registers: then each thread has the same
-// copy, and thread and warp loops only read it; or per_thread: then thread loops from 0 use it, each iteration the part
-// that its number is the first index of; or per_warp: then fragment loops in warp loops from 0 use it likewise.
+// Cooperative loop: a serial loop of the host part that is one launch.
+//   - At most as many blocks as can be resident at once run all its iterations; each executes its iterations of each
+//     grid loop inside, with grid-wide synchronisation in between.
+//   - Its body outside grid loops is executed redundantly by all threads. It obeys the rules of the host part, except
+//     that it allocates per_block buffers only. Barriers of the grid are legal here, and barriers of the block, for
+//     threads that continue to another grid loop.
+//   - The extents of its grid loops are known before it starts.
+//   - A per_block buffer is accessed in grid loops that run from 0 over its first dim; each iteration accesses only the
+//     part with its own number as first index. That many blocks must be resident at once.
 //
-// The warp part (inside a warp loop, outside lane loops) is to the lanes of a warp what the block part is to its
-// threads; barriers of the warp stand here. Lane loops do: vector loops whose iterations are lanes, each statement done
-// for all lanes before the next. An accumulate goes lane after lane where lanes meet. So do pairs of fragment loops,
-// one directly in the other, from 0 over multiples of 16 rows and of 4 pairs of columns: iteration (i, j) is the lane's
-// that holds the elements [w, i, 2 j] and [w, i, 2 j + 1] of any per_warp buffer of that many rows and columns, and of
-// such a buffer touches nothing else, the two as a vector (passes/pair_fragments.cpp); no loop stands in it. Or else a
-// matrix_unit loop stands directly in a pair of them, over columns one by one, from 0 over a multiple of 16, and is
-// what fragment_product.h takes: one fma into a per_warp buffer of f32 of two elements of f16, or of bf16, in constant
-// strides.
+// Block part: inside a grid loop, outside thread and warp loops.
+//   - It is executed uniformly by all threads of the block: the same values, the same control flow. Its stores and
+//     accumulates into shared and global buffers happen once per block.
+//   - It contains thread and warp loops, one after the other, possibly in serial loops and ifs. Each starts when all
+//     threads have finished the preceding statements it depends on or conflicts with: barriers of the block are legal
+//     here.
+//   - Where a block executes several iterations of a grid loop, its threads synchronise between them.
+//   - An iteration of a thread loop runs on one thread, of a warp loop on one warp.
+//   - An allocated buffer is one of:
+//       shared;
+//       in registers: replicated per thread with equal contents, only read by thread and warp loops;
+//       per_thread: accessed in thread loops from 0, each iteration only the part with its own number as first index;
+//       per_warp: accessed in fragment loops in warp loops from 0, likewise.
 //
-// The thread part (inside a thread or lane loop, or a pair of fragment loops) is ordinary code; buffers allocated there
-// are the thread's own.
+// Warp part: inside a warp loop, outside lane loops. It is to the lanes of a warp what the block part is to the threads
+// of a block; barriers of the warp are legal here. It contains lane loops and pairs of fragment loops.
+//   - A lane loop is a vector loop whose iterations are lanes: each statement runs for all lanes before the next. An
+//     accumulate executes lane after lane where lanes conflict.
+//   - A pair of fragment loops, one directly in the other, runs from 0 over multiples of 16 rows and of 4 pairs of
+//     columns. Iteration (i, j) runs on the lane that holds the elements [w, i, 2 j] and [w, i, 2 j + 1] of any
+//     per_warp buffer of that many rows and columns. It accesses no other element of such a buffer, and these two as a
+//     vector (passes/pair_fragments.cpp). It contains no loop.
+//   - Or a matrix_unit loop is directly in such a pair, which then runs over columns one by one. It runs from 0 over a
+//     multiple of 16 and has the form that fragment_product.h matches: one fma into a per_warp buffer of f32, of two
+//     elements of f16, or of bf16, at constant strides.
+//
+// Thread part: inside a thread or lane loop, or a pair of fragment loops. It is ordinary code; buffers allocated here
+// are private to the thread.
 #include <string>
 #include <vector>
 
@@ -47,20 +76,20 @@
 
 namespace gradloom::ir {
 
-// Whether a loop of the kernel is bound to a GPU, or it has a barrier.
+// Whether a loop of the kernel is bound to a GPU, or it contains a barrier.
 bool is_gpu(const Kernel& kernel);
 
-// Empty when the kernel has the form above; else what does not fit. No parallel loop is left in it, and what is
-// allocated in blocks has constant dims.
+// Empty when the kernel has the form above; else the violation. No parallel loop is left in it, and allocations in
+// blocks have constant dims.
 std::string gpu_structure_error(const Kernel& kernel);
 
 // Whether a loop at the end of this path may be bound so: grid loops around thread and warp loops, these around lane
 // loops (in warp loops only).
 std::string gpu_binding_error(const std::vector<Stmt>& path, const For& loop, ForKind kind);
 
-// How many blocks do a cooperative loop at the least: as many as the largest per_block buffer in it has parts.
+// The minimum number of blocks of a cooperative loop: the largest first dim of a per_block buffer in it.
 int64_t least_blocks(const For& cooperative);
-// Whether a grid loop in it is known to have one iteration at most for each of so many blocks.
+// Whether each of this many blocks is known to execute at most one iteration of a grid loop in a cooperative loop.
 bool each_block_once(const For& grid, int64_t blocks);
 
 }  // namespace gradloom::ir

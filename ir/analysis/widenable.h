@@ -5,8 +5,7 @@
 
 namespace gradloom::ir {
 
-// What the body of a loop may not hold when its statements are to run for all lanes at once; empty when nothing is
-// wrong.
+// Why the body of a loop cannot be vectorized statement by statement; empty when it can.
 std::string not_widenable(const For& loop);
 
 }  // namespace gradloom::ir

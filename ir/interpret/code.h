@@ -9,7 +9,7 @@
 
 namespace gradloom::ir::interp {
 
-// The values in scope. Inside a vector loop each iteration has a frame of its own.
+// The values in scope. Inside a vector loop each iteration has its own frame.
 struct Frame {
   std::vector<uint64_t> vars;
   std::vector<Array*> arrays;
@@ -31,7 +31,7 @@ struct StmtCode {
 };
 using StmtPtr = std::unique_ptr<StmtCode>;
 
-// Room for lanes: on the stack when they are few.
+// Storage for lanes: on the stack when they are few.
 class Lanes {
  public:
   explicit Lanes(size_t n) {
@@ -50,7 +50,7 @@ class Lanes {
   std::vector<uint64_t> heap_;
 };
 
-// Where an access goes: `lanes` places of `rank` numbers each, lane by lane.
+// The indices of an access: `lanes` indices of `rank` numbers each, lane by lane.
 struct Access {
   size_t array = 0;
   int lanes = 1;
@@ -68,7 +68,7 @@ class Translator {
   explicit Translator(Run& run) : run_(run) {}
   ExprPtr expr(const Expr& e);
   ExprPtr alike(
-      const Expr& e);  // of a statement: where all threads of a block, or lanes of a warp, evaluate it, a strand
+      const Expr& e);  // of a statement: where all threads of a block, or lanes of a warp, run it uniformly, a strand
   StmtPtr stmt(const Stmt& s);
   size_t declare(const Var& v);
   size_t declare(const Buffer& b);

@@ -1,4 +1,4 @@
-// Expressions of the interpreter.
+// Evaluation of expressions in the interpreter.
 #include <algorithm>
 #include <array>
 
@@ -143,7 +143,7 @@ struct IntrinsicCode final : ExprCode {
   std::vector<ExprPtr> args;
 };
 
-// Index arithmetic is most of what runs: its operators are compiled in.
+// Index arithmetic dominates the run time: its operators are specialised at compile time.
 ExprPtr index_arithmetic(BinaryOp op, int lanes, ExprPtr& a, ExprPtr& b) {
   const auto node = [&](auto f) { return map(lanes, f, std::move(a), std::move(b)); };
   using Signed = int64_t;
@@ -268,7 +268,7 @@ ExprPtr Translator::make(const Binary& n, Type type) {
         std::move(a), std::move(b));
   if (t == DType::i64)
     if (ExprPtr fast = index_arithmetic(n.op, type.lanes, a, b)) return fast;
-  // A division by zero faults there.
+  // Evaluating a division by zero faults.
   return map(
       type.lanes, [op = n.op, t](const uint64_t* v) { return eval_binary(op, t, v[0], v[1]); }, std::move(a),
       std::move(b));

@@ -27,7 +27,7 @@ Outcome interpret_kernel(const Kernel& kernel, std::span<void* const> buffers, s
   if (kernel.body) walk(kernel.body, [&](const Stmt& s) { run.races.explicit_barriers |= s.as<Barrier>() != nullptr; });
   interp::Translator translate(run);
 
-  // Everything is translated first: the frame's size is known only then.
+  // Translate everything first: the frame's size is known only then.
   std::vector<size_t> slots;
   for (const Scalar& s : kernel.scalars) {
     if (s.var.type.lanes != 1) fault("scalar " + s.var.name + " has " + std::to_string(s.var.type.lanes) + " lanes");

@@ -9,7 +9,7 @@
 namespace gradloom::ir::interp {
 namespace {
 
-constexpr int64_t max_elements = int64_t{1} << 32;  // of a buffer with records an element
+constexpr int64_t max_elements = int64_t{1} << 32;  // of a buffer with per-element records
 
 std::string text(const int64_t* index, size_t rank) {
   std::string s = "[";

@@ -15,7 +15,7 @@ namespace gradloom::ir::interp {
 
 inline constexpr int max_rank = 32;
 
-// What all arrays of one run share.
+// State shared by all arrays of one run.
 struct Run {
   RaceDetector races;
   bool check_races = true;
@@ -39,7 +39,7 @@ class Array {
     std::vector<int64_t> dims, strides;  // strides may be empty: dense
     std::optional<Bound> min, max;
   };
-  // Binds to the caller's memory at element [0, ..., 0], or with `data` absent to fresh memory of its own.
+  // Binds to the caller's memory at element [0, ..., 0], or, if `data` is absent, to memory that it allocates.
   void bind(const BufferNode& node, Shape shape, std::optional<void*> data);
 
   // The element's offset from [0, ..., 0]; faults when the index is out of bounds.
@@ -63,7 +63,7 @@ class Array {
   void require_memory(const int64_t* index) const;
   bool written(int64_t offset) const { return written_.empty() || written_[offset - lowest_]; }
   void require_written(const int64_t* index, int64_t offset) const;
-  // The race record of an element, or null where no other iteration can see it.
+  // The race record of an element, or null where no other iteration can access it.
   Touch* touch(int64_t offset);
   void report(const int64_t* index, const std::string& conflict) const {
     if (!conflict.empty() && !run_->failed) fault_at(index, "race, " + conflict);
@@ -79,7 +79,7 @@ class Array {
   bool has_facts_ = false;
   uint8_t* data_ = nullptr;
   int64_t lowest_ = 0, span_ = 0;  // offsets lie in [lowest_, lowest_ + span_)
-  int depth_ = 0;                  // of strands where the array was made
+  int depth_ = 0;                  // number of enclosing strands where the array was made
   Sharing sharing_ = Sharing::common;
   std::vector<uint8_t> own_;
   std::vector<uint8_t> written_;  // by offset - lowest_; empty: all are

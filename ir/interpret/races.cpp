@@ -35,7 +35,7 @@ void RaceDetector::enter_iteration(const Loop& loop, std::optional<int64_t> valu
 void RaceDetector::leave_loop(const Loop& loop) {
   part_ = static_cast<Part>(loop.part);
   if (!path_.empty()) return;
-  base_ += static_cast<uint32_t>(strands_.size());  // all of it is in series with what follows
+  base_ += static_cast<uint32_t>(strands_.size());  // everything so far is ordered before what follows
   strands_.clear();
 }
 

@@ -1,8 +1,8 @@
 #pragma once
-// Finds two iterations of one parallel loop that touch an element in a way whose order matters, and two threads of a
-// GPU that do so with no barrier between. Iterations run one after the other here, as a depth-first walk of a fork-join
-// tree; one remembered reader, writer and accumulator an element are then enough to find a race wherever there is one
-// (Feng and Leiserson, "Efficient detection of determinacy races in Cilk programs").
+// Dynamic race detection: two iterations of one parallel loop with conflicting accesses to an element, and two threads
+// of a GPU with conflicting accesses and no barrier between. Iterations run one after the other here, as a depth-first
+// walk of a fork-join tree; recording one reader, writer and accumulator per element then suffices to find a race
+// whenever there is one (Feng and Leiserson, "Efficient detection of determinacy races in Cilk programs").
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -13,37 +13,40 @@
 
 namespace gradloom::ir::interp {
 
-// Who touched an element last, as strand numbers; 0: nobody.
+// The last accesses to an element, as strand numbers; 0: none.
 struct Touch {
   uint32_t writer = 0, reader = 0, accumulator = 0;
   AccumulateOp op = AccumulateOp::add;  // of the accumulator
 };
 
-// Memory by what orders it: a loop's end, as on a CPU, or for what is a thread's own; for a block's, kept from one grid
-// loop to the next (per_block), and for what all threads see, barriers only.
+// Memory by what orders its accesses. own: the end of a loop, as on a CPU, or private to a thread. kept (per_block:
+// per-block state across grid loops) and common (visible to all threads): barriers only.
 enum class Sharing : uint8_t { own, kept, common };
 
-// A strand is one iteration of one run of a parallel loop; where barriers are explicit, also a statement that all
-// threads of a block, or all lanes of a warp, do alike, a lane loop, and what stands between two barriers of the grid.
+// A strand is one iteration of one execution of a parallel loop; with explicit barriers, also a statement executed
+// uniformly by all threads of a block, or all lanes of a warp, a lane loop, and the code between two grid-wide
+// barriers.
 class RaceDetector {
  public:
-  // Strands of one parent are in parallel where these are equal.
+  // Strands of one parent are parallel where these are equal.
   using Fork = std::array<uint32_t, 3>;  // by Sharing
 
-  // Whether the kernel's barriers stand in it: then the end of a loop over threads or blocks is none.
+  // Whether the kernel contains explicit barriers: then the end of a loop over threads or blocks does not synchronise.
   bool explicit_barriers = false;
 
-  int depth() const { return static_cast<int>(path_.size()); }  // of strands around the current point
+  int depth() const { return static_cast<int>(path_.size()); }  // number of strands enclosing the current point
   struct Loop {
     Fork fork;
-    uint8_t part;  // around
+    uint8_t part;  // the enclosing part
   };
   Loop enter_loop(ForKind kind);
-  void enter_iteration(const Loop& loop, std::optional<int64_t> value, const std::string& name);  // none: all of it
+  // No value: the loop as one strand.
+  void enter_iteration(const Loop& loop, std::optional<int64_t> value, const std::string& name);
   void leave_iteration() { path_.pop_back(); }
   void leave_loop(const Loop& loop);
   void barrier(BarrierScope scope);
-  // A statement, or its operands: a strand while this lives, where all threads of a block or lanes of a warp do it.
+  // Scope of a statement, or its operands, as a strand, where all threads of a block or lanes of a warp execute it
+  // uniformly.
   class Alike {
    public:
     explicit Alike(RaceDetector& races) : races_(races.part_ == block || races.part_ == warp ? &races : nullptr) {
@@ -57,32 +60,33 @@ class RaceDetector {
    private:
     RaceDetector* races_;
   };
-  // Of a buffer that is allocated here.
+  // For a buffer allocated at this point.
   Sharing sharing(Space space) const {
     if (space == Space::per_block) return Sharing::kept;
     return space != Space::shared && part_ >= block ? Sharing::own : Sharing::common;
   }
 
-  // Each returns what clashed ("iterations i = 1 and 2 of parallel loop i: a write after a read"), or an empty string.
+  // Each returns the conflict ("iterations i = 1 and 2 of parallel loop i: a write after a read"), or an empty string.
   std::string read(Touch& touch, Sharing sharing) const;
   std::string write(Touch& touch, Sharing sharing) const;
-  std::string accumulate(Touch& touch, AccumulateOp op, Sharing sharing) const;  // atomic ones; others are writes
+  // Atomic accumulates; others count as writes.
+  std::string accumulate(Touch& touch, AccumulateOp op, Sharing sharing) const;
 
  private:
-  enum Part : uint8_t { host, cooperative, block, warp, thread };  // where barriers are explicit (verify_gpu.h)
+  enum Part : uint8_t { host, cooperative, block, warp, thread };  // with explicit barriers (verify_gpu.h)
   struct Strand {
     uint32_t parent;
     int depth;
     Fork fork;
     std::optional<int64_t> value;
-    const std::string* loop;  // null: what threads do alike
+    const std::string* loop;  // null: code executed uniformly by all threads
   };
   const Strand& strand(uint32_t id) const { return strands_[id - base_]; }
   uint32_t current() const { return path_.back(); }
-  Fork fork();  // of what begins here
+  Fork fork();  // the fork of strands that begin here
   void enter(const Fork& fork, std::optional<int64_t> value, const std::string* loop);
-  // The ancestors of `id` and of the current strand that are strands of the same fork, when the two are parallel; else
-  // 0.
+  // The ancestor of `id` that is a strand of the same fork as an ancestor of the current strand, when the two are
+  // parallel; else 0.
   uint32_t rival(uint32_t id, Sharing sharing) const;
   std::string describe(uint32_t rival, const char* now, const char* before) const;
 
@@ -91,7 +95,7 @@ class RaceDetector {
   uint32_t base_ = 1, forks_ = 0;
   Part part_ = host;
   uint32_t since_grid_ = 0, since_kept_ = 0, since_block_ = 0,
-           since_warp_ = 0;  // the forks of what is after the last barriers
+           since_warp_ = 0;  // the forks after the last barriers
 };
 
 }  // namespace gradloom::ir::interp

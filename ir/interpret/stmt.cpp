@@ -1,5 +1,5 @@
-// Statements of the interpreter. With several frames (inside vector loops) each statement runs for all of them before
-// the next one begins.
+// Execution of statements in the interpreter. With several frames (inside vector loops) each statement runs for all of
+// them before the next one begins.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -105,7 +105,7 @@ struct ForCode final : StmtCode {
   size_t slot;
   ExprPtr begin, extent;
   StmtPtr body;
-  std::vector<Frame> copies;  // kept from run to run for their memory
+  std::vector<Frame> copies;  // reused between runs for their memory
 };
 
 struct BlockCode final : StmtCode {
@@ -198,7 +198,7 @@ struct AllocCode final : StmtCode {
   size_t slot = 0;
   Translator::ShapeCode shape;
   StmtPtr body;
-  std::vector<std::unique_ptr<Array>> arrays;  // one a frame, kept from run to run for their memory
+  std::vector<std::unique_ptr<Array>> arrays;  // one per frame, reused between runs for their memory
 };
 
 struct CheckCode final : StmtCode {
@@ -221,7 +221,7 @@ struct CheckCode final : StmtCode {
     for (int lane = 0; lane < lanes; ++lane) {
       if (ok[lane]) continue;
       const int64_t p = std::min(static_cast<int64_t>(at[lane]),
-                                 std::numeric_limits<int64_t>::max() - 1);  // the largest stands for no failure
+                                 std::numeric_limits<int64_t>::max() - 1);  // the largest value means no failure
       run_state.bad_position = run_state.failed ? std::min(run_state.bad_position, p) : p;
       run_state.failed = true;
       all = false;
@@ -250,7 +250,7 @@ struct BarrierCode final : StmtCode {
   BarrierScope scope;
 };
 
-// What all threads of a block may do alike.
+// Statements that all threads of a block may execute uniformly.
 struct AlikeExpr final : ExprCode {
   AlikeExpr(Run& r, ExprPtr e) : ExprCode(e->lanes), races(r.races), value(std::move(e)) {}
   uint64_t scalar(Frame& frame) const override {
@@ -283,7 +283,7 @@ void require_lanes(const ExprPtr& code, int lanes, const char* what) {
     fault(std::string(what) + " has " + std::to_string(code->lanes) + " lanes, not " + std::to_string(lanes));
 }
 
-// Puts back what an inner name hid, or takes the inner name out of scope.
+// Restores the outer binding that an inner name shadowed, or ends the inner name's scope.
 template <class Map>
 class Scope {
  public:

@@ -1,5 +1,5 @@
-// A buffer that asked for registers but is indexed by a variable, because no schedule unrolled or vectorized that loop,
-// lives on the stack instead. Prefetches of buffers in registers go: there is no memory to fetch.
+// Demotes register buffers that are indexed by a variable, because no schedule unrolled or vectorized that loop, to the
+// stack. Prefetches of buffers in registers are removed: there is no memory to fetch.
 #include <algorithm>
 
 #include "ir/analysis/verify.h"
@@ -22,7 +22,7 @@ struct DropPrefetches : Rewriter {
 
 Kernel demote_registers(const Kernel& kernel) {
   Redirections demoted;
-  bool prefetched = false;  // one in registers
+  bool prefetched = false;  // a prefetch of a register buffer exists
   const auto look = [&](const Buffer& b, const std::vector<Expr>& index) {
     if (b->space == Space::registers && !std::all_of(index.begin(), index.end(), constant_index))
       demoted.try_emplace(b->id, Redirection{in_space(b, Space::global)});

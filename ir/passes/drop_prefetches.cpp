@@ -1,5 +1,5 @@
-// Prefetches go: a GPU's threads hide latency by their number. Loops that held nothing else are left empty, for
-// simplify. Requires: nothing. Gives: no prefetch. Breaks: nothing.
+// Removes prefetches: a GPU hides latency by running many threads. Loops that become empty are left for simplify.
+// Requires: nothing. Gives: no prefetch. Breaks: nothing.
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
 

@@ -23,7 +23,7 @@ bool is_true(const Expr& e) { return e.dtype() == DType::boolean && is_bits(e, 1
 bool is_false(const Expr& e) { return e.dtype() == DType::boolean && is_bits(e, 0); }
 Expr boolean(bool value, int lanes) { return uniform_bits({DType::boolean, lanes}, value); }
 
-// The arithmetic nodes that `linear` takes apart.
+// The arithmetic nodes that `linear` decomposes.
 int linear_size(const Expr& e) {
   if (const Broadcast* b = e.as<Broadcast>()) return linear_size(b->value);
   if (const Unary* u = e.as<Unary>(); u && u->op == UnaryOp::neg) return 1 + linear_size(u->a);
@@ -54,9 +54,9 @@ Expr fold_index(const Expr& e) {
   return result.as<Ramp>() || result.as<Broadcast>() ? result : e;
 }
 
-// Lanes that lie within one multiple of c, divided once: terms that are the same in all lanes and share a factor g with
-// c, over g and by c / g, where what is left of the sum stays within [0, g). Of a scalar this would hide from the proof
-// of a loop that a quotient and a remainder belong together.
+// Divides lanes that lie within one multiple of c only once: terms that are uniform across lanes and share a factor g
+// with c are divided by g (over c / g), where the remaining sum stays within [0, g). Not done for scalars: it would
+// hide from loop proofs that a quotient and a remainder belong together.
 std::optional<Linear> fold_lanes_division(BinaryOp op, const Linear& l, int64_t c, const Ranges& scope) {
   if (l.lanes == 1) return std::nullopt;
   const auto below = [](int64_t value, int64_t of) {
@@ -86,7 +86,7 @@ std::optional<Linear> fold_lanes_division(BinaryOp op, const Linear& l, int64_t 
   return std::nullopt;
 }
 
-// floor_div and floor_mod of c * q + r: of r alone, and gone where 0 <= r < c.
+// floor_div and floor_mod of c * q + r: reduced to r, and folded away where 0 <= r < c.
 Expr fold_division(const Binary& n, const Expr& e, const Ranges& scope) {
   const Const* divisor = uniform(n.b);
   if (!divisor || e.dtype() != DType::i64) return e;
@@ -107,7 +107,7 @@ Expr fold_division(const Binary& n, const Expr& e, const Ranges& scope) {
   quotient.constant = static_cast<int64_t>(floor_divide(l.constant, c));
   rest.constant = static_cast<int64_t>(l.constant - Wide{quotient.constant} * c);
   if (scope.within(rest, 0, c - 1)) return to_expr(is_mod ? rest : quotient);
-  // What only its type or a launch bounds stays whole, as proofs about loops look for it.
+  // A term bounded only by its type or by launch limits is kept intact: dependence proofs look for it.
   if (!scope.within(rest, 1 - max_elements, max_elements - 1)) return e;
   const bool all = quotient.terms.empty();
   if (const std::optional<Linear> once = fold_lanes_division(n.op, all ? l : rest, c, scope)) {
@@ -123,7 +123,7 @@ Expr fold_division(const Binary& n, const Expr& e, const Ranges& scope) {
 Expr fold_float(const Binary& n, const Expr& e) {
   const DType t = e.dtype();
   const uint64_t one = bits_from_int(t, 1), minus_zero = bits_from_double(t, -0.0);
-  switch (n.op) {  // -0.0 and NaN included: x + 0.0 is not among them
+  switch (n.op) {  // exact also for -0.0 and NaN: x + 0.0 is therefore not folded
     case BinaryOp::mul:
       return is_bits(n.b, one) ? n.a : is_bits(n.a, one) ? n.b : e;
     case BinaryOp::div:

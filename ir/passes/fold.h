@@ -1,6 +1,6 @@
 #pragma once
-// One node at a time: what an expression whose operands are simplified already becomes, with what a scope knows. Every
-// bit is kept.
+// Folds a single node: simplifies an expression whose operands are already simplified, using the facts of a scope.
+// Every bit is preserved.
 #include "ir/analysis/ranges.h"
 
 namespace gradloom::ir {

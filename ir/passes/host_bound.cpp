@@ -8,8 +8,8 @@
 namespace gradloom::ir {
 namespace {
 
-// Divisions and shifts that only a guard inside the launch makes defined are made so everywhere; `defined` says where
-// they had to be.
+// Makes divisions and shifts total that only a guard inside the launch makes defined; `defined` accumulates the
+// conditions under which they were defined.
 struct Define : Rewriter {
   explicit Define(const Ranges& r) : outside(r) {}
   using Rewriter::rewrite;

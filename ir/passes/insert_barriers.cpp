@@ -1,14 +1,16 @@
-// Where the threads of a block, and the blocks of a cooperative loop, wait for one another: before what touches a
-// shared or global buffer, by name, that something since the last barrier touches too, one of them writing.
+// Inserts the barriers at which the threads of a block, and the blocks of a cooperative loop, synchronise: before an
+// access to a shared or global buffer that conflicts with an access to the same buffer since the last barrier (at least
+// one of them a write).
 //   - in a grid loop, outside thread and warp loops: a barrier of the block between two statements; at the head of a
-//   serial loop's body where its iterations conflict with one another or with what comes before
-//   - a thread or warp loop that writes what its bounds read: they are kept in lets, with a barrier after these
+//     serial loop's body where its iterations conflict with one another or with preceding accesses
+//   - for a thread or warp loop that writes memory its bounds read: the bounds are evaluated into lets, followed by a
+//     barrier
 //   - in a warp loop, outside lane loops: likewise, of the warp; and one after each lane loop and pair of fragment
-//   loops, so that the lanes go on together. The instructions of a product wait themselves
-//   - in a cooperative loop, outside grid loops: likewise, of the grid, between grid loops; where these are not in
-//   conflict and each block has one iteration at most, one of the block, whose threads may still use its shared memory
-// Requires: the form of verify_gpu.h; buffers lie where they will. Gives: barriers, those that stand already placed
-// anew. Breaks: nothing; but a pass that changes what is touched after this one must keep the barriers right.
+//     loops, so that the lanes reconverge. Matrix instructions of a product synchronise the warp themselves
+//   - in a cooperative loop, outside grid loops: likewise, of the grid, between grid loops; where these do not conflict
+//     and each block has one iteration at most, a barrier of the block, whose threads may still use its shared memory
+// Requires: the form of verify_gpu.h; buffers have their final memory space. Gives: barriers; existing ones are
+// recomputed. Breaks: nothing; but a later pass that changes memory accesses must keep the barriers correct.
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
@@ -24,14 +26,14 @@ namespace {
 
 using Buffers = std::unordered_set<int64_t>;  // by id
 
-// The shared and global buffers that a piece of a kernel touches.
+// The shared and global buffers that a part of a kernel accesses.
 struct Touched {
   Buffers reads, writes;
   void add(const Touched& other) {
     reads.insert(other.reads.begin(), other.reads.end());
     writes.insert(other.writes.begin(), other.writes.end());
   }
-  // Whether the order of the two matters.
+  // Whether the two conflict.
   bool conflicts(const Touched& earlier) const {
     const auto meet = [](const Buffers& a, const Buffers& b) {
       return std::any_of(a.begin(), a.end(), [&](int64_t id) { return b.contains(id); });
@@ -64,7 +66,7 @@ class Barriers : public Rewriter {
     return result;
   }
 
-  // A grid loop of a cooperative loop.
+  // A grid loop in a cooperative loop: one phase of it.
   Stmt phase(const For& n, const Stmt& self) {
     const Touched all = touched(n.body);
     Stmt first = before(all);
@@ -80,7 +82,7 @@ class Barriers : public Rewriter {
     since_.add(entry), since_.add(bounds);  // the body may not have run
     return block({first, for_loop(n.var, n.begin, n.extent, n.kind, body)});
   }
-  // Lanes have mostly met where the body ends.
+  // In most cases the lanes have already synchronised at the end of the body.
   Stmt serial_in_warp(const For& n) {
     const Touched all = touched(n.body), bounds = touched({n.begin, n.extent});
     const Stmt first = before(bounds);
@@ -108,7 +110,7 @@ class Barriers : public Rewriter {
       return block({first, loop});
     return block({first, loop, meet()});
   }
-  // They are read, and all wait, before an iteration changes what they read.
+  // Evaluates the bounds and synchronises before an iteration changes memory that they read.
   Stmt bounds_first(const For& n) {
     Expr begin = n.begin, extent = n.extent;
     std::vector<Let> kept;
@@ -177,7 +179,7 @@ class Barriers : public Rewriter {
       if (e) walk(e, [&](const Expr& x) { note_read(x, own_, t); });
     return t;
   }
-  // To other blocks, what a block has or allocates is nothing.
+  // Per-block buffers are invisible to other blocks and cannot conflict between them.
   Touched touched(const Stmt& s) const {
     Touched t;
     Buffers own = own_;
@@ -203,10 +205,10 @@ class Barriers : public Rewriter {
   }
 
   Part part_ = Part::host;
-  Touched since_;       // the last barrier
-  Buffers own_;         // a thread's
-  Buffers per_block_;   // a block's, from one grid loop of a cooperative loop to the next
-  int64_t blocks_ = 1;  // that a cooperative loop has at least
+  Touched since_;       // accesses since the last barrier
+  Buffers own_;         // private to a thread
+  Buffers per_block_;   // private to a block, live across the grid loops of a cooperative loop
+  int64_t blocks_ = 1;  // minimum number of blocks of the cooperative loop
 };
 
 }  // namespace

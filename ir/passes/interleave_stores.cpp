@@ -1,9 +1,9 @@
-// Stores that together fill a dense stretch with interleaved lanes -> one dense store of shuffled lanes.
+// Merges stores that together fill a dense range with interleaved lanes into one dense store of shuffled lanes.
 // Requires: vectors. Gives: the same stores, fewer. Breaks: nothing.
 //
 // A group is k unguarded stores to one buffer in one block whose innermost indices are ramps of one constant stride, k
-// or -k, at places that make up base, ..., base + k * lanes - 1. All are done where the last one stood, so the
-// statements between may neither touch the buffer nor change what the stored values read.
+// or -k, at offsets that together cover base, ..., base + k * lanes - 1. The merged store replaces the last of them, so
+// the statements in between must neither access the buffer nor change what the stored values read.
 #include <algorithm>
 #include <cstdlib>
 
@@ -101,13 +101,13 @@ struct Coalesce : Rewriter {
     return block(std::move(stmts));
   }
 
-  // Looks for the group that starts at stmts[first]; merged statements become absent.
+  // Finds the group that starts at stmts[first]; merged statements become absent.
   static bool merge_from(std::vector<Stmt>& stmts, size_t first) {
     const std::optional<Candidate> head = stmts[first] ? candidate(stmts[first]) : std::nullopt;
     if (!head || reads(*head->store, head->store->buffer)) return false;
     const Buffer& target = head->store->buffer;
     const int64_t k = std::abs(head->stride);
-    std::vector<std::pair<int64_t, size_t>> found{{0, first}};  // place relative to the head's, statement
+    std::vector<std::pair<int64_t, size_t>> found{{0, first}};  // offset relative to the head's, statement
     std::vector<Candidate> members{*head};
     std::vector<Buffer> written;  // between the members
     for (size_t s = first + 1; s < stmts.size() && static_cast<int64_t>(found.size()) < k; ++s) {

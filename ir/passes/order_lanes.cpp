@@ -1,9 +1,9 @@
-// Writes of a lane loop that its lanes may do to one element -> ordered ones: noted in the body, and done after it, one
-// lane after the other. Where lanes are not proved to write apart (races.h), these are all plain writes of the body
-// that go to memory of several lanes; what stands in an inner loop is proved (lane_order_conflict).
+// Turns writes of a lane loop that may conflict across lanes into ordered ones: recorded in the body, and performed
+// after it, one lane after the other. Where lanes are not proved independent (races.h), these are all plain writes of
+// the body to memory shared by several lanes; writes in an inner loop are proved (lane_order_conflict).
 // Refused: such a write of a vector, a second one to the same buffer, a read of it in the loop.
-// Requires: lane loops are proved by lane_order_conflict. Gives: lane loops proved by loop_carried_conflict but for
-// what is ordered. Breaks: nothing.
+// Requires: lane loops are proved by lane_order_conflict. Gives: lane loops proved by loop_carried_conflict except for
+// ordered writes. Breaks: nothing.
 #include <unordered_set>
 
 #include "gradloom/refusal.h"

@@ -1,15 +1,15 @@
-// The host part of a GPU's kernel is brought into the form of verify_gpu.h: it only launches.
-//   - a loop of kind parallel is done in order
-//   - statements without a grid loop become launches of one block, neighbours one launch
-//   - a let, condition or check that needs memory goes into each launch below it; where a launch below writes that
-//   memory, the value is kept in scratch first
-//   - a check is evaluated in a launch of its own where those below it may have no block
-//   - a loop over launches whose bounds are known on the device only is done by one block, in order
-//   - scratch whose size is known on the device only is as large as it can become; no bound: refused. What a
-//   cooperative loop allocates lies around it
-//   - a small buffer that one launch of one block uses moves into it; others are scratch
-// Requires: no vector and no unroll loop; the kernel is for a GPU. Gives: the form, but for where buffers of blocks,
-// warps and threads lie. Breaks: nothing.
+// Lowers the host part of a GPU kernel to the form of verify_gpu.h, in which it only launches.
+//   - a loop of kind parallel becomes serial
+//   - statements without a grid loop become launches of one block; adjacent ones share one launch
+//   - a let, condition or check that reads memory moves into each launch below it; where a launch below writes that
+//     memory, the value is saved to scratch first
+//   - a check is evaluated in a launch of its own where the launches below it may have no block
+//   - a loop over launches whose bounds are known on the device only is executed by one block, in order
+//   - scratch whose size is known on the device only is allocated at its upper bound; without a bound: refused. Scratch
+//     of a cooperative loop is allocated outside it
+//   - a small buffer used by a single launch of one block moves into it; others are scratch
+// Requires: no vector and no unroll loop; the kernel is for a GPU. Gives: the form, except for the memory spaces of the
+// buffers of blocks, warps and threads. Breaks: nothing.
 #include <algorithm>
 #include <functional>
 #include <unordered_map>
@@ -33,7 +33,7 @@ bool holds_grid(const Stmt& s) {
   return any_of(s, [](const Stmt& x) { return x.as<For>() && x.as<For>()->kind == ForKind::grid; });
 }
 
-// The launches that use a buffer, and whether one of them stands in a loop of the host part.
+// The launches that use a buffer, and whether one of them is in a loop of the host part.
 struct Users {
   explicit Users(const Buffer& b) : buffer(b) {}
   void visit(const Stmt& s, bool in_loop) {
@@ -70,8 +70,8 @@ struct MoveIn : Rewriter {
   const Buffer& buffer_in;
 };
 
-// What cannot be launched iteration by iteration, as its bounds are known on the device only: one block does it all, in
-// order.
+// Fallback for a loop whose bounds are known on the device only, so that its iterations cannot be launched: one block
+// executes it, in order.
 struct Sequential : Rewriter {
   using Rewriter::rewrite;
   Stmt rewrite(const For& n, const Stmt& self) override {
@@ -88,7 +88,7 @@ Stmt in_one_block(const Stmt& s) {
   return Sequential()(redirect(s, moved));
 }
 
-// Loops in any order, for cores: in order.
+// Parallel loops are for CPU cores: they become serial.
 struct InOrder : Rewriter {
   using Rewriter::rewrite;
   Stmt rewrite(const For& n, const Stmt& self) override {
@@ -121,7 +121,7 @@ class Form {
   }
   Stmt once(const Stmt& body) const { return launch(make_var("once"), 0, 1, body); }
 
-  // A let of the host part, put into a launch under a variable of its own.
+  // A let of the host part, sunk into a launch under a fresh variable.
   static Wrap sunk(const Var& v, const Expr& value) {
     return [v, value](Stmt body) {
       if (!mentions(body, v.id)) return body;
@@ -137,7 +137,7 @@ class Form {
     return result;
   }
 
-  // Known on the host while `body` is formed.
+  // Known on the host while `body` is built.
   template <class Binding>
   Stmt binding(const Binding& n, const Stmt& body) {
     const Ranges::Scope inner(scope_, n);
@@ -159,13 +159,13 @@ class Form {
     return body;
   }
 
-  // `rest(value)`, with the value as it is here: read again in each launch of `body`, from scratch if that writes what
-  // it reads.
+  // `rest(value)`, with the value at this point: recomputed in each launch of `body`, or loaded from scratch if that
+  // writes memory that it reads.
   Stmt keep(const std::string& name, const Expr& value, const Stmt& body,
             const std::function<Stmt(const Expr&)>& rest) {
     if (!may_clobber(body, value)) return rest(value);
     BufferNode node{.name = name + "_kept", .dtype = value.dtype(), .dims = {value.lanes()}};
-    if (is_int(value.dtype())) {  // divisors and shift counts below may be proved by it
+    if (is_int(value.dtype())) {  // it may prove divisors and shift counts below
       const Range range = scope_.of(value);
       if (range.min) node.facts.min = constant_int(value.dtype(), *range.min);
       if (range.max) node.facts.max = constant_int(value.dtype(), *range.max);
@@ -176,7 +176,7 @@ class Form {
     return scratch(kept, block({first, rest(load(kept, {at}))}));
   }
 
-  // Whether some launch of what the statement becomes is made for certain, with a block at least.
+  // Whether some launch in the result is certain to be executed, with at least one block.
   bool launches(const Stmt& s) const {
     if (!s) return false;
     if (!holds_grid(s) || s.as<Check>()) return true;
@@ -242,7 +242,7 @@ class Form {
     });
   }
   Stmt node(const Check& n, const Stmt&) {
-    // Whatever the condition says of it: where that does not hold the launches must report so.
+    // Unconditionally: where the condition does not hold the launches must report it.
     const bool launched = launches(n.body);
     return keep("condition", n.condition, n.body, [&](const Expr& condition) {
       return assuming(n.condition, [&] {
@@ -251,7 +251,7 @@ class Form {
             return within([condition, position, &n](Stmt body) { return check(condition, position, n.argument, body); },
                           n.body);
           });
-        // Launches without a block would report nothing.
+        // Launches without blocks would report nothing.
         const Stmt reports = once(check(condition, n.position, n.argument, block({})));
         const Expr holds = condition.lanes() == 1 ? condition : all_lanes(condition);
         if (on_host(holds)) return block({reports, if_then(holds, host(n.body))});
@@ -275,7 +275,7 @@ class Form {
       b = in_space(b, Space::global);
       body = redirect(body, b, {b});
     }
-    // Its size by what is known where it is allocated.
+    // Its size, from facts known where it is allocated.
     const std::vector<Var> known(
         known_.begin(), known_.begin() + static_cast<std::ptrdiff_t>(cooperative_ ? cooperative_ - 1 : known_.size()));
     const bool as_is = std::all_of(b->dims.begin(), b->dims.end(),
@@ -301,11 +301,11 @@ class Form {
   Stmt node(const Evaluate&, const Stmt& self) { return self; }
   Stmt node(const Barrier&, const Stmt& self) { return self; }
 
-  std::vector<Wrap> inside_;  // what each launch here stands in, outermost first
+  std::vector<Wrap> inside_;  // the constructs that each launch here is nested in, outermost first
   std::vector<Var> known_;    // on the host
   Ranges scope_;
-  size_t cooperative_ = 0;                  // in a cooperative loop: how many variables are known with its own
-  std::vector<Buffer> around_cooperative_;  // scratch of it
+  size_t cooperative_ = 0;                  // in a cooperative loop: how many variables are known including its own
+  std::vector<Buffer> around_cooperative_;  // scratch allocated outside it
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// A pair of fragment loops -> one over rows and one over pairs of neighbours in a row, its body in vectors of two: what
-// a lane has of a tile lies in such pairs, and one access may move both. Products stay as they are, and so
-// does what does not fit, for the verifier to say.
+// Rewrites a pair of fragment loops into one over rows and one over pairs of adjacent columns, its body in vectors of
+// two: a lane's elements of a tile come in such pairs, and one access can move both. Products are unchanged, as is
+// anything that does not fit, for the verifier to report.
 // Requires: the form of verify_gpu.h, no vector loop. Gives: fragment loops over pairs. Breaks: nothing.
 #include "ir/analysis/fragment_product.h"
 #include "ir/index_math.h"

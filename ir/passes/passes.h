@@ -8,40 +8,40 @@
 
 namespace gradloom::ir {
 
-// Folds constants, identities and proved conditions; drops empty loops, dead branches and lets used nowhere. Any stage;
-// keeps every bit.
+// Folds constants, identities and proved conditions; removes empty loops, dead branches and unused lets. Any stage;
+// preserves every bit.
 Kernel simplify(const Kernel& kernel);
-// Unroll loops -> copies. Requires: constant extents. Breaks: nothing.
+// Fully unrolls unroll loops. Requires: constant extents. Breaks: nothing.
 Kernel unroll(const Kernel& kernel);
-// Vector loops -> vector statements: the variable becomes a ramp, conditions become guards. Requires: constant extents,
-// proved loops.
+// Widens vector loops to vector statements: the variable becomes a ramp, conditions become guards. Requires: constant
+// extents, proved loops.
 Kernel vectorize(const Kernel& kernel);
-// Stores that fill interleaved places (ramps of one stride k, at base, base+1, ..., base+k-1) -> one dense store of
-// shuffled lanes.
+// Merges interleaved stores (ramps of one stride k, at base, base+1, ..., base+k-1) into one dense store of shuffled
+// lanes.
 Kernel interleave_stores(const Kernel& kernel);
 
-// Vector updates of scattered places -> one lane after another, places and values loaded as scalars, where all lanes'
-// places are in range and need no wrapping. fast_scatter: updates of lanes that cannot meet stay vectors.
+// Scalarizes scatter-updates lane by lane, with indices and values loaded as scalars, where all lanes' indices are in
+// range and need no wrapping. fast_scatter: updates whose lanes cannot conflict stay vectors.
 Kernel scalarize_scatters(const Kernel& kernel, bool fast_scatter);
 
-// Register buffers with an index that is not constant -> ordinary ones. Gives: what Stage::lowered asks of register
+// Demotes register buffers with a non-constant index to ordinary ones. Gives: Stage::lowered's rules for register
 // buffers.
 Kernel demote_registers(const Kernel& kernel);
 
 // For a kernel of a GPU (verify_gpu.h).
-// Prefetches go.
+// Removes prefetches.
 Kernel drop_prefetches(const Kernel& kernel);
-// The host part launches only: what else stands there becomes launches of one block, and what needs memory to be
-// decided is decided in each launch.
+// Reduces the host part to launches: all other statements become launches of one block, and decisions that need memory
+// are made in each launch.
 Kernel outline_kernels(const Kernel& kernel);
-// What blocks, warps and threads allocate goes to shared memory while a block has so many bytes of it, or to scratch;
-// what is small stays.
+// Assigns memory spaces to allocations of blocks, warps and threads: small ones stay, others go to shared memory up to
+// its per-block limit, then to scratch.
 Kernel place_buffers(const Kernel& kernel, int64_t shared_bytes);
-// A tile's elements by pairs of neighbours in a row.
+// Processes a tile's elements in pairs of adjacent columns.
 Kernel pair_fragments(const Kernel& kernel);
-// Writes that the lanes of a lane loop may do to one element -> ordered ones.
+// Makes writes of a lane loop that may conflict across lanes ordered.
 Kernel order_lanes(const Kernel& kernel);
-// Where lanes of a warp, threads of a block, and blocks of a cooperative loop wait for one another.
+// Inserts barriers for the lanes of a warp, the threads of a block, and the blocks of a cooperative loop.
 Kernel insert_barriers(const Kernel& kernel);
 
 using PassTimes = std::vector<std::pair<std::string, double>>;  // milliseconds, in the order of the passes
@@ -49,8 +49,8 @@ struct LowerOptions {
   std::function<void(const std::string& pass, const Kernel& after)> dump;
   PassTimes* times = nullptr;
   bool fast_scatter = false;        // see scalarize_scatters
-  bool gpu = false;                 // for a GPU even where no loop is bound to it
-  int64_t shared_bytes = 99 << 10;  // of a block
+  bool gpu = false;                 // for a GPU even if no loop is bound to it
+  int64_t shared_bytes = 99 << 10;  // per block
 };
 inline LowerOptions lowering_for(const Target& target) {
   return {.fast_scatter = target.fast_scatter, .gpu = target.gpu, .shared_bytes = target.shared_bytes};

@@ -1,4 +1,4 @@
-// The passes in order. A vector loop is widened before its surroundings are copied, so that each body is rewritten
+// The pass pipeline. A vector loop is widened before its surroundings are unrolled, so that each body is rewritten
 // once.
 #include <chrono>
 
@@ -25,7 +25,7 @@ Kernel plain(const Kernel& kernel, const LowerOptions&) {
 
 constexpr Pass passes[] = {
     {"drop_prefetches", plain<drop_prefetches>, Where::gpu},
-    {"simplify", plain<simplify>},    // dead tails and constant conditions go before anything is widened or copied
+    {"simplify", plain<simplify>},    // remove dead tails and constant conditions before anything is widened or copied
     {"vectorize", plain<vectorize>},  //
     {"unroll", plain<unroll>},        //
     {"simplify", plain<simplify>},    // constant indices, ramps in normal form
@@ -47,7 +47,7 @@ constexpr Pass passes[] = {
 
 Kernel lower(const Kernel& scheduled, const LowerOptions& options) {
   using Clock = std::chrono::steady_clock;
-  const FloatMode mode;  // folding computes as kernels do
+  const FloatMode mode;  // constant folding uses the kernels' floating-point mode
   Kernel kernel = scheduled;
   const bool gpu = options.gpu || is_gpu(scheduled);
   for (const Pass& pass : passes) {

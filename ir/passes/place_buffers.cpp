@@ -1,13 +1,12 @@
-// Where the buffers of a GPU's blocks, warps and threads lie.
-//   - of the block part: its threads' own registers while small and written by none of them alone; else shared while
-//   there is room and dims are constant;
-//     else scratch, one part a block
-//   - of the warp part: its lanes' own registers while small and written by none of them alone; else shared or scratch,
-//   one part a warp
-//   - scratch of a launch in a cooperative loop is allocated around that loop
-//   - of the thread part: the thread's own while small and of constant dims; else scratch, one part a thread,
-//   neighbouring threads side by side
-// Requires: the form of verify_gpu.h but for buffers. Gives: that form. Breaks: nothing.
+// Assigns memory spaces to the buffers of a GPU's blocks, warps and threads.
+//   - allocated in the block part: in registers, replicated per thread, if small and never written by individual
+//     threads; else shared, while there is room and dims are constant; else scratch, one part per block
+//   - in the warp part: in registers, replicated per lane, if small and never written by individual lanes; else shared
+//     or scratch, one part per warp
+//   - scratch of a launch in a cooperative loop is allocated outside that loop
+//   - in the thread part: private to the thread if small and of constant dims; else scratch, one part per thread,
+//     interleaved so that accesses of adjacent threads coalesce
+// Requires: the form of verify_gpu.h except for buffers. Gives: that form. Breaks: nothing.
 #include <algorithm>
 
 #include "gradloom/refusal.h"
@@ -22,8 +21,8 @@
 namespace gradloom::ir {
 namespace {
 
-constexpr int64_t uniform_bytes = 256;  // of a buffer that every thread keeps a copy of
-constexpr int64_t thread_bytes = 1024;  // of a thread's own buffer
+constexpr int64_t uniform_bytes = 256;  // of a buffer replicated per thread
+constexpr int64_t thread_bytes = 1024;  // of a thread-private buffer
 constexpr int64_t shared_alignment = 16;
 
 std::optional<int64_t> constant_bytes(const Buffer& b) {
@@ -44,7 +43,7 @@ bool written_in(const Stmt& s, const Buffer& b, std::initializer_list<ForKind> k
   });
 }
 
-// What becomes of a buffer: accesses get these indices before and after their own.
+// The relocation of a buffer: accesses get these indices before and after their own.
 struct Move {
   std::vector<Expr> before, after;
   std::vector<Expr> operator()(const std::vector<Expr>& index) const {
@@ -55,7 +54,7 @@ struct Move {
   }
 };
 
-// Scratch of launches, allocated around what is launched.
+// Allocates the scratch of launches around them.
 Stmt around(const std::vector<Buffer>& scratch, Stmt s) {
   for (const Buffer& b : scratch) s = alloc(b, s);
   return s;
@@ -63,7 +62,7 @@ Stmt around(const std::vector<Buffer>& scratch, Stmt s) {
 
 class Launch : public ScopedWalk<Launch> {
  public:
-  // `around`: what expressions outside the launch may mention; `scope`: what is known there.
+  // `around`: variables that expressions outside the launch may mention; `scope`: facts known there.
   Launch(const std::vector<Var>& around, const Ranges& scope, int64_t shared_bytes)
       : ScopedWalk(scope), around_(around), outer_(scope), shared_left_(shared_bytes) {}
 
@@ -143,14 +142,14 @@ class Launch : public ScopedWalk<Launch> {
     Move move;
     std::vector<Expr> dims, last;
     for (const For* level : levels_) {
-      // Neighbouring threads use neighbouring places.
+      // The thread index goes innermost, so that accesses of adjacent threads coalesce.
       const bool side_by_side = level->kind == ForKind::thread || level->kind == ForKind::lane;
       (side_by_side ? move.after : move.before).push_back(place_of(*level));
       (side_by_side ? last : dims).push_back(outside(level->extent, b));
     }
     for (const Expr& dim : b->dims) dims.push_back(outside(dim, b));
     dims.insert(dims.end(), last.begin(), last.end());
-    // Where no iteration comes by here there is nothing to allocate.
+    // If no iteration executes this, nothing needs to be allocated.
     for (const Expr& condition : guards_)
       if (!as_int(dims[0])) dims[0] = select(condition, dims[0], 0);
     scratch_.push_back(moved(b, Space::global, std::move(dims), false));
@@ -164,7 +163,7 @@ class Launch : public ScopedWalk<Launch> {
     return index_sub(var(level.var), level.begin);
   }
 
-  // The dim, or what it is at most, by what is known outside the launch.
+  // The dim, or an upper bound of it, in terms known outside the launch.
   Expr outside(const Expr& e, const Buffer& b) const {
     if (const Expr bound = at_most(e, around_, scope_, outer_)) return bound;
     throw LoweringRefusal(ErrorCode::unsupported,
@@ -184,14 +183,14 @@ class Launch : public ScopedWalk<Launch> {
 
   const std::vector<Var>& around_;
   const Ranges outer_;
-  std::vector<Expr> guards_;  // around what is visited, in the launch, known outside
+  std::vector<Expr> guards_;  // conditions enclosing the current statement in the launch, evaluable outside
   int64_t shared_left_;
-  std::vector<const For*> levels_;       // from the grid in
-  std::vector<Buffer> block_, scratch_;  // allocated at the top of the block, around the launch
+  std::vector<const For*> levels_;       // enclosing GPU loops, from the grid inwards
+  std::vector<Buffer> block_, scratch_;  // allocated at the start of the block, and around the launch
   Redirections moves_;
 };
 
-// Walks the host part.
+// Traverses the host part.
 struct Launches : Rewriter {
   Launches(const Kernel& kernel, int64_t bytes) : scope(kernel), shared_bytes(bytes) {
     for (const Scalar& s : kernel.scalars) known.push_back(s.var);
@@ -232,7 +231,7 @@ struct Launches : Rewriter {
     known.pop_back();
     return result;
   }
-  // Of one block's part.
+  // The size of one block's part.
   static int64_t block_bytes(const Buffer& b) {
     int64_t bytes = size_of(b->dtype);
     for (size_t d = 1; d < b->dims.size(); ++d)
@@ -241,12 +240,12 @@ struct Launches : Rewriter {
   }
   static constexpr int64_t most_bytes = int64_t{1} << 30;
 
-  std::vector<Var> known, outside;  // what may be mentioned here, and outside the cooperative loop around
-  std::vector<Buffer> scratch;      // of the cooperative loop around
+  std::vector<Var> known, outside;  // variables in scope here, and outside the enclosing cooperative loop
+  std::vector<Buffer> scratch;      // of the enclosing cooperative loop
   bool cooperative = false;
   Ranges scope;
   const int64_t shared_bytes;
-  int64_t kept_bytes = 0;  // of per_block buffers around
+  int64_t kept_bytes = 0;  // of the per_block buffers in scope
 };
 
 }  // namespace

@@ -1,12 +1,12 @@
-// Vector updates of scattered places -> one lane after another, with places and values loaded as scalars again: taking
-// them out of registers costs more.
+// Scalarizes scatter-updates lane by lane, with indices and values reloaded as scalars: extracting them from vector
+// registers is slower.
 //
 //   let raw = indices[ramp]                                 if all_lanes(raw >= 0 & raw < n) {
 //   let j = select(raw < 0, raw + n, raw)                     acc[indices[i]] += dY[i]
 //   check j >= 0 & j < n { acc[j] += dY[ramp] }     ->        acc[indices[i + 1]] += dY[i + 1] ...
 //                                                           } else { the check as it was }
 //
-// Requires: statements are widened. Gives: as it got. Breaks: nothing: lanes are added in order before and after.
+// Requires: statements are widened. Gives: the same stage. Breaks: nothing: lanes are added in order before and after.
 #include <algorithm>
 #include <unordered_map>
 
@@ -33,13 +33,12 @@ class SplitUpdates : public Rewriter {
     if (lanes == 1 || !update || update->guard || update->factor || update->atomic || update->value.lanes() != lanes)
       return Rewriter::rewrite(n, self);
     if (fast_scatter_ && std::any_of(update->index.begin(), update->index.end(), steps)) return self;
-    Substitution in_range;  // what an index is where it is in range before any wrapping
+    Substitution in_range;  // the value of an index when it is in range before any wrapping
     std::vector<Expr> index;
     for (const Expr& i : update->index) index.push_back(unwrapped(i, n.condition, in_range));
     if (std::none_of(index.begin(), index.end(), [&](const Expr& i) { return loads(i); })) return self;
 
-    const bool reload =
-        lane(update->value, 0) && update->value.as<Load>();  // a conversion is cheaper for all lanes together
+    const bool reload = lane(update->value, 0) && update->value.as<Load>();  // a conversion is cheaper as a vector
     const Var values = make_var(update->buffer->name + "_values", update->value.type());
     std::vector<Stmt> updates;
     for (int l = 0; l < lanes; ++l) {
@@ -79,8 +78,8 @@ class SplitUpdates : public Rewriter {
     return a && a->id == v && zero && as_int(zero->value) == 0;
   }
 
-  // `e`, its variables that wrap once, select(x < 0, x + n, x), replaced by their x, which the condition, replaced
-  // likewise, then finds to be no less than 0.
+  // `e` with its wrapped variables, select(x < 0, x + n, x), replaced by their x, where the condition, after the same
+  // replacement, checks that x is nonnegative.
   Expr unwrapped(const Expr& e, const Expr& condition, Substitution& in_range) const {
     walk(e, [&](const Expr& x) {
       const auto* v = x.as<Var>();
@@ -94,15 +93,15 @@ class SplitUpdates : public Rewriter {
     return substitute(e, in_range);
   }
 
-  // A scalar, absent where it reads what lanes before may have changed.
+  // A scalar; absent where it reads memory that earlier lanes may have changed.
   static Expr unchanged(const Expr& e) {
     const bool changes =
         any_of(e, [](const Expr& x) { return x.as<Load>() && x.as<Load>()->buffer->role != Role::in; });
     return changes ? Expr() : e;
   }
 
-  // One lane, computed alone; absent where that would repeat work (`of_load`: an index that is itself loaded) or read
-  // what may have changed since.
+  // One lane, computed separately; absent where that would repeat work (`of_load`: an index that is itself loaded) or
+  // read memory that may have changed since.
   Expr lane(const Expr& e, int l, bool of_load = false) const {
     if (e.lanes() == 1) return unchanged(e);
     if (const auto* n = e.as<Broadcast>()) return unchanged(n->value);
@@ -130,10 +129,10 @@ class SplitUpdates : public Rewriter {
 
   struct VectorLet {
     Expr value;
-    bool loads;  // itself, or what it mentions
+    bool loads;  // it, or a variable it mentions, loads from memory
   };
   const bool fast_scatter_;
-  std::unordered_map<int64_t, VectorLet> lets_;  // around
+  std::unordered_map<int64_t, VectorLet> lets_;  // in scope
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ bool is_empty(const Stmt& s) {
   return !s || (b && b->stmts.empty());
 }
 
-// How often each variable is used, a use inside a loop within its scope counting as many.
+// Use counts of variables; a use inside a loop within the variable's scope counts as many.
 class Uses : Rewriter {
  public:
   explicit Uses(const Stmt& body) { (*this)(body); }
@@ -55,9 +55,9 @@ class Uses : Rewriter {
   int depth_ = 0;
 };
 
-// A condition that its surroundings imply is folded away; but what the prover of races reads off a condition it may not
-// see in what implies it. A loop whose iterations are no longer proved independent is simplified again with its
-// conditions kept, and those folded around it are put back around it.
+// Folds conditions implied by their context. The dependence test may rely on a condition without being able to derive
+// it from that context, so a loop whose iterations are no longer proved independent is simplified again with its
+// conditions kept, and with the conditions folded around it restored around it.
 class Simplifier : public Rewriter {
  public:
   explicit Simplifier(const Kernel& kernel) : kernel_(kernel), scope_(kernel), uses_(kernel.body) {}
@@ -72,8 +72,7 @@ class Simplifier : public Rewriter {
       if (std::optional<bool> proved = scope_.proves(self)) return constant_bits(DType::boolean, *proved);
     return self;
   }
-  // A guard teaches nothing about what stands beside it: index and value are evaluated for the lanes that are off as
-  // well.
+  // A guard implies nothing for the access's own index and value: they are evaluated for inactive lanes as well.
   Expr rewrite(const Load& n, const Expr& self) override {
     if (!n.guard) return Rewriter::rewrite(n, self);
     const Expr guard = (*this)(n.guard), otherwise = (*this)(n.otherwise);
@@ -101,8 +100,8 @@ class Simplifier : public Rewriter {
     const Expr begin = (*this)(n.begin), extent = (*this)(n.extent);
     const Range trips = scope_.of(extent);
     if (trips.max && *trips.max <= 0) return block({});
-    // A loop of warps says who runs its lanes, however often; a cooperative one, what is one launch, and the grid loops
-    // in it, what its phases are.
+    // These loops stay even with one iteration: a warp loop defines which warp runs its lanes, a cooperative loop what
+    // one launch is, and the grid loops in it what its phases are.
     const bool says =
         n.kind == ForKind::warp || n.kind == ForKind::cooperative || (n.kind == ForKind::grid && in_cooperative_);
     if (trips.single() && *trips.min == 1 && !says) return bind(n.var, begin, n.body, false);
@@ -130,9 +129,9 @@ class Simplifier : public Rewriter {
     if (any_order(n.kind)) return loop_carried_conflict(n, scope_).empty();
     return !in_lanes(n.kind) || lane_order_conflict(n, scope_).empty();
   }
-  // A condition as it was, before anything known was folded into it.
+  // The condition before any known facts were folded into it.
   Expr original(const Expr& condition) const { return substitute(condition, values_); }
-  // What a condition that is known to be `truth` guards.
+  // The simplified branch of a condition that is known to be `truth`.
   Stmt decided(const Expr& condition, bool truth, const Stmt& guarded) {
     if (!guarded) return block({});
     if (condition.as<Const>()) return (*this)(guarded);
@@ -149,7 +148,7 @@ class Simplifier : public Rewriter {
     if (stays) around_.pop_back();
     return inner;
   }
-  // The guard of a store that is known to be on: absent, unless conditions are kept.
+  // The guard of a store that is known to be true: absent, unless conditions are kept.
   Expr on(const Expr& guard) {
     if (!guard || guard.as<Const>()) return {};
     if (keeps_) return original(guard);
@@ -166,16 +165,16 @@ class Simplifier : public Rewriter {
     return kept && kept->var.id == n.var.id && kept->value.same_as(n.value) && kept->body.same_as(n.body) ? self
                                                                                                           : result;
   }
-  // max(x, 1), which makes a divisor of x: it stays where only the surroundings say that x is positive, as they may be
-  // gone, dropped or moved, by the time that the division asks.
+  // max(x, 1) makes x usable as a divisor. It stays where only the context proves that x is positive: that context may
+  // have been dropped or moved by the time the divisor is checked.
   bool guards_a_divisor(const Expr& was, const Expr& value) const {
     const Binary* n = was.as<Binary>();
     if (!n || n->op != BinaryOp::max || was.type() != Type{DType::i64} || as_int(n->b).value_or(0) < 1) return false;
     return !value.as<Const>() && Ranges(kernel_).proves(value >= n->b) != true;
   }
-  // body with the variable put in where that costs nothing, else under a let.
+  // The body with the variable substituted where that is free, else under a let.
   Stmt bind(const Var& v, const Expr& value, const Stmt& body, bool used_once) {
-    constexpr int most_depth = 100;  // a long chain of lets would become an expression too deep
+    constexpr int most_depth = 100;  // substituting a long chain of lets would build too deep an expression
     const Broadcast* b = value.as<Broadcast>();
     if ((used_once && value.node().tree.depth <= most_depth) || value.as<Const>() || value.as<Var>() ||
         (b && b->value.as<Const>())) {
@@ -241,7 +240,7 @@ class Simplifier : public Rewriter {
     return found == buffers_.end() ? b : found->second;
   }
 
-  // The body by what is known in it; nothing where that says that it never runs.
+  // Simplifies the body under its facts; an empty block where they show that it is unreachable.
   template <class... Known>
   Stmt within(const Stmt& body, const Known&... known) {
     const Ranges::Scope inner(scope_, known...);
@@ -249,9 +248,9 @@ class Simplifier : public Rewriter {
   }
 
   bool in_cooperative_ = false;
-  bool keeps_ = false;        // conditions that are known to hold
-  int folded_ = 0;            // such conditions, so far
-  std::vector<Expr> around_;  // those folded around what is being simplified
+  bool keeps_ = false;        // keep conditions that are known to hold
+  int folded_ = 0;            // number of conditions folded so far
+  std::vector<Expr> around_;  // the conditions folded around the current statement
   const Kernel& kernel_;
   Ranges scope_;
   Uses uses_;
@@ -259,8 +258,8 @@ class Simplifier : public Rewriter {
   std::unordered_map<int64_t, Buffer> buffers_;
 };
 
-// Drops lets and allocs that nothing in their body mentions. Bodies first, so that what only a dropped let used goes
-// with it.
+// Removes lets and allocs that nothing in their body mentions. Bodies first, so that uses by a removed let do not
+// count.
 class DropUnused : public Rewriter {
   using Rewriter::rewrite;
   Expr rewrite(const Var& v, const Expr& self) override {

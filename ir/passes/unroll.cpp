@@ -1,6 +1,6 @@
-// Unroll loops -> copies in order, one an iteration.
-// Requires: constant extents. Gives: no loop of kind unroll; every loop, let and allocated buffer still has an id of
-// its own. Breaks: nothing.
+// Fully unrolls unroll loops: copies in order, one per iteration.
+// Requires: constant extents. Gives: no loop of kind unroll; ids of loops, lets and allocated buffers stay unique.
+// Breaks: nothing.
 #include "gradloom/refusal.h"
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"

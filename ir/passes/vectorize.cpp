@@ -1,10 +1,10 @@
-// Vector loops -> vector statements: the variable becomes a ramp and every expression that depends on it a vector; the
-// rest stays scalar. Requires: constant extents of at most 64 and proved loops; scalar bodies. Gives: no loop of kind
-// vector. Breaks: nothing.
+// Widens vector loops to vector statements: the variable becomes a ramp and every expression that depends on it a
+// vector; the rest stays scalar. Requires: constant extents of at most 64 and proved loops; scalar bodies. Gives: no
+// loop of kind vector. Breaks: nothing.
 //
-// An If on a vector condition becomes guards. A lane that is off reads and writes nothing and fails no Check; what it
-// computes is dropped, so divisors and shift counts are replaced by harmless ones there, unless what is known around
-// the loop proves them.
+// If-conversion: an If on a vector condition becomes guards. An inactive lane accesses no memory and fails no Check;
+// its results are discarded, so divisors and shift counts are replaced by safe ones there, unless facts known outside
+// the loop prove them.
 #include "gradloom/refusal.h"
 #include "ir/analysis/ranges.h"
 #include "ir/index_math.h"
@@ -45,7 +45,7 @@ class Widen : public Rewriter {
 
   Expr rewrite(const Binary& n, const Expr& self) override {
     Expr a = (*this)(n.a), b = (*this)(n.b);
-    switch (n.op) {  // proved or not of the widened operand: a load in it gives 0 to lanes that are off
+    switch (n.op) {  // tested on the widened operand: a load in it gives 0 in inactive lanes
       case BinaryOp::floor_div:
       case BinaryOp::floor_mod:
         if (!around_.nonzero(b)) b = harmless(b, 1);
@@ -90,7 +90,7 @@ class Widen : public Rewriter {
     return value.same_as(n.value) && body.same_as(n.body) ? self : let(v, value, body);
   }
 
-  // Equal values to one place: one store. Else lane after lane.
+  // Uniform value and index: one store. Else lane after lane.
   Stmt rewrite(const Store& n, const Stmt& self) override {
     bool changed = false;
     std::vector<Expr> index = index_of(n.buffer, n.index, changed);
@@ -116,14 +116,14 @@ class Widen : public Rewriter {
         return self;
       return if_then(condition, then_case, else_case);
     }
-    // Read once: the branches may change what the condition reads.
+    // Evaluate the mask once: the branches may change memory that the condition reads.
     const Var mask = make_var(loop_.var.name + "_m", condition.type());
     Stmt then_case = guarded(n.then_case, both(guard_, var(mask)));
     Stmt else_case = n.else_case ? guarded(n.else_case, both(guard_, unary(UnaryOp::bit_not, var(mask)))) : Stmt();
     return let(mask, condition, block({then_case, else_case}));
   }
 
-  // Each lane has a buffer of its own: one more dim, innermost.
+  // Scalar expansion: a private buffer per lane, by one more dim, innermost.
   Stmt rewrite(const Alloc& n, const Stmt&) override {
     bool changed = false;
     BufferNode node = declaration(n.buffer, changed);
@@ -149,7 +149,7 @@ class Widen : public Rewriter {
     return check(condition, position, n.argument, body);
   }
 
-  // One line is enough: lanes are mostly neighbours, and a prefetch is a hint.
+  // One cache line suffices: lanes are mostly adjacent, and a prefetch is a hint.
   Expr rewrite(const Intrinsic& n, const Expr&) override {
     if (n.op != IntrinsicOp::prefetch) refuse_vectors();
     bool changed = false;
@@ -184,7 +184,7 @@ class Widen : public Rewriter {
     return result;
   }
 
-  // What a statement under the current guard needs: the lanes that are on, or for a scalar access whether any is.
+  // The mask of a statement under the current guard: the active lanes, or for a scalar access whether any is active.
   Expr guard_for(bool wide) const {
     if (!guard_ || (!wide && some_lane_on_)) return {};
     return wide ? guard_ : any_lane(guard_);
@@ -197,7 +197,7 @@ class Widen : public Rewriter {
     return on ? select(on, operand, constant_int(operand.dtype(), value)) : operand;
   }
 
-  // Loops are worth a branch around them when no lane is on.
+  // A loop is worth a branch around it for the case that no lane is active.
   Stmt guarded(const Stmt& s, const Expr& guard) {
     const Expr outer_guard = guard_;
     const bool outer_some = some_lane_on_, branch = holds_loop(s);
@@ -217,11 +217,11 @@ class Widen : public Rewriter {
   const Ranges& around_;
   Substitution values_;
   std::unordered_map<int64_t, Buffer> buffers_;
-  Expr guard_;                 // the lanes that are on; absent: all
-  bool some_lane_on_ = false;  // under a branch that says so
+  Expr guard_;                 // the active lanes; absent: all
+  bool some_lane_on_ = false;  // under a branch that guarantees it
 };
 
-// What is known around a loop is of use only where a divisor or a shift count is no constant.
+// Facts known outside a loop matter only where a divisor or a shift count is not constant.
 class Vectorize : public Rewriter {
  public:
   explicit Vectorize(const Kernel& kernel) : scoped_(has_variable_divisor(kernel.body)) {

@@ -1,4 +1,4 @@
-// The step hoist_zeroed_buffer: sums that every iteration starts at zero stay allocated from one iteration to the next.
+// The step hoist_zeroed_buffer: hoists the allocation of sums that every iteration starts at zero.
 #include <algorithm>
 
 #include "gradloom/schedule.h"
@@ -12,11 +12,11 @@ namespace {
 
 class Carry {
  public:
-  // `around`: the variables that are bound outside of the loop.
+  // `around`: the variables bound outside the loop.
   Carry(const For& loop, const Buffer& buffer, std::vector<Var> around)
       : loop_(loop), buffer_(buffer), around_(std::move(around)), origin_(buffer->dims.size(), Expr(0)) {}
 
-  // The loop's body without the allocation and the zeros, which are left in `zeros`.
+  // The loop's body without the allocation and the zero-fill, which goes to `zeros`.
   Stmt body(const Stmt& s) {
     if (const Alloc* a = s.as<Alloc>())
       return a->buffer.same_as(buffer_) ? uses(a->body) : alloc(a->buffer, body(a->body));
@@ -64,7 +64,7 @@ class Carry {
     return std::all_of(index.begin(), index.end(), [&](const Expr& i) { return uses_only(i, bound); });
   }
 
-  // Loops that read all of the buffer, each element once, with a zero put where one was read.
+  // Matches loops that read all of the buffer, each element once, and adds the store of zero after each read.
   Stmt emptied(const Stmt& s, std::vector<const For*> loops) const {
     if (const For* f = s.as<For>(); f && f->kind == ForKind::serial) {
       loops.push_back(f);
@@ -81,7 +81,7 @@ class Carry {
           return is_const(f->extent, 1) || std::any_of(reads[0].index.begin(), reads[0].index.end(),
                                                        [&](const Expr& i) { return mentions(i, f->var.id); });
         });
-    const bool bound_inside = any_of(s, [&](const Stmt& x) {  // something that the index mentions
+    const bool bound_inside = any_of(s, [&](const Stmt& x) {  // some variable that the index mentions
       const Let* l = x.as<Let>();
       return l && std::any_of(reads.begin(), reads.end(), [&](const BufferAccess& a) {
                return std::any_of(a.index.begin(), a.index.end(),
@@ -110,7 +110,7 @@ void Schedule::hoist_zeroed_buffer(Loop id, const Buffer& buffer) {
   for (const Expr& dim : buffer->dims) {
     if (!uses_only(dim, around))
       refuse("hoist_zeroed_buffer", loop.var.name, "the dims of buffer " + buffer->name + " depend on it");
-    // What guards the allocation, or a loop that does not run, no longer does.
+    // Guards around the allocation, or a loop that does not run, no longer protect it.
     if (site.scope.of(dim).min.value_or(-1) < 0)
       refuse("hoist_zeroed_buffer", loop.var.name, "a dim of buffer " + buffer->name + " may be negative");
   }

@@ -1,4 +1,4 @@
-// Which nests are matrix products.
+// Recognises matrix products.
 #include <algorithm>
 
 #include "ir/analysis/races.h"
@@ -18,7 +18,7 @@ struct GuardLoads : Rewriter {
       if (std::any_of(n.index.begin(), n.index.end(), [&](const Expr& i) { return mentions(i, edge.var.id); }))
         guard = both(guard, var(edge.var) < edge.end);
     if (!guard) return Rewriter::rewrite(n, self);
-    bool changed = false;  // an index may be loaded itself, and so may what stands for a load that is off
+    bool changed = false;  // the index may itself contain loads, and so may the value of a masked load
     return load(n.buffer, list(n.index, changed), both(guard, (*this)(n.guard)),
                 n.guard ? (*this)(n.otherwise) : zero(self.type()));
   }
@@ -78,7 +78,7 @@ Product match_product(const Site& site, const std::string& step) {
 }
 
 void require_independent(const Product& p, const Site& site, const std::string& step) {
-  // Elements in any order: rows among themselves whatever the column, and columns of a row.
+  // Elements must be independent: rows of one another for any columns, and the columns of one row.
   for (const std::string& conflict :
        {loop_carried_conflict(*p.m, site.scope), loop_carried_conflict(*p.n, site.inside())})
     if (!conflict.empty()) refuse(step, p.m->var.name, conflict);

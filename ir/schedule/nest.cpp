@@ -1,4 +1,4 @@
-// Steps that change which loop holds which: fuse, reorder, distribute.
+// Steps that change the nesting of loops: fuse, reorder, distribute.
 #include <algorithm>
 
 #include "gradloom/schedule.h"
@@ -11,11 +11,11 @@
 namespace gradloom::ir {
 namespace {
 
-// The loop `inner`, which must be all that `outer` holds, with bounds that do not change while `outer` runs.
+// The loop `inner`, which must be perfectly nested in `outer`, with bounds invariant in `outer`.
 const For& perfectly_nested(const Kernel& kernel, const char* step, const Site& site, int64_t inner) {
   const For& outer = *site.loop;
   const For* in = outer.body.as<For>();
-  get_loop(kernel, inner);  // a handle of no loop is no refusal
+  get_loop(kernel, inner);  // an invalid handle is an error, not a refusal
   if (!in || in->var.id != inner) refuse(step, outer.var.name, "its body is not just the inner loop");
   require_serial(step, outer);
   require_serial(step, *in);
@@ -32,7 +32,7 @@ const For& perfectly_nested(const Kernel& kernel, const char* step, const Site& 
   return *in;
 }
 
-// One statement of a distributed body, with the lets and allocs it stands in.
+// One statement of a distributed body, with the lets and allocs that enclose it.
 struct Piece {
   std::vector<Stmt> wrappers;  // outermost first
   Stmt stmt;
@@ -72,15 +72,16 @@ Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
   const Bounds rows = read_once(outer, site.scope), columns = read_once(inner, site.scope);
   const Var both = make_var(outer.var.name + "_" + inner.var.name);
   const std::optional<int64_t> width = as_int(columns.extent), height = as_int(rows.extent);
-  // So many iterations would never end; known beforehand, they are refused.
+  // The fused trip count would overflow; refused when that is known statically.
   if (int64_t all = 0; width && height && __builtin_mul_overflow(*width, *height, &all))
     refuse("fuse", outer.var.name, "one loop cannot count its iterations with those of " + inner.var.name);
   Stmt nest;
   if (width && *width == 0) {
     nest = for_loop(both, 0, 0, ForKind::serial, block({}));
   } else {
-    // No row of width zero is ever divided, but a divisor must be seen to be nonzero: whatever later steps make of the
-    // loops around. It has a name, so that all indices keep the same one, whatever guards tell simplify of it.
+    // With width zero the division never executes, but the divisor must be provably nonzero whatever later steps do to
+    // the enclosing loops. It is a named let, so that all indices keep the same divisor whatever guards let simplify
+    // derive about it.
     const Range known = Ranges(kernel_).of(columns.extent);
     const bool nonzero = known.min && *known.min > 0;
     const Var width_var = make_var(inner.var.name + "_w");
@@ -96,8 +97,8 @@ Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
   return both.id;
 }
 
-// Legal when the iterations of the loop that will be inside, or of the one that will be outside, are independent of one
-// another whatever the other loop does: then no dependence has opposite directions in the two loops.
+// Legal when the iterations of the new inner loop, or those of the new outer loop, are independent for all pairs of
+// iterations of the other loop: then no dependence has direction (<, >).
 void Schedule::reorder(Loop outer_id, Loop inner_id) {
   const Site site = find_loop(kernel_, outer_id);
   const For& outer = *site.loop;
@@ -112,8 +113,8 @@ void Schedule::reorder(Loop outer_id, Loop inner_id) {
   put("reorder", site, rows.wrap(swapped), line);
 }
 
-// Legal when no statement of one iteration touches what an earlier statement of a later iteration touches, one of them
-// writing: each pair of statements that shares a written buffer must then have independent iterations.
+// Legal when no statement of one iteration conflicts with an earlier statement of a later iteration: each pair of
+// statements that shares a written buffer must then have independent iterations.
 std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
@@ -126,7 +127,7 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
   std::vector<Buffer> outside = kernel_.buffers, own;
   for (const Stmt& s : site.path)
     if (const Alloc* a = s.as<Alloc>()) outside.push_back(a->buffer);
-  std::unordered_map<int64_t, Stmt> declared;  // allocs between the loop and its pieces
+  std::unordered_map<int64_t, Stmt> declared;  // allocs between the loop and its statements
   for (const Piece& p : pieces)
     for (const Stmt& w : p.wrappers) {
       if (const Let* l = w.as<Let>(); l && may_clobber(loop.body, l->value))
@@ -153,7 +154,7 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
       }
   }
 
-  Redirections widened;  // to this iteration's part of a buffer that has one for each
+  Redirections widened;  // Redirects to the current iteration's part of an expanded buffer
   std::vector<Buffer> around;
   const Bounds bounds = read_once(loop, site.scope);
   const auto part = [place = index_sub(var(loop.var), bounds.begin)](std::vector<Expr> index) {

@@ -1,5 +1,5 @@
-// Bringing an operand into panels. Lanes that are neighbours in memory are copied by vectors; where k runs along memory
-// instead, squares are read along k and transposed in registers.
+// Packing an operand into panels. Lanes that are adjacent in memory are copied by vectors; where k is the contiguous
+// axis instead, square tiles are read along k and transposed in registers.
 #include <algorithm>
 
 #include "gradloom/target.h"
@@ -10,9 +10,10 @@
 namespace gradloom::ir {
 namespace {
 
-constexpr int bits_of_a_lane = 128;  // shuffles within 128 bits are single instructions on all that has wider vectors
+// In-lane shuffles (within 128 bits) are single instructions on every target with wider vectors.
+constexpr int bits_of_a_lane = 128;
 
-// Rows of a square -> its columns, by log2(n) rounds of pairwise shuffles. Each round writes lets around `body`.
+// Transposes a square tile by log2(n) rounds of pairwise shuffles. Each round adds lets around `body`.
 struct Transposer {
   std::vector<std::pair<Var, Expr>> lets;
   std::string name;
@@ -22,7 +23,7 @@ struct Transposer {
     lets.emplace_back(v, e);
     return var(v);
   }
-  // Pairs rows i and i + distance: the blocks of `size` lanes that are off the diagonal change places.
+  // Pairs rows i and i + distance: swaps their off-diagonal blocks of `size` lanes.
   static std::vector<int> exchanged(int lanes, int size, bool upper) {
     std::vector<int> picked;
     for (int l = 0; l < lanes; ++l) {
@@ -43,7 +44,7 @@ struct Transposer {
   std::vector<Expr> transpose(std::vector<Expr> rows) {
     const int n = static_cast<int>(rows.size());
     const int group = std::min(n, bits_of_a_lane / (8 * size_of(rows[0].dtype())));
-    // Within groups: after the rounds, row r of each run of `group` rows holds column r of every group.
+    // Within 128-bit groups: after the rounds, row r of each run of `group` rows holds column r of every group.
     for (int size = 1; size < group; size *= 2) {
       std::vector<Expr> next(rows.size());
       for (int base = 0; base < n; base += 2 * size)
@@ -84,7 +85,7 @@ struct Packer {
   Expr operand_lane(int panel, const Expr& lane) const {
     return index_add(p.first_lane, index_add(panel * p.step, lane));
   }
-  // Beyond the operand's end its last lane is read again: what comes of it is never used.
+  // Beyond the operand's end its last lane is read again; the result is never used.
   Expr clamped(const Expr& lane) const {
     const Expr place = operand_lane(0, lane);
     return p.whole ? place : min(place, index_sub(p.end_lane, 1));
@@ -107,8 +108,8 @@ struct Packer {
     });
   }
 
-  // Squares of one line of the operand's rows pass together: rows far apart meet in the nearest cache, and a line would
-  // be gone before its second half is read.
+  // Square tiles that share a cache line of the operand's rows are processed together: rows far apart map to the same
+  // sets of the nearest cache, and a line would be evicted before its second half is read.
   Stmt squares() const {
     const int side = p.group, together = std::max<int>(1, line_bytes / (side * size_of(p.buffer->dtype)));
     const Expr whole = index_div(p.k_count, side), rest = index_mod(p.k_count, side);
@@ -134,7 +135,7 @@ struct Packer {
   }
 
  private:
-  // Lanes [v * side, (v + 1) * side) of as many steps along k.
+  // Lanes [v * side, (v + 1) * side) by `side` steps along k.
   Stmt square(const Expr& number, const Expr& v) const {
     const int side = p.group;
     Transposer t{.name = name + "_x"};

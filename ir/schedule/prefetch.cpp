@@ -1,4 +1,4 @@
-// Steps that say how memory is used and change no value: streaming stores and prefetches.
+// Steps that give memory hints and change no value: streaming stores and prefetches.
 #include <algorithm>
 
 #include "gradloom/schedule.h"
@@ -24,15 +24,15 @@ struct MarkStreaming : Rewriter {
   bool found = false;
 };
 
-// The places that one access will touch, with the loops between the scheduled loop and the access.
+// The addresses that one access will touch, with the loops between the scheduled loop and the access.
 struct Touch {
   std::vector<Expr> index;          // lets expanded
-  std::vector<const For*> inner;    // outermost first: those that the index, or the bounds of such a loop, mention
-  std::vector<const For*> skipped;  // the others: they may run no iteration
+  std::vector<const For*> inner;    // outermost first: loops used by the index, or by the bounds of such a loop
+  std::vector<const For*> skipped;  // the other loops: they may run no iteration
   bool conditional_load = false;    // an index, or a bound of these loops, is loaded under an If or a Check
 };
 
-// Collects the accesses below a loop; as a rewriter it changes nothing.
+// Collects the accesses below a loop; as a rewriter it is the identity.
 struct Collect : Rewriter {
   explicit Collect(const Buffer& b) : target(b) {}
   using Rewriter::rewrite;
@@ -117,7 +117,7 @@ struct Collect : Rewriter {
   std::vector<Touch> touches;
 };
 
-// Loads are only made for iterations that exist.
+// Guards the loads of the prefetch: they execute only for iterations that exist.
 struct GuardLoads : Rewriter {
   explicit GuardLoads(const Expr& g) : guard(g) {}
   using Rewriter::rewrite;
@@ -137,7 +137,7 @@ int64_t coefficient(const Expr& e, const Var& v) {
   return 0;
 }
 
-// How many values of v pass by until the next line of memory is reached, 1 where that is not known.
+// The number of values of v per cache line, 1 where that is not known.
 int64_t values_a_line(const Buffer& b, const std::vector<Expr>& index, const Var& v) {
   if (!b->strides.empty() && !is_const(b->strides.back(), 1)) return 1;
   for (size_t d = 0; d + 1 < index.size(); ++d)
@@ -147,7 +147,7 @@ int64_t values_a_line(const Buffer& b, const std::vector<Expr>& index, const Var
   return std::max<int64_t>(line_bytes / (std::abs(c) * size_of(b->dtype)), 1);
 }
 
-// Whether a load of the prefetch reads what the body writes: it may not be written yet.
+// Whether a load of the prefetch reads memory that the body writes, possibly later.
 bool loads_written(const Stmt& prefetches, const Stmt& body) {
   return any_of(prefetches, [&](const Expr& e) { return e.as<Load>() && may_clobber(body, e); });
 }
@@ -209,7 +209,7 @@ void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int lev
   if (collect.touches.empty()) refuse("prefetch", loop.var.name, "nothing in it touches buffer " + buffer->name);
 
   const Expr later = index_add(var(loop.var), distance);
-  // Counted from the loop's begin where its variable, so far ahead, may be beyond what an i64 holds.
+  // Compares relative to the loop's begin where the variable plus the distance may overflow an i64.
   const bool fits =
       site.scope.sum_fits(loop.begin, loop.extent) && site.scope.sum_fits(index_add(loop.begin, loop.extent), distance);
   const Expr exists = fits ? later < index_add(loop.begin, loop.extent)
@@ -239,7 +239,7 @@ void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int lev
   const Stmt to = for_loop(loop.var, loop.begin, loop.extent, loop.kind, block(std::move(stmts)));
   Kernel changed = replace(kernel_, site, to);
   const auto widened = [](const Stmt& s) { return s.as<For>() && in_lanes(s.as<For>()->kind); };
-  // Prefetches alone touch no memory.
+  // A nest of prefetches alone accesses no memory.
   if (reads || has_variable_divisor(added) || std::any_of(site.path.begin(), site.path.end(), widened))
     require_proved("prefetch", site, kernel_, changed, to);
   kernel_ = std::move(changed);

@@ -1,11 +1,23 @@
-// A tiled product: what tile_product makes of one.
+// The loop nest that tile_product generates.
 //
-//   for no { for kb { [panels of B] for mb { [panels of A] for nb { [panels of B] for mt { for np {
-//     acc = first or partial; for k { acc fma= (A, B) } rest or partial = acc } } } } } }
+//   for no {
+//     for kb {
+//       [pack panels of B]
+//       for mb {
+//         [pack panels of A]
+//         for nb {
+//           [pack panels of B]
+//           for mt { for np {
+//             acc = first or partial; for k { acc fma= (A, B) } rest or partial = acc
+//           } }
+//         }
+//       }
+//     }
+//   }
 //
-// Each sum is its first value, then Fma along k in order: blocks along k follow one another, and a tile takes a partial
-// sum up where it was left. A tile that reaches over an edge computes lanes of repeated or zero elements there, which
-// nothing reads.
+// Each sum is its initial value, then an fma for each k in order: k blocks run in sequence, and a tile resumes from its
+// stored partial sum. A tile that crosses an edge computes padding lanes of repeated or zero elements there, whose
+// results nothing reads.
 #include <algorithm>
 
 #include "gradloom/target.h"
@@ -46,14 +58,14 @@ class ProductNest {
     if (b_before_) panels_b_ = panels("b", {panels_of(n_.extent), k_.extent, t_.columns()});
   }
 
-  // Panels of the whole of B, to stand around the loop that they are packed before.
+  // Packs the whole of B into panels, around the loop given by pack_before.
   Stmt around(const Stmt& body, ForKind kind) const {
     const Stmt pack = pack_panels(panels_of(n_.extent), b_side_by_side(), kind, "_bp", [&](Expr np, int count) {
       return pack_b(np, count, scaled(np, t_.columns()), 0, k_.extent);
     });
     return alloc(panels_b_, block({pack, body}));
   }
-  // The tiles' loops along k, once they are built.
+  // The k loops of the tiles, valid after build().
   const std::vector<Schedule::Loop>& along_k() const { return along_k_; }
   Stmt build() {
     const ForKind columns = t_.share == ProductTiles::columns_parallel ? ForKind::parallel : ForKind::serial;
@@ -75,21 +87,21 @@ class ProductNest {
   }
   Expr panels_of(const Expr& columns) const { return ceil_div(columns, t_.columns()); }
 
-  // How many blocks of `block` are in block number `at` of `outer`, when there are `extent` in all; a block or an outer
-  // block of 0 is all there is.
+  // The number of blocks of size `part` in block number `at` of size `outer`, out of `extent` in all; size 0 means the
+  // full extent.
   static Expr parts(const Expr& extent, int64_t outer, const Expr& at, int64_t part) {
     if (!outer) return ceil_div(extent, part);
     const std::optional<int64_t> n = as_int(extent);
     if (n && *n % outer == 0) return outer / part;
     return shorter(ceil_div(index_sub(extent, scaled(at, outer)), part), outer / part);
   }
-  // Panels from the first of block nb on: all of the outer block's, or a block's.
+  // The number of panels for block nb: those of the outer block, or of one block.
   Expr panels_in(const Expr& extent, const Expr& nb) const { return parts(extent, t_.block_n, nb, t_.columns()); }
   Expr block_tiles(const Expr& mb) const { return parts(m_.extent, t_.block_m, mb, t_.rows); }
   Expr k_blocks() const {
     return t_.block_k ? index_max(ceil_div(k_.extent, t_.block_k), 1) : Expr(1);
-  }  // one even where k is empty
-  // How long block number `at` is.
+  }  // at least one, even where k is empty
+  // The length of block number `at`.
   static Expr length(const Expr& extent, int64_t block, const Expr& at) {
     if (!block) return extent;
     const std::optional<int64_t> n = as_int(extent);
@@ -99,11 +111,11 @@ class ProductNest {
   Expr block_depth(const Expr& kb) const { return length(k_.extent, t_.block_k, kb); }
   Expr most_depth() const { return t_.block_k ? Expr(t_.block_k) : k_.extent; }
 
-  // Neighbours along k are neighbours in memory.
+  // Whether k is the contiguous axis.
   bool transposed(const Expr& e, const Var& lane) const {
     return step_of(e, lane.id) != 1 && step_of(e, p_.k->var.id) == 1;
   }
-  // Panels whose lanes lie side by side in memory are filled together: whole lines are read, and several of a row.
+  // Panels whose lanes are contiguous in memory are packed several at a time, so that whole cache lines are read.
   Stmt pack_panels(const Expr& count, bool side_by_side, ForKind kind, const std::string& suffix,
                    const std::function<Stmt(Expr, int)>& body) const {
     const int together = side_by_side ? 4 : 1;
@@ -112,8 +124,8 @@ class ProductNest {
     const Stmt last = loop(suffix, rest, kind, [&](Expr p) { return body(index_add(scaled(whole, together), p), 1); });
     return block({is_const(whole, 0) ? Stmt() : main, is_const(rest, 0) ? Stmt() : last});
   }
-  // Fills panels [to, to + count) from the operand `e`, whose lanes are `lane`'s values, from number `first` of them
-  // on; rows [k0, k0 + depth) of k.
+  // Packs panels [to, to + count) from the operand `e`, whose lanes are the values of `lane` from `first` on; rows [k0,
+  // k0 + depth) of k.
   Stmt pack(Panel panel, int64_t step_of_lanes, const Expr& e, const Var& lane, const Bounds& lanes, const Expr& to,
             int count, const Expr& first, const Expr& k0, const Expr& depth, const std::string& name) const {
     panel.first = to;
@@ -187,9 +199,9 @@ class ProductNest {
     return alloc(panels_a_, block({pack, columns()}));
   }
 
-  // Panels of B are for one block of columns, not for all that are in the outer block.
+  // B is packed per column block, not for the entire outer block.
   bool b_by_block() const { return t_.block_n && t_.share != ProductTiles::rows_parallel; }
-  // `body` with panels of B for it, if they are for one block along k.
+  // Wraps `body` in the packing of B for it, if B is packed per k block.
   Stmt with_panels_b(const Expr& no, const Expr& kb, const Expr& nb, ForKind kind, const std::function<Stmt()>& body) {
     if (b_before_ || !t_.pack_b) return body();
     const int64_t most = b_by_block() ? t_.block_n : t_.outer_n;
@@ -217,7 +229,7 @@ class ProductNest {
     return index_add(scaled(no, t_.outer_n), scaled(nb, t_.block_n));
   }
 
-  // One register tile over one block along k.
+  // One register tile over one k block.
   Stmt tile(const Expr& no, const Expr& mb, const Expr& nb, const Expr& kb, const Expr& np, const Expr& mt) {
     const Var m0 = make_var(name_ + "0"), n0 = make_var(p_.n->var.name + "0");
     const Expr in_m = index_add(scaled(mb, t_.block_m), scaled(mt, t_.rows)),
@@ -243,7 +255,7 @@ class ProductNest {
       return Substitution{{p_.m->var.id, row(i)}, {p_.n->var.id, column(c)}};
     };
 
-    Expr inside;  // the whole tile is
+    Expr inside;  // the tile is entirely inside
     if (!whole_m_) inside = row(t_.rows) <= end_m;
     if (!whole_n_) inside = both(inside, column(t_.columns()) <= end_n);
     std::vector<EdgeGuard> edges;
@@ -325,8 +337,8 @@ class ProductNest {
                   is_const(rest, 0) ? Stmt() : steps(scaled(whole, t_.unroll_k), rest, 1)});
   }
 
-  // Sums that live in C between blocks along k come from a far cache, a row here and a row there: those of the next
-  // tile are asked for early.
+  // Prefetch: partial sums stored in C between k blocks come from a far cache, in short pieces of many rows, so those
+  // of the next tile are prefetched.
   Stmt fetch_next(const Var& m0, const Var& n0) const {
     if (!p_.plain || is_const(k_blocks(), 1)) return {};
     std::vector<Stmt> all;
@@ -348,8 +360,8 @@ class ProductNest {
   std::string name_;
   bool b_before_;
   Bounds m_, n_, k_;
-  bool whole_m_ = false, whole_n_ = false;  // tiles are known to fill the extent
-  bool divides_depth_ = false;              // the unrolled steps are known to fill every block along k
+  bool whole_m_ = false, whole_n_ = false;  // tiles are known to divide the extent
+  bool divides_depth_ = false;              // the unroll factor is known to divide every k block
   Buffer panels_a_, panels_b_, partial_;
   std::vector<Schedule::Loop> along_k_;
 };

@@ -1,5 +1,4 @@
-// What an earlier step proved must stay proved: by the verifier's own questions, asked of the loops that a step can
-// have changed.
+// Proofs of earlier steps must stay valid: reruns the verifier's checks on the loops that a step can have changed.
 #include "ir/analysis/races.h"
 #include "ir/analysis/verify.h"
 #include "ir/analysis/widenable.h"
@@ -11,7 +10,7 @@ namespace gradloom::ir {
 void require_proved(const std::string& step, const Site& site, const Kernel& before, const Kernel& changed,
                     const Stmt& to) {
   const auto refuse_unproved = [&](const std::string& why) {
-    verify(before, Stage::scheduled);  // what was wrong before the step is no refusal of it
+    verify(before, Stage::scheduled);  // an error that existed before the step is not a refusal of it
     refuse(step, site.loop->var.name, why);
   };
   const auto prove = [&](const For& old) {

@@ -1,4 +1,4 @@
-// Handles, and the steps that change how a loop runs but not its range.
+// Handles, and the steps that change a loop's kind but not its range.
 #include "gradloom/schedule.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 Stmt with_kind(const For& loop, ForKind kind) { return for_loop(loop.var, loop.begin, loop.extent, kind, loop.body); }
 
-// How many statements there are once all loops that are to be unrolled are, up to a number that is too large.
+// The number of statements after all unroll loops are unrolled, saturating at a limit.
 int64_t unrolled_size(const Stmt& s) {
   int64_t size = 1;
   const auto add = [&](const Stmt& part, int64_t times) {

@@ -14,12 +14,13 @@ namespace {
 using Loop = Schedule::Loop;
 
 constexpr int64_t vector_bytes = 16, most_threads = 1024;
-constexpr int64_t few_threads =
-    64;  // a multiprocessor: with fewer threads than that, an iteration is better a block's than a thread's
-constexpr int64_t short_nest = 32;  // iterations that are not worth a launch in every turn of a loop of the host part
-constexpr int64_t short_loop = 16;  // iterations that all threads of a block may well repeat
+// Per multiprocessor: with fewer threads than that, an iteration is better mapped to a block than to a thread.
+constexpr int64_t few_threads = 64;
+// Too few iterations to be worth a launch in every iteration of a host loop.
+constexpr int64_t short_nest = 32;
+constexpr int64_t short_loop = 16;  // iterations that all threads of a block may well execute redundantly
 
-// The loops of a statement that no other loop holds.
+// The outermost loops of a statement.
 void outermost(const Stmt& s, std::vector<Loop>& loops) {
   if (!s) return;
   if (const For* n = s.as<For>()) return loops.push_back(n->var.id);
@@ -40,7 +41,7 @@ class General {
  public:
   General(Schedule& schedule, const Target& target) : s_(schedule), target_(target) {}
 
-  // True when the loop, or some below it, was bound.
+  // True when the loop, or some loop below it, was bound.
   bool host(Loop loop, bool repeated) {
     const For& now = s_.get(loop);
     if (now.kind != ForKind::serial) return on_gpu(now.kind);
@@ -54,7 +55,7 @@ class General {
     loop = outward(loop);
     if (std::vector<Loop> loops = parallel_nest(loop); !loops.empty()) {
       if (blocks_of_loops(loops)) return true;
-      // As many loops as can be proved once they are one.
+      // As many loops as can be proved parallel once they are fused.
       for (; !loops.empty(); loops.pop_back())
         if (s_.attempt([&](Schedule& s) { threads(s, loops); })) return true;
       return false;
@@ -65,7 +66,7 @@ class General {
   }
 
  private:
-  // A launcher must know the bounds.
+  // The bounds must be evaluable on the host.
   bool host_bounds(Loop loop) const {
     const Site site = find_loop(s_.kernel(), loop);
     std::unordered_set<int64_t> in_memory;
@@ -85,13 +86,13 @@ class General {
     return site.loop->kind == ForKind::serial && loop_carried_conflict(*site.loop, site.scope).empty();
   }
 
-  // A nest without iterations is no launch, and would not be there any more once its loops were one.
+  // A nest without iterations needs no launch, and fusing its loops would remove it.
   bool runs_nothing(Loop loop) const {
     const std::vector<Loop> loops = nest(loop);
     return std::any_of(loops.begin(), loops.end(), [&](Loop l) { return as_int(s_.get(l).extent).value_or(1) <= 0; });
   }
 
-  // The loop and those perfectly nested in it, with bounds that do not depend on it.
+  // The perfect nest rooted at the loop, with bounds independent of it.
   std::vector<Loop> nest(Loop loop) const {
     std::vector<Loop> loops{loop};
     while (const For* inner = s_.get(loops.back()).body.as<For>()) {
@@ -110,7 +111,7 @@ class General {
     loops.resize(n);
     return loops;
   }
-  // Of all loops together; absent: not a constant.
+  // The product of the loops' extents; absent: not constant.
   static std::optional<int64_t> extent_of(const Schedule& s, const std::vector<Loop>& loops) {
     int64_t product = 1;
     for (const Loop loop : loops) {
@@ -121,10 +122,11 @@ class General {
     return product;
   }
 
-  // Parallel loops in a loop that is not go outward, so that they are one launch. The outermost loop afterwards.
+  // Moves parallel loops out of an enclosing non-parallel loop, so that they are one launch. Returns the outermost loop
+  // afterwards.
   Loop outward(Loop loop) {
     std::vector<Loop> loops = nest(loop);
-    size_t parallel = 0;  // so many lead
+    size_t parallel = 0;  // number of leading parallel loops
     while (parallel < loops.size() && is_parallel(s_, loops[parallel])) ++parallel;
     for (size_t i = parallel + 1; i < loops.size(); ++i) {
       if (!is_parallel(s_, loops[i])) continue;
@@ -139,7 +141,7 @@ class General {
     return loops.front();
   }
 
-  // How many accesses below walk neighbouring elements with this loop.
+  // How many accesses below are contiguous along this loop.
   static int neighbours(const Schedule& s, Loop loop) {
     const Site site = find_loop(s.kernel(), loop);
     int count = 0;
@@ -168,7 +170,7 @@ class General {
     return count;
   }
 
-  // The loop with most neighbours goes innermost.
+  // The loop with most contiguous accesses goes innermost.
   static void coalesce(Schedule& s, std::vector<Loop>& loops) {
     size_t best = loops.size() - 1;
     for (size_t i = loops.size(); i-- > 0;)
@@ -179,11 +181,11 @@ class General {
     }
   }
 
-  // 16 bytes a thread, where the innermost loop is whole vectors of neighbours and nothing is nested in it. Where there
-  // are few iterations more threads hide more of one another's latency than vectors save, and a body of several lanes
-  // takes as many times as long to compile.
+  // 16 bytes per thread, where the innermost loop is contiguous, a multiple of the vector and has nothing nested in it.
+  // With few iterations, more threads hide more latency than vectors save, and a body of several lanes takes that many
+  // times as long to compile.
   void vectors(Schedule& s, std::vector<Loop>& loops) const {
-    constexpr int64_t few = 256;  // a multiprocessor
+    constexpr int64_t few = 256;  // per multiprocessor
     if (const std::optional<int64_t> total = extent_of(s, loops); total && *total < few * target_.multiprocessors)
       return;
     const For& loop = s.get(loops.back());
@@ -227,7 +229,7 @@ class General {
     s.bind(cut.inner, ForKind::thread);
   }
 
-  // Few iterations with loops of their own: a block each.
+  // Few iterations with loops of their own: one block per iteration.
   bool blocks_of_loops(const std::vector<Loop>& loops) {
     const std::optional<int64_t> total = extent_of(s_, loops);
     if (!total || *total >= few_threads * target_.multiprocessors) return false;
@@ -240,7 +242,8 @@ class General {
     return static_cast<bool>(done);
   }
 
-  // Loops of a block: threads where proved. False when a loop that is not short would be repeated by all threads.
+  // Maps loops of a block to threads where proved parallel. False when a long loop would be executed redundantly by all
+  // threads.
   bool block(Schedule& s, const Stmt& body) const {
     bool any = false;
     for (const Loop loop : outermost(body)) {
@@ -267,7 +270,7 @@ class General {
 }  // namespace
 
 void schedule_gpu(Schedule& schedule, const Target& target) {
-  // Parallel loops are for cores: what becomes of them here is chosen anew, as their proof is.
+  // Parallel loops target CPU cores: here they are rescheduled, and proved again.
   for (const Loop loop : schedule.loops())
     if (schedule.get(loop).kind == ForKind::parallel) schedule.serial(loop);
   for (const Loop loop : outermost(schedule.kernel().body)) General(schedule, target).host(loop, false);

@@ -8,7 +8,7 @@
 namespace gradloom::ir {
 namespace {
 
-// The way to the loop, innermost first; empty when there is none.
+// The path to the loop, innermost first; empty when there is none.
 struct Finder {
   int64_t id;
   const For* loop = nullptr;
@@ -37,7 +37,7 @@ Finder found(const Kernel& kernel, int64_t loop) {
   return finder;
 }
 
-// Adds what is known in `part` of the statement.
+// Adds the facts known in `part` of the statement.
 void enter(Ranges& scope, const Stmt& s, const Stmt& part) {
   if (const For* n = s.as<For>()) scope.enter(*n);
   if (const Let* n = s.as<Let>()) scope.enter(*n);
@@ -56,7 +56,7 @@ struct ReplaceChild {
   Stmt operator()(const For& n) const { return for_loop(n.var, n.begin, n.extent, n.kind, to); }
   Stmt operator()(const Block& n) const {
     std::vector<Stmt> stmts;
-    bool done = false;  // one handle may stand twice; the first is the one on the path
+    bool done = false;  // one handle may occur twice; the first is the one on the path
     for (const Stmt& s : n.stmts) {
       const bool here = !done && s.same_as(from);
       stmts.push_back(here ? to : s);

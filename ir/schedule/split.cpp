@@ -17,7 +17,7 @@ void require_factor(const char* step, const For& loop, int64_t factor) {
   if (factor < 1) wrong_argument(step, loop.var.name, "the factor must be at least 1, got " + std::to_string(factor));
 }
 
-// Drops what is decided by the part of a range that a loop now covers.
+// Folds conditions that are decided by a loop's new subrange.
 struct Fold : Rewriter {
   explicit Fold(const Ranges& r) : known(r) {}
   using Rewriter::rewrite;
@@ -71,7 +71,7 @@ Schedule::Split Schedule::split(Loop id, int64_t factor) {
   }
   if (!divides(factor, bounds.extent, site.scope)) {
     const Var rest = make_var(loop.var.name + "_t");
-    // The first part of the range keeps the body's own ids, so that handles of inner loops stay valid.
+    // The first subrange keeps the body's own ids, so that handles of inner loops stay valid.
     const Stmt body = substitute(main ? refresh(loop.body) : loop.body, {{id, var(rest)}});
     tail = for_loop(rest, index_add(bounds.begin, index_mul(whole, factor)), index_mod(bounds.extent, factor),
                     ForKind::serial, body);
@@ -92,7 +92,7 @@ Schedule::Split Schedule::split_guarded(Loop id, int64_t factor) {
   const Expr offset = index_add(index_mul(var(outer), factor), var(inner));
   Stmt body = substitute(loop.body, {{id, index_add(bounds.begin, offset)}});
   if (!divides(factor, bounds.extent, site.scope)) {
-    // The last block's end may be beyond what an i64 holds; what is left for a block is not.
+    // The last block's end may overflow an i64; the remaining count does not.
     const bool fits = site.scope.sum_fits(bounds.extent, factor - 1);
     const Expr exists =
         fits ? offset < bounds.extent : var(inner) < index_sub(bounds.extent, index_mul(var(outer), factor));
@@ -135,12 +135,12 @@ Schedule::Loop Schedule::vectorize(Loop id, int lanes, int copies) {
       if (!whole) whole = s.outer;
     }
     if (s.tail) {
-      const Split last = work.split_guarded(s.tail, lanes);  // at most one vector: what is left is shorter
+      const Split last = work.split_guarded(s.tail, lanes);  // at most one vector: the tail is shorter
       work.vectorize(last.inner);
       if (!whole) whole = last.outer;
     }
   }
-  // Below the loop nothing was parallel or vector: what the parts hold is proved.
+  // No loop below was parallel or vector: the bodies of the parts need no new proof.
   if (!part_of_step_) require_proved("vectorize", site, kernel_, work.kernel_, whole ? loop.body : block({}));
   kernel_ = work.kernel_;
   trace_.push_back(line);
@@ -160,7 +160,7 @@ std::pair<Schedule::Loop, Schedule::Loop> Schedule::partition(Loop id, Expr poin
 
   const Bounds bounds = read_once(loop, site.scope);
   const Expr end = index_add(bounds.begin, bounds.extent);
-  // Where the range wraps, its values have no such order: the first part is empty then.
+  // Where the range wraps, its values are not in this order: the first part is then empty.
   const bool in_order = site.scope.sum_fits(bounds.begin, bounds.extent);
   Expr middle = point;
   if (!in_order || site.scope.proves(point <= end) != true) middle = index_min(middle, end);

@@ -1,4 +1,4 @@
-// Steps that move accesses to memory of their own: stage, privatise.
+// Steps that redirect accesses to separate memory: stage, privatise.
 #include <algorithm>
 #include <limits>
 
@@ -13,7 +13,7 @@
 namespace gradloom::ir {
 namespace {
 
-// Calls `see` on every index of the buffer with what is known there.
+// Calls `see` on every index of the buffer with the facts known there.
 class EachAccess : public ScopedWalk<EachAccess> {
  public:
   using See = std::function<void(const std::vector<Expr>& index, const Ranges& known)>;
@@ -42,8 +42,8 @@ class EachAccess : public ScopedWalk<EachAccess> {
   const See see_;
 };
 
-// Whether the first statement that touches the buffer fills the whole window: plain loops around one store whose index
-// walks it.
+// Whether the first statement that accesses the buffer fills the whole window: a plain loop nest around one store whose
+// index traverses it.
 bool writes_region(const Stmt& body, const Buffer& buffer, const std::vector<Expr>& begin,
                    const std::vector<Expr>& extent) {
   Stmt s = body;
@@ -65,7 +65,7 @@ bool writes_region(const Stmt& body, const Buffer& buffer, const std::vector<Exp
   return covers_region(loops, st->index, begin, extent);
 }
 
-// Whether a statement that always runs before the loop fills the window, or the whole buffer.
+// Whether a statement that always executes before the loop fills the window, or the whole buffer.
 bool filled_before(const Site& site, const Buffer& buffer, const std::vector<Expr>& begin,
                    const std::vector<Expr>& extent) {
   const std::vector<Expr> origin(begin.size(), Expr(0));
@@ -81,7 +81,7 @@ bool filled_before(const Site& site, const Buffer& buffer, const std::vector<Exp
   return false;
 }
 
-// Loops over [0, extents) around what `body` makes of their variables.
+// A loop nest over [0, extents) around the result of `body` for its variables.
 Stmt over(const std::string& name, const std::vector<Expr>& extents,
           const std::function<Stmt(const std::vector<Expr>&)>& body) {
   std::vector<Var> vars;
@@ -109,7 +109,7 @@ std::string joined(const std::vector<Expr>& exprs, const std::vector<Var>& vars)
   return text;
 }
 
-// Whether iterations in any order below the loop see what one of its own iterations allocates.
+// Whether unordered iterations below the loop share an allocation made inside it.
 bool shared_below(const For& loop) {
   return any_of(loop.body, [](const Stmt& x) { return x.as<For>() && any_order(x.as<For>()->kind); });
 }
@@ -153,7 +153,7 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
 
   Facts facts = buffer->facts;
   facts.exclusive = false;
-  for (size_t d = 0; d < rank; ++d)  // what is copied for places over an edge is no element of the buffer
+  for (size_t d = 0; d < rank; ++d)  // padding beyond an edge is no element of the buffer
     if (inside.proves(0 <= begin[d]) != true ||
         inside.proves(index_add(begin[d], extent[d]) <= buffer->dims[d]) != true)
       facts = {};
@@ -168,7 +168,7 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
     for (size_t d = 0; d < rank; ++d) index.push_back(index_add(begin[d], offset[d]));
     return index;
   };
-  // The window may reach over the buffer's edges, where nothing is accessed.
+  // The window may extend over the buffer's edges, where nothing is accessed.
   const auto guard = [&](const std::vector<Expr>& index) {
     Expr inside_buffer;
     for (size_t d = 0; d < rank; ++d) {
@@ -227,7 +227,7 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
   if (is_float(buffer->dtype) && (*op == AccumulateOp::add || *op == AccumulateOp::fma))
     refuse("privatise", loop.var.name,
            "it would change the order in which sums of " + std::string(to_string(buffer->dtype)) + " are rounded");
-  // The copies are added to every element, whichever the loop names.
+  // The reduction adds the copies to every element, whichever elements the loop accesses.
   const std::vector<Expr> origin(buffer->dims.size(), Expr(0));
   if ((buffer->role == Role::out || buffer->role == Role::temp) && !filled_before(site, buffer, origin, buffer->dims))
     refuse("privatise", loop.var.name,

@@ -1,5 +1,4 @@
-// The step tile_product: a matrix product -> blocks that fit the caches, panels that lie as they are read, tiles of
-// sums in registers (product_nest.cpp).
+// The step tile_product: cache blocking, packed panels and register tiles for a matrix product (product_nest.cpp).
 #include "ir/schedule/tile_product.h"
 
 #include <fmt/format.h>
@@ -35,8 +34,8 @@ void require_tiles(const For& m, const ProductTiles& t) {
       fail("a block must be at most " + std::to_string(largest_block) + ", got " + std::to_string(block));
 }
 
-// Rows and columns are compared with their loop's end, in tiles that may reach over it. From 0 on, more than an i64
-// holds would be iterations without end.
+// Rows and columns are compared with their loop's end, in tiles that may cross it. Begins must be 0, so that
+// overflowing an i64 would take an endless loop.
 void require_in_range(const Product& p, const Site& site, const ProductTiles& t) {
   for (const auto& [loop, tile] : {std::pair{p.m, int64_t{t.rows}}, std::pair{p.n, t.columns()}}) {
     if (site.scope.of(loop->begin).max.value_or(1) <= 0) continue;
@@ -47,7 +46,7 @@ void require_in_range(const Product& p, const Site& site, const ProductTiles& t)
   }
 }
 
-// What B reads must be there, and be the same, before the loop.
+// What B reads must be available, and unchanged, before the loop.
 void require_before(const Kernel& kernel, const Product& p, const Site& around) {
   const For& loop = *around.loop;
   const auto fail = [&](const std::string& why) {

@@ -1,6 +1,5 @@
 #pragma once
-// Inside of Schedule::tile_product: the product as its author wrote it, and the panels that its operands are brought
-// into.
+// Internal to Schedule::tile_product: the matched product, and the panels that its operands are packed into.
 #include <functional>
 #include <string>
 #include <unordered_set>
@@ -19,25 +18,26 @@ struct Product {
   Expr a, b;            // a does not depend on n, b not on m
   bool a_first = true;  // a is the accumulate's value, b its factor
   Stmt rest;
-  const Store* plain = nullptr;  // the rest, when it is one unguarded store of the sum itself to a buffer of its dtype
+  // The epilogue, when it is one unguarded store of the sum itself to a buffer of its dtype.
+  const Store* plain = nullptr;
 };
-// Throws a refusal when the loop is no such nest.
+// Throws a refusal when the loop is not such a nest.
 Product match_product(const Site& site, const std::string& step);
 // ... when its elements are not proved independent of one another.
 void require_independent(const Product& product, const Site& site, const std::string& step);
 
-// e with a guard on each of its loads that an index of which mentions one of the variables: `otherwise` 0.
+// e with a guard on each load with an index that mentions one of the variables; `otherwise` is 0.
 struct EdgeGuard {
   Var var;
   Expr end;  // var < end
 };
 Expr guard_loads(const Expr& e, const std::vector<EdgeGuard>& edges);
 
-// How far apart in memory an expression's loads are for neighbouring values of a variable: 1 when some load steps by
-// one element and is not constant in it, 0 when none depends on it, -1 otherwise.
+// The memory stride of an expression's loads in a variable: 1 when some load has unit stride, 0 when none depends on
+// it, -1 otherwise.
 int64_t step_of(const Expr& e, int64_t var_id);
 
-// A panel holds `width` lanes of an operand for every k, side by side: buffer[panel, k, lane]. Panels [first, first +
+// A panel holds `width` contiguous lanes of an operand for every k: buffer[panel, k, lane]. Panels [first, first +
 // count) are filled together.
 struct Panel {
   Buffer buffer;
@@ -49,16 +49,16 @@ struct Panel {
   std::function<Expr(Expr lane, Expr k)> element;
   Expr first_lane, end_lane;  // of the operand: the first panel's first lane, and the end of all
   bool whole = false;         // every lane is before the end
-  Expr first_k, k_count;      // of the operand: [first_k, first_k + k_count) goes to places 0, 1, ...
-  bool transpose = false;     // neighbours along k are neighbours in memory: read by vectors along k
+  Expr first_k, k_count;      // of the operand: [first_k, first_k + k_count) goes to rows 0, 1, ...
+  bool transpose = false;     // k is the contiguous axis: read by vectors along k and transposed
 };
 Stmt pack_panel(const Panel& panel, const std::string& name);
 
-// The product in tiles. With `b_before`, panels of all of B are allocated and filled by `around`, which goes around a
-// loop that the nest stands in; `kind`: of the loop over panels.
+// The tiled product. With `b_before`, `around` wraps a loop enclosing the nest in the allocation and packing of all of
+// B; `kind`: of the loop over panels.
 struct TiledProduct {
   Stmt nest;
-  std::vector<Schedule::Loop> along_k;  // the tiles' loops, in order of appearance
+  std::vector<Schedule::Loop> along_k;  // the tiles' k loops, in order of appearance
   std::function<Stmt(const Stmt& body, ForKind kind)> around;
 };
 TiledProduct tile(const Product& product, const ProductTiles& tiles, const Ranges& scope, bool b_before);

@@ -1,5 +1,5 @@
-// The text of a trace: one line a step, its words separated by one space. Loops and buffers go by name ("i", "i#1"),
-// expressions in prefix form.
+// The text of a trace: one line per step, its words separated by one space. Loops and buffers are referred to by name
+// ("i", "i#1"), expressions are in prefix form.
 #include <algorithm>
 #include <charconv>
 #include <sstream>
@@ -15,7 +15,8 @@ namespace {
   throw Error(ErrorCode::invalid_argument, "trace: " + why + " in \"" + line + "\"");
 }
 
-// A plain name means the innermost variable of that name; any other is told by its place among all.
+// A plain name means the innermost variable of that name; any other is identified by its position among all of that
+// name.
 std::string write_var(const Var& v, const std::vector<Var>& vars) {
   for (size_t i = vars.size(); i-- > 0;) {
     if (vars[i].id == v.id) return v.name;

@@ -8,8 +8,8 @@
 namespace gradloom::ir {
 namespace {
 
-// Words that may follow an expression or start a statement; functions and dtypes are told by the parenthesis after them
-// and are free as names.
+// Words that may follow an expression or start a statement; functions and dtypes are recognised by the parenthesis
+// after them and can be used as names.
 constexpr std::array<std::string_view, 41> keywords{
     "kernel",      "in",       "out",       "inout",       "temp",          "for",        "serial",
     "parallel",    "vector",   "unroll",    "let",         "alloc",         "check",      "at",

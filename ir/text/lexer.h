@@ -17,12 +17,12 @@ enum class TokenKind : uint8_t { end, name, keyword, number, string, symbol };
 struct Token {
   TokenKind kind = TokenKind::end;
   std::string text;    // name and string: unescaped; number: without its dtype
-  std::string suffix;  // name: the digits after '#', which tell equal names apart; number: its dtype
+  std::string suffix;  // name: the digits after '#', which disambiguate equal names; number: its dtype
   Position at;
   bool is(TokenKind k, std::string_view t) const { return kind == k && text == t; }
 };
 
-// Throws Error(invalid_argument) with the position of what is no token. The last token is `end`.
+// Throws Error(invalid_argument) with the position of an invalid token. The last token is `end`.
 std::vector<Token> lex(std::string_view text);
 
 std::string describe(const Token& token);  // for "got ...", on one line

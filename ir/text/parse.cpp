@@ -104,11 +104,11 @@ Stmt Parser::scope() {
   return result;
 }
 
-// A let or an alloc holds the statements after it, so the scope is put together from its end.
+// The scope of a let or an alloc is the rest of the statements, so scopes are assembled from the end.
 Stmt Parser::stmts() {
   Level level(*this);
   struct Holder {
-    size_t start;  // the first statement that it holds
+    size_t start;  // the first statement in its scope
     Position at;
     Var var;
     Expr value;
@@ -258,7 +258,7 @@ void Parser::range(Expr& min, Expr& max) {
   expect_symbol("]");
 }
 
-// : dtype[dims] and what is declared of the buffer.
+// Parses : dtype[dims] and the buffer's declared properties.
 BufferNode Parser::buffer_type(const Token& name, Role role) {
   BufferNode node{.name = name.text, .role = role};
   expect_symbol(":");

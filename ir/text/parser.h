@@ -1,6 +1,6 @@
 #pragma once
-// The parser's own state, shared by its two halves: parse_expr.cpp (expressions) and parse.cpp (statements and
-// kernels). Recursive descent, one token of lookahead and a second one to tell a function from a name.
+// The parser's state, shared by its two halves: parse_expr.cpp (expressions) and parse.cpp (statements and kernels).
+// Recursive descent, with one token of lookahead and a second one to distinguish a function from a name.
 #include <functional>
 
 #include "gradloom/stmt.h"
@@ -32,7 +32,7 @@ class Parser {
     Expr guard, otherwise;
     int depth = 1;
   };
-  // Counts one level for its lifetime.
+  // Counts one nesting level for its lifetime.
   class Level {
    public:
     explicit Level(Parser& parser);
@@ -54,7 +54,7 @@ class Parser {
   void expect_keyword(std::string_view text);
   [[noreturn]] void expected(const std::string& what) const;
   int64_t integer(const std::string& what, int64_t min, int64_t max);
-  // Calls a node's constructor; its Error gets the position in front.
+  // Calls a node's constructor; prefixes its Error with the position.
   template <class Make>
   auto built(Position at, Make&& make) -> decltype(make()) {
     try {

@@ -88,7 +88,7 @@ std::string constant_text(DType dtype, uint64_t bits) {
   return (dtype == DType::f64 ? shortest(value) : shortest(static_cast<float>(value))) + type;
 }
 
-// Joined left to right: the operands of + are evaluated in no fixed order, and names are numbered as they appear.
+// Joins left to right: the operands of + have unspecified evaluation order, and names are numbered as they appear.
 // Braces fix the order.
 std::string join(std::initializer_list<std::string> parts) {
   std::string text;
@@ -130,7 +130,7 @@ class Printer {
  private:
   using Names = std::unordered_map<int64_t, std::string>;
 
-  // Names: a binding gets its own name, with #1, #2, ... while another live binding has that text.
+  // A binding gets its own name, with #1, #2, ... while another live binding has the same text.
   std::string bind(Names& names, int64_t id, const std::string& name) {
     const std::string plain = quoted_name(name);
     std::string text = plain;
@@ -143,7 +143,7 @@ class Printer {
     live_.erase(found->second);
     names.erase(found);
   }
-  // A name used free, in a fragment, is bound from there on.
+  // A free name, in a fragment, is bound from its first use on.
   std::string use(Names& names, int64_t id, const std::string& name) {
     const auto found = names.find(id);
     return found != names.end() ? found->second : bind(names, id, name);
@@ -228,8 +228,8 @@ class Printer {
 
   void line(const std::string& text) { out_ += std::string(2 * indent_, ' ') + text + "\n"; }
 
-  // The statements of one scope. A let or an alloc lasts to the scope's end, so one that ends earlier has a scope of
-  // its own.
+  // The statements of one scope. A let or an alloc is live to the scope's end, so one that ends earlier gets a nested
+  // scope.
   void stmts(const Stmt& s) {
     if (!s) return;
     const Block* block = s.as<Block>();

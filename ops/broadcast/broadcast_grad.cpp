@@ -29,7 +29,7 @@ OpSchema make_schema() {
   return s;
 }
 
-// dX of an empty dY: sums of nothing, to which the gradient may be added.
+// dX of an empty dY: empty sums, that is zeros; with `accumulate` they are added to the gradient in dX.
 ScheduleNest author_empty_sums(KernelFrame& frame, const ir::Target& target) {
   const bool accumulate = ReduceRoles(frame.plan()).accumulate;
   frame.view(0, "dY");
@@ -47,7 +47,7 @@ ScheduleNest author_empty_sums(KernelFrame& frame, const ir::Target& target) {
   };
 }
 
-// A kernel for an empty dY alone is the same in every strategy.
+// A kernel specialised for an empty dY is the same in every strategy.
 auto unless_empty(ScheduleNest (*author)(KernelFrame&, const ir::Target&)) {
   return [author](KernelFrame& frame, const ir::Target& target) {
     const bool empty = !frame.any_shape() && element_count(frame.plan().views[0].dims) == 0;
@@ -82,8 +82,8 @@ class BroadcastGrad final : public Op {
       refuse(schema(), ErrorCode::invalid_argument,
              fmt::format("{} has rank {} (shape {}); shape {} needs at least rank {}", describe_input(schema(), in_dy),
                          dy.dims.size(), to_string(dy.dims), to_string(shape), shape.size()));
-    // An empty sum has no elements to visit, whatever the other dims are: what is left are loops over dX, if that has
-    // any. Strides do not matter then, so that only their roles keep dims from being merged, as for a dense dY.
+    // An empty sum visits no elements, whatever the other dims are: only loops over dX remain, if dX has elements.
+    // Strides do not matter then, so only their roles keep dims from being merged, as for a dense dY.
     const bool empty = element_count(dy.dims) == 0, no_output = element_count(shape) == 0;
     LoopDims dims;
     for (int d = 0; d < dy.dims.size(); ++d) {

@@ -1,16 +1,16 @@
 #pragma once
-// BroadcastGrad's roles after merging, and the order of its sums: shared by its check, its nests and its schedules.
+// BroadcastGrad's roles after dim merging, and the order of its sums: shared by its check, its nests and its schedules.
 //
-// A sum is a fixed tree of additions, the same on every target and in every strategy. The total of a reduced dim
-// x_0 .. x_{n-1} is +0.0 plus, in order, the sums of blocks of B elements (the last may be short). A block's sum starts
-// from 16 strided partials p_l = ((+0.0 + x_l) + x_{l+16}) + ..., then p_l += p_{l+h} for h = 8, 4, 2, 1 and l < h. B
-// is 256 for the innermost dim of dY's view, 16 for every other. Where several dims are reduced, an inner one's total
-// is an element of the outer one. The innermost reduced dim has parts of 64 blocks: its total is +0.0 plus, in order,
-// each part's total. So one output is work for many threads, with little to keep.
+// A sum is a fixed tree of additions, the same on every target and in every strategy. The total of a reduced dim x_0 ..
+// x_{n-1} is +0.0 plus, in order, the sums of blocks of B elements (the last may be short). A block's sum starts from
+// 16 strided partials p_l = ((+0.0 + x_l) + x_{l+16}) + ..., then p_l += p_{l+h} for h = 8, 4, 2, 1 and l < h. B is 256
+// for the innermost dim of dY's view, 16 for every other. Where several dims are reduced, an inner one's total is an
+// element of the outer one. The innermost reduced dim has parts of 64 blocks: its total is +0.0 plus, in order, each
+// part's total. So many threads can share the reduction of one output, with few intermediate sums.
 //
 // The order follows the merged dims. Neighbouring reduced axes are one dim where dY's strides let them be walked as
-// one, nested dims where a gap keeps them apart: then the same values may give other last bits. They are the same bits
-// for the same strides.
+// one, nested dims where a gap prevents merging: the same values may then differ in the last bits. Equal strides give
+// equal bits.
 #include <optional>
 
 #include "gradloom/plan_key.h"
@@ -19,7 +19,7 @@ namespace gradloom {
 
 inline constexpr int64_t partials = 16, block_elements = 256, part_blocks = 64;
 
-// The last steps of a block's sum, from its partials.
+// The reduction tree that ends a block's sum, from its partials.
 inline ir::Expr tree(std::vector<ir::Expr> p) {
   for (size_t h = partials / 2; h > 0; h /= 2)
     for (size_t l = 0; l < h; ++l) p[l] = p[l] + p[l + h];
@@ -46,7 +46,7 @@ struct ReduceRoles {
   int rank() const { return kept.size() + reduced.size(); }
   bool columns() const { return !kept.empty() && kept.back() == rank() - 1; }  // the innermost dim is kept
 
-  // Of the innermost reduced dim: elements of a block and of a part; how many parts n elements are.
+  // Of the innermost reduced dim: elements per block and per part; the number of parts of n elements.
   int64_t block() const { return columns() ? partials : block_elements; }
   int64_t part() const { return part_blocks * block(); }
   bool one_part(const ir::Expr& n) const { return ir::as_int(n) && *ir::as_int(n) <= part(); }
@@ -55,7 +55,7 @@ struct ReduceRoles {
 
 // The loops of "direct" and "split" that their schedules use.
 struct ReduceLoops {
-  std::vector<ir::Loop> kept;     // one a kept dim, from the outermost in; not of columns that have tiles
+  std::vector<ir::Loop> kept;     // one per kept dim, outermost first; none for tiled columns
   std::optional<ir::Loop> tiles;  // over tiles of columns
   ir::Loop parts = 0;             // "split": over parts
   std::vector<ir::Loop> stored;   // over the columns of a tile: zeros or results
@@ -68,12 +68,11 @@ struct ReduceLoops {
 ScheduleNest author_broadcast_direct(KernelFrame& frame, const ir::Target& target);
 void schedule_broadcast_direct(ir::Schedule& s, const ReduceLoops& loops, const Plan& plan, const ir::Target& target);
 
-// Keeps every part's total, so that one output row is work for all threads.
+// Stores every part's total, so that all threads share the reduction of one output row.
 ScheduleNest author_broadcast_split(KernelFrame& frame, const ir::Target& target);
 void schedule_broadcast_split(ir::Schedule& s, const ReduceLoops& loops, const Plan& plan, const ir::Target& target);
 
-// For a GPU: blocks are summed by threads side by side into shared memory, one reduced dim after the other, from the
-// innermost out.
+// For a GPU: threads sum blocks in parallel into shared memory, one reduced dim after the other, innermost first.
 ScheduleNest author_broadcast_staged(KernelFrame& frame, const ir::Target& target);
 
 }  // namespace gradloom

@@ -41,8 +41,7 @@ class ReduceNest {
     return std::move(loops_);
   }
 
-  // The same sums with every part's total kept until all are there: parts can be summed by any thread, and are added in
-  // order after.
+  // The same sums with every part's total stored: any thread may sum a part; a second phase adds the totals in order.
   ReduceLoops split() {
     const Expr n = y_->dims[roles_.reduced[0]];
     first_ = Expr(0);
@@ -56,9 +55,10 @@ class ReduceNest {
   }
 
  private:
-  // How many columns share a row of accumulators: all that stay in the L1 cache with what is read, fewer where there
-  // would be no task for every thread. Long pieces of a row are read at a time, as memory is fast at that only. On a
-  // GPU a column each: neighbours are neighbouring threads', sums are in registers.
+  // Columns that share a row of accumulators: as many as stay in the L1 cache along with the data read, fewer where
+  // there would be too few tasks for all threads. Rows are read in long contiguous pieces, as only those reach full
+  // memory bandwidth. On a GPU, one column per thread: neighbouring columns go to neighbouring threads, sums are in
+  // registers.
   int64_t column_tile(const KernelFrame& frame, const ir::Target& target) const {
     constexpr int64_t any = 256;
     if (target.gpu) return 1;
@@ -79,13 +79,13 @@ class ReduceNest {
     Index index = at_x_;
     if (roles_.kept.empty()) index = {0};
     if (roles_.columns() && !roles_.reduced.empty()) index.push_back(std::move(column));
-    // Nothing summed: the copy keeps NaN payloads.
+    // No reduction: a plain copy, which preserves NaN payloads.
     if (roles_.reduced.empty() && !roles_.accumulate) return b_.store(x_, index, element());
     if (roles_.accumulate) total = ir::cast(sum_, ir::load(x_, index)) + total;
     b_.store(x_, index, ir::cast(x_->dtype, total));
   }
 
-  // Whole tiles, whose number of columns is a constant, then what is left.
+  // Full tiles, whose number of columns is a constant, then the remainder.
   void column_tiles() {
     const Expr columns = y_->dims.back();
     loops_.tiles = b_.loop("tile", 0, ir::floor_div(columns, tile_), [&](Expr t) {
@@ -146,7 +146,8 @@ class ReduceNest {
       });
       return;
     }
-    // One copy of what is inside: a second for the rest would double the text with every reduced dim.
+    // The body is emitted once, with a variable extent: a separate remainder would double the code size with every
+    // reduced dim.
     const std::string number = std::to_string(j);
     const Expr count = ir::floor_div(n + (partials - 1), partials);
     b_.loop("block" + number, 0, count,
@@ -161,7 +162,7 @@ class ReduceNest {
            [&](const Expr& c, const Expr& sum) { b_.accumulate(out, extended(at, c), sum); });
   }
 
-  // What to do with a block's sum.
+  // Consumes a block's sum.
   using Put = std::function<void(const Expr& column, const Expr& sum)>;
 
   // All blocks of `count` elements of the innermost reduced dim, from `first`.
@@ -178,9 +179,9 @@ class ReduceNest {
     return n && *n % length == 0;
   }
 
-  // The tree over up to 16 rows of dY, from `first`; all 16 when `extent` is absent. Cores with wide vectors read the
-  // rows side by side; on others memory is at its best with a few streams, and far from it with sixteen: four rows,
-  // those that the tree adds first.
+  // The tree over up to 16 rows of dY, from `first`; all 16 when `extent` is absent. With enough vector registers for a
+  // row each, all 16 rows are read at once; other cores reach full memory bandwidth with a few streams, and far less
+  // with sixteen: they read four rows at a time, those that the tree adds first.
   void rows(int j, Expr first, Expr extent, const Put& put) {
     const auto row = [&](Expr l) {
       at_y_[roles_.reduced[j]] = first + l;
@@ -225,7 +226,7 @@ class ReduceNest {
     });
   }
 
-  // The innermost dim of dY: 16 partials side by side.
+  // The innermost dim of dY: 16 interleaved partials, one per lane where vectorised.
   void blocks_of_256(const Expr& from, const Expr& count, const Put& put) {
     const int d = roles_.rank() - 1;
     const ir::Buffer p = b_.alloc("p", sum_, {partials}, {}, ir::Space::registers);
@@ -272,13 +273,13 @@ class ReduceNest {
   ir::KernelBuilder& b_;
   const ir::Buffer y_, x_;
   const DType sum_;
-  const bool wide_;  // a row of the tree in a register each
+  const bool wide_;  // each row of the tree has a vector register
   int64_t tile_ = 1;
-  std::optional<ir::Buffer> sums_;  // strategy "split": every part's total, once they are there
+  std::optional<ir::Buffer> sums_;  // strategy "split": every part's total
   std::optional<Expr> parts_;
   Expr first_, width_;  // the current tile's first column and its number of columns
-  Expr kept_width_;     // the columns that buffers have room for
-  Index at_x_, at_y_;   // the current indices; kept dims first, reduced ones as the loops go
+  Expr kept_width_;     // the columns that buffers are allocated for
+  Index at_x_, at_y_;   // the current indices; kept dims are set first, reduced ones by their loops
   ReduceLoops loops_;
 };
 

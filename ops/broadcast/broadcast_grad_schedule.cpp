@@ -9,7 +9,7 @@ namespace {
 
 using Loop = ir::Schedule::Loop;
 
-// One kept loop (the first with enough tasks, else the longest), or the tiles of columns.
+// Parallelises one kept loop (the first with enough tasks, else the longest), or the tiles of columns.
 void share(ir::Schedule& s, const std::vector<Loop>& kept, std::optional<Loop> tiles, const Plan& plan,
            const ReduceRoles& roles, const ir::Target& target) {
   const View& dy = plan.views[0];
@@ -26,13 +26,13 @@ void share(ir::Schedule& s, const std::vector<Loop>& kept, std::optional<Loop> t
   }
   if (!best) return;
   if (ir::holds_loop(s.get(*best).body)) return s.parallel(*best);
-  // One row, copied; a piece's elements go to vectors.
+  // A copied row: pieces to threads, a piece's elements to vectors.
   const int64_t piece = row_piece(most, target);
   if (piece >= most) return;
   if (const Loop pieces = s.split(*best, piece).outer) s.parallel(pieces);
 }
 
-// Rows that are summed one after the other are one stream of reads; memory gives more to two that are far apart.
+// Rows summed one after the other form one stream of reads; two streams far apart get more memory bandwidth.
 Loop two_streams(ir::Schedule& s, Loop row) {
   const std::optional<int64_t> rows = ir::as_int(s.get(row).extent);
   if (!rows || *rows < 4) return row;
@@ -41,7 +41,7 @@ Loop two_streams(ir::Schedule& s, Loop row) {
   return in_half;
 }
 
-// Elements of dY that a vector would gather one by one.
+// Whether a vector load of dY would be a gather of scalar loads.
 bool gathers(const View& dy, const ir::Target& target) {
   const int64_t stride = dy.strides.empty() ? 1 : std::abs(dy.strides.back());
   return stride > 1 && !(target.hardware_scatter && size_of(dy.dtype) >= 4);
@@ -55,7 +55,7 @@ void vectorize_sums(ir::Schedule& s, const ReduceLoops& loops, const View& dy, c
     const int64_t vector = 64 / sum_bytes, lanes = std::min(vector, ir::as_int(s.get(loop).extent).value_or(vector));
     if (!scalar && lanes > 1) s.vectorize(loop, static_cast<int>(lanes));
   }
-  // The partials live in registers: a constant place each, or a lane.
+  // The partials live in registers: a constant index each, or a vector lane.
   for (const Loop loop : loops.lanes)
     scalar || ir::as_int(s.get(loop).extent) == 1 ? s.unroll(loop) : s.vectorize(loop);
   if (scalar) return;
@@ -67,7 +67,8 @@ void vectorize_sums(ir::Schedule& s, const ReduceLoops& loops, const View& dy, c
 void schedule_broadcast_direct(ir::Schedule& s, const ReduceLoops& loops, const Plan& plan, const ir::Target& target) {
   if (target.gpu) {
     ir::schedule_gpu(s, target);
-    // What a thread keeps of its sums has constant places: it is in registers. Loops that became threads are gone.
+    // Unrolled, the per-thread partials have constant indices and live in registers. Loops bound to threads no longer
+    // exist.
     std::vector<Loop> own = loops.lanes;
     own.insert(own.end(), loops.quads.begin(), loops.quads.end());
     for (const Loop loop : s.loops())

@@ -17,8 +17,8 @@ using ir::Loop;
 
 constexpr int64_t column_tile = 32, tile_threads = 512, most_rows = 32;
 
-// Neighbours of dY that are read at once, 16 bytes of f32: the loop is then over those of a thread. Left as it is where
-// that is not proved.
+// Vectorises loads of neighbouring elements of dY, 16 bytes of f32: `loop` becomes the loop over vectors, which goes to
+// threads. Unchanged where the vectorisation is not proved legal.
 void neighbours_together(ir::Schedule& s, Loop& loop) {
   constexpr int64_t together = 4;
   const std::optional<int64_t> extent = ir::as_int(s.get(loop).extent);
@@ -52,7 +52,7 @@ class StagedNest {
   }
 
   void schedule(ir::Schedule& s) const {
-    // As many of the grid's loops as are still proved independent once fused; the others stay loops of the host.
+    // Fuses as many of the grid loops as are still proved independent once fused; the outer ones stay host loops.
     std::vector<Loop> grid = grid_;
     while (grid.size() > 1 &&
            !s.attempt([&](ir::Schedule& trial) { trial.bind(fuse_all(trial, grid), ir::ForKind::grid); }))
@@ -94,11 +94,11 @@ class StagedNest {
   Expr element_at(const Expr& i) {
     at_[last_] = i;
     const auto n = ir::as_int(n_);
-    const int64_t part = blocks_ * roles_.block();  // read whole, the last one too
+    const int64_t part = blocks_ * roles_.block();  // read in full, the last one too
     return element(n && *n > 0 && *n % part == 0 ? Expr() : i < n_);
   }
 
-  // What becomes of a total of the dims in rest_: dX's element, or an element of the next dim.
+  // Stores a total at the current index of rest_: to dX, or as an element of the next reduction.
   void put(const Expr& total) {
     if (next_) return b_.store(next_, places(rest_), total);
     const std::vector<int> kept(roles_.kept.begin(), roles_.kept.end());
@@ -107,7 +107,7 @@ class StagedNest {
     b_.store(x_, index, ir::cast(x_->dtype, roles_.accumulate ? ir::cast(sum_, ir::load(x_, index)) + total : total));
   }
 
-  // +0.0 plus, in order, `count` values.
+  // In-order reduction: +0.0 plus `count` values.
   Expr in_order(const std::string& name, const Expr& count, const std::function<Expr(const Expr&)>& value) {
     const Buffer acc = b_.alloc("acc", sum_, {1}, {}, ir::Space::registers);
     b_.store(acc, {0}, zero());
@@ -136,12 +136,12 @@ class StagedNest {
     totals("a", [&] { put(in_order("add", parts, [&](const Expr& part) { return ir::load(sums, place(part)); })); });
   }
 
-  // Loops over rest_ that go over what the grid, or loops before them, have summed.
+  // Loops over rest_ that reduce results of the grid or of earlier loops.
   void totals(const std::string& name, const std::function<void()>& body) {
     if (const std::vector<Loop> loops = over(rest_, name, body); !loops.empty()) later_.push_back(loops[0]);
   }
 
-  // One part's totals of all of rest_, a tile of neighbours a block.
+  // One part's totals for all of rest_, a tile of neighbours per thread block.
   void tiles(const Expr& part, const std::function<void(const Expr&)>& store) {
     std::vector<int> grid = rest_;
     const bool tiled = !rest_.empty();
@@ -172,7 +172,7 @@ class StagedNest {
     phases_.push_back(b_.loops(name, extents, body));
   }
 
-  // Blocks of the part that hold an element at least.
+  // The number of non-empty blocks of the part.
   Expr blocks_in(const Expr& part) const {
     if (roles_.one_part(n_)) return blocks_;
     const int64_t block = roles_.block();
@@ -222,7 +222,7 @@ class StagedNest {
     });
   }
 
-  // Dim d of the totals so far.
+  // Reduces dim d of the totals so far.
   void outer(int d, bool is_last) {
     const Buffer from = next_;
     const std::vector<int> dims = rest_;
@@ -248,11 +248,11 @@ class StagedNest {
   const int last_;  // the innermost reduced dim
   const Expr n_;
   std::vector<Expr> at_;                   // the current index, by dim of dY
-  std::vector<int> rest_;                  // dims that are not reduced yet, but for the current one
+  std::vector<int> rest_;                  // dims that are not reduced yet, without the current one
   int64_t blocks_ = 1;                     // of a part
-  Buffer next_;                            // where totals go; absent: dX
-  std::vector<Loop> grid_, later_;         // parts, dims, tiles; the outermost loops after them
-  std::vector<std::vector<Loop>> phases_;  // of a tile
+  Buffer next_;                            // destination of totals; absent: dX
+  std::vector<Loop> grid_, later_;         // parts, dims, tiles; outermost loops of later reductions
+  std::vector<std::vector<Loop>> phases_;  // of a tile, with barriers between them
 };
 
 }  // namespace

@@ -110,7 +110,7 @@ class BroadcastGradientArgs final : public Op {
   }
 
  private:
-  // A handful of numbers, in order.
+  // A few numbers: the serial nest needs no schedule.
   static ScheduleNest author(KernelFrame& frame, const ir::Target&) {
     Nest(frame).write();
     return {};

@@ -1,5 +1,5 @@
-// The strategy "bins" on a GPU, of a flat dX of a known shape: blocks sort stretches of indices by bins of neighbouring
-// destinations, stably; then each bin is a block's, which adds to sums in shared memory, stretch after stretch, in
+// The strategy "bins" on a GPU, for a flat dX of a known shape: thread blocks sort runs of indices by bin (a range of
+// neighbouring destinations), stably; then one block per bin accumulates into sums in shared memory, run after run, in
 // index order.
 #include <algorithm>
 #include <bit>
@@ -17,7 +17,7 @@ using ir::Expr;
 using ir::Loop;
 
 constexpr int64_t longest_run = 4096, shortest_run = 64;  // indices that a block sorts
-constexpr int64_t tile = 2048;                            // records of a bin that are in shared memory at a time
+constexpr int64_t tile = 2048;                            // records of a bin that are staged in shared memory at a time
 constexpr int64_t group = 32;                             // runs whose records one thread counts
 constexpr int64_t most_bins = 4096, most_runs = 4096;
 
@@ -59,13 +59,13 @@ class BinNest {
  private:
   Expr wide(const Expr& e) const { return ir::cast(DType::i64, e); }
 
-  // Bin and position as one number, so that no two are equal and the order is the indices'.
+  // Sorts keys of bin and position packed into one integer: keys are unique, so the order within a bin is index order.
   void sort(const Expr& run) {
     const Buffer own = b_.alloc("own", DType::i32, {run_}, {.min = 0, .exclusive = true}),
                  places = b_.alloc("places", DType::i32, {run_}, {.min = 0, .max = size_ - 1});
     threads_.push_back(b_.loop("fill", 0, run_, [&](Expr i) {
       const Expr k = b_.let("k", run * run_ + i);
-      b_.store(own, {i}, ir::cast(DType::i32, i + bins_ * run_));  // of no bin
+      b_.store(own, {i}, ir::cast(DType::i32, i + bins_ * run_));  // sentinel: past all bins
       b_.store(places, {i}, ir::constant_int(DType::i32, 0));
       b_.if_then(k < count_, [&] {
         f_.checked_index({k}, [&](const Expr& j) {
@@ -110,7 +110,7 @@ class BinNest {
     const Buffer offsets = b_.alloc("tile_offsets", DType::i32, {tile}, {.min = 0, .max = bin_ - 1, .exclusive = true});
     const Buffer values = b_.alloc("tile_values", f_.sum, {tile}, {.exclusive = true});
     threads_.push_back(b_.loop("z", 0, bin_, [&](Expr i) { b_.store(acc, {i}, ir::zero({f_.sum, 1})); }));
-    // How many records of the bin lie before each run's: within its group, then all.
+    // Exclusive prefix sum of the bin's records over the runs: within each group, then over the groups.
     threads_.push_back(b_.loop("in_group", 0, groups, [&](Expr g) {
       const Buffer running = b_.alloc("running", DType::i64, {1}, {}, ir::Space::registers);
       b_.store(running, {0}, 0);
@@ -133,7 +133,7 @@ class BinNest {
       const Expr first = b_.let("first", t * tile), left = b_.let("left", ir::min(all - first, Expr(tile)));
       threads_.push_back(b_.loop("bring", 0, runs_, [&](Expr r) {
         const Expr at = b_.let(
-            "at", ir::load(before, {r}) + ir::load(in_groups, {ir::floor_div(r, Expr(group))}) - first);  // in the tile
+            "at", ir::load(before, {r}) + ir::load(in_groups, {ir::floor_div(r, Expr(group))}) - first);  // tile-local
         const Expr from = b_.let("from", ir::max(at, 0)), to = b_.let("to", ir::min(at + records(bin, r), left));
         const Expr source = b_.let("source", r * run_ + wide(ir::load(starts_, {bin, r})) - at);
         b_.loop("x", from, to - from, [&](Expr x) {
@@ -160,8 +160,8 @@ class BinNest {
   const GatherFrame f_;
   ir::KernelBuilder& b_;
   const int64_t size_, count_, bin_, bins_, run_, runs_;
-  Buffer starts_;            // [bin, run]: where the bin's records begin in the run
-  Buffer offsets_, values_;  // records of all runs: the place in the bin, and what is added there
+  Buffer starts_;            // [bin, run]: offset of the bin's first record in the run
+  Buffer offsets_, values_;  // records of all runs: index in the bin, and value to add
   std::vector<Loop> grids_, threads_;
   Loop adder_ = 0, lanes_ = 0;
 };
@@ -172,7 +172,7 @@ Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
 
 }  // namespace
 
-// Bins pass the indices once, which is faster than atomic adds; a few indices are sorted as fast.
+// Bins read the indices once, which is faster than atomic adds; few indices are sorted as fast.
 Fit gather_bins_fit(const Plan& plan, const ir::Target& target) {
   constexpr int64_t fewest = 1 << 16;  // indices, where bins are preferred
   if (!GatherSizes(plan).one_row() || plan.views[2].dims[0] > std::numeric_limits<int32_t>::max()) return Fit::none;

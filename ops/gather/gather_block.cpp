@@ -1,6 +1,6 @@
-// The strategy "block" on a GPU: a block holds the sums of a few neighbouring columns (or rows, when the axis is last)
-// of dX in shared memory. Its threads load a tile of indices and values; then each column is one warp's, which adds 32
-// at a time, in index order, while the threads wait for the next tile.
+// The strategy "block" on a GPU: a thread block keeps the sums of a few neighbouring columns (or rows, when the axis is
+// last) of dX in shared memory. Its threads load a tile of indices and values; then one warp per column adds 32 at a
+// time, in index order, while the loads of the next tile are in flight.
 #include <algorithm>
 #include <limits>
 
@@ -16,21 +16,21 @@ using ir::Expr;
 using Index = GatherFrame::Index;
 using ir::Loop;
 
-constexpr int64_t most_threads = 1024;  // of a block
+constexpr int64_t most_threads = 1024;  // per block
 constexpr int64_t tile_elements =
-    4096;  // of all columns, for a multiprocessor: four indices and values on their way for each of 1024 threads
+    4096;  // over all columns, per multiprocessor: four indices and values in flight for each of 1024 threads
 constexpr int64_t banks = 32;  // of shared memory, four bytes each
 
-// A row of shared memory as long as `length` but for padding: neighbouring columns lie four banks apart, and four rows
-// of eight columns meet in none.
+// The padded length of a row of shared memory: neighbouring columns start four banks apart, so that four rows of eight
+// columns have no bank conflicts.
 int64_t padded(int64_t length) { return length + (banks + 4 - length % banks) % banks; }
 
-// How a call is cut; columns of 0: the sums do not fit into shared memory.
+// The tiling of a call; `columns` is 0 where the sums do not fit into shared memory.
 struct GatherBlock {
-  int64_t columns = 0;   // a block
-  int64_t tile = 0;      // indices a column that are loaded at a time, a multiple of 32
-  int64_t each() const;  // of a tile's elements, that a thread loads
-  int64_t threads() const { return columns * tile / each(); }  // that load them
+  int64_t columns = 0;   // per block
+  int64_t tile = 0;      // indices per column that are loaded at a time, a multiple of 32
+  int64_t each() const;  // elements of a tile that a thread loads
+  int64_t threads() const { return columns * tile / each(); }  // that load a tile
 };
 GatherBlock block_of(const Plan& plan, const ir::Target& target);
 
@@ -44,7 +44,7 @@ class BlockNest {
         extent_(f_.axis_extent()),
         count_(f_.dy->dims[f_.roles.outer]),
         limit_(inner_ ? f_.dx->dims.back() : f_.dx->dims[f_.roles.outer - 1]) {
-    if (cut_.columns == 0) cut_ = {4, tile_elements / 4};  // in scratch
+    if (cut_.columns == 0) cut_ = {4, tile_elements / 4};  // sums in scratch memory
   }
 
   void write() {
@@ -65,7 +65,7 @@ class BlockNest {
     s.bind(fuse_all(s, blocks_), ir::ForKind::grid);
     s.bind(threads_, ir::ForKind::thread);
     for (const Loop loop : {commits_, loads_}) s.unroll(loop);
-    // A column is known to be the block's own only by a division by a constant.
+    // Columns are proved disjoint between blocks only where the divisor is a constant.
     for (const auto& [outer, inner] : {zeros_, stores_})
       s.bind(ir::as_int(s.get(inner).extent) ? s.fuse(outer, inner) : inner, ir::ForKind::thread);
     const Loop lanes = s.split(adds_, ir::warp_lanes).inner;
@@ -103,7 +103,7 @@ class BlockNest {
         });
       });
     });
-    // Neighbours in memory are neighbours in the inner loop.
+    // The inner loop runs along contiguous memory: accesses coalesce.
     const auto store = [&](const Expr& c, const Expr& i) {
       b_.guarded(column_inside(c), [&] { f_.store_total(f_.joined(p_at(c), {i}, q_at(c)), ir::load(acc_, {c, i})); });
     };
@@ -113,9 +113,9 @@ class BlockNest {
     });
   }
 
-  // A thread's element `u` of a tile: neighbours in memory are neighbouring threads'.
+  // A thread's element `u` of a tile: neighbouring threads access neighbours in memory (coalesced).
   struct Element {
-    Expr c, t, k, inside;  // column, row of the tile, row of dY; absent: always
+    Expr c, t, k, inside;  // column, row of the tile, row of dY, guard (absent: true)
   };
   Element element(const Expr& tile, const Expr& thread, const Expr& u) {
     const Expr at = u * cut_.threads() + thread,
@@ -148,7 +148,7 @@ class BlockNest {
   }
 
   Expr column(const Expr& c) const { return strip_ * cut_.columns + c; }
-  // Absent: always.
+  // Absent: always true.
   Expr column_inside(const Expr& c) const {
     const auto n = ir::as_int(limit_);
     return n && *n % cut_.columns == 0 ? Expr() : column(c) < limit_;
@@ -168,12 +168,12 @@ class BlockNest {
   Index p_;
   Expr strip_;
   Buffer acc_, places_, values_;
-  Buffer raw_, staged_;  // a thread's elements on their way
+  Buffer raw_, staged_;  // per-thread elements in flight: loaded, not yet committed
 
   struct Pair {
     Loop outer = 0, inner = 0;
   };
-  std::vector<Loop> blocks_;  // outermost first, each all that the one before holds
+  std::vector<Loop> blocks_;  // outermost first, perfectly nested
   Pair zeros_, stores_;
   Loop threads_ = 0, commits_ = 0, loads_ = 0, warps_ = 0, adds_ = 0;
 };
@@ -184,7 +184,7 @@ GatherBlock block_of(const Plan& plan, const ir::Target& target) {
   const View &dy = plan.views[1], &dx = plan.views[2];
   const int64_t sum = size_of(accumulator_of(dx.dtype)), extent = dx.dims[roles.axis()], count = dy.dims[roles.outer];
   for (const int64_t columns : {16, 8, 4, 2}) {
-    // The wide strip leaves room for two blocks, in registers too.
+    // The widest strip leaves room for two resident blocks per multiprocessor, in registers too.
     const int64_t blocks = columns == 16 ? 2 : 1;
     const int64_t tile =
         std::min(tile_elements / blocks / columns, round_up(std::max<int64_t>(count, 1), ir::warp_lanes));
@@ -194,7 +194,7 @@ GatherBlock block_of(const Plan& plan, const ir::Target& target) {
   return {};
 }
 
-// A power of two: of three, say, it is not proved that threads put down elements of their own.
+// A power of two: otherwise the commits of different threads are not proved disjoint.
 int64_t GatherBlock::each() const {
   int64_t each = 1;
   while (columns * tile > each * most_threads) each *= 2;

@@ -10,7 +10,7 @@ namespace {
 
 enum DimRole : int { outer_role, middle_role, inner_role };
 
-// Every axis of dY's: `full` is dX's extent (the middle ones' own). Operands: dY, indices.
+// The axes of dY: `full` is dX's extent (the middle ones' own). Operands: dY, indices.
 LoopDims loop_dims(const GatherOperands& o, bool varying) {
   LoopDims dims;
   const int index_rank = varying ? 1 : o.indices.dims.size();
@@ -68,7 +68,7 @@ Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, 
     index.dims.push_back(k), index.strides.push_back(index_stride);
   };
   int counts[3] = {0, 0, 0};
-  // The middle comes right after the outer dims even where all of its own vanished.
+  // The middle dims follow the outer ones; a unit dim stands for them where all were merged away.
   const auto begin_middle = [&] {
     if (counts[middle_role] != 0) return;
     middle_dim(1, 1, 1);

@@ -1,8 +1,11 @@
 #pragma once
-// GatherGrad and GatherElementsGrad are one scatter-add, seen through merged dims:
+// GatherGrad and GatherElementsGrad are one scatter-add over merged dims:
 //
-//   dX[p.., jj, q..] += dY[p.., k.., q..]   with   j = indices[k..] or indices[p.., k, q..]   and   jj = j < 0 ? j + s
-//   : j
+//   dX[p.., jj, q..] += dY[p.., k.., q..]
+//
+// with j = indices[k..] (GatherGrad) or indices[p.., k, q..] (GatherElementsGrad), and
+//
+//   jj = j < 0 ? j + s : j
 //
 // p.. are the outer dims, k.. the middle ones (GatherElementsGrad has exactly one), q.. the inner ones; there may be no
 // outer or inner dim. s is the extent of dX's axis. Dense operands have at most one dim of each kind. The checks and
@@ -11,8 +14,8 @@
 
 namespace gradloom {
 
-// What a strategy knows of the structure; holds in the any-shape kernel as well. The views are: 0 indices, 1 dY, 2 dX;
-// when `empty` (no index at all, or no element in dY) dX, flat, then with `only_checks` indices.
+// The structure of a call, which holds in the any-shape kernel as well. Views: 0 indices, 1 dY, 2 dX; when `empty` (no
+// index at all, or no element in dY) dX, flat, then with `only_checks` indices.
 struct GatherRoles {
   bool accumulate = false;
   bool empty = false;
@@ -46,7 +49,7 @@ Plan gather_plan(const GatherOperands& operands, bool varying, const Request& re
 
 // The parts that every strategy's nest shares.
 struct GatherFrame {
-  // `adds`: dX is added to in memory, not written from sums.
+  // `adds`: the nest accumulates into dX in memory, instead of only storing totals.
   GatherFrame(KernelFrame& frame, const GatherRoles& roles, bool adds = false);
   const GatherRoles roles;
   ir::KernelBuilder& b;
@@ -60,14 +63,14 @@ struct GatherFrame {
 
   using Index = std::vector<ir::Expr>;
   static Index joined(Index p, const Index& k,
-                      const Index& q);  // into dY, and into dX where k is the place along the axis
+                      const Index& q);  // into dY, and into dX where k is the index along the axis
   Index index_at(const Index& p, const Index& k, const Index& q) const;  // into indices
   ir::Expr position(const Index& index) const;  // row-major in the caller's indices tensor: a Check's position
   // Loads the index at `index` once (as i64, negatives wrapped into a let), checks it, and runs body(jj) guarded.
   // `before` runs before the check, whatever the index.
   void checked_index(const Index& index, const std::function<void(ir::Expr)>& body,
                      const std::function<void(ir::Expr)>& before = {}) const;
-  // The same where it was read before.
+  // The same for an index that is already loaded (`read`).
   void checked_index(const ir::Expr& read, const Index& index, const std::function<void(ir::Expr)>& body,
                      const std::function<void(ir::Expr)>& before = {}) const;
   // Whether dX's (p, q) lies in the leading corner that indices cover; absent when it always does.

@@ -1,6 +1,6 @@
 // "direct", the definition of both gather gradients: one column of dX at a time, summed in index order. "atomic", on a
-// GPU: zeros, then every element is added where it goes, in any order; a GPU's atomic adds of f32 take denormals for
-// zeros.
+// GPU: dX is zeroed, then every element is added to it by an atomic, in any order; a GPU's atomic adds of f32 flush
+// denormals to zero.
 #include "ir/schedule/schedule_gpu.h"
 #include "ops/gather/gather_strategies.h"
 
@@ -24,7 +24,7 @@ void author_column(const GatherFrame& f, const Index& p, const Index& q, GatherC
       b.loop("i", 0, f.axis_extent(), [&](ir::Expr i) { f.store_total(f.joined(p, {i}, q), ir::load(acc, {i})); });
 }
 
-// The first dim with enough work for every thread, else the longest.
+// Parallelises the first dim with enough work for every thread, else the longest.
 void schedule_direct(ir::Schedule& schedule, const GatherColumns& loops, const Plan& plan, const ir::Target& target) {
   const GatherRoles roles = gather_roles(plan);
   if (roles.empty || plan.bytes_read + plan.bytes_written < parallel_bytes) return;

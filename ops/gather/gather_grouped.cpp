@@ -20,7 +20,7 @@ DType counter_type(const Expr& limit) {
   return known && *known < std::numeric_limits<int32_t>::max() ? DType::i32 : DType::i64;
 }
 
-// How far the reading of dY's rows is ahead of the sums: about 4 KiB, and 16 rows at most.
+// Prefetch distance in rows of dY: about 4 KiB, at most 16 rows.
 int64_t rows_ahead(const GatherFrame& f) {
   const std::optional<int64_t> row = ir::as_int(f.dy->dims.back());
   return row ? std::clamp<int64_t>(4096 / std::max<int64_t>(*row * size_of(f.dy->dtype), 1), 1, 16) : 1;
@@ -31,7 +31,7 @@ struct GroupedLoops {
   std::vector<Loop> inner;
 };
 
-// After the sort, the positions that name row r are order[first[r]] ... order[first[r + 1] - 1], in index order.
+// After the sort, the positions whose index is row r are order[first[r]] ... order[first[r + 1] - 1], in index order.
 GroupedLoops write_nest(KernelFrame& frame) {
   GroupedLoops loops;
   const GatherFrame f(frame, gather_roles(frame.plan()));
@@ -41,7 +41,8 @@ GroupedLoops write_nest(KernelFrame& frame) {
   const auto number = [&](Expr e) { return ir::cast(counter, std::move(e)); };
   const auto position = [](Expr e) { return ir::cast(DType::i64, std::move(e)); };
 
-  // Counted two places up, so that summing up leaves starts, and placing turns each start into the next one.
+  // The histogram is offset by two slots: its prefix sum puts the start of row j in first[j + 1], and placing advances
+  // it to the start of row j + 1.
   const Buffer first = b.alloc("first", counter, {rows + 2}, {.min = 0, .max = count});
   const Buffer order = b.alloc("order", counter, {count}, {.min = 0, .max = count - 1});
   loops.zero_first = b.loop("z", 0, rows + 2, [&](Expr i) { b.store(first, {i}, number(0)); });
@@ -67,7 +68,7 @@ GroupedLoops write_nest(KernelFrame& frame) {
       const Expr begin = b.let("begin", position(ir::load(first, {r}))),
                  end = b.let("end", position(ir::load(first, {r + 1})));
       if (f.roles.inner == 1) {
-        // A row further on in sorted order is on its way while this one is summed.
+        // Prefetches a later row in sorted order while this one is summed.
         const int64_t step = ir::line_bytes / size_of(f.dy->dtype);
         b.if_then(begin < end, [&] {
           const Expr next = b.let("next", position(ir::load(order, {ir::min(end + rows_ahead(f), count - 1)})));

@@ -1,6 +1,6 @@
-// The strategy "partition" of a flat scatter into a dX larger than the cache: indices and values are first sorted by
-// bins of neighbouring destinations, a chunk of them at a time that stays in cache, stably; then each bin's sums, which
-// stay in cache too, take its records from chunk after chunk and are streamed out.
+// The strategy "partition" of a flat scatter into a dX larger than the cache: indices and values are first sorted,
+// stably, into bins of neighbouring destinations, one cache-resident chunk at a time; then each bin's cache-resident
+// sums accumulate its records, chunk after chunk, and are streamed out.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -16,10 +16,10 @@ using ir::Buffer;
 using ir::Expr;
 using ir::Loop;
 
-constexpr int64_t tile = 64;       // indices that are checked, then counted: few, so that the core does both at once
-constexpr int64_t line_words = 8;  // of a cache line
+constexpr int64_t tile = 64;       // indices checked, then counted: few, so that out-of-order execution overlaps both
+constexpr int64_t line_words = 8;  // per cache line
 
-// One array of 8-byte words a record. f32 sums need one word (offset in the bin, value); f64 sums two.
+// One array of an 8-byte word per record. f32 sums need one word (offset in the bin, value); f64 sums two.
 struct Word {
   Buffer placed, sorted;
   std::function<Expr(Expr offset, Expr value)> pack;
@@ -43,8 +43,7 @@ class Partition {
 
   void write() {
     begin_ = b_.alloc("begin", DType::i32, {chunks_, bins_ + 1});
-    // The runs of a bin are about a chunk's length apart: without padding they would all meet in the same sets of a
-    // cache.
+    // The runs of a bin are about a chunk's length apart: without padding they would all map to the same cache sets.
     const int64_t row = lengths_.chunk + (lengths_.run / line_words + 1) * line_words;
     sorted_ = b_.alloc("sorted", DType::u64, {chunks_, row});
     if (f_.sum == DType::f64) sorted_values_ = b_.alloc("sorted_values", DType::u64, {chunks_, row});
@@ -69,7 +68,7 @@ class Partition {
     if (large)
       for (const Word& word : words_) {
         schedule.streaming(word.sorted);
-        // What the next bin gets from the same chunk.
+        // Prefetches the next bin's run of the same chunk.
         for (const Loop loop : runs_) schedule.prefetch(loop, word.sorted, lengths_.run, 1);
       }
     schedule.parallel(bin_groups_);
@@ -78,21 +77,21 @@ class Partition {
   }
 
  private:
-  // Four iterations side by side; gives the loop over whole groups of them, 0 where there is none.
+  // Unrolls by four; returns the loop over full groups, 0 where there is none.
   static Loop in_fours(ir::Schedule& schedule, Loop loop) {
     const ir::Schedule::Split split = schedule.split(loop, 4);
     if (split.outer) schedule.unroll(split.inner);
     return split.outer;
   }
 
-  // The records of each chunk, bin after bin, in index order within a bin. A chunk is copied out, which is memory's
-  // work, while the next is counted, which is the core's.
+  // Sorts the records of each chunk by bin, in index order within a bin. Software pipelined: a chunk is copied out,
+  // which is memory bound, while the next is counted, which is compute bound.
   void sort() {
     const int64_t chunk = lengths_.chunk, group = lengths_.chunks;
     chunk_groups_ = b_.loop("c", 0, ir::floor_div(chunks_ + (group - 1), group), [&](Expr g) {
       const Expr first = g * group, chunks = at_most(group, chunks_, first);
       const auto size = ir::as_int(size_);
-      // Destinations, those of a failed check among them: what is counted and placed is in range.
+      // Destinations, clamped where the check fails, so that counting and placing stay in range.
       destinations_ = b_.alloc(
           "destinations", size && *size <= std::numeric_limits<uint32_t>::max() ? DType::u32 : DType::i64, {chunk});
       cursor_ = b_.alloc("cursor", DType::i32, {bins_});
@@ -120,7 +119,7 @@ class Partition {
     });
   }
 
-  // What is left of `extent` from `begin` on, but at most `length`.
+  // The remainder of `extent` from `begin` on, at most `length`.
   Expr at_most(int64_t length, const Expr& extent, const Expr& begin) const {
     const auto known = ir::as_int(extent);
     return known && *known % length == 0 ? Expr(length) : b_.let("length", ir::min(Expr(length), extent - begin));
@@ -130,7 +129,7 @@ class Partition {
     words_.assign(1, {b_.alloc("placed", DType::u64, {lengths_.chunk}), sorted_, {}});
     if (f_.sum == DType::f64)
       words_.push_back({b_.alloc("placed_values", DType::u64, {lengths_.chunk}), sorted_values_, {}});
-    // The rest of a shorter chunk is copied too, and not looked at.
+    // The tail of a shorter chunk is copied too, but never read.
     for (const Word& word : words_)
       copies_.push_back(b_.loop("zp", 0, lengths_.chunk,
                                 [&](Expr i) { b_.store(word.placed, {i}, ir::constant_int(DType::u64, 0)); }));
@@ -184,7 +183,7 @@ class Partition {
     });
   }
 
-  // Whole bins side by side, then what is left of dX.
+  // Full bins in parallel, then the remainder of dX.
   void sum() {
     const int64_t bin_length = lengths_.bin;
     const Expr whole = ir::floor_div(size_, bin_length);
@@ -197,7 +196,8 @@ class Partition {
     b_.if_then(rest > 0, [&] { sum_bin(whole, rest); });
   }
 
-  // Sums are the core's work and writing dX is memory's: a bin is written piece by piece between the runs of the next.
+  // Summing is compute bound and writing dX memory bound. Software pipelined, with double-buffered sums: a bin is
+  // written piece by piece between the runs of the next.
   void sum_groups(const Expr& whole) {
     const int64_t length = lengths_.bin, group = lengths_.bins, piece = std::min<int64_t>(256, length),
                   pieces = length / piece;
@@ -233,7 +233,7 @@ class Partition {
         b_.loop("i", 0, extent, [&](Expr i) { f_.store_total({bin * lengths_.bin + i}, ir::load(acc, {i})); }));
   }
 
-  // The records of a bin from chunk c, to the sums from acc[at] on.
+  // Adds a bin's records in chunk c to the sums from acc[at] on.
   void add_run(const Buffer& acc, const Expr& at, const Expr& c, const Expr& bin) {
     const Expr from = b_.let("from", i64(ir::load(begin_, {c, bin})));
     runs_.push_back(b_.loop("r", from, i64(ir::load(begin_, {c, bin + 1})) - from, [&](Expr r) {
@@ -277,11 +277,12 @@ PartitionLengths partition_lengths(DType sum, const Expr& size, const Expr& coun
   constexpr int64_t shortest_run = 64;
   const int64_t l2 = std::clamp<int64_t>(static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(target.l2_bytes))),
                                          1 << 10, 1 << 21);
-  // Of an L2 cache: the sums of two bins a quarter, a chunk's records a quarter and destinations an eighth.
+  // Shares of the L2 cache: a quarter for the sums of two bins, a quarter for a chunk's records, an eighth for its
+  // destinations.
   PartitionLengths l{.bin = l2 / 8 / size_of(sum), .chunk = l2 / 8 / size_of(sum)};
   const std::optional<int64_t> known = ir::as_int(size), records = ir::as_int(count);
   if (known) {
-    // A larger dX: rather larger bins than short runs.
+    // For a larger dX, larger bins are preferred to short runs.
     while (*known / l.bin > 1024 && l.bin * size_of(sum) < l2 / 2) l.bin *= 2;
     while (l.chunk * l.bin / shortest_run < *known && l.chunk * size_of(sum) < l2 / 2) l.chunk *= 2;
   }
@@ -289,8 +290,8 @@ PartitionLengths partition_lengths(DType sum, const Expr& size, const Expr& coun
   if (records) l.chunk = std::min(l.chunk, round_up(*records, tile));
   if (known) l.run = std::clamp<int64_t>(l.chunk * l.bin / std::max<int64_t>(*known, 1), 8, 512);
   if (target.gpu) return l;
-  // Each task writes its last bin, or chunk, with nothing to do meanwhile: few tasks, but enough that a core that is
-  // busy elsewhere holds up little.
+  // The epilogue of a task's pipeline (its last bin, or chunk) overlaps with nothing: few tasks, but enough to balance
+  // the load where a core is busy elsewhere.
   const int64_t tasks = target.threads > 1 ? wanted_tasks(target) : 1;
   l.bins = known ? std::max<int64_t>(*known / l.bin / tasks, 1) : 8;
   l.chunks = records ? std::max<int64_t>(*records / l.chunk / tasks, 1) : 8;

@@ -1,7 +1,8 @@
-// The strategy "pipelined" of GatherElementsGrad with an inner dim, shapes known: narrow strips, each written while the
-// next ones are summed. Sums wait for the caches and writing for memory, so one hides the other. A row of a strip is
-// one or two cache lines, and lines below one another share few ways to memory: so the rows of `depth` neighbouring
-// strips are written side by side, the first part of the last one, the second part of the one before it, and so on.
+// The strategy "pipelined" of GatherElementsGrad with an inner dim, shapes known: software pipelining over narrow
+// strips, each written while the next ones are summed. Summing is bound by cache latency and writing by memory
+// bandwidth, so one hides the other. A row of a strip is one or two cache lines, and lines of the same column share
+// few paths to memory: so the rows of `depth` neighbouring strips are written interleaved, the first part of the last
+// one, the second part of the one before it, and so on.
 #include <algorithm>
 #include <limits>
 
@@ -19,14 +20,13 @@ using ir::Loop;
 struct GatherPipeline {
   int64_t columns = 0;    // of a strip
   int64_t depth = 0;      // strips that are summed and not yet written
-  int64_t sum_bytes = 0;  // of a task: those and the one that is summed
+  int64_t sum_bytes = 0;  // per task: of those strips and the one being summed
 };
 
 constexpr int64_t lines_at_a_time = 4;
-constexpr int64_t shortest_strip = 8 << 10;  // bytes of sums; below, changing strips costs more than is hidden
+constexpr int64_t shortest_strip = 8 << 10;  // bytes of sums; below, switching strips costs more than the overlap hides
 
-// How many rows ahead of their turn a tensor's lines are asked for: fewer where rows meet in the same sets of an L1
-// cache.
+// Prefetch distance in rows: shorter where rows conflict in the same L1 cache sets.
 constexpr int64_t most_ahead = 16;
 int64_t rows_ahead(const Buffer& b) {
   return *ir::as_int(b->dims.back()) * size_of(b->dtype) % 4096 == 0 ? most_ahead / 2 : most_ahead;
@@ -44,7 +44,7 @@ class Pipelined {
         all_((f_.roles.outer ? *ir::as_int(f_.dx->dims[0]) : 1) * inner_),
         most_(ceil_div(all_, tasks)) {}
 
-  // Neighbouring strips are a task's.
+  // Each task has a range of neighbouring strips.
   void write() {
     const int64_t tasks = ceil_div(all_, most_);
     if (tasks == 1) return task(0);
@@ -62,7 +62,7 @@ class Pipelined {
  private:
   using Index = GatherFrame::Index;
 
-  // Where a strip begins in dX, and which of the buffers its sums are in.
+  // A strip's start in dX, and the slot of its sums in the ring of depth + 1 buffers.
   struct Strip {
     Expr p, q, slot;
   };
@@ -77,7 +77,7 @@ class Pipelined {
       std::vector<Strip> before;
       for (int64_t d = 0; d < cut_.depth; ++d) before.push_back(strip(t - (d + 1)));
       const Expr summed = ir::both(t < strips_, f_.covered(index(now.p), {now.q}));
-      // A strip's rows in parts: first the first part, with the next strip's sums, and so on.
+      // A strip's rows are written in `depth` parts: the first part while the next strip is summed, and so on.
       const int64_t part = ceil_div(extent_, cut_.depth), steps = std::min(rows_, part);
       b_.loop("n", 0, steps, [&](const Expr& n) {
         b_.if_then(summed, [&] { share("k", n, rows_, steps, [&](const Expr& k) { add_row(now, next, k); }); });
@@ -92,7 +92,7 @@ class Pipelined {
     });
   }
 
-  // The n-th of `steps` shares of 0 .. extent; they differ by one at most.
+  // Iterates over the n-th of `steps` shares of [0, extent), whose sizes differ by at most one.
   void share(const char* name, const Expr& n, int64_t extent, int64_t steps,
              const std::function<void(const Expr&)>& body) {
     if (extent % steps == 0) {
@@ -103,10 +103,10 @@ class Pipelined {
     b_.loop(name, begin, ir::floor_div((n + 1) * extent, steps) - begin, body);
   }
 
-  // Before the first strip of the task, that one; after the last, that.
+  // Strip `number` of the task, clamped to its first and last.
   Strip strip(const Expr& number) {
     const Expr s = b_.let("strip", ir::max(ir::min(number, strips_ - 1), Expr(0))), at = first_ + s;
-    // A strip as wide as dX: its number is p itself, so that tasks are proved independent without a division.
+    // A strip as wide as dX: its number is p itself; without a division, tasks are proved independent.
     const bool whole = inner_ == 1 && f_.roles.outer > 0;
     return {.p = b_.let("p", whole ? at : ir::floor_div(at, inner_)),
             .q = b_.let("q", whole ? Expr(0) : (f_.roles.outer ? ir::floor_mod(at, inner_) : at) * cut_.columns),
@@ -126,7 +126,7 @@ class Pipelined {
     }));
   }
 
-  // A row further on, of the next strip after the last one of this, is on its way.
+  // Prefetches a later row; past this strip's last row, one of the next strip.
   void prefetch_ahead(const Strip& s, const Strip& next, const Expr& k) {
     for (const Buffer& from : {f_.indices, f_.dy}) {
       const int64_t ahead = std::min(rows_ahead(from), rows_);
@@ -153,16 +153,16 @@ class Pipelined {
   const GatherFrame f_;
   ir::KernelBuilder& b_;
   const GatherPipeline cut_;
-  // The axis; rows of dY; strips side by side, of the call, and of a task at most.
+  // Extent of the axis; rows of dY; strips along the inner dim, in the call, and per task at most.
   const int64_t extent_, rows_, inner_, all_, most_;
   Expr first_, strips_;  // of a task
   Buffer acc_;
-  Loop tasks_ = 0, zero_ = 0;  // none where there is one task
+  Loop tasks_ = 0, zero_ = 0;  // tasks_: 0 where there is one task
   std::vector<Loop> lines_, summed_, written_;
 };
 
-// Nothing where the nest does not serve: strips are of whole cache lines, and indices cover all of a strip or none of
-// it.
+// Absent where the nest does not apply: strips must be whole cache lines, and indices must cover all of a strip or none
+// of it.
 std::optional<GatherPipeline> gather_pipeline(const Plan& plan) {
   const GatherRoles roles = gather_roles(plan);
   if (roles.empty || !roles.varying || roles.outer > 1 || roles.middle != 1 || roles.inner != 1) return {};
@@ -178,14 +178,14 @@ std::optional<GatherPipeline> gather_pipeline(const Plan& plan) {
   return cut;
 }
 
-// Whether a large call is faster so: there is as much to write as to read, else reading narrow pieces costs more than
-// is hidden; and the sums of all strips under way lie in cache.
+// Whether a large call is faster pipelined: it writes at least as much as it reads, else reading narrow pieces costs
+// more than the overlap hides; and the sums of all strips in flight fit in cache.
 bool pays(const Plan& plan, const GatherPipeline& cut, const ir::Target& target) {
   const GatherRoles roles = gather_roles(plan);
   const View &indices = plan.views[0], &dy = plan.views[1], &dx = plan.views[2];
   const int64_t size = size_of(dx.dtype), extent = dx.dims[roles.axis()];
   const int64_t written = extent * size, read = dy.dims[roles.outer] * (size_of(indices.dtype) + size);
-  // The first rows of dX that are added to are not asked for ahead.
+  // The first rows of an accumulated dX are not prefetched.
   if (roles.accumulate && extent < 8 * most_ahead) return false;
   return written >= read && cut.sum_bytes >= shortest_strip * (cut.depth + 1) &&
          cut.sum_bytes <= target.l2_bytes / 4 * 3;
@@ -199,7 +199,7 @@ Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
 
 ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
   const Plan& plan = frame.plan();
-  // A task's first strip and its last have nothing to do beside them: few tasks.
+  // A task's prologue and epilogue (its first and last strips) overlap with nothing: few tasks.
   const bool shared = worth_threads(plan.bytes_read + plan.bytes_written, target);
   const auto nest = std::make_shared<Pipelined>(frame, *gather_pipeline(plan), shared ? wanted_tasks(target) : 1);
   nest->write();

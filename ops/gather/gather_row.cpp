@@ -1,5 +1,5 @@
-// The strategies "row" and "strip" on a CPU: the definition's nest, with sums of a row, or of a strip of neighbouring
-// columns, in cache.
+// The strategies "row" and "strip" on a CPU: the definition's nest, scheduled so that the sums of a row, or of a strip
+// of neighbouring columns, stay in cache.
 #include "ir/rewrite.h"
 #include "ops/gather/gather_strategies.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 using ir::Loop;
 
-constexpr int64_t rows_ahead = 8;  // of a strip: more would conflict in the sets of the L1 cache
+constexpr int64_t rows_ahead = 8;  // prefetch distance in a strip: more would conflict in L1 cache sets
 
 void schedule_row(ir::Schedule& schedule, const GatherColumns& loops, const GatherSizes& s, const ir::Target& target) {
   if (!loops.outer.empty()) {
@@ -31,8 +31,8 @@ void schedule_row(ir::Schedule& schedule, const GatherColumns& loops, const Gath
   stream_large(schedule, s, target);
 }
 
-// Rows of memory are read in pieces as wide as the strip, and memory is fast at long pieces: as wide as leaves half of
-// the strip of sums in the L2 cache, and a strip for every thread.
+// Rows are read in contiguous pieces as wide as the strip, and long pieces get more memory bandwidth: the widest strip
+// that has half of its sums in the L2 cache and leaves a strip for every thread.
 int64_t strip_width(const GatherSizes& s, const ir::Target& target) {
   const int64_t line = ir::line_bytes / s.sum_bytes, most = 64,
                 strips = s.outer >= wanted_tasks(target) ? 1 : target.threads;
@@ -45,8 +45,8 @@ bool scatters(const ir::Stmt& body) {
   return ir::any_of(body, [](const ir::Stmt& x) { return x.as<ir::Accumulate>() != nullptr; });
 }
 
-// A strip of columns: each statement of the column's body for all of them, a vector of columns a row. `strips`: the
-// serial loop around, if there is one.
+// Distributes the column loop over the statements of its body and vectorises each across the columns, inside the loop
+// over rows. `strips`: the enclosing serial loop, if any.
 void schedule_columns(ir::Schedule& schedule, Loop column, std::optional<Loop> strips, const GatherSizes& s,
                       const ir::Target& target) {
   const int index_lanes = std::min(8, 2 * target.lanes(s.sum_bytes)),
@@ -70,7 +70,7 @@ void schedule_columns(ir::Schedule& schedule, Loop column, std::optional<Loop> s
 
 void schedule_strip(ir::Schedule& schedule, const GatherColumns& loops, const GatherSizes& s,
                     const ir::Target& target) {
-  // What lies outside the corner that indices cover gets loops of its own.
+  // Columns outside the corner that indices cover get loops of their own.
   const ir::Buffer dy = schedule.kernel().buffers[1];
   Loop columns = loops.inner[0];
   if (s.roles.inner_shorter(0)) columns = schedule.partition(columns, dy->dims.back()).first;

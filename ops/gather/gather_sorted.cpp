@@ -1,7 +1,7 @@
 // The strategies "sorted" and "chunked" on a GPU (rows, or single elements of a flat dX), for kernels of a known shape:
-// row and position of every index as one number, sorted by blocks in shared memory and merged pairwise; then every row
-// of dX is summed, in index order, and written once, whatever the duplicates. In chunks, long groups are summed by a
-// block each: chunks of equal length in order, then the chunks in order.
+// row and position of every index are packed into one key, sorted by thread blocks in shared memory and merged
+// pairwise; then every row of dX is summed, in index order, and written once, whatever the duplicates. "chunked" sums
+// each long group by a thread block: in-order sums of chunks of equal length in parallel, then the chunk sums in order.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -20,7 +20,7 @@ using ir::Expr;
 using Index = GatherFrame::Index;
 using ir::Loop;
 
-constexpr int64_t longest_run = 4096, shortest_run = 64;  // that a block sorts
+constexpr int64_t longest_run = 4096, shortest_run = 64;  // keys that a block sorts
 constexpr int64_t position_bits = 32, none = std::numeric_limits<int64_t>::max();
 constexpr int64_t rows_in_flight = 8, vector_bytes = 16;
 constexpr int64_t chunks = 32, chunk_columns = 32, shortest_long_group = 64, longest_short_group = 1024;
@@ -59,7 +59,7 @@ class SortedNest {
     for (const Loop loop : threads_) s.bind(loop, ir::ForKind::thread);
     for (const Loop loop : flat_) ir::schedule_gpu(s, loop, target_);
     if (chunked_) schedule_long_groups(s);
-    // 16 bytes of a row a thread.
+    // Each thread has 16 bytes of a row.
     Loop one = sums_, columns = columns_;
     const int64_t lanes = vector_bytes / size_of(f_.dx->dtype);
     if (*ir::as_int(s.get(columns).extent) % lanes == 0) {
@@ -100,7 +100,8 @@ class SortedNest {
     });
   }
 
-  // Two runs of `length` become one: each key goes where as many of the other run's keys as are smaller let it.
+  // Merges pairs of runs of `length`: a key's output index is its index in its own run plus the number of smaller keys
+  // in the other run, found by binary search.
   void merge(int64_t length, int from) {
     const int bits = std::countr_zero(static_cast<uint64_t>(length));
     flat_.push_back(b_.loop("merge", 0, padded_, [&](Expr i) {
@@ -114,7 +115,7 @@ class SortedNest {
         const Expr more = b_.let("more", ir::load(smaller, {0}) + shl(1, Expr(bits) - step));
         b_.if_then(more <= length, [&] {
           const Expr probed = b_.let("probed", ir::load(keys_, {from, other + more - 1}));
-          // Where there is no index, keys are equal: those of the first run stay before.
+          // Padding keys (no index) are equal: those of the first run come first.
           b_.if_then((probed < key) | (second & (probed == key)), [&] { b_.store(smaller, {0}, more); });
         });
       });
@@ -143,8 +144,8 @@ class SortedNest {
     }));
   }
 
-  // A group of more than `long_` positions begins in a stretch of as many that no other such group begins in. A row
-  // that is the only one has the first stretch.
+  // At most one group of more than `long_` positions begins in each aligned range of `long_` positions, so a range is
+  // the slot of its group. An only row has slot 0.
   void find_long_groups() {
     const int64_t slots = one_row() ? 1 : ceil_div(count_, long_);
     long_rows_ = b_.alloc("long_rows", DType::i64, {slots},
@@ -195,8 +196,8 @@ class SortedNest {
         if (tiles == 1) return in_tile(0);
         long_grid_.push_back(b_.loop("lt", 0, tiles, in_tile));
       };
-      // The index of an only row is the same in all slots, so that their independence could not be proved; the grid
-      // still needs one loop.
+      // An only row has the same index in all slots, so that their independence could not be proved; the grid still
+      // needs one loop.
       if (one_row() && (tiles > 1 || f_.roles.outer > 0)) return in_slot(0);
       long_grid_.push_back(b_.loop("slot", 0, long_rows_->dims[0], in_slot));
     });
@@ -208,7 +209,7 @@ class SortedNest {
     return f_.joined(p, {row}, f_.roles.inner == 1 ? Index{q} : Index{});
   }
 
-  // The sum, in order, of what the keys from `begin` on say, several on their way at once.
+  // The in-order sum of dY at the positions of the keys from `begin` on, with several loads in flight.
   Expr in_flight(const Index& p, const Expr& q, const Expr& begin, const Expr& count, int from) {
     return author_unrolled_sum(b_, f_.sum, "g", begin, count, rows_in_flight, [&](const Expr& g) {
       const Expr position = b_.let("position", ir::load(keys_, {from, g}) & Expr((int64_t{1} << position_bits) - 1));
@@ -216,7 +217,7 @@ class SortedNest {
     });
   }
 
-  // Of a long group, nothing yet.
+  // Long groups add nothing here: sum_long_groups sums them.
   void sum(int from) {
     outer_ = b_.loops("p", f_.outer_dims(f_.dx), [&](const Index& p) {
       sums_ = b_.loop("r", 0, rows_, [&](Expr r) {
@@ -238,10 +239,10 @@ class SortedNest {
   const Expr rows_;
   const int64_t count_, run_, padded_;
   const int64_t long_ =
-      std::clamp(count_ / 4096, shortest_long_group, longest_short_group);  // longer groups are in chunks
-  Buffer keys_;                                                             // [which, i]: row and position
-  Buffer first_, last_;                                                     // by row
-  Buffer long_rows_;                                                        // by stretch of positions; negative: none
+      std::clamp(count_ / 4096, shortest_long_group, longest_short_group);  // longer groups are summed in chunks
+  Buffer keys_;          // [buffer, i]: row and position; double buffered
+  Buffer first_, last_;  // by row
+  Buffer long_rows_;     // by range of positions; negative: none
 
   Loop runs_ = 0, sums_ = 0, columns_ = 0;
   std::vector<Loop> threads_, flat_, outer_;

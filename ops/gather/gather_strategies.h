@@ -1,21 +1,21 @@
 #pragma once
-// The strategies of both gather gradients, one a file, and what their fits and schedules share. A flat call has no
+// The strategies of both gather gradients, one per file, and what their fits and schedules share. A flat call has no
 // inner dim; one with columns has one.
 //
 // On a CPU:
 //   direct     the definition: a column of dX at a time
 //   row        flat: one row of sums in cache, scattered to by scalar adds, streamed out
-//   strip      columns: a strip of neighbouring ones in cache, vectors of indices and values a row
-//   pipelined  columns of whole cache lines, a few of which fit in cache: narrow strips, each written while the next
-//              ones are summed
+//   strip      columns: a strip of neighbouring ones in cache, vectors of indices and values per row
+//   pipelined  columns of whole cache lines, a few of which fit in cache: narrow strips, each written while the
+//              next ones are summed
 //   grouped    GatherGrad with columns: positions sorted by row, each row summed in registers and written once
 //   partition  flat, larger than the cache: sorted into bins of neighbouring destinations first
 // On a GPU:
-//   block      a block holds the sums of a few columns or rows in shared memory
-//   sorted     GatherGrad with columns, or one row: row and position as one number, sorted by blocks and merged
+//   block      a thread block accumulates a few columns or rows in shared memory
+//   sorted     GatherGrad with columns, or one row: keys of row and position, sorted by thread blocks and merged
 //   chunked    as sorted, but long groups are summed in chunks, in a fixed order (run_to_run)
-//   bins       one row: stretches of indices sorted by bins, each bin a block's
-//   atomic     every element is added to memory where it goes (relaxed)
+//   bins       one row: runs of indices sorted by bin, then one thread block per bin
+//   atomic     every element is added to dX in memory by an atomic (relaxed)
 // For any shape, a GPU has grouped and partition in place of sorted and bins; partition also where bins are too many.
 #include <optional>
 
@@ -40,7 +40,7 @@ struct GatherSizes {
   explicit GatherSizes(const Plan& plan);
   GatherRoles roles;
   int64_t outer = 1, extent = 1, inner = 1, traffic = 0;
-  int sum_bytes = 4, read_bytes = 12;  // of an element: its sum; its index and dY's element
+  int sum_bytes = 4, read_bytes = 12;  // per element: its sum; its index and dY's element
 
   bool flat() const { return !roles.empty && roles.inner == 0 && roles.middle == 1; }
   bool columns() const { return !roles.empty && roles.inner == 1 && roles.middle == 1; }
@@ -52,7 +52,7 @@ struct GatherSizes {
 
 inline Fit preferred_if(bool good) { return good ? Fit::preferred : Fit::possible; }
 
-// Of bins on a GPU (gather_bins.cpp), were the shape known: none unless a call is of one row and they are few enough,
+// The fit of bins on a GPU (gather_bins.cpp) for a known shape: none unless the call has one row and few enough bins,
 // preferred where it is long.
 Fit gather_bins_fit(const Plan& plan, const ir::Target& target);
 
@@ -63,8 +63,8 @@ struct GatherColumns {
 };
 GatherColumns author_gather_columns(KernelFrame& frame);
 
-// Sums in a bin, indices in a chunk, about as many of them as a bin gets from a chunk, bins and chunks of a task: of
-// "partition".
+// Sizes of "partition": sums per bin, indices per chunk, expected run length (records of one bin in a chunk), bins and
+// chunks per task.
 struct PartitionLengths {
   int64_t bin = 0, chunk = 0, run = 64, bins = 1, chunks = 1;
 };
@@ -72,17 +72,17 @@ PartitionLengths partition_lengths(DType sum, const ir::Expr& size, const ir::Ex
 
 // Schedules.
 
-// Vectors over whole registers, a few at a time, with a masked rest.
+// Vectorises over full registers, `copies` at a time, with a masked remainder.
 inline ir::Loop vectorize_sums(ir::Schedule& s, ir::Loop loop, int element_bytes, const ir::Target& target,
                                int copies = 4) {
   return s.vectorize(loop, target.lanes(element_bytes), copies);
 }
-// Writes dX past the caches where it is too large for them.
+// Streaming (non-temporal) stores to dX where it is too large for the caches.
 void stream_large(ir::Schedule& schedule, const GatherSizes& s, const ir::Target& target);
-// A loop shared out to threads in few pieces, so that an iteration finds what the one before it left in the cache: the
-// loop of a piece, or none.
+// Parallelises a loop in few pieces, so that an iteration reuses what the previous one left in the cache. Returns the
+// loop over a piece, if any.
 std::optional<ir::Loop> share_in_pieces(ir::Schedule& schedule, ir::Loop loop, const ir::Target& target);
-// The sums that each iteration allocates are zeroed once, and then where they are read.
+// Hoists the buffer of sums that each iteration allocates: zeroed once before the loop, then again where it is read.
 void carry_sums(ir::Schedule& schedule, ir::Loop loop);
 
 }  // namespace gradloom

@@ -18,7 +18,7 @@ template <class T>
 const T* attribute(const Request& request, std::string_view name) {
   const auto found = request.attributes.find(name);
   return found == request.attributes.end() ? nullptr
-                                           : std::get_if<T>(&found->second);  // check_schema has seen its type
+                                           : std::get_if<T>(&found->second);  // check_schema has verified its type
 }
 
 void read_direction(const OpSchema& schema, const Request& request, GruOptions& options) {
@@ -182,7 +182,8 @@ GruSizes looped_sizes(const GruSizes& sizes, const Request& request, const GruOp
 }
 
 void add_gru_views(const Request& request, int inputs, const GruSizes& loops, GruOptions& options, Plan& plan) {
-  // Where the batch lies among an input's dims; steps come first in those of rank 3 and more but for states alone.
+  // The dims of an input as loops see them: steps are dim 0 of X, HAll, ZRH and dHAll; `batch` is -1 where there is
+  // none.
   const auto looped_dims = [&](int input, Dims dims) {
     const bool steps = input == gru_x || input == gru_hall || input == gru_zrh || input == gru_dhall;
     const int batch = input == gru_lens                                           ? 0
@@ -231,7 +232,8 @@ Error GruOp::explain(const Request& request, const Plan&, int64_t position,
 }
 
 void finish_gru_plan(Plan& plan, const GruOptions& options) {
-  // R of more hidden units has more than max_elements; rows of X and dX are steps of a batch.
+  // A larger hidden size would make R exceed max_elements; views of rank 2 are exempt, as rows of X and dX are steps
+  // times batch.
   for (View& view : plan.views)
     if (view.dims.size() > 2) view.most_of_a_dim = int64_t{1} << 24;
   set_key(plan, options);
@@ -243,7 +245,7 @@ bool has_units(const Plan& plan, const ir::Target& target) {
   return target.matrix_units && is_storage_float(plan.views[0].dtype);
 }
 
-// Sums of the step-by-step products in another order than along k, but always the same one.
+// Sums of the per-step products in a fixed order other than along k.
 Fit fit_split(const Plan& plan, const ir::Target& target, bool) {
   return target.gpu && !has_units(plan, target) ? Fit::preferred : Fit::none;
 }

@@ -53,7 +53,7 @@ class GruGrad final : public GruOp {
     const Dims &w = request.input(gru_w).dims, &r = request.input(gru_r).dims,
                biases{sizes.directions, 6 * sizes.hidden};
     add_gru_views(request, static_cast<int>(schema().inputs.size()), loops, options, plan);
-    // dX's view has the rows of a product.
+    // dX's view is the matrix [steps * batch, inputs] that a product writes.
     add_gru_output(plan, options, out_dx, dtype, {sizes.steps, sizes.batch, sizes.inputs},
                    {loops.steps * loops.batch, sizes.inputs});
     add_gru_output(plan, options, out_dw, dtype, w, w);

@@ -1,14 +1,16 @@
-// The nest of GRUGrad. With g the gradient that reaches the state after a step, ^ a gate's activation input, and f', g'
-// from the saved gates:
+// The nest of GRUGrad. With g the gradient of the state after a step, ^ a gate's activation input (preactivation), and
+// f', g' from the saved gates:
 //
 //   dz^ = g (h' - c) f'(z)      dc^ = g (1 - z) g'(c)
 //   dr^ = (dc^ Rh) h' f'(r)     or, linear before reset, dc^ (h' Rh' + Rbh) f'(r)
 //   g of the step before = g z + dz^ Rz + dr^ Rr + (dc^ Rh) r        (linear before reset: (dc^ r) Rh)
 //
-// Only that runs step by step. [dz^ dr^ dc^], which meets W, and, linear before reset, [dz^ dr^ dc^ r], which meets R,
-// are kept for all rows (position and batch), and everything else is a product or a sum over all rows at once: dX =
-// [dz^ dr^ dc^] W; dW = [dz^ dr^ dc^]' X; dR likewise with h' or r h'; dB sums the rows, in order unless the strategy
-// leaves it free.
+// Only this recurrence runs step by step. [dz^ dr^ dc^], which multiplies W, and, linear before reset, [dz^ dr^ dc^ r],
+// which multiplies R, are stored for all rows (position and batch), and everything else is a product or a sum over all
+// rows at once: dX = [dz^ dr^ dc^] W; dW = [dz^ dr^ dc^]' X; dR likewise with h' or r h'; dB sums the rows, in order
+// unless the strategy leaves the order free.
+//
+// In names and comments, a gate's change is the gradient of its preactivation.
 #include "ops/gru/gru_grad.h"
 #include "ops/gru/gru_grad_sums.h"
 
@@ -43,10 +45,11 @@ class GradNest : GradSums {
   // before_[0, d, row] = h', before_[1, d, row] = r h' (only where the reset comes before the product); 0 beyond a
   // sequence's end.
   void previous_states() {
-    // r h' has more bits than a factor: where it gives an activation's input again, it keeps them.
+    // r h' is not representable in factor(): stored in the accumulator's dtype where activation inputs are recomputed
+    // from it.
     before_ =
         b.alloc("before", !linear_ && recompute_ ? sum : factor(), {linear_ ? 1 : 2, options.directions, rows, hidden},
-                {.exclusive = true});  // a row a step and batch
+                {.exclusive = true});  // a row per step and batch
     const Chunk all{0, batch, batch};
     for (int d = 0; d < options.directions; ++d)
       shared_loop("s", steps, [&](Expr step) {
@@ -80,8 +83,7 @@ class GradNest : GradSums {
     b.store(before_, {source, d, at.row, j}, ir::cast(before_->dtype, h));
   }
 
-  // What the state adds to the gates' inputs, without biases: only the candidate's part unless inputs are computed
-  // again.
+  // The recurrent contribution to the gates' inputs, without biases: only the candidate's unless inputs are recomputed.
   void recurrent_products() {
     state_products_ = scratch("h_products", {options.directions, rows, column(recompute_ ? 3 : 1, 0)});
     const auto product = [&](const char* prefix, int source, int first_gate, int gates) {
@@ -105,13 +107,13 @@ class GradNest : GradSums {
     return ir::load(state_products_, {d, at.row, recompute_ ? column(g, j) : j});
   }
 
-  // The input of gate g as GRUTraining computed it.
+  // Recomputes the activation input of gate g as GRUTraining computes it.
   Expr input_of(const Place& at, int d, int g, const Expr& r, const Expr& j) {
     const Expr part = input_part(products_, d, g, at.row, j), state = state_product(at, d, g, j);
     return b.let("input", g == 2 && linear_ ? candidate_input(part, r, state, d, j) : part + state);
   }
 
-  // `change` times the activation's derivative at gate g of value y; nothing passes where its input was clipped.
+  // Backpropagates `change` through gate g's activation, whose output is y; 0 where its input was clipped.
   Expr through(const Place& at, int d, int g, const Expr& change, const Expr& y, const Expr& r, const Expr& j) {
     const Activation& f = g == 2 ? options.hidden[d] : options.gate[d];
     if (!recompute_) return change * derivative(b, f, y, {});
@@ -124,9 +126,9 @@ class GradNest : GradSums {
   // All steps of one direction, last first, for a part of the batch.
   Steps run(int d, const Chunk& chunk) {
     gradient_ = scratch("g", {chunk.capacity, hidden});
-    // Sequences of their own lengths are at positions of their own.
+    // With per-sequence lengths, the sequences of a step are at different positions.
     if (lens_) step_ = b.alloc("step", sum, {chunk.capacity, column(3, 0)}, {.exclusive = true});
-    // Rows whose sequence has ended keep their gradient, so a product is added apart.
+    // Rows whose sequence has ended keep their gradient, so the product goes to a buffer of its own.
     if (!linear_ || lens_) product_ = scratch("product", {chunk.capacity, hidden});
     each_batch(chunk, [&](Expr i, Expr n) {
       each_column([&](Expr j) {
@@ -174,8 +176,9 @@ class GradNest : GradSums {
         [&](const Place& at) { each_column([&](Expr j) { pad(d, at, j); }); });
   }
 
-  // The same on a GPU: what a step makes of a product's sums is done by the threads that have them, and is the next
-  // product's operand. While one step's is read the next one's is written.
+  // The same on a GPU: the element-wise part of a step is the product's epilogue, run by the threads that have the
+  // sums, and produces the next product's operand. That is double buffered: while one step's is read, the next one's is
+  // written.
   void run_in_blocks(int d) {
     gradient_ = scratch("g", {batch, hidden});
     step_ = b.alloc("step", sum, {2, batch, column(3, 0)}, {.exclusive = true});
@@ -235,7 +238,7 @@ class GradNest : GradSums {
                     b.store(gradient_, {i, j}, g);
                   });
             },
-            // The step before's, which is found next; beyond the first step, the first one's again.
+            // Operands of the preceding step, which the epilogue computes; clamped to the first step.
             [&](Expr i, Expr j) { return operands(d, place_of(d, i, ir::index_max(before, 0)), j); });
       });
     });
@@ -243,7 +246,7 @@ class GradNest : GradSums {
     first_state_gradient(d, {0, batch, batch});
   }
 
-  // The changes of a state's element at a step, from the gradient that reaches it.
+  // The changes of a state's element at a step, from the gradient of that state.
   void change_in_blocks(int d, const Expr& i, const Expr& step, const Expr& j, const Expr& g,
                         const std::vector<Expr>& read = {}) {
     at_batch(
@@ -285,7 +288,8 @@ class GradNest : GradSums {
     return loop;
   }
 
-  // The change of gate g as it meets W and as it meets R. What runs step by step meets it unrounded.
+  // Stores the change of gate g as it multiplies W (`change`) and R (`recurrent`). The per-step products use it
+  // unrounded.
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change, const Expr& recurrent) {
     b.store(d_preactivation_, {d, at.row, column(g, j)}, ir::cast(d_preactivation_->dtype, change));
     if (linear_ && (g == 2 || !in_one()))
@@ -295,8 +299,8 @@ class GradNest : GradSums {
   }
   void keep(const Place& at, int d, int g, const Expr& j, const Expr& change) { keep(at, d, g, j, change, change); }
 
-  // What is read of an element at a step to find its changes, but for what gives activations' inputs again: the gates,
-  // the state before, dHAll where it is given, and, linear before reset, h' Rh' and its bias.
+  // The values loaded for an element's changes at a step, without those that recompute activation inputs: the gates,
+  // the previous state, dHAll where it is given, and, linear before reset, h' Rh' and its bias.
   std::vector<Expr> operands(int d, const Place& at, const Expr& j) const {
     std::vector<Expr> all;
     for (int g = 0; g < 3; ++g) all.push_back(gate(at, d, g, j));
@@ -308,10 +312,10 @@ class GradNest : GradSums {
   }
 
   struct Gates {
-    Expr g, z, r, c, h, reset;  // arriving, the gates, the state before, what the reset gate is multiplied with
+    Expr g, z, r, c, h, reset;  // incoming gradient, the gates, the previous state, the reset gate's factor
     Expr dz, dc;
   };
-  // `g`: the gradient that reaches the state but for dHAll's part.
+  // `g`: the gradient of the state without dHAll's contribution.
   Gates changes(int d, const Place& at, const Expr& j, const Expr& g, const std::vector<Expr>& operands) {
     Gates s;
     size_t next = 0;
@@ -326,7 +330,7 @@ class GradNest : GradSums {
     return s;
   }
 
-  // Element j of a state's changes.
+  // The changes of a state's element j.
   void change_linear(int d, const Place& at, const Expr& j, const Expr& g, const std::vector<Expr>& operands) {
     const Gates s = changes(d, at, j, g, operands);
     const Expr dr = b.let("dr", through(at, d, 1, s.dc * s.reset, s.r, s.r, j)), dcr = b.let("dcr", s.dc * s.r);
@@ -358,7 +362,7 @@ class GradNest : GradSums {
   }
 
   Buffer products_, state_products_;
-  Expr write_slot_;                   // in blocks: which half of step_ is written
+  Expr write_slot_;                   // in blocks: the buffer of step_ that is written
   Buffer gradient_, step_, product_;  // of the current chunk: g; with lengths or in blocks, a step's part of
                                       // recurrent_; a product that is not yet part of g
 };

@@ -25,7 +25,7 @@ void GradSums::sum_all_rows() {
   if (out_[out_db]) biases_gradient();
 }
 
-// The directions one after the other.
+// One product per direction, serially: the second adds to the first.
 void GradSums::input_gradient() {
   const Buffer partial = options.directions == 2 ? scratch("dx", {rows, inputs}) : Buffer();
   for (int d = 0; d < options.directions; ++d) {
@@ -71,7 +71,7 @@ void GradSums::recurrent_weights() {
   gates("dr_candidate", 2, 1, 1);
 }
 
-// Rows in order: four pass together, a stretch of columns at a time.
+// In-order sums over rows, unrolled by four, a range of columns at a time.
 void GradSums::biases_gradient() {
   if (way_.in_blocks) return biases_by_column();
   for (int d = 0; d < options.directions; ++d) {
@@ -80,7 +80,8 @@ void GradSums::biases_gradient() {
   }
 }
 
-// The same sums, a column at a time, with many rows on their way. Where the order is free, first of stretches of rows.
+// The same sums, a column at a time, with many loads of rows in flight. Where the order is free, ranges of rows are
+// summed first.
 void GradSums::biases_by_column() {
   constexpr int64_t in_flight = 32, stretch = 128;
   const Buffer totals = scratch("totals", {options.directions, slots(), hidden});
@@ -126,7 +127,7 @@ void GradSums::biases_by_column() {
     });
   b.loop("d", 0, options.directions, [&](Expr d) {
     b.loop("part", 0, 6, [&](Expr part) {
-      // parts_of, the other way around.
+      // The inverse of parts_of.
       const Expr slot =
           b.let("slot", part - ir::select(part < 3, Expr(0), linear_ ? 3 - ir::floor_div(part, 5) : Expr(3)));
       each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {d, slot, j})); });
@@ -136,12 +137,12 @@ void GradSums::biases_by_column() {
 
 // The sums of `gates` gates from `gate` on, which are dB's slots from `slot` on.
 void GradSums::add_rows(int d, const Buffer& from, int gate, int gates, int slot) {
-  constexpr int64_t together = 4, most = 2048;  // columns whose sums stay in the nearest cache
+  constexpr int64_t together = 4, most = 2048;  // rows unrolled; columns whose sums stay in L1
   const Expr columns = column(gates, 0), whole = ir::index_div(rows, together);
   const auto known = ir::as_int(columns);
   const int64_t stretch =
       known ? std::clamp<int64_t>(ceil_div(*known, threads), 1, most) : std::max<int64_t>(most / threads, 64);
-  const Buffer totals = b.alloc("totals", sum, {columns}, {.exclusive = true});  // each stretch has its own
+  const Buffer totals = b.alloc("totals", sum, {columns}, {.exclusive = true});  // each range of columns has its own
   shared_loop("stretch", ir::index_div(ir::index_add(columns, stretch - 1), stretch), [&](Expr s) {
     const auto columns_of = [&](const std::function<void(Expr)>& body) {
       const Expr first = ir::index_mul(s, stretch);
@@ -165,7 +166,7 @@ void GradSums::add_rows(int d, const Buffer& from, int gate, int gates, int slot
       each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {column(g, j)})); });
 }
 
-// Which of dB's six parts a slot's sum is: Wbz, Wbr, Wbh, Rbz, Rbr, Rbh.
+// The parts of dB (Wbz, Wbr, Wbh, Rbz, Rbr, Rbh) that equal a slot's sum.
 std::vector<int> GradSums::parts_of(int slot) const {
   if (slot < 2) return {slot, 3 + slot};
   if (slot == 3) return {5};

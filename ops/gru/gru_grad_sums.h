@@ -1,6 +1,6 @@
 #pragma once
-// What GRUGrad does for all rows (position and batch) at once, after its steps: dX, dW, dR and dB from the changes of
-// the gates' inputs.
+// The part of GRUGrad for all rows (position and batch) at once, after its steps: dX, dW, dR and dB from the changes
+// (gradients) of the gates' inputs.
 #include "ops/gru/gru_grad.h"
 
 namespace gradloom {
@@ -9,18 +9,18 @@ class GradSums : protected GruNest {
  protected:
   GradSums(KernelFrame& frame, const GruWay& way, const ir::Target& target);
 
-  // Those of the outputs that are asked for.
+  // The requested outputs among them.
   void sum_all_rows();
   void add_to(int o, const Index& index, const Expr& total) {
     b.store(out_[o], index, ir::cast(dtype, options.accumulate ? value(out_[o], index) + total : total));
   }
 
   const bool linear_;
-  bool recompute_;  // the inputs of activations
+  bool recompute_;  // activation inputs are recomputed
   Buffer out_[5];
   Buffer x_, before_;
-  // [D, row, gate * H + j]: the changes as they meet W and as they meet R; one buffer but for linear before reset.
-  // There a GPU has one too, of [dz^, dr^, dc^, dc^ r], where H is a constant.
+  // [D, row, gate * H + j]: the changes as they multiply W and as they multiply R; one buffer except linear before
+  // reset. There a GPU has one too, of [dz^, dr^, dc^, dc^ r], where H is a constant.
   Buffer d_preactivation_, recurrent_;
   bool in_one() const { return linear_ && way_.in_blocks && ir::as_int(hidden).value_or(0) > 0; }
 

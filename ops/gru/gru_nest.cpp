@@ -6,7 +6,7 @@
 namespace gradloom {
 namespace {
 
-// Threads that a call is worth; in the any-shape kernel all there are.
+// The profitable number of threads for a call; all of them in the any-shape kernel.
 int64_t useful_threads(const KernelFrame& frame, const ir::Target& target) {
   if (frame.any_shape()) return target.threads;
   const Plan& plan = frame.plan();

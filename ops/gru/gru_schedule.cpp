@@ -8,7 +8,7 @@
 
 namespace gradloom {
 
-// All steps of a direction are one launch, where the device can do that.
+// Makes all steps of a direction one cooperative launch, where the device supports it.
 void GruNest::persist(ir::Schedule& s) const {
   if (!target_.cooperative) return;
   const std::vector<ir::Loop> left = s.loops();  // the general schedule may have consumed some

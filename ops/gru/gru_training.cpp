@@ -118,7 +118,8 @@ class TrainingNest : GruNest {
     return result;
   }
 
-  // The same on a GPU: what a step makes of a column's sums is done by the thread that has them.
+  // The same on a GPU: the element-wise part of a step is the product's epilogue, run by the thread that has a column's
+  // sums.
   void run_in_blocks(int d) {
     state_ = scratch("h", {2, batch, hidden});
     if (!options.linear_before_reset) {
@@ -140,8 +141,8 @@ class TrainingNest : GruNest {
         const auto keep_state = [&](const Place& at, const Expr& j, const Expr& state) {
           b.store(state_, after(at.i, j), state);
         };
-        // What From takes beside the product's sums, as it lies: what is made of it waits for it, and would hold up the
-        // product.
+        // The operands of From other than the product's sums, loaded as they are: arithmetic on them here would wait
+        // for the loads and stall the product.
         const auto beside = [&](int first_gate, int count, const Expr& i, const Expr& j) {
           std::vector<Expr> values{ir::load(state_, before(i, j))};
           for (int g = first_gate; g < first_gate + count; ++g)
@@ -194,7 +195,7 @@ class TrainingNest : GruNest {
     last_state(d, all);
   }
 
-  // from R[d, gates]' for `count` gates, of the same columns of each.
+  // The product with R[d, gates]' for `count` gates, of the same columns of each.
   RecurrentMatmul recurrent_in_blocks(const char* prefix, int d, int first_gate, int count) {
     Matmul p{.prefix = prefix + std::to_string(d), .m = batch, .n = hidden, .k = hidden, .sum = sum};
     p.b = [this, d, first_gate](Expr k, Expr n) { return ir::load(in[gru_r], {d, column(first_gate, n), k}); };
@@ -202,8 +203,8 @@ class TrainingNest : GruNest {
                            count);
   }
 
-  // The state before and after a step. In blocks it lies twice: while one step's is read by all, the next one's is
-  // written.
+  // The state before and after a step. In blocks it is double buffered: while one step's is read by all, the next one's
+  // is written.
   Index before(const Expr& i, const Expr& j) const { return way_.in_blocks ? Index{read_slot_, i, j} : Index{i, j}; }
   Index after(const Expr& i, const Expr& j) const {
     return way_.in_blocks ? Index{ir::index_sub(1, read_slot_), i, j} : Index{i, j};
@@ -232,14 +233,14 @@ class TrainingNest : GruNest {
     return author_matmul(b, product);
   }
 
-  // What element j of a state comes from: itself before the step, and by gate what inputs and what states, each with
-  // its biases, add to the gate's input.
+  // The operands of a state's element j: its previous value, and per gate the input and the recurrent contribution to
+  // the gate's input, each with its biases.
   struct From {
     Expr before;
     std::vector<Expr> inputs, recurrent;
   };
 
-  // Gate z (0) or r (1), as it is saved.
+  // Gate z (0) or r (1), rounded as it is saved.
   Expr gate(int d, int g, const Place& at, const Expr& j, const From& from) {
     const Expr input = b.let("input", clipped(from.inputs[g] + from.recurrent[g]));
     const Expr saved = b.let(g == 0 ? "z" : "r", stored(activate(b, options.gate[d], input)));
@@ -280,7 +281,7 @@ class TrainingNest : GruNest {
 
   Buffer all_, final_, gates_;                       // outputs
   Buffer products_;                                  // x W' of all rows
-  Expr read_slot_;                                   // in blocks: where state_ is read
+  Expr read_slot_;                                   // in blocks: the buffer of state_ that is read
   Buffer state_, recurrent_, update_, reset_state_;  // of the current chunk
 };
 

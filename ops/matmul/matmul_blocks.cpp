@@ -14,14 +14,14 @@ namespace {
 using matmul_blocks::runs_along;
 
 constexpr int64_t side = 16;                             // threads of a block along m, and along n
-constexpr int64_t vector = 4;                            // neighbours that are read at once
-constexpr int64_t shortest_part = 256, most_parts = 16;  // of sums in parts, along k
-constexpr int64_t resident = 2;                          // blocks of these tiles that a multiprocessor runs at once
+constexpr int64_t vector = 4;                            // elements per vector access
+constexpr int64_t shortest_part = 256, most_parts = 16;  // of split-k: elements per part, parts
+constexpr int64_t resident = 2;                          // resident blocks per multiprocessor, with these tiles
 
 int64_t tiles_of(int64_t m, int64_t n, int64_t each) { return ceil_div(m, each * side) * ceil_div(n, each * side); }
 
-// Elements along m, and along n, of a thread: at most `most`, fewer where there would be too few tiles for all
-// multiprocessors; `unknown` where extents are.
+// Elements per thread along m, and along n: at most `most`, fewer where there would be too few tiles for all
+// multiprocessors; `unknown` where extents are not constant.
 int64_t elements_a_thread(const Matmul& p, const Target& target, int64_t most, int64_t unknown) {
   const std::optional<int64_t> m = as_int(p.m), n = as_int(p.n);
   if (!m || !n) return unknown;
@@ -32,7 +32,7 @@ int64_t elements_a_thread(const Matmul& p, const Target& target, int64_t most, i
 
 class Tiles {
  public:
-  // `each`: elements along m, and along n, of a thread.
+  // `each`: elements per thread along m, and along n.
   Tiles(KernelBuilder& builder, const Matmul& product, int64_t count, const Epilogue& store, int64_t each)
       : b_(builder),
         p_(product),
@@ -46,9 +46,9 @@ class Tiles {
                            : 64) {}
 
   MatmulBlocks write() {
-    // A constant where it is one: what is known of the grid lets vectors of C be proved apart.
+    // Folded to a constant where possible: with known grid extents, vector stores of C are proved disjoint.
     const auto tiles = [&](const Expr& extent) {
-      const int64_t known = as_int(extent).value_or(0);  // of no tiles at all the loops must stand, to be scheduled
+      const int64_t known = as_int(extent).value_or(0);  // with no tiles, the loops must still exist, to be scheduled
       return known > 0 ? Expr(ceil_div(known, tile_)) : floor_div(extent + (tile_ - 1), tile_);
     };
     loops_.threads = side * side;
@@ -69,8 +69,8 @@ class Tiles {
                         [&](Expr t) { body(t, floor_div(t, Expr(side)), floor_mod(t, Expr(side))); });
   }
 
-  // A thread's rows (or columns): groups of neighbours, so that a group is one access to shared memory, and groups of
-  // neighbouring threads side by side. `at`: the place in the tile; `i`: in the register tile.
+  // A thread's rows (or columns): groups of contiguous elements, so that a group is one access to shared memory, and
+  // groups of neighbouring threads are adjacent. `at`: the index in the tile; `i`: in the register tile.
   void own(const std::string& name, const Expr& thread, ForKind group,
            const std::function<void(const Expr& i, const Expr& at)>& body) {
     loops_.inside.write(b_, ForKind::unroll, p_.prefix + name + "0", each_ / group_, [&](Expr outer) {
@@ -129,7 +129,7 @@ class Tiles {
         });
       });
     });
-    // Where extents are not known, vectors of C could not be proved apart.
+    // Where extents are not known, vector stores of C could not be proved disjoint.
     const bool known = as_int(p_.m).value_or(0) > 0 && as_int(p_.n).value_or(0) > 0;
     threads("_s", [&](const Expr& t, const Expr& y, const Expr& x) {
       each("_s", y, x, known ? ForKind::vector : ForKind::unroll,
@@ -143,12 +143,12 @@ class Tiles {
     });
   }
 
-  // Of product g: a column of B, a column of a thread's, and a place in shared memory.
+  // Of product g: the index of a column in B, in the register tile, and in shared memory.
   Expr column(int64_t g, const Expr& n) const { return index_add(index_mul(g, p_.n), n); }
   Expr of_thread(int64_t g, const Expr& j) const { return index_add(g * each_, j); }
   Expr staged(int64_t g, const Expr& at) const { return index_add(g * (tile_ + vector), at); }
 
-  // to[k, staged(g, i)] = value(g, first + i, first_k + k); neighbours in memory are brought by neighbouring threads.
+  // to[k, staged(g, i)] = value(g, first + i, first_k + k); neighbouring threads load neighbours in memory (coalesced).
   void stage(const char* name, const Buffer& to, const Expr& first, const Expr& extent, const Expr& first_k,
              int64_t count, const std::function<Expr(int64_t g, const Expr&, const Expr&)>& value) {
     const Var probe_i = make_var("i"), probe_k = make_var("k");
@@ -161,7 +161,7 @@ class Tiles {
         for (int64_t g = 0; g < count; ++g) b_.store(to, {kk, staged(g, i)}, element(g));
       };
       if (!n || *n % tile_ != 0)
-        each_product([&](int64_t) { return zero({p_.sum, 1}); });  // for sums that nobody keeps
+        each_product([&](int64_t) { return zero({p_.sum, 1}); });  // for sums that are never stored
       b_.guarded(both(in_tile, in_k),
                  [&] { each_product([&](int64_t g) { return cast(p_.sum, value(g, first + i, first_k + kk)); }); });
     };
@@ -175,15 +175,15 @@ class Tiles {
   const Matmul& p_;
   const int64_t count_;  // of products
   const Epilogue& store_;
-  const int64_t each_;  // rows, and columns, of a thread
+  const int64_t each_;  // rows, and columns, per thread
   const int64_t group_, tile_, depth_;
   Expr first_m_, first_n_;
   MatmulBlocks loops_;
 };
 
-// How a long product of few tiles is cut along k, so that tiles can be large and all multiprocessors have some.
+// Split-k for a long product of few tiles, so that tiles can be large and all multiprocessors have work.
 struct Parts {
-  int64_t each, count, length;  // elements of a thread; parts, and elements of a part, along k
+  int64_t each, count, length;  // elements per thread; parts, and elements per part, along k
 };
 std::optional<Parts> parts_of(const Matmul& p, const Target& target) {
   const std::optional<int64_t> m = as_int(p.m), n = as_int(p.n), k = as_int(p.k);
@@ -198,7 +198,8 @@ std::optional<Parts> parts_of(const Matmul& p, const Target& target) {
   return std::nullopt;
 }
 
-// for <prefix>_part { tiles of a part of k } for <prefix>_tm { for <prefix>_tn { the parts' sum, in order } }
+// for <prefix>_part { tiles of a part of k }
+// for <prefix>_tm { for <prefix>_tn { the in-order sum of the parts } }
 MatmulBlocks author_in_parts(KernelBuilder& b, const Matmul& p, const Parts& parts) {
   const Buffer partial = b.alloc(p.prefix + "_partial", p.sum, {parts.count, p.m, p.n}, {.exclusive = true});
   MatmulBlocks loops;
@@ -258,7 +259,7 @@ void schedule_matmul_blocks(Schedule& s, const MatmulBlocks& product) {
   Loop grid = product.grid.back();
   for (size_t i = product.grid.size() - 1; i-- > 0;) grid = s.fuse(product.grid[i], grid);
   s.bind(grid, ForKind::grid);
-  for (const std::vector<Loop>& staged : product.staged) {  // several elements a thread
+  for (const std::vector<Loop>& staged : product.staged) {  // several elements per thread
     const Schedule::Split cut = s.split(s.fuse(staged[0], staged[1]), product.threads);
     s.reorder(cut.outer, cut.inner);
     s.bind(cut.inner, ForKind::thread);

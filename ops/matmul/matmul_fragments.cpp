@@ -1,6 +1,6 @@
-// Products on matrix units: a tile of C a block, its parts to warps, operands as they are stored. Tiles in shared
-// memory keep k where the operand has it: rows of either kind end in 16 bytes that are not used, so that the lanes of a
-// warp find their elements in different banks.
+// Products on matrix units: a tile of C per block, subtiles to warps, operands in their storage dtype. Tiles in shared
+// memory are contiguous along k where the operand is: rows of either layout are padded by 16 bytes, so that the lanes
+// of a warp access different banks.
 #include "ir/analysis/fragment_product.h"
 #include "ir/index_math.h"
 #include "ops/matmul/matmul_blocks.h"
@@ -43,12 +43,12 @@ class Fragments {
   }
 
  private:
-  // A tile in shared memory, and how it gets there.
+  // A tile in shared memory, and the operand it is staged from.
   struct Operand {
     const char* name;
     Expr first, extent;  // of rows of A, columns of B
     std::function<Expr(const Expr& at, const Expr& k)> value;
-    bool along_k = false;  // neighbours along k are neighbours
+    bool along_k = false;  // contiguous along k
     Buffer tile;
     std::vector<Expr> index(const Expr& at, const Expr& k) const {
       return along_k ? std::vector<Expr>{at, k} : std::vector<Expr>{k, at};
@@ -66,7 +66,7 @@ class Fragments {
     return o;
   }
 
-  // One iteration for each element of C's tile, by the warp and lane that hold its sum.
+  // One iteration per element of C's tile, run by the warp and lane that hold its sum.
   using Element = std::function<void(const std::vector<Expr>& sum, const Expr& m, const Expr& n)>;
   void elements(const std::string& name, const Element& body) {
     const auto loop = [&](ForKind kind, const char* part, int64_t extent, const std::function<void(Expr)>& inner) {
@@ -115,7 +115,8 @@ class Fragments {
     });
   }
 
-  // Neighbours in memory by neighbouring threads, 16 bytes each where extents allow it; 0 beyond the operand's end.
+  // Coalesced: neighbouring threads load neighbours in memory, 16 bytes each where extents allow it; 0 beyond the
+  // operand's end.
   void stage(const Operand& o, const Expr& first_k) {
     const std::optional<int64_t> k = as_int(p_.k), n = as_int(o.extent), run = o.along_k ? k : n;
     int64_t together = vector;

@@ -12,18 +12,16 @@ using namespace ir;
 namespace {
 
 constexpr int64_t access_bytes = 16, most_side = 64, most_tile = 1024;
-constexpr int64_t busy_threads = 128;  // of a block: more columns a thread before more threads, as sums of several
-                                       // columns hide one another's latency
+constexpr int64_t busy_threads = 128;  // per block: more columns per thread before more threads, as sums of
+                                       // independent columns hide one another's latency
 constexpr int64_t most_parts = 8, most_threads = 512,
-                  least_of_part = 32;    // of sums that are taken in parts: threads of a block, elements along k
-constexpr int64_t most_sums_bytes = 96;  // of a thread: operands and epilogue operands take registers as well
-constexpr int64_t moving_threads = 128;  // bring operands, or all that have sums, where these are more
+                  least_of_part = 32;    // of split sums: threads per block, elements along k
+constexpr int64_t most_sums_bytes = 96;  // per thread: operands and epilogue operands take registers as well
+constexpr int64_t moving_threads = 128;  // stage operands, or all with sums, where these are more
 constexpr int64_t in_flight = 48,
-                  most_groups =
-                      16;  // elements, and groups of neighbours, that a thread brings before it puts the first down
+                  most_groups = 16;  // elements, and groups of them, that a thread loads before it stores the first
 constexpr int64_t side_by_side = 32,
-                  held_bytes =
-                      128;  // steps along k whose operands are read before the first is added; bytes of each B's
+                  held_bytes = 128;  // steps along k whose operands are loaded before the first Fma; bytes of each B's
 
 }  // namespace
 
@@ -36,12 +34,12 @@ RecurrentMatmul::RecurrentMatmul(KernelBuilder& builder, Matmul shape, const Tar
   choose(limits);
 }
 
-// The most blocks that run at once, each as square as can be; then as much of A at once as there is room for.
+// As many concurrent blocks as possible, each as square as possible; then the largest part of A at a time that fits.
 void RecurrentMatmul::choose(const Limits& limits) {
   int64_t blocks = 0, rows = 0, columns = 0;
   for (int64_t r = 1; r <= most_side; r *= 2)
     for (int64_t c = 1; c <= most_side && r * c <= most_tile; c *= 2) {
-      if (r * c == 1) continue;  // a loop of one thread would be none
+      if (r * c == 1) continue;  // a loop of one thread would fold away
       const int64_t count = ceil_div(m_, r) * ceil_div(n_, c);
       if (count > target_.multiprocessors || count < blocks || (count == blocks && r + c >= rows + columns)) continue;
       blocks = count, rows = r, columns = c;
@@ -52,7 +50,7 @@ void RecurrentMatmul::choose(const Limits& limits) {
   int64_t each = std::min(columns, std::max<int64_t>(1, rows * columns / busy_threads));
   while (each > 1 && count_ * each * bytes > most_sums_bytes) each /= 2;
   const int64_t threads = rows * columns / each;
-  // As many parts as leave room for B: a part's sums lie in shared memory too, where they meet.
+  // As many parts as leave room for B: the partial sums are reduced through shared memory too.
   for (int64_t parts = limits.in_order ? 1 : most_parts; parts >= 1; parts /= 2) {
     if (parts > 1 && parts * threads > most_threads) continue;
     const int64_t left =
@@ -78,15 +76,15 @@ Expr RecurrentMatmul::of_b(int64_t g, const Expr& n) const { return index_add(g 
 Expr RecurrentMatmul::of_thread(int64_t g, const Expr& j) const { return index_add(g * each_, j); }
 Expr RecurrentMatmul::first_of(const Expr& t) const { return parts_ == 1 ? t : floor_mod(t, Expr(threads_)); }
 
-// By the threads that have the first part along k.
+// Runs `body` in the threads of the first part along k, within bounds.
 void RecurrentMatmul::guarded(const Expr& t, const Expr& m, const Expr& n, const std::function<void()>& body) {
   const Expr first_part = parts_ == 1 ? Expr() : t < threads_;
   const Expr in_m = m_ % rows_ == 0 ? Expr() : m < m_, in_n = n_ % columns_ == 0 ? Expr() : n < n_;
   b_.guarded(both(both(first_part, in_m), in_n), body);
 }
 
-// A thread's columns: neighbouring threads have neighbouring ones, so that they read different banks. Of the threads
-// that have the first part along k.
+// A thread's columns, interleaved: neighbouring threads have neighbouring columns, so that they read different banks.
+// Indices are those of the threads of the first part along k.
 void RecurrentMatmul::each(const char* name, const Expr& block, const Expr& t,
                            const std::function<void(const Expr& j, const Expr& m, const Expr& n)>& body) {
   const int64_t across = columns_ / each_;
@@ -95,8 +93,8 @@ void RecurrentMatmul::each(const char* name, const Expr& block, const Expr& t,
   });
 }
 
-// By all threads, each group once, with several groups of each on their way at once: no more at a time than rounds of
-// equal length take, as groups that some threads or rounds have not are guarded one by one.
+// All threads take part, each group is copied once, with several loads per thread in flight: no more at a time than
+// rounds of equal length need, as groups that some threads or rounds lack are guarded one by one.
 void RecurrentMatmul::move(const std::string& name, const Moved& moved) {
   const int64_t movers = std::max(moving_threads, parts_ * threads_), turns = ceil_div(moved.groups, movers);
   const int64_t most = std::min(most_groups, std::max<int64_t>(1, in_flight / moved.lanes));
@@ -137,7 +135,7 @@ void RecurrentMatmul::load_resident_b() {
   const int64_t columns = count_ * columns_;  // of product 0, then of product 1, ...
   kept_ = b_.alloc(p_.prefix + "_kept", p_.sum, {row_blocks_ * column_blocks_, columns, k_ + lanes_},
                    {.exclusive = true}, Space::per_block);
-  // Neighbours in memory are brought by neighbouring threads.
+  // Coalesced: neighbouring threads load neighbours in memory.
   const Var probe_k = make_var("k"), probe_n = make_var("n");
   const bool along_k = matmul_blocks::runs_along(p_.b(var(probe_k), var(probe_n)), probe_k);
   const int64_t lanes = along_k ? lanes_ : 1, across = k_ / lanes;
@@ -261,12 +259,14 @@ void RecurrentMatmul::multiply(std::function<Expr(Expr, Expr)> a, std::function<
   });
 }
 
-// `turns` times `count` steps along k, from `from` of this part of A, and of it the thread's own part: operands first.
+// `turns` iterations of `count` steps along k, from `from` of the thread's own share of this part of A: the operands of
+// an iteration are loaded before its first Fma.
 void RecurrentMatmul::add(const std::string& name, const Expr& t, const Buffer& sums, const Buffer& rows,
                           const Expr& block, const Expr& part, int64_t from, int64_t count, int64_t turns) {
   if (turns == 0) return;
   const int64_t across = columns_ / each_,
-                own = count_ * each_;  // a thread's columns of all products: as far apart across products as within one
+                own = count_ *
+                      each_;  // a thread's columns of all products; the stride across products equals that within one
   const Expr row = floor_div(first_of(t), Expr(across)), column = floor_mod(t, Expr(across));
   const Expr own_part = parts_ == 1 ? Expr(0) : floor_div(t, Expr(threads_)) * (depth_ / parts_);
   b_.loop(p_.prefix + name, 0, turns, [&](Expr turn) {

@@ -1,4 +1,4 @@
-// Tiles, panels and blocks for one product. Counts are of cycles and bytes.
+// Chooses register tiles, packed panels and cache blocks for one product. Costs are in cycles and bytes.
 #include <algorithm>
 
 #include "gradloom/matmul.h"
@@ -49,16 +49,17 @@ Shape shape_of(const Product& p, const MatmulHints& hints) {
   return s;
 }
 
-// Cycles for all tiles of this form, a step along k: two multiply-adds and two loads a cycle, a multiply-add's latency
-// of four cycles (five, so that sums beyond eight are preferred), and a little for each load, more for those of B,
-// which come from farther away: of two forms that multiply as fast, the one with fewer loads.
+// Cost model: cycles of all tiles of this form, per step along k. Two multiply-adds and two loads per cycle, a
+// multiply-add latency of four cycles (five, so that more than eight sums are preferred), and a small cost per load,
+// higher for B, which comes from a farther cache: of two forms with the same multiply-add throughput, the one with
+// fewer loads.
 double cycles(const Shape& s, int rows, int vectors, int lanes) {
   const double tiles =
       static_cast<double>(ceil_div(s.m, rows)) * static_cast<double>(ceil_div(s.n, int64_t{vectors} * lanes));
   return tiles * (std::max({rows * vectors / 2.0, (rows + vectors) / 2.0, 5.0}) + 0.05 * rows + 0.15 * vectors);
 }
 
-// The sums, a vector of B each and one of A must fit the registers. A single row reads B from memory as it multiplies.
+// The sums, the vectors of B and one of A must fit the registers. A single row uses B as a memory operand.
 void choose_tile(ProductTiles& t, const Shape& s, const Target& target) {
   t.lanes = std::max(2, std::min(target.lanes(s.bytes), 64));
   double best = -1;
@@ -70,40 +71,40 @@ void choose_tile(ProductTiles& t, const Shape& s, const Target& target) {
     }
 }
 
-constexpr int64_t rows_early = 4;     // of B that is read as it lies: the second cache answers within so many
-constexpr int64_t few_rows = 8;       // B passes once or twice: panels of it would cost as much as the product
-constexpr int64_t page_bytes = 4096;  // rows this far apart meet in the same sets of a cache
+constexpr int64_t rows_early = 4;     // prefetch distance in rows of unpacked B: covers the L2 latency
+constexpr int64_t few_rows = 8;       // B is read once or twice: packing it would cost as much as the product
+constexpr int64_t page_bytes = 4096;  // rows this far apart conflict in the same cache sets
 constexpr int64_t parallel_flops = 1 << 20;
 void choose_panels(ProductTiles& t, const Shape& s, const Target& target, bool before) {
   const int64_t panels = ceil_div(s.n, t.columns());
   const bool b_near = s.k * s.n * s.bytes <= target.l2_bytes / 4 && s.m <= 64 && (s.n * s.bytes) % page_bytes != 0;
   const bool b_as_it_is = s.b_plain && s.b_step_n == 1 && (s.m <= few_rows || b_near);
   t.pack_b = !before && !b_as_it_is;
-  // Broadcasts of A come from its rows where they lie along k and do not meet in the caches.
+  // A is broadcast from its unpacked rows where they are contiguous along k and do not conflict in the caches.
   const bool rows_meet = s.a_row_bytes % page_bytes == 0 && s.m > few_rows && panels > few_rows;
   const bool a_as_it_is = s.a_plain && (s.a_step_k == 1 ? !rows_meet : panels <= 2);
   t.pack_a = !a_as_it_is && !(panels == 1 && s.a_plain);
 }
 
 void choose_blocks(ProductTiles& t, const Shape& s, const Target& target, bool before) {
-  if (before) return;  // few rows a time: all of them pass a panel of B while it is near, and C stays near anyway
-  if (t.pack_b && s.m <= few_rows) {  // a panel at a time, in the nearest cache
+  if (before) return;  // few rows per product: all pass over a panel of B while it is cached, and C stays cached
+  if (t.pack_b && s.m <= few_rows) {  // a panel at a time, in L1
     t.block_n = t.columns();
     t.block_k = std::max<int64_t>(8, target.l1_bytes / 2 / s.bytes / t.columns() / 8 * 8);
     return;
   }
-  // A block along k costs a pass over C, so all of k goes in one while a tile's rows fit the nearest cache; longer rows
-  // go in blocks that leave room for B to stream by.
+  // Each block along k costs a pass over C, so k is one block while a tile's rows fit L1; longer rows are split into
+  // blocks that leave room for B to stream through.
   const int64_t row_bytes = s.k * s.bytes, most_row_bytes = target.l1_bytes * 3 / 32,
                 block_row_bytes = most_row_bytes / 2;
   if (row_bytes > most_row_bytes)
     t.block_k = round_up(ceil_div(s.k, (row_bytes + block_row_bytes / 2) / block_row_bytes), 8);
   const int64_t depth = std::max<int64_t>(1, t.block_k ? t.block_k : s.k);
   const auto rows_in = [&](int64_t bytes) { return std::max<int64_t>(1, bytes / s.bytes / depth / t.rows) * t.rows; };
-  const bool all_rows_near = (s.m + t.columns()) * depth * s.bytes <= target.l1_bytes * 3 / 4;  // beside a panel of B
+  const bool all_rows_near = (s.m + t.columns()) * depth * s.bytes <= target.l1_bytes * 3 / 4;  // and a panel of B
   t.along_rows = s.m > few_rows && !all_rows_near;
-  // B streams from the second cache for each row of tiles. Where all of it fits there, A passes once; else blocks of A
-  // pass once for each block of columns.
+  // B streams from L2 for each row of tiles. Where all of it fits there, A is read once; else blocks of A are read once
+  // per block of columns.
   const int64_t near = target.l2_bytes * 3 / 8 / s.bytes / depth / t.columns() * t.columns();
   if (t.pack_b && s.n > 2 * near) {
     t.block_n = std::max(near, t.columns());
@@ -113,14 +114,14 @@ void choose_blocks(ProductTiles& t, const Shape& s, const Target& target, bool b
   }
 }
 
-// Row blocks where there are enough, else blocks of columns, each with panels of its own.
+// Parallelises row blocks where there are enough, else blocks of columns, each with panels of its own.
 void choose_sharing(ProductTiles& t, const Shape& s, const Target& target) {
   const int64_t tasks = int64_t{4} * target.threads;
   if (ceil_div(s.m, t.rows) >= tasks) {
     t.block_m =
         std::max<int64_t>(t.rows, std::min(t.block_m ? t.block_m : s.m, ceil_div(s.m, tasks) / t.rows * t.rows));
     t.share = ProductTiles::rows_parallel;
-    // Panels of B are for all threads, in a cache that they share.
+    // Panels of B are shared by all threads, in a cache that they share.
     const int64_t far = 8 * target.l2_bytes / s.bytes / std::max<int64_t>(1, t.block_k ? t.block_k : s.k),
                   unit = t.block_n ? t.block_n : t.columns();
     if (t.pack_b) t.outer_n = std::max(unit, far / unit * unit);
@@ -141,8 +142,8 @@ void schedule_matmul(Schedule& schedule, Loop rows, const Target& target, const 
   const Site site = find_loop(schedule.kernel(), rows);
   const Product p = match_product(site, "schedule_matmul");
   const Shape s = shape_of(p, hints);
-  // Few rows each time read B once each time: not worth a copy where its columns are neighbours already and a row is no
-  // longer than a page.
+  // Few rows read B once per product: packing does not pay where B is contiguous along n and a row is shorter than a
+  // page.
   const bool before =
       hints.pack_b_before && !(s.m <= few_rows && s.b_plain && s.b_step_n == 1 && s.n * s.bytes < page_bytes);
   ProductTiles t;
@@ -155,7 +156,7 @@ void schedule_matmul(Schedule& schedule, Loop rows, const Target& target, const 
   if (hints.parallel && target.threads > 1 && !inside && flops >= parallel_flops) choose_sharing(t, s, target);
   const std::vector<Loop> along_k = schedule.tile_product(rows, t, before ? hints.pack_b_before : 0);
   if (before || t.pack_b) return;
-  // A panel of B that lies among others is read in pieces, which the hardware's own prefetch does not follow.
+  // A panel of an unpacked B is read in strided pieces, which the hardware prefetcher does not follow.
   for (const Loop k : along_k) schedule.prefetch(k, p.b.as<Load>()->buffer, rows_early, 1);
 }
 

@@ -45,7 +45,7 @@ std::string activation_names();  // "Affine, Relu, ...", for messages
 
 // f(x) in x's dtype, f32 or f64.
 ir::Expr activate(ir::KernelBuilder& b, const Activation& f, ir::Expr x);
-// Whether f'(x) is no function of f(x).
+// Whether f'(x) cannot be computed from f(x) alone.
 bool derivative_needs_input(const Activation& f);
 // f'(x) from y = f(x); x where derivative_needs_input (else it may be absent). 0 at kinks, NaN where y is.
 ir::Expr derivative(ir::KernelBuilder& b, const Activation& f, ir::Expr y, ir::Expr x);

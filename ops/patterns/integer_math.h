@@ -1,5 +1,5 @@
 #pragma once
-// Whole numbers that no kernel computes: how a call is cut.
+// Integer arithmetic at planning time, for the tiling of a call; no kernel computes it.
 #include <cstdint>
 
 namespace gradloom {

@@ -1,5 +1,5 @@
 #pragma once
-// Loops that are written together with what they are to become.
+// Loops that are emitted along with their schedule (a binding, vectors or unrolling).
 #include <functional>
 #include <string>
 #include <vector>
@@ -14,8 +14,8 @@ class KernelBuilder;
 
 class PlannedLoops {
  public:
-  // Writes a serial loop over [0, extent) that `schedule` binds to `kind`, or unrolls; `vector`: makes a vector where
-  // that is proved, and else unrolls.
+  // Emits a serial loop over [0, extent) that `schedule` binds to `kind`, or unrolls; `vector`: vectorised where that
+  // is proved legal, else unrolled.
   void write(ir::KernelBuilder& builder, ir::ForKind kind, const std::string& name, const ir::Expr& extent,
              const std::function<void(ir::Expr)>& body);
   // In order of appearance, outer before inner.

@@ -7,8 +7,8 @@
 
 namespace gradloom {
 
-// value(first) + value(first + 1) + ..., in order, `count` of them: `loads_ahead` are read before the first of them is
-// added, in loops of this name.
+// value(first) + value(first + 1) + ..., in order, `count` of them, in loops of this name: `loads_ahead` are loaded
+// before the first of them is added.
 ir::Expr author_unrolled_sum(ir::KernelBuilder& b, DType sum, const std::string& loop, const ir::Expr& first,
                              const ir::Expr& count, int64_t loads_ahead,
                              const std::function<ir::Expr(const ir::Expr& i)>& value);

@@ -83,7 +83,7 @@ void same_length(const OpSchema& schema, int input, int got, int wanted) {
                             wanted));
 }
 
-// One dim an axis of shape, before merging.
+// One dim per axis of shape, before merging.
 LoopDims windows(const OpSchema& schema, const Request& request, const Dims& shape) {
   const int rank = shape.size();
   const auto starts = read_vector(schema, request, in_starts), ends = read_vector(schema, request, in_ends);
@@ -128,8 +128,8 @@ void check_dy(const OpSchema& schema, const Operand& dy, const LoopDims& dims, c
                           to_string(dy.dims), to_string(shape), to_string(wanted)));
 }
 
-// Adjacent dims become one where dX's and dY's elements stay in line: below a contiguous window (or a whole dim) a
-// whole dim. Long rows of whole cache lines stay apart from a window: its start is only known at launch, and as a
+// Merges adjacent dims where dX's and dY's elements stay contiguous: a whole dim below a contiguous window (or a whole
+// dim). Long rows of whole cache lines are not merged with a window: its start is only known at launch, and as a
 // multiple of the row it keeps stores aligned.
 LoopDims merge(const LoopDims& dims, int element_bytes) {
   constexpr int64_t long_row = 512;

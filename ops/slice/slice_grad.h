@@ -1,5 +1,5 @@
 #pragma once
-// How SliceGrad sees a call after merging: shared by its check, its nest and its schedule.
+// The structure of a SliceGrad call after dim merging: shared by its check, its nest and its schedule.
 #include <unordered_map>
 
 #include "gradloom/plan_key.h"
@@ -10,18 +10,18 @@ namespace gradloom {
 // plan.params: lo of every window. plan.views: dY (unless empty), dX.
 struct SliceKey {
   bool accumulate = false, empty = false;
-  InlineVector<int64_t, max_rank> steps;  // one a merged dim; 0: it is copied whole; windows of one element have step 1
+  InlineVector<int64_t, max_rank> steps;  // per merged dim; 0: it is copied whole; windows of one element have step 1
   template <class Key, class Visit>
   static void fields(Key& key, Visit&& visit) {
     visit(key.accumulate, key.empty, key.steps);
   }
 };
 
-// Whether dX is too large to stay in a cache: its lines are then written past them.
+// Whether dX is too large to stay in a cache: it is then written by streaming stores.
 bool stream_slice(const Plan& plan, const SliceKey& key, const ir::Target& target);
 
-// The extent that each loop of a nest is expected to have; a window's place is not known, so that the zeros around it
-// count as the whole dim.
+// The expected extent of each loop of a nest; a window's offset is not known, so that the zeros around it count as the
+// whole dim.
 using SliceExtents = std::unordered_map<ir::Loop, int64_t>;
 
 ScheduleNest author_slice_flat(KernelFrame& frame, const ir::Target& target);

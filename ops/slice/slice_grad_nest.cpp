@@ -1,5 +1,5 @@
 // The nests of SliceGrad: one pass, every element of dX written exactly once. Strategy "direct" has no condition or
-// division an element; "flat", for a GPU, is one loop nest over dX.
+// division per element; "flat", for a GPU, is one loop nest over dX.
 #include <utility>
 
 #include "ir/index_math.h"
@@ -72,15 +72,15 @@ class SliceNest {
   int64_t stride(int d) const { return std::abs(key_.steps[d]); }
   Expr zero() const { return ir::zero({x_->dtype, 1}); }
 
-  // A loop along dim d, over about as many elements as the view has there.
+  // A loop along dim d. Where its extent is not constant, the view's is the expected one.
   void along(int d, const std::string& name, Expr begin, Expr extent, const View& view,
              const std::function<void(Expr)>& body) {
     const int64_t expected = ir::as_int(extent).value_or(view.dims[d]);
     extents_[b_.loop(name + std::to_string(d), std::move(begin), std::move(extent), body)] = expected;
   }
 
-  // The elements of a cache line when rows start on lines and are to be streamed, so that it pays to know where lines
-  // start in the innermost window; else 0.
+  // Elements per cache line where rows are line-aligned and streamed, so that stores of the innermost window are worth
+  // aligning to lines; else 0.
   int64_t streamed_line() const {
     constexpr int64_t longest_step = 2;
     if (!streams_ || key_.steps.back() == 0 || x_->alignment < ir::line_bytes) return 0;
@@ -89,14 +89,14 @@ class SliceNest {
     return row && *row % line == 0 && stride(rank() - 1) <= longest_step ? line : 0;
   }
 
-  // Half of the outermost dim where its second half is to be written beside the first, else 0: plain copies are faster
-  // from and to two places far apart.
+  // Half of the outermost extent where both halves are to be copied interleaved, else 0: plain copies are faster with
+  // two streams far apart.
   int64_t row_beside() const {
     const std::optional<int64_t> extent = ir::as_int(y_->dims[0]);
     return streams_ && rank() > 1 && key_.steps.back() == 0 && extent && *extent % 2 == 0 ? *extent / 2 : 0;
   }
 
-  // A window without gaps, of two lines at least: every store is a whole line, wherever the window starts. Its first
+  // A window without gaps, of at least two lines: every store is a whole line, wherever the window starts. Its first
   // and last line hold zeros as well.
   void row_in_lines() {
     const int d = rank() - 1;
@@ -110,7 +110,7 @@ class SliceNest {
     zeros("after", end, x_->dims[d] - end);
   }
 
-  // Processors do not run ahead of guarded loads: where rows are short, one further on is asked for.
+  // Hardware does not prefetch guarded loads well: where rows are short, a later one is prefetched.
   void prefetch_row() {
     const int d = rank() - 1;
     const int64_t count = *ir::as_int(y_->dims[d]), size = size_of(y_->dtype), bytes = count * size;
@@ -134,8 +134,8 @@ class SliceNest {
     });
   }
 
-  // A row for each place in its step at which the window may meet a line's start, then one for every other place. The
-  // branch is the same for all rows.
+  // A row variant for each phase, the offset (below the step) of the window's start from a line's start, then one for
+  // every other offset. The branch is uniform over all rows.
   void row_by_phase(int64_t phase) {
     const int d = rank() - 1;
     const Expr lo = lo_[d];
@@ -170,8 +170,8 @@ class SliceNest {
       zeros("z", 0, x_->dims[d]);
   }
 
-  // Runs `write` for the current row and the one that is written beside it, and for the rows after each that belong to
-  // its step and hold zeros.
+  // Runs `write` for the current row and the one interleaved with it, and for the zero rows that follow each within its
+  // step.
   void each_row(const std::function<void(bool zeros)>& write) {
     const int64_t after = std::exchange(rows_after_, 0), beside = std::exchange(beside_, 0);
     const auto moved = [](std::vector<Expr>& index, int d, int64_t by, const auto& body) {
@@ -202,7 +202,7 @@ class SliceNest {
     b_.store(x_, at_x_, ir::cast(x_->dtype, ir::cast(sum, ir::load(x_, at_x_)) + ir::cast(sum, value)));
   }
 
-  // Everything at index ix of dim d of dX and iy of dY.
+  // Runs `body` at index ix of dim d of dX and iy of dY.
   void at(Expr ix, Expr iy, const std::function<void()>& body) {
     at_x_.push_back(std::move(ix));
     at_y_.push_back(std::move(iy));
@@ -238,14 +238,15 @@ class SliceNest {
     if (!key_.accumulate) zeros("after", end, x_->dims[d] - end);
   }
 
-  // Loops follow dY upwards, as processors prefetch; where the step is negative, dX is written downwards.
+  // Loops read dY in ascending order, which hardware prefetchers follow; where the step is negative, dX is written in
+  // descending order.
   Expr place(int d, const Expr& q) const { return lo_[d] + (key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q) * stride(d); }
 
   void window(int d, int64_t k) {
     const Expr count = y_->dims[d];
     const bool gaps = k > 1 && !key_.accumulate, innermost = d + 1 == rank();
     if (phase_ >= 0 && innermost) {
-      // Every step from a line's start on, zeros before the element as well: the row is whole lines, so that the last
+      // Whole steps from a line's start on, with the zeros before the element: the row is whole lines, so that the last
       // step lies in it.
       along(d, "w", 0, count, dy_, [&](Expr q) {
         each_row([&](bool zeros) {
@@ -256,7 +257,7 @@ class SliceNest {
       return;
     }
     if (gaps && innermost && k <= max_inline_step) {
-      const bool down = key_.steps[d] < 0;  // the last element written upwards has no gap after it
+      const bool down = key_.steps[d] < 0;  // in ascending order, the last element has no gap after it
       const Expr last = down ? Expr(0) : count - 1;
       along(d, "w", down ? 1 : 0, count - 1, dy_, [&](Expr q) {
         each_row([&](bool zeros) {
@@ -269,8 +270,8 @@ class SliceNest {
     }
     const auto row = [&](const Expr& q) { at(place(d, q), q, [&] { write_dim(d + 1); }); };
     if (gaps && d + 2 == rank() && streams_ && k <= max_inline_step) {
-      // Memory is at its best where reads and writes alternate all the time: a row's gap is written with the row.
-      const bool down = key_.steps[d] < 0;  // the last row written upwards has no gap after it
+      // Memory bandwidth is best where reads and writes alternate: a row's gap is written with the row.
+      const bool down = key_.steps[d] < 0;  // in ascending order, the last row has no gap after it
       rows_after_ = k - 1;
       along(d, "w", down ? 1 : 0, count - 1, dy_, row);
       rows_after_ = 0;
@@ -294,11 +295,10 @@ class SliceNest {
   Buffer y_, x_;
   std::vector<Expr> lo_;
   bool streams_ = false;
-  int64_t line_ = 0;  // elements
-  int64_t phase_ =
-      -1;  // while not negative: the innermost lo is a line's start, and elements lie this far into their step
+  int64_t line_ = 0;    // elements
+  int64_t phase_ = -1;  // where not negative: the innermost lo is a line's start, and an element's offset in its step
   int64_t rows_after_ = 0;  // rows of dX that are zeroed with the one being written
-  int64_t beside_ = 0;  // while not zero: how far on in the outermost dim a row is written with the one being written
+  int64_t beside_ = 0;  // where not zero: distance, in the outermost dim, of the row interleaved with the current one
   std::vector<Expr> at_x_, at_y_;  // the indices of the dims entered so far
   SliceExtents extents_;
 };

@@ -1,5 +1,5 @@
-// The schedule of SliceGrad: rows to threads, elements to vectors, stores past the caches when the output does not fit
-// in them.
+// The schedule of SliceGrad: rows to threads, elements to vectors, streaming stores when the output does not fit in the
+// caches.
 #include "gradloom/schedule_common.h"
 #include "ir/analysis/ranges.h"
 #include "ir/rewrite.h"
@@ -42,14 +42,14 @@ class SliceSchedule {
     const bool copied = reads(s_.get(loop).body);
     const int vectors = copies(loop);
     const Loop whole = vectorize_elements(s_, loop, size_of(dx_.dtype), vectors, target_);
-    // Where a line of dX takes less than a line of dY, processors do not run far enough ahead of the loads; of plain
-    // copies they do.
+    // Where a line of dX takes less than a line of dY, the hardware prefetcher does not run far enough ahead; for plain
+    // copies it does.
     constexpr int64_t bytes_ahead = 1024;
     if (copied && streams_ && std::abs(key_.steps.back()) > 1)
       s_.prefetch(whole, s_.kernel().buffers[0], bytes_ahead / (target_.vector_bytes * vectors), 1);
   }
 
-  // The outermost loops with a task for every thread; where the outer ones are too short, the ones below.
+  // Parallelises the outermost loops with a task for every thread; where the outer ones are too short, the inner ones.
   void plan_parallel(const ir::Stmt& stmt, int64_t bytes) {
     if (const ir::Block* block = stmt.as<ir::Block>()) {
       for (const ir::Stmt& s : block->stmts) plan_parallel(s, bytes);
@@ -69,7 +69,7 @@ class SliceSchedule {
     }
   }
 
-  // A window read with a stride or added to with one needs gathers and scatters.
+  // A strided dY needs gathers, and accumulation into a strided window scatters.
   bool worth_vectors(Loop loop) const {
     if (key_.empty) return true;
     if (!stores(s_.get(loop).body)) return false;
@@ -93,8 +93,8 @@ class SliceSchedule {
     return found;
   }
 
-  // A line of one store an iteration; a loop that writes its gaps stores several vectors already, and one that may not
-  // be whole lines would need one more tail.
+  // Vectors per iteration: a whole line for a body of one store; a loop that writes its gaps stores several vectors
+  // already, and one that may not be whole lines would need another tail.
   int copies(Loop loop) const {
     const int64_t line = ir::line_bytes / size_of(dx_.dtype);
     const bool whole = ir::known_multiple(s_.get(loop).extent, ir::Ranges(s_.kernel())) % line == 0;

@@ -1,5 +1,6 @@
 #pragma once
-// What runs kernels for a Runtime: the interpreter, machine code by LLVM, CUDA text on the host's CPU, an NVIDIA GPU.
+// Backends that run kernels for a Runtime: the interpreter, machine code by LLVM, CUDA text on the host's CPU, an
+// NVIDIA GPU.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,20 +16,20 @@
 
 namespace gradloom {
 
-// What a launch may use, and how its errors speak.
+// The resources that a launch may use, and the context of its error messages.
 struct LaunchSite {
   const LaunchOptions& options;
   const Threads& threads;
   Recycler& recycler;
   const std::string& name;  // of the op or the own kernel
-  bool own = false;         // an embedder wrote the nest: what the interpreter finds wrong with it is the embedder's
+  bool own = false;         // an embedder wrote the nest: violations found by the interpreter are the embedder's
 };
 
-// A kernel that can be launched. Whoever holds one keeps its code.
+// A kernel that can be launched. Holders of a reference keep its code alive.
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
-  // Runs it on this thread and the site's. The smallest bad position, no_bad_position for none. Throws Error.
+  // Runs it on this thread and the site's. Returns the smallest bad position, no_bad_position for none. Throws Error.
   virtual int64_t launch(void* const* buffers, const int64_t* scalars, const LaunchSite& site) const = 0;
   virtual int64_t code_bytes() const = 0;
   virtual bool interpreted() const { return false; }
@@ -36,14 +37,14 @@ class LoadedKernel {
 
 struct CompiledCode {
   std::shared_ptr<const LoadedKernel> kernel;
-  std::string code;  // what `load` takes, where kernels are kept on disk
-  double ms = 0;     // of the compiler
+  std::string code;  // the input of `load`, where kernels are stored on disk
+  double ms = 0;     // compile time
   CompileStages stages;
 };
 
 // For keys and records of the disk cache.
 struct BackendToolchain {
-  std::string compiler;  // empty: this backend keeps no kernels
+  std::string compiler;  // empty: this backend's kernels are not stored
   std::string features;  // of the instruction set
   std::string cpu;       // that code is tuned for
 };
@@ -53,18 +54,18 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string name() const = 0;  // "llvm x86-64-v3", "interpreter", "cuda-host sm_90"
   virtual const ir::Target& target() const = 0;
-  // It takes authored nests, and nothing is scheduled or lowered for it.
+  // Whether it takes authored nests, without scheduling or lowering.
   virtual bool runs_authored() const { return false; }
   virtual CompiledCode compile(const ir::Kernel& kernel) const = 0;
   virtual BackendToolchain toolchain() const { return {}; }
   virtual std::shared_ptr<const LoadedKernel> load(const std::string& name, std::string_view code) const;
-  virtual std::vector<DumpFile> texts(const ir::Kernel& lowered) const = 0;  // beside the nests
+  virtual std::vector<DumpFile> texts(const ir::Kernel& lowered) const = 0;  // in addition to the nests
 
-  // A device with memory of its own.
+  // For a device with its own memory.
   virtual int device() const { return -1; }
   virtual std::shared_ptr<void> allocate(int64_t bytes, void* stream) const;  // throws Error(resource_exhausted)
   virtual void copy(void* to, const void* from, int64_t bytes,
-                    void* stream) const;    // either side may be the host's; waits
+                    void* stream) const;    // either side may be in host memory; waits
   virtual void synchronize(void*) const {}  // throws what launches found since the last call
 };
 

@@ -1,4 +1,4 @@
-// The CUDA target: text through NVRTC, launches on the caller's stream, nothing that waits unless asked to.
+// The CUDA target: text through NVRTC, launches on the caller's stream, asynchronous unless a wait is requested.
 #ifdef GRADLOOM_WITH_CUDA
 #include <fmt/format.h>
 
@@ -16,11 +16,11 @@
 namespace gradloom {
 namespace {
 
-// Kernels whose cells are to be read at the next synchronisation.
+// Kernels whose status cells are read at the next synchronisation.
 struct Launched {
   std::mutex mutex;
   std::vector<std::weak_ptr<const class CudaKernel>> kernels;
-  std::vector<Error> failures;  // of kernels that are gone
+  std::vector<Error> failures;  // of kernels that have been destroyed
 };
 
 class CudaKernel : public LoadedKernel, public std::enable_shared_from_this<CudaKernel> {
@@ -42,14 +42,14 @@ class CudaKernel : public LoadedKernel, public std::enable_shared_from_this<Cuda
   ~CudaKernel() override {
     try {
       const CudaDevice::Scope scope(*device_);
-      unload();  // waits for what runs: the cell is nobody's after it
+      unload();  // waits for running launches: nothing uses the cell afterwards
       if (std::optional<Error> failure = take_failure()) {
         std::lock_guard lock(launched_->mutex);
         launched_->failures.push_back(std::move(*failure));
       }
       device_->give_cell(cell_);
     } catch (const Error&) {
-      return;  // the process is ending, and the driver with it
+      return;  // the process is exiting, and the driver is shut down
     }
   }
 
@@ -66,7 +66,7 @@ class CudaKernel : public LoadedKernel, public std::enable_shared_from_this<Cuda
       CudaStream stream;
       int64_t* const position = kernel.device_->take_cell();
       bool done = false;
-      // What was launched before something failed may still write it.
+      // Launches before the failure may still write it.
       ~Cell() {
         if (!done) kernel.device_->driver().synchronize(stream);
         kernel.device_->give_cell(position);
@@ -79,9 +79,9 @@ class CudaKernel : public LoadedKernel, public std::enable_shared_from_this<Cuda
   }
   int64_t code_bytes() const override { return bytes_; }
 
-  // The next launch puts it in the list again.
+  // The next launch adds it to the list again.
   void forget() const { remembered_.store(false); }
-  // What launches since the last call found, once they are done.
+  // Failures found by launches since the last call, once these have completed.
   std::optional<Error> take_failure() const {
     const int64_t position = std::atomic_ref(*cell_).exchange(no_bad_position);
     if (position == no_bad_position) return std::nullopt;
@@ -120,7 +120,7 @@ class CudaKernel : public LoadedKernel, public std::enable_shared_from_this<Cuda
   void unload() const {
     for (const CudaModuleHandle loaded : loaded_) device_->driver().module_unload(loaded);
   }
-  // How many blocks the device runs at once.
+  // The number of blocks that can be resident on the device at once.
   int64_t resident(const codegen::CudaFunction& f, CudaFunctionHandle function) const {
     if (!device_->target().cooperative)
       throw Error(ErrorCode::unsupported,
@@ -180,7 +180,7 @@ class CudaKernel : public LoadedKernel, public std::enable_shared_from_this<Cuda
   int64_t bytes_ = 0;
   std::vector<CudaModuleHandle> loaded_;
   std::vector<CudaFunctionHandle> functions_;
-  std::vector<int64_t> resident_;  // of cooperative functions: blocks at once
+  std::vector<int64_t> resident_;  // of cooperative functions: the number of resident blocks
   int64_t* cell_ = nullptr;
   mutable std::atomic<bool> remembered_{false};
 };
@@ -206,7 +206,7 @@ class Cuda : public Backend {
     try {
       return {cuda_toolchain(), target().name, {}};
     } catch (const Error&) {
-      return {};  // the first compile tells it
+      return {};  // the first compile reports it
     }
   }
   std::shared_ptr<const LoadedKernel> load(const std::string& name, std::string_view code) const override {
@@ -225,7 +225,7 @@ class Cuda : public Backend {
                 const CudaDevice::Scope scope(*device);
                 device->release(memory, stream);
               } catch (const Error&) {
-                return;  // the process is ending, and the driver with it
+                return;  // the process is exiting, and the driver is shut down
               }
             }};
   }
@@ -244,7 +244,8 @@ class Cuda : public Backend {
       const CudaDevice::Scope scope(*device_);
       device_->driver().check(device_->driver().synchronize(stream), "cuStreamSynchronize");
     }
-    std::vector<std::shared_ptr<const CudaKernel>> kernels;  // the last to hold one unloads it, which takes the lock
+    // Declared before the lock is taken: releasing the last reference unloads a kernel, which takes it.
+    std::vector<std::shared_ptr<const CudaKernel>> kernels;
     std::vector<Error> failures;
     {
       std::lock_guard lock(launched_->mutex);
@@ -267,7 +268,7 @@ class Cuda : public Backend {
 
  private:
   const std::shared_ptr<CudaDevice> device_;
-  const int threads_;  // that compile
+  const int threads_;  // for compiling
   const std::shared_ptr<Launched> launched_ = std::make_shared<Launched>();
 };
 

@@ -13,7 +13,7 @@ using codegen::HostCode;
 using codegen::HostStep;
 using codegen::HostValue;
 
-constexpr int deepest = 1000;  // loops and branches in each other
+constexpr int deepest = 1000;  // maximum nesting of loops and branches
 
 [[noreturn]] void refuse(const char* what) { throw Error(ErrorCode::invalid_argument, what); }
 

@@ -1,5 +1,5 @@
 #pragma once
-// One device: its context, a stream-ordered pool, and cells in which kernels leave bad positions.
+// One device: its context, a stream-ordered memory pool, and cells in which kernels report bad positions.
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,7 +24,7 @@ class CudaDevice {
   int architecture() const { return architecture_; }  // 90 for compute capability 9.0
   const ir::Target& target() const { return target_; }
 
-  // The thread's current context is this device's for a scope; the caller's comes back.
+  // Makes this device's context current on the thread for a scope; the caller's is restored at its end.
   class Scope {
    public:
     explicit Scope(const CudaDevice& device) : device_(device) {
@@ -41,12 +41,12 @@ class CudaDevice {
     const CudaDevice& device_;
   };
 
-  // In the order of the stream. Null when there is no memory. Within a Scope.
+  // Stream-ordered. Null when out of memory. Within a Scope.
   void* acquire(int64_t bytes, CudaStream stream) const;
   void release(void* data, CudaStream stream) const noexcept;
 
-  // A position in pinned host memory, which kernels lower and the host reads without asking the driver. INT64_MAX when
-  // taken.
+  // A position in pinned host memory, which kernels lower atomically and the host reads without a driver call.
+  // INT64_MAX when acquired.
   int64_t* take_cell();
   void give_cell(int64_t* cell);
 

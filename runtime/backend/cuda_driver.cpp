@@ -12,7 +12,7 @@ namespace gradloom {
 
 CudaDriver::CudaDriver(const std::string& path) {
   const std::string name = path.empty() ? "libcuda.so.1" : path;
-  void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: it keeps threads of its own
+  void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: it owns threads
   if (!handle) {
     throw Error(ErrorCode::device_error,
                 fmt::format("target cuda: the NVIDIA driver's {} is not on this machine{}: {}", name,
@@ -58,7 +58,7 @@ CudaDriver::CudaDriver(const std::string& path) {
 
 const CudaDriver& CudaDriver::get() {
   const char* path = std::getenv("GRADLOOM_LIBCUDA");
-  static const CudaDriver driver(path ? path : "");  // tried again by the next call when it throws
+  static const CudaDriver driver(path ? path : "");  // initialisation is retried by the next call when it throws
   return driver;
 }
 

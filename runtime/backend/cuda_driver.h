@@ -1,6 +1,5 @@
 #pragma once
-// NVIDIA's driver, found at run time: own declarations of the few functions that are used, so that a build without the
-// toolkit has them too.
+// NVIDIA's driver API, loaded at run time: declares the few functions used, so that a build needs no CUDA toolkit.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,7 +13,7 @@ using CudaContext = struct CudaDriverContext*;
 using CudaPool = struct CudaDriverPool*;
 using CudaPointer = unsigned long long;
 
-// The driver's numbers (cuda.h).
+// The driver's enumerators (cuda.h).
 namespace cu {
 enum Attribute {
   multiprocessors = 16,
@@ -45,8 +44,8 @@ static_assert(sizeof(PoolProperties) == 88);
 
 class CudaDriver {
  public:
-  // The library that GRADLOOM_LIBCUDA names, else libcuda.so.1; initialised. Throws Error(device_error). The first is
-  // kept; a failure is not.
+  // The library that GRADLOOM_LIBCUDA names, else libcuda.so.1; initialised. Throws Error(device_error). Success is
+  // cached; a failure is not.
   static const CudaDriver& get();
   explicit CudaDriver(const std::string& path);
   CudaDriver(const CudaDriver&) = delete;

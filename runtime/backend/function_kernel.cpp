@@ -9,12 +9,12 @@
 namespace gradloom {
 namespace {
 
-// What generated code calls back through.
+// The callback environment of generated code.
 struct Launch {
   LaunchContext context;
   const Threads& threads;
   Recycler& recycler;
-  std::exception_ptr failure;  // of the embedder's pool; nothing may be thrown through generated code
+  std::exception_ptr failure;  // from the embedder's pool; no exception may propagate through generated code
 
   static Launch& of(LaunchContext* context) { return *static_cast<Launch*>(context->owner); }
 };

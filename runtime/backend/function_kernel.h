@@ -1,5 +1,5 @@
 #pragma once
-// Machine code as generated code and its launcher share it (codegen/abi.h).
+// The calling convention between generated code and its launcher (codegen/abi.h).
 #include "codegen/abi.h"
 #include "runtime/backend/backend.h"
 
@@ -7,7 +7,7 @@ namespace gradloom {
 
 class FunctionKernel : public LoadedKernel {
  public:
-  // `code` keeps the function.
+  // `code` keeps the function alive.
   FunctionKernel(KernelFunction function, int64_t code_bytes, std::shared_ptr<void> code)
       : function_(function), code_bytes_(code_bytes), code_(std::move(code)) {}
   int64_t launch(void* const* buffers, const int64_t* scalars, const LaunchSite& site) const override;

@@ -1,5 +1,5 @@
-// Target interpreter: runs the definition itself. On a GPU it serves the ops of shapes too, whose tensors are the
-// host's.
+// Target interpreter: runs the definition itself. On GPU targets it also serves the ops of shapes, whose tensors are in
+// host memory.
 #include "ir/interpret/interpret.h"
 #include "runtime/backend/backend.h"
 

@@ -1,4 +1,4 @@
-// The C interface over the C++ one: handles unwrapped, tensors borrowed and exported, every exception turned into a
+// The C interface on top of the C++ one: unwraps handles, borrows and exports tensors, converts every exception to a
 // status.
 #include "runtime/c_abi/c_abi.h"
 
@@ -12,7 +12,7 @@
 namespace gradloom::c_abi {
 namespace {
 
-// Of a fixed size: nothing is allocated when memory has run out, and nothing is left to destroy when the thread ends.
+// Of fixed size: storing an error allocates nothing when out of memory, and needs no destructor at thread exit.
 constexpr size_t message_bytes = 4096;
 thread_local char last_message[message_bytes];
 
@@ -108,7 +108,7 @@ std::vector<T> values_of(const From* values, int32_t count, const char* function
   return {values, values + count};
 }
 
-// The texts in it are printable already: they come from keys and messages.
+// Its strings are already printable: they come from keys and messages.
 std::string json_of(const Stats& s) {
   std::string parts, recent;
   for (const auto& [part, count] : s.disk_miss_parts)
@@ -256,7 +256,7 @@ gradloom_status gradloom_run_into(gradloom_runtime* runtime, const char* op, con
     const std::vector<Tensor> tensors = borrow_all(inputs, input_count, name, "inputs");
     std::vector<Tensor> results = borrow_all(outputs, output_count, name, "outputs");
     runtime->runtime.run_into(op, tensors, results, attributes_of(attributes), run_options(options, name)).value();
-    // Only what changed is written: a shape may lie in constant memory, or be shared with another thread's call.
+    // Writes only what changed: a shape may be in constant memory, or shared with another thread's call.
     for (int32_t o = 0; o < output_count; ++o) {
       const Dims& dims = results[o].dims();
       if (results[o].present() && !std::equal(dims.begin(), dims.end(), outputs[o]->shape))
@@ -281,7 +281,7 @@ gradloom_status gradloom_compile(gradloom_runtime* runtime, const char* op, cons
 }
 
 void gradloom_executable_destroy(gradloom_executable* executable) {
-  const FloatMode mode;  // it may be the last that keeps the runtime's threads and caches
+  const FloatMode mode;  // it may release the last reference to the runtime's threads and caches
   delete executable;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the files of the C interface share: handles, statuses, and the one place where exceptions turn into them.
+// Shared by the files of the C interface: handles, statuses, and the only conversion of exceptions to statuses.
 #include <fmt/format.h>
 
 #include <exception>
@@ -23,11 +23,11 @@ struct gradloom_executable {
 
 namespace gradloom::c_abi {
 
-// Keeps the message for gradloom_last_error and gives the status.
+// Stores the message for gradloom_last_error and returns the status.
 gradloom_status fail(gradloom_status status, const char* message) noexcept;
 gradloom_status status_of(ErrorCode code);
 
-// Every entry's body runs here.
+// Runs the body of every entry point.
 template <class Body>
 gradloom_status entry(Body&& body) noexcept {
   const FloatMode mode;
@@ -49,7 +49,7 @@ gradloom_status entry(Body&& body) noexcept {
 void require(const void* pointer, const char* function, const char* argument);
 void check_count(const void* array, int32_t count, const char* function, const char* argument);
 
-// A named option out of its enum.
+// A named option with an out-of-range enum value.
 template <class E>
 E checked(int value, int last, const char* function, const char* argument) {
   if (value < 0 || value > last)
@@ -58,10 +58,10 @@ E checked(int value, int last, const char* function, const char* argument) {
   return static_cast<E>(value);
 }
 
-// For gradloom_string_free.
+// Allocated for gradloom_string_free.
 char* c_string(const std::string& text);
 
-// Of the caller's struct, perhaps of an older or a newer header; null: the defaults.
+// From the caller's struct, perhaps of an older or a newer header; null: the defaults.
 RuntimeOptions runtime_options(const gradloom_runtime_options* given, const char* function);
 RunOptions run_options(const gradloom_run_options* given, const char* function);
 

@@ -1,5 +1,5 @@
-// The options of the C interface. A struct may come from an older or a newer header than this library's: its size says
-// which.
+// The options of the C interface. A struct may come from an older or a newer header than this library's: its size
+// identifies the version.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -10,19 +10,19 @@
 namespace gradloom::c_abi {
 namespace {
 
-// What the structs' first version has. A later version adds its size between this one and the newest.
+// The size of the structs' first version. A later version adds its size between this one and the newest.
 constexpr uint64_t first_size(const gradloom_runtime_options*) {
   return offsetof(gradloom_runtime_options, disk_cache);
 }
 constexpr uint64_t first_size(const gradloom_run_options*) { return offsetof(gradloom_run_options, policy); }
 
-// Whether a header has a struct of this size: one that ends amid a member, as half a pointer, is none's.
+// Whether some header version has a struct of this size: one that ends inside a member, as half a pointer, is invalid.
 template <class Options>
 bool some_version(const Options* options, uint64_t size) {
   return size == first_size(options) || size >= sizeof(Options);
 }
 
-// What the caller's struct says over the defaults.
+// The defaults overridden by the caller's struct.
 template <class Options>
 Options known_part(const Options* given, const Options& defaults, const char* function) {
   if (!given) return defaults;
@@ -39,7 +39,7 @@ Options known_part(const Options* given, const Options& defaults, const char* fu
 template <class Options>
 void write_defaults(Options* options, uint64_t size, Options defaults, const char* function) {
   require(options, function, "options");
-  constexpr uint64_t most = 4096;  // of any version to come: a larger size is none
+  constexpr uint64_t most = 4096;  // upper limit for any future version
   if (!some_version(options, size) || size > most) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: size is {}, expected {} or {} to {}", function, size,
                                                          first_size(options), sizeof(Options), most));

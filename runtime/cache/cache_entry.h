@@ -1,10 +1,10 @@
 #pragma once
-// What the cache's files hold. Every file is one frame: magic, format version, kind, length, a checksum over all of it,
-// and the body.
+// The file formats of the cache. Every file is one frame: magic, format version, kind, length, a checksum over all of
+// it, and the body.
 //
-// A kernel file holds finished code under its content key: the text of the lowered IR and all that turns it into code.
-// An index file leads from an op-level key to a kernel file, with what a launch needs besides the code, so that a warm
-// start builds no IR.
+// A kernel file stores compiled code under its content key: the text of the lowered IR and all that determines the code
+// generated from it. An index file maps an op-level key to a kernel file, with what a launch needs in addition to the
+// code, so that a warm start builds no IR.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,16 +16,16 @@
 
 namespace gradloom {
 
-inline constexpr uint32_t cache_format_version =
-    3;  // raise it with any change of what follows; it is part of every key
+// Raise it with any change below; it is part of every key.
+inline constexpr uint32_t cache_format_version = 3;
 
 enum class CacheFile : uint32_t { kernel = 1, index = 2, calls = 3 };
 
 std::string cache_frame(CacheFile kind, std::string_view body);
-// The body of a whole frame of this kind; else throws Error(invalid_argument) that says what is wrong.
+// The body of a valid frame of this kind; else throws Error(invalid_argument) that describes the defect.
 std::string_view cache_body(CacheFile kind, std::string_view file);
 
-// Names a content: two hashes of its key, so that not even a collision of one leads to another's code.
+// Identifies a content: two hashes of its key, so that a collision of one of them never yields another kernel's code.
 struct ContentId {
   Hash128 name, check;
   bool operator==(const ContentId&) const = default;
@@ -34,8 +34,8 @@ ContentId content_id(std::string_view key);
 
 struct KernelRecord {
   std::string key;          // content_key
-  std::string kernel_name;  // the code's symbol comes from it
-  std::string tuned_for;    // a CPU's name, which is no part of the key
+  std::string kernel_name;  // the code's symbol is derived from it
+  std::string tuned_for;    // a CPU's name, which is not part of the key
   std::string code;         // a relocatable object, or a cubin
   double compile_ms = 0;
 };
@@ -49,8 +49,8 @@ struct IndexRecord {
   std::vector<std::string> schedule_trace;
 };
 
-// The content key: `toolchain` names the compiler, its target and the code that drives it, `features` the instruction
-// set, `ir` is the lowered kernel's text.
+// The content key: `toolchain` identifies the compiler, its target and the code that drives it, `features` the
+// instruction set, `ir` is the lowered kernel's text.
 std::string content_key(std::string_view toolchain, std::string_view features, std::string_view ir);
 std::string_view ir_of_content_key(std::string_view key);
 std::string_view features_of_content_key(std::string_view key);

@@ -1,4 +1,4 @@
-// Calls without their data, saved and read again. The frame is that of the cache's files.
+// Serialises calls without their data. The frame format is that of the cache's files.
 #include <fmt/format.h>
 
 #include "runtime/cache/cache_entry.h"
@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-constexpr uint32_t target_level = ~0u;  // saved of a call that asks for no level
+constexpr uint32_t target_level = ~0u;  // stored for a call that requests no level
 
 template <class T>
 void write_list(ByteWriter& out, const std::vector<T>& values) {
@@ -103,7 +103,7 @@ void expect_dtype(uint32_t dtype) {
                 fmt::format("dtype {} is none, expected 0 to {}", dtype, static_cast<uint32_t>(DType::f64)));
 }
 
-// `member`: what is read, for a message when it cannot be.
+// `member`: the name of the member being read, for the error message.
 CallKey read_call(ByteReader& in, std::string& member) {
   CallKey call;
   member = "op";

@@ -21,7 +21,7 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t largest_file = int64_t{256} << 20;
-constexpr int64_t touch_seconds = 60;       // use is noted this coarsely
+constexpr int64_t touch_seconds = 60;       // granularity of the last-use time
 constexpr int64_t abandoned_seconds = 600;  // an unfinished file this old was left by a process that died
 constexpr std::string_view unfinished = "tmp-";
 
@@ -47,12 +47,12 @@ std::string reason(int error) { return std::error_code(error, std::generic_categ
 void make_folders(const std::string& path) {
   for (size_t at = 1; at != path.npos;) {
     at = path.find('/', at);
-    mkdir(path.substr(0, at).c_str(), 0700);  // what is there already, or cannot be made, shows when it is opened
+    mkdir(path.substr(0, at).c_str(), 0700);  // if it exists, or cannot be created, the open shows it
     if (at != path.npos) ++at;
   }
 }
 
-// Why a folder may not be used, or nothing.
+// Why a folder may not be used; empty if it may.
 std::string unfit(const struct stat& s, bool writable) {
   if (writable) {
     if (s.st_uid != geteuid()) return fmt::format("it belongs to user {}, not {}", s.st_uid, geteuid());
@@ -65,7 +65,7 @@ std::string unfit(const struct stat& s, bool writable) {
   return {};
 }
 
-// Whether a file's name is one that this cache gives: nothing else in a folder is evicted, whoever put it there.
+// Whether a file's name has this cache's format: no other file in a folder is ever evicted.
 bool given_here(std::string_view name) {
   const bool temporary = name.starts_with(unfinished);
   if (!temporary && !name.starts_with("k-") && !name.starts_with("i-")) return false;
@@ -79,7 +79,7 @@ bool read_all(int fd, std::string& bytes) {
     const ssize_t got = ::read(fd, bytes.data() + at, bytes.size() - at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return false;
-    if (got == 0) bytes.resize(at);  // shorter than it was a moment ago: the frame's check refuses it
+    if (got == 0) bytes.resize(at);  // the file shrank meanwhile: the frame check rejects it
     at += static_cast<size_t>(got);
   }
   return true;
@@ -102,7 +102,7 @@ class DiskCache::Folder {
   Folder(std::string path, bool writable)
       : path_(std::move(path)), writable_(writable), fd_(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
 
-  // Null, with a line in the log, unless it can be used. A read-only folder that is not there is no surprise.
+  // Null, with a line in the log, unless it can be used. A missing read-only folder is not logged.
   static std::shared_ptr<Folder> open_checked(const std::string& path, bool writable) {
     if (writable) make_folders(path);
     auto folder = std::make_shared<Folder>(path, writable);
@@ -124,7 +124,7 @@ class DiskCache::Folder {
 
   std::vector<DiskFile> list() const {
     std::vector<DiskFile> files;
-    const int copy = openat(fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // a position of its own
+    const int copy = openat(fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // with its own file position
     DIR* const stream = copy < 0 ? nullptr : fdopendir(copy);
     if (!stream) {
       if (copy >= 0) close(copy);
@@ -162,7 +162,7 @@ std::shared_ptr<DiskCache::Folder> DiskCache::writable() const {
   return writable_;
 }
 
-// The folder was removed under us: it is made again, once for all who notice.
+// The folder was removed while in use: it is created again, once for all threads that notice.
 std::shared_ptr<DiskCache::Folder> DiskCache::reopen(const std::shared_ptr<Folder>& gone) {
   std::lock_guard lock(mutex_);
   if (writable_ != gone) return writable_;
@@ -213,7 +213,7 @@ std::optional<std::string> DiskCache::read(CacheFile kind, const std::string& na
       continue;
     }
     if (folder->writable() && s.st_mtim.tv_sec + touch_seconds < std::time(nullptr))
-      futimens(file.get(), nullptr);  // where it cannot be noted, it is not
+      futimens(file.get(), nullptr);  // best effort
     bytes_read_ += static_cast<int64_t>(bytes.size());
     return bytes;
   }
@@ -231,7 +231,7 @@ int DiskCache::write_once(Folder& folder, const std::string& name, std::string_v
   for (;;) {
     const std::string temporary = fmt::format("{}{}-{}", unfinished, getpid(), next++);
     Descriptor file(openat(folder.fd(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!file.ok() && errno == EEXIST) continue;  // of a process that had this id and died
+    if (!file.ok() && errno == EEXIST) continue;  // left by a process that had this id and died
     if (!file.ok()) return errno;
     if (write_all(file.get(), bytes) && file.close_now() == 0 &&
         renameat(folder.fd(), temporary.c_str(), folder.fd(), name.c_str()) == 0)
@@ -244,7 +244,7 @@ int DiskCache::write_once(Folder& folder, const std::string& name, std::string_v
 
 void DiskCache::write_failed(const std::string& name, int error) {
   ++write_failures_;
-  // A full or read-only disk is told once, not for every kernel.
+  // A full or read-only disk is logged once, not for every kernel.
   const bool told = last_write_error_.exchange(error) == error;
   log(told ? LogLevel::debug : LogLevel::warn, "cache file {}/{} is not written: {}", options_.folder, name,
       reason(error));
@@ -258,7 +258,7 @@ void DiskCache::write(const std::string& name, std::string_view bytes) noexcept 
     int error = write_once(*folder, name, bytes);
     if (error == ENOENT) {
       folder = reopen(folder);
-      if (!folder) return;  // told when it was opened
+      if (!folder) return;  // logged when it was opened
       error = write_once(*folder, name, bytes);
     }
     if (error != 0) return write_failed(name, error);
@@ -268,7 +268,7 @@ void DiskCache::write(const std::string& name, std::string_view bytes) noexcept 
     written_since_look_ = 0;
     prune(options_.budget_bytes);
   } catch (const std::exception&) {
-    ++write_failures_;  // no memory: the cache goes without
+    ++write_failures_;  // out of memory: continue without storing
   }
 }
 
@@ -291,8 +291,8 @@ void DiskCache::remove(const std::string& name) {
   if (const std::shared_ptr<Folder> folder = writable()) unlinkat(folder->fd(), name.c_str(), 0);
 }
 
-// Processes may do this at once: each file goes once, and whoever has it open keeps what it reads. The lock only saves
-// work.
+// Processes may do this concurrently: each file is removed once, and a process that has it open can still read it. The
+// lock only avoids duplicate work.
 std::string DiskCache::prune(int64_t budget_bytes) {
   const std::shared_ptr<Folder> folder = writable();
   if (!folder) return "there is no folder to write to";
@@ -316,7 +316,7 @@ std::string DiskCache::prune(int64_t budget_bytes) {
   std::sort(files.begin(), files.end(),
             [](const DiskFile& a, const DiskFile& b) { return a.used_seconds < b.used_seconds; });
   for (const DiskFile& file : files) {
-    if (total <= budget_bytes / 8 * 7) break;  // some room, so that a look seldom evicts
+    if (total <= budget_bytes / 8 * 7) break;  // leaves headroom, so that a scan rarely evicts
     if (unlinkat(folder->fd(), file.name.c_str(), 0) == 0)
       ++evictions_;
     else if (errno != ENOENT)
@@ -337,7 +337,7 @@ std::string default_cache_folder() {
   };
   if (const std::string folder = variable("GRADLOOM_CACHE_DIR"); !folder.empty()) return folder == "off" ? "" : folder;
   if (const std::string xdg = variable("XDG_CACHE_HOME"); xdg.starts_with('/'))
-    return xdg + "/gradloom";  // the standard has relative ones ignored
+    return xdg + "/gradloom";  // the XDG specification says to ignore relative paths
   const std::string home = variable("HOME");
   return home.starts_with('/') ? home + "/.cache/gradloom" : "";
 }

@@ -1,6 +1,7 @@
 #pragma once
 // A folder of small files shared by processes: written under a temporary name and renamed, read whole, checked, evicted
-// by use. A failure of any kind is a miss with a line in the log. Knows frames (cache_entry.h), not what is in them.
+// least recently used first. Any failure is a miss with a line in the log. Validates frames (cache_entry.h), but not
+// their contents.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -15,8 +16,8 @@
 namespace gradloom {
 
 struct DiskCacheOptions {
-  std::string folder;                  // empty: read_only alone
-  std::vector<std::string> read_only;  // folders looked into after `folder`; not written, not evicted from
+  std::string folder;                  // empty: only read_only
+  std::vector<std::string> read_only;  // folders searched after `folder`; never written, never evicted from
   int64_t budget_bytes = 0;            // of `folder`
 };
 
@@ -36,8 +37,8 @@ struct DiskFile {
 
 class DiskCache {
  public:
-  // Makes the folder (0700) where it is missing. One that is not this user's own, or that others may enter, is not
-  // used.
+  // Creates the folder (0700) if it is missing. A folder that is not owned by this user, or that others may access, is
+  // not used.
   explicit DiskCache(DiskCacheOptions options);
   ~DiskCache();
   DiskCache(const DiskCache&) = delete;
@@ -45,18 +46,18 @@ class DiskCache {
 
   bool usable() const { return !tiers_.empty(); }  // some folder can be read
 
-  // The file's bytes, its frame checked, from the first folder that has it whole.
+  // The file's bytes, its frame checked, from the first folder that has an intact copy.
   std::optional<std::string> read(CacheFile kind, const std::string& name);
-  // Nothing is thrown and nothing is half written.
+  // Never throws, and never leaves a partial file under the final name.
   void write(const std::string& name, std::string_view bytes) noexcept;
-  // A file that `read` gave turned out to be no good: counted and logged.
+  // Reports that a file returned by `read` was invalid: counted and logged.
   void reject(const std::string& name, const std::string& why);
 
   // Of the writable folder; all of them with `read_only`. Unfinished files have names that begin with "tmp-".
   std::vector<DiskFile> list(bool read_only = false) const;
   void remove(const std::string& name);
-  // Evicts down to `budget_bytes`, the longest unused first, and sweeps what killed processes left. Files of other
-  // names are not its own: they stay. Returns why it could not, or nothing.
+  // Evicts down to `budget_bytes`, least recently used first, and removes what killed processes left. Files with other
+  // names are not its own and stay. Returns an error description, or an empty string.
   std::string prune(int64_t budget_bytes);
   DiskCacheStats stats() const;
 
@@ -71,7 +72,7 @@ class DiskCache {
   mutable std::mutex mutex_;
   std::shared_ptr<Folder> writable_;            // or none
   std::vector<std::shared_ptr<Folder>> tiers_;  // read in this order; the writable one, if any, first
-  std::atomic<int64_t> written_since_look_;     // a look at the folder follows when this is 1/32 of the budget
+  std::atomic<int64_t> written_since_look_;     // a scan of the folder follows when this is 1/32 of the budget
   std::atomic<int> last_write_error_{0};
   std::atomic<int64_t> rejected_{0}, write_failures_{0}, evictions_{0}, bytes_read_{0}, bytes_written_{0};
 };

@@ -7,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-// EpilogueOperands its code: the entry, its key, its place in the map, and an interpreted kernel's nodes.
+// Memory of an entry in addition to its code: the entry, its key, its map node, and an interpreted kernel's nodes.
 constexpr int64_t entry_bytes = 2048, interpreted_bytes = 16 << 10;
 
 int64_t bytes_of(const KernelEntry& entry) {
@@ -19,7 +19,8 @@ bool same_key(std::span<const uint64_t> a, std::span<const uint64_t> b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end());
 }
 
-// A thread's own view of what it ran last, in whichever caches. It pins nothing: evicted code goes at once.
+// A per-thread front cache of recently run kernels, of any cache. It holds weak references: evicted code is freed at
+// once.
 struct FrontSlot {
   uint64_t cache = 0, generation = 0, hash = 0;
   std::weak_ptr<const KernelEntry> entry;
@@ -78,13 +79,13 @@ KernelHandle KernelCache::find(const KernelKey& key) {
 
 void KernelCache::put(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry) {
   entry->key.assign(key.words().begin(), key.words().end());
-  std::vector<KernelHandle> evicted;  // their code is freed without the lock
+  std::vector<KernelHandle> evicted;  // their code is freed outside the lock
   std::lock_guard lock(mutex_);
   if (!find_locked(key)) insert(key, entry, evicted);
 }
 
 void KernelCache::remove(const KernelKey& key) {
-  KernelHandle dropped;  // its code is freed without the lock
+  KernelHandle dropped;  // its code is freed outside the lock
   std::lock_guard lock(mutex_);
   const auto [begin, end] = kernels_.equal_range(key.hash());
   for (auto it = begin; it != end; ++it) {
@@ -135,7 +136,7 @@ KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::sha
       return;
     }
   };
-  std::vector<KernelHandle> evicted;  // their code is freed without the lock
+  std::vector<KernelHandle> evicted;  // their code is freed outside the lock
   try {
     std::shared_ptr<KernelEntry> entry = build();
     entry->key.assign(key.words().begin(), key.words().end());
@@ -159,7 +160,7 @@ KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::sha
   }
 }
 
-// Requires the lock. A kernel that would fill the cache alone is not kept.
+// Requires the lock. A kernel larger than the whole budget is not cached.
 void KernelCache::insert(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry,
                          std::vector<KernelHandle>& evicted) {
   const int64_t bytes = bytes_of(*entry);
@@ -171,8 +172,8 @@ void KernelCache::insert(const KernelKey& key, const std::shared_ptr<KernelEntry
   if (bytes_ > budget_) evict(evicted);
 }
 
-// Requires the lock. Down to 7/8 of the budget at a time, the least recently used first, so that an insert seldom
-// sorts.
+// Requires the lock. Evicts down to 7/8 of the budget, the least recently used first, so that an insert rarely needs to
+// sort.
 void KernelCache::evict(std::vector<KernelHandle>& evicted) {
   std::vector<std::pair<uint64_t, Kernels::iterator>> by_use;
   for (auto it = kernels_.begin(); it != kernels_.end(); ++it)
@@ -190,7 +191,7 @@ void KernelCache::evict(std::vector<KernelHandle>& evicted) {
 }
 
 void KernelCache::clear() {
-  Kernels dropped;  // code is freed without the lock
+  Kernels dropped;  // code is freed outside the lock
   std::lock_guard lock(mutex_);
   dropped.swap(kernels_);
   bytes_ = code_bytes_ = 0;

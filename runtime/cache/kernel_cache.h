@@ -1,5 +1,5 @@
 #pragma once
-// The in-memory cache of compiled kernels: bounded by bytes, one compile a key, no lock on a hit.
+// The in-memory cache of compiled kernels: bounded by bytes, one compile per key, no lock on a hit.
 #include <atomic>
 #include <functional>
 #include <future>
@@ -16,17 +16,17 @@
 
 namespace gradloom {
 
-// A kernel that can be launched. Whoever holds one keeps its code.
+// A kernel that can be launched. Holders of a reference keep its code alive.
 struct KernelEntry {
   std::shared_ptr<const LoadedKernel> loaded;
-  bool own = false;  // an embedder wrote its nest, by an Op or as it is
+  bool own = false;  // an embedder wrote its nest, through an Op or directly
   std::vector<ScalarSource> sources;
   std::shared_ptr<const KernelReport> report;
   bool from_disk = false;
   // For the cache.
   std::vector<uint64_t> key;
   mutable std::atomic<uint64_t> used{0};   // the cache's clock at about the last hit
-  mutable std::atomic<uint32_t> calls{0};  // of a specialisation, lately: for the specialiser
+  mutable std::atomic<uint32_t> calls{0};  // of a specialisation, recently: for the specialiser
 };
 using KernelHandle = std::shared_ptr<const KernelEntry>;
 
@@ -34,22 +34,22 @@ class KernelCache {
  public:
   explicit KernelCache(int64_t budget_bytes);
 
-  // The kernel of this key, built by `build` when there is none. Threads that ask for one key at a time share one
-  // build, and its error, which is not kept. `built`: whether this very call built it.
+  // The kernel of this key, built by `build` on a miss. Concurrent requests for one key share one build, and its error,
+  // which is not cached. `built`: whether this call built it.
   KernelHandle get(const KernelKey& key, const std::function<std::shared_ptr<KernelEntry>()>& build, bool& built);
-  // Only what is there.
+  // Lookup only.
   KernelHandle find(const KernelKey& key);
-  // Only what this thread had lately; takes no lock.
+  // Looks in this thread's front cache only; takes no lock.
   KernelHandle find_in_front(const KernelKey& key);
-  // Puts a kernel that was built elsewhere.
+  // Inserts a kernel that was built elsewhere.
   void put(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry);
   void remove(const KernelKey& key);
   void clear();
   void add_to(Stats& stats) const;
 
  private:
-  // What a build came to. Threads that waited throw errors of their own: an exception object is not shared between
-  // threads.
+  // The outcome of a build. Threads that waited throw their own error objects: an exception object is not shared
+  // between threads.
   struct Built {
     KernelHandle entry;  // or, when there is none:
     ErrorCode code = ErrorCode::internal;
@@ -59,7 +59,7 @@ class KernelCache {
   struct Hash {
     size_t operator()(uint64_t hash) const { return hash; }
   };
-  // By hash; keys with one hash share a bucket and are told apart by their words.
+  // By hash; keys with equal hashes share a bucket and are distinguished by their words.
   using Kernels = std::unordered_multimap<uint64_t, KernelHandle, Hash>;
   struct Pending {
     std::vector<uint64_t> key;
@@ -72,9 +72,9 @@ class KernelCache {
   void evict(std::vector<KernelHandle>& evicted);
 
   const int64_t budget_;
-  const uint64_t id_;                    // of no other cache, ever
-  std::atomic<uint64_t> generation_{0};  // raised when front caches must forget
-  std::atomic<uint64_t> clock_{1};       // raised by every insert
+  const uint64_t id_;                    // unique among all caches ever created
+  std::atomic<uint64_t> generation_{0};  // incremented to invalidate front caches
+  std::atomic<uint64_t> clock_{1};       // incremented by every insert
   mutable std::mutex mutex_;
   Kernels kernels_;
   std::unordered_multimap<uint64_t, Pending, Hash> pending_;

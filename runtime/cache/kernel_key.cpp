@@ -13,7 +13,7 @@ void KernelKey::add(uint64_t word) {
   hash_ ^= hash_ >> 29;
 }
 
-// The words decode one way only: numbers of known widths share a word, every part of varying length follows its length.
+// An injective encoding: numbers of known widths share a word, every part of variable length is preceded by its length.
 struct KernelKey::Words {
   KernelKey& key;
   uint64_t word = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// What tells kernels apart: everything that can change their code, as flat words with their hash. Building one
-// allocates nothing.
+// The key of a kernel: everything that can affect its code, as flat words with their hash. Building one allocates
+// nothing.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -11,7 +11,7 @@ namespace gradloom {
 
 class KernelKey {
  public:
-  // The target and the number of threads are the cache's own: one a runtime.
+  // The target and the number of threads are fixed per cache: there is one per runtime.
   explicit KernelKey(const PlannedCall& call);
 
   std::span<const uint64_t> words() const { return {words_, static_cast<size_t>(size_)}; }

@@ -16,7 +16,7 @@ std::string described(const std::vector<KeyPart>& parts) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Adds the time of a scope.
+// Accumulates the time of a scope.
 class Timed {
  public:
   explicit Timed(std::atomic<int64_t>& ns) : ns_(ns) {}

@@ -1,5 +1,5 @@
 #pragma once
-// Finished kernels on disk: an op-level index over a store by content. Holds code as bytes and knows no compiler.
+// Compiled kernels on disk: an op-level index over a content-addressed store. Code is opaque bytes here.
 #include <atomic>
 #include <deque>
 #include <map>
@@ -28,15 +28,15 @@ class KernelStore {
     IndexRecord index;
     KernelRecord kernel;
   };
-  // By an op's key, without IR. A miss is explained in the stats.
+  // Lookup by an op's key, without IR. A miss is explained in the stats.
   std::optional<Found> find(const OpKey& key);
-  // By content.
+  // Lookup by content.
   std::string key_of(std::string_view lowered_ir) const { return content_key(toolchain_, features_, lowered_ir); }
   std::optional<KernelRecord> find(const std::string& content_key);
 
   void put(const KernelRecord& kernel);
   void put(const IndexRecord& index);
-  // The code could not be loaded.
+  // Reports code that could not be loaded.
   void reject(const KernelRecord& kernel, const std::string& why);
 
   void hit() { ++hits_; }
@@ -50,7 +50,7 @@ class KernelStore {
   std::atomic<int64_t> hits_{0}, misses_{0}, read_ns_{0};
   mutable std::mutex mutex_;
   bool listed_ = false;
-  std::vector<std::string> names_;  // of index files, as far as this process knows of them
+  std::vector<std::string> names_;  // of index files known to this process
   std::map<std::string, int64_t> miss_parts_;
   std::deque<std::string> recent_misses_;
 };

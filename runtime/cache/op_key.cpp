@@ -95,7 +95,7 @@ std::optional<NearestKey> nearest_key(const std::string& wanted, const std::vect
 std::string toolchain_text(std::string_view compiler) { return fmt::format("{} emitter {}", compiler, emitter_id()); }
 
 std::string target_text(const ir::Target& target, std::string_view features) {
-  // All of its fields: one more does not compile until it is told apart here.
+  // Destructures all fields: a new one does not compile until it is encoded here.
   const auto& [name, vector_bytes, vector_registers, hardware_scatter, fast_scatter, streaming_stores, l1, l2, threads,
                gpu, multiprocessors, cooperative, block_threads, shared_bytes, matrix_units] = target;
   return fmt::format(

@@ -1,6 +1,6 @@
 #pragma once
-// The op-level key of what outlives a process: all that KernelKey holds, as text in named parts, and the machine, the
-// library's build and the format. Two keys can be told apart part by part, which explains a miss.
+// The op-level key of data that outlives a process: the contents of KernelKey as text in named parts, plus the machine,
+// the library's build and the format. Two keys can be compared part by part, which explains a miss.
 #include <array>
 #include <optional>
 #include <string>
@@ -17,13 +17,13 @@ const char* to_string(KeyPart part);
 
 class OpKey {
  public:
-  // `target`: what schedules know of the machine and its instruction set; `toolchain`: what compiles.
+  // `target`: the schedules' view of the machine and its instruction set; `toolchain`: the compiler.
   OpKey(const PlannedCall& call, std::string_view target, std::string_view toolchain);
-  // Of a text that `text` gave; throws Error(invalid_argument).
+  // Parses the output of `text`; throws Error(invalid_argument).
   explicit OpKey(std::string_view text);
 
   const std::string& part(KeyPart part) const { return parts_[static_cast<int>(part)]; }
-  std::string text() const;       // one line a part
+  std::string text() const;       // one line per part
   std::string file_name() const;  // "i-", four digits of each part's hash, "-", those of the whole
 
  private:
@@ -31,15 +31,15 @@ class OpKey {
   std::array<std::string, key_parts> parts_;
 };
 
-// The file that a wanted one is nearest to, and the parts that differ: by the names alone. Nothing when no file is of
-// the same op.
+// The file nearest to a wanted one, and the parts that differ: by the names alone. Nothing when no file is of the same
+// op.
 struct NearestKey {
   std::string file_name;
   std::vector<KeyPart> differing;
 };
 std::optional<NearestKey> nearest_key(const std::string& wanted_file_name, const std::vector<std::string>& file_names);
 
-// What compiles as part of a key: the compiler, and the code here that drives it.
+// The compiler as part of a key: the compiler itself, and the code here that drives it.
 std::string toolchain_text(std::string_view compiler);
 // The machine as part of a key.
 std::string target_text(const ir::Target& target, std::string_view features);

@@ -1,15 +1,15 @@
 #pragma once
-// Calls as they are kept for the next process.
+// Calls in their saved form, for the next process.
 #include "gradloom/call_key.h"
 #include "runtime/planned_call.h"
 
 namespace gradloom {
 
-// What is saved of a call. Requires its request.
+// The saved form of a call. Requires its request.
 CallKey call_key(const PlannedCall& call);
-// Throws Error(invalid_argument) when its outputs' is no alignment class.
+// Throws Error(invalid_argument) when its outputs' alignment is not an alignment class.
 void check_output_alignment(const CallKey& call);
-// One of them as bytes, within this process.
+// One saved call as bytes, within this process.
 std::string save_call(const CallKey& call);
 CallKey load_call(std::string_view bytes);
 

@@ -21,7 +21,7 @@ std::string plain(std::string_view name) {
   return out;
 }
 
-// What went wrong; 0 for nothing.
+// The error; 0 for none.
 int write_file(const std::string& path, const std::string& text) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
   if (!file) return errno;

@@ -18,10 +18,10 @@ constexpr std::array<const char*, 5> names{"off", "error", "warn", "info", "debu
 
 void to_stderr(LogLevel level, std::string_view message) {
   const std::string line = fmt::format("gradloom {}: {}\n", to_string(level), message);
-  std::fwrite(line.data(), 1, line.size(), stderr);  // one call: lines of several threads do not mix
+  std::fwrite(line.data(), 1, line.size(), stderr);  // a single write: lines of several threads do not interleave
 }
 
-// Other objects of static storage may log while they go.
+// Other static objects may log during their destruction.
 struct Sink {
   std::mutex mutex;
   LogSink function;
@@ -70,7 +70,7 @@ LogLevel log_level() {
   if (current != detail::unread_log_level) return static_cast<LogLevel>(current);
   const char* text = std::getenv("GRADLOOM_LOG");
   const std::optional<LogLevel> wanted = text ? log_level_from_string(text) : LogLevel::warn;
-  // What set_log_level said in the meantime stays.
+  // A level set by set_log_level in the meantime takes precedence.
   const bool mine = detail::current_log_level.compare_exchange_strong(
       current, static_cast<uint8_t>(wanted.value_or(LogLevel::warn)), std::memory_order_relaxed);
   if (mine && !wanted) log(LogLevel::warn, "GRADLOOM_LOG is \"{}\", allowed are {}", text, fmt::join(names, ", "));

@@ -18,8 +18,8 @@ namespace {
 
 struct PerfMap {
   std::mutex mutex;
-  std::string lines;  // of all functions so far: a child of fork, which has them too, gets a file of its own
-  pid_t process = 0;  // whose file has them
+  std::string lines;  // of all functions so far: a forked child, which inherits them, writes its own file
+  pid_t process = 0;  // the process whose file contains them
 };
 
 bool wanted() {
@@ -31,8 +31,8 @@ bool wanted() {
   return on;
 }
 
-// 0, or errno. Appends: other compilers of the process may write there too. Others may write to /tmp, so a link or a
-// stranger's file is refused.
+// 0, or errno. Appends: other compilers in the process may write there too. Others may write to /tmp, so symbolic links
+// and files of other owners are refused.
 int append(const std::string& path, std::string_view text) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (file < 0) return errno;

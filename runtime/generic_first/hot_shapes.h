@@ -1,6 +1,6 @@
 #pragma once
-// How often shapes came lately: a table of fixed size that threads read and raise without a lock. Counts are
-// approximate; losing one only delays a compile.
+// Recent call counts of shapes: a table of fixed size that threads read and increment without a lock. Counts are
+// approximate; a lost one only delays a compile.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@ class HotShapes {
  public:
   enum State : uint8_t { counting, ready, refused };
 
-  // Counts a call of the shape and gives its calls so far; the rarest of its set makes room for a new one.
+  // Counts a call of the shape and returns its count; the least called shape of its set is replaced by a new one.
   uint32_t count(uint64_t hash);
   uint32_t calls(uint64_t hash) const;
   State state(uint64_t hash) const;
@@ -37,7 +37,7 @@ class HotShapes {
 
   std::once_flag made_;
   std::unique_ptr<Table> table_;
-  std::atomic<Table*> ready_{nullptr};  // made at the first count
+  std::atomic<Table*> ready_{nullptr};  // allocated at the first count
   std::atomic<uint32_t> total_{0};
 };
 

@@ -14,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-constexpr size_t most_jobs = 64;  // what does not fit asks again when it has come twice as often
+constexpr size_t most_jobs = 64;  // a rejected job is requested again when its call count has doubled
 
 bool same(const KernelKey& a, const KernelKey& b) {
   return a.hash() == b.hash() && std::equal(a.words().begin(), a.words().end(), b.words().begin(), b.words().end());
@@ -25,12 +25,12 @@ RunOptions any_shape(RunOptions options) {
   return options;
 }
 
-// That serves every shape; null where the one that was asked for by name does not.
+// The strategy that serves every shape; null when the one requested by name does not.
 const Strategy* generic_strategy(const PlannedCall& call, const ir::Target& target) {
   return find_serving(call.op, call.plan, call.options.strategy, target, serves_any_shape(call.plan));
 }
 
-// After so many calls, and again whenever they have doubled.
+// True at `after` calls, and again at each doubling.
 bool asks(uint32_t calls, uint32_t after) { return calls % after == 0 && std::has_single_bit(calls / after); }
 
 }  // namespace
@@ -51,7 +51,7 @@ Specialiser::Specialiser(KernelSource& source, const RuntimeOptions& options)
       most_live_(static_cast<size_t>(options.specialisations)),
       most_threads_(static_cast<size_t>(options.compile_threads)) {}
 
-// A child of `fork` has none of its parent's threads.
+// A forked child has none of its parent's threads.
 void Specialiser::forget_threads_of_parent() {
   if (owner_ == getpid()) return;
   for (std::thread& thread : threads_) thread.detach();
@@ -103,7 +103,7 @@ KernelHandle Specialiser::generic_for(const PlannedCall& call, const Strategy& s
     source_.answered(call, entry);
     return entry;
   }
-  // Every strategy computes the same bits, so one that is there already spares this caller a compile.
+  // Every strategy computes the same bits, so one already compiled saves this caller a compile.
   if (call.options.strategy.empty()) {
     for (const Strategy* other :
          serving_strategies(call.op, call.plan, source_.target(), serves_any_shape(call.plan))) {
@@ -139,7 +139,8 @@ void Specialiser::enqueue(const PlannedCall& call, bool specialise) {
 }
 
 void Specialiser::work() {
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 10);  // this thread's alone, on Linux: callers go first
+  // On Linux, of this thread only: callers take precedence.
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 10);
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
@@ -193,8 +194,8 @@ void Specialiser::specialise(const Job& job) {
   settle(group, job.key, own);
 }
 
-// Whether the shape may have a kernel of its own, whose place is then taken. With no place free, the one called least
-// goes if the shape came far more often.
+// Whether the shape may have a specialised kernel; if so, reserves a slot for it. When no slot is free, evicts the
+// least called one if the shape was called far more often.
 bool Specialiser::admit(uint64_t generic, const KernelKey& key) {
   std::lock_guard lock(mutex_);
   std::vector<Live>& live = live_[generic];

@@ -1,7 +1,7 @@
 #pragma once
-// The policy generic_first: any-shape kernels answer, shapes that come often get kernels of their own from background
-// threads. Nothing here changes a bit of any result: both kernels add in one order, and a specialised one is compared
-// on generated inputs before it is swapped in.
+// The policy generic_first: any-shape kernels serve at first, and background threads compile specialised kernels for
+// shapes that are called often. No result bit depends on it: both kernels add in the same order, and a specialised one
+// is compared on generated inputs before it is swapped in.
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -16,18 +16,18 @@
 
 namespace gradloom {
 
-// What the specialiser needs of the runtime that it serves.
+// The specialiser's interface to its runtime.
 class KernelSource {
  public:
   virtual const ir::Target& target() const = 0;
   virtual KernelCache& cache() = 0;
-  // The kernel of a call, built (or loaded) when there is none in memory; its report is this thread's last.
+  // The kernel of a call, built (or loaded) on a miss in memory; its report becomes this thread's last.
   virtual KernelHandle kernel_for(const PlannedCall& call) = 0;
-  // Builds, or loads from disk; the cache in memory is neither asked nor filled.
+  // Builds, or loads from disk; bypasses the in-memory cache.
   virtual std::shared_ptr<KernelEntry> build(const PlannedCall& call) = 0;
-  // Notes what answered a call, for last_report.
+  // Records which kernel served a call, for last_report.
   virtual void answered(const PlannedCall& call, const KernelHandle& entry) = 0;
-  // Gives the smallest bad position.
+  // Returns the smallest bad position.
   virtual int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars,
                          const LaunchOptions& options, const Threads& threads, Recycler& recycler) const = 0;
 
@@ -38,16 +38,16 @@ class KernelSource {
 class Specialiser {
  public:
   Specialiser(KernelSource& source, const RuntimeOptions& options);
-  ~Specialiser();  // the job under way is finished, the others are dropped
+  ~Specialiser();  // finishes the running job and drops the others
 
-  // The call's own kernel once it is there, else the any-shape one, built now if no kernel for every shape serves the
-  // call.
+  // The call's specialised kernel if it is ready, else the any-shape one, built now if no kernel for every shape serves
+  // the call.
   KernelHandle kernel_for(const PlannedCall& call);
-  void wait() const;  // until no job is left
+  void wait() const;  // until no job is queued or running
   void add_to(Stats& stats) const;
 
  private:
-  // A call that outlives its caller.
+  // A copy of a call that outlives its caller.
   struct Job {
     Job(const PlannedCall& call, bool specialise);
     PlannedCall call() const { return {op, plan, strategy, options, outputs_wanted, output_alignment}; }
@@ -58,7 +58,7 @@ class Specialiser {
     const uint32_t outputs_wanted;
     const int64_t output_alignment;
     const KernelKey key;
-    const bool specialise;  // else: the any-shape kernel
+    const bool specialise;  // false: build the any-shape kernel
   };
   struct Live {
     KernelKey key;
@@ -85,16 +85,16 @@ class Specialiser {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::deque<std::unique_ptr<Job>> jobs_;
-  std::vector<uint64_t> queued_;  // hashes of jobs waiting or under way
+  std::vector<uint64_t> queued_;  // hashes of queued and running jobs
   std::vector<std::thread> threads_;
-  int owner_ = 0;  // the process that started them
+  int owner_ = 0;  // the process that started the threads
   bool stop_ = false;
   std::map<uint64_t, std::vector<Live>> live_;  // by the any-shape kernel's key
   int64_t specialised_ = 0, refused_ = 0;
 };
 
-// Runs both kernels of a call on the same generated inputs. Nothing when outputs and failed Checks are the same, else
-// what differs.
+// Runs both kernels of a call on the same generated inputs. Nothing when outputs and failed Checks agree, else a
+// description of the difference.
 std::optional<std::string> different_results(const KernelSource& source, const KernelEntry& own,
                                              const KernelEntry& generic, const PlannedCall& call);
 

@@ -1,5 +1,5 @@
-// Two kernels of one call on generated inputs. Floats are of mixed sign with full mantissas, so that another order of
-// adding would show; integers are small enough to be indices.
+// Compares two kernels of one call on generated inputs. Floats have mixed signs and full mantissas, so that a different
+// summation order would show; integers are small enough to be indices.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,8 +19,8 @@ constexpr int64_t most_bytes = int64_t{1} << 30;  // of inputs and both kernels'
 // The memory of one view, with its element [0, ..., 0] inside.
 struct Memory {
   std::vector<uint64_t> words;
-  int64_t start = 0;  // its first byte: of one alignment, wherever the words lie
-  int64_t first = 0;  // byte of that element
+  int64_t start = 0;  // offset of its first byte: all words start at the same alignment
+  int64_t first = 0;  // byte offset of that element
   int64_t bytes = 0;
   void* data() { return reinterpret_cast<char*>(words.data()) + first; }
 };
@@ -45,7 +45,7 @@ Memory memory_of(const View& view, bool aligned) {
   return memory;
 }
 
-// Sign and mantissa at random, exponents near that of 1.
+// Random sign and mantissa, exponents near that of 1.
 uint64_t random_float(uint64_t bits, const DTypeInfo& info) {
   const auto exponent = static_cast<uint64_t>(info.exponent_bias()) - 3 + (bits >> 58) % 6;
   return (bits & ((uint64_t{1} << info.mantissa_bits) - 1)) | exponent << info.mantissa_bits |
@@ -69,7 +69,7 @@ void fill(Memory& memory, DType dtype, int64_t limit, std::mt19937_64& random) {
   }
 }
 
-// The limits to try for integers, the widest first: what serves as an index must be below some dim.
+// The limits to try for integers, widest first: an integer used as an index must be below some dim.
 std::vector<int64_t> limits(const Plan& plan) {
   std::vector<int64_t> limits{1};
   for (const View& view : plan.views) {

@@ -4,8 +4,8 @@
 
 namespace gradloom {
 
-// The tensor's memory, which must outlive the result. Throws Error(unsupported) for a device, a dtype or a rank that is
-// not ours.
+// The tensor's memory, which must outlive the result. Throws Error(unsupported) for an unsupported device, dtype or
+// rank.
 Tensor borrow_dlpack(const DLTensor& from);
 
 }  // namespace gradloom

@@ -30,7 +30,7 @@ DType dtype_of(DLDataType type) {
                   static_cast<int>(type.code), static_cast<int>(type.bits), static_cast<int>(type.lanes)));
 }
 
-// An exported tensor: what the consumer sees, and what it points to.
+// An exported tensor: the consumer's view, and the storage it refers to.
 struct Exported {
   DLManagedTensor managed{};
   Tensor tensor;
@@ -66,7 +66,7 @@ Tensor borrow_dlpack(const DLTensor& from) {
 Tensor Tensor::from_dlpack(DLManagedTensor* managed) {
   if (!managed) throw Error(ErrorCode::invalid_argument, "a null DLPack tensor was given");
   Tensor t = borrow_dlpack(managed->dl_tensor);
-  // The tensor's memory is the caller's until nothing can throw any more.
+  // The caller keeps ownership of the memory until nothing can throw any more.
   struct Hold {
     DLManagedTensor* managed = nullptr;
     ~Hold() {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t alignment = 64;
 constexpr int small_classes = 7;                // 64, 128, ..., 4096 bytes
-constexpr int64_t small_kept_bytes = 64 << 10;  // a class, a thread
+constexpr int64_t small_kept_bytes = 64 << 10;  // per size class and thread
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -26,7 +26,7 @@ int small_class(int64_t bytes) { return std::bit_width(static_cast<uint64_t>(byt
 void* system_allocate(int64_t bytes) noexcept {
 #ifdef __linux__
   if (bytes >= Recycler::huge_page_bytes) {
-    // Mapped with a page to spare, then trimmed to where huge pages start.
+    // Mapped with slack, then trimmed to huge-page alignment.
     const int64_t page = Recycler::huge_page_bytes;
     void* mapped = mmap(nullptr, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) return nullptr;
@@ -34,7 +34,7 @@ void* system_allocate(int64_t bytes) noexcept {
     char* data = reinterpret_cast<char*>(round_up(reinterpret_cast<intptr_t>(begin), page));
     if (data != begin) munmap(begin, data - begin);
     if (data != begin + page) munmap(data + bytes, begin + page - data);
-    madvise(data, bytes, MADV_HUGEPAGE);  // advice: without it, only slower
+    madvise(data, bytes, MADV_HUGEPAGE);  // a hint: failure costs only speed
     return data;
   }
 #endif
@@ -114,7 +114,7 @@ const AtUnload empty_recycler([]() noexcept { process_wide_recycler()->reset(); 
 
 int64_t recycler_block_bytes(int64_t bytes) {
   if (bytes <= Recycler::small_bytes) return alignment << small_class(bytes);
-  // Eight classes an octave: at most an eighth is wasted.
+  // Eight size classes per octave: at most an eighth is wasted.
   const int64_t step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes))) / 8;
   const int64_t rounded = round_up(bytes, step);
   return rounded >= Recycler::huge_page_bytes ? round_up(rounded, Recycler::huge_page_bytes) : rounded;
@@ -132,7 +132,7 @@ void* Recycler::reuse(int64_t block_bytes) noexcept {
   std::lock_guard lock(mutex_);
   const auto found = by_size_.find(block_bytes);
   if (found == by_size_.end() || found->second.empty()) return nullptr;
-  const Blocks::iterator block = found->second.back();  // the one most likely in a cache
+  const Blocks::iterator block = found->second.back();  // the one most likely still in a cache
   void* data = block->data;
   found->second.pop_back();
   blocks_.erase(block);
@@ -140,8 +140,8 @@ void* Recycler::reuse(int64_t block_bytes) noexcept {
   return data;
 }
 
-// Removes the least recently returned blocks until at most `kept` bytes stay. Requires the lock; the caller frees them
-// without it.
+// Removes the least recently returned blocks until at most `kept` bytes remain. Requires the lock; the caller frees
+// them outside it.
 Recycler::Blocks Recycler::take_until(int64_t kept) noexcept {
   Blocks taken;
   while (kept_ > kept && !blocks_.empty()) {
@@ -186,7 +186,7 @@ void Recycler::release(void* data, int64_t bytes) noexcept {
     by_size_[block_bytes].push_back(block.begin());
     blocks_.splice(blocks_.end(), block);
     kept_ += block_bytes;
-  } catch (const std::bad_alloc&) {  // of the bookkeeping
+  } catch (const std::bad_alloc&) {  // from the bookkeeping
     system_free(data, block_bytes);
   }
   free_all(taken);

@@ -1,6 +1,6 @@
 #pragma once
-// Memory for outputs and scratch that is kept for reuse: a fresh large buffer costs more in page faults than most
-// kernels take to run.
+// Recycles memory of outputs and scratch: the page faults of a fresh large buffer cost more than most kernels take to
+// run.
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -10,9 +10,9 @@
 
 namespace gradloom {
 
-// Blocks are 64-byte aligned. Those up to small_bytes come from a per-thread cache that all recyclers share, and count
-// towards no budget; larger ones are kept in size classes up to the budget, the ones least recently returned going
-// first. Thread-safe. Blocks may outlive the object that owns it only through the shared_ptr that their owners hold.
+// Blocks are 64-byte aligned. Those up to small_bytes come from a per-thread cache shared by all recyclers, and count
+// towards no budget; larger ones are kept in size classes up to the budget, the least recently returned evicted first.
+// Thread-safe. Blocks may outlive the object that owns it only through the shared_ptr that their owners hold.
 class Recycler {
  public:
   static constexpr int64_t small_bytes = 4096;
@@ -23,13 +23,13 @@ class Recycler {
   Recycler(const Recycler&) = delete;
   Recycler& operator=(const Recycler&) = delete;
 
-  // The one behind Tensor::empty; it is never destroyed.
+  // The one used by Tensor::empty; it is never destroyed.
   static const std::shared_ptr<Recycler>& process_wide();
 
   void* allocate(int64_t bytes);               // bytes > 0; throws Error(resource_exhausted)
   void* try_allocate(int64_t bytes) noexcept;  // null when there is none
   void release(void* data, int64_t bytes) noexcept;
-  int64_t kept_bytes() const;  // large blocks waiting for reuse
+  int64_t kept_bytes() const;  // large blocks available for reuse
 
  private:
   struct Block {
@@ -48,7 +48,7 @@ class Recycler {
   std::unordered_map<int64_t, std::deque<Blocks::iterator>> by_size_;  // the same order
 };
 
-// The bytes that a request of a size really takes.
+// The bytes actually allocated for a request of a size.
 int64_t recycler_block_bytes(int64_t bytes);
 
 }  // namespace gradloom

@@ -13,8 +13,8 @@
 namespace gradloom {
 namespace {
 
-// The bytes from element [0, ..., 0] to the first and to past the last byte of any element. Throws
-// Error(invalid_argument) where they are further apart than a kernel's arithmetic may rely on.
+// The byte range, relative to element [0, ..., 0], from the first to past the last byte of any element. Throws
+// Error(invalid_argument) where it is larger than a kernel's arithmetic may rely on.
 std::pair<int64_t, int64_t> byte_extent(const Dims& dims, const Dims& strides, int width) {
   __int128 low = 0, high = 0;
   for (int i = 0; i < dims.size(); ++i) {
@@ -112,7 +112,7 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t end) const {
 
 Tensor Tensor::share_device(std::shared_ptr<void> owner, void* data, int device, DType dtype, const Dims& dims,
                             const Dims& strides, bool writable) {
-  // A negative number would make it the host's.
+  // A negative number would denote host memory.
   if (device < 0)
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("a tensor is in memory of cuda device {}; devices are numbered from 0", device));

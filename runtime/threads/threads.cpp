@@ -25,7 +25,7 @@
 namespace gradloom {
 namespace {
 
-// In a child of fork oneTBB counts on workers that are not there, and may hold locks of theirs: parallel loops then run
+// In a forked child oneTBB counts on workers that do not exist, and may hold locks of theirs: parallel loops then run
 // on the calling thread, without it.
 std::atomic<bool> workers_gone{false};
 
@@ -35,16 +35,16 @@ void watch_forks() {
                  [] { pthread_atfork(nullptr, nullptr, [] { workers_gone.store(true, std::memory_order_relaxed); }); });
 }
 
-// Keeps the code that oneTBB's threads run in, whatever is unloaded.
+// Pins the library that oneTBB's threads execute, whatever is unloaded.
 void keep_tbb() {
   Dl_info where;
   if (dladdr(reinterpret_cast<void*>(&tbb::detail::r1::max_concurrency), &where) == 0) return;
   dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
-// oneTBB's threads end with the last arena of this library, so that nothing of it is running when it is unloaded. They
-// stay, asleep, where other threads of the process are still attached to oneTBB: threads that used it, or were in a
-// call here, and go on.
+// oneTBB's threads end with the last arena of this library, so that none of them runs when it is unloaded. They stay,
+// asleep, while other threads of the process are still attached to oneTBB: threads that used it, or were in a call
+// here, and are still running.
 class ArenaCount {
  public:
   void add() {
@@ -67,7 +67,7 @@ ArenaCount& arena_count() {
   return instance;
 }
 
-// Workers that are in the arena. One that has done its part of a loop is still in this library's code for a moment
+// Workers in the arena. A worker that has finished its part of a loop is still in this library's code for a moment
 // after the loop has returned.
 class Inside : public tbb::task_scheduler_observer {
  public:
@@ -83,8 +83,8 @@ class Inside : public tbb::task_scheduler_observer {
   std::atomic<int> workers_{0};
 };
 
-// What oneTBB orders, told to the thread sanitizer, which does not see into it: all before a `give` happens before all
-// after a `take`.
+// Reports oneTBB's synchronisation to the thread sanitizer, which does not see it: everything before a `give` happens
+// before everything after a `take`.
 struct HandOver {
 #ifdef __SANITIZE_THREAD__
   void give() { __tsan_release(this); }
@@ -98,7 +98,7 @@ struct HandOver {
 }  // namespace
 
 struct Threads::Arena {
-  // No larger than what oneTBB allows: asking for more makes it print a warning.
+  // Limited to what oneTBB allows: requesting more makes it print a warning.
   explicit Arena(int threads)
       : arena(std::min<int>(threads, static_cast<int>(tbb::global_control::active_value(
                                          tbb::global_control::max_allowed_parallelism)))) {}
@@ -118,7 +118,7 @@ struct Threads::Arena {
   std::once_flag started;
   std::optional<Inside> inside;
 
-  // Those of a parent of this process, whose workers are not here: they are not touched, and stay reachable.
+  // Arenas of the parent process, whose workers do not exist here: they are not touched, and stay reachable.
   static void abandon(Arena* arena) {
     static std::atomic<Arena*> all{nullptr};
     arena->next = all.load(std::memory_order_relaxed);
@@ -142,7 +142,7 @@ Threads::~Threads() {
 
 void Threads::parallel_for(int64_t n, Body body, void* env) const {
   if (n <= 0) return;
-  if (n == 1 || count_ == 1) return body(env, 0, n);  // already in the mode
+  if (n == 1 || count_ == 1) return body(env, 0, n);  // the mode is already set
   if (pool_) {
     struct Call {
       Body body;
@@ -155,7 +155,7 @@ void Threads::parallel_for(int64_t n, Body body, void* env) const {
     return;
   }
   if (workers_gone.load(std::memory_order_relaxed)) return body(env, 0, n);
-  // A few chunks a thread even out a core that is busy elsewhere.
+  // A few chunks per thread balance the load when a core is busy elsewhere.
   const int64_t grain = std::max<int64_t>(1, n / (int64_t{8} * count_));
   arena_->start();
   HandOver to_workers, to_caller;

@@ -15,8 +15,8 @@ class Threads {
   ~Threads();
   int count() const { return count_; }
 
-  // Runs body(env, begin, end) over a partition of [0, n) in the library's floating-point mode; returns when all is
-  // done. The body does not throw; what the embedder's pool throws comes through.
+  // Runs body(env, begin, end) over a partition of [0, n) in the library's floating-point mode; returns when all calls
+  // are done. The body does not throw; exceptions of the embedder's pool propagate.
   void parallel_for(int64_t n, Body body, void* env) const;
 
  private:

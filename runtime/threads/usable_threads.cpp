@@ -40,8 +40,8 @@ int64_t granted_v1(const std::filesystem::path& group) {
   return cpus(quota, period);
 }
 
-// The least of a group and all above it. Inside a container the path may be the host's, of which only the root is
-// mounted: that is then the group itself.
+// The minimum over a group and its ancestors. Inside a container the path may be the host's, of which only the root is
+// mounted: that root is then the group itself.
 int64_t least(const std::filesystem::path& mount, std::filesystem::path group,
               int64_t (*granted)(const std::filesystem::path&)) {
   int64_t limit = granted(mount);

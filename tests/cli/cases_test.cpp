@@ -1,4 +1,4 @@
-// The case reader and the comparison: what they refuse, and what they call different.
+// The case reader and the comparison: rejected inputs and reported differences.
 #include "cli/cases.h"
 
 #include <gtest/gtest.h>

@@ -87,14 +87,14 @@ TEST(NestData, refuses_what_breaks_a_fact) {
        "buffer x[2] is 0 after 1; it must be nondecreasing along its last dim"},
       {"inout x: i32[n] injective", "[4, 1, 4]",
        "buffer x[2] is 4 as x[0] is; no two elements may be equal (injective)"},
-      {"in x: f32[n] injective", "[0, -0.0, 1]", "no error"},  // by bits, as the interpreter counts
+      {"in x: f32[n] injective", "[0, -0.0, 1]", "no error"},  // compared by bits, as the interpreter does
       {"in x: i32[3, n] nondecreasing", "[1, 2, 3, 0, 0, 0, 5, 6, 7]", "no error"},
       {"in x: i32[n] strides [0]", "[4, 4, 4]", "no error"},
       {"in x: i32[n] strides [0]", "[4, 5, 4]",
        "buffer x[0] is given 4; by its strides [0] it shares memory with an element that is given 5"},
   };
   for (const auto& [parameter, values, what] : refused) {
-    // The last write to shared memory counts, so name either side.
+    // With overlapping elements the last write wins, so the error may name either of the two.
     const std::string error = read_error(kernel_of(parameter), 3, std::string("{\"x\": ") + values + "}");
     if (std::string(parameter).find("strides") != std::string::npos && error != "no error")
       EXPECT_NE(error.find("by its strides [0] it shares memory"), std::string::npos) << error;
@@ -208,7 +208,7 @@ TEST(NestCompare, tells_the_first_difference_with_its_bits) {
     return difference(std::vector<Ran>{{"a", same, {}}, {"b", same, {}}, {"c", other, {}}}).value_or("equal");
   };
   EXPECT_EQ(differ([](Call&) {}), "equal");
-  EXPECT_EQ(differ([](Call& call) { call.buffers[0].memory.set(1, 1); }), "equal");  // an in buffer is no result
+  EXPECT_EQ(differ([](Call& call) { call.buffers[0].memory.set(1, 1); }), "equal");  // an in buffer is not compared
   EXPECT_EQ(
       differ([](Call& call) { call.buffers[1].memory.set(3, 0xbf800000), call.buffers[2].memory.set(0, 9); }),
       "kernel k: buffer y[1,1] is 2.278e-41 (0x00003f80) on a, 2.278e-41 (0x00003f80) on b, -1.0 (0xbf800000) on c");
@@ -237,7 +237,7 @@ std::string drawn(const ir::Kernel& kernel, uint64_t seed) {
   return text + json_buffers(call);
 }
 
-// What a seed gives is the same on every build for good: reports name it.
+// The values of a seed are fixed across builds and versions: bug reports refer to seeds.
 TEST(NestDraw, is_the_same_everywhere) {
   EXPECT_EQ(drawn(kernel_of("inout a: i64[n] in [0, n] inout b: f32[2] in [-1, 1] inout c: u8[2]",
                             "n: i64 in [2, 4], m: i64"),
@@ -255,7 +255,7 @@ TEST(NestDraw, keeps_every_fact) {
       "n: i64 in [1, ], m: i64 in [n, n + 2], s: i64, t: u8 in [200, ], v: f32 in [0, 1]");
   std::set<int64_t> sizes, others;
   for (uint64_t seed = 0; seed < 200; ++seed) {
-    const Call call = draw(k, read_scalars(k, {}), seed);  // it checks the facts
+    const Call call = draw(k, read_scalars(k, {}), seed);  // draw checks the facts
     sizes.insert(call.slots[0]);
     others.insert(call.slots[2]);
     EXPECT_GE(call.slots[3], 200);

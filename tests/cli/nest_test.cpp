@@ -1,5 +1,5 @@
-// `gradloom nest`, file by file: tests/nest/*.loop hold a nest below comment lines that say how it is run and what must
-// come out, on every target of this build. tests/README.md has the format.
+// `gradloom nest`, file by file: each tests/nest/*.loop has a nest below comment lines with its options and its
+// expected output, on every target of this build. tests/README.md documents the format.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -120,7 +120,7 @@ class NestFile {
       if (const auto text = value(key)) {
         std::vector<Expected>& expected = here().expected;
         if (kind == Expected::output && !expected.empty() && expected.back().kind == kind)
-          expected.back().text += *text;  // it goes on
+          expected.back().text += *text;  // continuation line
         else
           expected.push_back({kind, *text});
       }
@@ -177,7 +177,7 @@ std::vector<std::filesystem::path> files() {
 }
 
 #if defined(GRADLOOM_WITH_LLVM) && defined(GRADLOOM_WITH_CUDA)
-// docs/nest.md: the nest it begins with, the commands after "$ " and what they print.
+// docs/nest.md: its first nest, the commands after "$ " and their output.
 TEST(Docs, print_what_the_page_says) {
   std::ifstream page(std::filesystem::path(GRADLOOM_TEST_DIR) / ".." / "docs" / "nest.md");
   const std::filesystem::path folder =

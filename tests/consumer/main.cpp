@@ -1,4 +1,4 @@
-// A program of somebody else's, built against an installed gradloom: one op by name, one own loop nest.
+// A third-party program, built against an installed gradloom: one op by name, one custom loop nest.
 #include <gradloom/builder.h>
 #include <gradloom/runtime.h>
 

@@ -1,7 +1,8 @@
 // Random kernels under random schedules: authored == scheduled == lowered == machine code, and for a GPU == lowered ==
-// the text compiled with the host's compiler, bit for bit (all NaNs are equal). After each step that is taken the nest
-// verifies, lowers, and interprets to the same bits. GRADLOOM_FUZZ_RUNS: how many seeds; GRADLOOM_FUZZ_SEED: the first
-// one; GRADLOOM_FUZZ_FAILURES: after how many it stops; GRADLOOM_FUZZ_INTERPRET: if set, nothing is compiled.
+// the text compiled with the host's compiler, bit for bit (all NaNs are equal). After each accepted step the nest
+// verifies, lowers, and interprets to the same bits. GRADLOOM_FUZZ_RUNS: the number of seeds; GRADLOOM_FUZZ_SEED: the
+// first one; GRADLOOM_FUZZ_FAILURES: the failures after which it stops; GRADLOOM_FUZZ_INTERPRET: if set, nothing is
+// compiled.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -49,7 +50,8 @@ HostBatch batch;
 
 const bool compiles = !std::getenv("GRADLOOM_FUZZ_INTERPRET");
 
-// Where the kernel, as scheduled or lowered, differs from what is expected: its parallel loops run in both directions.
+// The first difference between the kernel, scheduled or lowered, and the expected result: its parallel loops run in
+// both directions.
 std::string interpreted_difference(const RandomCase& c, const Kernel& kernel, Stage stage, const Result& expected) {
   try {
     verify(kernel, stage);
@@ -66,7 +68,7 @@ std::string interpreted_difference(const RandomCase& c, const Kernel& kernel, St
   return {};
 }
 
-// What is wrong with a nest after a step.
+// The defect in a nest after a step.
 std::string step_difference(const RandomCase& c, const Kernel& scheduled, const LowerOptions& options,
                             const Result& expected) {
   if (std::string d = interpreted_difference(c, scheduled, Stage::scheduled, expected); !d.empty()) return d;
@@ -75,15 +77,15 @@ std::string step_difference(const RandomCase& c, const Kernel& scheduled, const 
 
 const LowerOptions for_gpu{.gpu = true, .shared_bytes = gpu_target.shared_bytes};
 
-// Loops may be bound where a GPU cannot have them, which is known only once the kernel is lowered: the exceptions to
-// "what a step accepts is lowered".
+// Loops may be bound where a GPU does not support them, which is detected only in lowering: the exceptions to "an
+// accepted step can be lowered".
 bool no_gpu_form(const Error& error) {
   return error.code() == ErrorCode::unsupported ||
          (error.code() == ErrorCode::invalid_argument &&
           std::string(error.what()).find("(lowered): body") != std::string::npos);
 }
 
-// Both executors run what a GPU schedule is lowered to.
+// Both executors run the lowered GPU schedule.
 std::string run_for_gpu([[maybe_unused]] const std::string& name, const RandomCase& c, const Kernel& scheduled,
                         const Result& expected) {
   const Kernel launched = lower(scheduled, for_gpu);
@@ -113,7 +115,7 @@ std::string lines_of(const std::vector<std::string>& trace) {
   return text;
 }
 
-// What went wrong with a seed, or an empty string.
+// The failure of a seed, or an empty string.
 std::string fuzz(uint64_t seed, Counts& counts) {
   std::string stage = "generate", steps;
   Kernel kernel;

@@ -98,7 +98,7 @@ TEST(Interpret, ReportsReadsOfWhatWasNeverWritten) {
   c.accumulate(z, {1}, f32(1));
   EXPECT_HAS(fault(c.build(), {}, {}, out), "buffer z[1]: read, but never written");
 
-  KernelBuilder d("again");  // an alloc in a loop is new in each iteration
+  KernelBuilder d("again");  // an alloc in a loop is fresh in each iteration
   d.loop("i", 0, 2, [&](Expr i) {
     Buffer u = d.alloc("u", DType::i64, {2});
     d.store(u, {i}, i);
@@ -133,7 +133,7 @@ TEST(Interpret, VectorStatementsWorkInLaneOrder) {
   b.store(z, {1}, cast(DType::i64, any_lane(v == broadcast(-1, 4))));
   b.store(z, {2}, cast(DType::i64, all_lanes(v == broadcast(-1, 4))));
   b.accumulate(z, {broadcast(2, 4)}, v);                                           // all lanes to one element
-  b.store(z, {broadcast(0, 4)}, ramp(5, 1, 4), load(x, {i}) <= broadcast(30, 4));  // the last lane that is on stays
+  b.store(z, {broadcast(0, 4)}, ramp(5, 1, 4), load(x, {i}) <= broadcast(30, 4));  // the last active lane wins
   b.prefetch(x, {1 << 20}, 1);
   std::vector<int64_t> in{10, 20, 30, 40}, out(8, 0), few(3);
   EXPECT_TRUE(run(b.build(), {}, {}, in, out, few).ok());
@@ -147,7 +147,7 @@ TEST(Interpret, VectorLoopsRunStatementByStatement) {
   b.loop(
       "i", 0, 4,
       [&](Expr i) {
-        Buffer t = b.alloc("t", DType::i64, {1});  // one a lane
+        Buffer t = b.alloc("t", DType::i64, {1});  // one per lane
         b.store(t, {0}, load(y, {i}));
         b.store(y, {i + 1}, load(y, {i}) * 10);  // all lanes read before any writes
         b.if_then(i < 2, [&] { b.accumulate(t, {0}, load(y, {i + 1})); });
@@ -226,7 +226,7 @@ TEST(Interpret, ChecksFactsWhenABufferIsRead) {
              "buffer x[1]: is 3 before 2, but declared nondecreasing");
   EXPECT_TRUE(run(copy({.injective = true}), {}, {}, in, out).ok());
 
-  KernelBuilder b("temp");  // values that were overwritten do not count
+  KernelBuilder b("temp");  // overwritten values are ignored
   Buffer t = b.alloc("t", DType::i64, {3}, {.injective = true});
   b.loop("i", 0, 3, [&](Expr i) { b.store(t, {i}, 5); });
   b.loop("i", 0, 3, [&](Expr i) { b.store(t, {i}, i); });
@@ -291,7 +291,7 @@ TEST(Interpret, AllowsWhatNoOrderChanges) {
     b.store(t, {0}, p);
     b.store(y, {p}, load(t, {0}));
   }));
-  // Two runs of a loop, one after the other, may touch the same elements.
+  // Two consecutive executions of a loop may access the same elements.
   KernelBuilder b("steps");
   Buffer y = b.inout("y", DType::i64, {8});
   b.loop("t", 0, 3, [&](Expr t) {

@@ -1,5 +1,5 @@
-// What is asked for beyond any machine or any range is refused by name: sizes that wrap, options, a builder used twice,
-// names that break lines.
+// Requests beyond any machine or range are rejected by name: sizes that wrap, options, a builder used twice, names with
+// line breaks.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -61,7 +61,7 @@ TEST(Limits, DimsThatWrapAreRefused) {
   EXPECT_NE(r.message.find("n * n"), std::string::npos) << r.message;
 }
 
-// Each buffer alone would lie on the stack.
+// Each buffer alone would fit on the stack.
 TEST(Limits, ManySmallBuffersFitASmallStack) {
   ir::KernelBuilder b("many");
   const ir::Buffer y = b.output("y", DType::f32, {1});
@@ -117,7 +117,7 @@ TEST(Limits, ABuilderBuildsOnce) {
   EXPECT_THROW(b.store(y, {0}, ir::constant(DType::f32, 1)), Error);
 }
 
-// What visits an expression or a nest recurses, and visits a part that is used twice twice.
+// Visitors of an expression or a nest recurse, and visit a shared subexpression once per use.
 TEST(Limits, ExpressionsAndNestsHaveADepthAndASize) {
   const ir::Var v = ir::make_var("v");
   EXPECT_EQ(error_of([&] {
@@ -144,7 +144,7 @@ TEST(Limits, ExpressionsAndNestsHaveADepthAndASize) {
             "ir: a nest has more than 4194304 statements");
 }
 
-// What is just allowed goes through every stage.
+// The largest accepted input passes every stage.
 TEST(Limits, ADeepNestOfDeepExpressionsRuns) {
   ir::KernelBuilder b("deep");
   const ir::Buffer x = b.input("x", DType::i64, {8}), y = b.output("y", DType::i64, {8});
@@ -168,7 +168,7 @@ TEST(Limits, ADeepNestOfDeepExpressionsRuns) {
   }
 }
 
-// Each let uses the one before twice or more: put in for one another, they would be 2^60 nodes and more.
+// Each let uses the previous one at least twice: inlined, they would be 2^60 nodes or more.
 TEST(Limits, ChainsOfLetsAreProvedWithoutPuttingAllIn) {
   const std::function<Expr(Expr)> links[] = {
       [](Expr a) { return a + a; },
@@ -226,7 +226,7 @@ TEST(Limits, AbsentPartsOfANestAreRefused) {
   EXPECT_EQ(error_of([&] { schedule.prefetch(i, {}, 1, 1); }), "schedule: the buffer is absent");
 }
 
-// What the interpreter finds in a nest that gradloom did not write is no fault of gradloom's.
+// What the interpreter detects in a nest from outside is an invalid nest, not an internal error of gradloom.
 TEST(Limits, AFaultOfAnOwnNestIsItsAuthors) {
   ir::KernelBuilder b("past");
   const ir::Buffer y = b.output("y", DType::i64, {8});
@@ -263,7 +263,7 @@ TEST(Limits, APipeIsNoCase) {
   ASSERT_NE(mkdtemp(folder), nullptr);
   const std::string pipe = std::string(folder) + "/case.json";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THROW(cases::read_case(pipe), Error);  // reading it would wait for a writer
+  EXPECT_THROW(cases::read_case(pipe), Error);  // opening it would block until a writer appears
   unlink(pipe.c_str());
   rmdir(folder);
 }

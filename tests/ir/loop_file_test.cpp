@@ -1,5 +1,5 @@
-// tests/text/**/*.loop: kernels, and what the parser, the verifier, steps of a schedule and passes make of them.
-// tests/text/README.md says what a file holds. GRADLOOM_UPDATE=1 rewrites messages and outputs.
+// tests/text/**/*.loop: kernels, and the results of the parser, the verifier, schedule steps and passes on them.
+// tests/text/README.md documents the format. GRADLOOM_UPDATE=1 rewrites messages and outputs.
 #include "tests/support/loop_file.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ const std::map<std::string, Pass> passes{
 const std::map<std::string, Stage> stages{
     {"authored", Stage::authored}, {"scheduled", Stage::scheduled}, {"lowered", Stage::lowered}};
 
-// What stands above the body.
+// The lines above the body.
 std::string head(Kernel kernel) {
   kernel.body = block({});
   return print(kernel);
@@ -62,7 +62,7 @@ class CaseCheck {
  public:
   explicit CaseCheck(LoopCase& c) : case_(c) {}
 
-  // Whether the case was changed to what was found.
+  // Whether the case was updated to the actual result.
   bool run() {
     bool passed = false;
     int expectations = 0;
@@ -199,7 +199,7 @@ class CaseCheck {
     if (case_.has_output && !compare(print(result.body), case_.output)) case_.output = print(result.body);
   }
 
-  // A step that is not taken leaves the schedule as it was.
+  // A refused step leaves the schedule unchanged.
   std::string unchanged(const std::function<std::string()>& step) {
     const std::string before = print(schedule().kernel()), message = step();
     EXPECT_EQ(print(schedule().kernel()), before);

@@ -1,5 +1,5 @@
 // The elementary functions of gradloom/math.h against wider arithmetic: their bounds, limits and special values;
-// interpreter and machine code agree. GRADLOOM_EXHAUSTIVE=1 takes every float.
+// interpreter and machine code agree. GRADLOOM_EXHAUSTIVE=1 tests every float.
 #include "gradloom/math.h"
 
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ std::vector<T> call(const KernelExecutable& executable, const std::vector<T>& x)
   return y;
 }
 
-// |got - want| in units of got's last place at want; an overflow counts as the power of two beyond the largest number.
+// |got - want| in ulps of got's type at want; an overflow counts as the power of two above the largest number.
 template <class T, class Wide>
 double error_in_ulp(T got, Wide want) {
   if (std::isnan(got) || std::isnan(want)) return std::isnan(got) && std::isnan(want) ? 0 : HUGE_VAL;
@@ -120,7 +120,7 @@ TEST_P(Math, Float32IsWithinItsBound) {
   for (uint64_t bits = 0; bits < uint64_t{1} << 32;) {
     for (float& value : x) {
       value = std::bit_cast<float>(static_cast<uint32_t>(bits));
-      bits += step;  // wraps at the end: some come twice
+      bits += step;  // wraps at the end: some values repeat
     }
     measure(
         f, x, call(executable.value(), x), [&](float v) { return f.reference(v); }, worst);

@@ -1,9 +1,9 @@
 // Random programs over the whole language (support/random_program.h): text form, lowering, interpreter, machine code
 // and the text for a GPU agree, bit for bit (all NaNs are equal), on data and on bad positions. Each block of seeds
-// runs in a process of its own, so that a crash or a hang is a finding like others. GRADLOOM_PROGRAMS: how many seeds;
+// runs in its own process, so that a crash or a hang is a finding like others. GRADLOOM_PROGRAMS: the number of seeds;
 // GRADLOOM_PROGRAM_SEED: the first one; GRADLOOM_PROGRAM_SIZE: statements; GRADLOOM_PROGRAM_PRINT=1: prints each;
-// GRADLOOM_PROGRAM_SHRINK=1: failing programs are made smaller; GRADLOOM_PROGRAM_CUDA=N: one program in N goes to the
-// host's compiler.
+// GRADLOOM_PROGRAM_SHRINK=1: failing programs are minimised; GRADLOOM_PROGRAM_CUDA=N: one program in N is compiled by
+// the host's compiler.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -33,7 +33,7 @@ TEST(ProgramFuzz, EveryExecutorAgreesOnRandomPrograms) {
   EXPECT_LE(10 * n.skipped, n.programs);
 }
 
-// What such programs found, made small: tests/programs/*.loop.
+// Minimised past failures of such programs: tests/programs/*.loop.
 TEST(ProgramFuzz, FoundProgramsRunAlike) {
   int programs = 0;
   for (const auto& file : std::filesystem::directory_iterator(std::string(GRADLOOM_TEST_DIR) + "/programs")) {

@@ -33,8 +33,8 @@ TEST(ScalarMath, EveryStorageFloatSurvivesARoundTripThroughWiderTypes) {
       }
 }
 
-// Between every pair of neighbours, the tie goes to the even one and anything off the tie to the nearer one: from f64,
-// where f32 would already lose the difference.
+// Between any two neighbours, a tie rounds to even and anything off the tie to the nearer one: from f64, where f32
+// would already lose the difference.
 TEST(ScalarMath, EveryTieOfStorageFloatsGoesToEven) {
   for (DType storage : dtypes_where(is_storage_float)) {
     const uint64_t infinite = storage == DType::f16 ? 0x7c00 : 0x7f80;

@@ -1,5 +1,5 @@
-// What is evaluated outside kernels gives what the interpreter gives, for every operator and dtype; what has no value
-// is found.
+// Evaluation outside kernels equals the interpreter, for every operator and dtype; expressions without a value are
+// detected.
 #include "ir/scalar_program.h"
 
 #include <gtest/gtest.h>

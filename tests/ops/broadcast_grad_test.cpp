@@ -1,4 +1,4 @@
-// BroadcastGrad and BroadcastGradientArgs as the interpreter runs them: the tree of sums, axes, strides, any-shape and
+// BroadcastGrad and BroadcastGradientArgs in the interpreter: the reduction tree, axes, strides, any-shape and
 // specialised, authored and scheduled.
 #include "tests/ops/ops_expect.h"
 
@@ -9,7 +9,7 @@ using namespace testing_ops;
 
 uint64_t add(DType t, uint64_t a, uint64_t b) { return ir::eval_binary(ir::BinaryOp::add, t, a, b); }
 
-// The tree, over a dim's elements.
+// The reduction tree over a dim's elements.
 uint64_t tree_sum(DType t, const std::vector<uint64_t>& x, size_t block) {
   uint64_t total = 0;
   for (size_t first = 0; first < x.size(); first += block) {
@@ -28,7 +28,7 @@ struct Group {
   bool reduced;
 };
 
-// The sum at fixed kept indices: `at` holds every kept group's.
+// The sum at fixed kept indices: `at` contains every kept group's.
 uint64_t group_sum(const Tensor& dy, const std::vector<Group>& groups, size_t g, int64_t flat,
                    const std::vector<int64_t>& at) {
   const DType sum = accumulator_of(dy.dtype());
@@ -109,7 +109,7 @@ TEST(BroadcastGrad, EveryDtype) {
 }
 
 TEST(BroadcastGrad, StridedInputs) {
-  // An expanded gradient: every element is one.
+  // An expanded gradient: all elements are one in memory.
   float one = 1.5f;
   const Tensor expanded = Tensor::borrow(static_cast<void*>(&one), DType::f32, {6, 40}, {0, 0});
   for (const How& how : hows()) {
@@ -128,7 +128,7 @@ TEST(BroadcastGrad, StridedInputs) {
   }
 }
 
-// A part of 64 blocks is read whole: 256 elements a block in a row, 16 in columns.
+// A part of 64 blocks is read in full: 256 elements a block in a row, 16 in columns.
 TEST(BroadcastGrad, StagedReadsNothingAfterTheLastBlock) {
   How staged{.strategy = "staged"};
   staged.target.gpu = true;

@@ -1,6 +1,6 @@
-// What an attacker would give GPU kernels, through cuda-host: indices from anywhere, nothing at all, strides that go
-// backwards, stand still or reach past 2^31 elements; and plans of tensors larger than any memory, whose launches are
-// walked without running.
+// Adversarial inputs of GPU kernels, through cuda-host: arbitrary indices, empty tensors, strides that are negative,
+// zero or reach past 2^31 elements; and plans of tensors larger than any memory, whose launches are walked without
+// running.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -32,7 +32,7 @@ Runtime& interpreter() {
   return runtime;
 }
 
-// An output with bytes around it that nobody may touch.
+// An output between guard bytes that must stay unmodified.
 class Guarded {
  public:
   Guarded(DType dtype, const Dims& dims)
@@ -116,12 +116,12 @@ TEST(CudaBounds, ABadIndexIsReportedAndWritesNothingOutside) {
               ASSERT_TRUE(out.intact());
             }
           }
-      // And the next call works.
+      // And the next call succeeds.
       EXPECT_TRUE(host_gpu().run(call.op, good, attributes));
     }
 }
 
-// The same bits as the interpreter gives, by the specialised and the any-shape kernel.
+// The interpreter's bits, by the specialised and the any-shape kernel.
 void expect_same(const std::string& op, const std::vector<Tensor>& inputs, const Attributes& attributes,
                  const std::vector<Tensor>& reference_inputs) {
   const auto want = interpreter().run(op, reference_inputs, attributes);
@@ -188,7 +188,7 @@ Tensor backwards(const Tensor& t) {
                 static_cast<size_t>(size));
   Dims strides = t.strides();
   for (int64_t& s : strides) s = -s;
-  // The memory's owner is the copy.
+  // The copy owns the memory.
   auto owner = std::make_shared<Tensor>(copy);
   return Tensor::share(owner, static_cast<char*>(copy.data()) + (n - 1) * size, t.dtype(), t.dims(), strides);
 }
@@ -225,7 +225,7 @@ TEST(CudaBounds, StridesMayStandStill) {
   expect_same("BroadcastGrad", {rows, shape_tensor({11, 1})});
 }
 
-// Rows that lie 2^31 elements and more apart, in memory that is only named.
+// Rows 2^31 elements and more apart, in reserved but untouched memory.
 class Far {
  public:
   static constexpr int64_t apart = (int64_t{1} << 31) + 8, rows = 3;
@@ -270,11 +270,11 @@ TEST(CudaBounds, OffsetsPastThirtyOneBits) {
     expect_same("GatherGrad", {shape_tensor({9, 40}), far_few, far_dy}, {{"axis", int64_t{0}}},
                 {shape_tensor({9, 40}), few, dy});
     for (const Dims& to : {Dims{40}, Dims{3, 1}, Dims{}})
-      expect_same("BroadcastGrad", {far_dy, shape_tensor(to)});  // the sum's order depends on gaps
+      expect_same("BroadcastGrad", {far_dy, shape_tensor(to)});  // the summation order depends on gaps
   }
 }
 
-// Launch dims and scratch of plans whose tensors nobody has.
+// Launch dims and scratch of plans whose tensors are never allocated.
 TEST(CudaBounds, LaunchesOfHugeTensors) {
   static const float nothing = 0;
   const auto claimed = [](DType dtype, const Dims& dims) {
@@ -332,7 +332,7 @@ TEST(CudaBounds, LaunchesOfHugeTensors) {
     for (const bool any_shape : {false, true})
       for (const std::string& strategy : serving_names(op, plan, target, any_shape)) {
         if (strategy == "direct" && any_shape)
-          continue;  // the definition: a loop that is not proved parallel is the host's, a launch an iteration
+          continue;  // the definition: a loop not proved parallel runs on the host, one launch per iteration
         const std::string name = call.op + " " + call.name + " " + strategy + (any_shape ? " any shape" : "");
         SCOPED_TRACE(name);
         const BuiltKernel built = build_kernel(op, plan, strategy, target, any_shape, 64, false);

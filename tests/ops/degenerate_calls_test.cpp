@@ -1,5 +1,5 @@
-// Calls whose loops degenerate: one strip, one row, an empty sum with another dim that is huge. Each was refused by its
-// schedule, or ran for hours.
+// Calls whose loops degenerate: one strip, one row, an empty sum with another dim that is huge. Each was once refused
+// by its schedule, or ran for hours.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -75,7 +75,7 @@ TEST(DegenerateCalls, AStripAsWideAsTheOutputIsSharedOutToThreads) {
 #endif
 
 #ifdef GRADLOOM_WITH_CUDA
-// In whole numbers, whose sums are the same in any order.
+// Integral values, whose sums are exact in any order.
 Tensor whole_numbers(DType dtype, const Dims& dims) {
   std::vector<int> values(static_cast<size_t>(element_count(dims)));
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int>(i * 7 % 15) - 7;
@@ -94,7 +94,7 @@ TEST(DegenerateCalls, AnOnlyRowIsSummedInChunksOnAGpu) {
     Call& call = calls[i];
     Tensor& dy = call.inputs[call.op == "GatherGrad" ? 2 : 0];
     dy = whole_numbers(DType::f32, dy.dims());
-    // Every schedule, but a compiler's run for a few only: it takes longer than all the rest.
+    // Every schedule is checked, but only a few are compiled: compilation takes longer than all the rest.
     if (i % 6 == 0 || i + 3 >= calls.size()) {
       EXPECT_EQ(run(host, call, {.strategy = "chunked"}), run(interpreter, call)) << call.name;
     }
@@ -107,7 +107,7 @@ TEST(DegenerateCalls, AnOnlyRowIsSummedInChunksOnAGpu) {
 
 TEST(DegenerateCalls, DimsThatStayApartAreSummedOnAGpu) {
   Random random(13);
-  // Rows backwards and with gaps: nothing of the six dims can be walked as one.
+  // Rows backwards and with gaps: none of the six dims can be collapsed.
   const Dims dims{2, 3, 2, 3, 2, 5};
   Dims strides;
   strides.resize(6);
@@ -134,7 +134,7 @@ Call empty_sum(DType dtype, const Dims& dy, const Dims& shape) {
           {}};
 }
 
-// However large the other dims are said to be.
+// Regardless of the size of the other dims.
 TEST(DegenerateCalls, AnEmptySumIsZeroAtOnce) {
   constexpr int64_t huge = int64_t{1} << 40;
   const std::vector<std::pair<Call, size_t>> calls{
@@ -153,7 +153,7 @@ TEST(DegenerateCalls, AnEmptySumIsZeroAtOnce) {
   }
 }
 
-// Added to what is there: -0.0 becomes +0.0, as where anything is added.
+// Accumulated into the existing output: -0.0 becomes +0.0, as in any addition.
 TEST(DegenerateCalls, AnEmptySumIsAdded) {
   for (const TargetKind target : all_targets()) {
     Runtime runtime(on(target));
@@ -168,7 +168,7 @@ TEST(DegenerateCalls, AnEmptySumIsAdded) {
   }
 }
 
-// Neither huge numbers of steps of no sequence, nor of sequences without a step.
+// Huge step counts with no sequence, and huge batches without a step.
 TEST(DegenerateCalls, ARecurrentOpDoesNothingAsOftenAsItIsTold) {
   static const double nothing = 0;
   constexpr int64_t huge = int64_t{1} << 40, hidden = 3, inputs = 2;
@@ -183,14 +183,14 @@ TEST(DegenerateCalls, ARecurrentOpDoesNothingAsOftenAsItIsTold) {
                              random.values(DType::f32, {1, 6 * hidden}),
                              {},
                              {}};
-      const uint32_t no_final = batch == 0 ? 7 : 5;  // the last states of so many sequences would be there
+      const uint32_t no_final = batch == 0 ? 7 : 5;  // with a batch, the last states would be that large
       run(runtime, {"forward", "GRUTraining", in, {}}, {.outputs_wanted = no_final});
       in.insert(in.end(),
                 {of({steps, 1, batch, hidden}), of({steps, 1, batch, 3 * hidden}), of({steps, 1, batch, hidden}), {}});
       const Outputs gradients =
           run(runtime, {"backward", "GRUGrad", in, {}}, {.outputs_wanted = batch == 0 ? 31u : 15u});
       ASSERT_GE(gradients.size(), 4u);
-      for (const size_t o : {1, 2, 3}) {  // dW, dR and dB: sums of nothing
+      for (const size_t o : {1, 2, 3}) {  // dW, dR and dB: empty sums
         EXPECT_FALSE(gradients[o].empty());
         EXPECT_EQ(gradients[o], std::vector<char>(gradients[o].size(), 0)) << runtime.target_name() << ", output " << o;
       }

@@ -1,4 +1,4 @@
-// The three levels of determinism on a GPU's kernels: what is chosen at each, what it reports, and what it computes.
+// The three levels of determinism of GPU kernels: the strategy chosen at each, the level reported, and the results.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ struct ScatterCall {
   Dims output;
 };
 
-// Most indices are one row, so that its group is long.
+// Most indices name the same row, so that its group is long.
 Tensor indices_of(int64_t count, int64_t rows) {
   std::vector<int64_t> values;
   for (int64_t i = 0; i < count; ++i) values.push_back(i % 5 == 0 ? i * 7 % rows : 3 - rows);
@@ -96,14 +96,14 @@ TEST(Determinism, RowsOfF32) { levels<float>(rows_call<float>(DType::f32, 40, 70
 TEST(Determinism, OddRowsOfF64) { levels<double>(rows_call<double>(DType::f64, 40, 700, 37), 1e-14); }
 TEST(Determinism, FlatF32) { levels<float>(flat_call<float>(DType::f32, 5000, 900), 1e-5); }
 
-// Groups of up to 64 keep their order at every level but relaxed.
+// Groups of up to 64 are summed in order at every level but relaxed.
 TEST(Determinism, ShortGroupsAreInOrder) {
   const ScatterCall c = rows_call<float>(DType::f32, 40, 60, 20);
   EXPECT_TRUE(same(computed<float>(c, Determinism::sequential, "sorted", Determinism::sequential),
                    computed<float>(c, Determinism::run_to_run, "chunked", Determinism::run_to_run)));
 }
 
-// Sums that fit in shared memory stay in order: nothing is gained by another.
+// Sums that fit in shared memory stay in order: another order gains nothing.
 TEST(Determinism, StripsAreInOrderAtEveryLevel) {
   const Op& op = *find_op("GatherElementsGrad");
   const std::vector<Tensor> inputs{values_of<float>(DType::f32, {64, 64}),
@@ -115,7 +115,7 @@ TEST(Determinism, StripsAreInOrderAtEveryLevel) {
             "block");
 }
 
-// Never weaker than what was asked, and reported.
+// The level reported is never weaker than the one requested.
 TEST(Determinism, TheRuntimeReportsTheLevel) {
   const ScatterCall c = rows_call<float>(DType::f32, 40, 700, 20);
   Runtime cpu({.target = TargetKind::interpreter});
@@ -133,7 +133,7 @@ TEST(Determinism, TheRuntimeReportsTheLevel) {
   const auto* a = static_cast<const float*>(want[0].data());
   const auto* b = static_cast<const float*>(got.value()[0].data());
   EXPECT_LE(distance(std::vector<float>(a, a + 800), std::vector<float>(b, b + 800)), 1e-5);
-  // Asked for nothing, each target has its own level.
+  // Without a request, each target has its default level.
   ASSERT_TRUE(host.run(c.op, c.inputs));
   EXPECT_EQ(host.last_report().strategy, "chunked");
   EXPECT_EQ(host.last_report().determinism, Determinism::run_to_run);

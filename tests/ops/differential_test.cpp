@@ -13,7 +13,7 @@ namespace {
 
 using namespace testing_ops;
 
-// The runtimes whose kernels are compared; each stands for a target, a thread count and an instruction set.
+// The runtimes whose kernels are compared, each with its target, thread count and instruction set.
 std::vector<std::pair<std::string, std::unique_ptr<Runtime>>>& runtimes() {
   static std::vector<std::pair<std::string, std::unique_ptr<Runtime>>> all = [] {
     std::vector<std::pair<std::string, std::unique_ptr<Runtime>>> made;
@@ -59,7 +59,7 @@ TEST_P(Differential, EveryStageStrategyAndTargetGivesTheSameBits) {
     for (const auto& [any_shape, alignment] : {std::pair{false, 64}, {false, 1}, {true, 64}})
       for (const std::string& strategy : serving_names(*op, plan, runtime->target(), any_shape)) {
         if (name == "v2_2" && (alignment == 1 || strategy != serving_names(*op, plan, runtime->target(), any_shape)[0]))
-          continue;  // compiling is most of the time
+          continue;  // compilation dominates the run time
         {
           SCOPED_TRACE(name + " " + strategy + (any_shape ? " any shape" : "") + " alignment " +
                        std::to_string(alignment));
@@ -88,7 +88,7 @@ TEST_P(Differential, EveryStageStrategyAndTargetGivesTheSameBits) {
       }
 }
 
-// The text is enough: printed, parsed and compiled alone, the authored nest gives the op's result.
+// The text is self-contained: printed, parsed and compiled alone, the authored nest computes the op's result.
 TEST_P(Differential, ThePrintedNestAloneGivesTheSame) {
   const Call& call = GetParam();
   const Op* op = find_op(call.op);

@@ -1,5 +1,5 @@
-// The gather gradients as the interpreter runs them, against plain loops: dtypes, axes, strides, any-shape and
-// specialised, authored and scheduled, accumulate.
+// The gather gradients in the interpreter, against plain loops: dtypes, axes, strides, any-shape and specialised,
+// authored and scheduled, accumulate.
 #include "ops/gather/gather_strategies.h"
 #include "tests/ops/ops_expect.h"
 #include "tests/support/named_strategy.h"
@@ -112,7 +112,7 @@ TEST(Gathers, EveryDtype) {
   }
 }
 
-// With caches so small that there are many bins and chunks: in groups, and some left over; for one thread and for
+// With caches so small that there are many bins and chunks: in groups, with a remainder; for one thread and for
 // several.
 TEST(Gathers, PartitionGivesTheDefinitionsBits) {
   struct Sizes {
@@ -136,8 +136,8 @@ TEST(Gathers, PartitionGivesTheDefinitionsBits) {
           }
 }
 
-// Few rows of dX and many, fewer than the parts in which they are written; rows of dY in shares of one, of several and
-// uneven; one strip and many, shared out with a last task of fewer; indices that leave strips out.
+// Few rows of dX and many, fewer than the parts in which they are written; shares of one row of dY, of several and
+// uneven; one strip and many, distributed with a shorter last task; indices that skip strips.
 TEST(Gathers, PipelinedGivesTheDefinitionsBits) {
   struct Sizes {
     Dims shape, indices;
@@ -168,7 +168,7 @@ TEST(Gathers, PipelinedGivesTheDefinitionsBits) {
           }
 }
 
-// Whatever strip it is in, of two the one that comes first in indices.
+// Of two bad indices, the one that comes first in indices is reported, whichever strip each is in.
 TEST(Gathers, PipelinedNamesTheFirstBadIndex) {
   const Dims dims{3, 6, 96};
   for (const int64_t bad : {int64_t{0}, int64_t{95}, int64_t{96 * 6 + 33}, element_count(dims) - 1})
@@ -211,12 +211,12 @@ TEST(Gathers, PipelinedWhereItIsFaster) {
   EXPECT_EQ(first({4096, 4096}, {512, 4096}, 0, DType::f32, false), "strip");                 // longer strips
   EXPECT_EQ(first({4096, 32, 256}, {4096, 8, 256}, 1, DType::f32, false), "strip");           // short ones
   EXPECT_EQ(first({4096, 64, 256}, {4096, 8, 256}, 1, DType::f32, true), "strip");            // dX is read, too
-  EXPECT_EQ(first({64, 1024, 250}, {64, 128, 250}, 1, DType::f32, false), "strip");           // no whole lines
+  EXPECT_EQ(first({64, 1024, 250}, {64, 128, 250}, 1, DType::f32, false), "strip");           // partial cache lines
   EXPECT_EQ(first({64, 1024, 256}, {64, 128, 250}, 1, DType::f32, false), "strip");
-  EXPECT_EQ(first({2, 1024, 256}, {2, 128, 256}, 1, DType::f32, false), "strip");  // all of it stays in cache
+  EXPECT_EQ(first({2, 1024, 256}, {2, 128, 256}, 1, DType::f32, false), "strip");  // all of it stays resident in cache
 }
 
-// Half of the cache is a bin, half a chunk, however large dX is.
+// A bin takes half of the cache and a chunk the other half, however large dX is.
 TEST(Gathers, PartitionLengthsOfAHugeTensor) {
   const ir::Target target;
   for (const int shift : {40, 57, 58, 61}) {
@@ -227,7 +227,7 @@ TEST(Gathers, PartitionLengthsOfAHugeTensor) {
   }
 }
 
-// From row to row and from strip to strip, on one thread and shared out.
+// From row to row and from strip to strip, on one thread and distributed.
 TEST(Gathers, SumsStayAllocated) {
   const Attributes rows{{"axis", int64_t{1}}}, columns{{"axis", int64_t{0}}};
   const auto steps = [](const Attributes& attributes, int64_t extent, const char* strategy, const ir::Target& target) {

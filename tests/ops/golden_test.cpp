@@ -1,5 +1,5 @@
-// The cases in golden/, each on each target that is built in: what the real ORT kernels gave, or what a user would
-// expect where they fail.
+// The cases in golden/, each on each target of this build: the results of the real ORT kernels, or those that a user
+// would expect where ORT fails.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// Operands at 16-byte addresses are read 16 bytes at once on a GPU; others get a kernel of their own, and the same
-// bits.
+// 16-byte aligned operands are loaded 16 bytes at once on a GPU; others get a separate kernel with the same bits.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -12,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// Of one multiprocessor, which these few iterations keep busy: else threads have one element each.
+// A target of one multiprocessor, which these few iterations occupy fully: else each thread has one element.
 const ir::Target gpu{.name = "sm_90", .vector_bytes = 16, .gpu = true, .multiprocessors = 1, .shared_bytes = 227 << 10};
 
 Tensor ints(std::vector<int64_t> values) {
@@ -27,7 +26,7 @@ Tensor numbers(const Dims& dims) {
 struct AlignedCall {
   const char* op;
   std::vector<Tensor> inputs;
-  int values;  // the input that is read in vectors
+  int values;  // the input that is loaded as vectors
 };
 std::vector<AlignedCall> calls() {
   return {{"SliceGrad", {numbers({3, 5, 768}), ints({3, 8, 768}), ints({2}), ints({7}), ints({1})}, 0},
@@ -73,7 +72,7 @@ TEST(GpuAlignment, PtxMovesSixteenBytes) {
   }
 }
 
-// Whatever the address, the bits of the definition; an address that is no multiple of 16 is another kernel's.
+// The definition's bits at every address; an address that is no multiple of 16 has a separate kernel.
 TEST(GpuAlignment, AnyAddressGivesTheSameBits) {
   Runtime host({.target = TargetKind::cuda_host}), reference({.target = TargetKind::interpreter});
   for (const AlignedCall& call : calls()) {

@@ -1,5 +1,5 @@
-// Cooperative loops: what their form is, how a schedule makes them; products in every turn of one, by a matrix that
-// blocks keep.
+// Cooperative loops: their form, and the schedules that make them; products in every iteration of one, with a matrix
+// that stays resident per block.
 #include <gtest/gtest.h>
 
 #include "gradloom/schedule.h"
@@ -81,7 +81,7 @@ TEST(Cooperative, AScheduleBindsALoopInOrder) {
   EXPECT_EQ(print(again.kernel()), print(s.kernel()));
 }
 
-// Grid loops inside are parallel: what two of their iterations share is found, whatever the order.
+// Grid loops inside are parallel: conflicts between two of their iterations are detected in any order.
 TEST(Cooperative, TheInterpreterFindsRacesInAPhase) {
   const Kernel kernel = parse(R"(kernel k() {
   inout y: f32[8]
@@ -100,8 +100,8 @@ TEST(Cooperative, TheInterpreterFindsRacesInAPhase) {
 namespace gradloom {
 namespace {
 
-// Products by matrices that stay, over and over: x = first + x B, for `count` B's side by side. Edges, parts of k,
-// several columns a thread.
+// Repeated products with resident matrices: x = first + x B, for `count` matrices B in parallel. Partial tiles, k in
+// parts, several columns per thread.
 struct Shape {
   int64_t m, n, k, multiprocessors, shared_bytes;
   int64_t count = 1;
@@ -115,7 +115,7 @@ ir::Kernel over_time(const Shape& s, const Author& author) {
   return b.build();
 }
 
-// `kept`: whether B is to stay; else each turn brings it anew.
+// `kept`: whether B is to stay resident; else each iteration reloads it.
 void expect_every_sum(const Shape& s, bool kept) {
   SCOPED_TRACE(std::to_string(s.m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k) + ", " +
                std::to_string(s.count) + (kept ? ", kept" : ""));
@@ -123,7 +123,7 @@ void expect_every_sum(const Shape& s, bool kept) {
                           .multiprocessors = static_cast<int>(s.multiprocessors),
                           .cooperative = kept,
                           .shared_bytes = s.shared_bytes};
-  // From column `from` of y on.
+  // Starting at column `from` of y.
   const auto product = [&](const ir::Buffer& y, int64_t from) {
     Matmul p{.prefix = "p", .m = s.m, .n = s.n, .k = s.k};
     p.b = [=](ir::Expr k, ir::Expr n) { return ir::load(y, {k, from + n}); };
@@ -176,7 +176,7 @@ TEST(RecurrentMatmul, KeepsEverySum) {
         expect_every_sum({s.m, s.n, s.k, s.multiprocessors, s.shared_bytes, count}, kept);
 }
 
-// B that lies the other way, as R does in GRUTraining: neighbours are read at once.
+// B transposed, as R is in GRUTraining: neighbours are loaded as one vector.
 TEST(RecurrentMatmul, BringsWhatLiesAlongK) {
   for (const int64_t k : {64, 9}) {
     ir::KernelBuilder b("along_k");

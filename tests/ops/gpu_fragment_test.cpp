@@ -1,5 +1,5 @@
-// Products on matrix units: whole kernels against their definition on both executors, what is refused, the instruction
-// in what NVRTC makes of them, and the GRU at level run_to_run.
+// Products on matrix units: whole kernels against their definition on both executors, refusals, the instruction in
+// NVRTC's output, and the GRU at level run_to_run.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -41,7 +41,7 @@ struct Shape {
 };
 using Author = std::function<void(KernelBuilder&, const Matmul&)>;
 
-// C = A B, or of A or B that lie the other way around.
+// C = A B, with A or B possibly transposed.
 Kernel authored(const Shape& s, DType dtype, bool a_turned, bool b_turned, bool any_shape, const Author& author) {
   KernelBuilder b("product");
   Expr m = s.m, n = s.n, k = s.k;
@@ -108,9 +108,8 @@ struct Case {
   DType dtype = DType::f16;
   bool a_turned = false, b_turned = false;
 };
-// Each size of tile, with nothing left over and with a part of a tile left along m, n and k; rows read 8, 4, 2 elements
-// at once and one by one; each layout, f16 and bf16. The layouts outside: what a sanitizer build takes of the list has
-// all of them.
+// Each tile size, full tiles and partial ones along m, n and k; rows loaded 8, 4, 2 elements at once and one by one;
+// each layout, f16 and bf16. The layouts are the outer loop: the sample of a sanitizer build covers all of them.
 std::vector<Case> all_cases() {
   const std::vector<Case> shapes{{1, {128, 128, 32}}, {1, {130, 20, 20}},  {1, {40, 50, 37}},      {3, {64, 128, 32}},
                                  {3, {70, 50, 37}},   {132, {32, 64, 64}}, {132, {33, 40, 72}},    {132, {20, 44, 70}},
@@ -125,7 +124,7 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-// Also bit for bit: both executors add along k in order.
+// Also bit for bit: both executors accumulate along k in order.
 TEST(GpuFragments, GiveTheDefinitionsSums) {
 #ifdef GRADLOOM_WITH_CUDA
   HostBatch batch;
@@ -159,7 +158,7 @@ TEST(GpuFragments, GiveTheDefinitionsSums) {
 #endif
 }
 
-// A sum of f32 operands, or of operands of two kinds, is not for matrix units; nor is any where the target has none.
+// Products of f32 operands, or of mixed operand types, do not use matrix units; nor does any on a target without them.
 TEST(GpuFragments, AreForTwoOperandsOf16Bits) {
   const ir::Target target = units(1);
   EXPECT_EQ(products_of(lowered({64, 64, 64}, DType::f32, false, false, false, target)), 0);
@@ -234,14 +233,14 @@ TEST(GpuFragments, WhatIsRefused) {
   refused("a loop stands in the fragment loop j over columns", {{loop, "for l in 0 .. j { sums[w, i, j] += 1.0f32 }"}});
   refused("a vector stands in the fragment loop j over columns",
           {{loop, "wide[w, i, j] = f64(shuffle(broadcast(1.0f32, 4), [0]))"}});
-  // The tile of another warp, or another element of one's own.
+  // Another warp's tile, or another element of the warp's own.
   refused("fragment loops over its dims",
           {{"PRODUCT", "sums[1 - w, i, j] fma= (f32(x[w * 16 + i, k]), f32(y[k, j]))"}});
   refused("fragment loops over its dims", {{"sums: f32[2, 16, 32]", "sums: f32[2, 32, 32]"}});
-  // Iterations that meet.
+  // Conflicting iterations.
   refused("the fragment loop is not proved: two iterations of loop i",
           {{"for k in 0 .. 32 matrix_unit", "c[w, j] = 1.0f32 for k in 0 .. 32 matrix_unit"}});
-  // Where they may stand.
+  // Where fragment loops may be nested.
   refused("the fragment loop i stands in a grid loop", {{"for w in 0 .. 2 warp {", "let w: i64 = 0 {"}});
   refused("the fragment loop i stands in a thread", {{"2 warp", "2 thread"}});
   refused("something besides a fragment loop stands in a fragment loop over rows",
@@ -250,8 +249,8 @@ TEST(GpuFragments, WhatIsRefused) {
 
 #ifdef GRADLOOM_WITH_CUDA
 
-// The kernel's loads and stores, through the twin, in each layout, larger than one piece: where A holds a 1 in each
-// row, further right by one in each run, a row of the sums is the row of B that the 1 stands at.
+// The kernel's loads and stores, through the host twin, in each layout, with more than one tile: A has a single 1 per
+// row, one column further right in each run, so that a row of the sums equals the row of B that the 1 selects.
 TEST(GpuFragments, KernelsHoldElementsWhereTheUnitWantsThem) {
   constexpr int64_t m = 32, n = 16, k = 32;
   for (int layout = 0; layout < 4; ++layout) {
@@ -279,7 +278,7 @@ TEST(GpuFragments, KernelsHoldElementsWhereTheUnitWantsThem) {
   }
 }
 
-// Every size of tile, f16 and bf16, as one text: NVRTC's start is then paid once.
+// Every tile size, f16 and bf16, as one text: NVRTC's startup is then paid once.
 TEST(GpuFragments, BecomeTheInstruction) {
   const codegen::Nvrtc* nvrtc = nullptr;
   try {
@@ -295,7 +294,7 @@ TEST(GpuFragments, BecomeTheInstruction) {
       const codegen::CudaModule module = codegen::emit_cuda(kernel);
       ASSERT_EQ(module.functions.size(), 1u);
       EXPECT_GE(module.functions[0].unrolled,
-                250 * (multiprocessors == 1 ? 64 : 8));  // elements of a lane, of a tile of 64 by 32 or 16 by 16
+                250 * (multiprocessors == 1 ? 64 : 8));  // elements per lane, for a tile of 64 by 32 or 16 by 16
       all.text += module.text;
       all.functions.push_back(module.functions[0]);
     }
@@ -319,12 +318,12 @@ TEST(GpuFragments, BecomeTheInstruction) {
         "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"})
     EXPECT_NE(ptx.find(instruction), std::string::npos) << instruction;
   EXPECT_EQ(ptx.find("fma.rn.f32"), std::string::npos);
-  EXPECT_NE(ptx.find("st.global.v2"), std::string::npos);  // two neighbours of a row at once
+  EXPECT_NE(ptx.find("st.global.v2"), std::string::npos);  // two neighbours of a row in one store
 }
 
 #endif
 
-// The GRU's products over all steps, where the level allows it; gpu_schedule_test runs what comes of it.
+// The GRU's products over all steps, where the level allows it; gpu_schedule_test runs the results.
 TEST(GpuFragments, ServeTheGruAtRunToRun) {
   const ir::Target target = units(132);
   int kernels = 0;
@@ -341,7 +340,7 @@ TEST(GpuFragments, ServeTheGruAtRunToRun) {
     }
     EXPECT_EQ(chosen(Determinism::run_to_run), "matrix") << call.name;
     EXPECT_EQ(level_of(op, "matrix"), Determinism::run_to_run);
-    // x W'; or dX, dW and, where r h' is not needed in more bits, dR.
+    // x W'; or dX, dW and, where r h' is not needed in higher precision, dR.
     const Plan plan = op.check(operands.request(call.attributes, ~0u, call.accumulate, Determinism::run_to_run));
     EXPECT_GE(products_of(build_kernel(op, plan, "matrix", target, kernels % 2 == 1, 1, call.accumulate).lowered),
               call.op == "GRUTraining" ? 1 : 2)
@@ -353,8 +352,8 @@ TEST(GpuFragments, ServeTheGruAtRunToRun) {
   EXPECT_GE(kernels, 14);
 }
 
-// 16 bytes at once, of what dR's product reads too: its gates lie in parts, and the division that says where is the
-// same for all lanes.
+// 16-byte loads, of the operands of dR's product too: its gates are in separate parts, and the division that computes
+// their address is uniform across lanes.
 TEST(GpuFragments, TheGrusOperandsAreReadAsVectors) {
   const Op& op = *find_op("GRUGrad");
   const auto tensor = [](const gradloom::Dims& dims) { return Tensor::empty(DType::bf16, dims); };
@@ -374,7 +373,7 @@ TEST(GpuFragments, TheGrusOperandsAreReadAsVectors) {
     ++vectors;
     EXPECT_TRUE(load->index.back().as<Ramp>()) << print(statement);
   });
-  EXPECT_EQ(vectors, 8);  // A and B of dX, dW, dR and of what the reset gate is multiplied with
+  EXPECT_EQ(vectors, 8);  // A and B of dX, dW, dR and of the product that the reset gate multiplies
 }
 
 }  // namespace

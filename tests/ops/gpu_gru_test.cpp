@@ -1,6 +1,6 @@
-// The GRU's recurrent kernels on a GPU: all steps are one launch, blocks meet once a step (twice where the reset comes
-// before the candidate's product), and every bit is the definition's however few multiprocessors there are, with R kept
-// or brought anew.
+// The GRU's recurrent kernels on a GPU: all steps are one launch, with one grid-wide barrier per step (two where the
+// reset precedes the candidate's product), and every bit equals the definition's for any number of multiprocessors,
+// with R resident or reloaded.
 #include <gtest/gtest.h>
 
 #include "gradloom/text.h"
@@ -29,7 +29,7 @@ struct Sizes {
   int64_t steps, batch, inputs, hidden;
 };
 
-// Without memory.
+// Unallocated tensors.
 codegen::CudaModule module_of(const char* name, const Sizes& z, const Attributes& attributes, const ir::Target& target,
                               bool any_shape = false) {
   static const double nothing = 0;
@@ -96,7 +96,7 @@ TEST(GruLaunches, AnotherDeviceHasOneAMeeting) {
     }
 }
 
-// Where a text says so, all blocks wait for one another: nowhere but in the loops over steps, one a direction.
+// Positions of the grid-wide barriers in the text: only in the loops over steps, one loop per direction.
 TEST(GruMeetings, OneAStepOrTwo) {
   const auto places = [](const std::string& text, const std::string& what) {
     std::vector<size_t> all;
@@ -142,7 +142,7 @@ TEST(GruSteps, NothingWaitsForMemoryAfterTheProduct) {
 }
 #endif
 
-// What sums in parts need for their meeting gives way to R.
+// R takes precedence in shared memory over the space that sums in parts need for their reduction.
 TEST(GruSteps, KeepRInPartsWhereverTheyDoInOrder) {
   const auto kept = [](const Call& call, const char* strategy, const ir::Target& target) {
     const Op& op = *find_op(call.op);
@@ -198,7 +198,7 @@ Call training(DType dtype, int64_t steps, int64_t batch, int64_t hidden, Attribu
           std::move(attributes)};
 }
 
-// Forwards and backwards, as race detection finds what neither shows.
+// Forwards and backwards: race detection finds what neither order exposes.
 void expect_definition(const Call& call, const ir::Target& target, bool any_shape,
                        const std::function<void(const BuiltKernel&, const Plan&, const Bits& want)>& also = {}) {
   const Op& op = *find_op(call.op);
@@ -241,7 +241,7 @@ TEST(GruTraining, KeepsItsBitsHoweverColumnsAreSharedOut) {
                        std::to_string(machine.multiprocessors) + ", " + std::to_string(machine.shared_bytes));
           expect_definition(call, target, false, [&](const BuiltKernel& built, const Plan& plan, const Bits& want) {
 #ifdef GRADLOOM_WITH_CUDA
-            if (count % 5 != 1) return;  // compiling is most of the time
+            if (count % 5 != 1) return;  // compilation dominates the run time
             batch.add(call.name, codegen::emit_cuda(built.lowered),
                       [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
                         for (const codegen::HostOrder order :

@@ -1,5 +1,5 @@
-// Products by blocks: the same sums as author_matmul's nest, in the form of a GPU kernel, for whole tiles and edges,
-// both layouts, constant and any shapes; and the space per_thread that its sums live in.
+// Blocked products: the same sums as author_matmul's nest, in the form of a GPU kernel, for full and partial tiles,
+// both layouts, constant and any shapes; and the space per_thread of its accumulators.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -23,7 +23,7 @@ struct Shape {
 };
 using Author = std::function<void(KernelBuilder&, const Matmul&)>;
 
-// C = A B, or of A and B that lie the other way around.
+// C = A B, with A and B possibly transposed.
 Kernel authored(const Shape& s, bool transposed, bool any_shape, const Author& author) {
   KernelBuilder b("product");
   Expr m = s.m, n = s.n, k = s.k;
@@ -76,8 +76,8 @@ TEST(GpuProduct, KeepsEverySum) {
         }
 }
 
-// A long k of few tiles in parts: sums of whole numbers are the same in any order. Parts of equal length, a shorter
-// last one, edges, and where it is not cut.
+// A long k with few tiles, split into parts: sums of integral values are exact in any order. Equal parts, a shorter
+// last one, partial tiles, and no split.
 TEST(GpuProduct, SumsInPartsAreComplete) {
   struct Case {
     Shape shape;
@@ -115,7 +115,7 @@ TEST(GpuProduct, SumsInPartsAreComplete) {
   }
 }
 
-// Sums never pass through shared memory: each access to them is by constants beside the thread's number.
+// Sums never pass through shared memory: each access is indexed by constants and the thread's number.
 TEST(GpuProduct, SumsStayWithTheirThreads) {
   const Target target{.gpu = true, .multiprocessors = 1};
   MatmulBlocks blocks;

@@ -1,5 +1,5 @@
 #pragma once
-// Calls of GRUTraining and GRUGrad from a case of gru_reference.h: what the GRU tests have in common.
+// Calls of GRUTraining and GRUGrad from a case of gru_reference.h, shared by the GRU tests.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -84,7 +84,7 @@ struct Upstream {
   Values all, last;  // empty: absent
 };
 
-// GRUGrad's inputs: the forward pass' own, its results, and the upstream gradients.
+// GRUGrad's inputs: those of the forward pass, its results, and the upstream gradients.
 inline std::vector<Tensor> grad_inputs(const GruCase& s, const std::vector<Tensor>& in, const std::vector<Tensor>& out,
                                        const Upstream& up, DType t) {
   std::vector<Tensor> all = in;

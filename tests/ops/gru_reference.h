@@ -1,6 +1,6 @@
 #pragma once
-// A gated recurrent unit in plain double precision, written from ONNX's definition and apart from the library: what the
-// tests compare with, and what finite differences are taken of.
+// A gated recurrent unit in plain double precision, written from ONNX's definition and independent of the library: the
+// tests' reference, and the function of their finite differences.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -19,7 +19,7 @@ struct GruCase {
   std::vector<int32_t> lens;             // empty: none given
   double clip = 0;                       // 0: none
   std::vector<std::string> activations;  // empty: Sigmoid and Tanh
-  Values alpha, beta;                    // one a function here, whether it has the parameter or not
+  Values alpha, beta;                    // one per function here, whether it has the parameter or not
 
   int64_t directions() const { return direction == "bidirectional" ? 2 : 1; }
 };

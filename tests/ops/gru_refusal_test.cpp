@@ -1,4 +1,4 @@
-// What the GRU ops refuse, word by word, and that the next call works.
+// Refusals of the GRU ops with their exact messages, and that the next call succeeds.
 #include <gtest/gtest.h>
 
 #include <functional>

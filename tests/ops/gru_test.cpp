@@ -34,7 +34,7 @@ Values finite_differences(const GruCase& s, const Weights& weights, Values Weigh
   return gradient;
 }
 
-// Padding holds NaN: nothing may be read there, or it must not matter.
+// Padding is NaN: it is not read, or does not affect any result.
 void poison_padding(const GruCase& s, Values& values, int64_t width) {
   if (s.lens.empty() || values.empty()) return;
   const int64_t row = width / s.batch;
@@ -67,7 +67,7 @@ void check(Runtime& runtime, const GruCase& s, const Upstream& up, uint64_t seed
   expect_near(numbers(out[2]), want.gates, 1e-12, "ZRH");
   const std::vector<Tensor> grads =
       must(runtime.run("GRUGrad", grad_inputs(s, in, out, given_up, DType::f64), attributes));
-  GruCase differences = s;  // gradients of a bias and a first state that are not given: at zero
+  GruCase differences = s;  // gradients of an absent bias and initial state are taken at zero
   Weights at = weights;
   if (!s.bias) at.b.assign(at.b.size(), 0);
   if (!s.first_state) at.h0.assign(at.h0.size(), 0);
@@ -82,7 +82,7 @@ const std::vector<std::string> all_activations{"Sigmoid", "Tanh",      "Relu", "
                                                "Affine",  "LeakyRelu", "Elu",  "ScaledTanh",  "ThresholdedRelu",
                                                "Softplus"};
 
-// Every combination of the options; the activations go round, so that each meets each option.
+// Every combination of the options; the activations rotate, so that each is combined with each option.
 TEST(Gru, GradientsAreThoseOfFiniteDifferences) {
   Runtime runtime({.target = TargetKind::interpreter});
   uint64_t count = 0;
@@ -114,7 +114,7 @@ TEST(Gru, GradientsAreThoseOfFiniteDifferences) {
   EXPECT_EQ(count, 288u);
 }
 
-// Each function as f and as g, its derivative at values and kinks that training meets.
+// Each function as f and as g, its derivative at values and kinks that occur in training.
 TEST(Gru, EveryActivationAsGateAndAsCandidate) {
   Runtime runtime;
   for (size_t i = 0; i < all_activations.size(); ++i)
@@ -140,8 +140,8 @@ TEST(Gru, ActivationNamesInAnyCaseAndDefaults) {
   for (int o = 0; o < 3; ++o) EXPECT_EQ(numbers(a[o]), numbers(b[o]));
 }
 
-// Of dX, dW, dR, dB and dH0 any may be left out (a frozen W among them): the others keep their bits, and nothing that
-// is read changes.
+// Any of dX, dW, dR, dB and dH0 may be omitted (a frozen W among them): the others keep their bits, and no input
+// changes.
 TEST(Gru, AnySubsetOfTheGradients) {
   Runtime runtime;
   for (const bool linear : {false, true}) {
@@ -201,7 +201,7 @@ TEST(Gru, EmptyExtents) {
           expect_near(numbers(call.out[0]), want.all, 1e-12, "HAll");
           expect_near(numbers(call.out[1]), want.last, 1e-12, "HFinal");
           const std::vector<Tensor> grads = must(runtime.run("GRUGrad", call.grad_in, call.attributes));
-          if (empty == 2) continue;  // finite differences cover sums over inputs; here that nothing fails
+          if (empty == 2) continue;  // finite differences cover sums over inputs; this checks only that nothing fails
           for (int o = 0; o < 4; ++o)
             for (const double v : numbers(grads[o])) EXPECT_EQ(v, 0);
           if (empty != 0) continue;
@@ -210,7 +210,7 @@ TEST(Gru, EmptyExtents) {
   }
 }
 
-// f16 and bf16 are storage: from the same saved values, the f32 gradients rounded once.
+// f16 and bf16 are storage types: from the same saved values, the f32 gradients rounded once.
 TEST(Gru, StorageTypesRoundOnce) {
   Runtime runtime;
   for (const DType t : {DType::f16, DType::bf16})
@@ -266,7 +266,7 @@ TEST(Gru, GatesStayInRangeAndNaNsReachEveryGradient) {
   }
 }
 
-// Padding stays 0 whatever the weights are.
+// Padding stays 0 regardless of the weights.
 TEST(Gru, PaddedGradientsAreZeroBesideInfiniteWeights) {
   Runtime runtime;
   Trained call = trained(runtime, {.lens = {1, 3, 0}}, DType::f32, 61);

@@ -1,5 +1,5 @@
-// The strategy "partition" compiled, at sizes with many bins and chunks: the sums of plain loops, whatever the threads,
-// the instruction set and the dtypes; bad indices are found, and nothing is written out of bounds for them.
+// The strategy "partition" compiled, at sizes with many bins and chunks: equal to plain loops for any thread count,
+// instruction set and dtype; bad indices are detected, and cause no out-of-bounds writes.
 #include <gtest/gtest.h>
 
 #include "gradloom/runtime.h"
@@ -15,7 +15,7 @@ RuntimeOptions with(int threads, const char* isa = "host") {
   return {.target = TargetKind::llvm, .threads = threads, .isa = isa, .disk_cache = "off"};
 }
 
-// Places spread over dX, from its end too; every eighth is one of a few neighbours, so that bins are uneven.
+// Indices spread over dX, negative ones included; every eighth is one of a few neighbours, so that bins are uneven.
 std::vector<int64_t> places(int64_t count, int64_t extent, uint64_t seed) {
   std::vector<int64_t> values;
   for (int64_t i = 0; i < count; ++i) {

@@ -50,8 +50,7 @@ inline uint64_t add_bits(DType t, uint64_t a, uint64_t b) {
                        ir::eval_binary(ir::BinaryOp::add, sum, ir::eval_cast(t, sum, a), ir::eval_cast(t, sum, b)));
 }
 
-// Runs under every mode, fresh and accumulating. `want` are sums in the accumulator's dtype (copies: in the dtype
-// itself).
+// Runs in every mode, fresh and accumulating. `want`: sums in the accumulator's dtype (copies: in the dtype itself).
 inline void expect_everywhere(const Op& o, const std::vector<Tensor>& inputs, const Attributes& attributes, DType dtype,
                               const Dims& shape, const std::vector<uint64_t>& want, bool accumulate = true) {
   const DType sum = accumulator_of(dtype);

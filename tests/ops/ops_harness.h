@@ -1,6 +1,5 @@
 #pragma once
-// Runs an op through the interpreter, from the call to the trimmed outputs, at any stage: what the ops' tests have in
-// common.
+// Runs an op through the interpreter, from the call to the trimmed outputs, at any stage: shared by the ops' tests.
 #include <cstring>
 #include <vector>
 
@@ -17,7 +16,7 @@ struct How {
   std::string strategy = "direct";
 };
 
-// An owned tensor whose memory the test may write.
+// An owned tensor with writable memory.
 inline Tensor filled(DType dtype, const Dims& dims, uint64_t seed) {
   Tensor t = Tensor::empty(dtype, dims);
   char* data = static_cast<char*>(t.data());
@@ -32,7 +31,7 @@ inline Tensor filled(DType dtype, const Dims& dims, uint64_t seed) {
   return t;
 }
 
-// The same values behind other strides: `layout` permutes the axes in memory, negative ones (~axis) run backwards.
+// The same values with other strides: `layout` permutes the axes in memory, negative ones (~axis) run backwards.
 struct Strided {
   std::vector<char> memory;
   Tensor tensor;
@@ -59,7 +58,7 @@ inline uint64_t strided_bits(const Tensor& t, int64_t i) {
   return bits;
 }
 
-// The last axis first in memory and running backwards, with a gap of one element between rows.
+// The last axis outermost in memory and reversed, with a gap of one element between rows.
 inline Strided strided_copy(const Tensor& dense) {
   const Dims& dims = dense.dims();
   Dims strides;
@@ -85,7 +84,7 @@ inline Strided strided_copy(const Tensor& dense) {
   return s;
 }
 
-// Outputs in the op's order; with accumulate, `outputs` hold what is added to. Throws what a caller would get.
+// Outputs in the op's order; with accumulate, `outputs` are the initial values. Throws a caller's errors.
 inline std::vector<Tensor> run(const Op& op, const std::vector<Tensor>& inputs, const Attributes& attributes = {},
                                const How& how = {}, std::vector<Tensor> outputs = {}) {
   const Operands operands(op.schema(), inputs);

@@ -1,4 +1,4 @@
-// What the ops refuse, word by word: op, argument, position, value and what was allowed, on one line.
+// Refusals of the ops with their exact messages: op, argument, position, value and the allowed range, on one line.
 #include <gtest/gtest.h>
 
 #include "gradloom/op.h"

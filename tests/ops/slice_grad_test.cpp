@@ -1,5 +1,5 @@
-// SliceGrad as the interpreter runs it, against plain loops: dtypes, axes, strides, any-shape and specialised, authored
-// and scheduled, accumulate.
+// SliceGrad in the interpreter, against plain loops: dtypes, axes, strides, any-shape and specialised, authored and
+// scheduled, accumulate.
 #include "tests/ops/ops_expect.h"
 
 namespace gradloom {
@@ -12,7 +12,7 @@ struct SliceCase {
   std::vector<int64_t> starts, ends, axes, steps;
 };
 
-// The indices that a slice takes, one after the other.
+// The indices that a slice selects, in order.
 std::vector<int64_t> taken(int64_t d, int64_t start, int64_t end, int64_t step) {
   std::vector<int64_t> indices;
   if (d == 0) return indices;
@@ -48,7 +48,7 @@ const std::vector<SliceCase> slice_cases{
     {{2, 9, 4}, {1}, {8}, {1}, {3}},
     {{2, 9, 4}, {1}, {2}, {1}, {INT64_MAX}},
     {{2, 9, 4}, {8}, {INT64_MIN}, {1}, {INT64_MIN}},
-    // Streamed: rows of whole lines, whose gaps are written with them.
+    // Streamed: rows of whole lines, written together with their gaps.
     {{19, 64}, {0, 0}, {19, 64}, {0, 1}, {2, 2}},
     {{19, 64}, {1, 1}, {19, 64}, {0, 1}, {3, 2}},
     {{20, 64}, {19, 63}, {INT64_MIN, INT64_MIN}, {0, 1}, {-2, -2}},
@@ -56,7 +56,7 @@ const std::vector<SliceCase> slice_cases{
     {{2, 20, 64}, {1, 60}, {20, 7}, {1, 2}, {2, -1}},
     {{12, 96}, {1, 5}, {2, 90}, {0, 1}, {4, 2}},
     {{30, 64}, {3, 7}, {29, 60}, {0, 1}, {12, 5}},
-    // ... whose outer dim is written from two places side by side.
+    // ... whose outer dim is written as two interleaved streams.
     {{4, 8, 40}, {1}, {7}, {1}, {1}},
     {{6, 8, 40}, {-1}, {INT64_MIN}, {1}, {-1}},
     {{5, 8, 40}, {1}, {7}, {1}, {1}},
@@ -93,7 +93,7 @@ void slice_call(const SliceCase& c, DType dtype, bool strided, DType index) {
                                    ints(c.ends, index),
                                    ints(c.axes, index),
                                    ints(c.steps, index)};
-  // Adding 0 where nothing is added would turn -0 into 0: accumulate is checked below.
+  // Adding 0 to elements outside the slice would change -0 to 0: accumulate is checked below.
   expect_everywhere(op("SliceGrad"), inputs, {}, dtype, c.shape, want, false);
   if (dtype == DType::boolean) return;
   for (const How& how : hows(true)) {
@@ -150,9 +150,9 @@ TEST(SliceGrad, MergesWhatStaysInLine) {
   const Plan window = plan(filled(DType::f32, {2, 6, 5}, 1), {4, 6, 5}, {1}, {3});
   EXPECT_EQ(to_string(window.views[1].dims), "[120]");
   EXPECT_EQ(window.params[0], 30);
-  // Rows of whole cache lines stay apart from a window, so that their stores stay aligned.
+  // Rows of whole cache lines are not collapsed with a window, so that their stores stay aligned.
   EXPECT_EQ(to_string(plan(filled(DType::f32, {2, 128}, 1), {4, 128}, {1}, {3}).views[1].dims), "[4,128]");
-  // A moving start changes params only.
+  // Another start changes params only.
   EXPECT_EQ(plan(filled(DType::f32, {2, 6, 5}, 1), {4, 6, 5}, {2}, {4}).key, window.key);
 }
 

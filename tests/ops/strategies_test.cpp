@@ -1,5 +1,5 @@
-// A strategy whose schedule or lowering is refused gives way to the next, with a line in the log and a counter; asked
-// for by name, it is an error.
+// A strategy whose schedule or lowering is refused falls back to the next, with a line in the log and a counter;
+// requested by name, it is an error.
 #include <gtest/gtest.h>
 
 #include "gradloom/op.h"
@@ -11,7 +11,7 @@
 namespace gradloom {
 namespace {
 
-// y = 2 x, in strategies whose schedules are refused, or broken.
+// y = 2 x, in strategies whose schedules are refused or faulty.
 class Twice : public Op {
  public:
   explicit Twice(const std::vector<std::string>& names)
@@ -44,7 +44,7 @@ class Twice : public Op {
     const ir::Buffer x = frame.view(0, "x"), y = frame.view(1, "y");
     frame.builder.loop("i", 0, x->dims[0], [&](ir::Expr i) {
       const auto put = [&] { frame.builder.store(y, {i}, ir::load(x, {i}) + ir::load(x, {i})); };
-      // What a GPU has no place for: more than a block's memory, by name.
+      // A GPU resource limit: more than a block's memory, by name.
       if (strategy != "shared") return put();
       const ir::Buffer large = frame.builder.alloc("large", DType::f32, {1 << 20}, {}, ir::Space::shared);
       frame.builder.store(large, {0}, ir::load(x, {i}));
@@ -54,7 +54,7 @@ class Twice : public Op {
   void schedule(ir::Schedule& s, const std::string& strategy, const ir::Target& target) const {
     if (strategy == "refused") return s.unroll(s.loop("i"));  // more than 64 iterations
     if (strategy == "fault") throw Error(ErrorCode::internal, "a fault of the op");
-    if (strategy == "wrong") return void(s.loop("j"));  // there is none: an argument that is wrong, no refusal
+    if (strategy == "wrong") return void(s.loop("j"));  // no such loop: an invalid argument, not a refusal
     if (strategy == "second" && !target.gpu) s.parallel(s.loop("i"));
     if (strategy == "direct" && definition_refused) s.unroll(s.loop("i"));
   }
@@ -92,7 +92,7 @@ TEST(Strategies, OneThatIsRefusedGivesWayToTheNext) {
     EXPECT_NE(logged.find("Twice: strategy refused is refused, second serves: unroll of loop i: "), std::string::npos)
         << logged;
     EXPECT_EQ(std::count(logged.begin(), logged.end(), '\n'), 1) << logged;
-    // For every shape, where the next may not serve all: the definition.
+    // For any-shape, where the next strategy may not apply: the definition.
     f.expect_doubled(op, {.any_shape = true}, "direct", 2);
     Result<Executable> handle = f.runtime.compile(op, f.inputs);
     ASSERT_TRUE(handle.ok()) << handle.error().what();
@@ -118,7 +118,7 @@ TEST(Strategies, ByNameThereIsNoOther) {
     const Twice op({"refused", "second", "direct"});
     for (const bool built_before : {false, true}) {
       Fixture f(target);
-      if (built_before) f.expect_doubled(op, {}, "second", 1);  // kept where "refused" was chosen
+      if (built_before) f.expect_doubled(op, {}, "second", 1);  // cached where "refused" was chosen
       const Error error = f.error_of(op, {.strategy = "refused"});
       EXPECT_EQ(error.code(), ErrorCode::unsupported);
       EXPECT_NE(std::string(error.what()).find("Twice: strategy \"refused\" is refused for this call"),
@@ -132,7 +132,7 @@ TEST(Strategies, ByNameThereIsNoOther) {
   }
 }
 
-// A bug is never taken for a refusal.
+// A bug is never treated as a refusal.
 TEST(Strategies, AFaultIsAnError) {
   for (const TargetKind target : compiled_targets()) {
     Fixture f(target);

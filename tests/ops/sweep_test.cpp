@@ -1,8 +1,8 @@
-// A sweep over calls that degenerate: whatever op, strategy, level, target and extents a valid call has, its schedule
-// and its lowering serve it. One call in some is run by every executor as well, and compared bit for bit.
-// GRADLOOM_SWEEP_RUNS: how many seeds; GRADLOOM_SWEEP_SEED: the first one; GRADLOOM_SWEEP_RUN_ONE_IN: how many of them
-// are run, 0: none; GRADLOOM_SWEEP_HOST_ONE_IN: how many of those are compiled for cuda-host, which takes a quarter of
-// the time.
+// A sweep over calls that degenerate: for every op, strategy, level, target and extents of a valid call, its schedule
+// and its lowering succeed. A sample of the calls also runs on every executor, compared bit for bit.
+// GRADLOOM_SWEEP_RUNS: the number of seeds; GRADLOOM_SWEEP_SEED: the first one; GRADLOOM_SWEEP_RUN_ONE_IN: one in how
+// many runs, 0: none; GRADLOOM_SWEEP_HOST_ONE_IN: one in how many of those is compiled for cuda-host, which takes a
+// quarter of the time.
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -60,7 +60,7 @@ class Worker {
   void sweep(uint64_t seed) {
     const bool run = run_one_in_ > 0 && (seed * 0x9e3779b97f4a7c15u >> 33) % static_cast<uint64_t>(run_one_in_) == 0;
     std::optional<Drawn> drawn;
-    // One in three is drawn for a pair of values, each in its turn, so that the rarest occur.
+    // One in three is drawn for a pair of values, cycling through all pairs, so that the rarest occur.
     if (seed % 3 == 0) {
       const FactorPair& pair = pairs.pairs()[seed / 3 % pairs.pairs().size()];
       const bool slow = pair.first.factor == traffic_of || pair.second.factor == traffic_of;  // for the interpreter
@@ -115,16 +115,16 @@ class Worker {
 
   static Bits interpreted(const std::string& what, const ir::Kernel& kernel, const Drawn& d, const BuiltKernel& built,
                           bool reverse) {
-    SCOPED_TRACE(what);  // a check that fails in it does not know whose it is
+    SCOPED_TRACE(what);  // a check that fails in it does not identify the call
     return testing_ops::interpreted(kernel, d.call, d.plan, scalars_of(d, built), reverse);
   }
 
-  // The drawn strategy on its own target, another one on the other: interpreted and run, all like the definition.
+  // The drawn strategy on its own target, another one on the other: interpreted and run, all equal to the definition.
   void compare(const std::string& name, const Drawn& d, const BuiltKernel& drawn) {
     ++counts.run;
     const BuiltKernel direct = author_kernel(*d.op, d.plan, "direct", {}, false, 1, d.call.accumulate);
     const Bits want = interpreted(name + ", the definition", direct.authored, d, direct, false);
-    if (d.op->schema().on_host && d.executor != on_llvm) return;  // that was all: Runtime interprets it
+    if (d.op->schema().on_host && d.executor != on_llvm) return;  // done: Runtime interprets it
     if (d.target.gpu) {
       on_device(name, d, d.strategy, drawn, want);
       on_cpu(name, d, {}, {}, want);
@@ -182,11 +182,11 @@ class Worker {
     }
     const std::string what = name + "\n  run by cuda-host, strategy " + strategy;
     const std::vector<int64_t> scalars = scalars_of(d, *built);
-    // The recurrent ops' sums in parts have their own last bits.
+    // The recurrent ops' sums in parts differ in their last bits.
     if (find_strategy(*d.op, strategy).level != Determinism::sequential && d.call.op.starts_with("GRU")) {
       want = interpreted(what, built->lowered, d, *built, true);
       ++counts.on_interpreter;
-    } else if (!(strategy == "staged" && d.any_shape)) {  // a row's blocks are there however short it is: minutes
+    } else if (!(strategy == "staged" && d.any_shape)) {  // pads short rows to whole blocks: minutes
       check_interpreted(what, d, *built, want);
     }
 #ifdef GRADLOOM_WITH_CUDA

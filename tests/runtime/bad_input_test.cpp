@@ -1,5 +1,5 @@
-// What ORT 1.19.2 answers with crashes, silent writes out of bounds or a late error, gradloom refuses by name before it
-// writes; and the next call works.
+// Inputs on which ORT 1.19.2 crashes, silently writes out of bounds or fails late: gradloom rejects them by name before
+// it writes, and the next call succeeds.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -17,7 +17,7 @@ Tensor zeros(const Dims& dims, DType dtype = DType::f32) {
   if (t.data()) std::memset(t.data(), 0, element_count(dims) * size_of(dtype));  // an empty tensor has no memory
   return t;
 }
-// Claims dims that its memory does not have: reading any of it would be a fault.
+// Declares dims larger than its memory: reading any of it would fault.
 Tensor claimed(const Dims& dims) {
   static const float one = 1;
   return Tensor::borrow(&one, DType::f32, dims);
@@ -28,7 +28,7 @@ struct BadCall {
   std::vector<Tensor> inputs;
   Attributes attributes;
   ErrorCode code;
-  std::vector<std::string> says;  // pieces of the message
+  std::vector<std::string> says;  // substrings of the message
   Dims output{4, 2};
 };
 
@@ -217,7 +217,7 @@ TEST_P(BadInput, IsRefusedByNameAndTheNextCallWorks) {
       EXPECT_NE(message.find(piece), std::string::npos) << "\"" << piece << "\" is not in: " << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
 
-    // Into memory of the caller's, between guards.
+    // Into caller-provided memory, between guards.
     const int64_t bytes = element_count(bad.output) * 4;
     std::vector<unsigned char> memory(64 + bytes + 64, 0xab);
     std::vector<Tensor> outputs{Tensor::borrow(memory.data() + 64, DType::f32, bad.output)};

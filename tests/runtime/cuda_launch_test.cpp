@@ -1,4 +1,4 @@
-// The host part of a GPU kernel: which launches a module makes, walked without a GPU and without IR.
+// The host part of a GPU kernel: the launches that a module makes, walked without a GPU and without IR.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,8 +26,7 @@ HostStep launch(HostValue blocks, int function = 0) {
   return {.kind = HostStep::launch, .index = function, .value = std::move(blocks)};
 }
 
-// A walk, written down: "f 3 x y" is a launch of f with 3 blocks and slot arguments x and y; "+ 8" and "- 8" are
-// scratch.
+// A recorded walk: "f 3 x y" is a launch of f with 3 blocks and slot arguments x and y; "+ 8" and "- 8" are scratch.
 struct Recorder {
   std::string text;
   std::vector<std::vector<void*>> pointers;
@@ -106,7 +105,7 @@ TEST(CudaLaunch, LoopsCountFromTheirBegin) {
   HostStep outer{.kind = HostStep::loop, .index = 0, .value = constant(3), .begin = constant(-1), .body = {inner}};
   Recorder r;
   r.walk(module_of({outer}, {{CudaArgument::slot, 0}, {CudaArgument::slot, 1}}, 2));
-  EXPECT_EQ(r.text, "f 1 1 0\n");  // slot 0 is -1, 0, 1: only the last has a turn
+  EXPECT_EQ(r.text, "f 1 1 0\n");  // slot 0 is -1, 0, 1: the inner loop runs an iteration only for the last
 }
 
 TEST(CudaLaunch, BranchesAndLets) {
@@ -131,7 +130,7 @@ TEST(CudaLaunch, ScratchLivesThroughItsBody) {
   const int64_t scalars[] = {6};
   Recorder r;
   r.walk(module_of({outer, launch(constant(4))}, {{CudaArgument::scratch, 0}}, 1, 2), {}, scalars);
-  EXPECT_EQ(r.text, "+ 24\n+ 1\nf 2\n- 1\nf 3\n- 24\nf 4\n");  // an empty block has a byte: its pointer is not null
+  EXPECT_EQ(r.text, "+ 24\n+ 1\nf 2\n- 1\nf 3\n- 24\nf 4\n");  // an empty alloc has a byte: its pointer is not null
 }
 
 TEST(CudaLaunch, ACooperativeFunctionGetsABarrierOfItsOwn) {

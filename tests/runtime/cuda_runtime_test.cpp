@@ -1,5 +1,5 @@
-// Target cuda without a GPU: a stand-in driver and NVRTC (tests/stand_in) run what is launched on the host and write
-// down what they are asked for.
+// Target cuda without a GPU: a stand-in driver and NVRTC (tests/stand_in) run launches on the host and record all
+// requests.
 #include <gtest/gtest.h>
 
 #ifdef GRADLOOM_STAND_IN
@@ -178,7 +178,7 @@ TEST(CudaRuntime, TensorsOfAnotherDeviceAreRefused) {
   }
   EXPECT_FALSE(handle(inputs, std::span(&far_output, 1)));
   EXPECT_EQ(count(take_log(), "launch"), 0);
-  // A runtime without a device copies nothing from one.
+  // A runtime without a device rejects a copy from one.
   for (Runtime* other : {&cpu, &host}) {
     const auto copied = other->to_host(inputs[2]);
     ASSERT_FALSE(copied);
@@ -260,7 +260,7 @@ TEST(CudaRuntime, AnOwnKernelWithMuchSharedMemory) {
   EXPECT_EQ(values(runtime, buffers[1]), x);
 }
 
-// Blocks that wait for one another: as many as the device runs at once, a barrier that is 0 before.
+// Blocks that synchronise: as many as are co-resident on the device, a grid barrier that starts at 0.
 TEST(CudaRuntime, ACooperativeLoopIsOneLaunch) {
   Runtime runtime = cuda();
   const KernelExecutable kernel = runtime
@@ -284,7 +284,7 @@ TEST(CudaRuntime, ACooperativeLoopIsOneLaunch) {
   std::vector<float> x(400 * 32), want(400 * 32);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 1000);
   for (size_t i = 0; i < x.size(); ++i)
-    want[i] = x[i / 32 * 32 + (31 - i % 32)] * 8 + 14;  // turned an odd number of times
+    want[i] = x[i / 32 * 32 + (31 - i % 32)] * 8 + 14;  // reversed an odd number of times
   const Tensor buffers[] = {runtime.to_device(Tensor::of(DType::f32, {400, 32}, x)).value(),
                             runtime.to_device(Tensor::of(DType::f32, {400, 32}, x)).value()};
   take_log();

@@ -1,4 +1,4 @@
-// The dump of kernels' texts, and where a compilation's time went.
+// The dump of kernels' texts, and the breakdown of compile time.
 #include "runtime/diagnose/dump.h"
 
 #include <gtest/gtest.h>

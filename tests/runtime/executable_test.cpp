@@ -1,4 +1,4 @@
-// Handles to compiled ops and kernels: what they serve, and what they refuse.
+// Handles to compiled ops and kernels: the calls that they serve and reject.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -21,9 +21,9 @@ TEST(Executable, ServesItsShapesAndRefusesOthers) {
   Executable handle = runtime->compile(op, std::vector{x, factor(2)}).value();
   EXPECT_TRUE(handle.report().compiled);
   EXPECT_EQ(handle.report().strategy, "direct");
-  runtime.reset();  // the handle lives on
+  runtime.reset();  // the handle outlives the runtime
   const std::vector<Tensor> outputs{Tensor::empty(DType::f32, {2}), Tensor::empty(DType::f32, {2})};
-  for (int64_t k : {2, 3, 3, 4, 2}) {  // a moving parameter needs no other kernel
+  for (int64_t k : {2, 3, 3, 4, 2}) {  // another parameter value needs no other kernel
     ASSERT_TRUE(handle(std::vector{x, factor(k)}, outputs).ok());
     EXPECT_EQ(values_of(outputs[0]), (Values{1.0f * k, 2.0f * k}));
   }
@@ -55,7 +55,7 @@ TEST(Executable, UnalignedOutputsAndAnyShape) {
       EXPECT_EQ(values_of(y), (Values{2, 4, 6}));
     }
   }
-  EXPECT_EQ(op.authored, 2);  // aligned, and any address
+  EXPECT_EQ(op.authored, 2);  // one for aligned, one for any addresses
   expect_refused(handle(std::vector{floats({1, 2}, {1, 2}), factor(2)}, std::vector{Tensor::empty(DType::f32, {1, 2})}),
                  ErrorCode::invalid_argument, {"float32[1,2]"});
 }
@@ -170,7 +170,7 @@ kernel ranged(n: i64 in [0, 4], m: i64 in [n, n * 2], u: u64 in [1, 922337203685
   }
 }
 
-// So do they on the elements of a written buffer being apart.
+// They also rely on distinct addresses of a written buffer's elements.
 TEST(KernelExecutable, WrittenBuffersDoNotOverlapThemselves) {
   const ir::Kernel kernel = ir::parse(
       "kernel apart(a: i64, b: i64) { in x: i64[2, 3] strides [a, b] out y: i64[2, 3] strides [a, b] y[0, 0] = x[1, 2] "

@@ -1,4 +1,4 @@
-// The CPU's floating-point mode: every entry sets the library's and gives the caller's back.
+// The CPU's floating-point mode: every entry point sets the library's and restores the caller's.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -25,7 +25,7 @@ TEST(FloatMode, DenormalsAreKeptAndTheCallersModeComesBack) {
   ScaleOp op;
   const float denormal = 1e-40f;
   const unsigned saved = _mm_getcsr();
-  for (unsigned mode : {0x8040u | 0x1f80u, 0x1f80u, 0x7f80u}) {  // FTZ and DAZ; the usual one; towards zero
+  for (unsigned mode : {0x8040u | 0x1f80u, 0x1f80u, 0x7f80u}) {  // FTZ and DAZ; the default; rounding towards zero
     Runtime runtime(interpreted());
     const Tensor x = floats({2}, {denormal, 1.0f});
     _mm_setcsr(mode);
@@ -50,7 +50,8 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// Every exception that a host can trap, for a scope: what computes in the host's mode then ends the process.
+// Unmasks every exception that a host can trap, for a scope: code that computes in the host's mode then ends the
+// process.
 class Trapped {
  public:
   Trapped() { std::feclearexcept(FE_ALL_EXCEPT), feenableexcept(FE_ALL_EXCEPT); }

@@ -1,4 +1,4 @@
-// A child of a process that used its threads goes on with the parent's runtimes and handles, and with new ones.
+// After a fork in a process that used its threads, the child can use the parent's runtimes and handles, and new ones.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,13 +36,14 @@ class ForkTest : public testing::Test {
   template <class Body>
   static int in_child(Body&& body) {
 #ifdef __SANITIZE_ADDRESS__
-    // Its allocator, unlike the system's, may be locked by another thread at that moment, and stays so in the child.
+    // The child's allocator, unlike the system's, may be locked by another thread at that moment, and stays so in the
+    // child.
     while (!others_sleep()) usleep(1000);
 #endif
     const pid_t child = fork();
     if (child == 0) {
       alarm(60);
-      std::exit(body() ? 0 : 1);  // not _exit: what the libraries do at the end of a process must not hang either
+      std::exit(body() ? 0 : 1);  // not _exit: the libraries' exit handlers must not hang either
     }
     int status = -1;
     waitpid(child, &status, 0);

@@ -1,4 +1,4 @@
-// What generated code sees of its launcher, with a hand-written function in its place: threads, scratch, the
+// The launcher's contract with generated code, tested with a hand-written function: threads, scratch, the
 // floating-point mode, and failures.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,4 @@
-// Memory while kernels are compiled and evicted over and over: `gradloom bench churn` shows the same over 100,000
-// cycles.
+// Memory while kernels are compiled and evicted repeatedly: `gradloom bench churn` shows the same over 100,000 cycles.
 #include <gtest/gtest.h>
 
 #include <cinttypes>
@@ -13,7 +12,7 @@
 namespace gradloom {
 namespace {
 
-// One of 61 small kernels, of which the cache holds a few: each call compiles.
+// One of 61 small kernels, of which only a few fit the cache: each call compiles.
 void call(Runtime& runtime, int64_t number) {
   const std::vector<int64_t> length{10 + number % 61}, first{0}, end{1};
   const std::vector<Tensor> inputs{Tensor::of(DType::f32, {1}, std::vector<float>{0.5f}),
@@ -22,7 +21,7 @@ void call(Runtime& runtime, int64_t number) {
   runtime.run("SliceGrad", inputs).value();
 }
 
-// Memory of no file that code may run from.
+// Executable anonymous mappings.
 int64_t code_bytes() {
   std::ifstream maps("/proc/self/maps");
   int64_t bytes = 0;

@@ -1,5 +1,5 @@
-// Names for profilers: what /tmp/perf-<pid>.map says of compiled and of loaded kernels, and that perf itself finds
-// them.
+// Symbols for profilers: the entries of compiled and of loaded kernels in /tmp/perf-<pid>.map, and that perf itself
+// resolves them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -100,7 +100,7 @@ TEST_F(PerfMap, AFileOfOthersIsALineInTheLog) {
   EXPECT_NE(log_.find("perf map " + map_path() + " is not written: "), std::string::npos) << log_;
 }
 
-// What perf watches: one kernel over and over.
+// The profiled workload: one kernel repeatedly.
 TEST(Worker, DISABLED_Busy) {
   if (!std::getenv("GRADLOOM_TEST_BUSY")) GTEST_SKIP() << "started by the other tests";
   Runtime runtime({.threads = 1});

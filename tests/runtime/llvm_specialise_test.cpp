@@ -1,4 +1,4 @@
-// generic_first: no stall, few compiles, the same bits; and kernels made ready ahead.
+// generic_first: no stall, few compiles, the same bits; and prewarmed kernels.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-// GatherGrad on a shape of its own for each n.
+// GatherGrad on a distinct shape for each n.
 std::vector<Tensor> shape(int64_t n, int64_t width = 8) {
   std::vector<int64_t> indices;
   std::vector<float> values;
@@ -59,7 +59,7 @@ TEST(GenericFirst, ManyShapesCostAHandfulOfCompiles) {
   }
   runtime.wait_for_background();
   const int64_t compiles = runtime.stats().compiles;
-  EXPECT_LE(compiles, 4);  // one a strategy
+  EXPECT_LE(compiles, 4);  // one per strategy
   EXPECT_EQ(runtime.stats().specialised, 0);
   EXPECT_EQ(runtime.stats().generic_calls, 1500);
   // Six hot shapes; at most four have kernels at a time.
@@ -102,7 +102,7 @@ TEST(GenericFirst, AnotherStrategysKernelSparesTheWait) {
   }
 }
 
-// Its specialised kernel adds one more: what a wrong one would look like.
+// Its specialised kernel adds one more, to simulate a miscompiled one.
 class WrongOp final : public Op {
  public:
   explicit WrongOp(bool wrong)
@@ -148,7 +148,7 @@ TEST(GenericFirst, AKernelThatGivesOtherBitsIsNotSwappedIn) {
       const Tensor y = runtime.run(op, std::vector{x}).value()[0];
       EXPECT_EQ(static_cast<const float*>(y.data())[0], 1);
       EXPECT_EQ(runtime.last_report().any_shape, wrong);
-      EXPECT_EQ(runtime.stats().specialise_refused, wrong);  // once: it is not tried again
+      EXPECT_EQ(runtime.stats().specialise_refused, wrong);  // once: it is not retried
       EXPECT_EQ(runtime.stats().specialised, !wrong);
     }
     EXPECT_EQ(log.find("output 0 differs") != std::string::npos, wrong) << log;
@@ -204,7 +204,7 @@ TEST(GenericFirst, ManyThreadsWhileKernelsAreSwapped) {
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(wrong, 0);
   runtime.wait_for_background();
-  EXPECT_LE(runtime.stats().live_specialisations, 2 * 3);  // two an any-shape kernel, of which there is one a strategy
+  EXPECT_LE(runtime.stats().live_specialisations, 2 * 3);  // two per any-shape kernel, one of these per strategy
   EXPECT_EQ(runtime.stats().specialise_refused, 0);
 }
 
@@ -222,7 +222,7 @@ TEST(HotShapes, CountKeepAndHalve) {
   EXPECT_EQ(shapes.calls(5), 0u);
   for (uint32_t i = 1; i <= 10; ++i) EXPECT_EQ(shapes.count(5), i);
   shapes.set_state(5, HotShapes::ready);
-  for (uint64_t h = 1; h <= 20; ++h) shapes.count(5 + h * 1024);  // its set's other places
+  for (uint64_t h = 1; h <= 20; ++h) shapes.count(5 + h * 1024);  // the other slots of its set
   EXPECT_EQ(shapes.calls(5), 10u);
   EXPECT_EQ(shapes.state(5), HotShapes::ready);
   shapes.halve();
@@ -290,7 +290,7 @@ TEST(Prewarm, RefusesWhatIsDamagedAndGoesOnAfterWhatFails) {
   }
 }
 
-// A list with a right checksum that no save_calls wrote.
+// A list with a valid checksum that save_calls did not write.
 TEST(Prewarm, RefusalsNameTheCallAndItsMember) {
   Runtime runtime({.threads = 1});
   run(runtime, shape(2), {.any_shape = true});

@@ -1,4 +1,4 @@
-// The log: levels, sinks, what a line may hold, threads.
+// The log: levels, sinks, the characters of a line, threads.
 #include "runtime/diagnose/log.h"
 
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ TEST_F(LogTest, NothingIsFormattedBelowTheLevel) {
   set_log_level(LogLevel::warn);
   log(LogLevel::debug, fmt::runtime("{} {}"), 1);  // an argument is missing: formatting would throw
   set_log_level(LogLevel::debug);
-  log(LogLevel::debug, fmt::runtime("{} {}"), 1);  // and does, which harms nobody
+  log(LogLevel::debug, fmt::runtime("{} {}"), 1);  // and does, without an effect on the caller
   EXPECT_TRUE(lines_.empty());
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Ops of the tests' own, so that the runtime is tested without the library's; what a refusal says.
+// Ops defined by the tests, so that the runtime is tested without the library's; the text of a refusal.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 
 namespace gradloom::testing {
 
-// y = x * factor + offset and, when asked for, z = -x. `factor` is a parameter: its value does not change the code;
+// y = x * factor + offset and, when requested, z = -x. `factor` is a parameter: its value does not change the code;
 // `offset` does.
 class ScaleOp final : public Op {
  public:
   mutable std::atomic<int> authored{0};
-  mutable std::atomic<int> failures{0};  // the next so many builds fail
+  mutable std::atomic<int> failures{0};  // this many of the next builds fail
   int author_ms = 0;
 
   ScaleOp()
@@ -82,8 +82,8 @@ class ScaleOp final : public Op {
   }
 };
 
-// y[i] = table[index[i]], where each index must be in range. A negative y[0] cuts y to one element: a size that the
-// kernel finds.
+// y[i] = table[index[i]], where each index must be in range. A negative y[0] trims y to one element: an output size
+// that only the kernel determines.
 class LookUpOp final : public Op {
  public:
   LookUpOp()
@@ -126,7 +126,7 @@ class LookUpOp final : public Op {
   }
 };
 
-// What tests of these ops run on, give and get.
+// Inputs and expected outputs of the tests of these ops.
 inline RuntimeOptions interpreted() { return {.target = TargetKind::interpreter, .threads = 2}; }
 inline Tensor floats(const Dims& dims, const std::vector<float>& values) {
   return Tensor::of(DType::f32, dims, values);

@@ -1,4 +1,4 @@
-// The runtime's contracts on the reference executor: handles, refusals, and what an error leaves behind.
+// The runtime's contracts on the reference executor: handles, refusals, and the state after an error.
 #include "gradloom/runtime.h"
 
 #include <gtest/gtest.h>
@@ -140,7 +140,7 @@ TEST(Runtime, ErrorsSayWhatWasWrongAndLeaveItUsable) {
                  {"magic", "direct, two_loops"});
   op.failures = 1;
   expect_refused(runtime.run(op, std::vector{x, factor(1)}), ErrorCode::compile_failed, {"told to fail"});
-  EXPECT_TRUE(runtime.run(op, std::vector{x, factor(1)}).ok());  // the failure was not kept
+  EXPECT_TRUE(runtime.run(op, std::vector{x, factor(1)}).ok());  // the failure was not cached
   const auto indices = [](std::vector<int64_t> values) {
     return Tensor::of(DType::i64, {static_cast<int64_t>(values.size())}, values);
   };

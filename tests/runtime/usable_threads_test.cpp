@@ -1,5 +1,5 @@
-// How many threads `threads = 0` means: the affinity mask and the control groups' CPU quotas, read from files that
-// stand in for the machine's.
+// The meaning of `threads = 0`: the affinity mask and the control groups' CPU quotas, read from substitutes for the
+// machine's files.
 #include "runtime/threads/usable_threads.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class UsableThreads : public testing::Test {
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path) << text;
   }
-  // Quotas that this machine's own CPUs do not hide are those below its count: 1 everywhere.
+  // Only quotas below this machine's CPU count have an effect: 1 works everywhere.
   int at_most(int quota) const { return std::min(quota, unlimited_); }
 
   std::filesystem::path root_;
@@ -79,7 +79,7 @@ TEST_F(UsableThreads, InAContainerTheMountIsTheGroup) {
 }
 
 TEST_F(UsableThreads, TheAffinityMaskLimitsARuntime) {
-  std::thread([&] {  // a thread's mask is its own
+  std::thread([&] {  // affinity masks are per-thread
     cpu_set_t mask;
     ASSERT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);
     int first = 0;

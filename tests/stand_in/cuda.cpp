@@ -1,5 +1,5 @@
-// A CUDA driver for machines that have none: device memory is host memory, kernels are run by the host executor at
-// once, and everything is written down.
+// A CUDA driver for machines without one: device memory is host memory, kernels run synchronously on the host executor,
+// and all requests are recorded.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -40,7 +40,7 @@ void note(const std::string& event) {
 }
 std::string name_of(void* stream) { return "stream " + std::to_string(reinterpret_cast<uintptr_t>(stream)); }
 
-// The functions of a module's text, which begins after the device's helpers.
+// The functions of a module's text, which follows the device prelude.
 CudaModule module_of(const std::string& image) {
   CudaModule module;
   module.text = image.substr(std::min(image.find("// kernel "), image.size()));

@@ -1,5 +1,4 @@
-// An NVRTC for machines that have none: its "cubin" is the text, which the driver beside it (cuda.cpp) runs on the
-// host.
+// An NVRTC for machines without one: its "cubin" is the text, which the stand-in driver (cuda.cpp) runs on the host.
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>

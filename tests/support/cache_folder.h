@@ -1,5 +1,5 @@
 #pragma once
-// A folder for a test, gone after it, with what the library logged; files as bytes, bodies in processes of their own.
+// A temporary folder for a test, with the library's log lines; file contents as bytes, bodies run in child processes.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,7 +50,7 @@ inline void put_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// Runs `body` in a child of its own and gives its exit code.
+// Runs `body` in a child process and returns its exit code.
 inline int in_child(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body());

@@ -23,8 +23,8 @@ class Renumbered {
 
 inline bool word_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
-// LLVM IR: %values, labels, @functions of the module, and the strings of metadata. Comments and the module's own names
-// go.
+// LLVM IR: renames %values, labels, @functions of the module, and metadata strings. Removes comments and the module's
+// own names.
 inline std::string canonical_llvm(std::string_view text) {
   std::string result;
   Renumbered locals, globals, strings;
@@ -46,7 +46,7 @@ inline std::string canonical_llvm(std::string_view text) {
       }
     }
     const char c = text[at];
-    if (c == ';') {  // a label's, in a column of its own
+    if (c == ';') {  // of a label, aligned to a column
       at = std::min(text.find('\n', at), text.size());
       result.erase(result.find_last_not_of(' ') + 1);
     } else if (c == '%' || c == '@' || (c == '!' && at + 1 < text.size() && text[at + 1] == '"')) {
@@ -63,8 +63,8 @@ inline std::string canonical_llvm(std::string_view text) {
   return result;
 }
 
-// CUDA C++ without comments: every word that is no keyword, no helper of the prelude (gl_, GL_) and no member of a
-// struct.
+// CUDA C++ without comments: renames every word that is no keyword, no helper of the prelude (gl_, GL_) and no member
+// of a struct.
 inline std::string canonical_cuda(std::string_view text) {
   static const std::set<std::string_view> kept{
       "auto",   "bool",   "break",  "char",   "const",  "constexpr", "continue", "do",     "double",   "else",

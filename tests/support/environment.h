@@ -1,5 +1,5 @@
 #pragma once
-// What a person sets to make a random test run longer, or from another seed.
+// Environment variables that make a random test run longer, or from another seed.
 #include <cstdint>
 #include <cstdlib>
 

@@ -1,10 +1,10 @@
 #pragma once
-// What a body throws, as a message to compare.
+// The error that a body throws, as a message to compare.
 #include "gradloom/error.h"
 
 namespace gradloom {
 
-// Empty where it throws no Error; the code stands before the message unless it is invalid_argument.
+// Empty where it throws no Error; the message is prefixed by the code unless that is invalid_argument.
 template <class Body>
 std::string error_of(Body&& body) {
   try {

@@ -1,6 +1,5 @@
 #pragma once
-// Texts of GPU kernels, compiled by the host's C++ compiler many at a time: to start it costs more than a small kernel
-// does.
+// Texts of GPU kernels, compiled by the host's C++ compiler in batches: its startup costs more than a small kernel.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -19,7 +18,8 @@ class HostBatch {
   explicit HostBatch(codegen::HostOverflow overflow = codegen::HostOverflow::wraps) : overflow_(overflow) {}
   using Run = std::function<void(const codegen::CudaModule& module, const codegen::HostModule& loaded)>;
 
-  // `run` is called once the module is loaded, by flush() at the latest; `name` says whose text does not compile.
+  // `run` is called once the module is loaded, by flush() at the latest; `name` identifies the text that fails to
+  // compile.
   void add(std::string name, codegen::CudaModule module, Run run) {
     waiting_.push_back({std::move(name), std::move(module), std::move(run)});
     if (waiting_.size() == most) flush();

@@ -1,5 +1,5 @@
 #pragma once
-// One run of a kernel by an executor, and how two runs differ.
+// One run of a kernel by an executor, and the difference of two runs.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -22,14 +22,14 @@ struct Result {
   int64_t bad_position = Outcome{}.bad_position;
 };
 
-// `origins`: in bytes, where a buffer's element [0, ..., 0] lies; 0 where there is none.
+// `origins`: the byte offset of a buffer's element [0, ..., 0]; 0 where there is none.
 inline std::vector<void*> pointers(Memory& memory, std::span<const size_t> origins = {}) {
   std::vector<void*> list;
   for (size_t k = 0; k < memory.size(); ++k) list.push_back(memory[k].data() + (k < origins.size() ? origins[k] : 0));
   return list;
 }
 
-// Where two results differ first, or an empty string. All NaNs are equal; after a failed check contents are
+// The first difference of two results, or an empty string. All NaNs are equal; after a failed check contents are
 // unspecified.
 inline std::string difference(const Kernel& kernel, const Result& a, const Result& b) {
   if (a.bad_position != b.bad_position)
@@ -52,7 +52,7 @@ inline std::string difference(const Kernel& kernel, const Result& a, const Resul
 }
 
 #if GRADLOOM_WITH_LLVM
-// Machine code; gives the smallest bad position.
+// Machine code; returns the smallest bad position.
 inline int64_t run_compiled(const Kernel& lowered, const codegen::Isa& isa, const std::vector<void*>& buffers,
                             std::span<const int64_t> scalars) {
   const codegen::CompiledKernel code = codegen::compile(lowered, isa);
@@ -69,7 +69,7 @@ inline int64_t run_compiled(const Kernel& lowered, const codegen::Isa& isa, cons
   return context.bad_position;
 }
 
-// This machine's instruction set, and in turn one of the levels that run here.
+// This machine's instruction set, and one of the levels that it supports, cycled by the seed.
 inline std::vector<codegen::Isa> instruction_sets(uint64_t seed) {
   static const std::vector<codegen::Isa> levels = [] {
     std::vector<codegen::Isa> list;

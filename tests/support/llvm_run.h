@@ -1,6 +1,6 @@
 #pragma once
 // Runs a lowered kernel in the interpreter and compiled for each ISA that this machine has, on the same inputs, and
-// compares all buffers bit for bit (any NaN equals any other, but in copies the caller compares integers).
+// compares all buffers bit for bit (all NaNs are equal, but in copies the caller compares integers).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -56,7 +56,7 @@ struct Ran {
   int64_t bad_position;
 };
 
-// offsets: where element [0, ..., 0] of each buffer lies in its bytes.
+// offsets: the byte offset of element [0, ..., 0] of each buffer.
 template <class Run>
 Ran run_on_copies(const std::vector<Bytes>& inputs, const std::vector<size_t>& offsets, Run&& run) {
   std::vector<std::unique_ptr<Aligned>> copies;
@@ -113,7 +113,7 @@ inline Ran run_compiled(const codegen::CompiledKernel& compiled, const std::vect
   });
 }
 
-// All executors give the same, for each list of scalars.
+// All executors agree, for each list of scalars.
 inline void agree_on(const ir::Kernel& kernel, const std::vector<Bytes>& inputs,
                      const std::vector<std::vector<int64_t>>& runs, const std::vector<size_t>& offsets = {}) {
   std::vector<Ran> expected;
@@ -133,7 +133,7 @@ inline void agree(const ir::Kernel& kernel, const std::vector<Bytes>& inputs, co
   agree_on(kernel, inputs, {scalars}, offsets);
 }
 
-// `count` elements: special values first, then random bits and small numbers by turns.
+// `count` elements: special values first, then random bits alternating with small numbers.
 inline Bytes elements(DType t, int64_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<uint64_t> special{0,           1,      2,          0x7f,       0x80,       0xff,      0x7fff,

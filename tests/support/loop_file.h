@@ -14,7 +14,7 @@ struct LoopCase {
   std::filesystem::path path;
   std::string title;                // after "// === "; empty in a file of one case
   std::vector<std::string> header;  // comment lines above the kernel
-  std::string kernel;               // as the file has it, or that of the case above
+  std::string kernel;               // as in the file, or that of the previous case
   int kernel_line = 1;              // in the file
   bool own_kernel = false, has_output = false;
   std::string output;  // below "// ---", without comment marks

@@ -1,5 +1,5 @@
-// Linked into every test: the disk cache is off unless a test asks for one, so that compiles can be counted and
-// nobody's home is written to.
+// Linked into every test: the disk cache is off unless a test enables it, so that compiles can be counted and no home
+// folder is written to.
 #include <cstdlib>
 
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
-// Calls of every op, over dtypes, shapes with odd residues, strides and attributes, and their buffers: what the tests
-// that compare executors and schedules share.
+// Calls of every op, over dtypes, shapes with odd residues, strides and attributes, and their buffers: shared by the
+// tests that compare executors and schedules.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ struct Call {
   std::vector<Tensor> inputs;
   Attributes attributes;
   bool accumulate = false;
-  bool whole_numbers = false;  // what is added to are whole numbers: sums with them are the same in any order
+  bool whole_numbers = false;  // the accumulated-into values are integral: sums with them are exact in any order
 };
 
 class Random {
@@ -202,7 +202,7 @@ inline std::vector<Call> broadcast_calls() {
   return calls;
 }
 
-// Forward first: GRUGrad's saved values are a real call's.
+// Runs the forward pass first: GRUGrad's saved values are those of a real call.
 inline std::vector<Call> gru_calls() {
   std::vector<Call> calls;
   Runtime forward({.target = TargetKind::interpreter});
@@ -266,7 +266,7 @@ inline std::vector<Call> all_calls() {
   return calls;
 }
 
-// One call's buffers: inputs as they are, outputs poisoned (or holding what is accumulated into).
+// One call's buffers: inputs as they are, outputs poisoned (or initialised, when accumulated into).
 struct Buffers {
   Buffers(const Call& call, const Plan& plan, bool unaligned) {
     for (const View& view : plan.views) {
@@ -305,7 +305,7 @@ struct Buffers {
     for (const Tensor& t : tensors) all.push_back(t.data());
     return all;
   }
-  // Bits as they are, NaNs made one.
+  // The raw bits, NaNs canonicalised.
   std::vector<uint64_t> bits() const {
     std::vector<uint64_t> all;
     for (const Output& o : outputs)
@@ -321,7 +321,7 @@ struct Buffers {
 
 using Bits = std::vector<uint64_t>;
 
-// Where they differ, in a line; "" where they do not.
+// The first difference, in one line; "" when equal.
 inline std::string difference(const Bits& got, const Bits& want) {
   if (got.size() != want.size())
     return std::to_string(got.size()) + " elements, expected " + std::to_string(want.size());
@@ -341,7 +341,7 @@ inline Bits interpreted(const ir::Kernel& kernel, const Call& call, const Plan& 
   return buffers.bits();
 }
 
-// What the call means: its definition, interpreted.
+// The reference result of the call: its definition, interpreted.
 inline Bits defined(const Op& op, const Call& call, const Plan& plan) {
   const BuiltKernel direct = author_kernel(op, plan, "direct", {}, false, 1, call.accumulate);
   std::vector<int64_t> scalars(direct.sources.size());

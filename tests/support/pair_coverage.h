@@ -1,5 +1,5 @@
 #pragma once
-// Pairwise coverage of a random test: each call has values of some factors; each pair of values that can occur must.
+// Pairwise coverage of a random test: each call has values of some factors; each feasible pair of values must occur.
 #include <functional>
 #include <map>
 #include <string>
@@ -16,8 +16,8 @@ using FactorPair = std::pair<FactorValue, FactorValue>;  // the smaller first
 
 class PairCoverage {
  public:
-  // `names`: of each factor's values. Two different values of one factor are a pair where `several` says that a call
-  // may have both.
+  // `names`: of each factor's values. Two different values of one factor are a pair where `several` declares that a
+  // call may have both.
   PairCoverage(std::vector<std::vector<std::string>> names, const std::function<bool(int factor)>& several,
                const std::function<bool(FactorValue, FactorValue)>& possible)
       : names_(std::move(names)) {
@@ -31,7 +31,7 @@ class PairCoverage {
   }
 
   const std::vector<FactorPair>& pairs() const { return pairs_; }
-  // Sorted values, each once. False for a pair that was said to be impossible, which is then in `unexpected`.
+  // Sorted values, each once. False for a pair declared impossible, which is then in `unexpected`.
   void count(const std::vector<FactorValue>& values) {
     for (size_t i = 0; i < values.size(); ++i)
       for (size_t j = i + 1; j < values.size(); ++j) {

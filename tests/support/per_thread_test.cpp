@@ -1,4 +1,4 @@
-// A thread's own values: made once, gone with the thread, whatever its other values do while they go.
+// Per-thread values: constructed once, destroyed with the thread, also when destructors access each other's values.
 #include "support/per_thread.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(PerThread, IsOneAThreadAndGoesWithIt) {
   EXPECT_EQ(per_thread<Counted>().value, 7);
 }
 
-// Uses another value while it goes, which may be gone already.
+// Its destructor accesses another value, which may already be destroyed.
 struct Late {
   ~Late() { per_thread<Counted>().value = 1; }
 };
@@ -57,7 +57,7 @@ TEST(PerThread, MayBeMadeAgainWhileItsThreadEnds) {
   EXPECT_EQ(gone, 2);
 }
 
-// A thread_local of a program's own that goes first, and one that uses ours while it goes.
+// A thread_local of the program that is destroyed first, and one whose destructor accesses ours.
 struct Local {
   ~Local() { per_thread<Counted>().value = 2; }
 };

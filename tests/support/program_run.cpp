@@ -18,15 +18,15 @@ namespace gradloom::ir::testing {
 namespace {
 
 constexpr int block_seeds = 48;
-constexpr int seconds = sanitized ? 50 : 5;  // of CPU time for one program: more is a hang
+constexpr int seconds = sanitized ? 50 : 5;  // of CPU time per program: more counts as a hang
 
-// What a child leaves for its parent, whatever ends it.
+// A child's record for its parent, readable however the child ends.
 struct Note {
   char stage[64], what[4096], text[1 << 18];
   int64_t seed;
 };
 struct Shared {
-  Note now;  // what is being done
+  Note now;  // the current step
   int failures;
   Note failed[block_seeds];
   ProgramCounts counts;
@@ -53,7 +53,7 @@ ProgramShape shape_of(const ProgramOptions& options, int64_t seed) {
   return shape;
 }
 
-// A block of seeds, in a child.
+// Runs a block of seeds, in a child.
 void run_block(const ProgramOptions& options, int64_t first, int64_t last, const std::set<int64_t>& bad,
                Shared& shared) {
   ProgramCounts counts;
@@ -105,7 +105,7 @@ void run_block(const ProgramOptions& options, int64_t first, int64_t last, const
     std::vector<std::shared_ptr<const codegen::HostModule>> loaded;
     try {
       loaded = codegen::HostModule::compile(modules);
-    } catch (const Error&) {  // one of them
+    } catch (const Error&) {  // one of them does not compile
       for (const Waiting& w : waiting) {
         loaded.emplace_back();
         try {
@@ -149,7 +149,7 @@ int in_child(const std::function<void()>& body) {
   return status;
 }
 
-// Whatever numbers and names a message holds, two of one kind are alike.
+// Messages that differ only in numbers and names are of the same kind.
 std::string kind_of(const ProgramFailure& failure) {
   std::string kind = failure.stage + ": ";
   for (const char c : failure.what.substr(0, failure.what.starts_with("error") ? 60 : 10))
@@ -157,7 +157,7 @@ std::string kind_of(const ProgramFailure& failure) {
   return kind;
 }
 
-// In a child, so that a crash is only an answer.
+// In a child, so that a crash is just a result.
 ProgramFailure run_in_child(const RandomProgram& program, int64_t seed, bool verify_only, bool cuda, bool strict,
                             Shared& shared) {
   shared.failures = 0;
@@ -169,7 +169,7 @@ ProgramFailure run_in_child(const RandomProgram& program, int64_t seed, bool ver
     try {
       verify(program.kernel, Stage::scheduled);
       if (!verify_only) failure = run_program(program, seed, at, cuda, strict);
-    } catch (const Error& error) {  // no program
+    } catch (const Error& error) {  // not a valid program
       if (strict) failure = {"generate", std::string("error: ") + error.what()};
     }
     if (failure.stage.empty()) return;

@@ -1,5 +1,5 @@
 #pragma once
-// Runs random programs on every executor, in processes of their own, and makes failing ones small.
+// Runs random programs on every executor, in child processes, and minimises failing ones.
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -17,9 +17,9 @@ inline constexpr bool sanitized = false;
 struct ProgramOptions {
   int64_t first = 1, count = 0;
   int statements = 20;
-  int64_t cuda = 1;  // one program in so many goes to the host's C++ compiler; 0: none
+  int64_t cuda = 1;  // one program in this many is compiled by the host's C++ compiler; 0: none
   bool print = false, shrink = false;
-  int64_t most_failures = 3;  // then the run ends
+  int64_t most_failures = 3;  // the run stops after as many
 };
 
 struct ProgramCounts {
@@ -27,19 +27,19 @@ struct ProgramCounts {
   int64_t slowest_us = 0, slowest_seed = 0;  // of lowering
 };
 
-// Prints each failing program: what was seen, its text, scalars and data.
+// Prints each failing program: the failure, its text, scalars and data.
 ProgramCounts run_programs(const ProgramOptions& options);
 
-// Runs a program that was printed so: its text, with lines "// scalars:", "// origins:" and "// data:" above. Gives
-// what went wrong, or an empty string.
+// Runs a program in that printed form: its text, with lines "// scalars:", "// origins:" and "// data:" above. Returns
+// the failure, or an empty string.
 std::string replay_program(const std::string& text);
 
-// What went wrong with one program on the way: where, and what; empty when nothing did.
+// The failure of one program: the stage, and the message; empty when it passes.
 struct ProgramFailure {
   std::string stage, what;
 };
 
-// `still_fails` is asked of ever smaller programs.
+// `still_fails` is evaluated on ever smaller programs.
 RandomProgram shrink_program(RandomProgram program, const std::function<bool(const RandomProgram&)>& still_fails);
 
 }  // namespace gradloom::ir::testing

@@ -1,4 +1,5 @@
-// Makes a failing program small: statements go, expressions become constants or their own parts, as long as it fails.
+// Minimises a failing program: deletes statements and replaces expressions by constants or their own operands, as long
+// as it still fails.
 #include <chrono>
 
 #include "ir/rewrite.h"
@@ -7,7 +8,7 @@
 namespace gradloom::ir::testing {
 namespace {
 
-// Applies the edit of one number; counts them all.
+// Applies the edit with one number; counts all edits.
 class Edit : public Rewriter {
  public:
   explicit Edit(int number) : number_(number) {}
@@ -96,7 +97,7 @@ class Edit : public Rewriter {
   int number_, seen_ = 0;
 };
 
-// Without parameters that nothing mentions.
+// Removes parameters without uses.
 RandomProgram trimmed(const RandomProgram& program) {
   std::unordered_map<int64_t, bool> used;
   const auto note = [&](const Expr& e) {

@@ -1,5 +1,5 @@
 #pragma once
-// A failing program as text, as the files of tests/programs hold it, and read back.
+// Text form of a failing program, as in the files of tests/programs: printed and parsed.
 #include <string>
 
 #include "tests/support/program_run.h"

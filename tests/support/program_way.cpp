@@ -36,7 +36,7 @@ ProgramFailure ProgramWay::steps() {
   const Kernel serial = AllSerial()(kernel);
   try {
     expected_ = interpreted(program_, serial);
-  } catch (const Error& error) {  // the author's fault
+  } catch (const Error& error) {  // an invalid program
     ++counts_.skipped;
     if (std::getenv("GRADLOOM_PROGRAM_SKIPS"))
       std::cout << "seed " << seed_ << " skipped: " << error.what() << std::endl;

@@ -1,5 +1,5 @@
 #pragma once
-// One program through every executor, in this process.
+// Runs one program through every executor, in this process.
 #include "tests/support/kernel_run.h"
 #include "tests/support/program_run.h"
 #if GRADLOOM_WITH_CUDA
@@ -8,7 +8,7 @@
 
 namespace gradloom::ir::testing {
 
-// One program's way through all executors but the last. `at` is called with each stage's name before it begins.
+// Runs one program through all executors but the last. `at` is called with each stage's name before it begins.
 class ProgramWay {
  public:
   ProgramWay(const RandomProgram& program, int64_t seed, const std::function<void(const char*)>& at,
@@ -50,7 +50,7 @@ ProgramFailure run_cuda(const RandomProgram& program, const Result& expected, co
                         const codegen::HostModule& loaded);
 #endif
 
-// All of it. `strict`: a program without a defined result fails too.
+// Runs all of it. `strict`: a program without a defined result fails too.
 ProgramFailure run_program(const RandomProgram& program, int64_t seed, const std::function<void(const char*)>& at,
                            bool cuda, bool strict);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Draws from an engine that several parts of a generator share.
+// Draws from an engine shared by the parts of a generator.
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -18,7 +18,7 @@ class RandomDraw {
     return list[pick(static_cast<int>(list.size()))];
   }
 
-  // An operation on floats that `operand()` gives, by `what` in 0 .. 99.
+  // A floating-point operation on operands from `operand()`, selected by `what` in 0 .. 99.
   template <class Operand>
   Expr float_operation(int what, const Operand& operand) {
     static const std::vector<BinaryOp> two{BinaryOp::add, BinaryOp::sub, BinaryOp::mul,

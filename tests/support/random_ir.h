@@ -1,7 +1,7 @@
 #pragma once
-// Random kernels that are right by construction: every index in bounds, every element written before it is read, no
-// order left open. The same seed gives the same kernel and the same data (with one compiler: it chooses the order in
-// which operands are drawn).
+// Random kernels that are valid by construction: every index in bounds, every element written before it is read, no
+// result dependent on an unspecified order. The same seed gives the same kernel and the same data (with one compiler:
+// the evaluation order of operands, and so of the draws, is the compiler's).
 #include <cstring>
 #include <functional>
 #include <string>
@@ -15,7 +15,7 @@ namespace gradloom::ir::testing {
 
 struct RandomCase {
   Kernel kernel;
-  std::vector<std::vector<uint8_t>> buffers;  // first contents, one a kernel buffer
+  std::vector<std::vector<uint8_t>> buffers;  // initial contents, one per kernel buffer
   std::vector<int64_t> scalars;
 };
 
@@ -65,7 +65,7 @@ class RandomIr : RandomDraw {
       const std::vector<int> axes = some_axes();
       unwritten_.push_back(parameter(builder_.output(name("y"), draw_.element(), dims(axes)), axes));
     }
-    // Reading what is updated makes dependences that a schedule must respect.
+    // Reading an updated buffer makes dependences that a schedule must respect.
     if (chance(40)) scope_.readable.push_back(any(updated_));
     const std::vector<int> rows{pick(3)};
     indices_ = parameter(builder_.input(name("indices"), DType::i64, dims(rows)), rows);
@@ -113,7 +113,7 @@ class RandomIr : RandomDraw {
     return bytes;
   }
 
-  // One loop an axis, around `body`.
+  // One loop per axis, around `body`.
   void loops(std::vector<int> axes, const std::function<void()>& body) {
     if (axes.empty()) return body();
     const int axis = axes.front();
@@ -154,7 +154,7 @@ class RandomIr : RandomDraw {
     }
   }
 
-  // Indices, bounds and divisors that exist, or are known, only inside a loop.
+  // Indices, bounds and divisors that are defined, or known, only inside a loop.
   void bound_inside() {
     const Array& array = any(updated_);
     if (array.axes.empty()) return update(array);
@@ -163,7 +163,7 @@ class RandomIr : RandomDraw {
     loops({array.axes[0]}, [&] {
       const Expr first = scope_.indices.back().var;
       const Expr last = extent - 1;
-      Expr row = first;  // the row that is added to
+      Expr row = first;  // the row that is accumulated into
       const auto add_row = [&] {
         loops(rest, [&] {
           std::vector<Expr> at{row};
@@ -174,18 +174,18 @@ class RandomIr : RandomDraw {
       };
       const size_t known = scope_.values.size();
       switch (pick(6)) {
-        case 0: {  // a row kept in memory
+        case 0: {  // a row index from memory
           const Buffer kept = builder_.alloc(name("kept"), DType::i64, {1});
           builder_.store(kept, {0}, min(max(draw_.value(DType::i64, 1), Expr(0)), last));
           row = load(kept, {0});
           return add_row();
         }
-        case 1:  // a row found under a condition
+        case 1:  // a row under a condition
           return builder_.if_then(draw_.condition(1), [&] {
             row = builder_.let(name("row"), min(max(draw_.read(DType::i64), Expr(0)), last));
             add_row();
           });
-        case 2: {  // a divisor that is proved by a guard
+        case 2: {  // a divisor that a guard proves nonzero
           const int least = pick(4);
           if (as_int(extent).value_or(64) <= least) return add_row();
           return builder_.if_then(extent > least, [&] {
@@ -195,7 +195,7 @@ class RandomIr : RandomDraw {
             scope_.values.resize(known);
           });
         }
-        case 3:  // as many iterations as the row's number
+        case 3:  // a triangular loop: as many iterations as the row's index
           builder_.loop(name("i"), chance(50) ? Expr(0) : first - pick(3), chance(50) ? first : Expr(1 + pick(3)),
                         [&](Expr i) {
                           scope_.values.push_back(i);
@@ -204,7 +204,7 @@ class RandomIr : RandomDraw {
                           scope_.values.resize(known);
                         });
           return;
-        case 4: {  // as many as memory says
+        case 4: {  // a trip count from memory
           const Expr count = min(max(draw_.read(DType::i64), Expr(0)), Expr(3));
           builder_.loop(name("i"), 0, count, [&](Expr i) {
             scope_.values.push_back(i);
@@ -213,7 +213,7 @@ class RandomIr : RandomDraw {
           });
           return;
         }
-        default: {  // one of the rows of a group, whose check could not fail
+        default: {  // a row of a group, with a check that cannot fail
           const Expr group = floor_div(first, 2) * 2;
           row = builder_.let(name("row"), min(min(max(draw_.read(DType::i64), group), group + 1), last));
           return builder_.check((row >= group) & (row <= group + 1), first, "rows", [&] { add_row(); });
@@ -253,7 +253,7 @@ class RandomIr : RandomDraw {
     else
       builder_.accumulate(buffer, at, draw_.value(t, 3), any(ops));
   }
-  // Accumulates over the array's axes and perhaps one more, inside or outside of them.
+  // A reduction over the array's axes and perhaps one more, inside or outside of them.
   void update(const Array& array) {
     std::vector<int> axes = array.axes;
     const bool more = chance(50);
@@ -267,7 +267,7 @@ class RandomIr : RandomDraw {
       if (chance(20)) add(array.buffer, at);
     });
   }
-  // Accumulates into rows that the index buffer names.
+  // Scatters: accumulates into rows that the index buffer selects.
   void scatter(const Array& array) {
     if (array.axes.empty()) return update(array);
     loops(indices_.axes, [&] {

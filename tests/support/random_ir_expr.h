@@ -1,5 +1,6 @@
 #pragma once
-// Expressions of a random kernel, of the loops, lets and buffers in scope: every index in bounds, every divisor proved.
+// Expressions of a random kernel, over the loops, lets and buffers in scope: every index in bounds, every divisor
+// proved nonzero.
 #include <optional>
 #include <vector>
 
@@ -18,7 +19,7 @@ struct RandomIrScope {
   struct Array {
     Buffer buffer;
     std::vector<int> axes;
-    int indexes = -1;  // the axis that an index buffer's values point into
+    int indexes = -1;  // the axis that an index buffer's values are indices of
   };
   struct Index {
     int axis;
@@ -27,8 +28,8 @@ struct RandomIrScope {
 
   std::vector<Axis> axes;
   std::vector<Array> readable;
-  std::vector<Index> indices;  // of the loops around
-  std::vector<Expr> values;    // lets around
+  std::vector<Index> indices;  // of the enclosing loops
+  std::vector<Expr> values;    // enclosing lets
 };
 
 class RandomIrExpr : RandomDraw {
@@ -94,13 +95,13 @@ class RandomIrExpr : RandomDraw {
     static const std::vector<int> divisors{1, 2, 3, 7, 8, 127, -1, -3, -4};
     if (what < 32)
       return binary(chance(50) ? BinaryOp::floor_div : BinaryOp::floor_mod, operand(), constant_int(t, any(divisors)));
-    if (what < 36 && t != DType::u64) {  // divisors that differ from lane to lane; those of u64 are not proved
+    if (what < 36 && t != DType::u64) {  // divisors that vary across lanes; those of u64 are not proved
       const Expr divisor = binary(BinaryOp::max, operand(), constant_int(t, 1 + pick(3)));
       return binary(chance(50) ? BinaryOp::floor_div : BinaryOp::floor_mod, operand(), divisor);
     }
     if (what < 42)
       return binary(chance(50) ? BinaryOp::shl : BinaryOp::shr, operand(), constant_int(t, pick(size_of(t) * 8)));
-    if (what < 45) {  // the bits of two values put together
+    if (what < 45) {  // a bitwise select of two values by a constant mask
       const int bits = pick(size_of(t) * 8 - 1) + 1;
       const Expr mask = constant_bits(t, (uint64_t{1} << bits) - 1);
       return (operand() & mask) | (operand() & unary(UnaryOp::bit_not, mask));
@@ -111,7 +112,7 @@ class RandomIrExpr : RandomDraw {
  private:
   using Array = RandomIrScope::Array;
   using Index = RandomIrScope::Index;
-  // Any in-bounds index by the loops in scope; empty when some axis has none.
+  // Any in-bounds index over the loops in scope; empty when some axis has none.
   std::optional<std::vector<Expr>> somewhere(const Array& array) {
     std::vector<Expr> index;
     for (int axis : array.axes) {

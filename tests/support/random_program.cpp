@@ -21,7 +21,7 @@ bool verifies(const Kernel& kernel, const ProgramShape& shape) {
   }
 }
 
-// The loop of this number (in the order of a walk) with another kind.
+// Changes the kind of the loop with this number (in traversal order).
 class SetKind : public Rewriter {
  public:
   SetKind(int number, ForKind kind) : left_(number), kind_(kind) {}
@@ -35,7 +35,7 @@ class SetKind : public Rewriter {
   ForKind kind_;
 };
 
-// Kinds at random, where they are proved.
+// Random loop kinds, where they are proved.
 Kernel with_kinds(Kernel kernel, std::mt19937_64& random, const ProgramShape& shape) {
   std::vector<std::optional<int64_t>> extents;
   walk(kernel.body, [&](const Stmt& s) {
@@ -70,8 +70,8 @@ RandomProgram random_program(uint64_t seed, const ProgramShape& shape) {
     ProgramScope scope{shape};
     RandomProgram program = ProgramStmt(own, scope).build();
     if (tries < 60 && !verifies(program.kernel, shape)) continue;
-    if (tries == 60) verify(program.kernel, Stage::scheduled);  // says why
-    // After a failed check nothing is compared but its position: most programs have none.
+    if (tries == 60) verify(program.kernel, Stage::scheduled);  // throws the reason
+    // After a failed check only its position is compared: most programs have none.
     if (seed % 4 != 0) program.kernel = ChecksToIfs()(program.kernel);
     if (shape.vectors) program.kernel = with_kinds(program.kernel, random, shape);
     program.kernel.name = "program" + std::to_string(seed);

@@ -30,7 +30,7 @@ class ProgramDraw : protected RandomDraw {
     return chance(20) ? any(storage) : number();
   }
 
-  // A number where arithmetic likes to go wrong.
+  // A number near an edge case of integer arithmetic.
   int64_t edge() {
     static const std::vector<int64_t> places{
         0,       0,       0,     1, 8, 64, int64_t{1} << 31, int64_t{1} << 32, int64_t{1} << 60, int64_t{1} << 62,

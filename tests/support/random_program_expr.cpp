@@ -77,7 +77,7 @@ Expr ProgramExpr::read(DType t, int lanes) {
   return lanes_of(scalar_constant(t), lanes);
 }
 
-// 0 <= at < dim, in one of the ways of writing it.
+// 0 <= at < dim, in one of its equivalent forms.
 Expr ProgramExpr::in_range(const Expr& at, const Expr& dim) {
   switch (pick(4)) {
     case 0:
@@ -91,7 +91,7 @@ Expr ProgramExpr::in_range(const Expr& at, const Expr& dim) {
   }
 }
 
-// An index in [0, size); in code that never runs, any.
+// An index in [0, size); in dead code, any.
 Expr ProgramExpr::within(int64_t size, const Expr& dim, int lanes) {
   if (scope_.dead && chance(50)) return value(DType::i64, lanes, 1);
   std::vector<Expr> fitting;
@@ -231,7 +231,7 @@ Expr ProgramExpr::node(DType t, int lanes, int depth) {
   if (what < 66) return binary(any(two), operand(), lanes_of(scalar_constant(t), lanes));
   return binary(any(two), operand(), operand());
 }
-// Of scalars and variables alone: the same wherever it stands.
+// Of scalars and variables alone: the same value wherever it is evaluated.
 Expr ProgramExpr::pure() {
   Expr e = chance(30) ? Expr(edge()) : Expr(small());
   std::vector<Expr> known;

@@ -1,6 +1,6 @@
 #pragma once
-// Expressions of a random program, of what is in scope: any value, and those that a use needs to be in range, nonzero
-// or the same wherever they stand.
+// Expressions of a random program, over the values in scope: arbitrary ones, and those that a use requires to be in
+// range, nonzero or independent of memory.
 #include "tests/support/random_program_draw.h"
 #include "tests/support/random_program_scope.h"
 

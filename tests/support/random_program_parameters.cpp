@@ -26,7 +26,7 @@ void ProgramParameters::scalar() {
   if (fits && chance(60) && below <= value && int_from_bits(t, bits_from_int(t, below)) == below)
     min = at(below), positive = below > 0;
   if (fits && chance(60) && above >= value && int_from_bits(t, bits_from_int(t, above)) == above) max = at(above);
-  if (t == DType::i64 && !scope_.scalars.empty() && chance(25)) {  // a range that mentions another scalar
+  if (t == DType::i64 && !scope_.scalars.empty() && chance(25)) {  // a range that refers to another scalar
     const ScalarValue& other = any(scope_.scalars);
     int64_t distance;
     if (other.e.dtype() == DType::i64 && !__builtin_sub_overflow(value, other.slot, &distance)) {
@@ -75,7 +75,7 @@ void ProgramParameters::input() {
   const DType t = chance(30) ? DType::i64 : element();
   Array array = shape();
   BufferNode node{.name = scope_.name("x"), .dtype = t, .dims = array.dims, .role = Role::in, .alignment = 1};
-  if (array.sizes.size() == 2 && chance(20)) {  // rows apart, or from the last to the first, or all the same one
+  if (array.sizes.size() == 2 && chance(20)) {  // padded rows, reversed rows, or all the same row
     const int how = pick(3);
     const int64_t row = how == 0 ? array.sizes[1] + 2 : how == 1 ? -array.sizes[1] : 0;
     const Expr width = array.dims[1];
@@ -87,7 +87,7 @@ void ProgramParameters::input() {
     const int64_t top = bits >= 63 ? highest : (int64_t{1} << bits) - 1, bottom = is_signed_int(t) ? -top - 1 : 0;
     const int how = pick(4);
     array.values = Array::Values::within;
-    if (how < 2 || array.sizes.empty()) {  // values that index
+    if (how < 2 || array.sizes.empty()) {  // values that serve as indices
       const Within& dim = any(scope_.dims);
       if (dim.size > 0) {
         array.low = 0, array.high = dim.size - 1;

@@ -1,5 +1,5 @@
 #pragma once
-// Scalars, dims and buffers of a random program, with their facts and first contents.
+// Scalars, dims and buffers of a random program, with their facts and initial contents.
 #include "tests/support/random_program_draw.h"
 #include "tests/support/random_program_scope.h"
 

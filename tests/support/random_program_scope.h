@@ -1,5 +1,5 @@
 #pragma once
-// What a random program has declared so far, and what is in scope where its next statement goes.
+// The declarations of a random program so far, and the scope at its next statement.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -40,7 +40,7 @@ struct ProgramScope {
   std::vector<Within> within{};  // indices in scope
   std::vector<Expr> positive{};  // proved by a guard
   bool dead = false;             // this code never runs
-  int64_t iterations = 1;        // of the loops around
+  int64_t iterations = 1;        // of the enclosing loops
   int names = 0;
 };
 

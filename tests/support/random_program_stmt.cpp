@@ -29,7 +29,7 @@ void ProgramStmt::declare() {
     if (array.writable) scope_.writable.push_back(array);
 }
 
-// What a body brings into scope goes with it.
+// Values that a body defines go out of scope with it.
 void ProgramStmt::scoped(const std::function<void()>& body) {
   const size_t values = scope_.values.size(), inside = scope_.within.size(), readable = scope_.readable.size(),
                writable = scope_.writable.size(), positive = scope_.positive.size();
@@ -73,7 +73,7 @@ void ProgramStmt::value_let() {
       scope_.builder.let(scope_.name("v"), draw_.value(chance(60) ? DType::i64 : element(), lanes, 3)));
 }
 
-// Lets that each use the one before.
+// Lets that each use the previous one.
 void ProgramStmt::chain() {
   int length = scope_.shape.statements >= 100 && chance(50) ? 150 : 3 + pick(12);
   Expr e = draw_.value(DType::i64, 1, 1);
@@ -148,7 +148,7 @@ void ProgramStmt::loop() {
 void ProgramStmt::branch() {
   const auto inner = [&] { scoped([&] { body(); }); };
   const int what = pick(10);
-  if (what < 3) {  // an index that its guard puts in range
+  if (what < 3) {  // an index that its guard proves in range
     const Within& dim = any(scope_.dims);
     const Expr e = scope_.builder.let(scope_.name("e"), draw_.value(DType::i64, 1, 2));
     scope_.builder.if_then(draw_.in_range(e, dim.e), [&] {
@@ -159,7 +159,7 @@ void ProgramStmt::branch() {
     });
     return;
   }
-  if (what < 5) {  // a divisor that its guard proves
+  if (what < 5) {  // a divisor that its guard proves nonzero
     const Expr e = draw_.pure();
     scope_.builder.if_then(chance(50) ? e > Expr(int64_t{pick(3)}) : e >= Expr(int64_t{1 + pick(3)}), [&] {
       scoped([&] {
@@ -174,7 +174,7 @@ void ProgramStmt::branch() {
   scope_.builder.if_then(c, inner);
 }
 
-// Guards that exclude each other, so that their body never runs.
+// Mutually exclusive guards, so that their body never runs.
 void ProgramStmt::contradiction() {
   const Expr e = draw_.pure();
   const int64_t at = chance(50) ? edge() : small();
@@ -218,7 +218,7 @@ void ProgramStmt::checked() {
                               lanes > 1 && chance(50) ? draw_.value(DType::i64, lanes, 1) : position, argument,
                               statements([&] { body(); })));
 }
-// What `body` writes, as a statement of its own.
+// The statements that `body` appends, as a separate statement.
 Stmt ProgramStmt::statements(const std::function<void()>& body) {
   KernelBuilder outer = std::move(scope_.builder);
   scope_.builder = KernelBuilder("part");
@@ -321,7 +321,7 @@ void ProgramStmt::accumulate_somewhere() {
   const bool fused = (t == DType::f32 || t == DType::f64) && chance(40);
   const Expr a = e();
   const Expr factor = fused ? draw_.value(t, 1, 1) : Expr();
-  // Of floats it would leave the order open; a GPU adds to 32 and 64 bits only.
+  // On floats the order would matter; a GPU supports atomics on 32 and 64 bits only.
   const bool atomic = is_int(t) && size_of(t) >= 4 && chance(15);
   const AccumulateOp op = fused ? AccumulateOp::fma : atomic ? AccumulateOp::add : any(ops);
   scope_.builder.append(accumulate(at->array.buffer, at->index, op, a, factor, at->guard, atomic));

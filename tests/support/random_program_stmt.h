@@ -1,6 +1,5 @@
 #pragma once
-// Statements of a random program: they write where memory is, read what was written, and leave the scope as they found
-// it.
+// Statements of a random program: they write within bounds, read what was written, and restore the scope.
 #include <functional>
 #include <optional>
 
@@ -22,7 +21,7 @@ class ProgramStmt : ProgramDraw {
     Expr e;
     int64_t most;
   };
-  // Where to write; with a guard, lanes that are out of range are off.
+  // The element to write; under a guard, out-of-range lanes are inactive.
   struct Place {
     Array array;
     std::vector<Expr> index;

@@ -1,5 +1,5 @@
 #pragma once
-// Schedules at random: steps of every kind, on loops and buffers as they come.
+// Random schedules: steps of every kind, on random loops and buffers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class RandomSchedule {
  public:
   RandomSchedule(const Kernel& kernel, uint64_t seed) : schedule(kernel), random_(seed) {}
 
-  // Whether a step was taken.
+  // Whether a step was accepted.
   bool step() {
     const std::vector<Schedule::Loop> loops = schedule.loops();
     if (loops.empty()) return false;
@@ -95,7 +95,7 @@ class RandomSchedule {
         return void(schedule.privatise(loop, buffer));
     }
   }
-  // All of the buffer, or in some dims what lies around a variable.
+  // The whole buffer, or in some dims a region around a variable.
   void stage(Schedule::Loop loop, const Buffer& buffer) {
     const std::vector<Var> vars = visible(schedule.kernel(), find_loop(schedule.kernel(), loop), true);
     std::vector<Expr> begin, extent;
@@ -113,7 +113,7 @@ class RandomSchedule {
     if (pick(2) && writable(middle)) return middle;
     return pick(8) ? pick(9) : pick(2) ? Expr(INT64_MAX - pick(2)) : Expr(INT64_MIN + pick(2));
   }
-  // Whether a trace can hold it.
+  // Whether a trace can represent it.
   static bool writable(const Expr& e) {
     bool ok = true;
     walk(e, [&](const Expr& x) {
@@ -129,12 +129,12 @@ class RandomSchedule {
 
 inline const Target gpu_target{.gpu = true, .multiprocessors = 4, .block_threads = 32, .shared_bytes = 256};
 
-// Binds loops at random, some before the general schedule takes what is left.
+// Binds loops at random, some before the general schedule binds the remaining ones.
 class RandomGpuSchedule {
  public:
   RandomGpuSchedule(const Kernel& kernel, uint64_t seed) : schedule(kernel), random_(seed * 2 + 1) {}
 
-  // Whether steps were taken.
+  // Whether steps were accepted.
   bool step() {
     std::vector<Schedule::Loop> loops = schedule.loops();
     std::erase_if(loops, [&](Schedule::Loop loop) { return schedule.get(loop).kind != ForKind::serial; });

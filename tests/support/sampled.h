@@ -1,5 +1,5 @@
 #pragma once
-// What a sanitizer build runs of a long list: code under sanitizers is ten times slower, and looks at the paths, not at
+// Sampling of long test lists in sanitizer builds: code under sanitizers is ten times slower, and checks paths, not
 // every number.
 #include <cstdlib>
 #include <vector>
@@ -7,8 +7,8 @@
 namespace gradloom {
 
 // True for every call, and for about one call in `period` in sanitizer builds (all with GRADLOOM_ALL=1 in the
-// environment). Scattered by a multiplicative hash: lists cycle through dtypes and targets, and equal strides would
-// always meet the same one.
+// environment). Scattered by a multiplicative hash: lists cycle through dtypes and targets, and a fixed stride would
+// always select the same one.
 inline bool sampled(size_t call, size_t period = 8) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return (call * 0x9e3779b97f4a7c15u >> 32) % period == 0 || std::getenv("GRADLOOM_ALL") != nullptr;

@@ -1,6 +1,6 @@
 #pragma once
-// Runs two kernels with the same parameters on the same memory, through the interpreter, and compares every byte. What
-// holds after steps of a schedule, and what refused ones say.
+// Runs two kernels with the same parameters on the same memory, through the interpreter, and compares every byte.
+// Invariants after schedule steps, and the messages of refusals.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -32,8 +32,8 @@ struct Run {
   int64_t bad_position = 0;
 };
 
-// Inputs hold small numbers that depend on the place, some of them -0, whole ones within the buffer's facts; outputs
-// start as a pattern.
+// Inputs are small numbers that depend on the position, some of them -0, integers within the buffer's facts; outputs
+// are initialised with a pattern.
 inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed, const InterpretOptions& options = {}) {
   Run result;
   for (const Buffer& b : kernel.buffers) {
@@ -60,7 +60,7 @@ inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed,
   return result;
 }
 
-// `lowered`: `after` is what lower() gives, so that a GPU's threads wait at barriers only.
+// `lowered`: `after` is the result of lower(), so that a GPU's threads synchronise at barriers only.
 inline void expect_same(const Kernel& before, const Kernel& after, const ScalarValues& scalars = {},
                         bool lowered = false) {
   for (uint32_t seed : {1u, 77u}) {
@@ -90,7 +90,7 @@ inline void check(const std::string& text, const Schedule& schedule, const std::
   EXPECT_EQ(replayed.trace(), schedule.trace());
 }
 
-// Why a step is refused; any other error is passed on.
+// The reason that a step is refused; any other error propagates.
 template <class Step>
 std::string refusal(Step&& step) {
   try {
@@ -102,7 +102,7 @@ std::string refusal(Step&& step) {
   return "not refused";
 }
 
-// What a step says of a wrong argument, which is no refusal.
+// The message for an invalid argument of a step, which is no refusal.
 template <class Step>
 std::string wrong(Step&& step) {
   try {

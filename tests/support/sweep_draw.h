@@ -1,7 +1,6 @@
 #pragma once
-// Calls drawn by seed, over every op, dtype, strategy, level, number of threads, target, shape and layout that there
-// is, with extents where loops degenerate. A call that is to be run is small and has data; any other has none, and may
-// be as large as any.
+// Calls drawn by seed, over every op, dtype, strategy, level, number of threads, target, shape and layout, with extents
+// where loops degenerate. A call to be run is small and has data; any other has none, and may be arbitrarily large.
 #include <optional>
 #include <set>
 
@@ -20,7 +19,7 @@ namespace gradloom::sweep {
 using testing_ops::Call;
 
 struct Drawn {
-  Call call;  // tensors have memory only when it is to be run
+  Call call;  // tensors are allocated only when it is to be run
   Plan plan;
   const Op* op = nullptr;
   std::string strategy;
@@ -53,14 +52,14 @@ inline std::string Drawn::describe() const {
   return text;
 }
 
-// What is streamed, or does not fit, is then small as well: the interpreter gets through it.
+// Streaming and cache thresholds are then small as well, so that the interpreter can run the call.
 inline void small_caches(ir::Target& target) { target.l1_bytes = 4 << 10, target.l2_bytes = 16 << 10; }
 
 class Draw {
  public:
   Draw(uint64_t seed, const std::vector<FactorValue>& forced, bool run) : random_(seed), forced_(forced), run_(run) {}
 
-  // None where what was drawn is no valid call, or does not have what is forced.
+  // None where the draw is no valid call, or lacks the forced values.
   std::optional<Drawn> once() {
     Drawn d;
     d.run = run_;
@@ -120,7 +119,7 @@ class Draw {
       if (v.factor == f) return v.value;
     return {};
   }
-  // Drawn once a call.
+  // Drawn once per call.
   int value(Factor f) {
     if (const std::optional<int> v = forced_value(f)) return *v;
     if (drawn_.size() <= static_cast<size_t>(f)) drawn_.resize(factors, -1);
@@ -133,8 +132,8 @@ class Draw {
       if (v.factor == extent_of) wanted.push_back(static_cast<Extent>(v.value));
     return wanted;
   }
-  // Of those that allow what is forced. The recurrent ops take most of the time, and the one on shapes has the fewest
-  // cases.
+  // Among those compatible with the forced values. The recurrent ops take most of the time, and the one on shapes has
+  // the fewest cases.
   const Op* weighted_op() {
     std::vector<const Op*> all;
     for (const Op* op : all_ops()) {
@@ -147,7 +146,7 @@ class Draw {
     const std::vector<const Op*> ops = all_ops();
     return static_cast<int>(std::find(ops.begin(), ops.end(), &op) - ops.begin());
   }
-  // The interpreter takes its time: of calls that are run, few are worth threads.
+  // The interpreter is slow: few of the calls to be run are large enough for threads.
   Traffic traffic() {
     if (forced_value(traffic_of) || !run_) return static_cast<Traffic>(value(traffic_of));
     return random_.below(48) == 0 ? parallel_traffic : random_.below(8) == 0 ? streamed : few_bytes;
@@ -199,7 +198,7 @@ class Draw {
   std::vector<int> drawn_;
 };
 
-// The call of this seed; `forced`: values that it is to have; none where no call was found. `run`: it gets data.
+// The call of this seed; `forced`: values that it must have; none where no call was found. `run`: it is given data.
 inline std::optional<Drawn> draw(uint64_t seed, const std::vector<FactorValue>& forced, bool run) {
   constexpr uint64_t tries = 400;
   for (uint64_t t = 0; t < tries; ++t)

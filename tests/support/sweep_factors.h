@@ -1,5 +1,5 @@
 #pragma once
-// What the sweep over calls draws from: the factors of a call and their values.
+// The factors of a call in the sweep, and their values.
 #include <random>
 #include <string>
 #include <vector>
@@ -43,7 +43,7 @@ enum Traffic : int {
   few_bytes,
   parallel_traffic,
   streamed
-};  // what schedules ask: worth threads, larger than the caches
+};  // thresholds of schedules: large enough for threads, larger than the caches
 enum Executor : int { on_llvm, on_cuda_host, on_cuda };
 
 inline const std::vector<std::string> strategy_names{"direct", "flat",    "row",       "strip", "pipelined", "grouped",

@@ -9,11 +9,11 @@
 
 namespace gradloom::sweep {
 
-// What the ops say of themselves, in a word each: where their strategies are from.
+// Where each strategy is offered, as the ops declare it.
 struct StrategyUse {
   std::set<std::string> ops;
   bool cpu = true, gpu = true, any_shape = true;
-  Determinism level = Determinism::sequential;  // the strongest of a call that is offered it
+  Determinism level = Determinism::sequential;  // the strongest level at which it is offered
   std::set<DType> dtypes = {};                  // none: all of the op's
   bool accumulates = true, extent_zero = false;
 };
@@ -66,7 +66,7 @@ inline bool op_allows(const Op& op, FactorValue v) {
   }
 }
 
-// Of what a strategy is offered for, beyond its ops.
+// The conditions under which a strategy is offered, beyond its ops.
 inline bool strategy_allows(const std::string& strategy, FactorValue v) {
   if (strategy == "direct") return true;
   const StrategyUse& use = strategy_uses().at(strategy);

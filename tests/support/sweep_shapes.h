@@ -27,7 +27,7 @@ class Shapes {
 
   uint32_t outputs_wanted = ~0u;
 
-  // False where the draw leads to no call.
+  // False where the draw yields no call.
   bool make(Call& call, DType dtype) {
     if (call.op == "GatherElementsGrad") return gather_elements(call, dtype);
     if (call.op == "GatherGrad") return gather(call, dtype);
@@ -51,7 +51,7 @@ class Shapes {
     bool wanted = false;
   };
 
-  // What the ops' schedules cut by: a strip of columns or a cache line, a tile, a block of a sum.
+  // The tile sizes of the ops' schedules: a strip of columns or a cache line, a tile, a block of a sum.
   int64_t length(Extent e, const std::string& op) const {
     const int64_t bytes = size_of(limits_.dtype), v = std::max<int64_t>(limits_.target.vector_bytes / bytes, 2);
     int64_t strip_length = 64, tile_length = 256;
@@ -83,7 +83,7 @@ class Shapes {
     }
   }
 
-  // `count` extents, those that are wanted among them; small ones more often, as most dims of a call are.
+  // `count` extents, including the forced ones; small ones more often, as are most dims of real calls.
   void draw_dims(const std::string& op, size_t count) {
     dims_.assign(count, {});
     for (Dim& d : dims_) {
@@ -98,7 +98,8 @@ class Shapes {
     }
   }
 
-  // Down to what is run at once, or up to the traffic asked for, by other dims than those that are wanted.
+  // Reduces the call to a size that can be run, or raises it to the requested traffic, by dims other than the forced
+  // ones.
   template <class Elements>
   bool fit(const Elements& elements, int64_t most) {
     std::vector<size_t> free;
@@ -133,7 +134,7 @@ class Shapes {
   }
   int64_t n(size_t d) const { return dims_[d].n; }
 
-  // Values, or indices below `bound`, in the layout that is drawn for the call: in all of its inputs, or some.
+  // Values, or indices below `bound`, in the layout drawn for the call: in all of its inputs, or some.
   Tensor tensor(DType dtype, const Dims& dims, std::optional<int64_t> bound = {}) {
     Dims strides = dense_strides(dims);
     int64_t offset = 0, span = element_count(dims);
@@ -149,18 +150,18 @@ class Shapes {
         if (strides[d] != 0) step *= std::max<int64_t>(dims[d], 1);
         if (strides_ == gapped && !random_.one_in(3)) step += 1 + static_cast<int64_t>(random_.below(3));
       }
-      if (element_count(dims) == 0) span = 0, offset = 0;  // strides that reach far, to nothing
+      if (element_count(dims) == 0) span = 0, offset = 0;  // strides that reach far, without elements
       if (!is_dense(dims, strides)) made_ = strides_;
     }
     static const double nothing[8] = {};
     if (!limits_.run) return Tensor::borrow(static_cast<const void*>(nothing), dtype, dims, strides);
     testing_ops::Random values(random_.next());
-    const bool off = random_.one_in(4);  // an element after an aligned address
+    const bool off = random_.one_in(4);  // one element past an aligned address
     Tensor memory =
         bound ? values.indices(dtype, {span + 1}, std::max<int64_t>(*bound, 1)) : filled(values, dtype, span + 1);
     return memory.view(dims, strides, offset + (off ? 1 : 0));
   }
-  // Whole numbers where the order of a sum is free, so that every order gives the same bits.
+  // Integral values where the order of a sum is unspecified, so that every order gives the same bits.
   Tensor filled(testing_ops::Random& values, DType dtype, int64_t count) {
     if (dtype == DType::boolean || whole_numbers_) {
       std::vector<int> numbers(static_cast<size_t>(count));
@@ -275,7 +276,7 @@ class Shapes {
       if (d < n(1)) b.insert(b.begin(), random_.one_in(3) ? 1 : extent);
     }
     for (const auto* shape : {&a, &b}) {
-      limits_.run = true;  // a handful of values: always there
+      limits_.run = true;  // a handful of values: always run
       Tensor t = tensor(DType::i64, {static_cast<int64_t>(shape->size())}, 1);
       for (size_t i = 0; i < shape->size(); ++i)
         static_cast<int64_t*>(t.data())[static_cast<int64_t>(i) * t.strides()[0]] = (*shape)[i];
@@ -283,7 +284,7 @@ class Shapes {
     }
     outputs_wanted = static_cast<uint32_t>(1 + random_.below(3));
     return broadcast_together(call.inputs[0],
-                              call.inputs[1]);  // where a stride is 0, every extent is the last one written
+                              call.inputs[1]);  // where a stride is 0, every extent aliases the last one written
   }
   static bool broadcast_together(const Tensor& a, const Tensor& b) {
     for (int64_t d = 1; d <= std::min(a.elements(), b.elements()); ++d) {
@@ -343,7 +344,7 @@ class Shapes {
   }
   DType index_type() { return random_.one_in(2) ? DType::i32 : DType::i64; }
 
-  static constexpr int64_t most_run = 3000;  // elements of a call that is run, unless it is worth threads
+  static constexpr int64_t most_run = 3000;  // elements of a call that is run, unless it is large enough for threads
 
   Numbers& random_;
   const std::vector<Extent> wanted_;

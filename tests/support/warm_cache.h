@@ -1,6 +1,5 @@
 #pragma once
-// Kernels that a disk cache holds: a call with a shape, and so a kernel, of its own by number; a folder for the cache;
-// its files.
+// Kernels stored in a disk cache: calls numbered by shape, and so by kernel; a folder for the cache; its files.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -16,7 +15,7 @@
 
 namespace gradloom::testing {
 
-// Kernel `k`'s call: its shape makes it a kernel of its own. True when the result is right.
+// Calls kernel `k`, distinguished by its shape. True when the result is right.
 inline std::vector<Tensor> inputs_of(int k) {
   const int64_t rows = 2 + k, count = 5;
   std::vector<int64_t> indices;

@@ -1,5 +1,5 @@
-// What the words and conversions of kernel text compute, against the definitions in ir/scalar_math.h: exhaustive where
-// a type has few values.
+// Semantics of the operators and conversions in kernel text, against the definitions in ir/scalar_math.h: exhaustive
+// for types with few values.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t chunk = 1 << 16;
 
-// y[i] = f(x[i], w[i]) for `chunk` elements, a thread each.
+// y[i] = f(x[i], w[i]) for `chunk` elements, one thread each.
 class Elementwise {
  public:
   using F = std::function<ir::Expr(ir::Expr x, ir::Expr w)>;
@@ -36,7 +36,7 @@ class Elementwise {
     module_ = codegen::emit_cuda(lowered_);
   }
 
-  // Many with one run of the compiler.
+  // Many kernels per compiler run.
   static void load(std::vector<Elementwise>& all) {
     std::vector<const codegen::CudaModule*> modules;
     for (const Elementwise& e : all) modules.push_back(&e.module_);
@@ -90,8 +90,7 @@ std::vector<uint64_t> samples(DType t, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<uint64_t> v;
   if (is_float(t)) {
-    // Halfway between, and a bit beside halfway between, neighbours of every 16-bit type; around the limits of
-    // integers.
+    // Midpoints between neighbours of every 16-bit type, and values one bit off them; around the limits of integers.
     for (int64_t i = 0; i < chunk && v.size() < chunk / 2; i += 7)
       for (const DType half : {DType::f16, DType::bf16}) {
         const double a = ir::double_from_bits(half, static_cast<uint64_t>(i)),
@@ -205,7 +204,7 @@ TEST(CudaArithmetic, OperatorsOfTwo) {
   }
 }
 
-// A variable that an int holds, shifted by more than an int has bits.
+// A variable narrowed to int, shifted by more than an int's width.
 TEST(CudaArithmetic, IndicesAreShiftedInSixtyFourBits) {
   const ir::Kernel kernel = ir::parse(R"(kernel shift() {
   in x: i64[64]

@@ -1,4 +1,4 @@
-// CUDA text: where barriers stand, who writes, and what is refused.
+// CUDA text: barrier placement, which threads write, and rejected kernels.
 #include <gtest/gtest.h>
 
 #include "gradloom/builder.h"
@@ -10,7 +10,7 @@
 namespace gradloom::codegen {
 namespace {
 
-// The whole kernel is one function, of so many threads a block, launched once.
+// The whole kernel is one function with the given block size, launched once.
 void expect_one_launch(const CudaModule& m, int threads) {
   ASSERT_EQ(m.functions.size(), 1u);
   EXPECT_EQ(m.functions[0].threads, threads);
@@ -47,10 +47,10 @@ TEST(CudaEmit, AScatterThroughSharedMemory) {
 })");
   ASSERT_NO_FATAL_FAILURE(expect_one_launch(m, 800));
   EXPECT_EQ(m.functions[0].shared_bytes, 3200);
-  // Between zeroing and adding, and between adding and copying out; none at the end.
+  // Between zeroing and accumulating, and between accumulating and copying out; none at the end.
   EXPECT_EQ(count(m.text, "gl_sync_block();"), 2) << m.text;
   EXPECT_EQ(count(m.text, "gl_ordered<true>("), 1) << m.text;
-  // All indices are within int; the checked one is narrowed where the check proves it.
+  // All indices fit in int; the checked one is narrowed where the check proves it.
   EXPECT_NE(m.text.find("const int n_1 = (int)n;"), std::string::npos) << m.text;
   EXPECT_NE(m.text.find("acc[(int)j * 8 + q]"), std::string::npos) << m.text;
   EXPECT_NE(m.text.find("gl_atomic_min(gl_status, position);"), std::string::npos) << m.text;
@@ -106,7 +106,7 @@ TEST(CudaEmit, TheBlockWritesOnce) {
   }
 })");
   EXPECT_NE(m.text.find("if (gl_thread() == 0) {"), std::string::npos) << m.text;
-  // All have read before one writes, and all wait for it before they read again.
+  // A barrier between all reads and the write, and one between the write and the next reads.
   EXPECT_EQ(count(m.text, "gl_sync_block"), 2) << m.text;
 }
 
@@ -130,10 +130,10 @@ TEST(CudaEmit, ACooperativeLoopIsOneFunctionWhoseBlocksMeetBetweenPhases) {
 })");
   ASSERT_NO_FATAL_FAILURE(expect_one_launch(m, 128));
   EXPECT_EQ(m.functions[0].cooperative, 1);
-  // One before each phase: the first meets the last turn's second.
+  // One grid barrier before each phase: the first orders it after the second phase of the previous iteration.
   EXPECT_EQ(count(m.text, "gl_sync_grid(gl_grid);"), 2) << m.text;
   EXPECT_EQ(count(m.text, "gl_at += gl_blocks()"), 2) << m.text;
-  // What blocks hand to one another is read from memory again.
+  // Data exchanged between blocks is reloaded from memory.
   EXPECT_NE(m.text.find("float* y)"), std::string::npos) << m.text;
   EXPECT_EQ(count(m.text, "__restrict__"), 1) << m.text;
   EXPECT_NE(m.text.find("const float* __restrict__ x"), std::string::npos) << m.text;
@@ -159,11 +159,11 @@ TEST(CudaEmit, PhasesThatHaveNothingInCommonNeedNoMeeting) {
     }
   }
 })");
-  EXPECT_EQ(m.functions[0].cooperative, 2);  // each block keeps its part: no striding
+  EXPECT_EQ(m.functions[0].cooperative, 2);  // each block keeps its part resident: no grid-stride loop
   EXPECT_EQ(m.functions[0].shared_bytes, 128);
   EXPECT_EQ(count(m.text, "gl_at"), 0) << m.text;
-  EXPECT_EQ(count(m.text, "gl_sync_grid(gl_grid);"), 1) << m.text;  // z, from turn to turn
-  EXPECT_GE(count(m.text, "gl_sync_block();"), 1) << m.text;        // kept, of the same block
+  EXPECT_EQ(count(m.text, "gl_sync_grid(gl_grid);"), 1) << m.text;  // z, a loop-carried dependence
+  EXPECT_GE(count(m.text, "gl_sync_block();"), 1) << m.text;        // `kept` is shared within one block
 }
 
 TEST(CudaEmit, TheHostPartIsAProgram) {
@@ -236,7 +236,7 @@ TEST(CudaEmit, ScratchOfMoreBytesThanThereAreIsNotASmallOne) {
     EXPECT_EQ(error.code(), ErrorCode::resource_exhausted);
     EXPECT_STREQ(error.what(), "no device memory for the kernel's scratch of more bytes than can be counted");
   }
-  EXPECT_EQ(asked, 0);  // more than any address space has is asked of nobody
+  EXPECT_EQ(asked, 0);  // a size beyond any address space is never requested
 }
 
 TEST(CudaEmit, RegistersAreVariables) {
@@ -253,7 +253,7 @@ TEST(CudaEmit, RegistersAreVariables) {
   }
 })");
   EXPECT_NE(m.text.find("float own_0, own_1, own_2, own_3;"), std::string::npos) << m.text;
-  // What is read is held before the first of the three is written.
+  // Every source element is loaded before the first of the three stores.
   EXPECT_NE(m.text.find("const float v_5 = own_1;"), std::string::npos) << m.text;
   EXPECT_NE(m.text.find("own_2 = v_5;"), std::string::npos) << m.text;
 }

@@ -1,4 +1,4 @@
-// The host executor on small kernel texts: words, barriers, orders of turns, and what it must find wrong.
+// The host executor on small kernel texts: semantics, barriers, scheduling orders, and the errors that it must detect.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr HostOrder orders[] = {HostOrder::forward, HostOrder::reverse, HostOrder::shuffled};
 
-// A module of one function that takes buffer 0, a second one, and a slot.
+// A module of one function whose arguments are buffer 0, a second buffer, and a slot.
 CudaModule module_of(const std::string& body, int threads = 64, int64_t shared_bytes = 0, int64_t blocks = 2) {
   CudaModule m;
   m.text = "GL_KERNEL(" + std::to_string(threads) +
@@ -63,7 +63,7 @@ TEST(CudaHost, EveryThreadOfEveryBlockRuns) {
 }
 
 TEST(CudaHost, ABarrierIsForAllThreads) {
-  // A reversal through shared memory, twice, so that a barrier also parts reading from the next writing.
+  // A reversal through shared memory, repeated, so that a barrier also separates reads from the next writes.
   const CudaModule m = module_of(
       "  GL_SHARED(512);\n"
       "  long long* tile = (long long*)gl_shared;\n"
@@ -84,8 +84,8 @@ TEST(CudaHost, ABarrierIsForAllThreads) {
 }
 
 TEST(CudaHost, AMissingBarrierShows) {
-  // Each thread reads its right neighbour's cell: in the order of threads it reads poison, in the reverse it happens to
-  // be right.
+  // Each thread reads its right neighbour's cell: in forward thread order it reads poison, in reverse order it happens
+  // to be right.
   const CudaModule m = module_of(
       "  GL_SHARED(512);\n"
       "  long long* tile = (long long*)gl_shared;\n"
@@ -111,7 +111,7 @@ TEST(CudaHost, SignedArithmeticThatOverflowsEndsTheProcessWhereAsked) {
   EXPECT_DEATH(run(m, *loaded, HostOrder::forward, std::numeric_limits<int64_t>::max()), "");
 }
 
-// A cooperative function: its blocks meet.
+// A cooperative function: its blocks synchronise at grid barriers.
 CudaModule cooperative(const std::string& body, int64_t at_least = 1, int64_t blocks = 4) {
   CudaModule m = module_of(body, 32, 0, blocks);
   m.functions[0].cooperative = at_least;
@@ -119,7 +119,7 @@ CudaModule cooperative(const std::string& body, int64_t at_least = 1, int64_t bl
 }
 
 TEST(CudaHost, AllBlocksMeetAtTheGridsBarrier) {
-  // A block reads what the block after it wrote, n times; each turn's values lie apart.
+  // A block reads what the next block wrote, n times; the values are double-buffered.
   const std::string turn =
       "  long long v = gl_block();\n"
       "  for (long long k = 0; k < n; ++k) {\n"
@@ -161,7 +161,7 @@ TEST(CudaHost, ACooperativeLaunchHasAsManyBlocksAsItNeeds) {
     return run(m, *HostModule::compile(m), HostOrder::forward, 0)[0];
   };
   EXPECT_EQ(blocks(1, 3), 3);
-  EXPECT_EQ(blocks(1, 100), 5);  // few, so that they stride
+  EXPECT_EQ(blocks(1, 100), 5);  // few, so that they use grid-stride loops
   EXPECT_EQ(blocks(40, 100), 40);
 }
 
@@ -203,7 +203,7 @@ TEST(CudaHost, WarpWords) {
 }
 
 TEST(CudaHost, WarpsGoTheirOwnWays) {
-  // Each warp turns a different number of times before all meet.
+  // Each warp runs a different number of iterations before the block barrier.
   const CudaModule m = module_of(
       "  GL_SHARED(8);\n"
       "  const int warp = gl_thread() / 32;\n"
@@ -267,7 +267,7 @@ TEST(CudaHost, ThreadsThatPartAreReported) {
   EXPECT_EQ(failure(module_of("  if (gl_thread() != 33) gl_ballot(true);\n  gl_sync_block();"), ErrorCode::internal),
             "the threads of kernel function f, block 0, part: thread 31 is at gl_sync_block in line 3, thread 32 is at "
             "gl_ballot in line 2");
-  // And the executor is as before.
+  // And the executor is unaffected.
   const CudaModule m = module_of("  gl_sync_block();\n  out[gl_thread()] = 3;");
   EXPECT_EQ(run(m, *HostModule::compile(m), HostOrder::forward, 0)[63], 3);
 }

@@ -1,4 +1,4 @@
-// CUDA text: in which type an index is computed, by which operations, and how loops over threads count.
+// CUDA text: index types, index arithmetic, and loops over threads.
 #include <gtest/gtest.h>
 
 #include "tests/codegen/cuda/emit_support.h"
@@ -41,7 +41,7 @@ TEST(CudaIndex, WhatMayLeaveI64IsNotAddedSigned) {
        {"const long long b = gl_add<long long>(n, gl_block());",
         "const long long t = gl_add<long long>(n, gl_thread());", "for (long long i_k = 0; i_k < count; ++i_k) {\n",
         "const long long i = gl_add<long long>(n, i_k);",
-        "for (int i_1 = m_1; i_1 < i_end; ++i_1) {\n"})  // proved to fit: counted as ever
+        "for (int i_1 = m_1; i_1 < i_end; ++i_1) {\n"})  // proved to fit: a plain counted loop
     EXPECT_NE(m.text.find(text), std::string::npos) << text << "\n" << m.text;
 }
 
@@ -58,7 +58,7 @@ TEST(CudaIndex, AShiftOfAnIntByAWideCountIsWide) {
   EXPECT_NE(m.text.find("(long long)i >> (x[i] & 63)"), std::string::npos) << m.text;
 }
 
-// Rounding towards minus infinity, and what is left over: right for numbers below 0 as well.
+// Floor division and modulus: right for negative numbers as well.
 TEST(CudaIndex, PowersOfTwoShiftAndMask) {
   const CudaModule m = emit(R"(kernel halves() {
   out q: i64[64]

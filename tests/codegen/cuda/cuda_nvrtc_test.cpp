@@ -1,4 +1,4 @@
-// NVRTC, where the machine has it: text to cubin and PTX, what a cubin says, and clear errors.
+// NVRTC, where the machine has it: text to cubin and PTX, resource usage of a cubin, and clear errors.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -48,7 +48,7 @@ const char* const every_word = R"(  GL_SHARED(512);
   gl_atomic_add((long long*)out + 8, 1ll); gl_atomic_add((unsigned long long*)out + 8, 1ull);
   out[gl_thread()] = gl_from_f16(gl_to_f16(gl_float(v))) + (float)gl_fma(gl_double(v), gl_sqrt(2.0 + in[7]), 1.0);)";
 
-// In parts or as a whole, the functions are all there, in their order, with the same code.
+// Compiled in parts or as a whole, the functions are all present, in order, with the same code.
 TEST(CudaNvrtc, ALongTextIsCompiledInParts) {
   NEEDS_NVRTC;
   CudaModule m;
@@ -86,7 +86,7 @@ TEST(CudaNvrtc, ALongTextIsCompiledInParts) {
       EXPECT_EQ(parts.resources[i].registers, whole.resources[i].registers);
     }
   }
-  // Whatever part it is in, an error is told.
+  // An error is reported whichever part it is in.
   CudaModule wrong = m;
   wrong.text.insert(wrong.text.rfind("gl_fma"), "not_a_word + ");
   try {

@@ -1,6 +1,6 @@
-// What NVRTC makes of the ops' texts, where the machine has it: every op, dtype and strategy compiles for three
-// architectures, and at the benchmarks' shapes no register is spilled. That takes a minute; GRADLOOM_ALL=1 takes every
-// strategy in every dtype, at the benchmarks' shapes too.
+// NVRTC on the ops' texts, where the machine has it: every op, dtype and strategy compiles for three architectures, and
+// at the benchmarks' shapes no register is spilled. That takes a minute; GRADLOOM_ALL=1 covers every strategy in every
+// dtype at the benchmarks' shapes too.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ ir::Target target_of(int architecture) {
           .matrix_units = true};
 }
 
-// Several kernels as one text, told apart by their names: NVRTC's start and its helpers are then paid once.
+// Several kernels as one text, distinguished by their names: NVRTC's startup and the prelude are then paid once.
 class Texts {
  public:
   void add(const Op& op, const Plan& plan, const std::string& strategy, const ir::Target& target,
@@ -54,7 +54,7 @@ class Texts {
     for (codegen::CudaFunction& f : module.functions)
       all.functions.push_back(std::move(f)), owners.push_back(names.size() - 1);
   }
-  // Of the function's kernel.
+  // The name of the kernel that the function belongs to.
   const std::string& name(size_t function) const { return names[owners[function]]; }
 
   CudaModule all;
@@ -62,7 +62,7 @@ class Texts {
   std::vector<size_t> owners;
 };
 
-// One small call for each op, dtype and way of indexing.
+// One small call for each op, dtype and kind of indexing.
 bool is_small(const Call& call) {
   const std::string stem = call.name.substr(0, call.name.rfind('_'));
   const std::string dtype = call.name.substr(call.name.rfind('_') + 1);
@@ -75,7 +75,7 @@ bool is_small(const Call& call) {
   return stem == "plain" || (stem == "linear" && dtype == "f32");
 }
 
-// Its dtype's strategies differ from those of others: f32 adds as it is, bf16 by a wider type.
+// The strategies differ by dtype: f32 accumulates in its own type, bf16 in a wider one.
 bool is_small_in_full(const Call& call) { return call.name.ends_with("_f32") || call.name.ends_with("_bf16"); }
 
 class CudaTexts : public testing::TestWithParam<int> {};
@@ -122,7 +122,7 @@ TEST_P(CudaTexts, EveryOpDtypeAndStrategyCompiles) {
 INSTANTIATE_TEST_SUITE_P(Architectures, CudaTexts, testing::Values(80, 90, 100),
                          [](const testing::TestParamInfo<int>& info) { return fmt::format("sm_{}", info.param); });
 
-// Without memory: an op looks at descriptors, and at the values of shapes.
+// Unallocated tensors: an op reads descriptors, and the values of shapes only.
 Tensor described(DType dtype, const Dims& dims) {
   static const double nothing = 0;
   return Tensor::borrow(static_cast<const void*>(&nothing), dtype, dims);
@@ -198,7 +198,7 @@ TEST(CudaTextsOfBenchmarks, NoSpillsAtTheBenchmarksShapes) {
       const Plan plan = op.check(
           operands.request(call.attributes, ~0u, false, matrix ? Determinism::run_to_run : Determinism::sequential));
       std::vector<std::string> strategies = serving_names(op, plan, target);
-      if (!all) strategies.resize(1);  // the one that is used
+      if (!all) strategies.resize(1);  // the preferred one
       for (const std::string& strategy : strategies)
         texts.add(op, plan, strategy, target, call.op + " " + call.name + " " + to_string(dtype));
     }
@@ -212,8 +212,8 @@ TEST(CudaTextsOfBenchmarks, NoSpillsAtTheBenchmarksShapes) {
   std::cout << kernels << " kernels at the benchmarks' shapes: at most " << most_registers << " registers a thread\n";
 }
 
-// A thread of the product in every step has at most 8 columns, of up to 3 products, where the batch is large; tiles
-// that end within a block need more.
+// A thread of the per-step product has at most 8 columns, of up to 3 products, where the batch is large; partial tiles
+// need more.
 TEST(CudaTextsOfLargeBatches, NoSpillsWhereAThreadHasTheMostColumns) {
   NEEDS_NVRTC;
   constexpr int architecture = 90;
@@ -236,7 +236,7 @@ TEST(CudaTextsOfLargeBatches, NoSpillsWhereAThreadHasTheMostColumns) {
     EXPECT_EQ(binary.resources[i].spill_bytes, 0) << texts.name(i) << ", " << binary.resources[i].function;
     kept += texts.all.functions[i].cooperative > 0;
   }
-  EXPECT_EQ(kept, 4);  // each keeps its weights
+  EXPECT_EQ(kept, 4);  // each keeps its weights resident
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// The CUDA text of a lowered kernel in text form, and how often it says something.
+// The CUDA text of a lowered kernel in text form, and occurrence counts in it.
 #include <string>
 
 #include "codegen/cuda/module.h"

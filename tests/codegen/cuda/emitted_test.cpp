@@ -1,9 +1,9 @@
-// What is emitted for every golden and bench case, by every strategy that serves it, specialised and any-shape: a hash
-// of the canonical text (support/canonical_text.h) of unoptimised LLVM IR and of CUDA C++, beside those in
-// emitted/hashes.txt. The targets are written out here, so that the hashes are the same on every machine.
+// Hashes of the emitted code for every golden and bench case, by every strategy that serves it, specialised and
+// any-shape: of the canonical text (support/canonical_text.h) of unoptimised LLVM IR and of CUDA C++, compared with
+// those in emitted/hashes.txt. The targets are fixed here, so that the hashes are the same on every machine.
 //
-// GRADLOOM_UPDATE=1 rewrites the file; a commit that changes it says why. GRADLOOM_EMITTED_TEXTS=FOLDER keeps the
-// texts: two of these can be compared.
+// GRADLOOM_UPDATE=1 rewrites the file; a commit that changes it states why. GRADLOOM_EMITTED_TEXTS=FOLDER writes the
+// texts, so that two runs can be compared.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ struct Call {
   Plan plan;  // at the sequential level
 };
 
-// The calls of GRUGrad that are timed: what is saved has the dims that GRUTraining gives.
+// The timed calls of GRUGrad: the saved values have the dims of GRUTraining's outputs.
 Plan plan_of(const cli::GruCase& c) {
   const int64_t s = c.steps, n = c.batch, i = c.inputs, h = c.hidden;
   const auto operand = [](const Dims& dims) { return Operand{true, DType::f32, dims, dense_strides(dims), nullptr}; };
@@ -121,7 +121,7 @@ class Emitted {
         if (any_shape && !serves_any_shape(call.plan)) continue;
         std::string line = fmt::format("{} {} {}:", call.name, t.target.name, any_shape ? "any" : "own");
         std::vector<std::string> seen;
-        // At the target's own level, then what serves at the weakest level only.
+        // At the target's default level, then the strategies that serve the weakest level only.
         for (const Determinism level : {own_determinism(t.target), Determinism::relaxed}) {
           Plan plan = call.plan;
           plan.determinism = level;
@@ -139,7 +139,7 @@ class Emitted {
  private:
   std::string hash(const Call& call, const Plan& plan, const std::string& strategy, const EmitTarget& t,
                    bool any_shape) {
-    // An any-shape kernel is scheduled for the call that it is built for; only GRU's, which takes seconds, is not.
+    // An any-shape kernel is scheduled for the call that it is built for; only GRU's, which takes seconds, is excluded.
     const bool shared = any_shape && call.op->schema().name.starts_with("GRU");
     const RunOptions options{.any_shape = shared, .determinism = plan.determinism};
     const KernelKey key({*call.op, plan, find_strategy(*call.op, strategy), options, ~0u, aligned_outputs});
@@ -164,7 +164,7 @@ class Emitted {
     return to_hex(hash128(text)).substr(0, 12);
   }
 
-  std::map<std::string, std::map<std::vector<uint64_t>, std::string>[2]> known_;  // by target, own or any-shape
+  std::map<std::string, std::map<std::vector<uint64_t>, std::string>[2]> known_;  // by target, specialised or any-shape
 };
 
 const std::filesystem::path file = GRADLOOM_TEST_DIR "/emitted/hashes.txt";
@@ -172,7 +172,7 @@ const std::filesystem::path file = GRADLOOM_TEST_DIR "/emitted/hashes.txt";
 TEST(Emitted, IsWhatItWas) {
   if (targets().size() < 3 && std::getenv("GRADLOOM_UPDATE"))
     FAIL() << "the file holds LLVM's and CUDA's hashes: update it with a build that has both";
-  std::map<std::string, std::string> expected;  // by what stands before the colon
+  std::map<std::string, std::string> expected;  // by the text before the colon
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);)
     if (!line.starts_with("#")) expected[line.substr(0, line.find(':'))] = line;
@@ -193,7 +193,7 @@ TEST(Emitted, IsWhatItWas) {
   if (std::getenv("GRADLOOM_UPDATE")) std::ofstream(file) << all;
 }
 
-// Of a kernel whose names are `i` and `x`, or others; `step` is no name.
+// A kernel whose names are `i` and `x`, or others; `step` is not renamed.
 std::vector<std::string> texts(const std::string& i, const std::string& x, int step) {
   std::vector<std::string> all;
   for (const EmitTarget& t : targets()) {

@@ -1,4 +1,5 @@
-// What the code must look like: alignment, registers, streaming stores, gathers; its instruction sets, life and times.
+// Properties of the machine code: alignment, registers, streaming stores, gathers; instruction sets, lifetime and
+// compile times.
 #include "tests/support/llvm_run.h"
 
 namespace gradloom {
@@ -9,7 +10,7 @@ using testing::agree;
 using testing::Bytes;
 using testing::elements;
 
-// y[i, :] = sum of rows of x, through four vector accumulators in `registers`.
+// y[i, :] = sum of rows of x, in four vector accumulators in `registers`.
 Kernel row_sums(int lanes) {
   KernelBuilder b("row_sums");
   const Buffer x = b.input("x", DType::f32, {1000, 4 * lanes}), y = b.output("y", DType::f32, {4 * lanes}, 64);
@@ -22,8 +23,8 @@ Kernel row_sums(int lanes) {
   return b.build();
 }
 
-// That a loop's body ran is known inside it only: with lo of 0 the second row starts off a line, though in a loop of lo
-// < 2 iterations lo is 1.
+// That a loop ran at least once is a fact inside its body only: with lo of 0 the second row is not line-aligned, though
+// lo is 1 inside the loop over [0, lo).
 TEST(LlvmCode, WhatALoopTellsOfAlignmentEndsWithIt) {
   KernelBuilder b("after_loop");
   const Expr lo = b.scalar("lo", 0, 1);

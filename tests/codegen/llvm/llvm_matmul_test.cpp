@@ -59,8 +59,8 @@ std::vector<int64_t> scalars(const Case& p) {
   return p.any_shape ? std::vector<int64_t>{p.m, p.n, p.k} : std::vector<int64_t>{};
 }
 
-// Interpreted as authored, against what `schedule` makes of it, interpreted once and compiled for each instruction set
-// that is here.
+// The authored nest, interpreted, against the result of `schedule`, interpreted once and compiled for each available
+// instruction set.
 void expect_equal(const Case& p, const std::function<void(Schedule&)>& apply) {
   static size_t call = 0;
   if (!sampled(call++)) return;
@@ -164,7 +164,7 @@ TEST(Matmul, AnyShape) {
       }
 }
 
-// Every combination of panels and blocks, not only what a schedule would choose.
+// Every combination of panels and blocks, not only those that a schedule would choose.
 TEST(Matmul, AllTiles) {
   using P = ProductTiles;
   const Case p{23, 70, 37};
@@ -193,7 +193,7 @@ TEST(Matmul, AllTiles) {
           }
 }
 
-// Sums between blocks along k of a product whose end is no plain store.
+// Partial sums across blocks along k, of a product whose epilogue is no plain store.
 TEST(Matmul, AnEndOfItsOwn) {
   const auto author_biased = [](DType dtype) {
     KernelBuilder builder("biased");
@@ -230,7 +230,7 @@ TEST(Matmul, AnEndOfItsOwn) {
   }
 }
 
-// What a schedule makes of a product is what its reader expects: sums in registers, no spills in the loop along k.
+// Performance properties of a scheduled product: sums in registers, no spills in the loop along k.
 TEST(Matmul, SumsStayInRegisters) {
   for (const char* name : {"x86-64-v3", "x86-64-v4"}) {
     const codegen::Isa isa = codegen::isa_named(name);

@@ -1,4 +1,4 @@
-// What numbers mean, in compiled code: every operator and conversion on every dtype, scalar and vector, against the
+// Numeric semantics of compiled code: every operator and conversion on every dtype, scalar and vector, against the
 // definition in ir/scalar_math.h.
 #include "tests/support/llvm_run.h"
 
@@ -24,7 +24,7 @@ Kernel elementwise(const std::string& name, DType from, DType to, int64_t n, int
 void check_elementwise(const std::string& name, DType from, DType to, const std::function<Expr(Expr, Expr)>& f,
                        bool nonzero_y = false) {
   constexpr int64_t n = 40 * 40;
-  // Every pair of the first 40 elements, which hold the special values.
+  // Every pair of the first 40 elements, which include the special values.
   const testing::Bytes column = elements(from, 40, 7);
   const int size = size_of(from);
   testing::Bytes x(n * size), y(n * size);

@@ -1,4 +1,4 @@
-// Machine code against the interpreter: memory accesses of every shape, loops, parallel bodies, scratch, checks.
+// Machine code against the interpreter: memory access patterns, loops, parallel bodies, scratch, checks.
 #include <array>
 
 #include "tests/support/llvm_run.h"
@@ -19,7 +19,7 @@ INSTANTIATE_TEST_SUITE_P(All, OfDType, ::testing::ValuesIn(testing::all_dtypes),
 
 Expr lanes_below(int lanes, Expr n) { return ramp(0, 1, lanes) < broadcast(n, lanes); }
 
-// Loads and stores at every kind of lane stride, with and without a guard; a row of y a case.
+// Loads and stores with every kind of lane stride, masked and unmasked; one row of y per case.
 TEST_P(OfDType, Access) {
   const DType t = GetParam();
   for (const int lanes : {2, 3, 8, 16, 64}) {
@@ -92,8 +92,8 @@ TEST_P(OfDType, AccumulateDense) {
   }
 }
 
-// A read past a mask's end must not happen: the guarded lanes lie behind the allocation. (The interpreter checks
-// bounds; here the addresses are huge.)
+// A masked load must not access memory beyond the mask: the inactive lanes are past the allocation. (The interpreter
+// checks bounds; here the addresses are huge.)
 TEST(Llvm, MaskedLanesTouchNothing) {
   for (const DType t : {DType::u8, DType::i16, DType::f32, DType::f64}) {
     KernelBuilder b("far");
@@ -127,8 +127,8 @@ TEST(Llvm, OneLaneOfANarrowedVectorIsStoredAlone) {
       }
 }
 
-// What a masked load read stays what it was when the place is written before a select by the same mask uses it (LLVM 22
-// loaded again at the select).
+// The result of a masked load must not change when its address is overwritten before a select by the same mask uses it
+// (LLVM 22 reloaded at the select).
 TEST(Llvm, MaskedLoadsStayBeforeStores) {
   for (const DType t : {DType::u8, DType::i16, DType::bf16, DType::i32, DType::f32, DType::f64})
     for (const int lanes : {4, 8, 16})
@@ -146,7 +146,7 @@ TEST(Llvm, MaskedLoadsStayBeforeStores) {
       }
 }
 
-// The bits of two values put together by a constant, some lanes of them kept (LLVM 22 took the operands of the one
+// A bitwise select of two values by a constant mask, with some lanes blended (LLVM 22 took the operands of the one
 // instruction in the wrong order).
 TEST(Llvm, BitsOfTwoValuesInSomeLanes) {
   for (const DType t : {DType::u8, DType::i16, DType::i32, DType::u32, DType::i64})
@@ -157,7 +157,7 @@ TEST(Llvm, BitsOfTwoValuesInSomeLanes) {
         const Buffer x = b.input("x", t, {64}), z = b.input("z", t, {64}), y = b.inout("y", t, {4, 64});
         const Expr mask = broadcast(constant_bits(t, bits), lanes), rest = broadcast(constant_bits(t, ~bits), lanes);
         const Expr v = b.let("v", load(x, {at}) + load(z, {at}));
-        const auto w = [&](int64_t row) { return load(z, {at + row}); };  // each used once: only then it is folded
+        const auto w = [&](int64_t row) { return load(z, {at + row}); };  // one use each: only then it is folded
         b.append(store(y, {0, at}, select(keep, (w(1) & mask) | (v & rest), v)));
         b.append(store(y, {1, at}, select(keep, (v & mask) | (w(2) & rest), v)));
         b.append(store(y, {2, at}, select(keep, (w(3) & rest) | (v & mask), v)));
@@ -167,7 +167,7 @@ TEST(Llvm, BitsOfTwoValuesInSomeLanes) {
       }
 }
 
-// Lanes of a mask that is a vector's signs, used one by one.
+// Lanes of a mask computed from a vector's sign bits, extracted one by one.
 TEST(Llvm, LanesOfSignMasks) {
   for (const DType t : {DType::i8, DType::i16, DType::i32, DType::i64})
     for (const int lanes : {2, 4, 8, 16, 32}) {
@@ -220,7 +220,7 @@ TEST(Llvm, ParallelBodiesCaptureWhatTheyUse) {
         const Buffer row = b.alloc("row", DType::f32, {8}), big = b.alloc("big", DType::f64, {n, 1024});
         b.store(row, {ramp(0, 1, 8)}, load(x, {i, ramp(0, 1, 8)}) * wide + cast(DType::f32, broadcast(shift, 8)));
         b.store(big, {n - 1, 1023}, constant(DType::f64, 3));
-        // A parallel loop inside runs in place.
+        // A nested parallel loop runs inline.
         b.loop(
             "j", 0, 8,
             [&](Expr j) {

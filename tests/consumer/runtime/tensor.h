@@ -1,5 +1,5 @@
 #pragma once
-// The embedder's own, named as a file of gradloom's tree is: gradloom's headers do not find it.
+// The embedder's own header, with the path of a file of gradloom's tree: gradloom's headers do not include it.
 namespace embedder {
 struct Tensor {
   int rows = 3;

@@ -8,8 +8,7 @@
 namespace gradloom::ir {
 namespace {
 
-// The outermost loop of the kernel's body, under whatever lets, allocs and blocks stand before it, checked in its
-// scope.
+// The outermost loop of the kernel's body, below any lets, allocs and blocks, checked in its scope.
 template <class Check>
 std::string outermost(const Kernel& kernel, Check&& check) {
   Ranges scope(kernel);
@@ -270,8 +269,8 @@ TEST(LaneOrderConflict, OneScatterKeepsItsOrder) {
   }
 }
 
-// The second branch is run by the last iteration only: its variable is known there, and must still be seen to differ
-// from the others'.
+// Only the last iteration takes the second branch: its loop variable is a constant there, and must still be
+// distinguished from the other iterations'.
 TEST(LoopCarriedConflict, ABranchOfOneIteration) {
   KernelBuilder b("blocks");
   const Buffer y = b.output("y", DType::f32, {2000});
@@ -308,8 +307,8 @@ TEST(LaneOrderConflict, ColumnsUnderAnInnerLoopAreFine) {
   EXPECT_EQ(vector(b), "");
 }
 
-// Fused loops, told apart again: quotients and remainders by a name as well as by a number, and under a guard on one of
-// them.
+// A fused loop, delinearised: quotients and remainders by a scalar as well as by a constant, and under a guard on one
+// of them.
 TEST(Parallel, QuotientsAndRemaindersTellIterationsApart) {
   const auto conflict = [](const std::string& guard, const std::string& column) {
     const Kernel kernel = parse(

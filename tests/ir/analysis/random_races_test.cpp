@@ -1,4 +1,4 @@
-// Random index arithmetic: what is proved runs in parallel under the interpreter's eyes, and simplify changes no bit.
+// Random index arithmetic: loops proved parallel pass the interpreter's race detection, and simplify changes no bit.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -160,7 +160,7 @@ TEST(Ranges, OpaqueConditionsAreRemembered) {
   Buffer t = make_buffer({.name = "t", .dims = {Expr(100)}, .role = Role::temp});
   Expr changing = load(t, {Expr(0)}) < constant(DType::f32, 1);
   r.assume(changing);
-  EXPECT_EQ(r.proves(changing), std::nullopt);  // a store may come in between
+  EXPECT_EQ(r.proves(changing), std::nullopt);  // a store may intervene
 }
 
 TEST(Ranges, FloorDivAndModTogether) {
@@ -233,7 +233,7 @@ TEST(Ranges, CodeThatNeverRunsHasNoValues) {
   r.assume(e > Expr(0));
   const Range none = r.of(floor_div(Expr(4), n));
   EXPECT_TRUE(none.min && none.max && *none.min > *none.max);
-  EXPECT_EQ(r.proves(n == Expr(1000)), true);  // of no value all is true
+  EXPECT_EQ(r.proves(n == Expr(1000)), true);  // vacuously true
   Var i = index_var("i");
   r.enter(loop_of(i, Expr(0), Expr(-3)));
   EXPECT_EQ(r.proves(var(i) == Expr(7)), true);

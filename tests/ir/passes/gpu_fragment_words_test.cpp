@@ -1,5 +1,5 @@
-// The words of a kernel's text for matrix units, against the PTX ISA: which lane holds which element, in their host
-// twins and in what NVRTC makes of them.
+// The matrix-unit helpers of kernel text, against the PTX ISA: the mapping of elements to lanes, in the helpers' host
+// twins and in NVRTC's output.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace ir;
 
-// The twin, against the layout of mma.m16n8k16 as the PTX ISA states it: each element of A, B and C at its lane and
+// The host twin, against the layout of mma.m16n8k16 in the PTX ISA: each element of A, B and C at its lane and
 // register.
 TEST(GpuFragmentWords, EachElementIsInItsLane) {
   struct Lane {
@@ -49,12 +49,12 @@ TEST(GpuFragmentWords, EachElementIsInItsLane) {
     }
 }
 
-// The twin of ldmatrix.x4, against the PTX ISA: lane l has in register m elements 2 (l % 4) and the next of row l / 4
-// of matrix m, or of its column.
+// The host twin of ldmatrix.x4, against the PTX ISA: register m of lane l contains elements 2 (l % 4) and the next of
+// row l / 4 of matrix m, or of its column.
 TEST(GpuFragmentWords, EachLaneGetsItsPairOfFourMatrices) {
   constexpr int64_t rows = 32;
   alignas(16) uint16_t memory[rows * 8 + 8];
-  const auto place = [](int64_t row) { return row * 5 % rows * 8; };  // a row of any matrix lies anywhere
+  const auto place = [](int64_t row) { return row * 5 % rows * 8; };  // the rows of a matrix are at arbitrary addresses
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t j = 0; j < 8; ++j) memory[place(row) + j] = static_cast<uint16_t>(row * 8 + j);
   for (const bool transposed : {false, true}) {
@@ -77,8 +77,8 @@ TEST(GpuFragmentWords, EachLaneGetsItsPairOfFourMatrices) {
   }
 }
 
-// How a lane comes by its elements of an operand (gl_pairs, gl_matrices), and where its sums go (gl_fragment_row,
-// gl_fragment_pair), against the layout of mma.m16n8k16: two pieces along each axis, so that each stride counts.
+// Operand loads per lane (gl_pairs, gl_matrices) and the positions of its sums (gl_fragment_row, gl_fragment_pair),
+// against the layout of mma.m16n8k16: two tiles along each axis, so that each stride matters.
 struct Word {
   std::string type;
   int along, along_k;
@@ -154,8 +154,8 @@ TEST(GpuFragmentWords, GiveEachLaneItsElements) {
           static_cast<uint32_t>((i % 8 * 4 + j % 8 / 2) * 100 + (i / 16 * 2 + j / 8) * 4 + i % 16 / 8 * 2 + j % 2));
 }
 
-// A pair that may be read as one is, matrices come by ldmatrix, of a turned operand by its transposing form, and
-// nothing else does.
+// Pairs are loaded as one access where possible, matrices by ldmatrix, a transposed operand by its .trans form, and no
+// other loads are emitted.
 TEST(GpuFragmentWords, BecomeTheirLoads) {
   const codegen::Nvrtc* nvrtc = nullptr;
   try {

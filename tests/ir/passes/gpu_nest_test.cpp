@@ -1,13 +1,13 @@
-// Any nest on a GPU, file by file: tests/gpu_nest/*.loop hold a kernel below comments that say how to run it.
+// Any nest on a GPU, file by file: each tests/gpu_nest/*.loop has a kernel below comment lines that define its run.
 //
 //   // bound                    some loops are bound already; else the general schedule binds all
-//   // run n=5 m=-3             once with these scalars (a float's are its bits): what the nest means, its lowered form
-//   and its text compiled for this
-//                               machine, threads in three orders, agree in what the check at the smallest bad position
-//                               says, and else in every bit
+//   // run n=5 m=-3             once with these scalars (a float's are its bits): the definition, its lowered form
+//                               and its text compiled for this machine, with three thread orders, agree in what the
+//                               check at the smallest bad position reports, else in every bit
 //   // bad 7                    ... and the last run fails its check at this position
-//   // fails: message           ... or the last run's launch throws an error that says so
-//   // refused: message         no run: what schedules, lowers or emits it says so, the kernel's name left out
+//   // fails: message           ... or the last run's launch throws an error with this message
+//   // refused: message         no run: scheduling, lowering or emission is refused with this message, without the
+//                               kernel's name
 //
 // GRADLOOM_GPU_NESTS: another folder of such files.
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ using testing::difference, testing::Memory, testing::pointers, testing::Result;
 
 const Target gpu{.gpu = true, .multiprocessors = 4, .block_threads = 32, .shared_bytes = 1024};
 
-// The value of a dim or fact, by a kernel of its own.
+// The value of a dim or fact, evaluated by a kernel.
 int64_t value_of(const Expr& e, const Kernel& kernel, const std::vector<int64_t>& scalars) {
   Kernel own{.name = "value",
              .scalars = kernel.scalars,

@@ -1,5 +1,5 @@
-// Lanes of a warp that write to one place: in lane order, whoever meets whom, in shared memory and in global memory, on
-// both executors.
+// Conflicting writes of a warp's lanes are in lane order, for any set of conflicting lanes, in shared memory and in
+// global memory, on both executors.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using namespace ir;
 
 constexpr int64_t places = 40, lanes = warp_lanes;
 
-// One warp's lanes, `count` turns of 32; a lane whose index is the last place is off.
+// One warp, `count` iterations of 32 lanes; a lane whose index is the last one is inactive.
 Kernel kernel_of(DType dtype, const std::string& write, bool shared, int64_t count) {
   const std::string type = to_string(dtype), sums = shared ? "acc" : "out_sums";
   const auto moved = [&](const char* to, const char* from) {
@@ -56,7 +56,7 @@ Kernel kernel_of(DType dtype, const std::string& write, bool shared, int64_t cou
                                  write == "fma=" ? "(v[turn * 32 + l], f[turn * 32 + l])" : "v[turn * 32 + l]")));
 }
 
-// Turns in which nobody meets, all meet, all but some meet, neighbours do, lanes far apart do, and by chance.
+// Iterations in which no lanes conflict, all do, all but some do, neighbours do, distant lanes do, and random ones.
 std::vector<int64_t> indices() {
   std::vector<int64_t> at;
   const auto turn = [&](const std::function<int64_t(int64_t lane)>& place) {
@@ -80,7 +80,7 @@ std::vector<int64_t> indices() {
 
 struct Memory {
   std::vector<int64_t> at = indices();
-  std::vector<uint64_t> v, f, sums;  // room for every dtype
+  std::vector<uint64_t> v, f, sums;  // large enough for every dtype
   explicit Memory(DType dtype) : v(at.size()), f(at.size()), sums(places) {
     uint32_t state = 9;
     for (auto* list : {&v, &f, &sums})
@@ -95,7 +95,7 @@ struct Memory {
   std::vector<void*> pointers() { return {at.data(), v.data(), f.data(), sums.data()}; }
 };
 
-// One lane after the other.
+// Lanes in order.
 std::vector<uint64_t> in_order(DType dtype, const std::string& write) {
   Memory m(dtype);
   const auto element = [&](std::vector<uint64_t>& list, size_t i) {
@@ -150,8 +150,8 @@ TEST(GpuOrdered, LanesThatMeetGoInLaneOrder) {
 #endif
 }
 
-// Two warps' loops of fewer lanes than a warp has, each lane with a place in either buffer: the last lane's value stays
-// in one, the other's are added. Values have all bit patterns.
+// Loops of two warps with fewer lanes than a warp, each lane with an index into either buffer: one keeps the last
+// lane's value, the other accumulates. Values have all bit patterns.
 TEST(GpuOrdered, ShortLoopsThatWriteTwoBuffers) {
   constexpr int64_t turns = 6, short_lanes = 20, count = 2 * turns * short_lanes;
   std::vector<int64_t> at;

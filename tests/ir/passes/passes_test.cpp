@@ -1,4 +1,5 @@
-// What no text says of passes: their order, and that they end. What each makes of a kernel is in tests/text/passes.
+// Properties of passes that no text form expresses: their order, and that they terminate. The effect of each on a
+// kernel is in tests/text/passes.
 #include "ir/passes/passes.h"
 
 #include <fmt/format.h>
@@ -9,7 +10,7 @@
 namespace gradloom::ir {
 namespace {
 
-// Each let mentions the one before twice: what is known of one is found once, and no lane repeats a chain of loads.
+// Each let uses the previous one twice: its facts are derived once, and no lane repeats a chain of loads.
 TEST(SplitUpdates, LongChainsOfLets) {
   for (const char* next : {"min(NAME, NAME)", "x[NAME, NAME]"}) {
     std::string text =

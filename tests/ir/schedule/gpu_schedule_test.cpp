@@ -1,7 +1,7 @@
-// Every op scheduled for a GPU: each strategy, specialised and for any shape, has the form of verify_gpu.h once
-// lowered. Two executors run what was lowered and give the bits of the definition: the interpreter, which finds races
-// whatever the order, and the text, compiled with the host's compiler, its threads in three orders. So does what serves
-// a call at a weaker level of determinism, as far as that level promises it.
+// Every op scheduled for a GPU: each strategy, specialised and any-shape, has the form of verify_gpu.h once lowered.
+// Two executors run the lowered kernel and reproduce the definition's bits: the interpreter, whose race detection is
+// independent of the order, and the text, compiled with the host's compiler, with three thread orders. So does a kernel
+// of a weaker determinism level, as far as that level guarantees it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +46,8 @@ class GpuSchedule : public testing::TestWithParam<Call> {
   }
 
 #ifdef GRADLOOM_WITH_CUDA
-  // Later, with others. Outputs lie at the alignment that the kernel was built for, or beside it.
+  // Batched: compiled and run later, together with others. Outputs have the alignment that the kernel was built for, or
+  // are offset from it.
   static void run_text(const std::string& name, const BuiltKernel& built, const Call& call, const Plan& plan,
                        const std::vector<int64_t>& scalars, bool unaligned,
                        const std::function<void(const Bits&)>& expect) {
@@ -87,7 +88,7 @@ TEST_P(GpuSchedule, EveryStrategyGivesTheDefinitionsBits) {
       EXPECT_EQ(ir::gpu_structure_error(built.lowered), "");
       std::vector<int64_t> scalars(built.sources.size());
       fill_scalars(plan, built.sources, scalars.data());
-      // Forwards or backwards: that neither matters, race detection says of both.
+      // Forwards or backwards: race detection proves that neither matters.
       EXPECT_EQ(interpreted(built.lowered, call, plan, scalars, any_shape), want);
       ++interpreted_kernels;
       if (HasFailure()) {
@@ -95,14 +96,14 @@ TEST_P(GpuSchedule, EveryStrategyGivesTheDefinitionsBits) {
         return;
       }
 #ifdef GRADLOOM_WITH_CUDA
-      // Compiling is most of the time: of the any-shape kernels every third.
+      // Compilation dominates the run time: only every third any-shape kernel is compiled.
       if (!any_shape || interpreted_kernels % 3 == 0 || std::getenv("GRADLOOM_ALL"))
         run_text(name, built, call, plan, scalars, any_shape, [want](const Bits& got) { EXPECT_EQ(got, want); });
 #endif
     }
 }
 
-// Of sums in another order: as far apart as that order makes them, by the largest sum.
+// The tolerance of reordered sums: the error bound of that order, relative to the largest sum.
 void expect_close(const Plan& plan, const Bits& got, const Bits& want) {
   ASSERT_EQ(got.size(), want.size());
   size_t first = 0;
@@ -129,7 +130,7 @@ void expect_close(const Plan& plan, const Bits& got, const Bits& want) {
   }
 }
 
-// run_to_run: one result, whoever runs it and in whatever order. relaxed: close to it. Both close to the definition.
+// run_to_run: the same bits on every executor in every order. relaxed: close to them. Both close to the definition.
 TEST_P(GpuSchedule, WeakerLevelsKeepTheirPromises) {
   const Call& call = GetParam();
   const Op* op = find_op(call.op);

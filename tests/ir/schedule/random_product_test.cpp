@@ -1,5 +1,5 @@
 // Random matrix products under random tiles: after tile_product, and after the steps that follow it, the nest verifies,
-// lowers, and interprets to the same bits. GRADLOOM_FUZZ_RUNS: how many seeds; GRADLOOM_FUZZ_SEED: the first one.
+// lowers, and interprets to the same bits. GRADLOOM_FUZZ_RUNS: the number of seeds; GRADLOOM_FUZZ_SEED: the first one.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,7 +16,7 @@ class RandomProduct {
  public:
   explicit RandomProduct(uint64_t seed) : random_(seed) {}
 
-  // for t { for m { for n { sum = first; for k { sum fma= (a, b) } store } } }, with operands as they come.
+  // for t { for m { for n { sum = first; for k { sum fma= (a, b) } store } } }, with random operand forms.
   Kernel nest() {
     KernelBuilder b("product");
     const Expr m = extent(b, "m"), n = extent(b, "n"), k = extent(b, "k");
@@ -65,7 +65,7 @@ class RandomProduct {
     return t;
   }
 
-  // Whether a step was taken.
+  // Whether a step was accepted.
   bool follow(Schedule& s) {
     const std::vector<Schedule::Loop> loops = s.loops();
     if (loops.empty()) return false;

@@ -1,11 +1,11 @@
-// What no trace says of schedules: handles, attempts, arguments that have no text, extents one by one. What each step
-// makes of a nest and refuses is in tests/text/schedule.
+// Properties of schedules that no trace expresses: handles, attempts, arguments without a text form, per-iteration
+// extents. The effect of each step on a nest and its refusals are in tests/text/schedule.
 #include "tests/support/schedule_support.h"
 
 namespace gradloom::ir {
 namespace {
 
-// A refused step leaves the schedule as it was, and so does one with a wrong argument.
+// A refused step leaves the schedule unchanged, and so does one with an invalid argument.
 template <class Step>
 std::string unchanged(Schedule& schedule, Step&& step) {
   const std::string before = print(schedule.kernel());
@@ -76,7 +76,7 @@ TEST(Refusal, IsATypeOfItsOwn) {
   EXPECT_EQ(print(s.kernel()), before);
   EXPECT_TRUE(s.trace().empty());
 
-  // A wrong argument, or a fault in what builds the expressions of a step, passes through.
+  // An invalid argument, or an error in building a step's expressions, propagates.
   EXPECT_EQ(wrong_argument(s, [&] { s.attempt([&](Schedule& trial) { trial.split(r, 0); }); }),
             "split of loop r: the factor must be at least 1, got 0");
   EXPECT_EQ(wrong_argument(s, [&] { s.attempt([&](Schedule& trial) { trial.fuse(r, -1); }); }),
@@ -187,8 +187,8 @@ TEST(Partition, Refusals) {
             "partition of loop r: the point must be an i64 scalar");
 }
 
-// The sums of each row, scattered to; `zeros`, `last` and `also` stand for the loops that zero and read them and for
-// more in the row's body.
+// The sums of each row, by a scatter; `zeros`, `last` and `also` are the text of the loops that zero and read them and
+// of further statements in the row's body.
 std::string row_sums(const std::string& zeros, const std::string& last, const std::string& also = "") {
   return R"(kernel k() {
   in idx: i64[6, 4] in [0, 4]
@@ -226,12 +226,12 @@ TEST(CarryZeros, Refusals) {
             not_last);  // the second read would be of a zero
   EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 4 {\n dx[p, i] = acc[i] + acc[i + 1]\n }\n")), not_last);
   EXPECT_EQ(says(row_sums(zeroed, read_out, "dx[p, 0] = acc[1]\n")), not_last);
-  // Sums to zero, but not where the zeros would go.
+  // Zeroed, but by a loop that cannot be hoisted.
   EXPECT_EQ(says(row_sums("for z in 0 .. 5 {\n acc[z + p - p] = 0.0f32\n }\n", read_out)),
             "hoist_zeroed_buffer of loop p: where buffer acc is zeroed depends on it");
   EXPECT_EQ(says(row_sums(zeroed, "for i in 0 .. 5 {\n let q: i64 = idx[p, 0]\n dx[p, i] = acc[i + q - q]\n }\n")),
             not_last);
-  // Sizes that only what is left inside keeps from being negative.
+  // Sizes that are nonnegative only by a condition that remains inside the loop.
   const auto sized = [](const std::string& loop, const std::string& condition) {
     return "kernel k(n: i64 in [-3, 4]) {\n in x: f32[6]\n inout dx: f32[6, 5]\n for p in 0 .. " + loop + " {\n if " +
            condition + " {\n alloc acc: f32[n]\n" +

@@ -1,5 +1,4 @@
-// The text form: what the parser refuses and by which message, and that nothing is lost on the way through it.
-// loop_file_test runs the files of tests/text.
+// The text form: the parser's error messages, and lossless round trips. loop_file_test runs the files of tests/text.
 #include "gradloom/text.h"
 
 #include <gtest/gtest.h>
@@ -21,8 +20,7 @@ std::string parse_error(const std::string& text) {
   return error_of([&] { parse(text); });
 }
 
-// Texts that are nearly right reach deep into the parser; whatever it makes of them, it throws nothing but Error, and
-// what it accepts prints stably.
+// Nearly valid texts reach deep into the parser; it throws nothing but Error, and what it accepts prints stably.
 TEST(Text, SurvivesMutations) {
   const std::vector<LoopCase> cases = loop_cases();
   std::istringstream words(
@@ -163,7 +161,7 @@ TEST(Text, NamesAreKeptAndToldApart) {
   }
 }
 
-// What infix notation could lose: how operators nest. Random trees come back as they were.
+// Precedence and associativity in infix notation: random trees survive a round trip.
 TEST(Text, TreesKeepTheirShape) {
   std::mt19937 random(3);
   const Var n = make_var("n"), c = make_var("c", {DType::boolean, 1});

@@ -1,5 +1,5 @@
-// Every rule of the verifier: a kernel that breaks it, and the message. What no text can say (ids bound twice, names
-// out of scope) is built by hand.
+// Every rule of the verifier: a kernel that violates it, and the message. What no text can express (ids bound twice,
+// names out of scope) is built by hand.
 #include "ir/analysis/verify.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What the cache's files hold: hashes, entries, and the keys that name them.
+// Contents of the cache's files: hashes, entries, and the keys that name them.
 #include "runtime/cache/cache_entry.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST(Entries, AreReadAsWritten) {
   EXPECT_EQ(features_of_content_key(kernel.key), "+a,-b");
 }
 
-// The texts of two plans are the same exactly when their words are.
+// The texts of two plans are equal exactly when their words are.
 TEST(OpKey, TellsApartWhatTheMemoryCacheTellsApart) {
   const testing::ScaleOp op;
   std::mt19937 random(7);

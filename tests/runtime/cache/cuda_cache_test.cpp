@@ -46,7 +46,7 @@ class CudaCache : public WarmCacheTest {
   }
 };
 
-// First: no NVRTC is open yet, so that a child may open another version.
+// First: NVRTC is not loaded yet, so that a child may load another version.
 TEST_F(CudaCache, AnotherVersionOfNvrtcAndAnotherGpuAreMisses) {
   const auto run = [&](const char* variable, const char* value) {
     return in_child([&] {
@@ -72,7 +72,7 @@ TEST_F(CudaCache, AnotherVersionOfNvrtcAndAnotherGpuAreMisses) {
     features.emplace_back(features_of_content_key(record.key));
     EXPECT_NE(record.key.find("toolchain nvrtc 13."), std::string::npos);
     EXPECT_NE(decode_cuda_code(record.code).images.at(0).bytes.find("GL_KERNEL("),
-              std::string::npos);  // what the stand-in makes
+              std::string::npos);  // the stand-in's output
   }
   std::sort(features.begin(), features.end());
   EXPECT_EQ(features, (std::vector<std::string>{"sm_100", "sm_90", "sm_90"}));
@@ -123,7 +123,7 @@ TEST_F(CudaCache, AnOpOfShapesIsNotLookedFor) {
   EXPECT_TRUE(fs::is_empty(cache_));
 }
 
-// Whole frames around what no driver takes, or what is no host part.
+// Valid frames around an invalid cubin, or an invalid host part.
 TEST_F(CudaCache, CodeThatDoesNotLoadIsAMiss) {
   ASSERT_TRUE(right_on_device(*std::make_unique<Runtime>(options()), 0));
   const std::string path = files("k-").at(0);
@@ -186,10 +186,10 @@ TEST(CudaCode, IsReadAsWritten) {
   EXPECT_EQ(again.module.steps[0].body[0].body[1].value[2], m.steps[0].body[0].body[1].value[2]);
   EXPECT_EQ(again.module.steps[0].body[0].value[0].value, -5);
   EXPECT_EQ(again.module.steps[0].otherwise[0].index, 1);
-  // Images that hold other functions than there are, are none of this code.
+  // Images whose functions differ from the code's are rejected.
   EXPECT_THROW(decode_cuda_code(encode(CudaCode{m, {{"image", 1}}})), Error);
   EXPECT_THROW(decode_cuda_code(encode(CudaCode{m, {{"image", -1}, {"image", 3}}})), Error);
-  // Cut anywhere, it is refused.
+  // Truncated anywhere, it is rejected.
   for (size_t length = 0; length < bytes.size(); ++length)
     EXPECT_THROW(decode_cuda_code(bytes.substr(0, length)), Error) << length;
 }

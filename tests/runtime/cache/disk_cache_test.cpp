@@ -1,4 +1,4 @@
-// The cache's folder: who may use it, tiers, eviction, several processes at once. Real files, real processes.
+// The cache's folder: permissions, tiers, eviction, concurrent processes. Real files, real processes.
 #include "runtime/cache/disk_cache.h"
 
 #include <fcntl.h>
@@ -17,13 +17,13 @@ namespace {
 using namespace testing;
 using DiskCacheTest = CacheFolderTest;
 
-// A name such as the cache gives: no other file is evicted.
+// A name in the cache's format: no other file is evicted.
 std::string own(const std::string& text) { return "k-" + to_hex(hash128(text)); }
 
 TEST_F(DiskCacheTest, KeepsFilesInAPrivateFolder) {
   DiskCache cache(options());
   EXPECT_EQ(read_text(cache, "a"), std::nullopt);
-  EXPECT_EQ(cache.stats().rejected, 0);  // not there is no failure
+  EXPECT_EQ(cache.stats().rejected, 0);  // a missing file is not a failure
   cache.write("a", file_of("one"));
   cache.write("a", file_of("two"));
   EXPECT_EQ(read_text(cache, "a"), "two");
@@ -34,7 +34,7 @@ TEST_F(DiskCacheTest, KeepsFilesInAPrivateFolder) {
   EXPECT_EQ(s.st_mode & 0777, 0700u);
   ASSERT_EQ(stat(path("a").c_str(), &s), 0);
   EXPECT_EQ(s.st_mode & 0777, 0600u);
-  EXPECT_EQ(cache.list().size(), 1u);  // nothing unfinished
+  EXPECT_EQ(cache.list().size(), 1u);  // no partial files
   EXPECT_EQ(log_, "");
 }
 
@@ -103,7 +103,7 @@ TEST_F(DiskCacheTest, EvictsTheLongestUnusedAndSweepsUnfinishedFiles) {
     cache.write(own(std::to_string(i)), file_of(std::string(10000, 'x')));
     age(own(std::to_string(i)), 10000 - i);
   }
-  EXPECT_TRUE(read_text(cache, own("0")));  // used: young again
+  EXPECT_TRUE(read_text(cache, own("0")));  // a use refreshes its age
   put_bytes(path("tmp-1-1"), "left by a process that died");
   put_bytes(path("tmp-1-2"), "being written");
   age("tmp-1-1", 100000);
@@ -115,7 +115,7 @@ TEST_F(DiskCacheTest, EvictsTheLongestUnusedAndSweepsUnfinishedFiles) {
   EXPECT_FALSE(fs::exists(path("tmp-1-1")));
   EXPECT_TRUE(fs::exists(path("tmp-1-2")));
   EXPECT_EQ(cache.stats().evictions, 3);
-  cache.write(own("large"), file_of(std::string(200000, 'x')));  // alone over the budget
+  cache.write(own("large"), file_of(std::string(200000, 'x')));  // exceeds the budget by itself
   EXPECT_FALSE(read_text(cache, own("large")));
   EXPECT_TRUE(read_text(cache, own("10")));
 }

@@ -1,5 +1,5 @@
-// Every failure that a disk knows is a miss: damaged files, errors of the device, full disks, vanished folders, killed
-// writers. Real files, real processes.
+// Every disk failure is a miss: damaged files, device errors, full disks, deleted folders, killed writers. Real files,
+// real processes.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -14,7 +14,8 @@
 #include "tests/support/cache_folder.h"
 
 namespace {
-// The next read or write of this many bytes or more fails with this error: what no local disk does on demand.
+// The next read or write of this many bytes or more fails with this error, which a local disk does not produce on
+// demand.
 int failing_read = 0, failing_write = 0;
 }  // namespace
 
@@ -83,10 +84,10 @@ TEST_F(DiskFailureTest, ErrorsOfTheDiskAreMisses) {
     failing_write = error;
     cache.write("b", file_of("two"));
     EXPECT_EQ(read_text(cache, "b"), std::nullopt);
-    EXPECT_EQ(cache.list().size(), 1u);  // nothing is left of it
+    EXPECT_EQ(cache.list().size(), 1u);  // no partial file remains
   }
   EXPECT_EQ(lines(), 4) << log_;
-  failing_read = failing_write = EINTR;  // no failure at all
+  failing_read = failing_write = EINTR;  // retried, not a failure
   EXPECT_EQ(read_text(cache, "a"), "one");
   cache.write("b", file_of("two"));
   EXPECT_EQ(read_text(cache, "b"), "two");
@@ -137,7 +138,7 @@ TEST_F(DiskFailureTest, ARealFullDisk) {
     if (cache.stats().rejected != 0 || kept < 2 || kept > 6 || cache.stats().write_failures != 20 - kept) return 3;
     if (mount(nullptr, (folder_ + "/small").c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) return 77;
     cache.write("0", file_of("other"));
-    DiskCache read_only({folder_ + "/small/cache", {}, 1 << 30});  // what is there can be read
+    DiskCache read_only({folder_ + "/small/cache", {}, 1 << 30});  // existing entries can be read
     return read_text(read_only, "0") == std::string(10000, 'a') ? 0 : 4;
   });
   if (code == 77) GTEST_SKIP() << "this user may not mount a small tmpfs; a file limit and failing writes stand for it";

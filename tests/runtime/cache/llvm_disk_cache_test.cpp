@@ -1,5 +1,5 @@
-// Warm starts: what a second process does, many at once, killed ones, ones without a disk. Workers are this program
-// again.
+// Warm starts: a second process, many concurrent ones, killed ones, ones without a disk. Workers are re-executions of
+// this program.
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -24,14 +24,14 @@ int64_t setting(const char* name, int64_t otherwise) {
   return value ? std::atoll(value) : otherwise;
 }
 
-// What a worker has to tell.
+// A worker's report.
 struct WorkerReport {
   int64_t wrong = -1, compiles = 0, compile_count = 0, disk_hits = 0, rejected = 0, first_us = 0, write_failures = 0;
 };
 
 class LlvmDiskCache : public WarmCacheTest {
  protected:
-  // Starts a worker; `before` runs in the child, and exit code 77 from it means that it cannot be done here.
+  // Starts a worker; `before` runs in the child, and exit code 77 from it means that the setup is impossible here.
   pid_t start(const std::string& report, int threads, int kernels, const std::function<bool()>& before = {}) const {
     const pid_t child = fork();
     if (child != 0) return child;
@@ -64,7 +64,7 @@ class LlvmDiskCache : public WarmCacheTest {
   }
 };
 
-// The worker: threads that call the same kernels, each in an order of its own.
+// The worker: threads that call the same kernels, each in a different order.
 TEST(Worker, DISABLED_Calls) {
   const char* const report = std::getenv("WORKER_REPORT");
   if (!report) GTEST_SKIP() << "started by the other tests";
@@ -119,7 +119,7 @@ TEST_F(LlvmDiskCache, ManyProcessesAndThreadsStartOnAnEmptyCache) {
     const WorkerReport r = read_report(folder_ + "/report" + std::to_string(p));
     EXPECT_EQ(r.wrong, 0);
     EXPECT_EQ(r.rejected, 0);
-    EXPECT_EQ(r.compiles + r.disk_hits, kernels);  // at most once a process
+    EXPECT_EQ(r.compiles + r.disk_hits, kernels);  // at most once per process
     EXPECT_EQ(r.compile_count, r.compiles);
     EXPECT_EQ(r.write_failures, 0);
   }
@@ -146,7 +146,7 @@ TEST_F(LlvmDiskCache, KilledProcessesLeaveAValidCache) {
 
 TEST_F(LlvmDiskCache, AReadOnlyHomeAndAFullDiskDoNotFailCalls) {
   const WorkerReport no_home = work(2, 5, nullptr, [] {
-    setenv("GRADLOOM_CACHE_DIR", "/proc/self/.cache/gradloom", 1);  // no folder can be made there
+    setenv("GRADLOOM_CACHE_DIR", "/proc/self/.cache/gradloom", 1);  // a folder cannot be created there
     return true;
   });
   EXPECT_EQ(no_home.wrong, 0);

@@ -1,4 +1,4 @@
-// Entries that must not be used: damaged, vanished, of another instruction set, of another build.
+// Entries that must not be used: damaged, deleted, of another instruction set, of another build.
 #include "codegen/llvm/compiler.h"
 #include "gradloom/text.h"
 #include "runtime/cache/kernel_store.h"
@@ -24,7 +24,7 @@ TEST_F(LlvmForeignCache, DamagedEntriesAreCompiledAgainAndReplaced) {
       ASSERT_TRUE(right(runtime, 0)) << prefix << i;
       const Stats s = runtime.stats();
       EXPECT_GE(s.disk_rejected, 1) << prefix << i;
-      EXPECT_EQ(s.compiles, prefix[0] == 'k') << i;  // a damaged index is made again without compiling
+      EXPECT_EQ(s.compiles, prefix[0] == 'k') << i;  // a damaged index is rebuilt without compiling
       ASSERT_EQ(bytes_of(path).size(), whole.size());
       Runtime again(options());
       ASSERT_TRUE(right(again, 0));
@@ -38,7 +38,7 @@ TEST_F(LlvmForeignCache, CodeThatDoesNotLoadIsAMiss) {
   ASSERT_TRUE(right(*std::make_unique<Runtime>(options()), 0));
   const std::string path = files("k-").at(0);
   const KernelRecord whole = decode_kernel(bytes_of(path));
-  // Whole frames around what is no object, or one without the kernel's function.
+  // Valid frames around an invalid object, or one without the kernel's function.
   for (int damage = 0; damage < 3; ++damage) {
     KernelRecord record = whole;
     if (damage == 0) record.code = "no object";
@@ -62,14 +62,14 @@ TEST_F(LlvmForeignCache, VanishedFilesAreMisses) {
   fs::remove(files("i-").at(0));
   Runtime without_index(options());
   EXPECT_TRUE(right(without_index, 0));
-  EXPECT_EQ(without_index.stats().compiles, 0);  // the content is there
+  EXPECT_EQ(without_index.stats().compiles, 0);  // the content is still present
   EXPECT_EQ(without_index.stats().disk_hits, 1);
   fs::remove_all(cache_);
   EXPECT_TRUE(right(without_index, 1));
   EXPECT_EQ(log_, "");
 }
 
-// The op's key as a Runtime makes it, for an ISA of choice.
+// The op's key as a Runtime makes it, for a given ISA.
 struct Made {
   OpKey key;
   BuiltKernel built;
@@ -93,7 +93,7 @@ Made make_entry(const codegen::Isa& isa, const std::string& toolchain, int k) {
       made.key.text(), content_id(made.kernel.key), made.built.sources, "GatherGrad", call.strategy.name, 1, {}};
   return made;
 }
-// As a runtime of its making would have left it.
+// The files that a runtime of that build would have left.
 void put_entry(const std::string& folder, const Made& made) {
   DiskCache files({folder, {}, 1 << 30});
   files.write(kernel_file_name(made.index.content), encode(made.kernel));
@@ -117,7 +117,7 @@ TEST_F(LlvmForeignCache, EntriesOfAnotherInstructionSetAreMisses) {
     EXPECT_EQ(s.disk_hits, 0);
     EXPECT_EQ(s.disk_miss_parts.count("target"), 1u);
   }
-  // An index that leads to it nevertheless.
+  // An index that refers to it nevertheless.
   const Made narrow = make_entry(codegen::isa_named("x86-64-v3"), toolchain, 0);
   IndexRecord crossed = narrow.index;
   crossed.content = wide.index.content;
@@ -126,7 +126,7 @@ TEST_F(LlvmForeignCache, EntriesOfAnotherInstructionSetAreMisses) {
   EXPECT_TRUE(right(runtime, 0));
   EXPECT_EQ(runtime.stats().disk_rejected, 1) << log_;
   EXPECT_NE(log_.find("instruction set"), std::string::npos) << log_;
-  EXPECT_EQ(runtime.stats().compiles, 0);  // its own content was there from before
+  EXPECT_EQ(runtime.stats().compiles, 0);  // its own content was already present
 }
 
 TEST_F(LlvmForeignCache, TheKeyIsTheOneThatARuntimeMakes) {
@@ -138,8 +138,7 @@ TEST_F(LlvmForeignCache, TheKeyIsTheOneThatARuntimeMakes) {
   EXPECT_EQ(runtime.stats().compiles, 0);
 }
 
-// The same IR and emitter, another op or schedule beside it: the code is found by content, each build keeps an index of
-// its own.
+// The same IR and emitter with another op or schedule: the code is found by content, each build stores its own index.
 TEST_F(LlvmForeignCache, TwoBuildsShareCodeButNoIndex) {
   Made other = make_entry(codegen::host_isa(), toolchain_text(codegen::toolchain_text()), 0);
   const size_t build = other.index.key.find("\nbuild: ") + 8;
