@@ -5,7 +5,9 @@
 #include <string>
 
 #include "gradloom/call_key.h"
-#include "gradloom/runtime.h"
+#include "gradloom/options.h"
+#include "gradloom/report.h"
+#include "gradloom/tensor.h"
 #include "runtime/backend/backend.h"
 #include "runtime/build.h"
 #include "runtime/cache/kernel_cache.h"

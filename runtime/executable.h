@@ -3,6 +3,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "gradloom/executable.h"
 #include "runtime/call.h"
 #include "runtime/kernel_arguments.h"
 

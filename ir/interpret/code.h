@@ -1,6 +1,7 @@
 #pragma once
 // The interpreter's own form of a kernel: a tree in which variables and buffers are slots of a frame.
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -61,6 +62,28 @@ struct Access {
   }
   void vector(Frame& frame, int64_t* out) const;
 };
+
+// Restores the outer binding that an inner name shadowed, or ends the inner name's scope.
+template <class Map>
+class Scope {
+ public:
+  Scope(Map& map, int64_t id) : map_(map), id_(id) {
+    if (auto found = map.find(id); found != map.end()) hidden_ = found->second;
+  }
+  ~Scope() {
+    if (hidden_)
+      map_[id_] = *hidden_;
+    else
+      map_.erase(id_);
+  }
+
+ private:
+  Map& map_;
+  int64_t id_;
+  std::optional<typename Map::mapped_type> hidden_;
+};
+
+void require_scalar(const ExprCode& code, const char* what);  // else a fault
 
 // Translates a kernel; faults on whatever is not declared.
 class Translator {

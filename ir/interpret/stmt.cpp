@@ -1,7 +1,6 @@
-// Execution of statements in the interpreter. With several frames (inside vector loops) each statement runs for all of
-// them before the next one begins.
+// Execution of statements in the interpreter (loops: loop.cpp). With several frames (inside vector loops) each
+// statement runs for all of them before the next one begins.
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <optional>
 
@@ -10,103 +9,6 @@
 
 namespace gradloom::ir::interp {
 namespace {
-
-constexpr int64_t max_vector_extent = 4096;
-
-int64_t agreed(const ExprCode& bound, std::span<Frame* const> frames, const std::string& loop) {
-  const int64_t value = static_cast<int64_t>(bound.scalar(*frames[0]));
-  for (Frame* frame : frames.subspan(1))
-    if (static_cast<int64_t>(bound.scalar(*frame)) != value)
-      fault("loop " + loop + " has bounds that differ between the iterations of a vector loop around it");
-  return value;
-}
-
-struct ForCode final : StmtCode {
-  ForCode(Run& r, const For& n, size_t at, ExprPtr from, ExprPtr count, StmtPtr stmt)
-      : run_state(r),
-        loop(n.var.name),
-        kind(n.kind),
-        slot(at),
-        begin(std::move(from)),
-        extent(std::move(count)),
-        body(std::move(stmt)) {}
-
-  void run(std::span<Frame* const> frames) override {
-    const uint64_t first = static_cast<uint64_t>(agreed(*begin, frames, loop));
-    const int64_t count = agreed(*extent, frames, loop);
-    if (count <= 0) return;
-    switch (kind) {
-      case ForKind::serial:
-      case ForKind::unroll:
-      case ForKind::matrix_unit:
-        return in_order(frames, first, count);
-      case ForKind::cooperative:
-        return as_strand([&] { in_order(frames, first, count); });
-      case ForKind::parallel:
-      case ForKind::grid:
-      case ForKind::thread:
-      case ForKind::warp:
-      case ForKind::fragment: {
-        const RaceDetector::Loop side_by_side = run_state.races.enter_loop(kind);
-        for (int64_t k = 0; k < count; ++k) {
-          const uint64_t value = first + static_cast<uint64_t>(run_state.reverse_parallel ? count - 1 - k : k);
-          run_state.races.enter_iteration(side_by_side, static_cast<int64_t>(value), loop);
-          iteration(frames, value);
-          run_state.races.leave_iteration();
-        }
-        return run_state.races.leave_loop(side_by_side);
-      }
-      case ForKind::vector:
-        return together(frames, first, count);
-      case ForKind::lane:
-        return as_strand([&] { together(frames, first, count); });
-    }
-  }
-
-  template <class Body>
-  void as_strand(const Body& body) {
-    if (!run_state.races.explicit_barriers) return body();
-    const RaceDetector::Loop all = run_state.races.enter_loop(kind);
-    run_state.races.enter_iteration(all, {}, loop);
-    body();
-    run_state.races.leave_iteration();
-    run_state.races.leave_loop(all);
-  }
-
-  void in_order(std::span<Frame* const> frames, uint64_t first, int64_t count) {
-    for (int64_t k = 0; k < count; ++k) iteration(frames, first + static_cast<uint64_t>(k));
-  }
-
-  void iteration(std::span<Frame* const> frames, uint64_t value) {
-    for (Frame* frame : frames) frame->vars[slot] = value;
-    body->run(frames);
-  }
-
-  void together(std::span<Frame* const> frames, uint64_t first, int64_t count) {
-    if (count > max_vector_extent)
-      fault("vector loop " + loop + " has extent " + std::to_string(count) + ", at most " +
-            std::to_string(max_vector_extent));
-    const size_t total = frames.size() * static_cast<size_t>(count);
-    copies.resize(std::max(copies.size(), total));
-    std::vector<Frame*> all(total);
-    size_t next = 0;
-    for (Frame* frame : frames)
-      for (int64_t k = 0; k < count; ++k, ++next) {
-        copies[next] = *frame;
-        copies[next].vars[slot] = first + static_cast<uint64_t>(k);
-        all[next] = &copies[next];
-      }
-    body->run(all);
-  }
-
-  Run& run_state;
-  std::string loop;
-  ForKind kind;
-  size_t slot;
-  ExprPtr begin, extent;
-  StmtPtr body;
-  std::vector<Frame> copies;  // reused between runs for their memory
-};
 
 struct BlockCode final : StmtCode {
   void run(std::span<Frame* const> frames) override {
@@ -274,34 +176,10 @@ struct AlikeStmt final : StmtCode {
   StmtPtr stmt;
 };
 
-void require_scalar(const ExprCode& code, const char* what) {
-  if (code.lanes != 1) fault(std::string(what) + " has " + std::to_string(code.lanes) + " lanes, must be a scalar");
-}
-
 void require_lanes(const ExprPtr& code, int lanes, const char* what) {
   if (code && code->lanes != lanes)
     fault(std::string(what) + " has " + std::to_string(code->lanes) + " lanes, not " + std::to_string(lanes));
 }
-
-// Restores the outer binding that an inner name shadowed, or ends the inner name's scope.
-template <class Map>
-class Scope {
- public:
-  Scope(Map& map, int64_t id) : map_(map), id_(id) {
-    if (auto found = map.find(id); found != map.end()) hidden_ = found->second;
-  }
-  ~Scope() {
-    if (hidden_)
-      map_[id_] = *hidden_;
-    else
-      map_.erase(id_);
-  }
-
- private:
-  Map& map_;
-  int64_t id_;
-  std::optional<typename Map::mapped_type> hidden_;
-};
 
 }  // namespace
 
@@ -337,17 +215,6 @@ StmtPtr Translator::stmt(const Stmt& s) {
 ExprPtr Translator::alike(const Expr& e) {
   ExprPtr code = expr(e);
   return run_.races.explicit_barriers ? std::make_unique<AlikeExpr>(run_, std::move(code)) : std::move(code);
-}
-
-StmtPtr Translator::make(const For& n) {
-  ExprPtr begin = alike(n.begin), extent = alike(n.extent);
-  require_scalar(*begin, "a loop's begin");
-  require_scalar(*extent, "a loop's extent");
-  if (n.var.type != Type{}) fault("loop variable " + n.var.name + " must be i64");
-  Scope scope(vars_, n.var.id);
-  const size_t slot = declare(n.var);
-  StmtPtr body = stmt(n.body);
-  return std::make_unique<ForCode>(run_, n, slot, std::move(begin), std::move(extent), std::move(body));
 }
 
 StmtPtr Translator::make(const Block& n) {
