@@ -146,7 +146,7 @@ void expect_every_sum(const Shape& s, bool kept) {
       over_time(s, [&](ir::KernelBuilder& b, const ir::Buffer& x, const ir::Buffer& y, const ir::Buffer& out) {
         RecurrentMatmul p(b, product(y, 0), target, {.shared_bytes = s.shared_bytes}, s.count);
         b.loop("launch", 0, 1, [&](ir::Expr) {
-          p.bring();
+          p.load_resident_b();
           b.loop("t", 0, 3, [&](ir::Expr t) {
             const Epilogue store = [&](ir::Expr m, ir::Expr n, const std::vector<ir::Expr>& sums) {
               ASSERT_EQ(std::ssize(sums), s.count);
@@ -186,7 +186,7 @@ TEST(RecurrentMatmul, BringsWhatLiesAlongK) {
     p.b = [&](ir::Expr k, ir::Expr n) { return ir::load(y, {n, k}); };
     RecurrentMatmul product(b, p, {.gpu = true}, {.shared_bytes = 64 << 10}, 3);
     b.loop("launch", 0, 1, [&](ir::Expr) {
-      product.bring();
+      product.load_resident_b();
       product.multiply(
           [&](ir::Expr m, ir::Expr k) {
             return ir::load(x, {m, k});

@@ -104,7 +104,7 @@ class RandomSchedule {
       const int before = pick(2), behind = pick(2);
       const bool whole = pick(2) || v.type != Type{} || v.id == 0;
       begin.push_back(whole ? Expr(0) : before ? var(v) - before : var(v));
-      extent.push_back(whole ? (closed(dim, vars) && writable(dim) ? dim : Expr(4)) : Expr(1 + before + behind));
+      extent.push_back(whole ? (uses_only(dim, vars) && writable(dim) ? dim : Expr(4)) : Expr(1 + before + behind));
     }
     schedule.stage(loop, buffer, begin, extent);
   }
