@@ -124,11 +124,13 @@ BuiltKernel build(const PlannedCall& call, const ir::Target& target, bool lowere
   return built;
 }
 
-// No strategy: the nest as it is, or on a GPU with the default schedule (schedule_gpu).
+// The nest as it is, or on a GPU by its default schedule.
+void by_default(ir::Schedule& s, const ir::Target& target) {
+  if (target.gpu) ir::schedule_gpu(s, target);
+}
+
 BuiltKernel build_plain(const PlannedCall& call, const ir::Target& target) {
-  return build(call, target, true, [&](ir::Schedule& s, const ScheduleNest&) {
-    if (target.gpu) ir::schedule_gpu(s, target);
-  });
+  return build(call, target, true, [&](ir::Schedule& s, const ScheduleNest&) { by_default(s, target); });
 }
 
 }  // namespace
@@ -138,9 +140,8 @@ BuiltKernel author_kernel(const PlannedCall& call, const ir::Target& target) {
 }
 
 BuiltKernel build_kernel(const PlannedCall& call, const ir::Target& target) {
-  return build(call, target, true, [](ir::Schedule& s, const ScheduleNest& own) {
-    if (own) own(s);
-  });
+  return build(call, target, true,
+               [&](ir::Schedule& s, const ScheduleNest& own) { own ? own(s) : by_default(s, target); });
 }
 
 ServingKernel build_serving(const PlannedCall& call, const ir::Target& target, const Finish& finish) {

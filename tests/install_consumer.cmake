@@ -16,3 +16,7 @@ run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${stage}/build -G Ninja -DCMAKE_PREFIX_PA
 run(${CMAKE_COMMAND} --build ${stage}/build)
 run(${stage}/build/consumer)
 run(${stage}/build/c_abi)
+file(GLOB shared ${stage}/build/*_shared)
+foreach(program ${shared})
+  run(${program})
+endforeach()

@@ -11,10 +11,6 @@ void FunctionEmitter::cooperative_function(const ir::For& loop) {
   parameters_.push_back("unsigned* gl_grid");
   function_.arguments.push_back({CudaArgument::barrier, 0});
   function_.cooperative = ir::least_blocks(loop);
-  ir::walk(loop.body, [&](const ir::Stmt& s) {
-    if (const auto* n = s.as<ir::Store>()) exchanged_.insert(n->buffer->id);
-    if (const auto* n = s.as<ir::Accumulate>()) exchanged_.insert(n->buffer->id);
-  });
   part_ = Part::cooperative;
   serial_loop(loop);
 }

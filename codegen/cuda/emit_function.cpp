@@ -84,11 +84,27 @@ int FunctionEmitter::threads_of(const ir::Stmt& body) const {
   return static_cast<int>((threads + ir::warp_lanes - 1) / ir::warp_lanes * ir::warp_lanes);
 }
 
+void FunctionEmitter::find_exchanged(const ir::For& loop) {
+  if (!ir::any_of(loop.body, [](const ir::Stmt& s) { return s.as<ir::Barrier>() != nullptr; })) return;
+  std::unordered_set<int64_t> read;
+  ir::walk(
+      loop.body,
+      [&](const ir::Stmt& s) {
+        if (const auto* n = s.as<ir::Store>()) exchanged_.insert(n->buffer->id);
+        if (const auto* n = s.as<ir::Accumulate>()) exchanged_.insert(n->buffer->id), read.insert(n->buffer->id);
+      },
+      [&](const ir::Expr& e) {
+        if (const auto* n = e.as<ir::Load>()) read.insert(n->buffer->id);
+      });
+  std::erase_if(exchanged_, [&](int64_t id) { return !read.contains(id); });
+}
+
 CudaFunction FunctionEmitter::emit(const ir::For& loop, std::string& text) {
   function_.name = name_;
   function_.threads = threads_of(loop.body);
   parameters_.push_back("long long* gl_status");
   function_.arguments.push_back({CudaArgument::status, 0});
+  find_exchanged(loop);
   loop.kind == ir::ForKind::grid ? grid_function(loop) : cooperative_function(loop);
 
   function_.shared_bytes = std::max(shared_, most_shared_);
@@ -118,11 +134,12 @@ void FunctionEmitter::grid_loop(const ir::For& grid, bool strides) {
   const bool fits = narrow || counts_in_range(grid);
   const std::string block = strides ? "gl_at" : "gl_block()";
   const std::string number = ir::is_const(grid.begin, 0) ? block
-                             : fits                      ? fmt::format("{} + {}", wide(grid.begin), block)
+                             : fits ? fmt::format("{} + {}", parenthesised(wide(grid.begin)), block)
                                     : fmt::format("gl_add<long long>({}, {})", wide(grid.begin), block);
   const std::string name = fresh(grid.var.name);
   if (strides) {
-    open(fmt::format("for (long long gl_at = gl_block(); gl_at < {}; gl_at += gl_blocks()) ", wide(grid.extent)));
+    open(fmt::format("for (long long gl_at = gl_block(); gl_at < {}; gl_at += gl_blocks()) ",
+                     parenthesised(wide(grid.extent))));
     line("gl_sync_block();");
   }
   line(narrow ? fmt::format("const int {} = (int)({});", name, number)

@@ -173,7 +173,7 @@ void FunctionEmitter::thread_loop(const ir::For& n) {
   const std::string name = loop_variable(n, narrow);
   const char* type = narrow ? "int" : "long long";
   const std::optional<int64_t> extent = ir::as_int(n.extent);
-  const std::string count = extent ? std::to_string(*extent) : wide(n.extent);
+  const std::string count = extent ? std::to_string(*extent) : parenthesised(wide(n.extent));
   const int64_t threads = function_.threads;
   if (extent && *extent <= threads) {
     open(*extent < threads ? fmt::format("if (gl_thread() < {}) ", count) : "");
@@ -218,7 +218,8 @@ void FunctionEmitter::warp_loop(const ir::For& n) {
   } else {
     const std::string k = fresh(n.var.name + "_k");
     line("#pragma unroll 1");
-    open(fmt::format("for (long long {0} = gl_thread() / 32; {0} < {1}; {0} += {2}) ", k, wide(n.extent), warps));
+    open(fmt::format("for (long long {0} = gl_thread() / 32; {0} < {1}; {0} += {2}) ", k, parenthesised(wide(n.extent)),
+                     warps));
     line(fmt::format("const {0} {1} = ({0})({2});", type, name, iteration(n, k, narrow)));
   }
   part_ = Part::warp;

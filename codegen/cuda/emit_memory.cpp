@@ -33,7 +33,8 @@ const FunctionEmitter::Place& FunctionEmitter::place(const ir::Buffer& b) {
   const auto parameter = host_.buffers.find(b->id);
   const bool scratch = parameter == host_.buffers.end();
   const std::string name = fresh(b->name);
-  // Other blocks write exchanged buffers between barriers; without __restrict__ the compiler may not keep their values.
+  // Other threads write exchanged buffers before a barrier: through __restrict__ the compiler would keep the values
+  // that were read before it.
   const char* alone = exchanged_.contains(b->id) ? "" : "__restrict__ ";
   parameters_.push_back(
       fmt::format("{}{}* {}{}", b->role == ir::Role::in ? "const " : "", memory_type(b->dtype), alone, name));

@@ -76,6 +76,7 @@ class FunctionEmitter {
   void once(const ir::Buffer& b, const std::function<void()>& write);
 
   // emit_cooperative.cpp
+  void find_exchanged(const ir::For& loop);
   void cooperative_function(const ir::For& loop);
   void phase(const ir::For& grid);
 
@@ -164,8 +165,9 @@ class FunctionEmitter {
   int indent_ = 1;
   int64_t shared_ = 0, most_shared_ = 0;
   Part part_ = Part::block;
-  std::string element_;                    // inside fragment loops: index of the lane's current pair
-  std::unordered_set<int64_t> exchanged_;  // written in a cooperative function: blocks see one another's writes
+  std::string element_;  // inside fragment loops: index of the lane's current pair
+  // Written, read, and there is a barrier in the function: threads see one another's writes.
+  std::unordered_set<int64_t> exchanged_;
   std::vector<Deferred> deferred_;
   std::set<std::string> names_;
   std::unordered_map<int64_t, Text> vars_;

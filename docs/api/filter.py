@@ -1,42 +1,58 @@
 #!/usr/bin/env python3
 """Doxygen's view of a public header: plain comments become its own. One on a line of its own documents what follows,
-one at a line's end, and the lines that go on below it, what stands before it."""
+one at a line's end, and the lines that go on below it, what stands before it; after a brace that opens, what it opens."""
 import re
 import sys
 
 
 def escaped(text):
-    return re.sub(r"([\\@<>#&%])", r"\\\1", text)
+    """Outside of quotes and code, where Doxygen takes characters as they are."""
+    parts = re.split(r'("[^"]*"|`[^`]*`)', text)
+    return "".join(p if p[:1] in ('"', "`") else re.sub(r"([\\@<>#&%])", r"\\\1", p) for p in parts)
 
 
-def main():
+def of_c(text):
+    text = re.sub(r"(#define \w+_H\w*\n)/\*", r"\1/** \\file\n *", text, count=1)
+    text = re.sub(r"(?m)^(\s*)/\* ", r"\1/** ", text)
+    return re.sub(r"(?m)(\S\s+)/\* ", r"\1/**< ", text)
+
+
+def of_cpp(text):
     trailing = -1  # the column of a line-end comment that may go on
     head = True  # the comment under #pragma once documents the file
-    for line in open(sys.argv[1]):
-        line = line.rstrip("\n")
+    for line in text.splitlines():
         alone = re.match(r"^(\s*)// ?(.*)$", line)
-        after = re.match(r"^(.*\S)(\s+)// ?(.*)$", line)
+        after = re.match(r"^(\s*)(.*\S)(\s+)// ?(.*)$", line)
         if alone and head:
             line = "//! " + escaped(alone[2])
         elif alone and len(alone[1]) == trailing:
             line = f"{alone[1]}///< {escaped(alone[2])}"
         elif alone:
             line, trailing = f"{alone[1]}/// {escaped(alone[2])}", -1
+        elif after and after[2].startswith("}"):
+            line, trailing = after[1] + after[2], -1
+        elif after and after[2].endswith("{"):
+            line, trailing = f"{after[1]}/// {escaped(after[4])}\n{after[1]}{after[2]}", -1
         elif after:
-            trailing = len(after[1]) + len(after[2])
-            line = f"{after[1]}{after[2]}///< {escaped(after[3])}"
+            trailing = len(after[1]) + len(after[2]) + len(after[3])
+            line = f"{after[1]}{after[2]}{after[3]}///< {escaped(after[4])}"
         else:
             trailing = -1
-            line = re.sub(r"^(\s*)/\* ", r"\1/** ", line)
-            line = re.sub(r"(\S\s+)/\* ", r"\1/**< ", line)
         if line.startswith("#pragma once"):
             line = "//! \\file"
         elif not alone and head and line:
             head = False
-        print(line)
+        yield line
 
 
-if sys.argv[1].endswith(".md"):
-    sys.stdout.write(open(sys.argv[1]).read())
-else:
-    main()
+def main():
+    text = open(sys.argv[1]).read()
+    if sys.argv[1].endswith(".md"):
+        sys.stdout.write(text)
+    elif "#pragma once" in text:
+        print("\n".join(of_cpp(text)))
+    else:
+        sys.stdout.write(of_c(text))
+
+
+main()

@@ -66,6 +66,8 @@ auto capture(Body&& body) -> Result<decltype(body())> {
     return Error(ErrorCode::resource_exhausted, "out of memory");
   } catch (const std::exception& error) {
     return Error(ErrorCode::internal, error.what());
+  } catch (...) {
+    return Error(ErrorCode::internal, "something was thrown that is no std::exception");
   }
 }
 

@@ -25,7 +25,7 @@ enum class Determinism : uint8_t { sequential, run_to_run, relaxed };
 enum class Fit : uint8_t { none, possible, preferred };
 
 // Schedules an authored nest for the target that it was written for. It refers to the nest's loops by their handles.
-// Absent: the nest runs unscheduled.
+// Absent: the nest runs unscheduled; on a GPU the default schedule applies, which takes any nest.
 using ScheduleNest = std::function<void(ir::Schedule&)>;
 
 struct Strategy {

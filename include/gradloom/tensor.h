@@ -9,7 +9,7 @@
 #include "gradloom/dims.h"
 #include "gradloom/dtype.h"
 
-struct DLManagedTensor;  // gradloom/dlpack.h
+struct DLManagedTensor;
 
 namespace gradloom {
 

@@ -195,12 +195,14 @@ std::string first_conflict(const For& loop, const Ranges& scope, MayConflict&& m
   const Range extent = scope.of(loop.extent);
   if (scope.never() || (extent.max && *extent.max <= 1)) return {};
   const std::vector<Access> all = accesses(loop, scope);
+  // By the author's word. It speaks of writes: what one lane writes another may read in the next statement.
+  const auto apart = [&](const Access& a, const Access& b) {
+    return a.buffer->facts.exclusive && (loop.kind != ForKind::lane || (a.writes() && b.writes()));
+  };
   for (size_t i = 0; i < all.size(); ++i)
     for (size_t j = i; j < all.size(); ++j) {
       const Access &a = all[i], &b = all[j];
-      if (!a.buffer.same_as(b.buffer) || (!a.writes() && !b.writes()) || a.buffer->facts.exclusive ||
-          may_conflict(a, b))
-        continue;
+      if (!a.buffer.same_as(b.buffer) || (!a.writes() && !b.writes()) || apart(a, b) || may_conflict(a, b)) continue;
       // Guards admit a single iteration, the same for both accesses.
       if (a.iterations.single() && b.iterations.single() && *a.iterations.min == *b.iterations.min) continue;
       if (DependenceTest(loop.var.id).independent(a.index, b.index)) continue;

@@ -229,8 +229,12 @@ class Form {
       return fail("the buffer " + n.buffer->name + " of dims that are no constants is allocated " + where(part));
     if (part == Part::host && n.buffer->space != Space::global)
       return fail("the buffer " + n.buffer->name + " is allocated in registers " + where(part));
+    if (n.buffer->space == Space::per_thread && !n.buffer->dims.empty() &&
+        as_int(n.buffer->dims[0]).value_or(0) > most_block_threads)
+      return fail("the buffer " + n.buffer->name + ", a part a thread, has more parts than a block has threads, " +
+                  std::to_string(most_block_threads));
     if (n.buffer->space == Space::per_warp &&
-        (n.buffer->dims.size() != 3 || as_int(n.buffer->dims[0]).value_or(0) * warp_lanes > 1024))
+        (n.buffer->dims.size() != 3 || as_int(n.buffer->dims[0]).value_or(0) * warp_lanes > most_block_threads))
       return fail("the buffer " + n.buffer->name +
                   ", a tile a warp, is not [warps, rows, columns] of at most 32 warps");
     if ((part == Part::block || part == Part::warp) && !of_block) alike_.emplace(n.buffer->id, part);

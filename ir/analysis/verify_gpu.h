@@ -52,7 +52,8 @@
 //   - An allocated buffer is one of:
 //       shared;
 //       in registers: replicated per thread with equal contents, only read by thread and warp loops;
-//       per_thread: accessed in thread loops from 0, each iteration only the part with its own number as first index;
+//       per_thread: accessed in thread loops from 0, each iteration only the part with its own number as first index,
+//         of at most 1024 parts;
 //       per_warp: accessed in fragment loops in warp loops from 0, likewise.
 //
 // Warp part: inside a warp loop, outside lane loops. It is to the lanes of a warp what the block part is to the threads
@@ -75,6 +76,8 @@
 #include "gradloom/stmt.h"
 
 namespace gradloom::ir {
+
+inline constexpr int64_t most_block_threads = 1024;  // as many as any GPU runs in a block
 
 // Whether a loop of the kernel is bound to a GPU, or it contains a barrier.
 bool is_gpu(const Kernel& kernel);

@@ -43,7 +43,10 @@ void Array::bind(const BufferNode& node, Shape shape, std::optional<void*> data)
   sharing_ = run_->races.sharing(node.space);
   counted_ = false;
   counts_.clear();
-  touches_.clear();
+  // A block's shared memory is the same each time that an alloc in it is reached.
+  const uint32_t block = node.space == Space::shared ? run_->races.running_block() : 0;
+  if (block == 0 || block != block_) touches_.clear();
+  block_ = block;
 
   __int128 count = 1;
   for (int64_t dim : shape_.dims) {

@@ -81,6 +81,7 @@ class Array {
   int64_t lowest_ = 0, span_ = 0;  // offsets lie in [lowest_, lowest_ + span_)
   int depth_ = 0;                  // number of enclosing strands where the array was made
   Sharing sharing_ = Sharing::common;
+  uint32_t block_ = 0;  // the GPU block whose shared memory it is; 0: none
   std::vector<uint8_t> own_;
   std::vector<uint8_t> written_;  // by offset - lowest_; empty: all are
   std::vector<Touch> touches_;    // likewise; empty until needed

@@ -28,7 +28,7 @@ void RaceDetector::enter(const Fork& fork, std::optional<int64_t> value, const s
 void RaceDetector::enter_iteration(const Loop& loop, std::optional<int64_t> value, const std::string& name) {
   enter(loop.fork, value, &name);
   if (part_ == cooperative) since_grid_ = since_kept_ = ++forks_;
-  if (part_ == block) since_block_ = ++forks_;
+  if (part_ == block) since_block_ = ++forks_, block_ = current();
   if (part_ == warp) since_warp_ = ++forks_;
 }
 

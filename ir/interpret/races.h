@@ -65,6 +65,8 @@ class RaceDetector {
     if (space == Space::per_block) return Sharing::kept;
     return space != Space::shared && part_ >= block ? Sharing::own : Sharing::common;
   }
+  // The iteration of a grid loop that is running, where barriers are explicit; 0: none.
+  uint32_t running_block() const { return part_ >= block ? block_ : 0; }
 
   // Each returns the conflict ("iterations i = 1 and 2 of parallel loop i: a write after a read"), or an empty string.
   std::string read(Touch& touch, Sharing sharing) const;
@@ -94,6 +96,7 @@ class RaceDetector {
   std::vector<uint32_t> path_;
   uint32_t base_ = 1, forks_ = 0;
   Part part_ = host;
+  uint32_t block_ = 0;
   uint32_t since_grid_ = 0, since_kept_ = 0, since_block_ = 0,
            since_warp_ = 0;  // the forks after the last barriers
 };

@@ -2,6 +2,10 @@
 // The passes that turn a scheduled kernel into a lowered one. One file, one free function each; pipeline.cpp lists them
 // in order.
 #include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "gradloom/stmt.h"
 #include "gradloom/target.h"
@@ -43,6 +47,11 @@ Kernel pair_fragments(const Kernel& kernel);
 Kernel order_lanes(const Kernel& kernel);
 // Inserts barriers for the lanes of a warp, the threads of a block, and the blocks of a cooperative loop.
 Kernel insert_barriers(const Kernel& kernel);
+
+struct LowerOptions;
+// One pass of lower(), by name, on a kernel that meets what the pass requires. Throws Error(invalid_argument) for
+// another name.
+Kernel run_pass(std::string_view name, const Kernel& kernel, const LowerOptions& options);
 
 using PassTimes = std::vector<std::pair<std::string, double>>;  // milliseconds, in the order of the passes
 struct LowerOptions {

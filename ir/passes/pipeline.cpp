@@ -45,6 +45,12 @@ constexpr Pass passes[] = {
 
 }  // namespace
 
+Kernel run_pass(std::string_view name, const Kernel& kernel, const LowerOptions& options) {
+  for (const Pass& pass : passes)
+    if (name == pass.name) return pass.run(kernel, options);
+  throw Error(ErrorCode::invalid_argument, "got pass " + std::string(name) + ", which lower() does not run");
+}
+
 Kernel lower(const Kernel& scheduled, const LowerOptions& options) {
   using Clock = std::chrono::steady_clock;
   const FloatMode mode;  // constant folding uses the kernels' floating-point mode

@@ -6,7 +6,6 @@
 
 #include "gradloom/merge_dims.h"
 #include "gradloom/schedule_common.h"
-#include "ir/schedule/schedule_gpu.h"
 #include "ops/registry.h"
 
 namespace gradloom {
@@ -39,9 +38,9 @@ ScheduleNest author_empty_sums(KernelFrame& frame, const ir::Target& target) {
     const ir::Expr zero = ir::zero({sum, 1});
     frame.builder.store(x, i, ir::cast(x->dtype, accumulate ? ir::cast(sum, ir::load(x, i)) + zero : zero));
   });
+  if (target.gpu) return {};
   const int bytes = size_of(accumulate ? sum : x->dtype);
   return [loops, bytes, &plan = frame.plan(), &target](ir::Schedule& s) {
-    if (target.gpu) return ir::schedule_gpu(s, target);
     if (worth_threads(plan.bytes_read + plan.bytes_written, target) && loops.size() > 1) s.parallel(loops[0]);
     vectorize_elements(s, loops.back(), bytes, 4, target);
   };

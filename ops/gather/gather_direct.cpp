@@ -1,7 +1,6 @@
 // "direct", the definition of both gather gradients: one column of dX at a time, summed in index order. "atomic", on a
 // GPU: dX is zeroed, then every element is added to it by an atomic, in any order; a GPU's atomic adds of f32 flush
 // denormals to zero.
-#include "ir/schedule/schedule_gpu.h"
 #include "ops/gather/gather_strategies.h"
 
 namespace gradloom {
@@ -39,9 +38,9 @@ void schedule_direct(ir::Schedule& schedule, const GatherColumns& loops, const P
 }
 
 ScheduleNest author_direct(KernelFrame& frame, const ir::Target& target) {
-  return [loops = author_gather_columns(frame), &plan = frame.plan(), &target](ir::Schedule& s) {
-    target.gpu ? ir::schedule_gpu(s, target) : schedule_direct(s, loops, plan, target);
-  };
+  const auto loops = author_gather_columns(frame);
+  if (target.gpu) return {};
+  return [loops, &plan = frame.plan(), &target](ir::Schedule& s) { schedule_direct(s, loops, plan, target); };
 }
 
 Fit fit_atomic(const Plan& plan, const ir::Target& target, bool) {
@@ -51,7 +50,7 @@ Fit fit_atomic(const Plan& plan, const ir::Target& target, bool) {
   return preferred_if(s.sortable());
 }
 
-ScheduleNest author_atomic(KernelFrame& frame, const ir::Target& target) {
+ScheduleNest author_atomic(KernelFrame& frame, const ir::Target&) {
   const GatherFrame f(frame, gather_roles(frame.plan()), true);
   ir::KernelBuilder& b = f.b;
   if (!f.roles.accumulate)
@@ -65,7 +64,7 @@ ScheduleNest author_atomic(KernelFrame& frame, const ir::Target& target) {
       });
     });
   });
-  return [&target](ir::Schedule& s) { ir::schedule_gpu(s, target); };
+  return {};
 }
 
 }  // namespace

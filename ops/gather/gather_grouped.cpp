@@ -4,7 +4,6 @@
 #include <limits>
 #include <optional>
 
-#include "ir/schedule/schedule_gpu.h"
 #include "ops/gather/gather_strategies.h"
 
 namespace gradloom {
@@ -110,9 +109,9 @@ Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
 }
 
 ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
-  return [loops = write_nest(frame), &plan = frame.plan(), &target](ir::Schedule& s) {
-    target.gpu ? ir::schedule_gpu(s, target) : schedule_cpu(s, loops, GatherSizes(plan), target);
-  };
+  const auto loops = write_nest(frame);
+  if (target.gpu) return {};
+  return [loops, &plan = frame.plan(), &target](ir::Schedule& s) { schedule_cpu(s, loops, GatherSizes(plan), target); };
 }
 
 }  // namespace

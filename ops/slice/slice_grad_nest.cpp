@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "ir/index_math.h"
-#include "ir/schedule/schedule_gpu.h"
 #include "ops/slice/slice_grad.h"
 
 namespace gradloom {
@@ -307,7 +306,7 @@ class SliceNest {
 
 ScheduleNest author_slice_flat(KernelFrame& frame, const ir::Target& target) {
   SliceNest(frame, target).flat();
-  return [&target](ir::Schedule& s) { ir::schedule_gpu(s, target); };
+  return {};
 }
 
 ScheduleNest author_slice_direct(KernelFrame& frame, const ir::Target& target) {

@@ -22,25 +22,6 @@
 namespace gradloom::ir {
 namespace {
 
-using Pass = std::function<Kernel(const Kernel&, const LowerOptions&)>;
-Pass plain(Kernel (*pass)(const Kernel&)) {
-  return [pass](const Kernel& k, const LowerOptions&) { return pass(k); };
-}
-const std::map<std::string, Pass> passes{
-    {"simplify", plain(simplify)},
-    {"unroll", plain(unroll)},
-    {"vectorize", plain(vectorize)},
-    {"scalarize_scatters",
-     [](const Kernel& k, const LowerOptions& o) { return scalarize_scatters(k, o.fast_scatter); }},
-    {"interleave_stores", plain(interleave_stores)},
-    {"demote_registers", plain(demote_registers)},
-    {"drop_prefetches", plain(drop_prefetches)},
-    {"outline_kernels", plain(outline_kernels)},
-    {"place_buffers", [](const Kernel& k, const LowerOptions& o) { return place_buffers(k, o.shared_bytes); }},
-    {"pair_fragments", plain(pair_fragments)},
-    {"order_lanes", plain(order_lanes)},
-    {"insert_barriers", plain(insert_barriers)},
-    {"lower", [](const Kernel& k, const LowerOptions& o) { return lower(k, o); }}};
 const std::map<std::string, Stage> stages{
     {"authored", Stage::authored}, {"scheduled", Stage::scheduled}, {"lowered", Stage::lowered}};
 
@@ -185,8 +166,7 @@ class CaseCheck {
     Kernel result = schedule().kernel();
     for (std::string name : split(names, ',')) {
       name.erase(0, name.find_first_not_of(' '));
-      if (!passes.contains(name)) throw Error(ErrorCode::internal, "no pass " + name);
-      result = passes.at(name)(result, options_);
+      result = name == "lower" ? lower(result, options_) : run_pass(name, result, options_);
       if (name == "simplify") {
         EXPECT_TRUE(simplify(result).body.same_as(result.body)) << "not settled: " << print(result);
       }

@@ -73,6 +73,30 @@ TEST(CudaEmit, NoBarrierWhereThreadsMeetNothing) {
   EXPECT_EQ(count(m.text, "gl_sync_block"), 0) << m.text;
 }
 
+// Through a __restrict__ pointer NVRTC keeps the value of y[0] that was read before the barrier.
+TEST(CudaEmit, WhatThreadsExchangeIsNotRestricted) {
+  const CudaModule m = emit(R"(kernel exchange() {
+  in x: f32[1]
+  inout y: f32[256]
+  out z: f32[2, 256]
+  for b in 0 .. 1 grid {
+    for t in 0 .. 256 thread {
+      z[0, t] = y[0]
+    }
+    for t in 3 .. 4 thread {
+      y[t - 3] = x[0]
+    }
+    for t in 0 .. 256 thread {
+      z[1, t] = y[0]
+    }
+  }
+})");
+  EXPECT_EQ(count(m.text, "gl_sync_block();"), 2) << m.text;
+  EXPECT_NE(m.text.find("float* y"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("float* __restrict__ z"), std::string::npos) << m.text;
+  EXPECT_NE(m.text.find("const float* __restrict__ x"), std::string::npos) << m.text;
+}
+
 TEST(CudaEmit, ASerialLoopOverSharedTilesHasABarrierAtItsStartToo) {
   const CudaModule m = emit(R"(kernel tiles() {
   in x: f32[4, 32]
