@@ -1,6 +1,5 @@
 // A custom op: calls are checked, tensors may have any strides, kernels are shape-specialised or any-shape, and cached.
 #include <gradloom/elementwise.h>
-#include <gradloom/elementwise.h>
 #include <gradloom/runtime.h>
 #include <gradloom/schedule_common.h>
 
