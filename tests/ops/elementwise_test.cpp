@@ -4,21 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "gradloom/runtime.h"
-#include "gradloom/schedule_common.h"
+#include "tests/support/targets.h"
 
 namespace gradloom {
 namespace {
-
-std::vector<TargetKind> targets() {
-  std::vector<TargetKind> all{TargetKind::interpreter};
-#ifdef GRADLOOM_WITH_LLVM
-  all.push_back(TargetKind::llvm);
-#endif
-#ifdef GRADLOOM_WITH_CUDA
-  all.push_back(TargetKind::cuda_host);
-#endif
-  return all;
-}
 
 OpSchema schema_of(int inputs, std::vector<DType> dtypes) {
   OpSchema s{.name = "Test", .outputs = {{.name = "y", .dtypes = dtypes}}};
@@ -41,7 +30,7 @@ Dims reversed(const Dims& dims) {
 }
 
 TEST(Elementwise, AnyStridesShapesAndLevels) {
-  for (const TargetKind target : targets()) {
+  for (const TargetKind target : all_targets()) {
     Runtime runtime({.target = target, .threads = 2, .disk_cache = "off"});
     const ElementwiseOp op(schema_of(4, {DType::f32}), weighted);
     for (const Dims& dims : {Dims{}, Dims{0, 3}, Dims{7}, Dims{3, 5, 2}, Dims{1, 33, 1}, Dims{300, 500}})
@@ -79,7 +68,7 @@ TEST(Elementwise, AnyStridesShapesAndLevels) {
 }
 
 TEST(Elementwise, HalfPrecisionIsComputedInF32AndRoundedOnce) {
-  for (const TargetKind target : targets()) {
+  for (const TargetKind target : all_targets()) {
     Runtime runtime({.target = target, .disk_cache = "off"});
     const ElementwiseOp op(schema_of(2, {DType::bf16}), [](ir::KernelBuilder&, const std::vector<ir::Expr>& in) {
       EXPECT_EQ(in[0].dtype(), DType::f32);
