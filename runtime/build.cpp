@@ -73,8 +73,41 @@ int64_t input_alignment(const ir::Target& target, int64_t output_alignment) {
 
 namespace {
 
+// Elements from the first to the last one in memory; 0 of an empty view.
+__int128 reach(const Dims& dims, const Dims& strides) {
+  __int128 elements = 1;
+  for (const int64_t dim : dims)
+    if (dim <= 0) return 0;
+  for (int d = 0; d < dims.size() && elements >> 64 == 0; ++d) {  // more than 2^64 is beyond every operand
+    const __int128 stride = strides[d];
+    elements += (dims[d] - 1) * (stride < 0 ? -stride : stride);
+  }
+  return elements;
+}
+
+// A view lies within its operand, whatever an op makes of a call.
+void check_views(const PlannedCall& call) {
+  const Plan& plan = call.plan;
+  const auto bad = [&](int v, const std::string& what) {
+    throw Error(ErrorCode::internal, fmt::format("{}: view {} of its plan {}", call.name(), v, what));
+  };
+  for (int v = 0; v < plan.views.size(); ++v) {
+    const View& view = plan.views[v];
+    const auto count = view.output ? plan.outputs.size() : static_cast<int>(call.op.schema().inputs.size());
+    const char* side = view.output ? "output" : "input";
+    if (view.index < 0 || view.index >= count) bad(v, fmt::format("is of {} {}, of {}", side, view.index, count));
+    if (view.strides.size() != view.dims.size()) bad(v, "has not one stride a dim");
+    if (!view.output && !call.request) continue;  // the operands of a saved call are not at hand
+    const __int128 has = view.output
+                             ? static_cast<__int128>(element_count(plan.outputs[view.index].dims))
+                             : reach(call.request->input(view.index).dims, call.request->input(view.index).strides);
+    if (reach(view.dims, view.strides) > has) bad(v, fmt::format("reaches beyond {} {}", side, view.index));
+  }
+}
+
 // Buffers and scalars must be those of the plan.
 void check_authored(const PlannedCall& call, const BuiltKernel& built) {
+  check_views(call);
   const Plan& plan = call.plan;
 #ifndef NDEBUG
   ir::verify(built.authored, ir::Stage::authored);

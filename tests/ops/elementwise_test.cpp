@@ -82,6 +82,50 @@ TEST(Elementwise, HalfPrecisionIsComputedInF32AndRoundedOnce) {
   }
 }
 
+// A plan of an op of one's own that is wrong: nothing is written.
+TEST(OwnOp, AViewStaysWithinItsOperand) {
+  struct Wrong final : Op {
+    View input{.index = 0, .dims = {4}, .strides = {1}}, output{.output = true, .dims = {4}, .strides = {1}};
+    Wrong()
+        : Op(schema_of(1, {DType::f32}), {{.name = "direct", .author = [](KernelFrame& frame, const ir::Target&) {
+                                             const ir::Buffer x = frame.view(0, "x"), y = frame.view(1, "y");
+                                             frame.builder.loop("i", 0, y->dims[0], [&](const ir::Expr& i) {
+                                               frame.builder.store(y, {i}, ir::load(x, {ir::Expr(0)}));
+                                             });
+                                             return ScheduleNest();
+                                           }}}) {}
+    Plan plan(const Request&) const override {
+      Plan plan;
+      plan.outputs.push_back({.dims = {4}});
+      plan.views.push_back(input);
+      plan.views.push_back(output);
+      return plan;
+    }
+  };
+  std::vector<float> x(4, 1), y(5, 2);
+  for (const TargetKind target : all_targets()) {
+    Runtime runtime({.target = target, .disk_cache = "off"});
+    const auto message = [&](const Wrong& op) -> std::string {
+      std::vector<Tensor> outputs{Tensor::borrow(y.data(), DType::f32, {4})};
+      const auto done = runtime.run_into(op, std::vector{Tensor::borrow(x.data(), DType::f32, {4})}, outputs);
+      return done.ok() ? "" : done.error().what();
+    };
+    Wrong op;
+    op.output.dims = {5};
+    EXPECT_EQ(message(op), "Test: view 1 of its plan reaches beyond output 0");
+    op.output.dims = {2}, op.output.strides = {4};
+    EXPECT_EQ(message(op), "Test: view 1 of its plan reaches beyond output 0");
+    op.output.index = 3;
+    EXPECT_EQ(message(op), "Test: view 1 of its plan is of output 3, of 1");
+    EXPECT_EQ(y, std::vector<float>(5, 2));
+    Wrong input;
+    input.input.dims = {4}, input.input.strides = {-2};
+    EXPECT_EQ(message(input), "Test: view 0 of its plan reaches beyond input 0");
+    EXPECT_EQ(message(Wrong()), "");
+    y.assign(5, 2);
+  }
+}
+
 TEST(Elementwise, WhatIsRefused) {
   const auto refusal = [](const OpSchema& schema) -> std::string {
     try {
