@@ -86,17 +86,10 @@ int FunctionEmitter::threads_of(const ir::Stmt& body) const {
 
 void FunctionEmitter::find_exchanged(const ir::For& loop) {
   if (!ir::any_of(loop.body, [](const ir::Stmt& s) { return s.as<ir::Barrier>() != nullptr; })) return;
-  std::unordered_set<int64_t> read;
-  ir::walk(
-      loop.body,
-      [&](const ir::Stmt& s) {
-        if (const auto* n = s.as<ir::Store>()) exchanged_.insert(n->buffer->id);
-        if (const auto* n = s.as<ir::Accumulate>()) exchanged_.insert(n->buffer->id), read.insert(n->buffer->id);
-      },
-      [&](const ir::Expr& e) {
-        if (const auto* n = e.as<ir::Load>()) read.insert(n->buffer->id);
-      });
-  std::erase_if(exchanged_, [&](int64_t id) { return !read.contains(id); });
+  ir::walk(loop.body, [&](const ir::Stmt& s) {
+    if (const auto* n = s.as<ir::Store>()) exchanged_.insert(n->buffer->id);
+    if (const auto* n = s.as<ir::Accumulate>()) exchanged_.insert(n->buffer->id);
+  });
 }
 
 CudaFunction FunctionEmitter::emit(const ir::For& loop, std::string& text) {

@@ -33,8 +33,7 @@ const FunctionEmitter::Place& FunctionEmitter::place(const ir::Buffer& b) {
   const auto parameter = host_.buffers.find(b->id);
   const bool scratch = parameter == host_.buffers.end();
   const std::string name = fresh(b->name);
-  // Other threads write exchanged buffers before a barrier: through __restrict__ the compiler would keep the values
-  // that were read before it.
+  // Through __restrict__ the compiler would move accesses of exchanged buffers across barriers.
   const char* alone = exchanged_.contains(b->id) ? "" : "__restrict__ ";
   parameters_.push_back(
       fmt::format("{}{}* {}{}", b->role == ir::Role::in ? "const " : "", memory_type(b->dtype), alone, name));

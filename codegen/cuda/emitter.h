@@ -166,7 +166,7 @@ class FunctionEmitter {
   int64_t shared_ = 0, most_shared_ = 0;
   Part part_ = Part::block;
   std::string element_;  // inside fragment loops: index of the lane's current pair
-  // Written, read, and there is a barrier in the function: threads see one another's writes.
+  // Written in a function that has a barrier: threads may read or overwrite one another's elements behind it.
   std::unordered_set<int64_t> exchanged_;
   std::vector<Deferred> deferred_;
   std::set<std::string> names_;
