@@ -7,12 +7,13 @@
 
 #include "codegen/cuda/emitter.h"
 #include "gradloom/refusal.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::codegen {
 namespace {
 
-constexpr int most_threads = 1024, default_threads = 256;
+constexpr int default_threads = 256;
 
 // Reserved names: keywords of C++, names of CUDA, and macros that compilers predefine.
 const char* const reserved[] = {
@@ -77,9 +78,9 @@ int FunctionEmitter::threads_of(const ir::Stmt& body) const {
   ir::walk(body, [&](const ir::Stmt& s) {
     const ir::For* n = s.as<ir::For>();
     if (!n || (n->kind != ir::ForKind::thread && n->kind != ir::ForKind::warp)) return;
-    const int64_t wanted = std::min<int64_t>(ir::as_int(n->extent).value_or(default_threads), most_threads) *
+    const int64_t wanted = std::min<int64_t>(ir::as_int(n->extent).value_or(default_threads), ir::most_block_threads) *
                            (n->kind == ir::ForKind::warp ? ir::warp_lanes : 1);
-    threads = std::max(threads, std::min<int64_t>(wanted, most_threads));
+    threads = std::max(threads, std::min(wanted, ir::most_block_threads));
   });
   return static_cast<int>((threads + ir::warp_lanes - 1) / ir::warp_lanes * ir::warp_lanes);
 }

@@ -14,6 +14,7 @@
 #include "codegen/cuda_host/host_matrix.h"
 #include "codegen/cuda_host/host_state.h"
 #include "gradloom/error.h"
+#include "ir/analysis/verify_gpu.h"
 #include "support/per_thread.h"
 
 namespace gradloom::codegen {
@@ -353,10 +354,10 @@ void HostModule::launch(const CudaFunction& function, int64_t blocks, std::span<
   const auto call = calls_.find(function.name);
   if (call == calls_.end())
     throw Error(ErrorCode::internal, fmt::format("cuda-host: the module has no function {}", function.name));
-  if (function.threads < 1 || function.threads > 1024 || function.threads % warp_lanes != 0) {
+  if (function.threads < 1 || function.threads > ir::most_block_threads || function.threads % warp_lanes != 0) {
     throw Error(ErrorCode::internal,
-                fmt::format("kernel function {} has {} threads a block; it may have 32 to 1024, in warps of 32",
-                            function.name, function.threads));
+                fmt::format("kernel function {} has {} threads a block; it may have 32 to {}, in warps of 32",
+                            function.name, function.threads, ir::most_block_threads));
   }
   if (function.cooperative && blocks * function.threads > most_fibers) {
     throw Error(ErrorCode::resource_exhausted, fmt::format("cuda-host: {} blocks of {} threads of the cooperative "

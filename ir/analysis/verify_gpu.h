@@ -27,7 +27,7 @@
 //     checks. Launches run in order.
 //   - An allocation in the host part is global scratch. Refused: scratch whose size is read from memory, with no bound
 //     that holds outside the launch.
-//   - passes/outline_kernels.cpp brings any nest into this form: decisions that need memory are made inside the
+//   - passes/outline_kernels.cpp transforms any nest into this form: decisions that need memory are made inside the
 //     launches, a check around launches that may have no block is a launch of its own, and a loop over launches with
 //     bounds in memory is executed by a single block.
 //

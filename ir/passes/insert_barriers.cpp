@@ -35,10 +35,10 @@ struct Touched {
   }
   // Whether the two conflict.
   bool conflicts(const Touched& earlier) const {
-    const auto meet = [](const Buffers& a, const Buffers& b) {
+    const auto intersect = [](const Buffers& a, const Buffers& b) {
       return std::any_of(a.begin(), a.end(), [&](int64_t id) { return b.contains(id); });
     };
-    return meet(writes, earlier.writes) || meet(writes, earlier.reads) || meet(reads, earlier.writes);
+    return intersect(writes, earlier.writes) || intersect(writes, earlier.reads) || intersect(reads, earlier.writes);
   }
 };
 

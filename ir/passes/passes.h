@@ -49,7 +49,7 @@ Kernel order_lanes(const Kernel& kernel);
 Kernel insert_barriers(const Kernel& kernel);
 
 struct LowerOptions;
-// One pass of lower(), by name, on a kernel that meets what the pass requires. Throws Error(invalid_argument) for
+// One pass of lower(), by name, on a kernel that satisfies what the pass requires. Throws Error(invalid_argument) for
 // another name.
 Kernel run_pass(std::string_view name, const Kernel& kernel, const LowerOptions& options);
 

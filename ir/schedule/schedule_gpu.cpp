@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "ir/analysis/races.h"
+#include "ir/analysis/verify_gpu.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/site.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 using Loop = Schedule::Loop;
 
-constexpr int64_t vector_bytes = 16, most_threads = 1024;
+constexpr int64_t vector_bytes = 16;
 // Per multiprocessor: with fewer threads than that, an iteration is better mapped to a block than to a thread.
 constexpr int64_t few_threads = 64;
 // Too few iterations to be worth a launch in every iteration of a host loop.
@@ -208,7 +209,7 @@ class General {
   }
 
   int64_t threads_for(const std::optional<int64_t>& total) const {
-    int64_t threads = std::min<int64_t>(target_.block_threads, most_threads);
+    int64_t threads = std::min<int64_t>(target_.block_threads, most_block_threads);
     while (total && threads > warp_lanes && *total / threads < target_.multiprocessors) threads /= 2;
     return threads;
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ir/analysis/verify_gpu.h"
 #include "ir/index_math.h"
 #include "ops/gather/gather_strategies.h"
 #include "ops/patterns/integer_math.h"
@@ -16,7 +17,6 @@ using ir::Expr;
 using Index = GatherFrame::Index;
 using ir::Loop;
 
-constexpr int64_t most_threads = 1024;  // per block
 constexpr int64_t tile_elements =
     4096;  // over all columns, per multiprocessor: four indices and values in flight for each of 1024 threads
 constexpr int64_t banks = 32;  // of shared memory, four bytes each
@@ -197,7 +197,7 @@ GatherBlock block_of(const Plan& plan, const ir::Target& target) {
 // A power of two: otherwise the commits of different threads are not proved disjoint.
 int64_t GatherBlock::each() const {
   int64_t each = 1;
-  while (columns * tile > each * most_threads) each *= 2;
+  while (columns * tile > each * ir::most_block_threads) each *= 2;
   return each;
 }
 

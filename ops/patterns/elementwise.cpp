@@ -32,16 +32,14 @@ ScheduleNest author(const ElementwiseOp::Element& element, KernelFrame& frame, c
     b.store(out, at, ir::cast(out->dtype, value));
   });
   if (loops.empty() || target.gpu) return {};
-  const bool threads = worth_threads(plan.bytes_read + plan.bytes_written, target);
-  return [=](ir::Schedule& s) {
-    ir::Loop outer = loops[0];
+  return [loops, wide, count, &plan, &target](ir::Schedule& s) {
+    const bool threads = worth_threads(plan.bytes_read + plan.bytes_written, target);
+    ir::Loop outer = loops[0], inner = loops.back();
     if (threads && loops.size() == 1) {
-      const ir::Schedule::Split rows = s.split(outer, row_piece(plan.views[count].dims[0], target));
-      outer = rows.outer;
-      vectorize_elements(s, rows.inner, size_of(wide), 4, target);
-    } else {
-      vectorize_elements(s, loops.back(), size_of(wide), 4, target);
+      const ir::Schedule::Split pieces = s.split(outer, row_piece(plan.views[count].dims[0], target));
+      outer = pieces.outer, inner = pieces.inner;
     }
+    vectorize_elements(s, inner, size_of(wide), 4, target);
     if (threads) s.parallel(outer);
   };
 }
@@ -88,7 +86,7 @@ Plan ElementwiseOp::plan(const Request& request) const {
       view.dims.push_back(d.extent);
       if (i < count) view.strides.push_back(d.strides[static_cast<size_t>(i)]);
     }
-    if (i == count) view.index = 0, view.strides = dense_strides(view.dims);
+    if (view.output) view.strides = dense_strides(view.dims);
     plan.views.push_back(view);
   }
   plan.bytes_written = element_count(first.dims) * size_of(first.dtype);

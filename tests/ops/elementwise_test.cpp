@@ -121,6 +121,8 @@ TEST(OwnOp, AViewStaysWithinItsOperand) {
     Wrong input;
     input.input.dims = {4}, input.input.strides = {-2};
     EXPECT_EQ(message(input), "Test: view 0 of its plan reaches beyond input 0");
+    input.input.dims = {2}, input.input.strides = {-1};  // as many elements, but before the first one
+    EXPECT_EQ(message(input), "Test: view 0 of its plan reaches beyond input 0");
     EXPECT_EQ(message(Wrong()), "");
     y.assign(5, 2);
   }
