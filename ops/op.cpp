@@ -170,6 +170,15 @@ Op::Op(OpSchema schema, std::vector<Strategy> strategies)
 Plan Op::check(const Request& request) const {
   check_schema(schema_, request);
   Plan plan = this->plan(request);
+  for (int v = 0; v < plan.views.size(); ++v) {
+    const View& view = plan.views[v];
+    const int count = view.output ? plan.outputs.size() : static_cast<int>(schema_.inputs.size());
+    if (view.index < 0 || view.index >= count || view.strides.size() != view.dims.size())
+      throw Error(ErrorCode::internal,
+                  fmt::format("{}: view {} of its plan is of {} {} of {}, with {} dims and {} strides", schema_.name, v,
+                              view.output ? "output" : "input", view.index, count, view.dims.size(),
+                              view.strides.size()));
+  }
   plan.determinism = std::min(request.determinism, weakest_);
   return plan;
 }

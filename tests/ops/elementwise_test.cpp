@@ -116,7 +116,9 @@ TEST(OwnOp, AViewStaysWithinItsOperand) {
     op.output.dims = {2}, op.output.strides = {4};
     EXPECT_EQ(message(op), "Test: view 1 of its plan reaches beyond output 0");
     op.output.index = 3;
-    EXPECT_EQ(message(op), "Test: view 1 of its plan is of output 3, of 1");
+    EXPECT_EQ(message(op), "Test: view 1 of its plan is of output 3 of 1, with 1 dims and 1 strides");
+    op.output.index = -1;
+    EXPECT_EQ(message(op), "Test: view 1 of its plan is of output -1 of 1, with 1 dims and 1 strides");
     EXPECT_EQ(y, std::vector<float>(5, 2));
     Wrong input;
     input.input.dims = {4}, input.input.strides = {-2};
