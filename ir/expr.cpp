@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "ir/children.h"
+#include "ir/operators.h"
 #include "ir/scalar_math.h"
 #include "support/float_mode.h"
 
@@ -93,7 +94,7 @@ Buffer make_buffer(BufferNode node) {
 }
 
 bool is_order(BinaryOp op) { return op >= BinaryOp::lt; }
-bool is_comparison(BinaryOp op) { return op >= BinaryOp::eq; }
+bool is_comparison(BinaryOp op) { return info_of(op).precedence == precedence::comparison; }
 
 Expr constant_bits(DType dtype, uint64_t bits) { return make({dtype, 1}, Const{bits}); }
 Expr constant(DType dtype, double value) {
@@ -346,12 +347,7 @@ const char* to_string(UnaryOp op) {
   return "?";
 }
 
-const char* to_string(BinaryOp op) {
-  static constexpr const char* names[] = {"add", "sub", "mul", "div", "floor_div", "floor_mod", "min",
-                                          "max", "and", "or",  "xor", "shl",       "shr",       "eq",
-                                          "ne",  "lt",  "le",  "gt",  "ge"};
-  return names[static_cast<size_t>(op)];
-}
+const char* to_string(BinaryOp op) { return info_of(op).name; }
 
 const char* to_string(IntrinsicOp op) {
   switch (op) {

@@ -6,84 +6,14 @@
 #include <cstdlib>
 
 #include "codegen/cuda/emitter.h"
+#include "ir/operators.h"
 
 namespace gradloom::codegen {
 namespace {
 
+// C++'s operator; of a floor division, where neither side is negative.
 const char* symbol(ir::BinaryOp op) {
-  switch (op) {
-    case ir::BinaryOp::add:
-      return "+";
-    case ir::BinaryOp::sub:
-      return "-";
-    case ir::BinaryOp::mul:
-      return "*";
-    case ir::BinaryOp::div:
-      return "/";
-    case ir::BinaryOp::floor_div:
-      return "/";
-    case ir::BinaryOp::floor_mod:
-      return "%";
-    case ir::BinaryOp::bit_and:
-      return "&";
-    case ir::BinaryOp::bit_or:
-      return "|";
-    case ir::BinaryOp::bit_xor:
-      return "^";
-    case ir::BinaryOp::shr:
-      return ">>";
-    case ir::BinaryOp::eq:
-      return "==";
-    case ir::BinaryOp::ne:
-      return "!=";
-    case ir::BinaryOp::lt:
-      return "<";
-    case ir::BinaryOp::le:
-      return "<=";
-    case ir::BinaryOp::gt:
-      return ">";
-    case ir::BinaryOp::ge:
-      return ">=";
-    case ir::BinaryOp::min:
-    case ir::BinaryOp::max:
-    case ir::BinaryOp::shl:
-      return nullptr;
-  }
-  return nullptr;
-}
-
-const char* helper(ir::BinaryOp op) {
-  switch (op) {
-    case ir::BinaryOp::add:
-      return "gl_add";
-    case ir::BinaryOp::sub:
-      return "gl_sub";
-    case ir::BinaryOp::mul:
-      return "gl_mul";
-    case ir::BinaryOp::floor_div:
-      return "gl_floor_div";
-    case ir::BinaryOp::floor_mod:
-      return "gl_floor_mod";
-    case ir::BinaryOp::min:
-      return "gl_min";
-    case ir::BinaryOp::max:
-      return "gl_max";
-    case ir::BinaryOp::shl:
-      return "gl_shl";
-    case ir::BinaryOp::div:
-    case ir::BinaryOp::bit_and:
-    case ir::BinaryOp::bit_or:
-    case ir::BinaryOp::bit_xor:
-    case ir::BinaryOp::shr:
-    case ir::BinaryOp::eq:
-    case ir::BinaryOp::ne:
-    case ir::BinaryOp::lt:
-    case ir::BinaryOp::le:
-    case ir::BinaryOp::gt:
-    case ir::BinaryOp::ge:
-      return nullptr;
-  }
-  return nullptr;
+  return op == ir::BinaryOp::floor_div ? "/" : op == ir::BinaryOp::floor_mod ? "%" : ir::info_of(op).symbol;
 }
 
 // The value of a power-of-two constant that is uniform across lanes; 0 for any other expression.
@@ -92,8 +22,6 @@ uint64_t power_of_two(const ir::Expr& e) {
   const std::optional<int64_t> value = ir::as_int(broadcast ? broadcast->value : e);
   return value && *value > 0 && std::has_single_bit(static_cast<uint64_t>(*value)) ? static_cast<uint64_t>(*value) : 0;
 }
-
-enum Precedence { sums = 1, products = 2, casts = 3 };
 
 }  // namespace
 
@@ -151,7 +79,7 @@ Text FunctionEmitter::value(const ir::Expr& e) {
   Text text = std::visit([&](const auto& n) { return node(n, e.type(), e); }, e.node().value);
   if (e.dtype() == DType::i64 && !text.narrow && (e.as<ir::Var>() || e.as<ir::Load>()) && fits_int(e)) {
     for (std::string& lane : text.lanes) lane = "(int)" + parenthesised(lane);
-    text.narrow = true, text.atom = false, text.precedence = casts;
+    text.narrow = true, text.atom = false, text.precedence = ir::precedence::prefix;
   }
   if (const auto used = uses_.find(e.get()); used != uses_.end() && used->second > 1)
     text = bound(std::move(text), e.dtype(), "t");
@@ -246,9 +174,8 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
   }
   if (n.op == ir::BinaryOp::shr) plain = true;
   if (minmax || n.op == ir::BinaryOp::shl) plain = false;
-  const int precedence = n.op == ir::BinaryOp::add || n.op == ir::BinaryOp::sub ? sums
-                         : n.op == ir::BinaryOp::mul                            ? products
-                                                                                : 0;
+  const bool relied = n.op == ir::BinaryOp::add || n.op == ir::BinaryOp::sub || n.op == ir::BinaryOp::mul;
+  const int precedence = relied ? ir::info_of(n.op).precedence : 0;
   // Sums and products rely on C++ precedence; other operators get parentheses. An operation on two ints would be
   // computed in int, so one operand is widened; a shift has the type of its left operand.
   const bool widened = is_i64 && !narrow && !comparison && a.narrow && (b.narrow || n.op == ir::BinaryOp::shr);
@@ -269,8 +196,8 @@ Text FunctionEmitter::node(const ir::Binary& n, Type type, const ir::Expr& self)
       out.lanes.push_back(cut ? fmt::format("({})({})", c_type(dtype), body) : body);
       if (!comparison && type.dtype == DType::boolean) out.lanes.back() = fmt::format("(bool)({})", body);
     } else {
-      out.lanes.push_back(floating ? fmt::format("{}({}, {})", helper(n.op), x, y)
-                                   : fmt::format("{}<{}>({}, {})", helper(n.op), narrow ? "int" : c_type(dtype), x, y));
+      const std::string of = floating ? "" : fmt::format("<{}>", narrow ? "int" : c_type(dtype));
+      out.lanes.push_back(fmt::format("gl_{}{}({}, {})", to_string(n.op), of, x, y));
     }
   }
   return out;

@@ -22,7 +22,7 @@ struct Text {
   std::vector<std::string> lanes;
   bool narrow = false;
   bool atom = false;   // a name or a literal: repeating it costs nothing
-  int precedence = 0;  // a Precedence (emit_expr.cpp); 0: unknown
+  int precedence = 0;  // ir::precedence; 0: unknown
 };
 
 // What the host part passes to a function, by IR id.

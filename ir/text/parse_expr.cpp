@@ -5,30 +5,17 @@
 #include <limits>
 #include <optional>
 
+#include "ir/operators.h"
 #include "ir/scalar_math.h"
 #include "ir/text/parser.h"
 
 namespace gradloom::ir {
 namespace {
 
-struct Infix {
-  std::string_view symbol;
-  BinaryOp op;
-  int precedence;  // higher binds tighter; as in the printer
-};
-constexpr int comparison = 3;
-constexpr Infix infixes[] = {
-    {"|", BinaryOp::bit_or, 0},       {"^", BinaryOp::bit_xor, 1},      {"&", BinaryOp::bit_and, 2},
-    {"==", BinaryOp::eq, comparison}, {"!=", BinaryOp::ne, comparison}, {"<=", BinaryOp::le, comparison},
-    {"<", BinaryOp::lt, comparison},  {">=", BinaryOp::ge, comparison}, {">", BinaryOp::gt, comparison},
-    {"<<", BinaryOp::shl, 4},         {">>", BinaryOp::shr, 4},         {"+", BinaryOp::add, 5},
-    {"-", BinaryOp::sub, 5},          {"*", BinaryOp::mul, 6},          {"/", BinaryOp::div, 6},
-};
-
-const Infix* infix_of(const Token& token) {
+const BinaryInfo* infix_of(const Token& token) {
   if (token.kind != TokenKind::symbol) return nullptr;
-  for (const Infix& infix : infixes)
-    if (infix.symbol == token.text) return &infix;
+  for (const BinaryInfo& infix : binary_infos)
+    if (infix.symbol && infix.symbol == token.text) return &infix;
   return nullptr;
 }
 
@@ -39,8 +26,8 @@ std::optional<UnaryOp> unary_function(std::string_view name) {
 }
 
 std::optional<BinaryOp> binary_function(std::string_view name) {
-  for (BinaryOp op : {BinaryOp::floor_div, BinaryOp::floor_mod, BinaryOp::min, BinaryOp::max})
-    if (name == to_string(op)) return op;
+  for (const BinaryInfo& info : binary_infos)
+    if (!info.symbol && name == info.name) return info.op;
   return std::nullopt;
 }
 
@@ -59,14 +46,14 @@ Parser::Term Parser::term(int least) {
   Term left = prefix();
   int ceiling = std::numeric_limits<int>::max();  // comparisons do not chain
   for (;;) {
-    const Infix* infix = infix_of(peek());
+    const BinaryInfo* infix = infix_of(peek());
     if (!infix || infix->precedence < least) return left;
     if (infix->precedence >= ceiling) expected("parentheses around one of two comparisons");
     const Position at = next().at;
     Term right = term(infix->precedence + 1);
     left = grow(at, built(at, [&] { return binary(infix->op, left.e, right.e); }), {left.depth, right.depth});
-    if (infix->precedence == comparison) ceiling = comparison;
-    if (infix->precedence < comparison) ceiling = std::numeric_limits<int>::max();
+    if (infix->precedence == precedence::comparison) ceiling = precedence::comparison;
+    if (infix->precedence < precedence::comparison) ceiling = std::numeric_limits<int>::max();
   }
 }
 
@@ -88,7 +75,7 @@ Parser::Term Parser::primary() {
   if (token.kind == TokenKind::number) return {number(false)};
   if (at_keyword("true") || at_keyword("false")) return {constant_bits(DType::boolean, next().text == "true")};
   if (take_symbol("(")) {
-    Term inner = term(0);
+    Term inner = term();
     expect_symbol(")");
     return inner;
   }
@@ -131,22 +118,22 @@ Parser::Term Parser::call() {
   } else if (f == "bitcast") {
     const DType t = dtype("a dtype");
     comma();
-    Term a = term(0);
+    Term a = term();
     result = make([&] { return bitcast(t, a.e); }, {a.depth});
   } else if (f == "ramp") {
-    Term base = term(0);
+    Term base = term();
     comma();
-    Term stride = term(0);
+    Term stride = term();
     const int n = lanes();
     result = make([&] { return ramp(base.e, stride.e, n); }, {base.depth, stride.depth});
   } else if (f == "broadcast") {
-    Term a = term(0);
+    Term a = term();
     const int n = lanes();
     result = make([&] { return broadcast(a.e, n); }, {a.depth});
   } else if (f == "shuffle") {
-    Term a = term(0), b{{}, 0};
+    Term a = term(), b{{}, 0};
     comma();
-    if (!at_symbol("[")) b = term(0), comma();
+    if (!at_symbol("[")) b = term(), comma();
     expect_symbol("[");
     std::vector<int> order;
     do order.push_back(static_cast<int>(integer("a lane", 0, 8192)));
@@ -160,23 +147,23 @@ Parser::Term Parser::call() {
     const int cache = static_cast<int>(integer("a cache level from 1 to 3", 1, 3));
     result = make([&] { return prefetch(a.buffer, a.index, cache); }, {a.depth});
   } else if (f == "fma" || f == "select") {
-    Term a = term(0);
+    Term a = term();
     comma();
-    Term b = term(0);
+    Term b = term();
     comma();
-    Term c = term(0);
+    Term c = term();
     result = make([&] { return f == "fma" ? fma(a.e, b.e, c.e) : select(a.e, b.e, c.e); }, {a.depth, b.depth, c.depth});
   } else if (const auto op = binary_function(f)) {
-    Term a = term(0);
+    Term a = term();
     comma();
-    Term b = term(0);
+    Term b = term();
     result = make([&] { return binary(*op, a.e, b.e); }, {a.depth, b.depth});
   } else {
     const auto unary_op = unary_function(f);
     const auto to = dtype_from_string(f);
     if (!unary_op && !to && f != "all" && f != "any")
       fail_at(function.at, "expected a function, got " + describe(function));
-    Term a = term(0);
+    Term a = term();
     result = make(
         [&] {
           return unary_op ? unary(*unary_op, a.e) : to ? cast(*to, a.e) : f == "all" ? all_lanes(a.e) : any_lane(a.e);
@@ -191,7 +178,7 @@ Parser::Term Parser::call() {
 Parser::Access Parser::access(bool guard_allowed) {
   Access result;
   const auto add = [&] {
-    Term t = term(0);
+    Term t = term();
     result.depth = std::max(result.depth, t.depth);
     return t.e;
   };

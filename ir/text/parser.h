@@ -74,8 +74,8 @@ class Parser {
   Type type();
 
   // Expressions.
-  Expr expr() { return term(0).e; }
-  Term term(int least);
+  Expr expr() { return term().e; }
+  Term term(int least = 0);
   Term prefix();
   Term primary();
   Term call();

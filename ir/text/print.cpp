@@ -4,62 +4,13 @@
 #include <unordered_set>
 
 #include "gradloom/text.h"
+#include "ir/operators.h"
 #include "ir/scalar_math.h"
 #include "ir/text/lexer.h"
 #include "support/float_mode.h"
 
 namespace gradloom::ir {
 namespace {
-
-// How tightly an operator binds; an operand that binds less gets parentheses. Comparisons do not chain.
-enum Precedence { lowest, bit_or, bit_xor, bit_and, comparison, shift, sum, product, prefix };
-
-struct Infix {
-  const char* symbol;
-  Precedence precedence;
-};
-
-// The symbol of an infix operator; none for the ones that are written as functions.
-Infix infix(BinaryOp op) {
-  switch (op) {
-    case BinaryOp::add:
-      return {"+", sum};
-    case BinaryOp::sub:
-      return {"-", sum};
-    case BinaryOp::mul:
-      return {"*", product};
-    case BinaryOp::div:
-      return {"/", product};
-    case BinaryOp::floor_div:
-    case BinaryOp::floor_mod:
-    case BinaryOp::min:
-    case BinaryOp::max:
-      return {nullptr, prefix};
-    case BinaryOp::bit_and:
-      return {"&", bit_and};
-    case BinaryOp::bit_or:
-      return {"|", bit_or};
-    case BinaryOp::bit_xor:
-      return {"^", bit_xor};
-    case BinaryOp::shl:
-      return {"<<", shift};
-    case BinaryOp::shr:
-      return {">>", shift};
-    case BinaryOp::eq:
-      return {"==", comparison};
-    case BinaryOp::ne:
-      return {"!=", comparison};
-    case BinaryOp::lt:
-      return {"<", comparison};
-    case BinaryOp::le:
-      return {"<=", comparison};
-    case BinaryOp::gt:
-      return {">", comparison};
-    case BinaryOp::ge:
-      return {">=", comparison};
-  }
-  return {nullptr, prefix};
-}
 
 // The shortest decimal that reads back as the same value, always with a point or an exponent.
 template <class T>
@@ -122,7 +73,7 @@ class Printer {
     return std::move(out_);
   }
 
-  std::string operator()(const Expr& e, Precedence least = lowest) {
+  std::string operator()(const Expr& e, int least = precedence::lowest) {
     if (!e) return "<none>";
     return std::visit([&](const auto& n) { return expr(n, e, least); }, e.node().value);
   }
@@ -176,46 +127,45 @@ class Printer {
     return text;
   }
 
-  std::string expr(const Const& n, const Expr& self, Precedence) { return constant_text(self.dtype(), n.bits); }
-  std::string expr(const Var& n, const Expr&, Precedence) { return use(vars_, n.id, n.name); }
-  std::string expr(const Load& n, const Expr&, Precedence) {
+  std::string expr(const Const& n, const Expr& self, int) { return constant_text(self.dtype(), n.bits); }
+  std::string expr(const Var& n, const Expr&, int) { return use(vars_, n.id, n.name); }
+  std::string expr(const Load& n, const Expr&, int) {
     std::string text = access(n.buffer, n.index);
     if (!n.guard) return text;
     text.pop_back();
     return join({text, n.index.empty() ? "" : " ", "where ", (*this)(n.guard), " else ", (*this)(n.otherwise), "]"});
   }
-  std::string expr(const Unary& n, const Expr&, Precedence) {
+  std::string expr(const Unary& n, const Expr&, int) {
     if (n.op != UnaryOp::neg && n.op != UnaryOp::bit_not) return call(to_string(n.op), {n.a});
     // A minus before a number is part of the number.
-    const std::string operand = n.a.as<Const>() ? "(" + (*this)(n.a) + ")" : (*this)(n.a, prefix);
+    const std::string operand = n.a.as<Const>() ? "(" + (*this)(n.a) + ")" : (*this)(n.a, precedence::prefix);
     return (n.op == UnaryOp::neg ? "-" : "~") + operand;
   }
-  std::string expr(const Binary& n, const Expr&, Precedence least) {
-    const auto [symbol, precedence] = infix(n.op);
-    if (!symbol) return call(to_string(n.op), {n.a, n.b});
-    const auto above = static_cast<Precedence>(precedence + 1);
-    const std::string text =
-        join({(*this)(n.a, precedence == comparison ? above : precedence), " ", symbol, " ", (*this)(n.b, above)});
-    return precedence < least ? "(" + text + ")" : text;
+  std::string expr(const Binary& n, const Expr&, int least) {
+    const BinaryInfo& op = info_of(n.op);
+    if (!op.symbol) return call(op.name, {n.a, n.b});
+    const int above = op.precedence + 1, left = is_comparison(n.op) ? above : op.precedence;
+    const std::string text = join({(*this)(n.a, left), " ", op.symbol, " ", (*this)(n.b, above)});
+    return op.precedence < least ? "(" + text + ")" : text;
   }
-  std::string expr(const Fma& n, const Expr&, Precedence) { return call("fma", {n.a, n.b, n.c}); }
-  std::string expr(const Select& n, const Expr&, Precedence) { return call("select", {n.condition, n.a, n.b}); }
-  std::string expr(const Cast& n, const Expr& self, Precedence) { return call(to_string(self.dtype()), {n.value}); }
-  std::string expr(const Bitcast& n, const Expr& self, Precedence) {
+  std::string expr(const Fma& n, const Expr&, int) { return call("fma", {n.a, n.b, n.c}); }
+  std::string expr(const Select& n, const Expr&, int) { return call("select", {n.condition, n.a, n.b}); }
+  std::string expr(const Cast& n, const Expr& self, int) { return call(to_string(self.dtype()), {n.value}); }
+  std::string expr(const Bitcast& n, const Expr& self, int) {
     return std::string("bitcast(") + to_string(self.dtype()) + ", " + (*this)(n.value) + ")";
   }
-  std::string expr(const Ramp& n, const Expr&, Precedence) {
+  std::string expr(const Ramp& n, const Expr&, int) {
     return join({"ramp(", (*this)(n.base), ", ", (*this)(n.stride), ", ", std::to_string(n.lanes), ")"});
   }
-  std::string expr(const Broadcast& n, const Expr&, Precedence) {
+  std::string expr(const Broadcast& n, const Expr&, int) {
     return "broadcast(" + (*this)(n.value) + ", " + std::to_string(n.lanes) + ")";
   }
-  std::string expr(const Shuffle& n, const Expr&, Precedence) {
+  std::string expr(const Shuffle& n, const Expr&, int) {
     std::string lanes;
     for (int lane : n.lanes) lanes += (lanes.empty() ? "" : ", ") + std::to_string(lane);
     return join({"shuffle(", (*this)(n.a), n.b ? ", " + (*this)(n.b) : "", ", [", lanes, "])"});
   }
-  std::string expr(const Intrinsic& n, const Expr&, Precedence) {
+  std::string expr(const Intrinsic& n, const Expr&, int) {
     switch (n.op) {
       case IntrinsicOp::prefetch:
         return "prefetch(" + access(n.buffer, n.args) + ", " + std::to_string(n.level) + ")";
