@@ -1,5 +1,5 @@
 #pragma once
-// Internal to this folder: a node's children, in order, absent ones included, and the resulting tree size.
+// A node's children, in order, absent ones included, and the resulting tree size.
 #include <algorithm>
 #include <type_traits>
 

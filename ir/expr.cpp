@@ -328,69 +328,29 @@ bool equal(const Expr& a, const Expr& b) {
 }
 
 const char* to_string(UnaryOp op) {
-  switch (op) {
-    case UnaryOp::neg:
-      return "neg";
-    case UnaryOp::bit_not:
-      return "not";
-    case UnaryOp::abs:
-      return "abs";
-    case UnaryOp::sqrt:
-      return "sqrt";
-    case UnaryOp::floor:
-      return "floor";
-    case UnaryOp::ceil:
-      return "ceil";
-    case UnaryOp::trunc:
-      return "trunc";
-  }
-  return "?";
+  static constexpr const char* names[] = {"neg", "not", "abs", "sqrt", "floor", "ceil", "trunc"};
+  static_assert(std::size(names) == static_cast<size_t>(UnaryOp::trunc) + 1);
+  return names[static_cast<size_t>(op)];
 }
 
 const char* to_string(BinaryOp op) { return info_of(op).name; }
 
 const char* to_string(IntrinsicOp op) {
-  switch (op) {
-    case IntrinsicOp::prefetch:
-      return "prefetch";
-    case IntrinsicOp::all:
-      return "all";
-    case IntrinsicOp::any:
-      return "any";
-  }
-  return "?";
+  static constexpr const char* names[] = {"prefetch", "all", "any"};
+  static_assert(std::size(names) == static_cast<size_t>(IntrinsicOp::any) + 1);
+  return names[static_cast<size_t>(op)];
 }
 
 const char* to_string(Role role) {
-  switch (role) {
-    case Role::in:
-      return "in";
-    case Role::out:
-      return "out";
-    case Role::inout:
-      return "inout";
-    case Role::temp:
-      return "temp";
-  }
-  return "?";
+  static constexpr const char* names[] = {"in", "out", "inout", "temp"};
+  static_assert(std::size(names) == static_cast<size_t>(Role::temp) + 1);
+  return names[static_cast<size_t>(role)];
 }
 
 const char* to_string(Space space) {
-  switch (space) {
-    case Space::global:
-      return "global";
-    case Space::registers:
-      return "registers";
-    case Space::shared:
-      return "shared";
-    case Space::per_thread:
-      return "per_thread";
-    case Space::per_block:
-      return "per_block";
-    case Space::per_warp:
-      return "per_warp";
-  }
-  return "?";
+  static constexpr const char* names[] = {"global", "registers", "shared", "per_thread", "per_block", "per_warp"};
+  static_assert(std::size(names) == static_cast<size_t>(Space::per_warp) + 1);
+  return names[static_cast<size_t>(space)];
 }
 
 }  // namespace gradloom::ir

@@ -120,57 +120,22 @@ Stmt evaluate(Expr value) {
 Stmt barrier(BarrierScope scope) { return make(Barrier{scope}); }
 
 const char* to_string(BarrierScope scope) {
-  switch (scope) {
-    case BarrierScope::warp:
-      return "warp";
-    case BarrierScope::block:
-      return "block";
-    case BarrierScope::grid:
-      return "grid";
-  }
-  return "?";
+  static constexpr const char* names[] = {"warp", "block", "grid"};
+  static_assert(std::size(names) == static_cast<size_t>(BarrierScope::grid) + 1);
+  return names[static_cast<size_t>(scope)];
 }
 
 const char* to_string(ForKind kind) {
-  switch (kind) {
-    case ForKind::serial:
-      return "serial";
-    case ForKind::parallel:
-      return "parallel";
-    case ForKind::vector:
-      return "vector";
-    case ForKind::unroll:
-      return "unroll";
-    case ForKind::grid:
-      return "grid";
-    case ForKind::thread:
-      return "thread";
-    case ForKind::warp:
-      return "warp";
-    case ForKind::lane:
-      return "lane";
-    case ForKind::cooperative:
-      return "cooperative";
-    case ForKind::fragment:
-      return "fragment";
-    case ForKind::matrix_unit:
-      return "matrix_unit";
-  }
-  return "?";
+  static constexpr const char* names[] = {"serial", "parallel", "vector",      "unroll",   "grid",       "thread",
+                                          "warp",   "lane",     "cooperative", "fragment", "matrix_unit"};
+  static_assert(std::size(names) == static_cast<size_t>(ForKind::matrix_unit) + 1);
+  return names[static_cast<size_t>(kind)];
 }
 
 const char* to_string(AccumulateOp op) {
-  switch (op) {
-    case AccumulateOp::add:
-      return "add";
-    case AccumulateOp::min:
-      return "min";
-    case AccumulateOp::max:
-      return "max";
-    case AccumulateOp::fma:
-      return "fma";
-  }
-  return "?";
+  static constexpr const char* names[] = {"add", "min", "max", "fma"};
+  static_assert(std::size(names) == static_cast<size_t>(AccumulateOp::fma) + 1);
+  return names[static_cast<size_t>(op)];
 }
 
 }  // namespace gradloom::ir

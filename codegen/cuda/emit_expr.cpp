@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "codegen/cuda/emitter.h"
+#include "ir/children.h"
 #include "ir/operators.h"
 
 namespace gradloom::codegen {
@@ -32,28 +33,8 @@ bool FunctionEmitter::fits_int(const ir::Expr& e) const {
 
 // Visits parents first; a node with several uses in one statement is computed once, into a named temporary (CSE).
 void FunctionEmitter::count_uses(const ir::Expr& e) {
-  if (!e || ++uses_[e.get()] > 1) return;
-  const auto all = [&](const std::vector<ir::Expr>& list) {
-    for (const ir::Expr& x : list) count_uses(x);
-  };
-  struct Visit {
-    FunctionEmitter& self;
-    decltype(all)& list;
-    void operator()(const ir::Const&) const {}
-    void operator()(const ir::Var&) const {}
-    void operator()(const ir::Load& n) const { list(n.index), self.count_uses(n.guard), self.count_uses(n.otherwise); }
-    void operator()(const ir::Unary& n) const { self.count_uses(n.a); }
-    void operator()(const ir::Binary& n) const { self.count_uses(n.a), self.count_uses(n.b); }
-    void operator()(const ir::Fma& n) const { list({n.a, n.b, n.c}); }
-    void operator()(const ir::Select& n) const { list({n.condition, n.a, n.b}); }
-    void operator()(const ir::Cast& n) const { self.count_uses(n.value); }
-    void operator()(const ir::Bitcast& n) const { self.count_uses(n.value); }
-    void operator()(const ir::Ramp& n) const { self.count_uses(n.base), self.count_uses(n.stride); }
-    void operator()(const ir::Broadcast& n) const { self.count_uses(n.value); }
-    void operator()(const ir::Shuffle& n) const { self.count_uses(n.a), self.count_uses(n.b); }
-    void operator()(const ir::Intrinsic& n) const { list(n.args); }
-  };
-  std::visit(Visit{*this, all}, e.node().value);
+  if (e && ++uses_[e.get()] == 1)
+    std::visit(ir::Children{[&](const ir::Expr& part) { count_uses(part); }}, e.node().value);
 }
 
 Text FunctionEmitter::bound(Text text, DType dtype, const char* hint, bool copied) {
