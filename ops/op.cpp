@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "support/lasting.h"
+
 namespace gradloom {
 namespace {
 
@@ -92,8 +94,8 @@ void check_schema(const OpSchema& schema, const Request& request) {
 }  // namespace
 
 const Operand& Request::input(int i) const {
-  static const Operand absent;
-  return i >= 0 && static_cast<size_t>(i) < inputs.size() ? inputs[i] : absent;
+  static constinit Lasting<const Operand> absent;
+  return i >= 0 && static_cast<size_t>(i) < inputs.size() ? inputs[i] : *absent;
 }
 
 int64_t stride_class(const View& view) {

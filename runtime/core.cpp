@@ -16,6 +16,7 @@
 #include "runtime/diagnose/dump.h"
 #include "runtime/diagnose/log.h"
 #include "support/per_thread.h"
+#include "support/stack.h"
 
 namespace gradloom {
 namespace {
@@ -78,7 +79,7 @@ Core::Core(RuntimeOptions options)
       interpreter_(open_interpreter()),
       threads_(options.threads, std::move(options.parallel_for)),
       target_(backend_->target()),
-      recycler_(std::make_shared<Recycler>(options.recycle_bytes)),
+      recycler_(Recycler::make(options.recycle_bytes)),
       cache_(options.cache_bytes),
       dump_folder_(dump_folder(options.dump_folder)),
       toolchain_(options.disk_cache == "off" ? BackendToolchain{} : backend_->toolchain()),
@@ -247,6 +248,7 @@ void Core::build_for(const PlannedCall& call, const Finish& finish) {
 }
 
 std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel, const KernelOptions& options) {
+  require_stack(interprets() ? interpreter_stack_bytes : compiler_stack_bytes, kernel.name);
   const auto start = std::chrono::steady_clock::now();
   try {
     ir::verify(kernel, ir::Stage::authored);
@@ -276,8 +278,15 @@ void Core::done(const PlannedCall& call, const KernelHandle& entry, bool built) 
 
 KernelHandle Core::kernel_for(const PlannedCall& call) {
   bool built = false;
-  KernelHandle entry = cache_.get(
-      KernelKey(call), [&] { return build(call); }, built);
+  const KernelKey key(call);
+  const int64_t stack_bytes = interprets() ? interpreter_stack_bytes : compiler_stack_bytes;
+  // Before others may wait for this thread's build, and for its error.
+  KernelHandle entry;
+  if (!stack_suffices(stack_bytes) && !(entry = cache_.find(key))) require_stack(stack_bytes, call.name());
+  if (!entry) {
+    entry = cache_.get(
+        key, [&] { return build(call); }, built);
+  }
   require_named(call, *entry);
   done(call, entry, built);
   return entry;

@@ -16,6 +16,8 @@
 #include "runtime/memory/recycler.h"
 #include "runtime/threads/threads.h"
 #include "support/counter.h"
+#include "support/fork.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 
@@ -87,7 +89,8 @@ class Core final : public KernelSource {
   // Writes the kernel's texts if a dump is enabled; never throws.
   void dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept;
 
-  const uint64_t id_;  // unique among all Cores ever created
+  const InUse in_use_;  // first, to be let go of last
+  const uint64_t id_;   // unique among all Cores ever created
   const std::unique_ptr<Backend> backend_, interpreter_;
   Threads threads_;
   ir::Target target_;
@@ -98,7 +101,7 @@ class Core final : public KernelSource {
   std::unique_ptr<KernelStore> store_;  // none if the backend stores no code, or when it is off
   const Policy policy_;
   mutable Counter launches_, interpreter_launches_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   int64_t compiles_ = 0, interpreted_ = 0, strategies_refused_ = 0;
   double build_ms_ = 0, compile_ms_ = 0, load_ms_ = 0;
   CompileStages stages_;

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "support/float_mode.h"
+#include "support/entry.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 namespace {
@@ -81,10 +82,12 @@ std::shared_ptr<const Executable::State::Checked> Executable::State::check(std::
 
 // Other arguments than before are accepted when they need the same kernel: a moving window, any shape.
 std::shared_ptr<const Executable::State::Checked> Executable::State::check_again(std::span<const Tensor> inputs) {
+  std::shared_ptr<const Checked> last;
   {
     std::lock_guard lock(mutex);
-    if (latest && latest->same(op.schema(), inputs)) return latest;
+    last = latest;
   }
+  if (last && last->same(op.schema(), inputs)) return last;
   std::shared_ptr<const Checked> checked = check(inputs);
   const KernelKey key({op, checked->plan, *strategy, options, outputs_wanted, aligned_outputs});
   if (!std::equal(key.words().begin(), key.words().end(), aligned_kernel->key.begin(), aligned_kernel->key.end())) {
@@ -122,7 +125,7 @@ const KernelEntry* Executable::State::unaligned(const Plan& plan) {
 
 void Executable::State::call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed,
                              const LaunchOptions& launch) {
-  FloatMode mode;
+  const Entry entered;
   const OpSchema& schema = op.schema();
   const int device = core->device_for(schema);
   check_devices(schema, device, inputs, outputs);
@@ -171,8 +174,8 @@ Result<std::monostate> Executable::run_into(std::span<const Tensor> inputs, std:
 }
 
 const KernelReport& Executable::report() const {
-  static const KernelReport none;
-  return state_ ? state_->report : none;
+  static constinit Lasting<const KernelReport> none;
+  return state_ ? state_->report : *none;
 }
 
 }  // namespace gradloom

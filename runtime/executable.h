@@ -6,6 +6,7 @@
 #include "gradloom/executable.h"
 #include "runtime/call.h"
 #include "runtime/kernel_arguments.h"
+#include "support/fork.h"
 
 namespace gradloom {
 
@@ -39,7 +40,7 @@ struct Executable::State {
   KernelHandle aligned_kernel;
   KernelReport report;
 
-  std::mutex mutex;
+  Mutex mutex;
   std::shared_ptr<const Checked> latest;  // of the last call that did not match `first`
   KernelHandle unaligned_kernel;          // for outputs at any address; compiled when first needed
   std::atomic<const KernelEntry*> unaligned_ready{nullptr};

@@ -5,7 +5,7 @@
 #include "runtime/executable.h"
 #include "runtime/kernel_arguments.h"
 #include "runtime/outputs.h"
-#include "support/float_mode.h"
+#include "support/entry.h"
 
 namespace gradloom {
 namespace {
@@ -66,7 +66,7 @@ void KernelExecutable::State::check(std::span<const Tensor> buffers, std::span<c
 
 void KernelExecutable::State::call(std::span<const Tensor> buffers, std::span<const int64_t> scalars,
                                    const LaunchOptions& launch) const {
-  FloatMode mode;
+  const Entry entered;
   std::vector<int64_t> storage;
   const std::span<const int64_t> slots = scalar_slots(kernel, scalars, storage);
   check(buffers, slots);

@@ -8,7 +8,8 @@
 #include "runtime/call.h"
 #include "runtime/executable.h"
 #include "runtime/prewarm.h"
-#include "support/float_mode.h"
+#include "support/entry.h"
+#include "support/stack.h"
 
 namespace gradloom {
 namespace {
@@ -26,9 +27,10 @@ uint32_t schema_outputs(const OpSchema& schema) {
 }
 
 // Writes to `given`, or, if that is null, to new outputs, which are returned.
-std::vector<Tensor> run_op(Core& core, const Op& op, std::span<const Tensor> inputs, const std::span<Tensor>* given,
-                           const Attributes& attributes, const RunOptions& options) {
-  FloatMode mode;
+[[gnu::noinline]] std::vector<Tensor> run_op_here(Core& core, const Op& op, std::span<const Tensor> inputs,
+                                                  const std::span<Tensor>* given, const Attributes& attributes,
+                                                  const RunOptions& options) {
+  const Entry entered;
   const OpSchema& schema = op.schema();
   if (!given && options.accumulate)
     throw Error(ErrorCode::invalid_argument,
@@ -56,6 +58,13 @@ std::vector<Tensor> run_op(Core& core, const Op& op, std::span<const Tensor> inp
   return made;
 }
 
+// The stack is looked at before the call's own frame is on it.
+std::vector<Tensor> run_op(Core& core, const Op& op, std::span<const Tensor> inputs, const std::span<Tensor>* given,
+                           const Attributes& attributes, const RunOptions& options) {
+  require_stack(call_stack_bytes, op.schema().name);
+  return run_op_here(core, op, inputs, given, attributes, options);
+}
+
 RuntimeOptions checked(RuntimeOptions options) {
   const auto in_range = [](const char* name, int64_t value, int64_t least,
                            int64_t most = std::numeric_limits<int64_t>::max()) {
@@ -80,11 +89,15 @@ RuntimeOptions checked(RuntimeOptions options) {
 }  // namespace
 
 Runtime::Runtime(RuntimeOptions options) {
-  FloatMode mode;
-  core_ = std::make_shared<Core>(checked(std::move(options)));
+  const Entry entered;
+  // The last handle may be destroyed by any thread.
+  core_ = std::shared_ptr<Core>(new Core(checked(std::move(options))), [](const Core* core) {
+    const Entry ended;
+    delete core;
+  });
 }
 Runtime::~Runtime() {
-  FloatMode mode;
+  const Entry entered;
   core_.reset();
 }
 
@@ -122,7 +135,7 @@ Result<Executable> Runtime::compile(std::string_view op, std::span<const Tensor>
 Result<Executable> Runtime::compile(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes,
                                     const RunOptions& options) {
   return capture([&] {
-    FloatMode mode;
+    const Entry entered;
     Executable executable;
     executable.state_ = std::make_shared<Executable::State>(core_, op, inputs, attributes, options,
                                                             options.outputs_wanted & schema_outputs(op.schema()));
@@ -132,7 +145,7 @@ Result<Executable> Runtime::compile(const Op& op, std::span<const Tensor> inputs
 
 Result<KernelExecutable> Runtime::compile(const ir::Kernel& kernel, const KernelOptions& options) {
   return capture([&] {
-    FloatMode mode;
+    const Entry entered;
     KernelExecutable executable;
     executable.state_ = std::make_shared<KernelExecutable::State>(core_, kernel, options);
     return executable;
@@ -141,49 +154,49 @@ Result<KernelExecutable> Runtime::compile(const ir::Kernel& kernel, const Kernel
 
 // Floating-point counters and growing hash tables raise the inexact exception, which a host may trap.
 const KernelReport& Runtime::last_report() const {
-  FloatMode mode;
+  const Entry entered;
   return core_->last_report();
 }
 Stats Runtime::stats() const {
-  FloatMode mode;
+  const Entry entered;
   return core_->stats();
 }
 std::vector<CallKey> Runtime::used_calls() const {
-  FloatMode mode;
+  const Entry entered;
   return core_->used_calls();
 }
 Result<PrewarmReport> Runtime::prewarm(std::span<const CallKey> calls) {
   return capture([&] {
-    FloatMode mode;
+    const Entry entered;
     return gradloom::prewarm(*core_, calls);
   });
 }
 void Runtime::wait_for_background() const {
-  FloatMode mode;
+  const Entry entered;
   core_->specialiser().wait();
 }
 void Runtime::clear_cache() {
-  FloatMode mode;
+  const Entry entered;
   core_->cache().clear();
 }
 int Runtime::device() const { return core_->device(); }
 
 Result<std::monostate> Runtime::synchronize(void* stream) {
   return capture([&]() -> std::monostate {
-    FloatMode mode;
+    const Entry entered;
     core_->synchronize(stream);
     return {};
   });
 }
 Result<Tensor> Runtime::to_device(const Tensor& tensor, void* stream) {
   return capture([&] {
-    FloatMode mode;
+    const Entry entered;
     return core_->copy_to(core_->device(), tensor, stream);
   });
 }
 Result<Tensor> Runtime::to_host(const Tensor& tensor, void* stream) {
   return capture([&] {
-    FloatMode mode;
+    const Entry entered;
     return core_->copy_to(-1, tensor, stream);
   });
 }

@@ -2,9 +2,11 @@
 
 #include <pthread.h>
 
-#include <atomic>
 #include <mutex>
 #include <new>
+
+#include "support/fork.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 namespace {
@@ -23,13 +25,11 @@ struct Thread {
   Thread* next = nullptr;
 };
 
-// Trivially destructible, so that it stays usable until the library is unloaded.
-constinit std::mutex mutex;
+constinit Mutex mutex;
 constinit Thread* first = nullptr;
 constinit bool has_key = false;
-constinit bool unloading = false;
 pthread_key_t key;
-thread_local Thread* this_thread = nullptr;
+thread_local constinit Thread* this_thread = nullptr;
 
 void destroy_values(Thread& thread, bool mine) {
   while (Value* value = thread.newest) {
@@ -55,23 +55,15 @@ void thread_ends(void* ending) {
   delete thread;
 }
 
-void prepare() {
-  static const bool once = [] {
-    has_key = pthread_key_create(&key, thread_ends) == 0;  // without a key, values stay until the library is unloaded
-    // A thread may be ending while another forks.
-    pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
-    return true;
-  }();
-  (void)once;
-}
+// At load; without a key, values stay until the library is unloaded.
+__attribute__((constructor)) void make_key() { has_key = pthread_key_create(&key, thread_ends) == 0; }
 
 }  // namespace
 
 namespace detail {
 
 void keep_for_thread(void* value, void (*destroy)(void* value) noexcept, void** slot) {
-  if (unloading) throw std::bad_alloc();
-  prepare();
+  if (unloaded()) throw std::bad_alloc();
   auto node = std::make_unique<Value>(Value{value, destroy, slot, nullptr});
   if (!this_thread) {
     auto thread = std::make_unique<Thread>();
@@ -86,40 +78,18 @@ void keep_for_thread(void* value, void (*destroy)(void* value) noexcept, void** 
   this_thread->newest = node.release();
 }
 
-}  // namespace detail
-
-// Distinguishes an unload from the end of the process: dlclose runs functions marked `destructor` before the
-// destructors of static objects, exit after them.
-struct Unloading {
-  static inline constinit AtUnload* newest = nullptr;
-  static inline constinit bool process_ends = false;
-
-  static void run() noexcept {
-    for (const AtUnload* each = newest; each; each = each->next_) each->run_();
-    unloading = true;
-    if (has_key) pthread_key_delete(key);
-    for (Thread* thread = first; thread;) {
-      Thread* const next = thread->next;
-      destroy_values(*thread, thread == this_thread);
-      delete thread;
-      thread = next;
-    }
-    first = nullptr;
-    this_thread = nullptr;
+void destroy_thread_values() noexcept {
+  if (has_key) pthread_key_delete(key);
+  has_key = false;
+  for (Thread* thread = first; thread;) {
+    Thread* const next = thread->next;
+    destroy_values(*thread, thread == this_thread);
+    delete thread;
+    thread = next;
   }
-};
-
-namespace {
-struct ProcessEnd {
-  ~ProcessEnd() { Unloading::process_ends = true; }
-};
-const ProcessEnd process_end;
-
-__attribute__((destructor)) void unload() {
-  if (!Unloading::process_ends) Unloading::run();
+  first = nullptr;
+  this_thread = nullptr;
 }
-}  // namespace
 
-AtUnload::AtUnload(void (*run)() noexcept) : run_(run), next_(Unloading::newest) { Unloading::newest = this; }
-
+}  // namespace detail
 }  // namespace gradloom

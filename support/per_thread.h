@@ -9,6 +9,8 @@ namespace detail {
 // Transfers ownership of a value of this thread; `*slot` is set to null when it is destroyed. Throws std::bad_alloc,
 // and the caller then still owns the value.
 void keep_for_thread(void* value, void (*destroy)(void* value) noexcept, void** slot);
+// Those of all threads, as the library is unloaded. None is made afterwards.
+void destroy_thread_values() noexcept;
 }  // namespace detail
 
 // This thread's T, created on first use. T identifies the value: give each its own type. Throws std::bad_alloc. A
@@ -24,32 +26,5 @@ T& per_thread() {
   }
   return *static_cast<T*>(mine);
 }
-
-// Runs when the library is unloaded, before its static objects are destroyed. Not at the end of the process: other
-// threads may still be in a call then, and its memory is freed anyway. For objects of static storage.
-class AtUnload {
- public:
-  explicit AtUnload(void (*run)() noexcept);
-  AtUnload(const AtUnload&) = delete;
-  AtUnload& operator=(const AtUnload&) = delete;
-
- private:
-  friend struct Unloading;
-  void (*const run_)() noexcept;
-  AtUnload* const next_;
-};
-
-// A static object that is not destroyed at the end of the process, as other threads may still use it. AtUnload must
-// empty it.
-template <class T>
-class Lasting {
- public:
-  Lasting() { new (memory_) T(); }
-  T& operator*() { return *std::launder(reinterpret_cast<T*>(memory_)); }
-  T* operator->() { return &**this; }
-
- private:
-  alignas(T) unsigned char memory_[sizeof(T)];
-};
 
 }  // namespace gradloom

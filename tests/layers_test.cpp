@@ -52,7 +52,7 @@ const std::map<std::string, Folders>& arrows() {
       {"ops/gather", family},
       {"ops/gru", family},
       {"ops/slice", family},
-      {"runtime/threads", {"support"}},
+      {"runtime/threads", {"runtime/diagnose", "support"}},
       {"runtime/diagnose", {"codegen/llvm", "ir", "support"}},
       {"runtime/memory", language},
       {"runtime/cache", language + Folders{"ops", "runtime/backend", "runtime/diagnose"}},

@@ -12,6 +12,7 @@
 
 #include "codegen/cuda/prelude.h"
 #include "gradloom/error.h"
+#include "support/lasting.h"
 
 namespace gradloom::codegen {
 namespace {
@@ -183,9 +184,11 @@ Nvrtc::Nvrtc(const std::string& folder) : functions_(std::make_unique<Functions>
 Nvrtc::~Nvrtc() = default;  // the library stays loaded: its threads and caches outlive a handle
 
 const Nvrtc& Nvrtc::get() {
-  const char* folder = std::getenv("GRADLOOM_CUDA_PATH");
-  static const Nvrtc nvrtc(folder ? folder : "");  // if it throws, the next call retries
-  return nvrtc;
+  static constinit Lasting<const Nvrtc> nvrtc;
+  return nvrtc.get([] {
+    const char* folder = std::getenv("GRADLOOM_CUDA_PATH");
+    return Nvrtc(folder ? folder : "");
+  });
 }
 
 void Nvrtc::fail(const char* what, int code) const {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "codegen/cuda/prelude.h"
+#include "support/lasting.h"
 
 namespace gradloom::codegen {
 namespace {
@@ -160,8 +161,8 @@ std::string used_helpers(std::string_view helpers, std::string_view text) {
 }
 
 std::string cuda_prelude(std::string_view kernel_text) {
-  static const std::string all = std::string(device_words) + common_prelude();
-  return used_helpers(all, kernel_text);
+  static constinit Lasting<const std::string> all;
+  return used_helpers(all.get([] { return std::string(device_words) + common_prelude(); }), kernel_text);
 }
 
 }  // namespace gradloom::codegen

@@ -64,8 +64,10 @@ namespace gradloom::codegen {
 namespace {
 
 size_t page_bytes() {
-  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
+  static constinit std::atomic<size_t> bytes{0};
+  size_t known = bytes.load(std::memory_order_relaxed);
+  if (known == 0) bytes.store(known = static_cast<size_t>(sysconf(_SC_PAGESIZE)), std::memory_order_relaxed);
+  return known;
 }
 
 // A process may have some 65,000 mappings, and a stack with a guard page takes two. Adjacent stacks without guard pages

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "codegen/llvm/emitter.h"
+#include "support/lasting.h"
 
 namespace gradloom::codegen {
 namespace {
@@ -77,7 +78,8 @@ Machine::Machine(const Isa& isa)
       scatter(isa.target.hardware_scatter) {}
 
 Isa host_isa() {
-  static const Isa host = [] {
+  static constinit Lasting<const Isa> host;
+  return host.get([] {
     Isa isa;
     isa.name = "host";
     isa.cpu = llvm::sys::getHostCPUName().str();
@@ -88,8 +90,7 @@ Isa host_isa() {
     for (const std::string& feature : features) isa.features += (isa.features.empty() ? "" : ",") + feature;
     isa.target = target_of(isa);
     return isa;
-  }();
-  return host;
+  });
 }
 
 Isa isa_named(const std::string& name) {
@@ -111,7 +112,8 @@ Isa isa_of(const std::string& cpu, const std::string& features) {
 }
 
 bool runs_here(const Isa& isa) {
-  static const llvm::StringMap<bool> here = llvm::sys::getHostCPUFeatures();
+  static constinit Lasting<const llvm::StringMap<bool>> lasting;
+  const llvm::StringMap<bool>& here = lasting.get([] { return llvm::sys::getHostCPUFeatures(); });
   for (llvm::StringRef rest = isa.features; !rest.empty();) {
     const auto [feature, tail] = rest.split(',');
     if (feature.starts_with("+") && !here.lookup(feature.drop_front())) return false;

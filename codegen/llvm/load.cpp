@@ -12,6 +12,7 @@
 
 #include "codegen/llvm/compiler.h"
 #include "codegen/llvm/toolchain.h"
+#include "support/lasting.h"
 
 namespace gradloom::codegen {
 namespace {
@@ -20,16 +21,20 @@ using llvm::jitlink::JITLinkMemoryManager;
 
 // Referenced by every kernel's code, so that it outlives the last of them.
 std::shared_ptr<JITLinkMemoryManager> memory_manager() {
-  static const auto manager =
-      std::make_shared<llvm::jitlink::InProcessMemoryManager>(llvm::sys::Process::getPageSizeEstimate());
-  return manager;
+  static constinit Lasting<std::shared_ptr<JITLinkMemoryManager>> manager;
+  return manager.get([]() -> std::shared_ptr<JITLinkMemoryManager> {
+    return std::make_shared<llvm::jitlink::InProcessMemoryManager>(llvm::sys::Process::getPageSizeEstimate());
+  });
 }
 
 class Code {
  public:
   Code(std::shared_ptr<JITLinkMemoryManager> manager, JITLinkMemoryManager::FinalizedAlloc memory)
       : manager_(std::move(manager)), memory_(std::move(memory)) {}
-  ~Code() { llvm::consumeError(manager_->deallocate(std::move(memory_))); }
+  ~Code() {
+    const NoFork no_fork;  // the manager's lock
+    llvm::consumeError(manager_->deallocate(std::move(memory_)));
+  }
   Code(const Code&) = delete;
   Code& operator=(const Code&) = delete;
 

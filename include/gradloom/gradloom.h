@@ -123,9 +123,8 @@ typedef struct gradloom_run_options {
 GRADLOOM_API gradloom_status gradloom_run_options_init_sized(gradloom_run_options* options, uint64_t size);
 
 /* options may be null: the defaults.
- * In a child of fork, runtimes and executables of the parent keep working and new ones can be made; parallel loops run
- * there on the calling thread, since the parent's threads are gone. Fork while no other thread is inside a call, or
- * exec. */
+ * In a child of fork, runtimes and executables of the parent keep working and new ones can be made, whatever other
+ * threads of the parent were doing (docs/embedding.md). */
 GRADLOOM_API gradloom_status gradloom_runtime_create(const gradloom_runtime_options* options,
                                                      gradloom_runtime** runtime);
 GRADLOOM_API void gradloom_runtime_destroy(

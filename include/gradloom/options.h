@@ -42,7 +42,7 @@ using ParallelFor = std::function<void(int64_t n, const std::function<void(int64
 struct RuntimeOptions {
   TargetKind target = TargetKind::automatic;
   int threads = 0;  // 0: as many as this process may use: its affinity mask, limited by its control groups' CPU quota
-  ParallelFor parallel_for;                  // an embedder's pool instead of oneTBB's
+  ParallelFor parallel_for;                  // an embedder's pool instead of the library's own threads
   std::string isa = "host";                  // or a level such as "x86-64-v3", to disable newer instructions
   int64_t cache_bytes = int64_t{256} << 20;  // compiled code kept in memory
   int64_t recycle_bytes = int64_t{1} << 30;  // output and scratch memory kept for reuse

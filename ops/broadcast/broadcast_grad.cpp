@@ -7,6 +7,7 @@
 #include "gradloom/merge_dims.h"
 #include "gradloom/schedule_common.h"
 #include "ops/registry.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 namespace {
@@ -121,8 +122,8 @@ class BroadcastGrad final : public Op {
 }  // namespace
 
 const Op& broadcast_grad_op() {
-  static const BroadcastGrad op;
-  return op;
+  static constinit Lasting<const BroadcastGrad> op;
+  return *op;
 }
 
 }  // namespace gradloom

@@ -3,6 +3,7 @@
 
 #include "gradloom/plan_key.h"
 #include "ops/registry.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 namespace {
@@ -149,8 +150,8 @@ class BroadcastGradientArgs final : public Op {
 }  // namespace
 
 const Op& broadcast_gradient_args_op() {
-  static const BroadcastGradientArgs op;
-  return op;
+  static constinit Lasting<const BroadcastGradientArgs> op;
+  return *op;
 }
 
 }  // namespace gradloom

@@ -3,6 +3,7 @@
 
 #include "ops/gather/gather_common.h"
 #include "ops/registry.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 namespace {
@@ -58,8 +59,8 @@ class GatherElementsGrad final : public GatherOp {
 }  // namespace
 
 const Op& gather_elements_grad_op() {
-  static const GatherElementsGrad op;
-  return op;
+  static constinit Lasting<const GatherElementsGrad> op;
+  return *op;
 }
 
 }  // namespace gradloom

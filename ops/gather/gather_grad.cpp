@@ -3,6 +3,7 @@
 
 #include "ops/gather/gather_common.h"
 #include "ops/registry.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 namespace {
@@ -54,8 +55,8 @@ class GatherGrad final : public GatherOp {
 }  // namespace
 
 const Op& gather_grad_op() {
-  static const GatherGrad op;
-  return op;
+  static constinit Lasting<const GatherGrad> op;
+  return *op;
 }
 
 }  // namespace gradloom

@@ -2,6 +2,7 @@
 #include "ops/gru/gru_grad.h"
 
 #include "ops/registry.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 namespace {
@@ -70,8 +71,8 @@ class GruGrad final : public GruOp {
 }  // namespace
 
 const Op& gru_grad_op() {
-  static const GruGrad op;
-  return op;
+  static constinit Lasting<const GruGrad> op;
+  return *op;
 }
 
 }  // namespace gradloom

@@ -1,6 +1,7 @@
 // GRUTraining (ORT, com.microsoft): the GRU's states, and the gates that GRUGrad reads.
 #include "ops/gru/gru.h"
 #include "ops/registry.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 namespace {
@@ -292,8 +293,8 @@ ScheduleNest author_gru_training(KernelFrame& frame, const GruWay& way, const ir
 }
 
 const Op& gru_training_op() {
-  static const GruTraining op;
-  return op;
+  static constinit Lasting<const GruTraining> op;
+  return *op;
 }
 
 }  // namespace gradloom

@@ -7,6 +7,7 @@
 
 #include "gradloom/merge_dims.h"
 #include "ops/registry.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 namespace {
@@ -194,8 +195,8 @@ class SliceGrad final : public Op {
 }  // namespace
 
 const Op& slice_grad_op() {
-  static const SliceGrad op;
-  return op;
+  static constinit Lasting<const SliceGrad> op;
+  return *op;
 }
 
 }  // namespace gradloom

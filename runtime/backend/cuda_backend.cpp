@@ -12,13 +12,14 @@
 #include "runtime/backend/cuda_code.h"
 #include "runtime/backend/cuda_device.h"
 #include "runtime/threads/usable_threads.h"
+#include "support/fork.h"
 
 namespace gradloom {
 namespace {
 
 // Kernels whose status cells are read at the next synchronisation.
 struct Launched {
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<std::weak_ptr<const class CudaKernel>> kernels;
   std::vector<Error> failures;  // of kernels that have been destroyed
 };

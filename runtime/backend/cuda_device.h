@@ -7,6 +7,7 @@
 
 #include "gradloom/target.h"
 #include "runtime/backend/cuda_driver.h"
+#include "support/fork.h"
 
 namespace gradloom {
 
@@ -58,7 +59,7 @@ class CudaDevice {
   ir::Target target_;
   CudaContext context_ = nullptr;
   CudaPool pool_ = nullptr;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::vector<void*> blocks_;
   std::vector<int64_t*> free_cells_;
 };

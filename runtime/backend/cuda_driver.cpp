@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "gradloom/error.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 
@@ -57,9 +58,11 @@ CudaDriver::CudaDriver(const std::string& path) {
 }
 
 const CudaDriver& CudaDriver::get() {
-  const char* path = std::getenv("GRADLOOM_LIBCUDA");
-  static const CudaDriver driver(path ? path : "");  // initialisation is retried by the next call when it throws
-  return driver;
+  static constinit Lasting<const CudaDriver> driver;
+  return driver.get([] {
+    const char* path = std::getenv("GRADLOOM_LIBCUDA");
+    return CudaDriver(path ? path : "");
+  });
 }
 
 void CudaDriver::check(int code, const char* what) const {

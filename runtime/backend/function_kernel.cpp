@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <exception>
-#include <mutex>
+
+#include "support/fork.h"
 
 namespace gradloom {
 namespace {
@@ -24,7 +25,7 @@ void parallel_for(LaunchContext* context, int64_t n, void (*fn)(void* env, int64
   try {
     launch.threads.parallel_for(n, fn, env);
   } catch (...) {
-    static std::mutex mutex;  // regions may nest, so several may fail at once
+    static constinit Mutex mutex;  // regions may nest, so several may fail at once
     std::lock_guard lock(mutex);
     launch.failure = std::current_exception();
   }

@@ -2,6 +2,7 @@
 // host memory.
 #include "ir/interpret/interpret.h"
 #include "runtime/backend/backend.h"
+#include "support/stack.h"
 
 namespace gradloom {
 namespace {
@@ -10,6 +11,7 @@ class InterpretedKernel : public LoadedKernel {
  public:
   explicit InterpretedKernel(const ir::Kernel& kernel) : kernel_(kernel) {}
   int64_t launch(void* const* buffers, const int64_t* scalars, const LaunchSite& site) const override {
+    require_stack(interpreter_stack_bytes, site.name);
     const ir::InterpretOptions checks{.fault = site.own ? ErrorCode::invalid_argument : ErrorCode::internal};
     return ir::interpret(kernel_, {buffers, kernel_.buffers.size()}, {scalars, kernel_.scalars.size()}, checks)
         .bad_position;

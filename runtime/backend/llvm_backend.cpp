@@ -27,7 +27,7 @@ std::shared_ptr<const LoadedKernel> kernel_of(codegen::CompiledKernel&& loaded) 
 
 class Llvm : public Backend {
  public:
-  explicit Llvm(const std::string& isa) : isa_(choose_isa(isa)) {}
+  explicit Llvm(const std::string& isa) : isa_(choose_isa(isa)) { codegen::prepare_to_compile(); }
   std::string name() const override { return "llvm " + isa_.target.name; }
   const ir::Target& target() const override { return isa_.target; }
   CompiledCode compile(const ir::Kernel& lowered) const override {

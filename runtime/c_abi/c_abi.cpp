@@ -8,6 +8,7 @@
 
 #include "runtime/diagnose/log.h"
 #include "runtime/memory/borrow_dlpack.h"
+#include "support/lasting.h"
 
 namespace gradloom::c_abi {
 namespace {
@@ -76,8 +77,8 @@ char* c_string(const std::string& text) {
 namespace {
 
 const Attributes& attributes_of(const gradloom_attributes* attributes) {
-  static const Attributes none;
-  return attributes ? attributes->values : none;
+  static constinit Lasting<const Attributes> none;
+  return attributes ? attributes->values : *none;
 }
 
 template <class Pointer>
@@ -281,7 +282,7 @@ gradloom_status gradloom_compile(gradloom_runtime* runtime, const char* op, cons
 }
 
 void gradloom_executable_destroy(gradloom_executable* executable) {
-  const FloatMode mode;  // it may release the last reference to the runtime's threads and caches
+  const Entry entered;  // it may release the last reference to the runtime's threads and caches
   delete executable;
 }
 

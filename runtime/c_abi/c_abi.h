@@ -8,7 +8,7 @@
 
 #include "gradloom/gradloom.h"
 #include "gradloom/runtime.h"
-#include "support/float_mode.h"
+#include "support/entry.h"
 
 struct gradloom_runtime {
   explicit gradloom_runtime(gradloom::RuntimeOptions options) : runtime(std::move(options)) {}
@@ -30,7 +30,7 @@ gradloom_status status_of(ErrorCode code);
 // Runs the body of every entry point.
 template <class Body>
 gradloom_status entry(Body&& body) noexcept {
-  const FloatMode mode;
+  const Entry entered;
   try {
     body();
     return GRADLOOM_OK;

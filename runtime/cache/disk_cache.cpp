@@ -162,11 +162,14 @@ std::shared_ptr<DiskCache::Folder> DiskCache::writable() const {
   return writable_;
 }
 
-// The folder was removed while in use: it is created again, once for all threads that notice.
+// The folder was removed while in use: it is created again, by the first of the threads that notice. Opened outside the
+// lock, as what is wrong with it is logged.
 std::shared_ptr<DiskCache::Folder> DiskCache::reopen(const std::shared_ptr<Folder>& gone) {
+  if (const std::shared_ptr<Folder> now = writable(); now != gone) return now;
+  std::shared_ptr<Folder> opened = Folder::open_checked(options_.folder, true);
   std::lock_guard lock(mutex_);
   if (writable_ != gone) return writable_;
-  writable_ = Folder::open_checked(options_.folder, true);
+  writable_ = std::move(opened);
   if (writable_) {
     tiers_.front() = writable_;
   } else {
@@ -296,6 +299,7 @@ void DiskCache::remove(const std::string& name) {
 std::string DiskCache::prune(int64_t budget_bytes) {
   const std::shared_ptr<Folder> folder = writable();
   if (!folder) return "there is no folder to write to";
+  const NoFork no_fork;  // a child would keep the descriptor, and with it the lock
   const Descriptor turn(openat(folder->fd(), ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (turn.ok() && flock(turn.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return "another process is at it";
 

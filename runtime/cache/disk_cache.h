@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/cache/cache_entry.h"
+#include "support/fork.h"
 
 namespace gradloom {
 
@@ -69,7 +70,7 @@ class DiskCache {
   void write_failed(const std::string& name, int error);
 
   const DiskCacheOptions options_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::shared_ptr<Folder> writable_;            // or none
   std::vector<std::shared_ptr<Folder>> tiers_;  // read in this order; the writable one, if any, first
   std::atomic<int64_t> written_since_look_;     // a scan of the folder follows when this is 1/32 of the budget

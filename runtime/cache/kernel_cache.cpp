@@ -116,10 +116,12 @@ KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::sha
     }
     const auto [begin, end] = pending_.equal_range(key.hash());
     for (auto it = begin; it != end; ++it) {
-      if (same_key(it->second.key, key.words())) other = it->second.slot;
+      if (it->second.generation == fork_generation() && same_key(it->second.key, key.words())) other = it->second.slot;
     }
     if (!other.valid())
-      pending_.emplace(key.hash(), Pending{{key.words().begin(), key.words().end()}, promise.get_future().share()});
+      pending_.emplace(
+          key.hash(),
+          Pending{{key.words().begin(), key.words().end()}, promise.get_future().share(), fork_generation()});
   }
   misses_.add();
   if (other.valid()) {

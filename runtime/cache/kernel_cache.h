@@ -13,6 +13,7 @@
 #include "runtime/backend/backend.h"
 #include "runtime/cache/kernel_key.h"
 #include "support/counter.h"
+#include "support/fork.h"
 
 namespace gradloom {
 
@@ -64,6 +65,7 @@ class KernelCache {
   struct Pending {
     std::vector<uint64_t> key;
     Slot slot;
+    uint32_t generation;  // of forks: nobody finishes a build of the parent's other threads
   };
 
   KernelHandle find_locked(const KernelKey& key) const;
@@ -75,7 +77,7 @@ class KernelCache {
   const uint64_t id_;                    // unique among all caches ever created
   std::atomic<uint64_t> generation_{0};  // incremented to invalidate front caches
   std::atomic<uint64_t> clock_{1};       // incremented by every insert
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   Kernels kernels_;
   std::unordered_multimap<uint64_t, Pending, Hash> pending_;
   int64_t bytes_ = 0, code_bytes_ = 0, evictions_ = 0;

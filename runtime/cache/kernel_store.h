@@ -12,6 +12,7 @@
 #include "runtime/cache/cache_entry.h"
 #include "runtime/cache/disk_cache.h"
 #include "runtime/cache/op_key.h"
+#include "support/fork.h"
 
 namespace gradloom {
 
@@ -48,7 +49,7 @@ class KernelStore {
   DiskCache files_;
   const std::string toolchain_, target_, features_;
   std::atomic<int64_t> hits_{0}, misses_{0}, read_ns_{0};
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   bool listed_ = false;
   std::vector<std::string> names_;  // of index files known to this process
   std::map<std::string, int64_t> miss_parts_;

@@ -5,11 +5,14 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <string>
 
 #include "gradloom/error.h"
-#include "support/per_thread.h"
+#include "support/fork.h"
+#include "support/lasting.h"
+#include "support/no_cancel.h"
 
 namespace gradloom {
 namespace {
@@ -21,18 +24,42 @@ void to_stderr(LogLevel level, std::string_view message) {
   std::fwrite(line.data(), 1, line.size(), stderr);  // a single write: lines of several threads do not interleave
 }
 
-// Other static objects may log during their destruction.
 struct Sink {
-  std::mutex mutex;
-  LogSink function;
+  Mutex mutex;
+  std::shared_ptr<const LogSink> function;
 };
-Sink& sink() {
-  static Lasting<Sink> instance;
-  return *instance;
-}
-const AtUnload free_sink([]() noexcept { sink().function = nullptr; });
+constinit Lasting<Sink> lasting_sink;
 
-thread_local bool in_sink = false;
+std::shared_ptr<const LogSink> current_sink() {
+  Sink& sink = *lasting_sink;
+  std::lock_guard lock(sink.mutex);
+  return sink.function;
+}
+
+// Whose turn it is to call the sink. A sink is the host's code, and may wait for what a forking thread has: a fork does
+// not wait for it, and the child begins with a turn of its own.
+struct Turn {
+  const uint32_t generation = fork_generation();
+  std::mutex mutex;
+};
+class Turns {
+ public:
+  ~Turns() { delete now_.load(); }
+  std::mutex& mutex() {
+    Turn* now = now_.load(std::memory_order_acquire);
+    while (!now || now->generation != fork_generation()) {
+      auto fresh = std::make_unique<Turn>();
+      if (now_.compare_exchange_strong(now, fresh.get())) return fresh.release()->mutex;
+    }
+    return now->mutex;
+  }
+
+ private:
+  std::atomic<Turn*> now_{nullptr};
+};
+constinit Lasting<Turns> turns;
+
+thread_local constinit bool in_sink = false;
 
 }  // namespace
 
@@ -41,16 +68,18 @@ namespace detail {
 std::atomic<uint8_t> current_log_level{unread_log_level};
 
 void write_log(LogLevel level, fmt::string_view format, fmt::format_args arguments) noexcept {
+  const NoCancel no_cancel;
   try {
     const std::string message = printable(fmt::vformat(format, arguments));
     if (in_sink) return to_stderr(level, message);
-    std::lock_guard lock(sink().mutex);
-    if (!sink().function) return to_stderr(level, message);
+    std::lock_guard lock(turns->mutex());
+    const std::shared_ptr<const LogSink> sink = current_sink();
+    if (!sink) return to_stderr(level, message);
     struct Inside {
       Inside() { in_sink = true; }
       ~Inside() { in_sink = false; }
     } inside;
-    sink().function(level, message);
+    (*sink)(level, message);
   } catch (...) {  // a message is not worth a failed call
   }
 }
@@ -82,8 +111,11 @@ void set_log_level(LogLevel level) {
 }
 
 void set_log_sink(LogSink function) {
-  std::lock_guard lock(sink().mutex);
-  sink().function.swap(function);
+  std::shared_ptr<const LogSink> next;
+  if (function) next = std::make_shared<const LogSink>(std::move(function));
+  std::lock_guard turn(turns->mutex());
+  std::lock_guard lock(lasting_sink->mutex);
+  lasting_sink->function.swap(next);
 }
 
 }  // namespace gradloom

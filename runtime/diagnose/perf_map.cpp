@@ -10,25 +10,27 @@
 #include <mutex>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "runtime/diagnose/log.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 namespace {
 
 struct PerfMap {
-  std::mutex mutex;
+  Mutex mutex;
   std::string lines;  // of all functions so far: a forked child, which inherits them, writes its own file
   pid_t process = 0;  // the process whose file contains them
 };
 
 bool wanted() {
-  static const bool on = [] {
+  static constinit Lasting<const bool> on;
+  return on.get([] {
     const char* const value = std::getenv("GRADLOOM_PERF_MAP");
     const std::string_view text = value ? value : "";
     return !text.empty() && text != "0" && text != "off";
-  }();
-  return on;
+  });
 }
 
 // 0, or errno. Appends: other compilers in the process may write there too. Others may write to /tmp, so symbolic links
@@ -47,6 +49,15 @@ int append(const std::string& path, std::string_view text) {
   return error;
 }
 
+int add(const std::string& lines, pid_t process, const std::string& path) {
+  static constinit Lasting<PerfMap> lasting;
+  PerfMap& map = *lasting;
+  std::lock_guard lock(map.mutex);
+  map.lines += lines;
+  const bool new_lines_only = std::exchange(map.process, process) == process;
+  return append(path, new_lines_only ? lines : map.lines);
+}
+
 }  // namespace
 
 void add_to_perf_map(std::span<const codegen::CodeSymbol> functions) noexcept {
@@ -55,16 +66,12 @@ void add_to_perf_map(std::span<const codegen::CodeSymbol> functions) noexcept {
     std::string lines;
     for (const codegen::CodeSymbol& f : functions)
       lines += fmt::format("{:x} {:x} gradloom::{}\n", f.address, f.bytes, f.name);
-    static PerfMap map;
-    std::lock_guard lock(map.mutex);
-    map.lines += lines;
     const pid_t process = getpid();
     const std::string path = fmt::format("/tmp/perf-{}.map", process);
-    if (const int error = append(path, process == map.process ? lines : map.lines)) {
+    if (const int error = add(lines, process, path)) {
       log(LogLevel::warn, "perf map {} is not written: {}", path,
           std::error_code(error, std::generic_category()).message());
     }
-    map.process = process;
   } catch (const std::exception& error) {
     log(LogLevel::warn, "perf map: {}", error.what());
   }

@@ -17,14 +17,15 @@ HotShapes::Way* HotShapes::find(uint64_t hash) const {
 }
 
 uint32_t HotShapes::count(uint64_t hash) {
-  std::call_once(made_, [this] {
-    table_ = std::make_unique<Table>();
-    ready_.store(table_.get(), std::memory_order_release);
-  });
+  Table* table = ready_.load(std::memory_order_acquire);
+  if (!table) {
+    auto made = std::make_unique<Table>();
+    if (ready_.compare_exchange_strong(table, made.get())) table = made.release();
+  }
   if (Way* way = find(hash)) return way->calls.fetch_add(1, relaxed) + 1;
   Way* rarest = nullptr;
   uint32_t least = std::numeric_limits<uint32_t>::max();
-  for (Way& way : table_->way[hash % sets]) {
+  for (Way& way : table->way[hash % sets]) {
     const uint32_t calls = way.calls.load(relaxed);
     if (!rarest || calls < least) {
       rarest = &way;

@@ -4,12 +4,16 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 namespace gradloom {
 
 class HotShapes {
  public:
+  HotShapes() = default;
+  ~HotShapes() { delete ready_.load(); }
+  HotShapes(const HotShapes&) = delete;
+  HotShapes& operator=(const HotShapes&) = delete;
+
   enum State : uint8_t { counting, ready, refused };
 
   // Counts a call of the shape and returns its count; the least called shape of its set is replaced by a new one.
@@ -35,8 +39,6 @@ class HotShapes {
 
   Way* find(uint64_t hash) const;
 
-  std::once_flag made_;
-  std::unique_ptr<Table> table_;
   std::atomic<Table*> ready_{nullptr};  // allocated at the first count
   std::atomic<uint32_t> total_{0};
 };

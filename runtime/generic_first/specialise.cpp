@@ -6,14 +6,18 @@
 
 #include <algorithm>
 #include <bit>
-#include <system_error>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 
 #include "runtime/diagnose/log.h"
-#include "support/float_mode.h"
+#include "runtime/threads/start_thread.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 namespace {
 
+constexpr int64_t stack_bytes = int64_t{8} << 20;
 constexpr size_t most_jobs = 64;  // a rejected job is requested again when its call count has doubled
 
 bool same(const KernelKey& a, const KernelKey& b) {
@@ -51,27 +55,36 @@ Specialiser::Specialiser(KernelSource& source, const RuntimeOptions& options)
       most_live_(static_cast<size_t>(options.specialisations)),
       most_threads_(static_cast<size_t>(options.compile_threads)) {}
 
-// A forked child has none of its parent's threads.
-void Specialiser::forget_threads_of_parent() {
-  if (owner_ == getpid()) return;
-  for (std::thread& thread : threads_) thread.detach();
-  threads_.clear();
-  queued_.clear();
-  jobs_.clear();
-  owner_ = getpid();
+struct Specialiser::Team {
+  const uint32_t generation = fork_generation();
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::unique_ptr<Job>> jobs;
+  std::vector<uint64_t> queued;  // hashes of queued and running jobs
+  std::vector<pthread_t> threads;
+  bool stop = false;
+};
+
+Specialiser::Team& Specialiser::team() const {
+  Team* now = team_.load(std::memory_order_acquire);
+  while (!now || now->generation != fork_generation()) {
+    auto fresh = std::make_unique<Team>();
+    if (team_.compare_exchange_strong(now, fresh.get())) return *fresh.release();
+  }
+  return *now;
 }
 
 Specialiser::~Specialiser() {
-  std::vector<std::thread> threads;
+  Team* const team = team_.load(std::memory_order_acquire);
+  if (!team || team->generation != fork_generation()) return;
   {
-    std::lock_guard lock(mutex_);
-    forget_threads_of_parent();
-    stop_ = true;
-    jobs_.clear();
-    threads.swap(threads_);
+    std::lock_guard lock(team->mutex);
+    team->stop = true;
+    team->jobs.clear();
   }
-  changed_.notify_all();
-  for (std::thread& thread : threads) thread.join();
+  team->changed.notify_all();
+  for (const pthread_t thread : team->threads) pthread_join(thread, nullptr);
+  delete team;
 }
 
 KernelHandle Specialiser::kernel_for(const PlannedCall& call) {
@@ -117,46 +130,52 @@ KernelHandle Specialiser::generic_for(const PlannedCall& call, const Strategy& s
   return source_.kernel_for(generic);
 }
 
+// Without a thread, the kernel for every shape goes on.
 void Specialiser::enqueue(const PlannedCall& call, bool specialise) {
+  Team& team = this->team();
   auto job = std::make_unique<Job>(call, specialise);
+  const uint64_t hash = job->key.hash();
+  bool refused = false;
   {
-    std::lock_guard lock(mutex_);
-    forget_threads_of_parent();
-    const uint64_t hash = job->key.hash();
-    if (stop_ || jobs_.size() >= most_jobs || std::find(queued_.begin(), queued_.end(), hash) != queued_.end()) return;
-    if (threads_.size() < std::min(most_threads_, queued_.size() + 1)) {
-      try {
-        threads_.emplace_back([this] { work(); });
-      } catch (const std::system_error& error) {
-        log(LogLevel::warn, "no thread to compile in the background: {}", error.what());
-        if (threads_.empty()) return;
-      }
+    std::lock_guard lock(team.mutex);
+    if (team.stop || team.jobs.size() >= most_jobs ||
+        std::find(team.queued.begin(), team.queued.end(), hash) != team.queued.end())
+      return;
+    team.queued.push_back(hash);
+    team.jobs.push_back(std::move(job));
+    if (team.threads.size() < std::min(most_threads_, team.queued.size())) {
+      team.threads.reserve(most_threads_);
+      const std::optional<pthread_t> made = start_thread(stack_bytes, [this, &team] { work(team); });
+      refused = !made;
+      if (made) team.threads.push_back(*made);
     }
-    queued_.push_back(hash);
-    jobs_.push_back(std::move(job));
+    if (team.threads.empty()) {
+      team.queued.pop_back();
+      team.jobs.pop_back();
+    }
   }
-  changed_.notify_all();
+  team.changed.notify_all();
+  if (refused) log(LogLevel::warn, "no thread can be made to compile in the background");
 }
 
-void Specialiser::work() {
+void Specialiser::work(Team& team) {
   // On Linux, of this thread only: callers take precedence.
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 10);
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(team.mutex);
   for (;;) {
-    changed_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
-    if (stop_) return;
-    const std::unique_ptr<Job> job = std::move(jobs_.front());
-    jobs_.pop_front();
+    team.changed.wait(lock, [&] { return team.stop || !team.jobs.empty(); });
+    if (team.stop) return;
+    const std::unique_ptr<Job> job = std::move(team.jobs.front());
+    team.jobs.pop_front();
     lock.unlock();
     run(*job);
     lock.lock();
-    std::erase(queued_, job->key.hash());
-    changed_.notify_all();
+    std::erase(team.queued, job->key.hash());
+    team.changed.notify_all();
   }
 }
 
 void Specialiser::run(const Job& job) {
-  FloatMode mode;
   try {
     if (job.specialise) {
       specialise(job);
@@ -164,6 +183,7 @@ void Specialiser::run(const Job& job) {
       source_.kernel_for(job.call());
     }
   } catch (const std::exception& error) {
+    if (process_ends()) return;
     log(LogLevel::warn, "{}: a kernel was not made in the background: {}", job.op.schema().name, error.what());
   }
 }
@@ -181,6 +201,7 @@ void Specialiser::specialise(const Job& job) {
     const KernelHandle other = source_.kernel_for(generic);
     if (const std::optional<std::string> difference = different_results(source_, *own, *other, call)) why = *difference;
   } catch (const std::exception& error) {
+    if (process_ends()) throw;
     why = error.what();
   }
   if (!why.empty()) {
@@ -199,13 +220,14 @@ void Specialiser::specialise(const Job& job) {
 bool Specialiser::admit(uint64_t generic, const KernelKey& key) {
   std::lock_guard lock(mutex_);
   std::vector<Live>& live = live_[generic];
-  std::erase_if(live, [](const Live& one) { return !one.building && one.entry.expired(); });
+  const auto builds = [](const Live& one) { return one.builder == fork_generation() + 1; };
+  std::erase_if(live, [&](const Live& one) { return !builds(one) && one.entry.expired(); });
   if (live.size() >= most_live_) {
     Live* least = nullptr;
     uint64_t least_calls = 0;
     for (Live& one : live) {
       const KernelHandle entry = one.entry.lock();
-      if (!entry || one.building || same(one.key, key)) continue;
+      if (!entry || builds(one) || same(one.key, key)) continue;
       const uint64_t calls = entry->calls.load(std::memory_order_relaxed);
       if (least && calls >= least_calls) continue;
       least = &one;
@@ -216,7 +238,7 @@ bool Specialiser::admit(uint64_t generic, const KernelKey& key) {
     shapes_.set_state(least->key.hash(), HotShapes::counting);
     live.erase(live.begin() + (least - live.data()));
   }
-  live.push_back({key, {}, true});
+  live.push_back({key, {}, fork_generation() + 1});
   return true;
 }
 
@@ -227,7 +249,7 @@ void Specialiser::settle(uint64_t generic, const KernelKey& key, const KernelHan
   for (size_t i = 0; i < live.size(); ++i) {
     if (!same(live[i].key, key)) continue;
     live[i].entry = entry;
-    live[i].building = false;
+    live[i].builder = 0;
     if (!entry) live.erase(live.begin() + static_cast<std::ptrdiff_t>(i));
     return;
   }
@@ -245,8 +267,9 @@ void Specialiser::decay() {
 }
 
 void Specialiser::wait() const {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return queued_.empty() || owner_ != getpid(); });
+  Team& team = this->team();
+  std::unique_lock lock(team.mutex);
+  team.changed.wait(lock, [&] { return team.queued.empty(); });
 }
 
 void Specialiser::add_to(Stats& stats) const {

@@ -2,17 +2,15 @@
 // The policy generic_first: any-shape kernels serve at first, and background threads compile specialised kernels for
 // shapes that are called often. No result bit depends on it: both kernels add in the same order, and a specialised one
 // is compared on generated inputs before it is swapped in.
-#include <condition_variable>
-#include <deque>
+#include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "runtime/cache/kernel_cache.h"
 #include "runtime/generic_first/hot_shapes.h"
 #include "support/counter.h"
+#include "support/fork.h"
 
 namespace gradloom {
 
@@ -60,21 +58,23 @@ class Specialiser {
     const KernelKey key;
     const bool specialise;  // false: build the any-shape kernel
   };
+  // The threads, and what they have to do.
+  struct Team;
   struct Live {
     KernelKey key;
     std::weak_ptr<const KernelEntry> entry;
-    bool building = false;
+    uint32_t builder = 0;  // 1 more than the generation of forks in which it is being built; 0: it is not
   };
 
   KernelHandle generic_for(const PlannedCall& call, const Strategy& strategy);
   void enqueue(const PlannedCall& call, bool specialise);
-  void work();
+  void work(Team& team);
   void run(const Job& job);
   void specialise(const Job& job);
   bool admit(uint64_t generic, const KernelKey& key);
   void settle(uint64_t generic, const KernelKey& key, const KernelHandle& entry);
   void decay();
-  void forget_threads_of_parent();
+  Team& team() const;
 
   KernelSource& source_;
   const uint32_t after_;
@@ -82,13 +82,9 @@ class Specialiser {
   HotShapes shapes_;
   Counter generic_calls_;
 
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  std::deque<std::unique_ptr<Job>> jobs_;
-  std::vector<uint64_t> queued_;  // hashes of queued and running jobs
-  std::vector<std::thread> threads_;
-  int owner_ = 0;  // the process that started the threads
-  bool stop_ = false;
+  // A child of fork lacks its parent's threads, and leaves their team as they left it.
+  mutable std::atomic<Team*> team_{nullptr};
+  mutable Mutex mutex_;
   std::map<uint64_t, std::vector<Live>> live_;  // by the any-shape kernel's key
   int64_t specialised_ = 0, refused_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "gradloom/error.h"
+#include "support/lasting.h"
 #include "support/per_thread.h"
 
 #ifdef __linux__
@@ -102,14 +103,6 @@ void release_small(void* data, int64_t bytes) noexcept {
   cache->bytes[c] += alignment << c;
 }
 
-Lasting<std::shared_ptr<Recycler>>& process_wide_recycler() {
-  static Lasting<std::shared_ptr<Recycler>> instance;
-  static const bool filled = (*instance = std::make_shared<Recycler>(int64_t{1} << 30), true);
-  (void)filled;
-  return instance;
-}
-const AtUnload empty_recycler([]() noexcept { process_wide_recycler()->reset(); });
-
 }  // namespace
 
 int64_t recycler_block_bytes(int64_t bytes) {
@@ -120,7 +113,19 @@ int64_t recycler_block_bytes(int64_t bytes) {
   return rounded >= Recycler::huge_page_bytes ? round_up(rounded, Recycler::huge_page_bytes) : rounded;
 }
 
-const std::shared_ptr<Recycler>& Recycler::process_wide() { return *process_wide_recycler(); }
+std::shared_ptr<Recycler> Recycler::process_wide() {
+  static constinit Lasting<Recycler> recycler;
+  return {std::make_shared<InUse>(), &recycler.get([] { return Recycler(int64_t{1} << 30); })};
+}
+
+std::shared_ptr<Recycler> Recycler::make(int64_t budget_bytes) {
+  struct Own {
+    InUse in_use;
+    Recycler recycler;
+  };
+  const std::shared_ptr<Own> own(new Own{{}, Recycler(budget_bytes)});
+  return {own, &own->recycler};
+}
 
 Recycler::~Recycler() { free_all(blocks_); }
 

@@ -5,8 +5,9 @@
 #include <deque>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
+
+#include "support/fork.h"
 
 namespace gradloom {
 
@@ -23,8 +24,9 @@ class Recycler {
   Recycler(const Recycler&) = delete;
   Recycler& operator=(const Recycler&) = delete;
 
-  // The one used by Tensor::empty; it is never destroyed.
-  static const std::shared_ptr<Recycler>& process_wide();
+  // For tensors, which keep the library in use as long as they hold it.
+  static std::shared_ptr<Recycler> make(int64_t budget_bytes);
+  static std::shared_ptr<Recycler> process_wide();  // of Tensor::empty
 
   void* allocate(int64_t bytes);               // bytes > 0; throws Error(resource_exhausted)
   void* try_allocate(int64_t bytes) noexcept;  // null when there is none
@@ -42,7 +44,7 @@ class Recycler {
   static void free_all(const Blocks& blocks) noexcept;
 
   const int64_t budget_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   int64_t kept_ = 0;
   Blocks blocks_;
   std::unordered_map<int64_t, std::deque<Blocks::iterator>> by_size_;  // the same order

@@ -1,16 +1,19 @@
 #pragma once
-// Runs the bodies of parallel loops: on this thread, in a oneTBB arena, or in an embedder's pool.
-#include <memory>
+// Runs the bodies of parallel loops: on this thread, with the help of the library's own, or in an embedder's pool.
+#include <atomic>
 
 #include "gradloom/options.h"
+#include "support/fork.h"
 
 namespace gradloom {
+
+class Pool;
 
 class Threads {
  public:
   using Body = void (*)(void* env, int64_t begin, int64_t end);
 
-  // threads <= 0: usable_threads(). `pool` replaces oneTBB.
+  // threads <= 0: usable_threads(). `pool` replaces the library's own.
   Threads(int threads, ParallelFor pool);
   ~Threads();
   int count() const { return count_; }
@@ -20,10 +23,13 @@ class Threads {
   void parallel_for(int64_t n, Body body, void* env) const;
 
  private:
-  struct Arena;
-  int count_;
+  Pool& team() const;
+
+  int count_, helpers_;
   ParallelFor pool_;
-  std::unique_ptr<Arena> arena_;  // with more than one thread and no pool
+  // Joined with the first loop, and again in a child of fork; none yet, with one thread, or with an embedder's pool.
+  mutable std::atomic<Pool*> team_{nullptr};
+  mutable Mutex mutex_;
 };
 
 }  // namespace gradloom

@@ -3,13 +3,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <string>
+#include <thread>
 
+#include "gradloom/log.h"
 #include "gradloom/runtime.h"
+#include "runtime/diagnose/log.h"
 
 namespace gradloom {
 namespace {
@@ -99,6 +104,32 @@ TEST_F(ForkTest, AnEmbeddersPoolIsCalledInTheChild) {
   const int before = calls;
   ASSERT_GT(before, 0);
   EXPECT_EQ(in_child([&] { return runs(runtime) && calls == 2 * before; }), 0);
+}
+
+// A sink may wait for what the forking thread holds, as one in Python does for the interpreter's lock.
+TEST_F(ForkTest, AForkDoesNotWaitForASink) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer does not follow a fork of several threads";
+#endif
+  std::mutex hosts;
+  std::atomic<bool> inside{false};
+  set_log_sink([&](LogLevel, std::string_view) {
+    inside = true;
+    std::lock_guard lock(hosts);
+  });
+  hosts.lock();
+  std::thread other([] { log(LogLevel::error, "a message"); });
+  while (!inside) std::this_thread::yield();
+  EXPECT_EQ(in_child([] {
+              int messages = 0;
+              set_log_sink([&](LogLevel, std::string_view) { ++messages; });
+              log(LogLevel::error, "a child's message");
+              return messages == 1;
+            }),
+            0);
+  hosts.unlock();
+  other.join();
+  set_log_sink({});
 }
 
 }  // namespace

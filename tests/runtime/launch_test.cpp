@@ -157,7 +157,7 @@ TEST(Launch, WorkersKeepDenormalsAndTheirOwnMode) {
   launch(core, body, {&seen});
   EXPECT_EQ(seen.modes, (std::set<unsigned>{0x1f80}));
   EXPECT_EQ(after & ~0x3fu, 0x9fc0u);
-  // oneTBB's workers too.
+  // The pool's threads too.
   seen.modes.clear();
   launch(Core(with_threads(4)), body, {&seen});
   EXPECT_EQ(seen.modes, (std::set<unsigned>{0x1f80}));

@@ -117,8 +117,7 @@ int main(int count, char** words) {
   most = (long)(mallinfo2().uordblks + mallinfo2().hblkhd) - (long)before;
   printf("%d times loaded and unloaded; heap in use grew by %ld bytes in the last %d\n", rounds, most,
          rounds - 1 - settled);
-  /* A thread that was in a call and did not destroy the runtime keeps oneTBB's threads, which must not run in what is
-   * unloaded. */
+  /* A thread that was in a call and did not destroy the runtime leaves nothing behind either. */
   for (int round = 0; round < settled; ++round) {
     load(words[1]);
     given = create(library);
