@@ -43,12 +43,12 @@ class BlockNest {
         inner_(f_.roles.inner == 1),
         extent_(f_.axis_extent()),
         count_(f_.dy->dims[f_.roles.outer]),
-        limit_(inner_ ? f_.dx->dims.back() : f_.dx->dims[f_.roles.outer - 1]) {
+        limit_(inner_ ? f_.spanned()->dims.back() : f_.spanned()->dims[f_.roles.outer - 1]) {
     if (cut_.columns == 0) cut_ = {4, tile_elements / 4};  // sums in scratch memory
   }
 
   void write() {
-    std::vector<Expr> dims = f_.outer_dims(f_.dx);
+    std::vector<Expr> dims = f_.outer_dims(f_.spanned());
     if (!inner_) dims.pop_back();
     Loop strips = 0;
     blocks_ = b_.loops("p", dims, [&](const Index& p) {

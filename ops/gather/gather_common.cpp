@@ -59,7 +59,11 @@ Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, 
     plan.views.push_back(index);
     return plan;
   }
-  plan.bytes_read = read * size + indices * size_of(o.indices.dtype) + (accumulate ? written * size : 0);
+  plan.bytes_read = read * size + indices * size_of(o.indices.dtype);
+  if (accumulate) {  // only where dY may name it: as many columns as dY has
+    plan.bytes_written = read / (varying ? o.dy.dims[o.axis] : indices) * extent * size;
+    plan.bytes_read += plan.bytes_written;
+  }
 
   View index{.index = index_input, .dtype = o.indices.dtype}, dy{.index = index_input == 1 ? 2 : 0, .dtype = dtype},
       dx{.output = true, .dtype = dtype};
@@ -141,11 +145,14 @@ void GatherFrame::checked_index(const Index& index, const std::function<void(ir:
 
 void GatherFrame::checked_index(const ir::Expr& read, const Index& index, const std::function<void(ir::Expr)>& body,
                                 const std::function<void(ir::Expr)>& before) const {
-  const ir::Expr s = axis_extent();
-  const ir::Expr raw = b.let("raw", ir::cast(DType::i64, read));
-  const ir::Expr j = b.let("j", ir::select(raw < 0, raw + s, raw));
+  const ir::Expr j = wrapped(read);
   if (before) before(j);
-  b.check((j >= 0) & (j < s), position(index), "indices", [&] { body(j); });
+  b.check((j >= 0) & (j < axis_extent()), position(index), "indices", [&] { body(j); });
+}
+
+ir::Expr GatherFrame::wrapped(const ir::Expr& read) const {
+  const ir::Expr raw = b.let("raw", ir::cast(DType::i64, read));
+  return b.let("j", ir::select(raw < 0, raw + axis_extent(), raw));
 }
 
 ir::Expr GatherFrame::covered(const Index& p, const Index& q) const {
@@ -157,9 +164,19 @@ ir::Expr GatherFrame::covered(const Index& p, const Index& q) const {
   return all;
 }
 
-void GatherFrame::store_total(const Index& index, ir::Expr total) const {
-  if (roles.accumulate) total = ir::cast(sum, ir::load(dx, index)) + total;
-  b.store(dx, index, ir::cast(dx->dtype, total));
+void GatherFrame::store_total(const Index& index, const ir::Expr& total) const {
+  b.store(dx, index, roles.accumulate ? added(ir::load(dx, index), total) : ir::cast(dx->dtype, total));
+}
+
+ir::Expr GatherFrame::added(const ir::Expr& element, const ir::Expr& total) const {
+  const ir::Expr both = ir::cast(dx->dtype, ir::cast(sum, element) + total);
+  return ir::bitcast(
+      dx->dtype, ir::select(total == ir::zero(total.type()), ir::bitcast(bits(), element), ir::bitcast(bits(), both)));
+}
+
+DType GatherFrame::bits() const {
+  const int size = size_of(dx->dtype);
+  return size == 2 ? DType::u16 : size == 4 ? DType::u32 : DType::u64;
 }
 
 void GatherOp::require_indexable(const Request& request, int in_indices, const Dims& shape, int axis) const {

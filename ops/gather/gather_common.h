@@ -73,10 +73,18 @@ struct GatherFrame {
   // The same for an index that is already loaded (`read`).
   void checked_index(const ir::Expr& read, const Index& index, const std::function<void(ir::Expr)>& body,
                      const std::function<void(ir::Expr)>& before = {}) const;
+  ir::Expr wrapped(const ir::Expr& read) const;  // i64, counted from the start
   // Whether dX's (p, q) lies in the leading corner that indices cover; absent when it always does.
   ir::Expr covered(const Index& p, const Index& q) const;
-  // dX[index] = total, or dX[index] + total: in the accumulator's dtype, rounded once.
-  void store_total(const Index& index, ir::Expr total) const;
+  // The operand over whose outer and inner dims a nest goes: accumulated, dX is touched only where dY may name it.
+  const ir::Buffer& spanned() const { return roles.accumulate ? dy : dx; }
+  // dX[index] = total or, accumulated, added(dX[index], total).
+  void store_total(const Index& index, const ir::Expr& total) const;
+  // An element of dX and the total that is added to it: in the accumulator's dtype, rounded once. A total of 0 leaves
+  // the element's bits as they are (-0.0, a signalling NaN), so that what no index names is kept by every strategy,
+  // however many elements it reads and writes.
+  ir::Expr added(const ir::Expr& element, const ir::Expr& total) const;
+  DType bits() const;  // the unsigned integer of an element's size
 };
 
 // The table of both ops (gather_strategies.h says what each strategy is for).

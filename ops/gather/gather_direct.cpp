@@ -13,7 +13,7 @@ void author_column(const GatherFrame& f, const Index& p, const Index& q, GatherC
   ir::KernelBuilder& b = f.b;
   const ir::Buffer acc = b.alloc("acc", f.sum, {f.axis_extent()});
   loops.zero = b.loop("z", 0, f.axis_extent(), [&](ir::Expr i) { b.store(acc, {i}, ir::zero({f.sum, 1})); });
-  b.guarded(f.covered(p, q), [&] {
+  b.guarded(f.roles.accumulate ? ir::Expr() : f.covered(p, q), [&] {
     loops.middle = b.loops("k", f.middle_dims(), [&](const Index& k) {
       f.checked_index(f.index_at(p, k, q),
                       [&](ir::Expr j) { b.accumulate(acc, {j}, ir::cast(f.sum, ir::load(f.dy, f.joined(p, k, q)))); });
@@ -38,7 +38,7 @@ void schedule_direct(ir::Schedule& schedule, const GatherColumns& loops, const P
 }
 
 ScheduleNest author_direct(KernelFrame& frame, const ir::Target& target) {
-  const auto loops = author_gather_columns(frame);
+  const auto loops = author_gather_columns(GatherFrame(frame, gather_roles(frame.plan())));
   if (target.gpu) return {};
   return [loops, &plan = frame.plan(), &target](ir::Schedule& s) { schedule_direct(s, loops, plan, target); };
 }
@@ -69,12 +69,11 @@ ScheduleNest author_atomic(KernelFrame& frame, const ir::Target&) {
 
 }  // namespace
 
-GatherColumns author_gather_columns(KernelFrame& frame) {
-  const GatherFrame f(frame, gather_roles(frame.plan()));
+GatherColumns author_gather_columns(const GatherFrame& f) {
   GatherColumns loops;
   if (!f.roles.empty) {
-    loops.outer = f.b.loops("p", f.outer_dims(f.dx), [&](const Index& p) {
-      loops.inner = f.b.loops("q", f.inner_dims(f.dx), [&](const Index& q) { author_column(f, p, q, loops); });
+    loops.outer = f.b.loops("p", f.outer_dims(f.spanned()), [&](const Index& p) {
+      loops.inner = f.b.loops("q", f.inner_dims(f.spanned()), [&](const Index& q) { author_column(f, p, q, loops); });
     });
   } else if (f.roles.only_checks) {
     loops.middle = f.b.loops("k", f.indices->dims, [&](const Index& k) { f.checked_index(k, [](const ir::Expr&) {}); });

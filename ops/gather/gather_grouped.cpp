@@ -75,13 +75,15 @@ GroupedLoops write_nest(KernelFrame& frame) {
                  [&](Expr line) { b.prefetch(f.dy, f.joined(p, {next}, {line * step}), 1); });
         });
       }
-      loops.inner = b.loops("q", f.inner_dims(f.dx), [&](const Index& q) {
-        const Buffer acc = b.alloc("acc", f.sum, {1}, {}, ir::Space::registers);
-        b.store(acc, {0}, ir::zero({f.sum, 1}));
-        b.loop("g", begin, end - begin, [&](Expr g) {
-          b.accumulate(acc, {0}, ir::cast(f.sum, ir::load(f.dy, f.joined(p, {position(ir::load(order, {g}))}, q))));
+      b.guarded(f.roles.accumulate ? begin < end : Expr(), [&] {
+        loops.inner = b.loops("q", f.inner_dims(f.dx), [&](const Index& q) {
+          const Buffer acc = b.alloc("acc", f.sum, {1}, {}, ir::Space::registers);
+          b.store(acc, {0}, ir::zero({f.sum, 1}));
+          b.loop("g", begin, end - begin, [&](Expr g) {
+            b.accumulate(acc, {0}, ir::cast(f.sum, ir::load(f.dy, f.joined(p, {position(ir::load(order, {g}))}, q))));
+          });
+          f.store_total(f.joined(p, {r}, q), ir::load(acc, {0}));
         });
-        f.store_total(f.joined(p, {r}, q), ir::load(acc, {0}));
       });
     });
   });

@@ -73,7 +73,7 @@ void schedule_strip(ir::Schedule& schedule, const GatherColumns& loops, const Ga
   // Columns outside the corner that indices cover get loops of their own.
   const ir::Buffer dy = schedule.kernel().buffers[1];
   Loop columns = loops.inner[0];
-  if (s.roles.inner_shorter(0)) columns = schedule.partition(columns, dy->dims.back()).first;
+  if (s.roles.inner_shorter(0) && !s.roles.accumulate) columns = schedule.partition(columns, dy->dims.back()).first;
   const int64_t extent = ir::as_int(schedule.get(columns).extent).value_or(s.inner);
   const auto [strips, column, tail] = schedule.split(columns, std::min(strip_width(s, target), extent));
   std::optional<Loop> serial = strips;
@@ -91,9 +91,8 @@ void schedule_strip(ir::Schedule& schedule, const GatherColumns& loops, const Ga
 using ScheduleColumns = void (*)(ir::Schedule&, const GatherColumns&, const GatherSizes&, const ir::Target&);
 template <ScheduleColumns schedule>
 ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
-  return [loops = author_gather_columns(frame), sizes = GatherSizes(frame.plan()), &target](ir::Schedule& s) {
-    schedule(s, loops, sizes, target);
-  };
+  return [loops = author_gather_columns(GatherFrame(frame, gather_roles(frame.plan()))),
+          sizes = GatherSizes(frame.plan()), &target](ir::Schedule& s) { schedule(s, loops, sizes, target); };
 }
 
 }  // namespace

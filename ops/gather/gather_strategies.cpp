@@ -6,8 +6,9 @@ namespace gradloom {
 
 // In order of preference: adding in order in shared memory is faster than atomic adds to memory.
 std::vector<Strategy> gather_strategies() {
-  return {gather_bins(),      gather_partition(), gather_atomic(), gather_chunked(), gather_sorted(), gather_grouped(),
-          gather_pipelined(), gather_row(),       gather_strip(),  gather_block(),   gather_direct()};
+  return {gather_touched(), gather_touched_rows(), gather_bins(),    gather_partition(), gather_atomic(),
+          gather_chunked(), gather_sorted(),       gather_grouped(), gather_pipelined(), gather_row(),
+          gather_strip(),   gather_block(),        gather_direct()};
 }
 
 GatherSizes::GatherSizes(const Plan& plan) : roles(gather_roles(plan)) {
@@ -15,8 +16,11 @@ GatherSizes::GatherSizes(const Plan& plan) : roles(gather_roles(plan)) {
   sum_bytes = size_of(accumulator_of(dx.dtype));
   if (roles.empty) return;
   extent = dx.dims[roles.axis()];
-  for (int d = 0; d < dx.dims.size(); ++d)
-    (d < roles.outer ? outer : d > roles.outer ? inner : extent) *= d == roles.axis() ? 1 : dx.dims[d];
+  const View& dy = plan.views[1];
+  const Dims& spanned = roles.accumulate ? dy.dims : dx.dims;
+  for (int d = 0; d < roles.outer; ++d) outer *= spanned[d];
+  for (int d = 0; d < roles.inner; ++d) inner *= spanned[spanned.size() - 1 - d];
+  for (int d = 0; d < roles.middle; ++d) count *= dy.dims[roles.outer + d];
   traffic = plan.bytes_read + plan.bytes_written;
   read_bytes = size_of(plan.views[0].dtype) + size_of(plan.views[1].dtype);
 }

@@ -10,6 +10,9 @@
 //              next ones are summed
 //   grouped    GatherGrad with columns: positions sorted by row, each row summed in registers and written once
 //   partition  flat, larger than the cache: sorted into bins of neighbouring destinations first
+// Anywhere, where few elements of dX are accumulated into:
+//   touched       each element that is named is summed for itself
+//   touched_rows  GatherGrad with columns: the same for whole rows
 // On a GPU:
 //   block      a thread block accumulates a few columns or rows in shared memory
 //   sorted     GatherGrad with columns, or one row: keys of row and position, sorted by thread blocks and merged
@@ -35,12 +38,15 @@ Strategy gather_sorted();
 Strategy gather_chunked();
 Strategy gather_bins();
 Strategy gather_atomic();
+Strategy gather_touched();
+Strategy gather_touched_rows();
 
 struct GatherSizes {
   explicit GatherSizes(const Plan& plan);
   GatherRoles roles;
-  int64_t outer = 1, extent = 1, inner = 1, traffic = 0;
-  int sum_bytes = 4, read_bytes = 12;  // per element: its sum; its index and dY's element
+  int64_t outer = 1, extent = 1, inner = 1;  // of dX; where it is accumulated into, outer and inner are dY's
+  int64_t count = 1, traffic = 0;            // indices per column
+  int sum_bytes = 4, read_bytes = 12;        // per element: its sum; its index and dY's element
 
   bool flat() const { return !roles.empty && roles.inner == 0 && roles.middle == 1; }
   bool columns() const { return !roles.empty && roles.inner == 1 && roles.middle == 1; }
@@ -61,7 +67,7 @@ struct GatherColumns {
   std::vector<ir::Loop> outer, middle, inner;  // over dX's outer dims, dY's middle ones, dX's inner ones
   ir::Loop zero = 0, store = 0;                // over the sums of a column, or over dX where nothing is gathered
 };
-GatherColumns author_gather_columns(KernelFrame& frame);
+GatherColumns author_gather_columns(const GatherFrame& frame);
 
 // Sizes of "partition": sums per bin, indices per chunk, expected run length (records of one bin in a chunk), bins and
 // chunks per task.

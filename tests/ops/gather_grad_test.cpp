@@ -230,13 +230,14 @@ TEST(Gathers, PartitionLengthsOfAHugeTensor) {
 // From row to row and from strip to strip, on one thread and distributed.
 TEST(Gathers, SumsStayAllocated) {
   const Attributes rows{{"axis", int64_t{1}}}, columns{{"axis", int64_t{0}}};
-  const auto steps = [](const Attributes& attributes, int64_t extent, const char* strategy, const ir::Target& target) {
+  const auto steps = [](const Attributes& attributes, int64_t extent, const char* strategy, const ir::Target& target,
+                        bool accumulate = false) {
     const std::vector<Tensor> inputs{
         filled(DType::f32, {extent, extent}, 1), ints({extent, extent}),
         Tensor::of(DType::i64, {extent, extent}, index_values(extent * extent, extent, 3))};
     const Operands operands(op("GatherElementsGrad").schema(), inputs);
-    const Plan plan = op("GatherElementsGrad").check(operands.request(attributes));
-    return build_kernel(op("GatherElementsGrad"), plan, strategy, target, false, 64, false).trace;
+    const Plan plan = op("GatherElementsGrad").check(operands.request(attributes, ~0u, accumulate));
+    return build_kernel(op("GatherElementsGrad"), plan, strategy, target, false, 64, accumulate).trace;
   };
   const auto carried = [](const std::vector<std::string>& trace) {
     return std::any_of(trace.begin(), trace.end(),
@@ -245,7 +246,8 @@ TEST(Gathers, SumsStayAllocated) {
   for (const int64_t extent : {64, 256})  // serial, parallel
     for (const int threads : {1, 4}) {
       SCOPED_TRACE(std::to_string(extent) + " on " + std::to_string(threads));
-      EXPECT_TRUE(carried(steps(rows, extent, "row", {.threads = threads})));
+      for (const bool accumulate : {false, true})
+        EXPECT_TRUE(carried(steps(rows, extent, "row", {.threads = threads}, accumulate))) << accumulate;
       EXPECT_EQ(carried(steps(columns, extent, "strip", {.l2_bytes = 4096, .threads = threads})),
                 extent == 64 || threads == 1);  // 16 columns a strip
     }

@@ -127,6 +127,8 @@ inline std::vector<Call> gather_elements_calls() {
   add("short_rows", DType::f32, {6, 37}, {4, 20}, 1);
   add("short_columns", DType::f32, {19, 45}, {23, 40}, 0);
   add("accumulated", DType::bf16, {19, 45}, {23, 45}, 0, DType::i64, true);
+  add("touched_corner", DType::bf16, {170, 300}, {5, 270}, 0, DType::i64, true);
+  add("touched_flat", DType::f16, {3000}, {23}, 0, DType::i64, true);
   add("one_destination", DType::f32, {1, 40}, {50, 40}, 0);
   add("long_groups", DType::f32, {3}, {900}, 0);
   add("large_rows", DType::f32, {300, 300}, {300, 300}, 1);
@@ -159,6 +161,7 @@ inline std::vector<Call> gather_calls() {
   for (int64_t n : {1, 7, 8, 9, 63, 64, 65, 130}) add("row" + std::to_string(n), DType::f32, {9, n}, {20}, 0);
   add("scalar_index", DType::f32, {4, 6}, {}, 0);
   add("accumulated", DType::f16, {50, 72}, {4, 9}, 0, DType::i64, true);
+  add("touched_rows", DType::bf16, {90, 72}, {3, 3}, 0, DType::i32, true);
   add("duplicates", DType::f32, {2, 100}, {77}, 0);
   for (const DType dtype : {DType::bf16, DType::f64}) add("long_groups", dtype, {2, 20}, {500}, 0);
   add("large", DType::f32, {900, 128}, {500}, 0);

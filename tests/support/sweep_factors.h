@@ -46,9 +46,9 @@ enum Traffic : int {
 };  // thresholds of schedules: large enough for threads, larger than the caches
 enum Executor : int { on_llvm, on_cuda_host, on_cuda };
 
-inline const std::vector<std::string> strategy_names{"direct", "flat",    "row",       "strip", "pipelined", "grouped",
-                                                     "sorted", "chunked", "partition", "bins",  "atomic",    "block",
-                                                     "staged", "split",   "blocks",    "matrix"};
+inline const std::vector<std::string> strategy_names{
+    "direct", "flat",   "row",   "strip",  "pipelined", "grouped", "sorted", "chunked", "partition",
+    "bins",   "atomic", "block", "staged", "split",     "blocks",  "matrix", "touched", "touched_rows"};
 
 inline const std::vector<std::vector<std::string>>& factor_names() {
   static const std::vector<std::vector<std::string>> names = [] {

@@ -15,7 +15,7 @@ struct StrategyUse {
   bool cpu = true, gpu = true, any_shape = true;
   Determinism level = Determinism::sequential;  // the strongest level at which it is offered
   std::set<DType> dtypes = {};                  // none: all of the op's
-  bool accumulates = true, extent_zero = false;
+  bool overwrites = true, accumulates = true, extent_zero = false;
 };
 inline const std::map<std::string, StrategyUse>& strategy_uses() {
   static const std::set<std::string> gathers{"GatherGrad", "GatherElementsGrad"}, gru{"GRUTraining", "GRUGrad"};
@@ -31,6 +31,8 @@ inline const std::map<std::string, StrategyUse>& strategy_uses() {
       {"bins", {.ops = gathers, .cpu = false, .any_shape = false}},
       {"block", {.ops = gathers, .cpu = false}},
       {"atomic", {.ops = gathers, .cpu = false, .level = Determinism::relaxed, .dtypes = {DType::f32, DType::f64}}},
+      {"touched", {.ops = gathers, .overwrites = false}},
+      {"touched_rows", {.ops = {"GatherGrad"}, .overwrites = false}},
       {"staged", {.ops = {"BroadcastGrad"}, .cpu = false, .extent_zero = true}},
       {"split", {.ops = {"BroadcastGrad", "GRUTraining", "GRUGrad"}, .extent_zero = true}},
       {"blocks", {.ops = gru, .cpu = false, .extent_zero = true}},
@@ -80,7 +82,7 @@ inline bool strategy_allows(const std::string& strategy, FactorValue v) {
     case dtype_of:
       return use.dtypes.empty() || use.dtypes.contains(static_cast<DType>(v.value));
     case accumulate_of:
-      return v.value == 0 || use.accumulates;
+      return v.value == 0 ? use.overwrites : use.accumulates;
     case extent_of:
       return v.value != zero || use.extent_zero;
     default:
