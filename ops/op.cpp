@@ -31,24 +31,6 @@ std::string dtype_names(const std::vector<DType>& dtypes) {
 constexpr const char* attribute_types[] = {"int",  "float",  "string",
                                            "ints", "floats", "strings"};  // in the variant's order
 
-void check_attributes(const OpSchema& schema, const Attributes& attributes) {
-  for (const auto& [name, value] : attributes) {
-    const AttributeSchema* known = nullptr;
-    for (const AttributeSchema& a : schema.attributes)
-      if (a.name == name) known = &a;
-    if (!known) {
-      std::string allowed;
-      for (const AttributeSchema& a : schema.attributes) allowed += (allowed.empty() ? "" : ", ") + a.name;
-      refuse(schema, ErrorCode::invalid_argument,
-             fmt::format("unknown attribute '{}'; allowed: {}", name, allowed.empty() ? "none" : allowed));
-    }
-    const char* type = attribute_types[value.index()];
-    if (known->type != type)
-      refuse(schema, ErrorCode::invalid_argument,
-             fmt::format("attribute {} is of type {}; it must be of type {}", name, type, known->type));
-  }
-}
-
 void check_input(const OpSchema& schema, const Request& request, int i) {
   const ArgumentSchema& argument = schema.inputs[i];
   const Operand& operand = request.input(i);
@@ -77,14 +59,13 @@ void check_input(const OpSchema& schema, const Request& request, int i) {
            fmt::format("{} has no host data; its values must be in host memory", describe_input(schema, i)));
 }
 
-// Presence, dtype (Error naming what is allowed), no unknown attribute, no surplus input.
+// Presence, dtype (Error naming what is allowed), no surplus input.
 void check_schema(const OpSchema& schema, const Request& request) {
   if (request.inputs.size() > schema.inputs.size())
     refuse(schema, ErrorCode::invalid_argument,
            fmt::format("{} inputs given; at most {} are allowed ({})", request.inputs.size(), schema.inputs.size(),
                        names(schema.inputs)));
   for (int i = 0; i < static_cast<int>(schema.inputs.size()); ++i) check_input(schema, request, i);
-  check_attributes(schema, request.attributes);
   for (int o = 0; o < static_cast<int>(schema.outputs.size()); ++o)
     if (!schema.outputs[o].optional && !(request.outputs_wanted >> o & 1))
       refuse(schema, ErrorCode::invalid_argument,
@@ -169,17 +150,36 @@ Op::Op(OpSchema schema, std::vector<Strategy> strategies)
                   fmt::format("{}: strategy \"{}\" has no name of its own or no author", schema_.name, s.name));
 }
 
+void Op::check_attributes(const Attributes& attributes) const {
+  for (const auto& [name, value] : attributes) {
+    const AttributeSchema* known = nullptr;
+    for (const AttributeSchema& a : schema_.attributes)
+      if (a.name == name) known = &a;
+    if (!known) {
+      std::string allowed;
+      for (const AttributeSchema& a : schema_.attributes) allowed += (allowed.empty() ? "" : ", ") + a.name;
+      refuse(schema_, ErrorCode::invalid_argument,
+             fmt::format("unknown attribute '{}'; allowed: {}", name, allowed.empty() ? "none" : allowed));
+    }
+    const char* type = attribute_types[value.index()];
+    if (known->type != type)
+      refuse(schema_, ErrorCode::invalid_argument,
+             fmt::format("attribute {} is of type {}; it must be of type {}", name, type, known->type));
+  }
+}
+
 Plan Op::check(const Request& request) const {
   check_schema(schema_, request);
+  check_attributes(request.attributes);
   Plan plan = this->plan(request);
   for (int v = 0; v < plan.views.size(); ++v) {
     const View& view = plan.views[v];
     const int count = view.output ? plan.outputs.size() : static_cast<int>(schema_.inputs.size());
     if (view.index < 0 || view.index >= count || view.strides.size() != view.dims.size())
-      throw Error(ErrorCode::internal,
-                  fmt::format("{}: view {} of its plan is of {} {} of {}, with {} dims and {} strides", schema_.name, v,
-                              view.output ? "output" : "input", view.index, count, view.dims.size(),
-                              view.strides.size()));
+      throw Error(
+          ErrorCode::internal,
+          fmt::format("{}: view {} of its plan is of {} {} of {}, with {} dims and {} strides", schema_.name, v,
+                      view.output ? "output" : "input", view.index, count, view.dims.size(), view.strides.size()));
   }
   plan.determinism = std::min(request.determinism, weakest_);
   return plan;

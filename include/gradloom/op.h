@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -118,9 +119,12 @@ struct ArgumentSchema {
   std::vector<DType> dtypes;
   bool shape_like = false;  // host memory on every target; its values are read when the call is checked
   std::string doc;          // one line: shape and meaning
+  std::string type;         // arguments of one type ("T") have one dtype in a call; empty: a dtype of its own
+  bool found_size = false;  // of an output: the kernel finds its size, see Op::found_dims
 };
 struct AttributeSchema {
-  std::string name, type, doc;  // type: "int", "float", "string", "ints", "floats", "strings"
+  std::string name, type, doc;           // type: "int", "float", "string", "ints", "floats", "strings"
+  std::optional<Attribute> otherwise{};  // what an absent one means, where that is a value
 };
 struct OpSchema {
   std::string name;  // ORT's
@@ -143,13 +147,14 @@ class Op {
   // Checks everything that is known without reading device data. Throws Error naming op, argument, position, value and
   // what was allowed.
   Plan check(const Request& request) const;
+  // The part of it that depends on the attributes alone: their names and types.
+  void check_attributes(const Attributes& attributes) const;
 
   // The caller's Error for a failed Check. `values` reads element i of input's data (only after a failure).
   virtual Error explain(const Request& request, const Plan& plan, int64_t bad_position,
                         const std::function<int64_t(int input, int64_t element)>& values) const;
 
-  // The dims, after the run, of an output whose size the kernel computes, from the outputs' data (host targets).
-  // Default: the plan's.
+  // The dims, after the run, of an output of found_size, from the outputs' data (host targets). Default: the plan's.
   virtual Dims found_dims(const Plan& plan, int output, std::span<void* const> outputs) const;
 
  private:

@@ -19,13 +19,15 @@ OpSchema make_schema() {
   OpSchema s;
   s.name = "BroadcastGrad";
   s.doc = "dY summed over the axes in which `shape`, right-aligned, is absent or 1.";
-  s.inputs = {{.name = "dY", .dtypes = floats, .doc = "the gradient of the broadcast result"},
+  s.inputs = {{.name = "dY", .dtypes = floats, .doc = "the gradient of the broadcast result", .type = "T"},
               {.name = "shape",
                .dtypes = {DType::i64},
                .shape_like = true,
                .doc = "the operand's shape: what dX gets; must broadcast to dY's"}};
-  s.outputs = {
-      {.name = "dX", .dtypes = floats, .doc = "the gradient of the operand; f16 and bf16 are summed in float32"}};
+  s.outputs = {{.name = "dX",
+                .dtypes = floats,
+                .doc = "the gradient of the operand; f16 and bf16 are summed in float32",
+                .type = "T"}};
   return s;
 }
 

@@ -20,11 +20,13 @@ OpSchema make_schema() {
   s.doc = "The axes over which the gradients of two broadcast operands are summed, last axis first; none: no sum.";
   s.inputs = {{.name = "a_shape", .dtypes = {DType::i64}, .doc = "rank 1: the shape of operand a"},
               {.name = "b_shape", .dtypes = {DType::i64}, .doc = "rank 1: the shape of operand b"}};
-  s.outputs = {{.name = "a_axes",
-                .optional = true,
-                .dtypes = {DType::i64},
-                .doc = "rank 1: axes of the broadcast shape that a's gradient is summed over"},
-               {.name = "b_axes", .optional = true, .dtypes = {DType::i64}, .doc = "the same for b"}};
+  s.outputs = {
+      {.name = "a_axes",
+       .optional = true,
+       .dtypes = {DType::i64},
+       .doc = "rank 1: axes of the broadcast shape that a's gradient is summed over",
+       .found_size = true},
+      {.name = "b_axes", .optional = true, .dtypes = {DType::i64}, .doc = "the same for b", .found_size = true}};
   return s;
 }
 

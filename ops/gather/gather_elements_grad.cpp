@@ -16,15 +16,16 @@ OpSchema make_schema() {
   s.name = "GatherElementsGrad";
   s.doc =
       "The gradient of GatherElements: zeros of `shape`, with every element of dY added at its own index along `axis`.";
-  s.inputs = {{.name = "dY", .dtypes = floats, .doc = "the shape of indices"},
+  s.inputs = {{.name = "dY", .dtypes = floats, .doc = "the shape of indices", .type = "T"},
               {.name = "shape", .dtypes = {DType::i64}, .shape_like = true, .doc = "the shape of dX"},
               {.name = "indices",
                .dtypes = {DType::i32, DType::i64},
                .doc = "the rank of dX; off `axis`, dims up to dX's; values in [-s, s-1] for a dim of s"}};
   s.outputs = {{.name = "dX",
                 .dtypes = floats,
-                .doc = "the gradient of GatherElements' data; duplicates are summed in index order"}};
-  s.attributes = {{"axis", "int", "the gathered axis, negative counts from the end; default 0"}};
+                .doc = "the gradient of GatherElements' data; duplicates are summed in index order",
+                .type = "T"}};
+  s.attributes = {{"axis", "int", "the gathered axis, negative counts from the end; default 0", int64_t{0}}};
   return s;
 }
 

@@ -18,10 +18,12 @@ OpSchema make_schema() {
   s.inputs = {
       {.name = "shape", .dtypes = {DType::i64}, .shape_like = true, .doc = "the shape of dX"},
       {.name = "indices", .dtypes = {DType::i32, DType::i64}, .doc = "any shape; values in [-s, s-1] for a dim of s"},
-      {.name = "dY", .dtypes = floats, .doc = "shape with the dim `axis` replaced by indices' dims"}};
-  s.outputs = {
-      {.name = "dX", .dtypes = floats, .doc = "the gradient of Gather's data; duplicates are summed in index order"}};
-  s.attributes = {{"axis", "int", "the gathered axis of dX, negative counts from the end; default 0"}};
+      {.name = "dY", .dtypes = floats, .doc = "shape with the dim `axis` replaced by indices' dims", .type = "T"}};
+  s.outputs = {{.name = "dX",
+                .dtypes = floats,
+                .doc = "the gradient of Gather's data; duplicates are summed in index order",
+                .type = "T"}};
+  s.attributes = {{"axis", "int", "the gathered axis of dX, negative counts from the end; default 0", int64_t{0}}};
   return s;
 }
 

@@ -88,21 +88,26 @@ void check_rank(const OpSchema& schema, const Request& request, int input, int r
 }  // namespace
 
 std::vector<ArgumentSchema> gru_inputs(const std::vector<DType>& t) {
-  return {
-      {.name = "X", .dtypes = t, .doc = "[S, N, I]: the input sequences"},
-      {.name = "W",
-       .dtypes = t,
-       .doc = "[D, 3H, I]: weights of the gates z, r, h on the input; D is 2 for direction bidirectional, else 1"},
-      {.name = "R", .dtypes = t, .doc = "[D, 3H, H]: weights on the state"},
-      {.name = "B", .optional = true, .dtypes = t, .doc = "[D, 6H]: biases Wbz, Wbr, Wbh, Rbz, Rbr, Rbh; default 0"},
-      {.name = "sequence_lens",
-       .optional = true,
-       .dtypes = {DType::i32},
-       .doc = "[N]: steps of each sequence, 0 to S; default S"},
-      {.name = "initial_h",
-       .optional = true,
-       .dtypes = t,
-       .doc = "[D, N, H]: the state before the first step; default 0"}};
+  return {{.name = "X", .dtypes = t, .doc = "[S, N, I]: the input sequences", .type = "T"},
+          {.name = "W",
+           .dtypes = t,
+           .doc = "[D, 3H, I]: weights of the gates z, r, h on the input; D is 2 for direction bidirectional, else 1",
+           .type = "T"},
+          {.name = "R", .dtypes = t, .doc = "[D, 3H, H]: weights on the state", .type = "T"},
+          {.name = "B",
+           .optional = true,
+           .dtypes = t,
+           .doc = "[D, 6H]: biases Wbz, Wbr, Wbh, Rbz, Rbr, Rbh; default 0",
+           .type = "T"},
+          {.name = "sequence_lens",
+           .optional = true,
+           .dtypes = {DType::i32},
+           .doc = "[N]: steps of each sequence, 0 to S; default S"},
+          {.name = "initial_h",
+           .optional = true,
+           .dtypes = t,
+           .doc = "[D, N, H]: the state before the first step; default 0",
+           .type = "T"}};
 }
 
 std::vector<AttributeSchema> gru_attributes() {
@@ -110,10 +115,10 @@ std::vector<AttributeSchema> gru_attributes() {
           {"activation_alpha", "floats", "alpha of the activations that have one, in order"},
           {"activation_beta", "floats", "beta of the activations that have one, in order"},
           {"clip", "float", "the inputs of activations are kept within [-clip, clip]; default: not"},
-          {"direction", "string", "forward (default), reverse or bidirectional"},
+          {"direction", "string", "forward (default), reverse or bidirectional", std::string("forward")},
           {"hidden_size", "int", "H; default: R's"},
           {"linear_before_reset", "int",
-           "1: r multiplies the candidate's recurrent product and its bias; 0 (default): the state"}};
+           "1: r multiplies the candidate's recurrent product and its bias; 0 (default): the state", int64_t{0}}};
 }
 
 void check_gru_shape(const OpSchema& schema, const Request& request, int input, const Dims& wanted,

@@ -15,19 +15,24 @@ OpSchema make_schema() {
       "The gradient of a gated recurrent unit: of its inputs, weights, biases and first state. Any outputs may be left "
       "out.";
   s.inputs = gru_inputs(t);
-  s.inputs.push_back({.name = "HAll", .dtypes = t, .doc = "[S, D, N, H]: GRUTraining's"});
-  s.inputs.push_back({.name = "ZRH", .dtypes = t, .doc = "[S, D, N, 3H]: GRUTraining's"});
+  s.inputs.push_back({.name = "HAll", .dtypes = t, .doc = "[S, D, N, H]: GRUTraining's", .type = "T"});
+  s.inputs.push_back({.name = "ZRH", .dtypes = t, .doc = "[S, D, N, 3H]: GRUTraining's", .type = "T"});
   s.inputs.push_back({.name = "dHAll",
                       .optional = true,
                       .dtypes = t,
-                      .doc = "[S, D, N, H]: the gradient of HAll; default 0; ignored beyond a sequence's end"});
-  s.inputs.push_back(
-      {.name = "dHFinal", .optional = true, .dtypes = t, .doc = "[D, N, H]: the gradient of HFinal; default 0"});
-  s.outputs = {{.name = "dX", .optional = true, .dtypes = t, .doc = "[S, N, I]; 0 beyond a sequence's end"},
-               {.name = "dW", .optional = true, .dtypes = t, .doc = "[D, 3H, I]"},
-               {.name = "dR", .optional = true, .dtypes = t, .doc = "[D, 3H, H]"},
-               {.name = "dB", .optional = true, .dtypes = t, .doc = "[D, 6H]; also without B"},
-               {.name = "dH0", .optional = true, .dtypes = t, .doc = "[D, N, H]; also without initial_h"}};
+                      .doc = "[S, D, N, H]: the gradient of HAll; default 0; ignored beyond a sequence's end",
+                      .type = "T"});
+  s.inputs.push_back({.name = "dHFinal",
+                      .optional = true,
+                      .dtypes = t,
+                      .doc = "[D, N, H]: the gradient of HFinal; default 0",
+                      .type = "T"});
+  s.outputs = {
+      {.name = "dX", .optional = true, .dtypes = t, .doc = "[S, N, I]; 0 beyond a sequence's end", .type = "T"},
+      {.name = "dW", .optional = true, .dtypes = t, .doc = "[D, 3H, I]", .type = "T"},
+      {.name = "dR", .optional = true, .dtypes = t, .doc = "[D, 3H, H]", .type = "T"},
+      {.name = "dB", .optional = true, .dtypes = t, .doc = "[D, 6H]; also without B", .type = "T"},
+      {.name = "dH0", .optional = true, .dtypes = t, .doc = "[D, N, H]; also without initial_h", .type = "T"}};
   s.attributes = gru_attributes();
   return s;
 }

@@ -15,14 +15,17 @@ OpSchema make_schema() {
   s.inputs = gru_inputs(dtypes_where(is_float));
   s.outputs = {{.name = "HAll",
                 .dtypes = dtypes_where(is_float),
-                .doc = "[S, D, N, H]: the state after each step; 0 beyond a sequence's end"},
+                .doc = "[S, D, N, H]: the state after each step; 0 beyond a sequence's end",
+                .type = "T"},
                {.name = "HFinal",
                 .optional = true,
                 .dtypes = dtypes_where(is_float),
-                .doc = "[D, N, H]: the state after the last step; initial_h where there is none"},
+                .doc = "[D, N, H]: the state after the last step; initial_h where there is none",
+                .type = "T"},
                {.name = "ZRH",
                 .dtypes = dtypes_where(is_float),
-                .doc = "[S, D, N, 3H]: the gates z, r, h after their activations; 0 beyond a sequence's end"}};
+                .doc = "[S, D, N, 3H]: the gates z, r, h after their activations; 0 beyond a sequence's end",
+                .type = "T"}};
   s.attributes = gru_attributes();
   return s;
 }

@@ -20,27 +20,28 @@ OpSchema make_schema() {
   OpSchema s;
   s.name = "SliceGrad";
   s.doc = "The gradient of Slice: zeros of `shape` with dY at the sliced positions.";
-  s.inputs = {{.name = "dY", .dtypes = any, .doc = "the gradient of Slice's output; its shape is the slice's"},
-              {.name = "shape", .dtypes = {DType::i64}, .shape_like = true, .doc = "the shape of dX"},
-              {.name = "starts",
-               .dtypes = index,
-               .shape_like = true,
-               .doc = "rank 1: the first index of each sliced axis; negative counts from the end"},
-              {.name = "ends",
-               .dtypes = index,
-               .shape_like = true,
-               .doc = "rank 1: one beyond the last; INT32_MAX and INT64_MAX mean to the end"},
-              {.name = "axes",
-               .optional = true,
-               .dtypes = index,
-               .shape_like = true,
-               .doc = "rank 1: the sliced axes; by default the first ones"},
-              {.name = "steps",
-               .optional = true,
-               .dtypes = index,
-               .shape_like = true,
-               .doc = "rank 1: nonzero steps, negative ones too; by default 1"}};
-  s.outputs = {{.name = "dX", .dtypes = any, .doc = "the gradient of Slice's data"}};
+  s.inputs = {
+      {.name = "dY", .dtypes = any, .doc = "the gradient of Slice's output; its shape is the slice's", .type = "T"},
+      {.name = "shape", .dtypes = {DType::i64}, .shape_like = true, .doc = "the shape of dX"},
+      {.name = "starts",
+       .dtypes = index,
+       .shape_like = true,
+       .doc = "rank 1: the first index of each sliced axis; negative counts from the end"},
+      {.name = "ends",
+       .dtypes = index,
+       .shape_like = true,
+       .doc = "rank 1: one beyond the last; INT32_MAX and INT64_MAX mean to the end"},
+      {.name = "axes",
+       .optional = true,
+       .dtypes = index,
+       .shape_like = true,
+       .doc = "rank 1: the sliced axes; by default the first ones"},
+      {.name = "steps",
+       .optional = true,
+       .dtypes = index,
+       .shape_like = true,
+       .doc = "rank 1: nonzero steps, negative ones too; by default 1"}};
+  s.outputs = {{.name = "dX", .dtypes = any, .doc = "the gradient of Slice's data", .type = "T"}};
   return s;
 }
 
