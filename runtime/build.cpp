@@ -40,28 +40,27 @@ std::vector<int64_t> dense_copy(const Tensor& tensor) {
 
 }  // namespace
 
-Operands::Operands(const OpSchema& schema, std::span<const Tensor> inputs) {
-  if (inputs.size() > static_cast<size_t>(max_inputs)) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: {} inputs given, it takes at most {}", schema.name,
-                                                         inputs.size(), schema.inputs.size()));
-  }
+Operands::Operands(const OpSchema& schema, std::span<const Tensor> inputs)
+    : Operands(schema, span_of(input_arguments(schema, inputs))) {}
+
+Operands::Operands(const OpSchema& schema, Arguments inputs) {
   operands_.resize(static_cast<int>(inputs.size()));
   for (int i = 0; i < operands_.size(); ++i) {
-    const Tensor& tensor = inputs[i];
-    if (!tensor.present()) continue;
+    const Argument& input = inputs[i];
+    if (!input.present) continue;
     Operand& operand = operands_[i];
     operand.present = true;
-    operand.dtype = tensor.dtype();
-    operand.dims = tensor.dims();
-    operand.strides = tensor.strides();
-    if (static_cast<size_t>(i) >= schema.inputs.size() || !schema.inputs[i].shape_like || tensor.elements() == 0)
+    operand.dtype = input.dtype;
+    operand.dims = dims_of(input);
+    operand.strides = strides_of(input);
+    if (static_cast<size_t>(i) >= schema.inputs.size() || !schema.inputs[i].shape_like || input.elements() == 0)
       continue;
-    if (tensor.dense() && reinterpret_cast<uintptr_t>(tensor.data()) % size_of(tensor.dtype()) == 0) {
-      operand.host = tensor.data();
+    if (!input.strides && reinterpret_cast<uintptr_t>(input.data) % size_of(input.dtype) == 0) {
+      operand.host = input.data;
     } else {
-      copies_.push_back(dense_copy(tensor));
+      copies_.push_back(dense_copy(tensor_of(input)));
       operand.host = copies_.back().data();
-      operand.strides = dense_strides(tensor.dims());
+      operand.strides = dense_strides(operand.dims);
     }
   }
 }

@@ -11,16 +11,16 @@
 #include "gradloom/target.h"
 #include "gradloom/tensor.h"
 #include "ir/passes/passes.h"
+#include "runtime/argument.h"
 #include "runtime/planned_call.h"
 
 namespace gradloom {
-
-inline constexpr int max_inputs = 16;
 
 // The operand descriptors of a call's tensors. The values of shape-like inputs are passed to the op: dense and aligned,
 // copied if the tensor's are not.
 class Operands {
  public:
+  Operands(const OpSchema& schema, Arguments inputs);
   // Throws Error(invalid_argument) for more than max_inputs.
   Operands(const OpSchema& schema, std::span<const Tensor> inputs);
   Operands(const Operands&) = delete;

@@ -299,11 +299,26 @@ void Core::require_named(const PlannedCall& call, const KernelEntry& entry) cons
                                                   call.name(), call.strategy.name, entry.report->strategy));
 }
 
-KernelHandle Core::kernel_by_policy(const PlannedCall& call) {
-  if (target_.gpu || call.options.policy.value_or(policy_) == Policy::specialise || call.options.any_shape)
-    return kernel_for(call);
-  KernelHandle entry = specialiser_.kernel_for(call);
-  require_named(call, *entry);
+bool Core::generic_first(const PlannedCall& call) const {
+  return !target_.gpu && call.options.policy.value_or(policy_) == Policy::generic_first && !call.options.any_shape;
+}
+
+KernelHandle Core::kernel_by_policy(const PlannedCall& call, KeptKernels& kept) {
+  if (generic_first(call)) {
+    KernelHandle entry = specialiser_.kernel_for(call, kept);
+    require_named(call, *entry);
+    return entry;
+  }
+  const uint64_t generation = cache_.generation();
+  KernelHandle entry = kernel_for(call);
+  kept.own = {entry, generation};
+  return entry;
+}
+
+KernelHandle Core::kept_kernel(const PlannedCall& call, const KeptKernels& kept) {
+  if (generic_first(call)) return specialiser_.kept_kernel(call, kept);
+  KernelHandle entry = cache_.find_kept(kept.own);
+  if (entry) done(call, entry, false);
   return entry;
 }
 

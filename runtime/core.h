@@ -48,8 +48,10 @@ class Core final : public KernelSource {
   // The kernel of a call, built (or loaded) on a miss in memory; its report becomes this thread's last.
   KernelHandle kernel_for(const PlannedCall& call) override;
   // The same under the policy: `call`'s own kernel, or with generic_first the any-shape one. GPU kernels are always
-  // specialised.
-  KernelHandle kernel_by_policy(const PlannedCall& call);
+  // specialised. It is kept for kept_kernel.
+  KernelHandle kernel_by_policy(const PlannedCall& call, KeptKernels& kept);
+  // The same for a call like the one that `kept` is of, without its request; null when another kernel is to serve.
+  KernelHandle kept_kernel(const PlannedCall& call, const KeptKernels& kept);
   // Builds, or loads from disk; bypasses the in-memory cache.
   std::shared_ptr<KernelEntry> build(const PlannedCall& call) override;
   // Records which kernel served a call, for last_report.
@@ -85,6 +87,7 @@ class Core final : public KernelSource {
   void build_for(const PlannedCall& call, const Finish& finish);
   // No fallback when the strategy was requested by name.
   void require_named(const PlannedCall& call, const KernelEntry& entry) const;
+  bool generic_first(const PlannedCall& call) const;
   void done(const PlannedCall& call, const KernelHandle& entry, bool built);
   // Writes the kernel's texts if a dump is enabled; never throws.
   void dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept;

@@ -6,6 +6,7 @@
 #include "gradloom/executable.h"
 #include "runtime/call.h"
 #include "runtime/kernel_arguments.h"
+#include "runtime/known_call.h"
 #include "support/fork.h"
 
 namespace gradloom {
@@ -17,17 +18,8 @@ struct Executable::State {
   void call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed,
             const LaunchOptions& launch);
 
-  // The arguments and the result of a check.
-  struct Checked {
-    InlineVector<Operand, max_inputs> inputs;
-    std::vector<std::vector<char>> values;  // of the shape-like inputs, one entry per input
-    Plan plan;
-    bool same(const OpSchema& schema, std::span<const Tensor> tensors) const;
-  };
-
-  std::shared_ptr<const Checked> check(std::span<const Tensor> inputs) const;
-  std::shared_ptr<const Checked> check_again(std::span<const Tensor> inputs);
-  std::string difference(std::span<const Tensor> inputs) const;
+  CallSettings settings() const { return {*core, op, attributes, options}; }
+  std::shared_ptr<const KnownCall> check_again(Arguments inputs);
   const KernelEntry* unaligned(const Plan& plan);
 
   const std::shared_ptr<Core> core;
@@ -36,13 +28,13 @@ struct Executable::State {
   const RunOptions options;
   const Strategy* strategy;  // the chosen one
   const uint32_t outputs_wanted;
-  std::shared_ptr<const Checked> first;  // of compile: matched without a lock
+  std::shared_ptr<const KnownCall> first;  // of compile: matched without a lock
   KernelHandle aligned_kernel;
   KernelReport report;
 
   Mutex mutex;
-  std::shared_ptr<const Checked> latest;  // of the last call that did not match `first`
-  KernelHandle unaligned_kernel;          // for outputs at any address; compiled when first needed
+  std::shared_ptr<const KnownCall> latest;  // of the last call that did not match `first`
+  KernelHandle unaligned_kernel;            // for outputs at any address; compiled when first needed
   std::atomic<const KernelEntry*> unaligned_ready{nullptr};
 };
 

@@ -2,9 +2,9 @@
 // the scalars given.
 #include <fmt/format.h>
 
+#include "runtime/argument.h"
 #include "runtime/executable.h"
 #include "runtime/kernel_arguments.h"
-#include "runtime/outputs.h"
 #include "support/entry.h"
 
 namespace gradloom {
@@ -13,6 +13,12 @@ namespace {
 [[noreturn]] void refuse_argument(const ir::Kernel& kernel, const std::string& what) {
   throw Error(ErrorCode::invalid_argument, fmt::format("kernel {}: {}", kernel.name, what));
 }
+
+bool aligned(const Tensor& tensor, int64_t bytes) {
+  return tensor.elements() == 0 || reinterpret_cast<uintptr_t>(tensor.data()) % bytes == 0;
+}
+
+ByteRange bytes_of(const Tensor& tensor) { return {tensor.begin_byte(), tensor.end_byte()}; }
 
 void check_buffer(const ir::Kernel& kernel, const DeclaredArguments& declared, size_t i, const Tensor& tensor,
                   std::span<const int64_t> scalars) {
@@ -56,7 +62,7 @@ void KernelExecutable::State::check(std::span<const Tensor> buffers, std::span<c
       refuse_argument(kernel, fmt::format("buffer {} is not in the target's memory", kernel.buffers[i]->name));
     for (size_t other = 0; other < i; ++other) {
       const bool read_only = kernel.buffers[i]->role == ir::Role::in && kernel.buffers[other]->role == ir::Role::in;
-      if (!read_only && overlap(buffers[i], buffers[other])) {
+      if (!read_only && overlap(bytes_of(buffers[i]), bytes_of(buffers[other]))) {
         refuse_argument(kernel, fmt::format("buffers {} and {} overlap, and one of them is written",
                                             kernel.buffers[other]->name, kernel.buffers[i]->name));
       }

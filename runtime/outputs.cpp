@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace gradloom {
 namespace {
@@ -17,51 +18,49 @@ std::string describe_output(const OpSchema& schema, size_t o) {
 
 }  // namespace
 
-bool overlap(const Tensor& a, const Tensor& b) {
-  return a.elements() > 0 && b.elements() > 0 && a.begin_byte() < b.end_byte() && b.begin_byte() < a.end_byte();
+void refuse_accumulate(const OpSchema& schema, const RunOptions& options) {
+  if (options.accumulate)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: accumulate adds into outputs that the caller gives; use run_into", schema.name));
 }
 
-bool aligned(const Tensor& tensor, int64_t bytes) {
-  return tensor.elements() == 0 || reinterpret_cast<uintptr_t>(tensor.data()) % bytes == 0;
-}
-
-uint32_t present_outputs(const OpSchema& schema, std::span<const Tensor> outputs) {
+uint32_t present_outputs(Arguments outputs) {
   uint32_t present = 0;
-  for (size_t o = 0; o < outputs.size(); ++o) {
-    if (!outputs[o].present()) continue;
-    if (o >= schema.outputs.size()) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("{}: {} outputs given; it has {}", schema.name, outputs.size(), schema.outputs.size()));
-    }
-    present |= 1u << o;
-  }
+  for (size_t o = 0; o < outputs.size(); ++o) present |= static_cast<uint32_t>(outputs[o].present) << o;
   return present;
 }
 
-void check_outputs(const OpSchema& schema, const Plan& plan, std::span<const Tensor> inputs,
-                   std::span<const Tensor> outputs) {
+void check_outputs(const OpSchema& schema, const Plan& plan, Arguments inputs, Arguments outputs) {
+  InlineVector<ByteRange, max_inputs> read;
+  for (const Argument& input : inputs) read.push_back(bytes_of(input));
+  InlineVector<ByteRange, max_outputs> written;
   for (size_t o = 0; o < outputs.size(); ++o) {
-    const Tensor& out = outputs[o];
-    if (!out.present()) continue;
+    const Argument& out = outputs[o];
+    if (!out.present) {
+      written.push_back({nullptr, nullptr});
+      continue;
+    }
     if (static_cast<int>(o) >= plan.outputs.size() || !plan.outputs[o].wanted)
       refuse_output(schema, o, "is given, but this call does not have it");
     const OutputInfo& info = plan.outputs[o];
-    if (out.dtype() != info.dtype)
+    const Dims dims = dims_of(out);
+    if (out.dtype != info.dtype)
       refuse_output(schema, o,
-                    fmt::format("has dtype {}; it must have {}", onnx_name(out.dtype()), onnx_name(info.dtype)));
-    if (!(out.dims() == info.dims))
-      refuse_output(schema, o,
-                    fmt::format("has shape {}; it must have {}", to_string(out.dims()), to_string(info.dims)));
-    if (!out.dense())
-      refuse_output(schema, o, fmt::format("has strides {}; it must be dense", to_string(out.strides())));
-    if (!out.writable()) refuse_output(schema, o, "is read-only; it must be writable");
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (overlap(out, inputs[i]))
+                    fmt::format("has dtype {}; it must have {}", onnx_name(out.dtype), onnx_name(info.dtype)));
+    if (!(dims == info.dims))
+      refuse_output(schema, o, fmt::format("has shape {}; it must have {}", to_string(dims), to_string(info.dims)));
+    if (!out.data && out.elements() > 0) refuse_output(schema, o, "has no data");
+    if (out.strides && !is_dense(dims, strides_of(out)))
+      refuse_output(schema, o, fmt::format("has strides {}; it must be dense", to_string(strides_of(out))));
+    if (!out.writable) refuse_output(schema, o, "is read-only; it must be writable");
+    written.push_back(bytes_of(out));
+    for (int i = 0; i < read.size(); ++i) {
+      if (overlap(written.back(), read[i]))
         refuse_output(schema, o,
                       fmt::format("overlaps input {} ({}); they must not share memory", i, schema.inputs[i].name));
     }
     for (size_t other = 0; other < o; ++other) {
-      if (overlap(out, outputs[other]))
+      if (overlap(written.back(), written[static_cast<int>(other)]))
         refuse_output(
             schema, o,
             fmt::format("overlaps output {} ({}); they must not share memory", other, schema.outputs[other].name));
@@ -69,23 +68,52 @@ void check_outputs(const OpSchema& schema, const Plan& plan, std::span<const Ten
   }
 }
 
-void trim_outputs(const Op& op, const Plan& plan, std::span<void* const> memory, std::span<Tensor> outputs) {
-  for (size_t o = 0; o < outputs.size() && static_cast<int>(o) < plan.outputs.size(); ++o) {
-    if (!outputs[o].present()) continue;
-    const Dims found = op.found_dims(plan, static_cast<int>(o), memory);
-    if (!(outputs[o].dims() == found)) outputs[o] = outputs[o].trimmed(found);
-  }
+namespace {
+
+Tensor allocated_by_caller(int device, const OpSchema& schema, int o, DType dtype, const Dims& dims,
+                           const AllocateOutput& allocate) {
+  void* const data = allocate(schema.name, o, dtype, dims);
+  const int64_t bytes = element_count(dims, size_of(dtype)) * size_of(dtype);
+  if (!data && bytes != 0)
+    throw Error(ErrorCode::resource_exhausted,
+                fmt::format("{}: the allocate callback gave no memory for shape {}, {} bytes",
+                            describe_output(schema, o), to_string(dims), bytes));
+  return device < 0 ? Tensor::borrow(data, dtype, dims) : Tensor::share_device(nullptr, data, device, dtype, dims);
 }
 
-void check_devices(const OpSchema& schema, int device, std::span<const Tensor> inputs,
-                   std::span<const Tensor> outputs) {
+}  // namespace
+
+std::vector<Tensor> make_outputs(const Core& core, int device, const OpSchema& schema, const Plan& plan,
+                                 uint32_t wanted, const LaunchOptions& launch) {
+  std::vector<Tensor> made(schema.outputs.size());
+  for (int o = 0; o < static_cast<int>(made.size()); ++o) {
+    const OutputInfo& info = plan.outputs[o];
+    if (!info.wanted || !(wanted >> o & 1)) continue;
+    made[o] = launch.allocate && !schema.outputs[o].found_size
+                  ? allocated_by_caller(device, schema, o, info.dtype, info.dims, launch.allocate)
+                  : core.allocate(device, info.dtype, info.dims, launch);
+  }
+  return made;
+}
+
+Tensor of_found_size(const OpSchema& schema, int o, const Tensor& made, const Dims& found,
+                     const LaunchOptions& launch) {
+  const Tensor trimmed = made.trimmed(found);
+  if (!launch.allocate) return trimmed;
+  const Tensor own = allocated_by_caller(made.device(), schema, o, made.dtype(), found, launch.allocate);
+  if (trimmed.elements() > 0)
+    std::memcpy(own.data(), trimmed.data(), static_cast<size_t>(trimmed.end_byte() - trimmed.begin_byte()));
+  return own;
+}
+
+void check_devices(const OpSchema& schema, int device, Arguments inputs, Arguments outputs) {
   const auto place = [](int which) {
     return which < 0 ? std::string("host memory") : fmt::format("memory of cuda device {}", which);
   };
-  const auto check = [&](const Tensor& tensor, int wanted, const char* role, size_t number, const std::string& name) {
-    if (!tensor.present() || tensor.device() == wanted) return;
+  const auto check = [&](const Argument& a, int wanted, const char* role, size_t number, const std::string& name) {
+    if (!a.present || a.device == wanted) return;
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {} {} ({}) is in {}; it must be in {}", schema.name, role,
-                                                         number, name, place(tensor.device()), place(wanted)));
+                                                         number, name, place(a.device), place(wanted)));
   };
   for (size_t i = 0; i < std::min(inputs.size(), schema.inputs.size()); ++i)
     check(inputs[i], schema.inputs[i].shape_like ? -1 : device, "input", i, schema.inputs[i].name);
@@ -93,25 +121,24 @@ void check_devices(const OpSchema& schema, int device, std::span<const Tensor> i
     check(outputs[o], device, "output", o, schema.outputs[o].name);
 }
 
-CallBuffers::CallBuffers(const Core& core, int device, const Plan& plan, std::span<const Tensor> inputs,
-                         std::span<const Tensor> given, const LaunchOptions& launch)
+CallBuffers::CallBuffers(const Core& core, int device, const Plan& plan, Arguments inputs, Arguments given,
+                         const LaunchOptions& launch)
     : alignment(aligned_outputs) {
+  const int64_t inputs_at = input_alignment(core.target(), aligned_outputs);
   for (int v = 0; v < plan.views.size(); ++v) {
     const View& view = plan.views[v];
-    const std::span<const Tensor> tensors = view.output ? given : inputs;
-    const bool there = static_cast<size_t>(view.index) < tensors.size() && tensors[view.index].present();
+    const Arguments arguments = view.output ? given : inputs;
+    const bool there = static_cast<size_t>(view.index) < arguments.size() && arguments[view.index].present;
     if (!there && !view.output)
       throw Error(ErrorCode::internal, fmt::format("view {} of a plan is of input {}, which is absent", v, view.index));
     if (!there)
       hidden_.push_back(core.allocate(device, plan.outputs[view.index].dtype, plan.outputs[view.index].dims, launch));
-    const Tensor& tensor = there ? tensors[view.index] : hidden_.back();
-    views[v] = tensor.data();
-    if (!view.output) {
-      if (!aligned(tensor, input_alignment(core.target(), aligned_outputs))) alignment = any_outputs;
-      continue;
-    }
-    outputs[view.index] = tensor.data();
-    if (!aligned(tensor, aligned_outputs)) alignment = any_outputs;
+    views[v] = there ? arguments[view.index].data : hidden_.back().data();
+    if (view.output) outputs[view.index] = views[v];
+    // An empty tensor is at any address.
+    if (reinterpret_cast<uintptr_t>(views[v]) % (view.output ? aligned_outputs : inputs_at) != 0 &&
+        (!there || arguments[view.index].elements() != 0))
+      alignment = any_outputs;
   }
 }
 

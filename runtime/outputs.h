@@ -1,38 +1,42 @@
 #pragma once
-// Checks of the caller's output tensors, and their memory.
+// Checks of a call's outputs, and their memory.
 #include <span>
 #include <vector>
 
 #include "gradloom/op.h"
-#include "gradloom/tensor.h"
+#include "runtime/argument.h"
 #include "runtime/core.h"
 
 namespace gradloom {
 
-uint32_t present_outputs(const OpSchema& schema,
-                         std::span<const Tensor> outputs);  // bit o; throws Error(invalid_argument) for surplus tensors
+// Masks of a schema's outputs: bit o.
+inline uint32_t schema_outputs(const OpSchema& schema) {
+  return static_cast<uint32_t>((uint64_t{1} << schema.outputs.size()) - 1);
+}
+uint32_t present_outputs(Arguments outputs);
+
+void refuse_accumulate(const OpSchema& schema, const RunOptions& options);  // of a run that makes its outputs
 
 // Checks that every wanted output has the plan's dtype and dims, is dense and writable, and overlaps no input and no
 // other output. Throws Error(invalid_argument) naming both.
-void check_outputs(const OpSchema& schema, const Plan& plan, std::span<const Tensor> inputs,
-                   std::span<const Tensor> outputs);
-
-// After a launch: outputs whose size the kernel computed become views of that size. `memory`: the data of all of the
-// plan's outputs.
-void trim_outputs(const Op& op, const Plan& plan, std::span<void* const> memory, std::span<Tensor> outputs);
+void check_outputs(const OpSchema& schema, const Plan& plan, Arguments inputs, Arguments outputs);
 
 // Checks that shape-like inputs are in host memory, all else on the device (-1: the host). Throws
 // Error(invalid_argument) naming the first that is not.
-void check_devices(const OpSchema& schema, int device, std::span<const Tensor> inputs, std::span<const Tensor> outputs);
+void check_devices(const OpSchema& schema, int device, Arguments inputs, Arguments outputs);
 
-bool overlap(const Tensor& a, const Tensor& b);
-bool aligned(const Tensor& tensor, int64_t bytes);  // an empty one is
+// The outputs of a run, absent where not wanted: in the memory that the launch's callback gives, or the runtime's,
+// which is also that of outputs whose size the kernel is to find. Throws Error(resource_exhausted).
+std::vector<Tensor> make_outputs(const Core& core, int device, const OpSchema& schema, const Plan& plan,
+                                 uint32_t wanted, const LaunchOptions& launch);
+// The final form of a made output whose size the kernel found.
+Tensor of_found_size(const OpSchema& schema, int o, const Tensor& made, const Dims& found, const LaunchOptions& launch);
 
 // The memory of one call. An output that the kernel writes but the caller did not pass (including Plan's internal ones)
 // gets temporary memory for the call.
 struct CallBuffers {
-  CallBuffers(const Core& core, int device, const Plan& plan, std::span<const Tensor> inputs,
-              std::span<const Tensor> outputs, const LaunchOptions& launch);
+  CallBuffers(const Core& core, int device, const Plan& plan, Arguments inputs, Arguments outputs,
+              const LaunchOptions& launch);
   void* views[max_views];
   void* outputs[max_outputs] = {};
   int64_t alignment;  // the alignment class of all operands

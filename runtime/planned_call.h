@@ -32,6 +32,12 @@ struct PlannedCall {
   PlannedCall with(const Strategy& other, RunOptions&& changed) const = delete;
 };
 
+// The options that a handle or a background job keeps: not those of one launch.
+inline RunOptions without_launch(RunOptions options) {
+  options.launch = {};
+  return options;
+}
+
 // The strategy that the options name, or the first that serves; throws Error(invalid_argument).
 inline const Strategy& choose_strategy(const Op& op, const Plan& plan, const RunOptions& options,
                                        const ir::Target& target) {

@@ -4,11 +4,16 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 
+#include "gradloom/schedule.h"
+#include "gradloom/text.h"
 #include "runtime/call.h"
 #include "runtime/executable.h"
+#include "runtime/prepared.h"
 #include "runtime/prewarm.h"
 #include "support/entry.h"
+#include "support/lasting.h"
 #include "support/stack.h"
 
 namespace gradloom {
@@ -21,40 +26,41 @@ const Op& op_named(std::string_view name) {
   throw Error(ErrorCode::unsupported, fmt::format("there is no op \"{}\"; there are: {}", name, known));
 }
 
-// A mask of the schema's outputs.
-uint32_t schema_outputs(const OpSchema& schema) {
-  return static_cast<uint32_t>((uint64_t{1} << schema.outputs.size()) - 1);
-}
-
 // Writes to `given`, or, if that is null, to new outputs, which are returned.
 [[gnu::noinline]] std::vector<Tensor> run_op_here(Core& core, const Op& op, std::span<const Tensor> inputs,
                                                   const std::span<Tensor>* given, const Attributes& attributes,
                                                   const RunOptions& options) {
   const Entry entered;
   const OpSchema& schema = op.schema();
-  if (!given && options.accumulate)
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: accumulate adds into outputs that the caller gives; use run_into", schema.name));
+  if (!given) refuse_accumulate(schema, options);
   const int device = core.device_for(schema);
-  check_devices(schema, device, inputs, given ? *given : std::span<Tensor>());
-  const Operands operands(schema, inputs);
-  const uint32_t wanted = given ? present_outputs(schema, *given) : options.outputs_wanted & schema_outputs(schema);
+  const InputArguments in = input_arguments(schema, inputs);
+  OutputArguments out = given ? output_arguments(schema, *given) : OutputArguments();
+  check_devices(schema, device, span_of(in), span_of(out));
+  const Operands operands(schema, span_of(in));
+  const uint32_t wanted = given ? present_outputs(span_of(out)) : options.outputs_wanted & schema_outputs(schema);
   const Request request = operands.request(attributes, wanted, options.accumulate, core.level(options));
   const Plan plan = op.check(request);
-  std::vector<Tensor> made(given ? 0 : schema.outputs.size());
-  for (int o = 0; o < static_cast<int>(made.size()); ++o) {
-    const OutputInfo& info = plan.outputs[o];
-    if (info.wanted && (wanted >> o & 1)) made[o] = core.allocate(device, info.dtype, info.dims, options.launch);
+  std::vector<Tensor> made;
+  if (!given) {
+    made = make_outputs(core, device, schema, plan, wanted, options.launch);
+    out = output_arguments(schema, made);
   }
-  const std::span<Tensor> outputs = given ? *given : std::span<Tensor>(made);
-  if (given) check_outputs(schema, plan, inputs, outputs);
+  if (given || options.launch.allocate) check_outputs(schema, plan, span_of(in), span_of(out));
   launch_checked(
-      core, {op, plan, device, inputs, outputs, outputs, options.launch},
+      core, {op, plan, device, span_of(in), span_of(out), options.launch},
       [&](int64_t alignment) {
         const Strategy& strategy = choose_strategy(op, plan, options, core.target());
-        return core.kernel_by_policy({op, plan, strategy, options, wanted, alignment, &request});
+        KeptKernels kept;
+        return core.kernel_by_policy({op, plan, strategy, options, wanted, alignment, &request}, kept);
       },
-      [&](const auto& explained) { throw explained(request); });
+      [&](const auto& explained) { throw explained(request); },
+      [&](size_t o, const Dims& found) {
+        if (given)
+          (*given)[o] = (*given)[o].trimmed(found);
+        else
+          made[o] = of_found_size(schema, static_cast<int>(o), made[o], found, options.launch);
+      });
   return made;
 }
 
@@ -64,6 +70,35 @@ std::vector<Tensor> run_op(Core& core, const Op& op, std::span<const Tensor> inp
   require_stack(call_stack_bytes, op.schema().name);
   return run_op_here(core, op, inputs, given, attributes, options);
 }
+
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    if (line.find_first_not_of(" \t\r") != std::string_view::npos) lines.emplace_back(line);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+// Whatever is wrong is with that argument.
+template <class Body>
+auto naming(const char* argument, Body&& body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    const std::string named = std::string(argument) + ": ";
+    if (std::string_view(error.what()).starts_with(named)) throw;
+    throw Error(error.code(), named + error.what());
+  }
+}
+
+struct SharedRuntime {
+  Mutex mutex;
+  std::weak_ptr<Runtime> runtime;
+};
+constinit Lasting<SharedRuntime> the_shared_runtime;
 
 RuntimeOptions checked(RuntimeOptions options) {
   const auto in_range = [](const char* name, int64_t value, int64_t least,
@@ -143,12 +178,61 @@ Result<Executable> Runtime::compile(const Op& op, std::span<const Tensor> inputs
   });
 }
 
+Result<PreparedOp> Runtime::prepare(std::string_view op, const Attributes& attributes, const RunOptions& options) {
+  return capture([&] { return prepare(op_named(op), attributes, options).value(); });
+}
+
+Result<PreparedOp> Runtime::prepare(const Op& op, const Attributes& attributes, const RunOptions& options) {
+  return capture([&] {
+    const Entry entered;
+    PreparedOp prepared;
+    prepared.state_ = std::make_shared<PreparedOp::State>(core_, op, attributes, options);
+    return prepared;
+  });
+}
+
+Result<std::vector<OutputInfo>> Runtime::infer_outputs(const Op& op, std::span<const Operand> inputs,
+                                                       const Attributes& attributes, const RunOptions& options) const {
+  return capture([&] {
+    const Entry entered;
+    return gradloom::infer_outputs({*core_, op, attributes, options}, inputs);
+  });
+}
+
+Result<std::vector<OutputInfo>> Runtime::infer_outputs(const Op& op, std::span<const Tensor> inputs,
+                                                       const Attributes& attributes, const RunOptions& options) const {
+  return capture([&] { return infer_outputs(op, Operands(op.schema(), inputs).span(), attributes, options).value(); });
+}
+
+Result<std::vector<OutputInfo>> Runtime::infer_outputs(std::string_view op, std::span<const Operand> inputs,
+                                                       const Attributes& attributes, const RunOptions& options) const {
+  return capture([&] { return infer_outputs(op_named(op), inputs, attributes, options).value(); });
+}
+
+Result<std::vector<OutputInfo>> Runtime::infer_outputs(std::string_view op, std::span<const Tensor> inputs,
+                                                       const Attributes& attributes, const RunOptions& options) const {
+  return capture([&] { return infer_outputs(op_named(op), inputs, attributes, options).value(); });
+}
+
 Result<KernelExecutable> Runtime::compile(const ir::Kernel& kernel, const KernelOptions& options) {
   return capture([&] {
     const Entry entered;
     KernelExecutable executable;
     executable.state_ = std::make_shared<KernelExecutable::State>(core_, kernel, options);
     return executable;
+  });
+}
+
+Result<KernelExecutable> Runtime::compile_text(std::string_view nest, std::string_view trace,
+                                               const KernelOptions& options) {
+  return capture([&] {
+    const Entry entered;
+    const ir::Kernel kernel = naming("nest", [&] { return ir::parse(nest); });
+    const std::vector<std::string> steps = lines_of(trace);
+    if (steps.empty()) return compile(kernel, options).value();
+    ir::Schedule schedule(kernel);
+    naming("trace", [&] { schedule.replay(steps); });
+    return compile(schedule.kernel(), {.default_schedule = false}).value();
   });
 }
 
@@ -198,6 +282,16 @@ Result<Tensor> Runtime::to_host(const Tensor& tensor, void* stream) {
   return capture([&] {
     const Entry entered;
     return core_->copy_to(-1, tensor, stream);
+  });
+}
+
+Result<std::shared_ptr<Runtime>> shared_runtime(const RuntimeOptions& options) {
+  return capture([&] {
+    SharedRuntime& shared = *the_shared_runtime;
+    std::lock_guard lock(shared.mutex);
+    std::shared_ptr<Runtime> runtime = shared.runtime.lock();
+    if (!runtime) shared.runtime = runtime = std::make_shared<Runtime>(options);
+    return runtime;
   });
 }
 

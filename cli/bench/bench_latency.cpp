@@ -9,7 +9,7 @@
 
 #include "cli/bench/bench_measure.h"
 #include "cli/text.h"
-#include "runtime/build.h"
+#include "gradloom/gradloom.h"
 
 namespace gradloom::cli {
 namespace {
@@ -27,7 +27,8 @@ Tensor ints(std::vector<int64_t> values) {
 std::vector<TinyCall> tiny_calls() {
   const Tensor four = Tensor::of<float>(DType::f32, {4}, {1, 2, 3, 4}),
                square = Tensor::of<float>(DType::f32, {2, 2}, {1, 2, 3, 4});
-  return {{"BroadcastGrad", {square, ints({2})}, {}},
+  return {{"GatherGrad", {ints({1}), ints({0}), Tensor::of<float>(DType::f32, {1}, {1})}, {{"axis", int64_t{0}}}},
+          {"BroadcastGrad", {square, ints({2})}, {}},
           {"BroadcastGradientArgs", {ints({2, 2}), ints({1, 2})}, {}},
           {"GatherElementsGrad", {four, ints({4}), ints({3, 0, 1, 1})}, {{"axis", int64_t{0}}}},
           {"GatherGrad", {ints({4}), ints({3, 0, 1, 1}), four}, {{"axis", int64_t{0}}}},
@@ -35,6 +36,86 @@ std::vector<TinyCall> tiny_calls() {
 }
 
 std::string microseconds_text(double us) { return fmt::format("{:.3g}", us); }
+
+// From C, through the handle for any shapes, on DLPack tensors.
+class PreparedInC {
+ public:
+  PreparedInC(gradloom_runtime* runtime, const TinyCall& tiny, const std::vector<Tensor>& outputs) {
+    gradloom_attributes* attributes = nullptr;
+    require(gradloom_attributes_create(&attributes));
+    for (const auto& [name, value] : tiny.attributes)
+      require(gradloom_attributes_set_int(attributes, name.c_str(), std::get<int64_t>(value)));
+    require(gradloom_prepare(runtime, tiny.op.c_str(), attributes, nullptr, &prepared_));
+    gradloom_attributes_destroy(attributes);
+    for (const Tensor& input : tiny.inputs) inputs_.push_back(&keep(input));
+    for (const Tensor& output : outputs) outputs_.push_back(&keep(output));
+    for (const DLTensor* output : outputs_) shapes_.emplace_back(output->shape, output->shape + output->ndim);
+  }
+  ~PreparedInC() {
+    gradloom_prepared_destroy(prepared_);
+    for (DLManagedTensor* tensor : tensors_) tensor->deleter(tensor);
+  }
+  PreparedInC(const PreparedInC&) = delete;
+  PreparedInC& operator=(const PreparedInC&) = delete;
+  void operator()() {
+    for (size_t o = 0; o < outputs_.size(); ++o)  // a size that the kernel found was written there
+      std::copy(shapes_[o].begin(), shapes_[o].end(), outputs_[o]->shape);
+    require(gradloom_prepared_run_into(prepared_, inputs_.data(), static_cast<int32_t>(inputs_.size()), nullptr,
+                                       outputs_.data(), static_cast<int32_t>(outputs_.size())));
+  }
+
+ private:
+  static void require(gradloom_status status) {
+    if (status != GRADLOOM_OK) throw Error(ErrorCode::internal, gradloom_last_error());
+  }
+  DLTensor& keep(const Tensor& tensor) {
+    tensors_.push_back(tensor.to_dlpack());
+    return tensors_.back()->dl_tensor;
+  }
+
+  gradloom_prepared* prepared_ = nullptr;
+  std::vector<DLManagedTensor*> tensors_;
+  std::vector<const DLTensor*> inputs_;
+  std::vector<DLTensor*> outputs_;
+  std::vector<std::vector<int64_t>> shapes_;
+};
+
+// Microseconds of a call, over a batch of them.
+template <class Call>
+double time_batch(Call&& call) {
+  constexpr int batch = 200;
+  const double begin = elapsed_ms();
+  for (int k = 0; k < batch; ++k) call();
+  return (elapsed_ms() - begin) / batch * 1000;
+}
+
+// Outputs for a handle are of full capacity.
+std::vector<Tensor> outputs_for(const Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs,
+                                const Attributes& attributes) {
+  std::vector<Tensor> outputs;
+  for (const OutputInfo& info : runtime.infer_outputs(op, inputs, attributes).value())
+    outputs.push_back(Tensor::empty(info.dtype, info.dims));
+  return outputs;
+}
+
+struct Dispatch {
+  std::vector<double> run, prepared, handle, c_prepared;
+};
+
+Dispatch dispatch(Runtime& runtime, gradloom_runtime* c_runtime, const TinyCall& tiny, int batches) {
+  const std::vector<Tensor> outputs = outputs_for(runtime, tiny.op, tiny.inputs, tiny.attributes);
+  const Executable handle = runtime.compile(tiny.op, tiny.inputs, tiny.attributes).value();
+  const PreparedOp prepared = runtime.prepare(tiny.op, tiny.attributes).value();
+  PreparedInC from_c(c_runtime, tiny, outputs);
+  Dispatch us;
+  for (int i = 0; i < batches; ++i) {
+    us.run.push_back(time_batch([&] { (void)runtime.run(tiny.op, tiny.inputs, tiny.attributes).value(); }));
+    us.prepared.push_back(time_batch([&] { (void)prepared.run(tiny.inputs).value(); }));
+    us.handle.push_back(time_batch([&] { handle(tiny.inputs, outputs).value(); }));
+    us.c_prepared.push_back(time_batch([&] { from_c(); }));
+  }
+  return us;
+}
 
 }  // namespace
 
@@ -87,43 +168,46 @@ int bench_compile(Runtime& runtime, bool json) {
   return 0;
 }
 
-Dispatch dispatch(Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs,
-                  const Attributes& attributes, int batches) {
-  constexpr int batch = 200;
-  // Outputs passed to a handle are allocated at full capacity.
-  const Op& found = *find_op(op);
-  const Operands operands(found.schema(), inputs);
-  const Plan plan = found.check(operands.request(attributes));
-  std::vector<Tensor> outputs;
-  for (size_t o = 0; o < found.schema().outputs.size(); ++o)
-    outputs.push_back(Tensor::empty(plan.outputs[o].dtype, plan.outputs[o].dims));
+double handle_us(Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs, const Attributes& attributes,
+                 int batches) {
+  const std::vector<Tensor> outputs = outputs_for(runtime, op, inputs, attributes);
   const Executable handle = runtime.compile(op, inputs, attributes).value();
-  std::vector<double> run, call;
-  for (int i = 0; i < batches; ++i) {
-    double begin = elapsed_ms();
-    for (int k = 0; k < batch; ++k) (void)runtime.run(op, inputs, attributes).value();
-    run.push_back((elapsed_ms() - begin) / batch * 1000);
-    begin = elapsed_ms();
-    for (int k = 0; k < batch; ++k) handle(inputs, outputs).value();
-    call.push_back((elapsed_ms() - begin) / batch * 1000);
-  }
-  return {median(run), median(call)};
+  std::vector<double> us;
+  for (int i = 0; i < batches; ++i) us.push_back(time_batch([&] { handle(inputs, outputs).value(); }));
+  return median(us);
 }
 
 int bench_dispatch(Runtime& runtime, bool json) {
   constexpr int batches = 200;
-  Table table({"op", ">run() us", ">handle us"});
+  gradloom_runtime_options options;
+  gradloom_runtime_options_init(&options);
+  options.threads = runtime.threads();
+  gradloom_runtime* c_runtime = nullptr;
+  if (gradloom_runtime_create(&options, &c_runtime) != GRADLOOM_OK)
+    throw Error(ErrorCode::internal, gradloom_last_error());
+  Table table({"op", ">run() us", ">prepared us", ">handle us", ">prepared, from C us"});
   for (const TinyCall& tiny : tiny_calls()) {
-    const Dispatch d = dispatch(runtime, tiny.op, tiny.inputs, tiny.attributes, batches);
+    const Dispatch us = dispatch(runtime, c_runtime, tiny, batches);
+    const double run = median(us.run), prepared = median(us.prepared), handle = median(us.handle),
+                 c_prepared = median(us.c_prepared);
     if (json)
-      fmt::print(
-          "{}\n",
-          nlohmann::ordered_json{{"op", tiny.op}, {"run_us", d.run_us}, {"handle_us", d.handle_us}, {"n", batches}}
-              .dump());
+      fmt::print("{}\n", nlohmann::ordered_json{{"op", tiny.op},
+                                                {"run_us", run},
+                                                {"prepared_us", prepared},
+                                                {"handle_us", handle},
+                                                {"c_prepared_us", c_prepared},
+                                                {"n", batches}}
+                             .dump());
     else
-      table.row({tiny.op, microseconds_text(d.run_us), microseconds_text(d.handle_us)});
+      table.row({tiny.op, microseconds_text(run), microseconds_text(prepared), microseconds_text(handle),
+                 microseconds_text(c_prepared)});
   }
-  if (!json) fmt::print("{}\na call on four elements, cached; medians of {} batches\n", table.text(), batches);
+  gradloom_runtime_destroy(c_runtime);
+  if (!json)
+    fmt::print(
+        "{}\nrun, prepared: new outputs; handle, from C: into the caller's. A call on four elements (the first: "
+        "on one), cached; medians of {} batches\n",
+        table.text(), batches);
   return 0;
 }
 

@@ -6,7 +6,7 @@ namespace gradloom::cli {
 
 // Each returns the command's exit code; with `json`, prints one object per line.
 int bench_compile(Runtime& runtime, bool json);   // cold compiles of every case
-int bench_dispatch(Runtime& runtime, bool json);  // a cached run() and a handle's call, on tensors of four elements
+int bench_dispatch(Runtime& runtime, bool json);  // cached calls by each interface, on a few elements
 int bench_roof(int threads, bool json);           // read and write speeds by size
 
 struct ColdCompile {
@@ -17,10 +17,8 @@ struct ColdCompile {
 struct BenchCase;
 ColdCompile cold_compile(Runtime& runtime, const BenchCase& c, const RunOptions& options, int repeats);
 
-struct Dispatch {
-  double run_us = 0, handle_us = 0;  // medians of batches
-};
-Dispatch dispatch(Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs,
-                  const Attributes& attributes, int batches);
+// Of a handle's call, cached: the median of batches.
+double handle_us(Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs, const Attributes& attributes,
+                 int batches);
 
 }  // namespace gradloom::cli

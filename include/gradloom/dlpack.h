@@ -1,8 +1,8 @@
 #ifndef DLPACK_DLPACK_H_
 #define DLPACK_DLPACK_H_
-// The DLPack ABI (version 0.x structures, which all producers speak), written from the public specification at
-// https://dmlc.github.io/dlpack/latest/c_api.html. The guard is that of the official header, so that an embedder may
-// include either one first.
+// The DLPack ABI (the structures of versions 0.x, which all producers speak, and those of 1.x), written from the public
+// specification at https://dmlc.github.io/dlpack/latest/c_api.html. The guard is that of the official header, so that
+// an embedder may include either one first.
 #include <stdint.h>
 
 // Of a fixed width in C++, so that a producer's device that is not named here may be read, and refused.
@@ -48,5 +48,23 @@ typedef struct DLManagedTensor {
   void* manager_ctx;
   void (*deleter)(struct DLManagedTensor* self);  // may be null
 } DLManagedTensor;
+
+#define DLPACK_MAJOR_VERSION 1
+#define DLPACK_MINOR_VERSION 0
+
+typedef struct {
+  uint32_t major, minor;  // another major version has another layout behind the deleter
+} DLPackVersion;
+
+#define DLPACK_FLAG_BITMASK_READ_ONLY (1UL << 0UL)
+#define DLPACK_FLAG_BITMASK_IS_COPIED (1UL << 1UL)
+
+typedef struct DLManagedTensorVersioned {
+  DLPackVersion version;
+  void* manager_ctx;
+  void (*deleter)(struct DLManagedTensorVersioned* self);  // may be null
+  uint64_t flags;
+  DLTensor dl_tensor;
+} DLManagedTensorVersioned;
 
 #endif

@@ -35,6 +35,28 @@ class Executable {
   std::shared_ptr<State> state_;
 };
 
+// An op with its attributes and options, for inputs of any dtypes and shapes: what Runtime::run does, with the op
+// looked up and its attributes checked once. A call whose dtypes, shapes and shape-like values are those of an earlier
+// one skips the op's check, too. Kernels are found by shape, cached and compiled under the runtime's policy as for run;
+// clearing or evicting them is as for run. Cheap to copy.
+class PreparedOp {
+ public:
+  PreparedOp() = default;
+  // As Runtime::run and Runtime::run_into; run gives the outputs that the options of Runtime::prepare ask for.
+  Result<std::vector<Tensor>> run(std::span<const Tensor> inputs, const LaunchOptions& launch = {}) const;
+  Result<std::monostate> run_into(std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                                  const LaunchOptions& launch = {}) const;
+  // As Runtime::infer_outputs.
+  Result<std::vector<OutputInfo>> infer_outputs(std::span<const Operand> inputs) const;
+  Result<std::vector<OutputInfo>> infer_outputs(std::span<const Tensor> inputs) const;
+
+ private:
+  friend class Runtime;
+  struct State;
+  friend State& state_of(const PreparedOp& prepared);
+  std::shared_ptr<State> state_;
+};
+
 // A user's own kernel, compiled. Arguments in the order of kernel.buffers and kernel.scalars.
 class KernelExecutable {
  public:

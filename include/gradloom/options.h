@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradloom/op.h"
@@ -22,10 +23,24 @@ enum class TargetKind : uint8_t {
 // by the call itself, which then waits for its stream. CPU targets always report from the call.
 enum class CheckMode : uint8_t { deferred, sync };
 
-// How one call is launched on a GPU.
+// Runs fn(begin, end) over a partition of [0, n), on any threads; returns, or throws, only after every call of fn has
+// returned. fn does not throw.
+using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t begin, int64_t end)>& fn)>;
+
+// Returns dense memory, at any address, for an output of a run: the caller's, which outlives its use. Of an output
+// whose size the kernel finds (ArgumentSchema::found_size) the dims are those found. Null: there is none, and the run
+// fails.
+using AllocateOutput = std::function<void*(std::string_view op, int output, DType dtype, const Dims& dims)>;
+
+// How one call is run. Everything here may differ from call to call of one kernel.
 struct LaunchOptions {
+  // On a GPU:
   void* stream = nullptr;  // a CUstream; must outlive outputs made on it: their memory is freed in its order
   CheckMode check = CheckMode::deferred;
+  // On a CPU: the pool of this call, instead of the runtime's. No result bit depends on it.
+  ParallelFor parallel_for;
+  // Of run: the memory of the outputs that it makes, instead of the recycling allocator's.
+  AllocateOutput allocate;
 };
 
 // What a call does whose kernel is not in memory yet (run, run_into; compile always specialises).
@@ -34,10 +49,6 @@ enum class Policy : uint8_t {
   generic_first,  // the kernel that serves every shape of the rank answers; a shape that comes often gets its own in
                   // the background. The same bits.
 };
-
-// Runs fn(begin, end) over a partition of [0, n), on any threads; returns, or throws, only after every call of fn has
-// returned. fn does not throw.
-using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t begin, int64_t end)>& fn)>;
 
 struct RuntimeOptions {
   TargetKind target = TargetKind::automatic;

@@ -26,7 +26,8 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  // Outputs from the recycling allocator, in the op's output order; absent where not requested.
+  // Outputs from the recycling allocator, or from options.launch.allocate, in the op's output order; absent where not
+  // requested.
   Result<std::vector<Tensor>> run(std::string_view op, std::span<const Tensor> inputs,
                                   const Attributes& attributes = {}, const RunOptions& options = {});
   // Outputs into the caller's dense memory; an absent tensor: not requested. Outputs of data-dependent size
@@ -36,6 +37,17 @@ class Runtime {
   // A handle for hot loops; inputs' data other than shape-like ones is not read.
   Result<Executable> compile(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes = {},
                              const RunOptions& options = {});
+  // A handle for hot loops over any shapes.
+  Result<PreparedOp> prepare(std::string_view op, const Attributes& attributes = {}, const RunOptions& options = {});
+  // What such a run gives, without running it: an entry for each output of the op, `wanted` where the op gives it and
+  // the options ask for it. The dims of an output whose size the kernel finds are the largest possible. Operands need
+  // no memory, but for the values of shape-like inputs, dense.
+  Result<std::vector<OutputInfo>> infer_outputs(std::string_view op, std::span<const Operand> inputs,
+                                                const Attributes& attributes = {},
+                                                const RunOptions& options = {}) const;
+  Result<std::vector<OutputInfo>> infer_outputs(std::string_view op, std::span<const Tensor> inputs,
+                                                const Attributes& attributes = {},
+                                                const RunOptions& options = {}) const;
   // The same with an embedder's op, which must outlive the Runtime and its handles.
   Result<std::vector<Tensor>> run(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes = {},
                                   const RunOptions& options = {});
@@ -43,8 +55,20 @@ class Runtime {
                                   const Attributes& attributes = {}, const RunOptions& options = {});
   Result<Executable> compile(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes = {},
                              const RunOptions& options = {});
+  Result<PreparedOp> prepare(const Op& op, const Attributes& attributes = {}, const RunOptions& options = {});
+  Result<std::vector<OutputInfo>> infer_outputs(const Op& op, std::span<const Operand> inputs,
+                                                const Attributes& attributes = {},
+                                                const RunOptions& options = {}) const;
+  Result<std::vector<OutputInfo>> infer_outputs(const Op& op, std::span<const Tensor> inputs,
+                                                const Attributes& attributes = {},
+                                                const RunOptions& options = {}) const;
   // A user's own loop nest, authored or scheduled: verified, lowered and compiled.
   Result<KernelExecutable> compile(const ir::Kernel& kernel, const KernelOptions& options = {});
+
+  // The same of a nest in text form (text.h), rewritten by the steps of a schedule's trace, a line each, if there are
+  // any: it then gets no default schedule.
+  Result<KernelExecutable> compile_text(std::string_view nest, std::string_view trace = {},
+                                        const KernelOptions& options = {});
 
   // Target cuda takes and returns tensors in its device's memory; shape-like inputs, and all tensors of
   // BroadcastGradientArgs, are in host memory. On a CPU these three do nothing: there is no device, a tensor is its own
@@ -73,5 +97,9 @@ class Runtime {
  private:
   std::shared_ptr<Core> core_;  // shared with the handles, which may outlive this
 };
+
+// The process's shared runtime, for libraries that live side by side in it: the first caller's options make it, those
+// of later callers are not used. It lasts as long as somebody holds it.
+Result<std::shared_ptr<Runtime>> shared_runtime(const RuntimeOptions& options = {});
 
 }  // namespace gradloom

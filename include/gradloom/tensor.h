@@ -10,6 +10,7 @@
 #include "gradloom/dtype.h"
 
 struct DLManagedTensor;
+struct DLManagedTensorVersioned;
 
 namespace gradloom {
 
@@ -39,9 +40,13 @@ class Tensor {
   // Takes ownership of a DLPack tensor (its deleter is called when the last copy is destroyed). Throws
   // Error(unsupported) for a device or dtype that is not supported; the caller then still owns it.
   static Tensor from_dlpack(DLManagedTensor* managed);
-  // Keeps the memory alive until its deleter is called. Throws Error(unsupported) for a read-only tensor: this version
-  // of DLPack cannot express that.
+  // The same of DLPack 1.x, whose read-only flag makes a read-only tensor. Another major version is
+  // Error(unsupported).
+  static Tensor from_dlpack(DLManagedTensorVersioned* managed);
+  // Keeps the memory alive until its deleter is called. Throws Error(unsupported) for a read-only tensor: these structs
+  // cannot express that.
   DLManagedTensor* to_dlpack() const;
+  DLManagedTensorVersioned* to_dlpack_versioned() const;  // with the read-only flag where it is
 
   bool present() const { return data_ != nullptr || present_; }
   DType dtype() const { return dtype_; }

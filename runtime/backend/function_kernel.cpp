@@ -15,6 +15,7 @@ struct Launch {
   LaunchContext context;
   const Threads& threads;
   Recycler& recycler;
+  const ParallelFor& pool;     // of this call, or empty
   std::exception_ptr failure;  // from the embedder's pool; no exception may propagate through generated code
 
   static Launch& of(LaunchContext* context) { return *static_cast<Launch*>(context->owner); }
@@ -23,7 +24,7 @@ struct Launch {
 void parallel_for(LaunchContext* context, int64_t n, void (*fn)(void* env, int64_t begin, int64_t end), void* env) {
   Launch& launch = Launch::of(context);
   try {
-    launch.threads.parallel_for(n, fn, env);
+    launch.threads.parallel_for(n, fn, env, launch.pool);
   } catch (...) {
     static constinit Mutex mutex;  // regions may nest, so several may fail at once
     std::lock_guard lock(mutex);
@@ -46,12 +47,15 @@ int64_t FunctionKernel::launch(void* const* buffers, const int64_t* scalars, con
       .context = {.parallel_for = parallel_for, .acquire_scratch = acquire_scratch, .release_scratch = release_scratch},
       .threads = site.threads,
       .recycler = site.recycler,
+      .pool = site.options.parallel_for,
       .failure = {}};
   launch.context.owner = &launch;
   function_(&launch.context, buffers, scalars);
   if (launch.failure) {
     try {
       std::rethrow_exception(launch.failure);
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}: {}", site.name, error.what()));
     } catch (const std::exception& error) {
       throw Error(ErrorCode::internal,
                   fmt::format("{}: the pool that runs parallel loops threw: {}", site.name, error.what()));

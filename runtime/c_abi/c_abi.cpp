@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "runtime/diagnose/log.h"
-#include "runtime/memory/borrow_dlpack.h"
 #include "support/lasting.h"
 
 namespace gradloom::c_abi {
@@ -74,27 +73,12 @@ char* c_string(const std::string& text) {
   return copy;
 }
 
-namespace {
-
 const Attributes& attributes_of(const gradloom_attributes* attributes) {
   static constinit Lasting<const Attributes> none;
   return attributes ? attributes->values : *none;
 }
 
-template <class Pointer>
-std::vector<Tensor> borrow_all(Pointer const* tensors, int32_t count, const char* function, const char* argument) {
-  check_count(tensors, count, function, argument);
-  std::vector<Tensor> borrowed(count);
-  for (int32_t i = 0; i < count; ++i) {
-    if (!tensors[i]) continue;
-    try {
-      borrowed[i] = borrow_dlpack(*tensors[i]);
-    } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("{}: {}[{}]: {}", function, argument, i, error.what()));
-    }
-  }
-  return borrowed;
-}
+namespace {
 
 template <class T>
 void set_attribute(gradloom_attributes* attributes, const char* name, T value, const char* function) {
@@ -165,7 +149,16 @@ gradloom_status gradloom_runtime_create(const gradloom_runtime_options* given, g
   if (runtime) *runtime = nullptr;
   return entry([&] {
     require(runtime, name, "runtime");
-    *runtime = new gradloom_runtime(runtime_options(given, name));
+    *runtime = new gradloom_runtime{std::make_shared<Runtime>(runtime_options(given, name))};
+  });
+}
+
+gradloom_status gradloom_shared_runtime(const gradloom_runtime_options* given, gradloom_runtime** runtime) {
+  const char* const name = __func__;
+  if (runtime) *runtime = nullptr;
+  return entry([&] {
+    require(runtime, name, "runtime");
+    *runtime = new gradloom_runtime{shared_runtime(runtime_options(given, name)).value()};
   });
 }
 
@@ -226,25 +219,12 @@ gradloom_status gradloom_run(gradloom_runtime* runtime, const char* op, const DL
                              int32_t input_count, const gradloom_attributes* attributes,
                              const gradloom_run_options* options, DLManagedTensor** outputs, int32_t output_count) {
   const char* const name = __func__;
-  if (outputs) std::fill_n(outputs, std::max(output_count, 0), nullptr);
-  const gradloom_status status = entry([&] {
+  return give_outputs(outputs, output_count, name, [&] {
     require(runtime, name, "runtime");
     require(op, name, "op");
-    check_count(outputs, output_count, name, "outputs");
     const std::vector<Tensor> tensors = borrow_all(inputs, input_count, name, "inputs");
-    const std::vector<Tensor> results =
-        runtime->runtime.run(op, tensors, attributes_of(attributes), run_options(options, name)).value();
-    for (int32_t o = 0; o < output_count && o < static_cast<int32_t>(results.size()); ++o) {
-      if (results[o].present()) outputs[o] = results[o].to_dlpack();
-    }
+    return runtime->runtime->run(op, tensors, attributes_of(attributes), run_options(options, name)).value();
   });
-  if (status != GRADLOOM_OK && outputs) {
-    for (int32_t o = 0; o < output_count; ++o) {
-      if (outputs[o]) outputs[o]->deleter(outputs[o]);
-      outputs[o] = nullptr;
-    }
-  }
-  return status;
 }
 
 gradloom_status gradloom_run_into(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs,
@@ -256,13 +236,9 @@ gradloom_status gradloom_run_into(gradloom_runtime* runtime, const char* op, con
     require(op, name, "op");
     const std::vector<Tensor> tensors = borrow_all(inputs, input_count, name, "inputs");
     std::vector<Tensor> results = borrow_all(outputs, output_count, name, "outputs");
-    runtime->runtime.run_into(op, tensors, results, attributes_of(attributes), run_options(options, name)).value();
-    // Writes only what changed: a shape may be in constant memory, or shared with another thread's call.
-    for (int32_t o = 0; o < output_count; ++o) {
-      const Dims& dims = results[o].dims();
-      if (results[o].present() && !std::equal(dims.begin(), dims.end(), outputs[o]->shape))
-        std::copy(dims.begin(), dims.end(), outputs[o]->shape);
-    }
+    runtime->runtime->run_into(op, tensors, results, attributes_of(attributes), run_options(options, name)).value();
+    for (int32_t o = 0; o < output_count; ++o)
+      if (results[o].present()) write_shape(*outputs[o], results[o].dims());
   });
 }
 
@@ -277,7 +253,7 @@ gradloom_status gradloom_compile(gradloom_runtime* runtime, const char* op, cons
     require(executable, name, "executable");
     const std::vector<Tensor> tensors = borrow_all(inputs, input_count, name, "inputs");
     *executable = new gradloom_executable{
-        runtime->runtime.compile(op, tensors, attributes_of(attributes), run_options(options, name)).value()};
+        runtime->runtime->compile(op, tensors, attributes_of(attributes), run_options(options, name)).value()};
   });
 }
 
@@ -305,7 +281,7 @@ gradloom_status gradloom_save_calls(const gradloom_runtime* runtime, void** byte
     require(runtime, name, "runtime");
     require(bytes, name, "bytes");
     require(size, name, "size");
-    const std::string file = save_calls(runtime->runtime.used_calls());
+    const std::string file = save_calls(runtime->runtime->used_calls());
     *bytes = c_string(file);
     *size = file.size();
   });
@@ -319,7 +295,7 @@ gradloom_status gradloom_prewarm(gradloom_runtime* runtime, const void* bytes, u
     require(runtime, name, "runtime");
     require(bytes, name, "bytes");
     const std::vector<CallKey> calls = load_calls({static_cast<const char*>(bytes), size}).value();
-    const PrewarmReport made = runtime->runtime.prewarm(calls).value();
+    const PrewarmReport made = runtime->runtime->prewarm(calls).value();
     if (!report) return;
     report->ready = made.ready, report->compiled = made.compiled, report->failed = made.failed;
     std::strncpy(report->first_failure, made.first_failure.c_str(), sizeof report->first_failure - 1);
@@ -330,7 +306,7 @@ gradloom_status gradloom_wait_for_background(const gradloom_runtime* runtime) {
   const char* const name = __func__;
   return entry([&] {
     require(runtime, name, "runtime");
-    runtime->runtime.wait_for_background();
+    runtime->runtime->wait_for_background();
   });
 }
 
@@ -342,7 +318,7 @@ gradloom_status gradloom_stats_json(const gradloom_runtime* runtime, char** json
   return entry([&] {
     require(runtime, name, "runtime");
     require(json, name, "json");
-    *json = c_string(json_of(runtime->runtime.stats()));
+    *json = c_string(json_of(runtime->runtime->stats()));
   });
 }
 
@@ -352,7 +328,7 @@ gradloom_status gradloom_target_name(const gradloom_runtime* runtime, char** tar
   return entry([&] {
     require(runtime, name, "runtime");
     require(target, name, "name");
-    *target = c_string(runtime->runtime.target_name());
+    *target = c_string(runtime->runtime->target_name());
   });
 }
 

@@ -2,23 +2,32 @@
 // Shared by the files of the C interface: handles, statuses, and the only conversion of exceptions to statuses.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "gradloom/gradloom.h"
 #include "gradloom/runtime.h"
 #include "support/entry.h"
 
 struct gradloom_runtime {
-  explicit gradloom_runtime(gradloom::RuntimeOptions options) : runtime(std::move(options)) {}
-  gradloom::Runtime runtime;
+  std::shared_ptr<gradloom::Runtime> runtime;
 };
 struct gradloom_attributes {
   gradloom::Attributes values;
 };
 struct gradloom_executable {
   gradloom::Executable executable;
+};
+struct gradloom_kernel {
+  gradloom::KernelExecutable executable;
+};
+struct gradloom_prepared {
+  gradloom::PreparedOp prepared;
 };
 
 namespace gradloom::c_abi {
@@ -64,5 +73,20 @@ char* c_string(const std::string& text);
 // From the caller's struct, perhaps of an older or a newer header; null: the defaults.
 RuntimeOptions runtime_options(const gradloom_runtime_options* given, const char* function);
 RunOptions run_options(const gradloom_run_options* given, const char* function);
+LaunchOptions launch_options(const gradloom_launch_options* given, const char* function);
+const Attributes& attributes_of(const gradloom_attributes* attributes);  // none of null
+
+// Tensors of the caller, borrowed for the call. Throw Error that names the function, the argument and its position.
+std::vector<Tensor> borrow_all(const DLTensor* const* tensors, int32_t count, const char* function,
+                               const char* argument);
+// An output's shape after a run. Writes only what changed: a shape may be in constant memory, or shared with another
+// thread's call.
+inline void write_shape(const DLTensor& output, const Dims& dims) {
+  if (!std::equal(dims.begin(), dims.end(), output.shape)) std::copy(dims.begin(), dims.end(), output.shape);
+}
+
+// Runs, and gives the outputs to the caller, who has room for `count`; on failure, gives none.
+gradloom_status give_outputs(DLManagedTensor** outputs, int32_t count, const char* function,
+                             const std::function<std::vector<Tensor>()>& run) noexcept;
 
 }  // namespace gradloom::c_abi

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "runtime/c_abi/c_abi.h"
+#include "runtime/memory/borrow_dlpack.h"
 
 namespace gradloom::c_abi {
 namespace {
@@ -15,11 +16,18 @@ constexpr uint64_t first_size(const gradloom_runtime_options*) {
   return offsetof(gradloom_runtime_options, disk_cache);
 }
 constexpr uint64_t first_size(const gradloom_run_options*) { return offsetof(gradloom_run_options, policy); }
+constexpr uint64_t first_size(const gradloom_launch_options*) { return sizeof(gradloom_launch_options); }
+// The second version ended where the third goes on.
+constexpr uint64_t second_size(const gradloom_runtime_options*) {
+  return offsetof(gradloom_runtime_options, parallel_for);
+}
+constexpr uint64_t second_size(const gradloom_run_options*) { return offsetof(gradloom_run_options, launch); }
+constexpr uint64_t second_size(const gradloom_launch_options* options) { return first_size(options); }
 
 // Whether some header version has a struct of this size: one that ends inside a member, as half a pointer, is invalid.
 template <class Options>
 bool some_version(const Options* options, uint64_t size) {
-  return size == first_size(options) || size >= sizeof(Options);
+  return size == first_size(options) || size == second_size(options) || size >= sizeof(Options);
 }
 
 // The defaults overridden by the caller's struct.
@@ -28,8 +36,8 @@ Options known_part(const Options* given, const Options& defaults, const char* fu
   if (!given) return defaults;
   if (!some_version(given, given->size)) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: options.size is {}, expected {} or at least {}: initialise the options first",
-                            function, given->size, first_size(given), sizeof(Options)));
+                fmt::format("{}: options.size is {}, expected {}, {} or at least {}: initialise the options first",
+                            function, given->size, first_size(given), second_size(given), sizeof(Options)));
   }
   Options known = defaults;
   std::memcpy(static_cast<void*>(&known), given, std::min<uint64_t>(given->size, sizeof known));
@@ -41,8 +49,9 @@ void write_defaults(Options* options, uint64_t size, Options defaults, const cha
   require(options, function, "options");
   constexpr uint64_t most = 4096;  // upper limit for any future version
   if (!some_version(options, size) || size > most) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: size is {}, expected {} or {} to {}", function, size,
-                                                         first_size(options), sizeof(Options), most));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: size is {}, expected {}, {} or {} to {}", function, size, first_size(options),
+                            second_size(options), sizeof(Options), most));
   }
   defaults.size = size;
   std::memset(static_cast<void*>(options), 0, size);
@@ -67,6 +76,24 @@ gradloom_run_options default_run_options() {
   options.size = sizeof options;
   options.outputs_wanted = ~uint32_t{0};
   return options;
+}
+
+gradloom_launch_options default_launch_options() {
+  gradloom_launch_options options{};
+  options.size = sizeof options;
+  return options;
+}
+
+ParallelFor pool_of(gradloom_parallel_for run, void* context) {
+  if (!run) return {};
+  return [run, context](int64_t n, const std::function<void(int64_t begin, int64_t end)>& fn) {
+    run(
+        context, n,
+        [](void* env, int64_t begin, int64_t end) {
+          (*static_cast<const std::function<void(int64_t, int64_t)>*>(env))(begin, end);
+        },
+        const_cast<std::function<void(int64_t, int64_t)>*>(&fn));
+  };
 }
 
 std::optional<Determinism> level_of(int32_t level, const char* function) {
@@ -100,8 +127,9 @@ std::optional<Policy> policy_of(int32_t policy, const char* function) {
 RuntimeOptions runtime_options(const gradloom_runtime_options* given, const char* function) {
   const gradloom_runtime_options options = known_part(given, default_runtime_options(), function);
   RuntimeOptions made;
-  constexpr TargetKind targets[] = {TargetKind::automatic, TargetKind::llvm, TargetKind::interpreter};
-  made.target = targets[checked<int>(options.target, GRADLOOM_TARGET_INTERPRETER, function, "options.target")];
+  constexpr TargetKind targets[] = {TargetKind::automatic, TargetKind::llvm, TargetKind::interpreter, TargetKind::cuda,
+                                    TargetKind::cuda_host};
+  made.target = targets[checked<int>(options.target, GRADLOOM_TARGET_CUDA_HOST, function, "options.target")];
   made.threads = options.threads;
   if (options.isa) made.isa = options.isa;
   made.cache_bytes = options.cache_bytes;
@@ -119,6 +147,26 @@ RuntimeOptions runtime_options(const gradloom_runtime_options* given, const char
   made.specialise_after = options.specialise_after;
   made.specialisations = options.specialisations;
   made.compile_threads = options.compile_threads;
+  made.parallel_for = pool_of(options.parallel_for, options.parallel_for_context);
+  made.device = options.device;
+  return made;
+}
+
+LaunchOptions launch_options(const gradloom_launch_options* given, const char* function) {
+  if (!given) return {};
+  const gradloom_launch_options options = known_part(given, default_launch_options(), function);
+  LaunchOptions made;
+  made.stream = options.stream;
+  made.check = checked<int>(options.check, GRADLOOM_CHECK_SYNC, function, "options.check") == GRADLOOM_CHECK_SYNC
+                   ? CheckMode::sync
+                   : CheckMode::deferred;
+  made.parallel_for = pool_of(options.parallel_for, options.parallel_for_context);
+  if (options.allocate) {
+    made.allocate = [allocate = options.allocate, context = options.allocate_context](std::string_view op, int output,
+                                                                                      DType dtype, const Dims& dims) {
+      return allocate(context, std::string(op).c_str(), output, dlpack_dtype(dtype), dims.size(), dims.data());
+    };
+  }
   return made;
 }
 
@@ -129,6 +177,7 @@ RunOptions run_options(const gradloom_run_options* given, const char* function) 
           .any_shape = options.any_shape != 0,
           .determinism = level_of(options.determinism, function),
           .outputs_wanted = options.outputs_wanted,
+          .launch = launch_options(options.launch, function),
           .policy = policy_of(options.policy, function)};
 }
 
@@ -139,6 +188,10 @@ using namespace gradloom::c_abi;
 
 gradloom_status gradloom_runtime_options_init_sized(gradloom_runtime_options* options, uint64_t size) {
   return entry([&] { write_defaults(options, size, default_runtime_options(), "gradloom_runtime_options_init"); });
+}
+
+gradloom_status gradloom_launch_options_init_sized(gradloom_launch_options* options, uint64_t size) {
+  return entry([&] { write_defaults(options, size, default_launch_options(), "gradloom_launch_options_init"); });
 }
 
 gradloom_status gradloom_run_options_init_sized(gradloom_run_options* options, uint64_t size) {

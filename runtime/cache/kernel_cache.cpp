@@ -22,8 +22,8 @@ bool same_key(std::span<const uint64_t> a, std::span<const uint64_t> b) {
 // A per-thread front cache of recently run kernels, of any cache. It holds weak references: evicted code is freed at
 // once.
 struct FrontSlot {
-  uint64_t cache = 0, generation = 0, hash = 0;
-  std::weak_ptr<const KernelEntry> entry;
+  uint64_t cache = 0, hash = 0;
+  KernelCache::Kept kept;
 };
 constexpr size_t front_slots = 64;
 struct Front {
@@ -59,21 +59,26 @@ KernelHandle KernelCache::hit(KernelHandle entry) {
   return entry;
 }
 
+KernelHandle KernelCache::find_kept(const Kept& kept) {
+  if (kept.generation != generation()) return nullptr;
+  KernelHandle entry = kept.entry.lock();
+  return entry ? hit(std::move(entry)) : nullptr;
+}
+
 KernelHandle KernelCache::find_in_front(const KernelKey& key) {
   const FrontSlot& slot = front_slot(id_, key.hash());
-  if (slot.cache != id_ || slot.generation != generation_.load(std::memory_order_acquire) || slot.hash != key.hash())
-    return nullptr;
-  KernelHandle entry = slot.entry.lock();
+  if (slot.cache != id_ || slot.kept.generation != generation() || slot.hash != key.hash()) return nullptr;
+  KernelHandle entry = slot.kept.entry.lock();
   return entry && same_key(entry->key, key.words()) ? hit(std::move(entry)) : nullptr;
 }
 
 KernelHandle KernelCache::find(const KernelKey& key) {
   if (KernelHandle entry = find_in_front(key)) return entry;
-  const uint64_t generation = generation_.load(std::memory_order_acquire);
+  const uint64_t before = generation();
   std::lock_guard lock(mutex_);
   KernelHandle entry = find_locked(key);
   if (!entry) return nullptr;
-  front_slot(id_, key.hash()) = {id_, generation, key.hash(), entry};
+  front_slot(id_, key.hash()) = {id_, key.hash(), {entry, before}};
   return hit(std::move(entry));
 }
 
@@ -103,7 +108,7 @@ KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::sha
                               bool& built) {
   built = false;
   if (KernelHandle entry = find_in_front(key)) return entry;
-  const uint64_t generation = generation_.load(std::memory_order_acquire);
+  const uint64_t before = generation();
   FrontSlot& slot = front_slot(id_, key.hash());
 
   std::promise<Built> promise;
@@ -111,7 +116,7 @@ KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::sha
   {
     std::lock_guard lock(mutex_);
     if (KernelHandle entry = find_locked(key)) {
-      slot = {id_, generation, key.hash(), entry};
+      slot = {id_, key.hash(), {entry, before}};
       return hit(std::move(entry));
     }
     const auto [begin, end] = pending_.equal_range(key.hash());
@@ -148,7 +153,7 @@ KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::sha
       done();
     }
     promise.set_value({.entry = entry});
-    front_slot(id_, key.hash()) = {id_, generation, key.hash(), entry};
+    front_slot(id_, key.hash()) = {id_, key.hash(), {entry, before}};
     built = true;
     return entry;
   } catch (...) {

@@ -42,6 +42,14 @@ class KernelCache {
   KernelHandle find(const KernelKey& key);
   // Looks in this thread's front cache only; takes no lock.
   KernelHandle find_in_front(const KernelKey& key);
+  // A kernel that was found, as its finder keeps it to find it again without a key or a lock: null once it is evicted,
+  // or the cache cleared. `generation` is read before the kernel is looked up.
+  struct Kept {
+    std::weak_ptr<const KernelEntry> entry;
+    uint64_t generation = 0;
+  };
+  uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+  KernelHandle find_kept(const Kept& kept);
   // Inserts a kernel that was built elsewhere.
   void put(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry);
   void remove(const KernelKey& key);

@@ -24,9 +24,13 @@ bool same(const KernelKey& a, const KernelKey& b) {
   return a.hash() == b.hash() && std::equal(a.words().begin(), a.words().end(), b.words().begin(), b.words().end());
 }
 
-RunOptions any_shape(RunOptions options) {
-  options.any_shape = true;
-  return options;
+RunOptions any_shape(const RunOptions& options) {
+  return {.accumulate = options.accumulate,
+          .strategy = options.strategy,
+          .any_shape = true,
+          .determinism = options.determinism,
+          .outputs_wanted = options.outputs_wanted,
+          .policy = options.policy};
 }
 
 // The strategy that serves every shape; null when the one requested by name does not.
@@ -43,7 +47,7 @@ Specialiser::Job::Job(const PlannedCall& call, bool specialise_in)
     : op(call.op),
       plan(call.plan),
       strategy(call.strategy),
-      options(call.options),
+      options(without_launch(call.options)),
       outputs_wanted(call.outputs_wanted),
       output_alignment(call.output_alignment),
       key(call),
@@ -87,32 +91,56 @@ Specialiser::~Specialiser() {
   delete team;
 }
 
-KernelHandle Specialiser::kernel_for(const PlannedCall& call) {
+KernelHandle Specialiser::use_own(const PlannedCall& call, KernelHandle own) {
+  own->calls.fetch_add(1, std::memory_order_relaxed);
+  source_.answered(call, own);
+  return own;
+}
+
+// After a call that the any-shape kernel served.
+void Specialiser::count(const PlannedCall& call, uint64_t hash) {
+  generic_calls_.add();
+  const uint32_t calls = shapes_.count(hash);
+  if (most_live_ > 0 && asks(calls, after_) && shapes_.state(hash) == HotShapes::counting) enqueue(call, true);
+  if (shapes_.window_ends()) decay();
+}
+
+KernelHandle Specialiser::kept_kernel(const PlannedCall& call, const KeptKernels& kept) {
+  if (KernelHandle own = source_.cache().find_kept(kept.own)) return use_own(call, std::move(own));
+  if (shapes_.state(kept.hash) == HotShapes::ready) return nullptr;
+  KernelHandle generic = source_.cache().find_kept(kept.generic);
+  if (!generic) return nullptr;
+  source_.answered(call, generic);
+  count(call, kept.hash);
+  return generic;
+}
+
+KernelHandle Specialiser::kernel_for(const PlannedCall& call, KeptKernels& kept) {
   const KernelKey key(call);
+  kept.hash = key.hash();
+  const uint64_t generation = source_.cache().generation();
   KernelHandle own = source_.cache().find_in_front(key);
   if (!own && shapes_.state(key.hash()) == HotShapes::ready) {
     own = source_.cache().find(key);
     if (!own) shapes_.set_state(key.hash(), HotShapes::counting);  // evicted
   }
   if (own) {
-    own->calls.fetch_add(1, std::memory_order_relaxed);
-    source_.answered(call, own);
-    return own;
+    kept.own = {own, generation};
+    return use_own(call, std::move(own));
   }
   const Strategy* strategy = generic_strategy(call, source_.target());
   if (!strategy) return source_.kernel_for(call);
-  generic_calls_.add();
-  const uint32_t calls = shapes_.count(key.hash());
-  KernelHandle generic = generic_for(call, *strategy);
-  if (most_live_ > 0 && asks(calls, after_) && shapes_.state(key.hash()) == HotShapes::counting) enqueue(call, true);
-  if (shapes_.window_ends()) decay();
+  KernelHandle generic = generic_for(call, *strategy, kept);
+  count(call, key.hash());
   return generic;
 }
 
-KernelHandle Specialiser::generic_for(const PlannedCall& call, const Strategy& strategy) {
+KernelHandle Specialiser::generic_for(const PlannedCall& call, const Strategy& strategy, KeptKernels& kept) {
   const RunOptions options = any_shape(call.options);
   const PlannedCall generic = call.with(strategy, options);
+  const uint64_t generation = source_.cache().generation();
   if (KernelHandle entry = source_.cache().find(KernelKey(generic))) {
+    kept.generic = {entry, generation};
     source_.answered(call, entry);
     return entry;
   }

@@ -33,14 +33,22 @@ class KernelSource {
   ~KernelSource() = default;
 };
 
+// The kernels that served a call, so that the next such call builds no key.
+struct KeptKernels {
+  uint64_t hash = 0;               // of the key of `own`
+  KernelCache::Kept own, generic;  // specialised; of every shape
+};
+
 class Specialiser {
  public:
   Specialiser(KernelSource& source, const RuntimeOptions& options);
   ~Specialiser();  // finishes the running job and drops the others
 
   // The call's specialised kernel if it is ready, else the any-shape one, built now if no kernel for every shape serves
-  // the call.
-  KernelHandle kernel_for(const PlannedCall& call);
+  // the call. It is kept for kept_kernel.
+  KernelHandle kernel_for(const PlannedCall& call, KeptKernels& kept);
+  // The same for a call like the one that `kept` is of; null when another kernel is to serve.
+  KernelHandle kept_kernel(const PlannedCall& call, const KeptKernels& kept);
   void wait() const;  // until no job is queued or running
   void add_to(Stats& stats) const;
 
@@ -66,7 +74,9 @@ class Specialiser {
     uint32_t builder = 0;  // 1 more than the generation of forks in which it is being built; 0: it is not
   };
 
-  KernelHandle generic_for(const PlannedCall& call, const Strategy& strategy);
+  KernelHandle use_own(const PlannedCall& call, KernelHandle own);
+  void count(const PlannedCall& call, uint64_t hash);
+  KernelHandle generic_for(const PlannedCall& call, const Strategy& strategy, KeptKernels& kept);
   void enqueue(const PlannedCall& call, bool specialise);
   void work(Team& team);
   void run(const Job& job);

@@ -19,8 +19,9 @@ class Threads {
   int count() const { return count_; }
 
   // Runs body(env, begin, end) over a partition of [0, n) in the library's floating-point mode; returns when all calls
-  // are done. The body does not throw; exceptions of the embedder's pool propagate.
-  void parallel_for(int64_t n, Body body, void* env) const;
+  // are done. `pool`, of one call, replaces the others. The body does not throw; exceptions of the embedder's pool
+  // propagate, and one that does not run every iteration once is an Error(invalid_argument).
+  void parallel_for(int64_t n, Body body, void* env, const ParallelFor& pool = {}) const;
 
  private:
   Pool& team() const;

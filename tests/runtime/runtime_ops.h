@@ -90,7 +90,7 @@ class LookUpOp final : public Op {
       : Op({.name = "LookUp",
             .doc = "y = table[index]",
             .inputs = {{.name = "table", .dtypes = {DType::f32}}, {.name = "index", .dtypes = {DType::i64}}},
-            .outputs = {{.name = "y", .dtypes = {DType::f32}}}},
+            .outputs = {{.name = "y", .dtypes = {DType::f32}, .found_size = true}}},
            {{.name = "direct", .author = author}}) {}
   Dims found_dims(const Plan& plan, int, std::span<void* const> outputs) const override {
     float first = 0;

@@ -273,5 +273,27 @@ TEST(DLPack, RefusalLeavesTheCallerItsTensor) {
   EXPECT_EQ(code_of([&] { (void)Tensor::borrow(&x, DType::f32, {1}).to_dlpack(); }), ErrorCode::unsupported);
 }
 
+TEST(Dlpack, NewerStructsSayWhatIsReadOnly) {
+  const float values[2] = {1, 2};
+  const Tensor read_only = Tensor::borrow(static_cast<const void*>(values), DType::f32, {2});
+  DLManagedTensorVersioned* exported = read_only.to_dlpack_versioned();
+  EXPECT_EQ(exported->version.major, 1u);
+  EXPECT_EQ(exported->flags, DLPACK_FLAG_BITMASK_READ_ONLY);
+  {
+    const Tensor back = Tensor::from_dlpack(exported);
+    EXPECT_FALSE(back.writable());
+    EXPECT_EQ(back.data(), values);
+  }
+  exported = Tensor::empty(DType::i16, {2, 3}).to_dlpack_versioned();
+  EXPECT_EQ(exported->flags, 0u);
+  EXPECT_TRUE(Tensor::from_dlpack(exported).writable());
+  // Another major version is refused, and stays the caller's.
+  exported = read_only.to_dlpack_versioned();
+  exported->version.major = 2;
+  EXPECT_EQ(code_of([&] { (void)Tensor::from_dlpack(exported); }), ErrorCode::unsupported);
+  exported->deleter(exported);
+  EXPECT_EQ(code_of([] { (void)Tensor().to_dlpack_versioned(); }), ErrorCode::invalid_argument);
+}
+
 }  // namespace
 }  // namespace gradloom

@@ -131,15 +131,20 @@ static void versions(void) {
   gradloom_runtime_options options;
   gradloom_runtime* runtime = NULL;
   const uint64_t older = offsetof(gradloom_runtime_options, disk_cache);
+  const uint64_t second = offsetof(gradloom_runtime_options, parallel_for);
   const char* const folders[1] = {NULL};
   memset(&options, 0x55, sizeof options);
   CHECK(gradloom_runtime_options_init_sized(&options, older) == GRADLOOM_OK && options.size == older &&
         options.policy == 0x55555555);
   CHECK(gradloom_runtime_create(&options, &runtime) == GRADLOOM_OK); /* what lies beyond its size is not read */
   gradloom_runtime_destroy(runtime);
+  CHECK(gradloom_runtime_options_init_sized(&options, second) == GRADLOOM_OK &&
+        gradloom_runtime_create(&options, &runtime) == GRADLOOM_OK);
+  gradloom_runtime_destroy(runtime);
   REFUSED(gradloom_runtime_options_init_sized(&options, older - 1), GRADLOOM_INVALID_ARGUMENT, "size is ");
   /* A size that ends amid a member, as half a pointer, is no header's. */
   for (uint64_t size = older + 1; size < sizeof options; ++size) {
+    if (size == second) continue;
     REFUSED(gradloom_runtime_options_init_sized(&options, size), GRADLOOM_INVALID_ARGUMENT, "size is ");
     CHECK(gradloom_runtime_options_init(&options) == GRADLOOM_OK);
     options.disk_cache = "off", options.size = size;
