@@ -41,7 +41,8 @@ std::string signature(const OpSchema& schema) {
     return all;
   };
   std::vector<std::string> arguments = names(schema.inputs);
-  for (const AttributeSchema& a : schema.attributes) arguments.push_back(a.name + (a.otherwise ? default_text(a) : "?"));
+  for (const AttributeSchema& a : schema.attributes)
+    arguments.push_back(a.name + (a.otherwise ? default_text(a) : "?"));
   return fmt::format("{}({}) -> {}", schema.name, fmt::join(arguments, ", "), fmt::join(names(schema.outputs), ", "));
 }
 

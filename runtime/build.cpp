@@ -90,6 +90,7 @@ void check_views(const PlannedCall& call) {
   for (int v = 0; v < plan.views.size(); ++v) {
     const View& view = plan.views[v];
     if (!view.output && !call.request) continue;  // a prewarmed call: its operands are unknown
+    if (view.output && call.in_place >> view.index & 1) continue;
     const auto empty = [](const Dims& dims) { return std::count(dims.begin(), dims.end(), 0) > 0; };
     if (empty(view.dims)) continue;
     const Dims& dims = view.output ? plan.outputs[view.index].dims : call.request->input(view.index).dims;

@@ -6,6 +6,7 @@
 #include "codegen/abi.h"
 #include "runtime/core.h"
 #include "runtime/outputs.h"
+#include "runtime/strided_outputs.h"
 
 namespace gradloom {
 
@@ -23,6 +24,8 @@ struct CheckedCall {
   int device;  // where the tensors are
   Arguments inputs, outputs;
   const LaunchOptions& launch;
+  uint32_t in_place = 0;  // outputs that are not dense, whose views have their strides
+  bool accumulate = false;
 };
 
 // Allocates memory, gets the kernel, launches, reports the error of a failed Check and the sizes found.
@@ -30,13 +33,15 @@ struct CheckedCall {
 // failed Check only, with a function of the Request, and throws its result; `found(o, dims)` is called for outputs
 // whose size the kernel found.
 template <class Kernel, class Failed, class Found>
-void launch_checked(const Core& core, const CheckedCall& call, Kernel&& kernel, Failed&& failed, Found&& found) {
-  const CallBuffers buffers(core, call.device, call.plan, call.inputs, call.outputs, call.launch);
+void launch_checked(Core& core, const CheckedCall& call, Kernel&& kernel, Failed&& failed, Found&& found) {
+  const DenseOutputs dense(core, call.device, call.outputs, call.in_place, call.accumulate, call.launch);
+  const CallBuffers buffers(core, call.device, call.plan, call.inputs, dense.arguments(), call.launch);
   const auto entry = kernel(buffers.alignment);
   const int64_t bad_position = launch_plan(core, *entry, call.plan, buffers.views, call.launch);
   if (bad_position != no_bad_position)
     failed(
         [&](const Request& request) { return explain(core, call.op, request, call.plan, bad_position, call.inputs); });
+  dense.copy_back();
   for (size_t o = 0; o < call.outputs.size(); ++o)
     if (call.outputs[o].present && call.op.schema().outputs[o].found_size)
       found(o, call.op.found_dims(call.plan, static_cast<int>(o), buffers.outputs));

@@ -270,7 +270,7 @@ void Core::done(const PlannedCall& call, const KernelHandle& entry, bool built) 
   last_call.core = id_;
   last_call.compiled = built && entry->report->compiled;
   if (last_call.report != entry->report) last_call.report = entry->report;
-  if (!built || !call.request || entry->own) return;
+  if (!built || !call.request || entry->own || call.in_place) return;  // a saved call has no strides of outputs
   const uint64_t hash = KernelKey(call).hash();
   std::lock_guard lock(mutex_);
   if (used_calls_.size() < most_used_calls) used_calls_.insert_or_assign(hash, save_call(call_key(call)));

@@ -92,14 +92,14 @@ void Executable::State::call(std::span<const Tensor> inputs, std::span<const Ten
   }
   check_outputs(schema, plan, span_of(in), span_of(out));
   launch_checked(
-      *core, {op, plan, device, span_of(in), span_of(out), launch},
+      *core, {op, plan, device, span_of(in), span_of(out), launch, 0, options.accumulate},
       [&](int64_t alignment) { return alignment == aligned_outputs ? aligned_kernel.get() : unaligned(plan); },
       [&](const auto& explained) {
         const Operands operands(schema, span_of(in));
         throw explained(operands.request(attributes, outputs_wanted, options.accumulate, core->level(options)));
       },
       [&](size_t o, const Dims& found) {
-        if (!trimmed.empty()) trimmed[o] = trimmed[o].trimmed(found);
+        if (!trimmed.empty()) trimmed[o] = of_size(trimmed[o], found);
       });
 }
 

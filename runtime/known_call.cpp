@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+
+#include "runtime/strided_outputs.h"
 
 namespace gradloom {
 namespace {
@@ -59,6 +62,21 @@ bool KnownCall::same(Arguments arguments) const {
         : i >= arguments.size() ? inputs[i].operand.present
                                 : !same_input(inputs[i], arguments[i]))
       return false;
+  }
+  return true;
+}
+
+void KnownCall::write_in_place(Arguments outputs) {
+  if (!std::any_of(outputs.begin(), outputs.end(), is_strided)) return;
+  in_place = gradloom::write_in_place(plan, outputs);
+  for (const Argument& output : outputs) output_strides.push_back(is_strided(output) ? strides_of(output) : Dims());
+}
+
+bool KnownCall::same_strides(Arguments outputs) const {
+  for (size_t o = 0; o < std::max(outputs.size(), output_strides.size()); ++o) {
+    const Dims known = o < output_strides.size() ? output_strides[o] : Dims();
+    const bool strided = o < outputs.size() && is_strided(outputs[o]);
+    if (strided ? !(known == strides_of(outputs[o])) : !known.empty()) return false;
   }
   return true;
 }

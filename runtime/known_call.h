@@ -21,6 +21,9 @@ struct KnownCall {
   KnownCall(const CallSettings& settings, Arguments inputs, uint32_t outputs_wanted);
 
   bool same(Arguments arguments) const;
+  // Gives the plan's views the strides of outputs that are not dense; `same_strides`: of those of another call.
+  void write_in_place(Arguments outputs);
+  bool same_strides(Arguments outputs) const;
   // Of the first argument that differs in dtype, dims or strides: "input 0 (dY) is ...; <was> ...". Empty when none
   // does.
   std::string difference(const OpSchema& schema, Arguments arguments, const char* was) const;
@@ -35,6 +38,8 @@ struct KnownCall {
   std::vector<Input> inputs;
   uint32_t outputs_wanted;
   Plan plan;
+  uint32_t in_place = 0;             // outputs that are not dense, whose views have their strides
+  std::vector<Dims> output_strides;  // of outputs that are not dense, else empty; none: all are dense
 };
 
 }  // namespace gradloom

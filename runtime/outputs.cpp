@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/kernel_arguments.h"
+#include "runtime/strided_outputs.h"
+
 namespace gradloom {
 namespace {
 
@@ -14,6 +17,18 @@ std::string describe_output(const OpSchema& schema, size_t o) {
 
 [[noreturn]] void refuse_output(const OpSchema& schema, size_t o, const std::string& what) {
   throw Error(ErrorCode::invalid_argument, describe_output(schema, o) + " " + what);
+}
+
+void check_strides(const OpSchema& schema, size_t o, const Argument& out) {
+  try {
+    tensor_of(out);
+  } catch (const Error& error) {
+    refuse_output(schema, o, error.what());
+  }
+  if (elements_overlap(dims_of(out), strides_of(out)))
+    refuse_output(schema, o,
+                  fmt::format("has shape {} and strides {}: its elements overlap; each must have memory of its own",
+                              to_string(dims_of(out)), to_string(strides_of(out))));
 }
 
 }  // namespace
@@ -50,8 +65,7 @@ void check_outputs(const OpSchema& schema, const Plan& plan, Arguments inputs, A
     if (!(dims == info.dims))
       refuse_output(schema, o, fmt::format("has shape {}; it must have {}", to_string(dims), to_string(info.dims)));
     if (!out.data && out.elements() > 0) refuse_output(schema, o, "has no data");
-    if (out.strides && !is_dense(dims, strides_of(out)))
-      refuse_output(schema, o, fmt::format("has strides {}; it must be dense", to_string(strides_of(out))));
+    if (is_strided(out)) check_strides(schema, o, out);
     if (!out.writable) refuse_output(schema, o, "is read-only; it must be writable");
     written.push_back(bytes_of(out));
     for (int i = 0; i < read.size(); ++i) {
@@ -83,6 +97,11 @@ Tensor allocated_by_caller(int device, const OpSchema& schema, int o, DType dtyp
 
 }  // namespace
 
+Tensor of_size(const Tensor& output, const Dims& found) {
+  if (output.dims() == found) return output;
+  return output.dense() ? output.trimmed(found) : output.view(found, output.strides());
+}
+
 std::vector<Tensor> make_outputs(const Core& core, int device, const OpSchema& schema, const Plan& plan,
                                  uint32_t wanted, const LaunchOptions& launch) {
   std::vector<Tensor> made(schema.outputs.size());
@@ -98,7 +117,7 @@ std::vector<Tensor> make_outputs(const Core& core, int device, const OpSchema& s
 
 Tensor of_found_size(const OpSchema& schema, int o, const Tensor& made, const Dims& found,
                      const LaunchOptions& launch) {
-  const Tensor trimmed = made.trimmed(found);
+  const Tensor trimmed = of_size(made, found);
   if (!launch.allocate) return trimmed;
   const Tensor own = allocated_by_caller(made.device(), schema, o, made.dtype(), found, launch.allocate);
   if (trimmed.elements() > 0)

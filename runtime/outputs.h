@@ -17,8 +17,8 @@ uint32_t present_outputs(Arguments outputs);
 
 void refuse_accumulate(const OpSchema& schema, const RunOptions& options);  // of a run that makes its outputs
 
-// Checks that every wanted output has the plan's dtype and dims, is dense and writable, and overlaps no input and no
-// other output. Throws Error(invalid_argument) naming both.
+// Checks that every wanted output has the plan's dtype and dims, is writable, and overlaps no input, no other output
+// and not itself. Throws Error(invalid_argument) naming both.
 void check_outputs(const OpSchema& schema, const Plan& plan, Arguments inputs, Arguments outputs);
 
 // Checks that shape-like inputs are in host memory, all else on the device (-1: the host). Throws
@@ -29,6 +29,8 @@ void check_devices(const OpSchema& schema, int device, Arguments inputs, Argumen
 // which is also that of outputs whose size the kernel is to find. Throws Error(resource_exhausted).
 std::vector<Tensor> make_outputs(const Core& core, int device, const OpSchema& schema, const Plan& plan,
                                  uint32_t wanted, const LaunchOptions& launch);
+// An output with the size that the kernel found, in the same memory.
+Tensor of_size(const Tensor& output, const Dims& found);
 // The final form of a made output whose size the kernel found.
 Tensor of_found_size(const OpSchema& schema, int o, const Tensor& made, const Dims& found, const LaunchOptions& launch);
 

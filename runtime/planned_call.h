@@ -21,13 +21,14 @@ struct PlannedCall {
   uint32_t outputs_wanted = ~0u;
   int64_t output_alignment = any_outputs;
   const Request* request = nullptr;  // the checked request, to be recorded among the calls used
+  uint32_t in_place = 0;             // outputs that are not dense, whose views have their strides
 
   const std::string& name() const { return op.schema().name; }
   bool any_shape() const { return options.any_shape && serves_any_shape(plan); }
   // The same call with another strategy, or with other options.
   PlannedCall with(const Strategy& other) const { return with(other, options); }
   PlannedCall with(const Strategy& other, const RunOptions& changed) const {
-    return {op, plan, other, changed, outputs_wanted, output_alignment, request};
+    return {op, plan, other, changed, outputs_wanted, output_alignment, request, in_place};
   }
   PlannedCall with(const Strategy& other, RunOptions&& changed) const = delete;
 };

@@ -83,11 +83,14 @@ PreparedOp::State::State(std::shared_ptr<Core> core_in, const Op& op_in, const A
   if (!options.strategy.empty()) find_strategy(op, options.strategy);
 }
 
-PreparedOp::State::Served& PreparedOp::State::served(Place& place, Arguments inputs, uint32_t wanted) {
+PreparedOp::State::Served& PreparedOp::State::served(Place& place, Arguments inputs, Arguments outputs,
+                                                     uint32_t wanted) {
   for (const auto& call : place.calls)
-    if (call->outputs_wanted == wanted && call->same(inputs)) return *call;
+    if (call->outputs_wanted == wanted && call->same(inputs) && call->same_strides(outputs)) return *call;
   check_tensors(op.schema(), inputs);
   auto made = std::make_unique<Served>(settings(), inputs, wanted);
+  check_outputs(op.schema(), made->plan, inputs, outputs);
+  made->write_in_place(outputs);
   if (place.calls.size() < most_calls) return *place.calls.emplace_back(std::move(made));
   return *(place.calls[place.next++ % most_calls] = std::move(made));
 }
@@ -99,11 +102,12 @@ void PreparedOp::State::launch(Served& call, int device, Arguments inputs, Argum
     return use(operands.request(attributes, call.outputs_wanted, options.accumulate, core->level(options)));
   };
   launch_checked(
-      *core, {op, call.plan, device, inputs, outputs, launch},
+      *core, {op, call.plan, device, inputs, outputs, launch, call.in_place, options.accumulate},
       [&](int64_t alignment) {
         KeptKernels& kept = call.kept[alignment == aligned_outputs];
         if (!call.strategy) call.strategy = &choose_strategy(op, call.plan, options, core->target());
-        PlannedCall planned{op, call.plan, *call.strategy, options, call.outputs_wanted, alignment};
+        PlannedCall planned{op,        call.plan, *call.strategy, options, call.outputs_wanted,
+                            alignment, nullptr,   call.in_place};
         if (KernelHandle entry = core->kept_kernel(planned, kept)) return entry;
         return with_request([&](const Request& request) {
           planned.request = &request;
@@ -118,7 +122,7 @@ void PreparedOp::State::run_into(Arguments inputs, Arguments outputs, const Laun
   const int device = core->device_for(op.schema());
   check_devices(op.schema(), device, inputs, outputs);
   Taken place(places_);
-  Served& call = served(*place, inputs, present_outputs(outputs));
+  Served& call = served(*place, inputs, outputs, present_outputs(outputs));
   check_outputs(op.schema(), call.plan, inputs, outputs);
   launch(call, device, inputs, outputs, how, found);
 }
@@ -130,7 +134,7 @@ std::vector<Tensor> PreparedOp::State::run(Arguments inputs, const LaunchOptions
   const int device = core->device_for(schema);
   check_devices(schema, device, inputs, {});
   Taken place(places_);
-  Served& call = served(*place, inputs, options.outputs_wanted & schema_outputs(schema));
+  Served& call = served(*place, inputs, {}, options.outputs_wanted & schema_outputs(schema));
   std::vector<Tensor> made = make_outputs(*core, device, schema, call.plan, call.outputs_wanted, how);
   const OutputArguments outputs = output_arguments(schema, made);
   if (how.allocate) check_outputs(schema, call.plan, inputs, span_of(outputs));
@@ -154,7 +158,7 @@ Result<std::monostate> PreparedOp::run_into(std::span<const Tensor> inputs, std:
     State& state = state_of(*this);
     const OpSchema& schema = state.op.schema();
     state.run_into(span_of(input_arguments(schema, inputs)), span_of(output_arguments(schema, outputs)), launch,
-                   [&](size_t o, const Dims& found) { outputs[o] = outputs[o].trimmed(found); });
+                   [&](size_t o, const Dims& found) { outputs[o] = of_size(outputs[o], found); });
     return {};
   });
 }

@@ -43,7 +43,7 @@ struct PreparedOp::State {
 
   void launch(Served& call, int device, Arguments inputs, Arguments outputs, const LaunchOptions& launch,
               const Found& found);
-  Served& served(Place& place, Arguments inputs, uint32_t wanted);
+  Served& served(Place& place, Arguments inputs, Arguments outputs, uint32_t wanted);
   CallSettings settings() const { return {*core, op, attributes, options}; }
 
   std::array<Place, 16> places_;

@@ -40,24 +40,25 @@ const Op& op_named(std::string_view name) {
   const Operands operands(schema, span_of(in));
   const uint32_t wanted = given ? present_outputs(span_of(out)) : options.outputs_wanted & schema_outputs(schema);
   const Request request = operands.request(attributes, wanted, options.accumulate, core.level(options));
-  const Plan plan = op.check(request);
+  Plan plan = op.check(request);
   std::vector<Tensor> made;
   if (!given) {
     made = make_outputs(core, device, schema, plan, wanted, options.launch);
     out = output_arguments(schema, made);
   }
   if (given || options.launch.allocate) check_outputs(schema, plan, span_of(in), span_of(out));
+  const uint32_t in_place = given ? write_in_place(plan, span_of(out)) : 0;
   launch_checked(
-      core, {op, plan, device, span_of(in), span_of(out), options.launch},
+      core, {op, plan, device, span_of(in), span_of(out), options.launch, in_place, options.accumulate},
       [&](int64_t alignment) {
         const Strategy& strategy = choose_strategy(op, plan, options, core.target());
         KeptKernels kept;
-        return core.kernel_by_policy({op, plan, strategy, options, wanted, alignment, &request}, kept);
+        return core.kernel_by_policy({op, plan, strategy, options, wanted, alignment, &request, in_place}, kept);
       },
       [&](const auto& explained) { throw explained(request); },
       [&](size_t o, const Dims& found) {
         if (given)
-          (*given)[o] = (*given)[o].trimmed(found);
+          (*given)[o] = of_size((*given)[o], found);
         else
           made[o] = of_found_size(schema, static_cast<int>(o), made[o], found, options.launch);
       });

@@ -216,7 +216,8 @@ GRADLOOM_API gradloom_status gradloom_infer_outputs(const gradloom_runtime* runt
                                                     const gradloom_run_options* options, gradloom_output_info* outputs,
                                                     int32_t output_count);
 
-/* Runs into the caller's dense tensors. An output whose size the kernel finds (BroadcastGradientArgs) gets fewer
+/* Runs into the caller's tensors, with any strides that give each element memory of its own: nothing is written between
+ * the elements. An output whose size the kernel finds (BroadcastGradientArgs) gets fewer
  * elements: its dims are written to the tensor's own shape array. */
 GRADLOOM_API gradloom_status gradloom_run_into(gradloom_runtime* runtime, const char* op, const DLTensor* const* inputs,
                                                int32_t input_count, const gradloom_attributes* attributes,

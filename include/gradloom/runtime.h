@@ -30,8 +30,9 @@ class Runtime {
   // requested.
   Result<std::vector<Tensor>> run(std::string_view op, std::span<const Tensor> inputs,
                                   const Attributes& attributes = {}, const RunOptions& options = {});
-  // Outputs into the caller's dense memory; an absent tensor: not requested. Outputs of data-dependent size
-  // (BroadcastGradientArgs) are trimmed in place.
+  // Outputs into the caller's memory, with any strides that give each element memory of its own: nothing is written
+  // between the elements. An absent tensor: not requested. Outputs of data-dependent size (BroadcastGradientArgs) are
+  // trimmed in place.
   Result<std::monostate> run_into(std::string_view op, std::span<const Tensor> inputs, std::span<Tensor> outputs,
                                   const Attributes& attributes = {}, const RunOptions& options = {});
   // A handle for hot loops; inputs' data other than shape-like ones is not read.

@@ -50,6 +50,7 @@ Specialiser::Job::Job(const PlannedCall& call, bool specialise_in)
       options(without_launch(call.options)),
       outputs_wanted(call.outputs_wanted),
       output_alignment(call.output_alignment),
+      in_place(call.in_place),
       key(call),
       specialise(specialise_in) {}
 

@@ -56,13 +56,16 @@ class Specialiser {
   // A copy of a call that outlives its caller.
   struct Job {
     Job(const PlannedCall& call, bool specialise);
-    PlannedCall call() const { return {op, plan, strategy, options, outputs_wanted, output_alignment}; }
+    PlannedCall call() const {
+      return {op, plan, strategy, options, outputs_wanted, output_alignment, nullptr, in_place};
+    }
     const Op& op;
     const Plan plan;
     const Strategy& strategy;
     const RunOptions options;
     const uint32_t outputs_wanted;
     const int64_t output_alignment;
+    const uint32_t in_place;
     const KernelKey key;
     const bool specialise;  // false: build the any-shape kernel
   };

@@ -121,7 +121,8 @@ TEST(Runtime, RefusesOutputsThatItMayNotWrite) {
   EXPECT_TRUE(into({at(5), at(9)}).ok());
   expect_refused(into({Tensor::empty(DType::f64, {2, 2})}), ErrorCode::invalid_argument, {"float64", "float32"});
   expect_refused(into({Tensor::empty(DType::f32, {4})}), ErrorCode::invalid_argument, {"[4]", "[2,2]"});
-  expect_refused(into({Tensor::borrow(data + 5, DType::f32, {2, 2}, {1, 2})}), ErrorCode::invalid_argument, {"dense"});
+  expect_refused(into({Tensor::borrow(data + 5, DType::f32, {2, 2}, {1, 1})}), ErrorCode::invalid_argument,
+                 {"output 0 (y)", "overlap"});
   expect_refused(into({Tensor::borrow(static_cast<const void*>(data + 5), DType::f32, {2, 2})}),
                  ErrorCode::invalid_argument, {"read-only"});
   expect_refused(into({at(5), at(9), at(9)}), ErrorCode::invalid_argument, {"3 outputs"});
