@@ -46,15 +46,9 @@ uint32_t present_outputs(Arguments outputs) {
 }
 
 void check_outputs(const OpSchema& schema, const Plan& plan, Arguments inputs, Arguments outputs) {
-  InlineVector<ByteRange, max_inputs> read;
-  for (const Argument& input : inputs) read.push_back(bytes_of(input));
-  InlineVector<ByteRange, max_outputs> written;
   for (size_t o = 0; o < outputs.size(); ++o) {
     const Argument& out = outputs[o];
-    if (!out.present) {
-      written.push_back({nullptr, nullptr});
-      continue;
-    }
+    if (!out.present) continue;
     if (static_cast<int>(o) >= plan.outputs.size() || !plan.outputs[o].wanted)
       refuse_output(schema, o, "is given, but this call does not have it");
     const OutputInfo& info = plan.outputs[o];
@@ -67,14 +61,23 @@ void check_outputs(const OpSchema& schema, const Plan& plan, Arguments inputs, A
     if (!out.data && out.elements() > 0) refuse_output(schema, o, "has no data");
     if (is_strided(out)) check_strides(schema, o, out);
     if (!out.writable) refuse_output(schema, o, "is read-only; it must be writable");
-    written.push_back(bytes_of(out));
+  }
+  check_overlaps(schema, inputs, outputs);
+}
+
+void check_overlaps(const OpSchema& schema, Arguments inputs, Arguments outputs) {
+  InlineVector<ByteRange, max_inputs> read;
+  for (const Argument& input : inputs) read.push_back(bytes_of(input));
+  InlineVector<ByteRange, max_outputs> written;
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    written.push_back(bytes_of(outputs[o]));
     for (int i = 0; i < read.size(); ++i) {
       if (overlap(written.back(), read[i]))
         refuse_output(schema, o,
                       fmt::format("overlaps input {} ({}); they must not share memory", i, schema.inputs[i].name));
     }
-    for (size_t other = 0; other < o; ++other) {
-      if (overlap(written.back(), written[static_cast<int>(other)]))
+    for (int other = 0; other < static_cast<int>(o); ++other) {
+      if (overlap(written.back(), written[other]))
         refuse_output(
             schema, o,
             fmt::format("overlaps output {} ({}); they must not share memory", other, schema.outputs[other].name));
@@ -115,14 +118,15 @@ std::vector<Tensor> make_outputs(const Core& core, int device, const OpSchema& s
   return made;
 }
 
-Tensor of_found_size(const OpSchema& schema, int o, const Tensor& made, const Dims& found,
-                     const LaunchOptions& launch) {
-  const Tensor trimmed = of_size(made, found);
-  if (!launch.allocate) return trimmed;
-  const Tensor own = allocated_by_caller(made.device(), schema, o, made.dtype(), found, launch.allocate);
-  if (trimmed.elements() > 0)
-    std::memcpy(own.data(), trimmed.data(), static_cast<size_t>(trimmed.end_byte() - trimmed.begin_byte()));
-  return own;
+void give_found(const OpSchema& schema, Arguments inputs, std::vector<Tensor>& made, const LaunchOptions& launch) {
+  const std::vector<Tensor> found = made;
+  for (int o = 0; o < static_cast<int>(made.size()); ++o)
+    if (made[o].present() && schema.outputs[o].found_size)
+      made[o] = allocated_by_caller(made[o].device(), schema, o, made[o].dtype(), made[o].dims(), launch.allocate);
+  check_overlaps(schema, inputs, span_of(output_arguments(schema, made)));
+  for (size_t o = 0; o < made.size(); ++o)
+    if (made[o].data() != found[o].data() && made[o].elements() > 0)
+      std::memcpy(made[o].data(), found[o].data(), static_cast<size_t>(made[o].end_byte() - made[o].begin_byte()));
 }
 
 void check_devices(const OpSchema& schema, int device, Arguments inputs, Arguments outputs) {

@@ -139,7 +139,8 @@ std::vector<Tensor> PreparedOp::State::run(Arguments inputs, const LaunchOptions
   const OutputArguments outputs = output_arguments(schema, made);
   if (how.allocate) check_outputs(schema, call.plan, inputs, span_of(outputs));
   launch(call, device, inputs, span_of(outputs), how,
-         [&](size_t o, const Dims& dims) { made[o] = of_found_size(schema, static_cast<int>(o), made[o], dims, how); });
+         [&](size_t o, const Dims& found) { made[o] = of_size(made[o], found); });
+  if (how.allocate) give_found(schema, inputs, made, how);
   return made;
 }
 

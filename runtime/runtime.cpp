@@ -57,11 +57,10 @@ const Op& op_named(std::string_view name) {
       },
       [&](const auto& explained) { throw explained(request); },
       [&](size_t o, const Dims& found) {
-        if (given)
-          (*given)[o] = of_size((*given)[o], found);
-        else
-          made[o] = of_found_size(schema, static_cast<int>(o), made[o], found, options.launch);
+        Tensor& output = given ? (*given)[o] : made[o];
+        output = of_size(output, found);
       });
+  if (!given && options.launch.allocate) give_found(schema, span_of(in), made, options.launch);
   return made;
 }
 

@@ -73,7 +73,8 @@ char* c_string(const std::string& text);
 // From the caller's struct, perhaps of an older or a newer header; null: the defaults.
 RuntimeOptions runtime_options(const gradloom_runtime_options* given, const char* function);
 RunOptions run_options(const gradloom_run_options* given, const char* function);
-LaunchOptions launch_options(const gradloom_launch_options* given, const char* function);
+LaunchOptions launch_options(const gradloom_launch_options* given, const char* function,
+                             const char* argument = "launch");
 const Attributes& attributes_of(const gradloom_attributes* attributes);  // none of null
 
 // Tensors of the caller, borrowed for the call. Throw Error that names the function, the argument and its position.

@@ -32,12 +32,13 @@ bool some_version(const Options* options, uint64_t size) {
 
 // The defaults overridden by the caller's struct.
 template <class Options>
-Options known_part(const Options* given, const Options& defaults, const char* function) {
+Options known_part(const Options* given, const Options& defaults, const char* function,
+                   const char* argument = "options") {
   if (!given) return defaults;
   if (!some_version(given, given->size)) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: options.size is {}, expected {}, {} or at least {}: initialise the options first",
-                            function, given->size, first_size(given), second_size(given), sizeof(Options)));
+                fmt::format("{}: {}.size is {}, expected {}, {} or at least {}: initialise it first", function,
+                            argument, given->size, first_size(given), second_size(given), sizeof(Options)));
   }
   Options known = defaults;
   std::memcpy(static_cast<void*>(&known), given, std::min<uint64_t>(given->size, sizeof known));
@@ -152,12 +153,13 @@ RuntimeOptions runtime_options(const gradloom_runtime_options* given, const char
   return made;
 }
 
-LaunchOptions launch_options(const gradloom_launch_options* given, const char* function) {
+LaunchOptions launch_options(const gradloom_launch_options* given, const char* function, const char* argument) {
   if (!given) return {};
-  const gradloom_launch_options options = known_part(given, default_launch_options(), function);
+  const gradloom_launch_options options = known_part(given, default_launch_options(), function, argument);
   LaunchOptions made;
   made.stream = options.stream;
-  made.check = checked<int>(options.check, GRADLOOM_CHECK_SYNC, function, "options.check") == GRADLOOM_CHECK_SYNC
+  made.check = checked<int>(options.check, GRADLOOM_CHECK_SYNC, function, fmt::format("{}.check", argument).c_str()) ==
+                       GRADLOOM_CHECK_SYNC
                    ? CheckMode::sync
                    : CheckMode::deferred;
   made.parallel_for = pool_of(options.parallel_for, options.parallel_for_context);
@@ -177,7 +179,7 @@ RunOptions run_options(const gradloom_run_options* given, const char* function) 
           .any_shape = options.any_shape != 0,
           .determinism = level_of(options.determinism, function),
           .outputs_wanted = options.outputs_wanted,
-          .launch = launch_options(options.launch, function),
+          .launch = launch_options(options.launch, function, "options.launch"),
           .policy = policy_of(options.policy, function)};
 }
 

@@ -8,6 +8,8 @@
 namespace gradloom::c_abi {
 namespace {
 
+static_assert(max_rank == std::size(gradloom_output_info{}.shape));
+
 // What no Argument can be is borrowed, for its error. Dims, strides and data are those of an earlier call, or checked.
 Argument argument_of(const DLTensor& from, const char* function, const char* argument, int32_t i) {
   const std::optional<DType> dtype = dtype_of(from.dtype);

@@ -106,6 +106,11 @@ TEST(AllocateOutput, IsCheckedAsAnyMemory) {
                  {"output 0 (dX) overlaps input 2 (dY)"});
   expect_refused(runtime.prepare("GatherGrad").value().run(inputs, options.launch), ErrorCode::invalid_argument,
                  {"output 0 (dX) overlaps input 2 (dY)"});
+  const std::vector<Tensor> shapes{ints({2, 3, 4}), ints({3, 1})};
+  options.launch.allocate = [&](std::string_view, int, DType, const Dims&) { return shapes[0].data(); };
+  expect_refused(runtime.run("BroadcastGradientArgs", shapes, {}, {.outputs_wanted = 2, .launch = options.launch}),
+                 ErrorCode::invalid_argument, {"output 1 (b_axes) overlaps input 0 (a_shape)"});
+  EXPECT_EQ(static_cast<const int64_t*>(shapes[0].data())[0], 2);
   options.launch.allocate = [](std::string_view, int, DType, const Dims&) -> void* { throw std::runtime_error("no"); };
   expect_refused(runtime.run("GatherGrad", inputs, {}, options), ErrorCode::internal, {"no"});
   EXPECT_EQ(values_of(runtime.run("GatherGrad", inputs).value()[0]), of_gather(4));

@@ -165,6 +165,26 @@ TEST(StridedOutputs, AreWrittenInPlaceWhereViewsSaySo) {
   EXPECT_EQ(runtime.used_calls().size(), 0u) << "which have no strides of outputs";
 }
 
+TEST(StridedOutputs, UnderThePolicyGenericFirst) {
+  RuntimeOptions options = interpreted();
+  options.policy = Policy::generic_first;
+  options.specialise_after = 4;
+  Runtime runtime(options);
+  const PreparedOp prepared = runtime.prepare("GatherGrad").value();
+  const std::vector<Tensor> inputs = gather(std::vector<float>(15, 1));
+  const Tensor want = floats({4, 3}, {1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1});
+  Gapped rows(Tensor::empty(DType::f32, {4, 3}), {8, 1});
+  std::vector<Tensor> outputs{rows.tensor};
+  for (int call = 0; call < 12; ++call) {
+    ASSERT_TRUE(prepared.run_into(inputs, outputs).ok());
+    EXPECT_EQ(rows.differs(want), "");
+    if (call == 8) runtime.wait_for_background();
+  }
+  EXPECT_EQ(runtime.stats().specialised, 1);
+  EXPECT_EQ(runtime.stats().specialise_refused, 0);
+  EXPECT_FALSE(runtime.last_report().any_shape);
+}
+
 TEST(StridedOutputs, OfASizeThatIsFound) {
   Runtime runtime(interpreted());
   const auto ints = [](const std::vector<int64_t>& values) {

@@ -52,7 +52,7 @@ static void outputs_ahead(gradloom_runtime* runtime) {
   CHECK(outputs[0] == NULL);
   launch.size = 4;
   REFUSED(gradloom_run(runtime, "GatherGrad", g.inputs, 3, NULL, &options, outputs, 1), GRADLOOM_INVALID_ARGUMENT,
-          "options.size is 4");
+          "options.launch.size is 4, expected ");
 }
 
 static void prepared_calls(gradloom_runtime* runtime) {

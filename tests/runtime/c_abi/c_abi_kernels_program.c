@@ -131,7 +131,7 @@ static void targets(gradloom_runtime* host) {
     gradloom_run_options_init(&run);
     run.launch = &launch;
     REFUSED(gradloom_run_into(host, "GatherGrad", g.inputs, 3, NULL, &run, g.outputs, 1), GRADLOOM_INVALID_ARGUMENT,
-            "options.check is 2, allowed are 0 to 1");
+            "options.launch.check is 2, allowed are 0 to 1");
   }
   CHECK(gradloom_to_device(host, &g.dy_tensor, NULL, &copy) == GRADLOOM_OK && copy->dl_tensor.data == g.dy);
   copy->deleter(copy);
