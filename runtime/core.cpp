@@ -104,6 +104,7 @@ Stats Core::stats() const {
   stats.build_ms = build_ms_;
   stats.stages = stages_;
   stats.load_ms = load_ms_;
+  stats.abandoned_compiles = backend_->abandoned_compiles();
   return stats;
 }
 
@@ -118,6 +119,8 @@ bool Core::load_code(KernelEntry& entry, const KernelRecord& record) {
     load_ms_ += milliseconds_since(start);
     return true;
   } catch (const Error& error) {
+    // Nor memory nor the permission to execute it is a matter of the file.
+    if (error.code() == ErrorCode::resource_exhausted || error.code() == ErrorCode::unsupported) throw;
     store_->reject(record, error.what());
   }
   return false;

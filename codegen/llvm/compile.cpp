@@ -24,25 +24,22 @@ void verify(llvm::Module& module) {
   if (llvm::verifyModule(module, &stream)) failed("the module is malformed: " + message);
 }
 
-std::unique_ptr<llvm::Module> emit(llvm::LLVMContext& context, const ir::Kernel& kernel, const Isa& isa,
-                                   const std::string& symbol) {
-  auto module = std::make_unique<llvm::Module>(kernel.name, context);
-  llvm::TargetMachine& machine = Toolchain::of(isa).machine();
-  module->setTargetTriple(machine.getTargetTriple());
-  module->setDataLayout(machine.createDataLayout());
-  Emitter(*module, isa).kernel(kernel, symbol);
-  return module;
-}
-
-void discard_diagnostics(llvm::LLVMContext& context, std::string& error) {
-  context.setDiagnosticHandlerCallBack(
+llvm::Module& emit(LlvmWork& work, const ir::Kernel& kernel, const Isa& isa, const std::string& symbol) {
+  work.context = std::make_unique<llvm::LLVMContext>();
+  work.context->setDiagnosticHandlerCallBack(
       [](const llvm::DiagnosticInfo* info, void* to) {
         if (info->getSeverity() != llvm::DS_Error) return;
         llvm::raw_string_ostream stream(*static_cast<std::string*>(to));
         llvm::DiagnosticPrinterRawOStream printer(stream);
         info->print(printer);
       },
-      &error);
+      &work.diagnosed);
+  work.module = std::make_unique<llvm::Module>(kernel.name, *work.context);
+  llvm::TargetMachine& machine = Toolchain::of(isa).machine();
+  work.module->setTargetTriple(machine.getTargetTriple());
+  work.module->setDataLayout(machine.createDataLayout());
+  Emitter(*work.module, isa).kernel(kernel, symbol);
+  return *work.module;
 }
 
 }  // namespace
@@ -56,25 +53,22 @@ std::string symbol_of(const std::string& name) {
 
 ObjectCode compile_object(const ir::Kernel& lowered, const Isa& isa) {
   ObjectCode result;
-  guarded([&] {
+  guarded(bytes_to_compile(), [&](LlvmWork& work) {
     Toolchain& toolchain = Toolchain::of(isa);
     Stopwatch watch;
-    llvm::LLVMContext context;
-    std::string error;
-    discard_diagnostics(context, error);
     ++compilations;
-    std::unique_ptr<llvm::Module> module = emit(context, lowered, isa, symbol_of(lowered.name));
+    llvm::Module& module = emit(work, lowered, isa, symbol_of(lowered.name));
 #ifndef NDEBUG
-    verify(*module);
+    verify(module);
 #endif
     result.times.emit_ms = watch.lap_ms();
-    toolchain.optimize(*module);
+    toolchain.optimize(module);
     result.times.optimize_ms = watch.lap_ms();
     llvm::SmallVector<char, 0> object;
-    toolchain.object(*module, object);
-    if (!error.empty()) failed(error);
+    toolchain.object(module, object);
+    if (!work.diagnosed.empty()) failed(work.diagnosed);
     result.bytes.assign(object.begin(), object.end());
-    module.reset();
+    work.module.reset();
     result.times.codegen_ms = watch.lap_ms();
   });
   return result;
@@ -91,27 +85,23 @@ CompiledKernel compile(const ir::Kernel& lowered, const Isa& isa) {
 
 std::string emit_llvm(const ir::Kernel& lowered, const Isa& isa, bool optimized) {
   std::string text;
-  guarded([&] {
-    llvm::LLVMContext context;
-    std::unique_ptr<llvm::Module> module = emit(context, lowered, isa, symbol_of(lowered.name));
-    verify(*module);
-    if (optimized) Toolchain::of(isa).optimize(*module);
-    llvm::raw_string_ostream(text) << *module;
+  guarded(bytes_to_compile(), [&](LlvmWork& work) {
+    llvm::Module& module = emit(work, lowered, isa, symbol_of(lowered.name));
+    verify(module);
+    if (optimized) Toolchain::of(isa).optimize(module);
+    llvm::raw_string_ostream(text) << module;
   });
   return text;
 }
 
 std::string emit_assembly(const ir::Kernel& lowered, const Isa& isa) {
   std::string text;
-  guarded([&] {
-    llvm::LLVMContext context;
-    std::string error;
-    discard_diagnostics(context, error);
-    std::unique_ptr<llvm::Module> module = emit(context, lowered, isa, symbol_of(lowered.name));
-    verify(*module);
-    Toolchain::of(isa).optimize(*module);
-    text = Toolchain::of(isa).assembly(*module);
-    if (!error.empty()) failed(error);
+  guarded(bytes_to_compile(), [&](LlvmWork& work) {
+    llvm::Module& module = emit(work, lowered, isa, symbol_of(lowered.name));
+    verify(module);
+    Toolchain::of(isa).optimize(module);
+    text = Toolchain::of(isa).assembly(module);
+    if (!work.diagnosed.empty()) failed(work.diagnosed);
   });
   return text;
 }

@@ -53,9 +53,10 @@ struct ObjectCode {
   CompileTimes times;
 };
 
-// All throw Error(compile_failed) with LLVM's message. Thread-safe.
+// All throw Error(compile_failed) with LLVM's message, or Error(resource_exhausted). Thread-safe.
 ObjectCode compile_object(const ir::Kernel& lowered, const Isa& isa);  // the ISA need not be the host's
 // Links without compiling. Requires: the bytes are from compile_object, for an ISA that this machine runs.
+// Throws Error(unsupported) where executable memory is denied.
 CompiledKernel load(std::string_view object, const std::string& kernel_name);
 CompiledKernel compile(const ir::Kernel& lowered, const Isa& isa);                 // compile_object, then load
 std::string emit_llvm(const ir::Kernel& lowered, const Isa& isa, bool optimized);  // textual LLVM IR
@@ -64,6 +65,7 @@ std::string toolchain_text();  // for cache keys: the compiler's version and tar
 // Makes LLVM ready, once a process: so that exit, called while the first kernel is compiled, finds none of LLVM's objects
 // younger than the handler that waits for the compilation.
 void prepare_to_compile();
-int64_t compile_count();       // objects compiled by this process so far; loads do not count
+int64_t compile_count();           // objects compiled by this process so far; loads do not count
+int64_t abandoned_compilations();  // of this process: whose memory LLVM could not give back
 
 }  // namespace gradloom::codegen

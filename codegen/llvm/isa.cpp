@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "codegen/llvm/emitter.h"
+#include "codegen/llvm/llvm_handlers.h"
 #include "support/lasting.h"
 
 namespace gradloom::codegen {
@@ -29,8 +30,9 @@ std::string level_features(size_t level) {
 }
 
 int64_t cache_bytes(int name, int64_t fallback) {
-  const long bytes = sysconf(name);
-  return bytes > 0 ? bytes : fallback;
+  constexpr int64_t most = int64_t{1} << 40;  // schedules multiply it
+  const int64_t bytes = sysconf(name);
+  return bytes > 0 ? std::min(bytes, most) : fallback;
 }
 
 ir::Target target_of(const Isa& isa) {
@@ -80,6 +82,7 @@ Machine::Machine(const Isa& isa)
 Isa host_isa() {
   static constinit Lasting<const Isa> host;
   return host.get([] {
+    const LlvmHandlers handlers;
     Isa isa;
     isa.name = "host";
     isa.cpu = llvm::sys::getHostCPUName().str();
@@ -112,11 +115,10 @@ Isa isa_of(const std::string& cpu, const std::string& features) {
 }
 
 bool runs_here(const Isa& isa) {
-  static constinit Lasting<const llvm::StringMap<bool>> lasting;
-  const llvm::StringMap<bool>& here = lasting.get([] { return llvm::sys::getHostCPUFeatures(); });
+  const Isa here = host_isa();
   for (llvm::StringRef rest = isa.features; !rest.empty();) {
     const auto [feature, tail] = rest.split(',');
-    if (feature.starts_with("+") && !here.lookup(feature.drop_front())) return false;
+    if (feature.starts_with("+") && !has_feature(here, feature.drop_front().str())) return false;
     rest = tail;
   }
   return true;

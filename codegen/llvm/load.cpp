@@ -3,60 +3,30 @@
 // compiler and takes a fraction of a millisecond.
 #include <dlfcn.h>
 #include <llvm/ExecutionEngine/JITLink/JITLink.h>
-#include <llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h>
 #include <llvm/ExecutionEngine/Orc/Shared/ExecutorSymbolDef.h>
 #include <llvm/ExecutionEngine/Orc/SymbolStringPool.h>
-#include <llvm/Support/Process.h>
 
-#include <optional>
-
+#include "codegen/llvm/code_memory.h"
 #include "codegen/llvm/compiler.h"
 #include "codegen/llvm/toolchain.h"
-#include "support/lasting.h"
 
 namespace gradloom::codegen {
 namespace {
-
-using llvm::jitlink::JITLinkMemoryManager;
-
-// Referenced by every kernel's code, so that it outlives the last of them.
-std::shared_ptr<JITLinkMemoryManager> memory_manager() {
-  static constinit Lasting<std::shared_ptr<JITLinkMemoryManager>> manager;
-  return manager.get([]() -> std::shared_ptr<JITLinkMemoryManager> {
-    return std::make_shared<llvm::jitlink::InProcessMemoryManager>(llvm::sys::Process::getPageSizeEstimate());
-  });
-}
-
-class Code {
- public:
-  Code(std::shared_ptr<JITLinkMemoryManager> manager, JITLinkMemoryManager::FinalizedAlloc memory)
-      : manager_(std::move(manager)), memory_(std::move(memory)) {}
-  ~Code() {
-    const NoFork no_fork;  // the manager's lock
-    llvm::consumeError(manager_->deallocate(std::move(memory_)));
-  }
-  Code(const Code&) = delete;
-  Code& operator=(const Code&) = delete;
-
- private:
-  std::shared_ptr<JITLinkMemoryManager> manager_;
-  JITLinkMemoryManager::FinalizedAlloc memory_;
-};
 
 // The outcome of one link. The linker runs on this thread and is done when `link` returns.
 struct Linked {
   std::string error;
   llvm::orc::ExecutorAddr function;
   std::vector<CodeSymbol> symbols;
-  JITLinkMemoryManager::FinalizedAlloc memory;
+  bool finalized = false;
 };
 
 class Context final : public llvm::jitlink::JITLinkContext {
  public:
-  Context(Linked& linked, JITLinkMemoryManager& manager, const std::string& symbol)
-      : JITLinkContext(nullptr), linked_(linked), manager_(manager), symbol_(symbol) {}
+  Context(Linked& linked, CodeMemory& memory, const std::string& symbol)
+      : JITLinkContext(nullptr), linked_(linked), memory_(memory), symbol_(symbol) {}
 
-  JITLinkMemoryManager& getMemoryManager() override { return manager_; }
+  CodeMemory& getMemoryManager() override { return memory_; }
   void notifyFailed(llvm::Error error) override { linked_.error = llvm::toString(std::move(error)); }
 
   // Resolves symbols of the C library, such as memset.
@@ -82,11 +52,14 @@ class Context final : public llvm::jitlink::JITLinkContext {
     if (linked_.function) return llvm::Error::success();
     return llvm::make_error<llvm::StringError>("the object has no function " + symbol_, llvm::inconvertibleErrorCode());
   }
-  void notifyFinalized(JITLinkMemoryManager::FinalizedAlloc memory) override { linked_.memory = std::move(memory); }
+  void notifyFinalized(CodeMemory::FinalizedAlloc memory) override {
+    memory.release();  // the pages are taken
+    linked_.finalized = true;
+  }
 
  private:
   Linked& linked_;
-  JITLinkMemoryManager& manager_;
+  CodeMemory& memory_;
   const std::string& symbol_;
 };
 
@@ -94,7 +67,7 @@ class Context final : public llvm::jitlink::JITLinkContext {
 
 CompiledKernel load(std::string_view object, const std::string& kernel_name) {
   CompiledKernel result;
-  guarded([&] {
+  guarded(bytes_to_load, [&](LlvmWork&) {
     Stopwatch watch;
     const std::string symbol = symbol_of(kernel_name);
     const auto failed = [&](const std::string& what) { throw Error(ErrorCode::compile_failed, "llvm: " + what); };
@@ -103,12 +76,13 @@ CompiledKernel load(std::string_view object, const std::string& kernel_name) {
     auto graph =
         llvm::jitlink::createLinkGraphFromObject({llvm::StringRef(object.data(), object.size()), symbol}, names);
     if (!graph) failed(llvm::toString(graph.takeError()));
-    const std::shared_ptr<JITLinkMemoryManager> manager = memory_manager();
+    CodeMemory memory;
     Linked linked;
-    llvm::jitlink::link(std::move(*graph), std::make_unique<Context>(linked, *manager, symbol));
-    if (linked.memory) result.code = std::make_shared<Code>(manager, std::move(linked.memory));
+    llvm::jitlink::link(std::move(*graph), std::make_unique<Context>(linked, memory, symbol));
+    if (memory.refused()) throw *memory.refused();
     if (!linked.error.empty()) failed(linked.error);
-    if (!result.code) failed("the object was not linked");
+    if (!linked.finalized) failed("the object was not linked");
+    result.code = std::make_shared<CodePages>(memory.take());
     result.function = linked.function.toPtr<KernelFunction>();
     result.symbols = std::move(linked.symbols);
     result.code_bytes = static_cast<int64_t>(object.size());

@@ -1,11 +1,11 @@
 #include "codegen/llvm/toolchain.h"
 
+#include <fmt/format.h>
 #include <llvm/Analysis/TargetLibraryInfo.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/OptBisect.h>
 #include <llvm/IR/PrintPasses.h>
 #include <llvm/MC/TargetRegistry.h>
-#include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/VirtualFileSystem.h>
 #include <llvm/Support/raw_ostream.h>
@@ -16,14 +16,18 @@
 #include <llvm/Transforms/Scalar/LoopPassManager.h>
 #include <llvm/Transforms/Scalar/SROA.h>
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <bit>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <map>
+#include <system_error>
 
 #include "codegen/llvm/llvm_faults.h"
+#include "codegen/llvm/llvm_handlers.h"
 #include "support/fork.h"
 #include "support/gate.h"
 #include "support/lasting.h"
@@ -33,29 +37,32 @@
 namespace gradloom::codegen {
 namespace {
 
-thread_local constinit int guard_depth = 0;
+std::atomic<int64_t> abandoned{0};
+constexpr size_t reserve_bytes = 64 << 10;  // of the heap, for what handles running out of it: errors are allocated
+std::atomic<bool> compiled{false};          // a kernel, so LLVM's tables are there
 
-// Inside a compilation a fatal error unwinds to `guarded`; elsewhere (an embedder's own LLVM) it remains fatal.
-void on_fatal_error(void*, const char* reason, bool) {
-  if (guard_depth > 0) throw Error(ErrorCode::compile_failed, std::string("llvm: ") + reason);
+void require_memory(size_t bytes) {
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    throw Error(ErrorCode::resource_exhausted,
+                fmt::format("llvm: {} KiB of memory, as LLVM may need, cannot be had: {}", bytes >> 10,
+                            std::error_code(errno, std::generic_category()).message()));
+  munmap(memory, bytes);
 }
 
-// LLVM may outlive this library: the handler is removed when the library is unloaded.
-struct Llvm {
-  Llvm() {
+const llvm::Target& native_target() {
+  static const llvm::Target* const target = [] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
-    llvm::install_fatal_error_handler(on_fatal_error);
-  }
-  Llvm(const Llvm&) = delete;
-  Llvm& operator=(const Llvm&) = delete;
-  ~Llvm() { llvm::remove_fatal_error_handler(); }
-};
-
-void initialize() {
-  static constinit Lasting<const Llvm> llvm;
-  *llvm;
+    std::string error;
+    const llvm::Target* found = llvm::TargetRegistry::lookupTarget(llvm::Triple(llvm::sys::getProcessTriple()), error);
+    if (!found) throw Error(ErrorCode::compile_failed, "llvm: " + error);
+    return found;
+  }();
+  return *target;
 }
+
+thread_local constinit int guard_depth = 0;
 
 // Compilations, which the end of the process waits for: it destroys LLVM's static objects. None begins afterwards.
 constinit Gate gate;
@@ -98,15 +105,34 @@ struct Toolchains {
 
 }  // namespace
 
-void guarded(const std::function<void()>& body) {
+size_t bytes_to_compile() { return compiled ? size_t{4} << 20 : size_t{16} << 20; }
+
+void guarded(size_t bytes, const std::function<void(LlvmWork& work)>& body) {
   const Compiling compiling;
+  require_memory(bytes);
+  const LlvmHandlers handlers;
+  auto work = std::make_unique<LlvmWork>();
+  auto reserve = std::make_unique<char[]>(reserve_bytes);
+  const auto abandon = [&](ErrorCode code, const std::string& what) {
+    reserve.reset();
+    (void)work.release();
+    Toolchain::abandon();
+    ++abandoned;
+    throw Error(code, what);
+  };
   try {
-    body();
+    body(*work);
+  } catch (const LlvmFailure& failure) {
+    abandon(failure.code, failure.message);
+  } catch (const std::bad_alloc&) {
+    abandon(ErrorCode::resource_exhausted, "llvm: out of memory");
   } catch (...) {
     Toolchain::discard();
     throw;
   }
 }
+
+int64_t abandoned_compilations() { return abandoned; }
 
 // Most of LLVM's objects that are made as they are needed are asked for by name; some instructions are compiled for the
 // others.
@@ -114,7 +140,7 @@ void prepare_to_compile() {
   static constinit Lasting<const bool> prepared;
   prepared.get([] {
     require_stack(compiler_stack_bytes, "llvm");
-    guarded([] {
+    guarded(bytes_to_compile(), [](LlvmWork& work) {
       std::atexit(end_compiling);
       llvm::vfs::getRealFileSystem();
       llvm::getGlobalPassGate();
@@ -124,8 +150,10 @@ void prepare_to_compile() {
       llvm::TargetLibraryInfoImpl(llvm::Triple(llvm::sys::getProcessTriple())).getLibFunc("memset", memset);
       std::atexit(end_compiling);
       Toolchain& toolchain = Toolchain::of(host_isa());
-      llvm::LLVMContext context;
-      llvm::Module module("prepare", context);
+      work.context = std::make_unique<llvm::LLVMContext>();
+      work.module = std::make_unique<llvm::Module>("prepare", *work.context);
+      llvm::LLVMContext& context = *work.context;
+      llvm::Module& module = *work.module;
       module.setTargetTriple(toolchain.machine().getTargetTriple());
       module.setDataLayout(toolchain.machine().createDataLayout());
       llvm::IRBuilder<> builder(context);
@@ -141,6 +169,7 @@ void prepare_to_compile() {
       toolchain.optimize(module);
       llvm::SmallVector<char, 0> object;
       toolchain.object(module, object);
+      work.module.reset();
     });
     return true;
   });
@@ -148,24 +177,26 @@ void prepare_to_compile() {
 
 Toolchain& Toolchain::of(const Isa& isa) {
   std::unique_ptr<Toolchain>& found = per_thread<Toolchains>().by_isa[isa.cpu + isa.features];
-  if (!found || found->worn()) found = std::make_unique<Toolchain>(isa);
+  if (found && !found->worn()) return *found;
+  found = std::make_unique<Toolchain>();
+  found->set_up(isa);
   return *found;
 }
 
 void Toolchain::discard() { per_thread<Toolchains>().by_isa.clear(); }
 
-Toolchain::Toolchain(const Isa& isa) {
-  initialize();
+void Toolchain::abandon() {
+  for (auto& [isa, toolchain] : per_thread<Toolchains>().by_isa) (void)toolchain.release();
+}
+
+void Toolchain::set_up(const Isa& isa) {
   const llvm::Triple triple(llvm::sys::getProcessTriple());
-  std::string error;
-  const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, error);
-  if (!target) throw Error(ErrorCode::compile_failed, "llvm: " + error);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   // The loader allocates an object's sections contiguously and reaches other code through stubs, so the small code
   // model applies.
-  machine_.reset(target->createTargetMachine(triple, isa.cpu, isa.features, options, llvm::Reloc::PIC_,
-                                             llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, true));
+  machine_.reset(native_target().createTargetMachine(triple, isa.cpu, isa.features, options, llvm::Reloc::PIC_,
+                                                     llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default, true));
   if (!machine_) throw Error(ErrorCode::compile_failed, "llvm: no machine for cpu " + isa.cpu);
 
   llvm::PassBuilder builder(machine_.get());
@@ -202,6 +233,7 @@ void Toolchain::optimize(llvm::Module& module) {
 void Toolchain::object(llvm::Module& module, llvm::SmallVectorImpl<char>& out) {
   object_.clear();
   generator_.run(module);
+  compiled = true;
   out.assign(object_.begin(), object_.end());
   generated_bytes_ += out.size();
 }

@@ -15,11 +15,12 @@ namespace gradloom::codegen {
 
 class Toolchain {
  public:
-  explicit Toolchain(const Isa& isa);
   // This thread's instance for the ISA.
   static Toolchain& of(const Isa& isa);
   // Discards this thread's toolchains: an error may have left them in an inconsistent state.
   static void discard();
+  // Forgets them without touching their memory.
+  static void abandon();
 
   llvm::TargetMachine& machine() { return *machine_; }
   void optimize(llvm::Module& module);
@@ -27,6 +28,7 @@ class Toolchain {
   std::string assembly(llvm::Module& module);
 
  private:
+  void set_up(const Isa& isa);
   // Due for replacement: LLVM's instruction selection retains a few bytes of what it selected until it is destroyed
   // (SelectionDAG::setNodeMemRefs).
   bool worn() const { return generated_bytes_ > 8 << 20; }
@@ -48,8 +50,21 @@ class Toolchain {
 void add_code_generator(llvm::legacy::PassManager& manager, llvm::TargetMachine& machine, llvm::raw_pwrite_stream& out,
                         llvm::CodeGenFileType type);
 
-// Runs `body`; LLVM's fatal errors and bad_alloc within it become Error(compile_failed).
-void guarded(const std::function<void()>& body);
+// What LLVM makes for one kernel.
+struct LlvmWork {
+  std::unique_ptr<llvm::LLVMContext> context;
+  std::unique_ptr<llvm::Module> module;
+  std::string diagnosed;  // errors that LLVM went on from
+};
+
+// Runs `body`. A fatal error of LLVM within it becomes Error(compile_failed), memory that cannot be had
+// Error(resource_exhausted). LLVM cannot be unwound: the work and this thread's toolchains are then abandoned, not
+// destroyed, as their state is unknown. `bytes`: what must be there to begin.
+void guarded(size_t bytes, const std::function<void(LlvmWork& work)>& body);
+// For compiling and for loading. At its first uses LLVM fills tables of the process under its locks, which running out
+// of memory would leave locked.
+size_t bytes_to_compile();
+inline constexpr size_t bytes_to_load = 1 << 20;
 
 // The symbol of the kernel's function in its object.
 std::string symbol_of(const std::string& name);

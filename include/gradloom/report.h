@@ -58,6 +58,10 @@ struct Stats {
   int64_t specialise_refused = 0;  // that failed to compile or to pass the check: the any-shape kernel stays in use
   int64_t live_specialisations = 0;
 
+  // Compilations of this process, by all its runtimes, that failed inside LLVM, which cannot be unwound: what they had
+  // allocated stays allocated. Out of memory is the usual reason.
+  int64_t abandoned_compiles = 0;
+
   // How often a strategy that the op chose was refused by its schedule or lowering, so that the next one served (each
   // is logged): a defect of gradloom's that only costs speed.
   int64_t strategies_refused = 0;

@@ -59,6 +59,8 @@ class Backend {
   virtual CompiledCode compile(const ir::Kernel& kernel) const = 0;
   virtual BackendToolchain toolchain() const { return {}; }
   virtual std::shared_ptr<const LoadedKernel> load(const std::string& name, std::string_view code) const;
+  // Of the process: compilations whose memory its compiler could not give back.
+  virtual int64_t abandoned_compiles() const { return 0; }
   virtual std::vector<DumpFile> texts(const ir::Kernel& lowered) const = 0;  // in addition to the nests
 
   // For a device with its own memory.

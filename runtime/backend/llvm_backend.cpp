@@ -43,6 +43,7 @@ class Llvm : public Backend {
   std::shared_ptr<const LoadedKernel> load(const std::string& name, std::string_view code) const override {
     return kernel_of(codegen::load(code, name));
   }
+  int64_t abandoned_compiles() const override { return codegen::abandoned_compilations(); }
   std::vector<DumpFile> texts(const ir::Kernel& lowered) const override {
     return {{"ll", codegen::emit_llvm(lowered, isa_, /*optimized=*/true)},
             {"s", codegen::emit_assembly(lowered, isa_)}};
