@@ -78,12 +78,12 @@ struct Packer {
   const Panel& p;
   const std::string& name;
 
-  std::vector<Expr> place(int panel, const Expr& k, const Expr& lane) const {
+  std::vector<Expr> place(const Expr& panel, const Expr& k, const Expr& lane) const {
     return {index_add(p.first, panel), k, lane};
   }
   Expr operand_k(const Expr& k) const { return index_add(p.first_k, k); }
-  Expr operand_lane(int panel, const Expr& lane) const {
-    return index_add(p.first_lane, index_add(panel * p.step, lane));
+  Expr operand_lane(const Expr& panel, const Expr& lane) const {
+    return index_add(p.first_lane, index_add(index_mul(panel, p.step), lane));
   }
   // Beyond the operand's end its last lane is read again; the result is never used.
   Expr clamped(const Expr& lane) const {
@@ -91,10 +91,10 @@ struct Packer {
     return p.whole ? place : min(place, index_sub(p.end_lane, 1));
   }
   Stmt copy() const {
+    const std::optional<int64_t> count = as_int(p.count);
     return product_loop(name + "_k", p.k_count, ForKind::serial, [&](Expr k) {
-      std::vector<Stmt> panels;
-      for (int panel = 0; panel < p.count; ++panel)
-        panels.push_back(product_loop(name + "_v", p.width / p.group, ForKind::unroll, [&](Expr v) {
+      const auto vectors = [&](const Expr& panel) {
+        return product_loop(name + "_v", p.width / p.group, count ? ForKind::unroll : ForKind::serial, [&](Expr v) {
           return product_loop(name + "_l", p.group, ForKind::vector, [&](Expr l) {
             const Expr lane = index_add(index_mul(v, p.group), l);
             const Expr from = operand_lane(panel, lane);
@@ -103,7 +103,11 @@ struct Packer {
             const Expr guarded = guard_loads(p.element(var(any), operand_k(k)), {{any, p.end_lane}});
             return store(p.buffer, place(panel, k, lane), substitute(guarded, {{any.id, from}}));
           });
-        }));
+        });
+      };
+      if (!count) return product_loop(name + "_p", p.count, ForKind::serial, vectors);
+      std::vector<Stmt> panels;
+      for (int64_t panel = 0; panel < *count; ++panel) panels.push_back(vectors(panel));
       return block(std::move(panels));
     });
   }

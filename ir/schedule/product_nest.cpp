@@ -50,6 +50,7 @@ class ProductNest {
     whole_m_ = even(m_.extent, t_.rows);
     whole_n_ = even(n_.extent, t_.columns());
     const std::optional<int64_t> m = as_int(m_.extent), n = as_int(n_.extent), k = as_int(k_.extent);
+    any_shape_ = !m && !n;
     if (m && *m <= t_.block_m) t_.block_m = 0;
     if (n && *n <= t_.outer_n) t_.outer_n = 0;
     if (t_.outer_n ? t_.block_n == t_.outer_n : n && *n <= t_.block_n) t_.block_n = 0;
@@ -60,9 +61,9 @@ class ProductNest {
 
   // Packs the whole of B into panels, around the loop given by pack_before.
   Stmt around(const Stmt& body, ForKind kind) const {
-    const Stmt pack = pack_panels(panels_of(n_.extent), b_side_by_side(), kind, "_bp", [&](Expr np, int count) {
-      return pack_b(np, count, scaled(np, t_.columns()), 0, k_.extent);
-    });
+    const Stmt pack = pack_panels(
+        panels_of(n_.extent), b_side_by_side(), kind, "_bp",
+        [&](const Expr& np, const Expr& count) { return pack_b(np, count, scaled(np, t_.columns()), 0, k_.extent); });
     return alloc(panels_b_, block({pack, body}));
   }
   // The k loops of the tiles, valid after build().
@@ -117,8 +118,13 @@ class ProductNest {
   }
   // Panels whose lanes are contiguous in memory are packed several at a time, so that whole cache lines are read.
   Stmt pack_panels(const Expr& count, bool side_by_side, ForKind kind, const std::string& suffix,
-                   const std::function<Stmt(Expr, int)>& body) const {
+                   const std::function<Stmt(const Expr& first, const Expr& count)>& body) const {
     const int together = side_by_side ? 4 : 1;
+    if (together > 1 && any_shape_)
+      return loop(suffix, ceil_div(count, together), kind, [&](Expr p) {
+        const Expr first = scaled(p, together);
+        return body(first, index_min(together, index_sub(count, first)));
+      });
     const Expr whole = index_div(count, together), rest = index_mod(count, together);
     const Stmt main = loop(suffix, whole, kind, [&](Expr p) { return body(scaled(p, together), together); });
     const Stmt last = loop(suffix, rest, kind, [&](Expr p) { return body(index_add(scaled(whole, together), p), 1); });
@@ -127,7 +133,7 @@ class ProductNest {
   // Packs panels [to, to + count) from the operand `e`, whose lanes are the values of `lane` from `first` on; rows [k0,
   // k0 + depth) of k.
   Stmt pack(Panel panel, int64_t step_of_lanes, const Expr& e, const Var& lane, const Bounds& lanes, const Expr& to,
-            int count, const Expr& first, const Expr& k0, const Expr& depth, const std::string& name) const {
+            const Expr& count, const Expr& first, const Expr& k0, const Expr& depth, const std::string& name) const {
     panel.first = to;
     panel.count = count;
     panel.step = step_of_lanes;
@@ -140,7 +146,7 @@ class ProductNest {
     return pack_panel(panel, name_ + name);
   }
   bool b_side_by_side() const { return !transposed(p_.b, p_.n->var); }
-  Stmt pack_b(const Expr& to, int count, const Expr& first, const Expr& k0, const Expr& depth) const {
+  Stmt pack_b(const Expr& to, const Expr& count, const Expr& first, const Expr& k0, const Expr& depth) const {
     return pack({.buffer = panels_b_, .width = t_.columns(), .group = t_.lanes, .whole = whole_n_}, t_.columns(), p_.b,
                 p_.n->var, n_, to, count, first, k0, depth, "_b");
   }
@@ -150,7 +156,7 @@ class ProductNest {
     return group;
   }
   int64_t width_a() const { return (t_.rows + group_a() - 1) / group_a() * group_a(); }
-  Stmt pack_a(const Expr& to, int count, const Expr& first, const Expr& k0, const Expr& depth) const {
+  Stmt pack_a(const Expr& to, const Expr& count, const Expr& first, const Expr& k0, const Expr& depth) const {
     const bool whole = whole_m_ && width_a() == t_.rows;
     return pack({.buffer = panels_a_, .width = width_a(), .group = group_a(), .whole = whole}, t_.rows, p_.a, p_.m->var,
                 m_, to, count, first, k0, depth, "_a");
@@ -191,11 +197,11 @@ class ProductNest {
     };
     if (!t_.pack_a) return columns();
     panels_a_ = panels("a", {t_.block_m ? Expr(t_.block_m / t_.rows) : block_tiles(mb), most_depth(), width_a()});
-    const Stmt pack =
-        pack_panels(block_tiles(mb), !transposed(p_.a, p_.m->var), ForKind::serial, "_at", [&](Expr mt, int count) {
-          return pack_a(mt, count, index_add(scaled(mb, t_.block_m), scaled(mt, t_.rows)), scaled(kb, t_.block_k),
-                        block_depth(kb));
-        });
+    const Stmt pack = pack_panels(block_tiles(mb), !transposed(p_.a, p_.m->var), ForKind::serial, "_at",
+                                  [&](const Expr& mt, const Expr& count) {
+                                    return pack_a(mt, count, index_add(scaled(mb, t_.block_m), scaled(mt, t_.rows)),
+                                                  scaled(kb, t_.block_k), block_depth(kb));
+                                  });
     return alloc(panels_a_, block({pack, columns()}));
   }
 
@@ -207,7 +213,7 @@ class ProductNest {
     const int64_t most = b_by_block() ? t_.block_n : t_.outer_n;
     panels_b_ = panels("b", {most ? Expr(panels_before(most)) : panels_of(n_.extent), most_depth(), t_.columns()});
     const Expr count = b_by_block() ? panels_in(outer_extent(no), nb) : panels_of(outer_extent(no));
-    const Stmt pack = pack_panels(count, b_side_by_side(), kind, "_bp", [&](Expr np, int together) {
+    const Stmt pack = pack_panels(count, b_side_by_side(), kind, "_bp", [&](const Expr& np, const Expr& together) {
       return pack_b(np, together, index_add(first_column(no, nb), scaled(np, t_.columns())), scaled(kb, t_.block_k),
                     block_depth(kb));
     });
@@ -261,22 +267,49 @@ class ProductNest {
     std::vector<EdgeGuard> edges;
     if (!whole_m_) edges.push_back({p_.m->var, end_m});
     if (!whole_n_) edges.push_back({p_.n->var, end_n});
+    // Where no edge is known, the code of a tile that crosses one is short rather than fast: its sums go through
+    // memory, by loops over the rows and vectors inside.
+    const auto edge_sums = [&] { return panels("edge", {t_.rows, t_.columns()}); };
+    const auto each_inside = [&](const std::function<Stmt(Expr, Expr)>& body) {
+      const Expr rows = whole_m_ ? Expr(t_.rows) : shorter(index_sub(end_m, var(m0)), t_.rows);
+      return loop("_r", rows, ForKind::serial, [&](Expr i) {
+        return loop("_v", t_.vectors, ForKind::serial, [&](Expr v) {
+          return loop("_l", t_.lanes, ForKind::vector, [&](Expr l) {
+            const Expr c = index_add(scaled(v, t_.lanes), l);
+            return whole_n_ ? body(i, c) : if_then(column(c) < end_n, body(i, c));
+          });
+        });
+      });
+    };
+    const auto copied = [&](const Buffer& from, const Buffer& to) {
+      return each([&](Expr i, Expr c) { return store(to, {i, c}, load(from, {i, c})); });
+    };
     const auto set = [&](const Expr& value) {
-      const auto fill = [&](const Expr& e) {
-        return each([&](Expr i, Expr c) { return store(acc, {i, c}, substitute(e, at_element(i, c))); });
+      const auto fill = [&](const Buffer& sums, const Expr& e) {
+        return [&, e](Expr i, Expr c) { return store(sums, {i, c}, substitute(e, at_element(i, c))); };
       };
+      const Stmt plain = each(fill(acc, value));
       const Expr guarded = guard_loads(value, edges);
-      return guarded.same_as(value) ? fill(value) : if_then(inside, fill(value), fill(guarded));
+      if (guarded.same_as(value)) return plain;
+      if (!any_shape_) return if_then(inside, plain, each(fill(acc, guarded)));
+      const Buffer at_edge = edge_sums();
+      const Stmt zeros = each(fill(at_edge, zero(value.type())));
+      return if_then(inside, plain,
+                     alloc(at_edge, block({zeros, each_inside(fill(at_edge, value)), copied(at_edge, acc)})));
     };
     const auto write = [&](const Stmt& s) {
-      const auto at = [&](const Expr& i, const Expr& c) {
-        const Stmt own = redirect(s, p_.sum, {acc, [&](const auto&) { return std::vector<Expr>{i, c}; }});
-        return substitute(refresh(own), at_element(i, c));
+      const auto at = [&](const Buffer& sums) {
+        return [&](const Expr& i, const Expr& c) {
+          const Stmt own = redirect(s, p_.sum, {sums, [&](const auto&) { return std::vector<Expr>{i, c}; }});
+          return substitute(refresh(own), at_element(i, c));
+        };
       };
-      const Stmt plain = each(at);
+      const Stmt plain = each(at(acc));
       if (!inside) return plain;
+      if (const Buffer at_edge = edge_sums(); any_shape_)
+        return if_then(inside, plain, alloc(at_edge, block({copied(acc, at_edge), each_inside(at(at_edge))})));
       const Stmt guarded = each([&](Expr i, Expr c) {
-        Stmt one = at(i, c);
+        Stmt one = at(acc)(i, c);
         if (!whole_n_) one = if_then(column(c) < end_n, one);
         return whole_m_ ? one : if_then(row(i) < end_m, one);
       });
@@ -297,7 +330,7 @@ class ProductNest {
 
     const Expr k0 = scaled(kb, t_.block_k);
     const Expr panel = index_add(scaled(nb, panels_before(t_.block_n)), np);
-    const auto products = [&](bool at_edge) {
+    const auto products = [&](bool guarded) {
       return steps_along_k(block_depth(kb), [&](Expr k) {
         const Expr from = index_add(k_.begin, index_add(k0, k));
         return each([&](Expr i, Expr c) {
@@ -309,7 +342,7 @@ class ProductNest {
           else if (t_.pack_b)
             b = load(panels_b_, {b_by_block() ? np : panel, k, c});
           else
-            b = substitute(at_edge ? guard_loads(p_.b, {{p_.n->var, end_n}}) : p_.b,
+            b = substitute(guarded ? guard_loads(p_.b, {{p_.n->var, end_n}}) : p_.b,
                            {{p_.k->var.id, from}, {p_.n->var.id, column(c)}});
           return accumulate(acc, {i, c}, AccumulateOp::fma, p_.a_first ? a : b, p_.a_first ? b : a);
         });
@@ -318,7 +351,8 @@ class ProductNest {
     const bool edge_loads = !whole_n_ && !b_before_ && !t_.pack_b;
     const Stmt within = products(false);
     const Stmt middle = edge_loads ? if_then(column(t_.columns()) <= end_n, within, products(true)) : within;
-    const Stmt body = alloc(acc, block({begin, fetch_next(m0, n0), middle, end}));
+    const Stmt next = p_.plain && !is_const(k_blocks(), 1) ? fetch_next(p_, t_, var(m0), var(n0)) : Stmt();
+    const Stmt body = alloc(acc, block({begin, next, middle, end}));
     return let(m0, index_add(m_.begin, in_m),
                let(n0, index_add(n_.begin, index_add(scaled(no, t_.outer_n), in_outer_n)), body));
   }
@@ -337,30 +371,13 @@ class ProductNest {
                   is_const(rest, 0) ? Stmt() : steps(scaled(whole, t_.unroll_k), rest, 1)});
   }
 
-  // Prefetch: partial sums stored in C between k blocks come from a far cache, in short pieces of many rows, so those
-  // of the next tile are prefetched.
-  Stmt fetch_next(const Var& m0, const Var& n0) const {
-    if (!p_.plain || is_const(k_blocks(), 1)) return {};
-    std::vector<Stmt> all;
-    const int64_t line = line_bytes / size_of(p_.sum->dtype), last = t_.columns() - 1;
-    const int64_t down = t_.along_rows ? 0 : t_.rows, along = t_.along_rows ? t_.columns() : 0;
-    for (int i = 0; i < t_.rows; ++i)
-      for (int64_t c = 0; c - line < last; c += line) {
-        std::vector<Expr> index;
-        for (const Expr& e : p_.plain->index)
-          index.push_back(substitute(e, {{p_.m->var.id, index_add(var(m0), down + i)},
-                                         {p_.n->var.id, index_add(var(n0), along + std::min(c, last))}}));
-        all.push_back(evaluate(prefetch(p_.plain->buffer, std::move(index), 1)));
-      }
-    return block(std::move(all));
-  }
-
   const Product& p_;
   ProductTiles t_;
   std::string name_;
   bool b_before_;
   Bounds m_, n_, k_;
   bool whole_m_ = false, whole_n_ = false;  // tiles are known to divide the extent
+  bool any_shape_ = false;                  // no extent is known: less code is preferred at edges and in packing
   bool divides_depth_ = false;              // the unroll factor is known to divide every k block
   Buffer panels_a_, panels_b_, partial_;
   std::vector<Schedule::Loop> along_k_;

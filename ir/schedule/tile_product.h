@@ -41,9 +41,8 @@ int64_t step_of(const Expr& e, int64_t var_id);
 // count) are filled together.
 struct Panel {
   Buffer buffer;
-  Expr first;
-  int count = 1;
-  int64_t step = 0;  // lanes of the operand from one panel to the next
+  Expr first, count = 1;  // a count that is no constant is a loop, else the panels' code is repeated
+  int64_t step = 0;       // lanes of the operand from one panel to the next
   int64_t width = 0;
   int group = 0;  // lanes that are moved together; divides the width
   std::function<Expr(Expr lane, Expr k)> element;
@@ -62,6 +61,9 @@ struct TiledProduct {
   std::function<Stmt(const Stmt& body, ForKind kind)> around;
 };
 TiledProduct tile(const Product& product, const ProductTiles& tiles, const Ranges& scope, bool b_before);
+
+// Prefetches the partial sums of the tile after the one at (m0, n0), from where the epilogue stores them.
+Stmt fetch_next(const Product& product, const ProductTiles& tiles, const Expr& m0, const Expr& n0);
 
 // A loop over [0, extent), or just its body when that is one iteration.
 Stmt product_loop(const std::string& name, const Expr& extent, ForKind kind, const std::function<Stmt(Expr)>& body);

@@ -28,7 +28,12 @@ void GruNest::schedule(ir::Schedule& s) const {
     ir::schedule_gpu(s, target_);
     return persist(s);
   }
-  for (const ir::Loop loop : elements_) vectorize_elements(s, loop, size_of(sum), 1, target_);
+  for (const ir::Loop loop : elements_) {
+    if (ir::as_int(hidden))
+      vectorize_elements(s, loop, size_of(sum), 1, target_);
+    else  // masked vectors alone: a remainder of its own would double the code of every element
+      s.vectorize(s.split_guarded(loop, target_.lanes(size_of(sum))).inner);
+  }
   for (const ir::Loop loop : shared_) s.parallel(loop);
   for (const Steps& all : all_steps_)
     for (const ir::Loop product : all.products) schedule_matmul(s, product, target_, {.pack_b_before = all.outermost});
