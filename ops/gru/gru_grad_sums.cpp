@@ -54,7 +54,7 @@ void GradSums::input_weights() {
 }
 
 void GradSums::recurrent_weights() {
-  const auto gates = [&](const std::string& prefix, int first, int count, int source) {
+  const auto gates = [&](const std::string& prefix, const Expr& first, const Expr& count, const Expr& source) {
     b.loop("d", 0, options.directions, [&](Expr d) {
       Matmul p{.prefix = prefix, .m = column(count, 0), .n = hidden, .k = rows, .sum = sum};
       const auto change = [&](const Expr& m) {
@@ -67,6 +67,11 @@ void GradSums::recurrent_weights() {
     });
   };
   if (linear_) return gates("dr", 0, 3, 0);
+  // For any shape, both are one product's code.
+  if (!way_.in_blocks && !ir::as_int(hidden)) {
+    b.loop("part", 0, 2, [&](const Expr& part) { gates("dr", part * 2, Expr(2) - part, part); });
+    return;
+  }
   gates("dr", 0, 2, 0);
   gates("dr_candidate", 2, 1, 1);
 }
