@@ -63,7 +63,7 @@ Tensor tensor_of(const Argument& a) {
 
 ByteRange bytes_of(const Argument& a) {
   const char* const data = static_cast<const char*>(a.data);
-  const int64_t width = size_of(a.dtype), elements = a.elements();
+  const int64_t width = size_of(a.dtype), elements = a.present ? a.elements() : 0;
   if (elements == 0) return {data, data};
   if (!a.strides) return {data, data + elements * width};
   int64_t low = 0, high = 0;

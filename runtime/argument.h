@@ -43,7 +43,7 @@ Dims strides_of(const Argument& argument);  // one a dim
 // Borrows its memory; throws Error(invalid_argument) for dims, strides or data that no tensor has.
 Tensor tensor_of(const Argument& argument);
 
-// The bytes of its elements, [begin, end): both are `data` when there are none.
+// The bytes of its elements, [begin, end): both are `data` when there are none, as of an absent one.
 struct ByteRange {
   const char *begin, *end;
 };

@@ -10,9 +10,7 @@
 namespace gradloom {
 namespace {
 
-bool same_numbers(const Dims& known, const int64_t* values) {
-  return std::memcmp(known.data(), values, sizeof(int64_t) * static_cast<size_t>(known.size())) == 0;
-}
+bool same_numbers(const Dims& known, const int64_t* values) { return std::equal(known.begin(), known.end(), values); }
 
 bool same_place(const KnownCall::Input& known, const Argument& is) {
   const Operand& was = known.operand;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "cli/cases.h"
 #include "tests/runtime/runtime_ops.h"
 
 namespace gradloom {
@@ -177,6 +178,23 @@ TEST(PreparedOp, KeepsTheRuntimesPolicy) {
   EXPECT_EQ(runtime.stats().generic_calls, stats.generic_calls);
   EXPECT_TRUE(prepared.run(gather(2)).ok());
   EXPECT_EQ(runtime.stats().generic_calls, stats.generic_calls + 1);
+}
+
+TEST(PreparedOp, LeavesOutArgumentsAsRunDoes) {
+  Runtime runtime(interpreted());
+  const cases::Case c = cases::read_case(GRADLOOM_TEST_DIR "/golden/gru_grad__k0_lbr0.json");
+  const PreparedOp prepared = runtime.prepare(c.op, c.attributes).value();
+  std::vector<Tensor> inputs = c.inputs;
+  inputs[4] = inputs[5] = Tensor();  // sequence_lens, initial_h
+  const std::vector<Tensor> all = runtime.run(c.op, inputs, c.attributes).value();
+  for (size_t given = 0; given < all.size(); ++given) {
+    std::vector<Tensor> outputs(all.size());
+    outputs[given] = Tensor::empty(all[given].dtype(), all[given].dims());
+    const auto done = prepared.run_into(inputs, outputs);
+    ASSERT_TRUE(done.ok()) << done.error().what();
+    EXPECT_EQ(values_of(outputs[given]), values_of(all[given])) << given;
+    EXPECT_TRUE(runtime.run_into(c.op, inputs, outputs, c.attributes).ok());
+  }
 }
 
 TEST(PreparedOp, RefusesAsRunDoes) {
