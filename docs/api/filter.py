@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Doxygen's view of a public header: plain comments become its own. One on a line of its own documents what follows,
-one at a line's end, and the lines that go on below it, what stands before it; after a brace that opens, what it opens."""
+and, when it ends in a colon, all declarations up to the next comment or empty line; one at a line's end, and the lines
+that go on below it, what stands before it; after a brace that opens, what it opens."""
 import re
 import sys
 
@@ -15,6 +16,25 @@ def of_c(text):
     text = re.sub(r"(#define \w+_H\w*\n)/\*", r"\1/** \\file\n *", text, count=1)
     text = re.sub(r"(?m)^(\s*)/\* ", r"\1/** ", text)
     return re.sub(r"(?m)(\S\s+)/\* ", r"\1/**< ", text)
+
+
+def ends_a_declaration(line):
+    return line.split("//")[0].rstrip().endswith((";", "}"))
+
+
+def for_a_group(lines):
+    """Repeats a comment that ends in a colon above each declaration of its group."""
+    comment, ended = [], False
+    for line in lines:
+        if re.match(r"\s*///(?!<)", line):
+            comment, ended = comment * (not ended) + [line], False
+        elif not line.strip() or line.lstrip().startswith("}"):
+            comment, ended = [], False
+        else:
+            if ended and comment and comment[-1].endswith(":"):
+                yield from comment
+            ended = ends_a_declaration(line)
+        yield line
 
 
 def of_cpp(text):
@@ -50,7 +70,7 @@ def main():
     if sys.argv[1].endswith(".md"):
         sys.stdout.write(text)
     elif "#pragma once" in text:
-        print("\n".join(of_cpp(text)))
+        print("\n".join(for_a_group(of_cpp(text))))
     else:
         sys.stdout.write(of_c(text))
 

@@ -10,13 +10,14 @@
 
 #include "gradloom/stmt.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom::ir {
 
 class KernelBuilder {
  public:
   explicit KernelBuilder(std::string name);
 
-  // Parameters, in the order of the calls. A scalar with its declared inclusive range.
+  // Parameters, in the order of the calls. A scalar with its declared inclusive range:
   Expr scalar(std::string name, Expr min = {}, Expr max = {}, DType dtype = DType::i64);
   Buffer input(std::string name, DType dtype, std::vector<Expr> dims, std::vector<Expr> strides = {});
   Buffer output(std::string name, DType dtype, std::vector<Expr> dims, int64_t alignment = 1);
@@ -59,3 +60,5 @@ class KernelBuilder {
 };
 
 }  // namespace gradloom::ir
+
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 #include "gradloom/op.h"
 #include "gradloom/options.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 // Identifies a call's kernel without the call's data: saved by one job, passed to `prewarm` by the next.
@@ -33,3 +34,5 @@ struct PrewarmReport {
 };
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

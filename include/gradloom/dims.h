@@ -12,6 +12,7 @@
 
 #include "gradloom/error.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 template <class T, int Capacity>
@@ -76,3 +77,5 @@ bool is_dense(const Dims& dims,
 std::string to_string(const Dims& dims);  // "[2,3]"
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 // Enumerators are stored in disk caches: append new ones at the end.
@@ -71,3 +72,5 @@ struct Type {
 std::string to_string(Type type);  // "f32", "f32x16"
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

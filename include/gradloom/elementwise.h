@@ -5,6 +5,7 @@
 
 #include "gradloom/op.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 //   const ElementwiseOp relu_grad({.name = "ReluGrad",
@@ -30,3 +31,5 @@ class ElementwiseOp : public Op {
 };
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 enum class ErrorCode {
@@ -72,3 +73,5 @@ auto capture(Body&& body) -> Result<decltype(body())> {
 }
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

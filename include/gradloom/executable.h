@@ -9,6 +9,7 @@
 #include "gradloom/report.h"
 #include "gradloom/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 class Runtime;
@@ -31,7 +32,7 @@ class Executable {
 
  private:
   friend class Runtime;
-  struct State;
+  struct [[gnu::visibility("hidden")]] State;
   std::shared_ptr<State> state_;
 };
 
@@ -52,8 +53,8 @@ class PreparedOp {
 
  private:
   friend class Runtime;
-  struct State;
-  friend State& state_of(const PreparedOp& prepared);
+  struct [[gnu::visibility("hidden")]] State;
+  friend __attribute__((visibility("hidden"))) State& state_of(const PreparedOp& prepared);
   std::shared_ptr<State> state_;
 };
 
@@ -68,8 +69,10 @@ class KernelExecutable {
 
  private:
   friend class Runtime;
-  struct State;
+  struct [[gnu::visibility("hidden")]] State;
   std::shared_ptr<State> state_;
 };
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

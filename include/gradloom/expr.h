@@ -12,6 +12,7 @@
 #include "gradloom/dtype.h"
 #include "gradloom/error.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom::ir {
 
 struct ExprNode;
@@ -42,15 +43,15 @@ class Expr {
 // A named value: a loop index, a Let, or a kernel's scalar parameter. The id is the identity; the name is for printing.
 struct Var {
   int64_t id = 0;
-  std::string name;
-  Type type;
+  std::string name = {};
+  Type type = {};
 };
 Var make_var(std::string name, Type type = {});  // with a fresh id
 
 // Known properties of a buffer's values, checked by the interpreter whenever the buffer is read (a property of user
 // data needs a Check instead).
 struct Facts {
-  Expr min, max;               // inclusive; absent: unknown
+  Expr min = {}, max = {};     // inclusive; absent: unknown
   bool nondecreasing = false;  // along the last dim
   bool injective = false;      // no two elements are equal
   bool exclusive = false;  // temp only: distinct iterations of a parallel loop write distinct elements, by the op's own
@@ -95,14 +96,14 @@ inline constexpr int64_t max_buffer_bytes = int64_t{1} << 48;
 
 struct BufferNode {
   int64_t id = 0;
-  std::string name;
+  std::string name = {};
   DType dtype = DType::f32;
-  std::vector<Expr> dims;
-  std::vector<Expr> strides;  // empty: dense, row-major
+  std::vector<Expr> dims = {};
+  std::vector<Expr> strides = {};  // empty: dense, row-major
   Role role = Role::temp;
   Space space = Space::global;
   int64_t alignment = 1;  // bytes, of element [0, ..., 0]; 1: any address
-  Facts facts;
+  Facts facts = {};
 };
 Buffer make_buffer(BufferNode node);  // a fresh id when node.id is 0
 
@@ -216,7 +217,7 @@ const T* Expr::as() const {
   return node_ ? std::get_if<T>(&node_->value) : nullptr;
 }
 
-// Constructors. A scalar operand is broadcast when the other one is a vector.
+// Constructors. A scalar operand is broadcast when the other one is a vector:
 Expr constant_bits(DType dtype, uint64_t bits);
 Expr constant(DType dtype, double value);       // rounded to dtype
 Expr constant_int(DType dtype, int64_t value);  // wrapped to dtype; also for floats when exact
@@ -265,3 +266,5 @@ const char* to_string(Role role);
 const char* to_string(Space space);
 
 }  // namespace gradloom::ir
+
+#pragma GCC visibility pop

@@ -19,7 +19,7 @@
  */
 #include <stdint.h>
 
-/* DLTensor and DLManagedTensor. To use the official header of DLPack, include it first. */
+/* DLTensor and DLManagedTensor. The official header of DLPack may be included before or after. */
 #ifndef DLPACK_DLPACK_H_
 #include "gradloom/dlpack.h"
 #endif

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 enum class LogLevel : uint8_t { off, error, warn, info, debug };
@@ -24,3 +25,5 @@ using LogSink = std::function<void(LogLevel level, std::string_view message)>;
 void set_log_sink(LogSink sink);
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

@@ -1,12 +1,12 @@
 #pragma once
 // Elementary functions expanded into ir nodes (fma, shifts, bitcasts, select), so that every executor computes the same
 // bits, scalar or vector. They append lets to the builder's open scope and return the value. Arguments are f32 or f64.
-// tests/ir/math_test.cpp checks the error bounds against wider arithmetic.
 //
 // All: NaN gives NaN, denormal arguments and results are preserved. Error bounds are in units in the last place (ulp)
 // of the result, for f32 and f64.
 #include "gradloom/builder.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom::ir {
 
 Expr exp(KernelBuilder& b, Expr x);       // 1.1 ulp; exp(-inf) = 0, exp(inf) = inf, overflow to inf, underflow gradual
@@ -18,3 +18,5 @@ Expr logistic(KernelBuilder& b, Expr x);  // 1 / (1 + exp(-x)): 2.5 ulp; within 
 Expr softplus(KernelBuilder& b, Expr x);  // log(1 + exp(x)): 2.1 ulp; 0 at -inf, inf at inf
 
 }  // namespace gradloom::ir
+
+#pragma GCC visibility pop

@@ -18,6 +18,7 @@
 #include "gradloom/schedule.h"
 #include "gradloom/target.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 // for <prefix>_m {
@@ -28,17 +29,17 @@ namespace gradloom {
 //   }
 // }
 struct Matmul {
-  std::string prefix;      // prefix of its loop and buffer names, for readers of the kernel
-  ir::Expr m, n, k;        // extents: constants or scalars
-  DType sum = DType::f32;  // f64 for f64 operands; f32 for f32, f16 and bf16
+  std::string prefix = {};          // prefix of its loop and buffer names, for readers of the kernel
+  ir::Expr m = {}, n = {}, k = {};  // extents: constants or scalars
+  DType sum = DType::f32;           // f64 for f64 operands; f32 for f32, f16 and bf16
   // The operands' elements, converted to `sum` when stored in another dtype. They read only memory that the nest does
   // not write. `a` does not depend on n, nor `b` on m.
-  std::function<ir::Expr(ir::Expr m, ir::Expr k)> a;
-  std::function<ir::Expr(ir::Expr k, ir::Expr n)> b;
-  std::function<ir::Expr(ir::Expr m, ir::Expr n)> first;  // absent: +0.0. The old value of C for C += A B
+  std::function<ir::Expr(ir::Expr m, ir::Expr k)> a = {};
+  std::function<ir::Expr(ir::Expr k, ir::Expr n)> b = {};
+  std::function<ir::Expr(ir::Expr m, ir::Expr n)> first = {};  // absent: +0.0. The old value of C for C += A B
   // The epilogue: any statements that write elementwise, only what belongs to (m, n). With f16 and bf16: store(c, {m,
   // n}, cast(dtype, sum)).
-  std::function<void(ir::Expr m, ir::Expr n, ir::Expr sum)> store;
+  std::function<void(ir::Expr m, ir::Expr n, ir::Expr sum)> store = {};
 };
 // Gives the loop over rows.
 ir::Loop author_matmul(ir::KernelBuilder& builder, const Matmul& product);
@@ -56,3 +57,5 @@ struct MatmulHints {
 void schedule_matmul(ir::Schedule& schedule, ir::Loop rows, const ir::Target& target, const MatmulHints& hints = {});
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

@@ -4,6 +4,7 @@
 
 #include "gradloom/dims.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 // One axis as seen by a dense operand and some strided ones. By default only axes of equal role merge.
@@ -49,3 +50,5 @@ LoopDimsOf<strided> merge_dims(const LoopDimsOf<strided>& dims, const Joins& joi
 }
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

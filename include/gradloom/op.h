@@ -15,6 +15,7 @@
 #include "gradloom/dims.h"
 #include "gradloom/strategy.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 using Attribute =
@@ -25,14 +26,14 @@ using Attributes = std::map<std::string, Attribute, std::less<>>;
 struct Operand {
   bool present = false;
   DType dtype = DType::f32;
-  Dims dims;
-  Dims strides;  // in elements, one a dim
+  Dims dims = {};
+  Dims strides = {};  // in elements, one a dim
   const void* host =
       nullptr;  // the values of a shape-like input (shape, starts, ...; dense); other inputs may not be read
 };
 
 struct Request {
-  std::span<const Operand> inputs;  // in the schema's order; trailing optional ones may be missing
+  std::span<const Operand> inputs = {};  // in the schema's order; trailing optional ones may be missing
   const Attributes& attributes;
   uint32_t outputs_wanted = ~0u;                      // bit o: output o is requested
   bool accumulate = false;                            // add the gradient to the outputs' old contents
@@ -43,7 +44,7 @@ struct Request {
 struct OutputInfo {
   bool wanted = true;
   DType dtype = DType::f32;
-  Dims dims;  // allocated for the caller; for an output whose size the kernel computes: the capacity
+  Dims dims = {};  // allocated for the caller; for an output whose size the kernel computes: the capacity
   // Visible only to the kernel and found_dims: the launcher allocates dense memory for it and frees it after the call.
   // Such outputs follow the schema's.
   bool internal = false;
@@ -55,8 +56,8 @@ struct View {
   bool output = false;
   int index = 0;  // of the input or output
   DType dtype = DType::f32;
-  Dims dims;
-  Dims strides;                              // in elements
+  Dims dims = {};
+  Dims strides = {};                         // in elements
   int64_t most_of_a_dim = ir::max_elements;  // that the any-shape kernel serves
 };
 
@@ -68,12 +69,12 @@ inline constexpr int max_views = 16, max_outputs = 8;  // of a Plan
 
 // The result of checking one call: all that launching needs, and all that may affect the code.
 struct Plan {
-  InlineVector<OutputInfo, max_outputs> outputs;
-  InlineVector<View, max_views> views;  // the kernel's buffers, in order
-  InlineVector<int64_t, 2 * max_rank>
-      params;  // values for the kernel's own scalars (starts, ...): these do not change the code
+  InlineVector<OutputInfo, max_outputs> outputs = {};
+  InlineVector<View, max_views> views = {};  // the kernel's buffers, in order
+  // Values for the kernel's own scalars (starts, ...): these do not change the code.
+  InlineVector<int64_t, 2 * max_rank> params = {};
   // What affects the code beyond dtypes, views and strategy: a struct of the op's (plan_key.h), one word per field.
-  InlineVector<int64_t, 4 * max_rank> key;
+  InlineVector<int64_t, 4 * max_rank> key = {};
   int64_t bytes_read = 0, bytes_written = 0;  // compulsory traffic
   // The weakest determinism level of a strategy that may serve the call: set by Op::check.
   Determinism determinism = Determinism::sequential;
@@ -86,7 +87,7 @@ bool serves_any_shape(const Plan& plan);
 
 // The source of a kernel's scalar at launch.
 struct ScalarSource {
-  enum Kind : uint8_t { param, dim, stride } kind;
+  enum Kind : uint8_t { param, dim, stride } kind = param;
   int view = 0;   // dim, stride
   int index = 0;  // of the param, or the axis
 };
@@ -114,23 +115,23 @@ class KernelFrame {
 };
 
 struct ArgumentSchema {
-  std::string name;
+  std::string name = {};
   bool optional = false;
-  std::vector<DType> dtypes;
+  std::vector<DType> dtypes = {};
   bool shape_like = false;  // host memory on every target; its values are read when the call is checked
-  std::string doc;          // one line: shape and meaning
-  std::string type;         // arguments of one type ("T") have one dtype in a call; empty: a dtype of its own
+  std::string doc = {};     // one line: shape and meaning
+  std::string type = {};    // arguments of one type ("T") have one dtype in a call; empty: a dtype of its own
   bool found_size = false;  // of an output: the kernel finds its size, see Op::found_dims
 };
 struct AttributeSchema {
-  std::string name, type, doc;           // type: "int", "float", "string", "ints", "floats", "strings"
-  std::optional<Attribute> otherwise{};  // what an absent one means, where that is a value
+  std::string name = {}, type = {}, doc = {};  // type: "int", "float", "string", "ints", "floats", "strings"
+  std::optional<Attribute> otherwise = {};     // what an absent one means, where that is a value
 };
 struct OpSchema {
-  std::string name;  // ORT's
-  std::string doc;   // one line
-  std::vector<ArgumentSchema> inputs, outputs;
-  std::vector<AttributeSchema> attributes;
+  std::string name = {};  // ORT's
+  std::string doc = {};   // one line
+  std::vector<ArgumentSchema> inputs = {}, outputs = {};
+  std::vector<AttributeSchema> attributes = {};
   bool on_host = false;  // of shapes: all its tensors are host memory on every target
 };
 
@@ -166,7 +167,7 @@ class Op {
   Determinism weakest_ = Determinism::sequential;  // of the strategies
 };
 
-// The registry: all ops of the library, by name.
+// The registry, of all ops of the library by name:
 std::vector<const Op*> all_ops();
 const Op* find_op(std::string_view name);  // nullptr when there is none
 
@@ -183,3 +184,5 @@ Dims read_shape(const OpSchema& schema, const Request& request, int input, DType
 int wrap_axis(const OpSchema& schema, int64_t axis, int rank, const std::string& what);
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

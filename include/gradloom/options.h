@@ -9,6 +9,7 @@
 
 #include "gradloom/op.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 enum class TargetKind : uint8_t {
@@ -38,9 +39,9 @@ struct LaunchOptions {
   void* stream = nullptr;  // a CUstream; must outlive outputs made on it: their memory is freed in its order
   CheckMode check = CheckMode::deferred;
   // On a CPU: the pool of this call, instead of the runtime's. No result bit depends on it.
-  ParallelFor parallel_for;
+  ParallelFor parallel_for = {};
   // Of run: the memory of the outputs that it makes, instead of the recycling allocator's.
-  AllocateOutput allocate;
+  AllocateOutput allocate = {};
 };
 
 // What a call does whose kernel is not in memory yet (run, run_into; compile always specialises).
@@ -53,18 +54,18 @@ enum class Policy : uint8_t {
 struct RuntimeOptions {
   TargetKind target = TargetKind::automatic;
   int threads = 0;  // 0: as many as this process may use: its affinity mask, limited by its control groups' CPU quota
-  ParallelFor parallel_for;                  // an embedder's pool instead of the library's own threads
+  ParallelFor parallel_for = {};             // an embedder's pool instead of the library's own threads
   std::string isa = "host";                  // or a level such as "x86-64-v3", to disable newer instructions
   int64_t cache_bytes = int64_t{256} << 20;  // compiled code kept in memory
   int64_t recycle_bytes = int64_t{1} << 30;  // output and scratch memory kept for reuse
-  std::string
-      dump_folder;  // every kernel that is built is written there as text; empty: GRADLOOM_DUMP's, if that is set
-  int device = 0;   // of target cuda
+  // Every kernel that is built is written there as text; empty: GRADLOOM_DUMP's, if that is set.
+  std::string dump_folder = {};
+  int device = 0;  // of target cuda
 
   // Compiled kernels on disk, so that another process need not compile. A folder owned by this user; empty:
   // GRADLOOM_CACHE_DIR, else gradloom in XDG_CACHE_HOME, else ~/.cache/gradloom; "off": none.
-  std::string disk_cache;
-  std::vector<std::string> disk_cache_read_only;  // folders also searched; empty: those of GRADLOOM_CACHE_READONLY
+  std::string disk_cache = {};
+  std::vector<std::string> disk_cache_read_only = {};  // folders also searched; empty: those of GRADLOOM_CACHE_READONLY
   int64_t disk_cache_bytes = int64_t{1} << 30;
 
   Policy policy = Policy::specialise;  // of the CPU: GPU kernels are always specialised at once
@@ -76,14 +77,15 @@ struct RuntimeOptions {
 
 struct RunOptions {
   bool accumulate = false;  // add into the outputs given
-  std::string strategy;     // empty: chosen by shape, falling back to another when refused; a named one has no fallback
-  bool any_shape = false;   // the kernel that serves every shape of this rank
+  // Empty: chosen by shape, falling back to another when refused; a named one has no fallback.
+  std::string strategy = {};
+  bool any_shape = false;  // the kernel that serves every shape of this rank
   // The weakest acceptable level; absent: the target's default, run_to_run on a GPU (targets cuda and cuda-host),
   // sequential elsewhere.
-  std::optional<Determinism> determinism;
+  std::optional<Determinism> determinism = {};
   uint32_t outputs_wanted = ~0u;  // run, compile: bit o requests output o (run_into: those whose tensors are present)
-  LaunchOptions launch;           // of run and run_into; a handle takes them with each call
-  std::optional<Policy> policy;   // instead of the runtime's; a GPU ignores both
+  LaunchOptions launch = {};      // of run and run_into; a handle takes them with each call
+  std::optional<Policy> policy = {};  // instead of the runtime's; a GPU ignores both
 };
 
 // How a user's own loop nest is compiled.
@@ -94,3 +96,5 @@ struct KernelOptions {
 };
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

@@ -10,6 +10,7 @@
 
 #include "gradloom/op.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 namespace plan_key {
@@ -77,3 +78,5 @@ Key key_of(const Plan& plan) {
 }
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

@@ -4,6 +4,7 @@
 // fallback (Schedule::attempt, another strategy) cannot confuse the two.
 #include "gradloom/error.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom::ir {
 
 // Either one: for callers with a fallback.
@@ -24,3 +25,5 @@ class LoweringRefusal : public Refusal {
 };
 
 }  // namespace gradloom::ir
+
+#pragma GCC visibility pop

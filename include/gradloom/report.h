@@ -8,6 +8,7 @@
 
 #include "gradloom/op.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 // Where a compilation's time went, in milliseconds.
@@ -68,3 +69,5 @@ struct Stats {
 };
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

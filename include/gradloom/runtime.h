@@ -15,9 +15,10 @@
 #include "gradloom/stmt.h"
 #include "gradloom/tensor.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
-class Core;
+class [[gnu::visibility("hidden")]] Core;
 
 class Runtime {
  public:
@@ -49,7 +50,7 @@ class Runtime {
   Result<std::vector<OutputInfo>> infer_outputs(std::string_view op, std::span<const Tensor> inputs,
                                                 const Attributes& attributes = {},
                                                 const RunOptions& options = {}) const;
-  // The same with an embedder's op, which must outlive the Runtime and its handles.
+  // The same with an embedder's op, which must outlive the Runtime and its handles:
   Result<std::vector<Tensor>> run(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes = {},
                                   const RunOptions& options = {});
   Result<std::monostate> run_into(const Op& op, std::span<const Tensor> inputs, std::span<Tensor> outputs,
@@ -78,7 +79,7 @@ class Runtime {
   // Waits for the stream, then reports the first out-of-range index found by launches since the last call (on any
   // stream; a stream that is still busy may report later).
   Result<std::monostate> synchronize(void* stream = nullptr);
-  // A copy with the same dims and strides; both wait for the stream.
+  // A copy with the same dims and strides; both wait for the stream:
   Result<Tensor> to_device(const Tensor& tensor, void* stream = nullptr);
   Result<Tensor> to_host(const Tensor& tensor, void* stream = nullptr);
 
@@ -87,9 +88,9 @@ class Runtime {
   const KernelReport& last_report() const;
   Stats stats() const;
   void clear_cache();
-  // The kernels of library ops that calls have used so far, and compiling such kernels ahead of the calls.
-  std::vector<CallKey> used_calls() const;
-  Result<PrewarmReport> prewarm(std::span<const CallKey> calls);
+  std::vector<CallKey> used_calls() const;  // of library ops: those whose kernels calls have used so far
+  Result<PrewarmReport> prewarm(std::span<const CallKey> calls);  // compiles such kernels ahead of the calls
+
   void wait_for_background() const;  // until no specialisation is under way
   int threads() const;
   std::string target_name() const;  // "llvm x86-64-v3", "interpreter", "cuda-host sm_90"
@@ -104,3 +105,5 @@ class Runtime {
 Result<std::shared_ptr<Runtime>> shared_runtime(const RuntimeOptions& options = {});
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

@@ -11,9 +11,10 @@
 #include "gradloom/refusal.h"
 #include "gradloom/stmt.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom::ir {
 
-struct Site;
+struct [[gnu::visibility("hidden")]] Site;
 
 // Tiling of a product. Blocks are whole tiles; block size 0 means the full extent. Loop order, outermost first: outer
 // column blocks, k blocks, row blocks, column blocks, tiles.
@@ -74,8 +75,8 @@ class Schedule {
   void parallel(Loop loop);  // refused unless loop_carried_conflict is empty
   void serial(Loop loop);    // makes a parallel loop serial again
   // Binds to a GPU's grid, threads, warps or lanes: refused like parallel (lane: like vectorize, extent 2 to 32); or
-  // makes the loop cooperative, which stays in order. The kernel need not have the form of verify_gpu.h before it is
-  // lowered.
+  // makes the loop cooperative, which stays in order. Which kinds may stand in which is checked when the kernel is
+  // lowered, not at each step.
   void bind(Loop loop, ForKind kind);
   void unroll(Loop loop);     // constant extent, at most 64
   void vectorize(Loop loop);  // constant extent of 2 to 64; refused unless lane_order_conflict is empty
@@ -124,3 +125,5 @@ class Schedule {
 };
 
 }  // namespace gradloom::ir
+
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 #include "gradloom/schedule.h"
 #include "gradloom/target.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 // Below this memory traffic, waking threads costs more than it gains.
@@ -33,3 +34,5 @@ ir::Schedule::Loop fuse_all(ir::Schedule& schedule, const std::vector<ir::Schedu
 std::vector<ir::Schedule::Loop> innermost_loops(const ir::Schedule& schedule);
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 // values, checking constructors.
 #include "gradloom/expr.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom::ir {
 
 struct StmtNode;
@@ -27,7 +28,7 @@ class Stmt {
 //   parallel: any order, by any threads; iterations are proved disjoint.
 //   vector: constant extent, one lane per iteration, each statement runs for all lanes before the next.
 //   unroll: constant extent, copies in order.
-// On a GPU (verify_gpu.h):
+// On a GPU:
 //   grid, thread, warp: parallel loops over the blocks of a launch, the threads of a block, the warps of a block.
 //   lane: a vector loop of 2 to 32 iterations that stays a loop when lowered: its iterations are the lanes of one warp.
 //   cooperative: a serial loop executed, with all its grid loops, by one launch.
@@ -78,7 +79,7 @@ struct Let {  // evaluates value once, before body
 };
 // buffer[index] = value, in lane order. Lanes whose guard is false write nothing. Streaming hints that the line will
 // not be read soon. Ordered: lanes of the enclosing lane loop may write the same element, and do so in lane order after
-// its body, which does not read it (passes/order_lanes.cpp).
+// its body, which does not read it.
 struct Store {
   Buffer buffer;
   std::vector<Expr> index;
@@ -121,8 +122,8 @@ struct Evaluate {  // for an intrinsic's effect
   Expr value;
 };
 // A GPU barrier: the lanes of a warp, the threads of a block or all blocks of a launch complete the preceding
-// statements and see one another's writes before any of them continues. passes/insert_barriers.cpp inserts them; where
-// they are legal: verify_gpu.h.
+// statements and see one another's writes before any of them continues. Lowering inserts them where one statement needs
+// what another thread has written; nests are authored and scheduled without.
 enum class BarrierScope : uint8_t { warp, block, grid };
 inline constexpr BarrierScope all_barrier_scopes[] = {BarrierScope::warp, BarrierScope::block, BarrierScope::grid};
 struct Barrier {
@@ -158,15 +159,15 @@ Stmt barrier(BarrierScope scope);
 // A kernel's scalar parameter with its declared inclusive range (absent: any value). The interpreter checks the range
 // at entry.
 struct Scalar {
-  Var var;
-  Expr min, max;
+  Var var = {};
+  Expr min = {}, max = {};
 };
 
 struct Kernel {
-  std::string name;
-  std::vector<Scalar> scalars;
-  std::vector<Buffer> buffers;  // the parameters, in the order of the caller's pointers: roles in, out, inout
-  Stmt body;
+  std::string name = {};
+  std::vector<Scalar> scalars = {};
+  std::vector<Buffer> buffers = {};  // the parameters, in the order of the caller's pointers: roles in, out, inout
+  Stmt body = {};
 };
 
 const char* to_string(ForKind kind);
@@ -174,3 +175,5 @@ const char* to_string(AccumulateOp op);
 const char* to_string(BarrierScope scope);
 
 }  // namespace gradloom::ir
+
+#pragma GCC visibility pop

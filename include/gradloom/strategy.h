@@ -11,6 +11,7 @@
 #include "gradloom/schedule.h"
 #include "gradloom/target.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 class KernelFrame;
@@ -29,13 +30,13 @@ enum class Fit : uint8_t { none, possible, preferred };
 using ScheduleNest = std::function<void(ir::Schedule&)>;
 
 struct Strategy {
-  std::string name;
+  std::string name = {};
   Determinism level = Determinism::sequential;
   // A call of these views, or, with `any_shape`, every call of their rank. Absent: any, preferred.
-  std::function<Fit(const Plan& plan, const ir::Target& target, bool any_shape)> fit;
+  std::function<Fit(const Plan& plan, const ir::Target& target, bool any_shape)> fit = {};
   // Writes the authored nest (serial, scalar) into frame.builder. The returned function is called, if at all, while
   // frame, plan and target are alive.
-  std::function<ScheduleNest(KernelFrame& frame, const ir::Target& target)> author;
+  std::function<ScheduleNest(KernelFrame& frame, const ir::Target& target)> author = {};
 };
 
 // The strategy to use for a call: `wanted` or, where that is empty, the first preferred one, else the first applicable
@@ -62,3 +63,5 @@ ScheduleNest author_nest(std::shared_ptr<Nest> nest) {
 }
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

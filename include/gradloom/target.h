@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#pragma GCC visibility push(default)
 namespace gradloom::ir {
 
 inline constexpr int64_t line_bytes = 64;  // of every cache
@@ -17,8 +18,7 @@ struct Target {
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;  // a core's own caches
   int threads = 1;                                  // minimum number of tasks of a parallel loop
 
-  // A GPU: schedules bind loops to its grids, threads, warps and lanes (verify_gpu.h) instead of making them parallel
-  // or vector.
+  // A GPU: schedules bind loops to its grids, threads, warps and lanes instead of making them parallel or vector.
   bool gpu = false;
   int multiprocessors = 132;
   bool cooperative = true;          // whether the blocks of a launch can synchronise (grid-wide barrier)
@@ -31,3 +31,5 @@ struct Target {
 };
 
 }  // namespace gradloom::ir
+
+#pragma GCC visibility pop

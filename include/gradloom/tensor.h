@@ -12,6 +12,7 @@
 struct DLManagedTensor;
 struct DLManagedTensorVersioned;
 
+#pragma GCC visibility push(default)
 namespace gradloom {
 
 class Tensor {
@@ -21,7 +22,7 @@ class Tensor {
   // Fresh memory from the recycling allocator, 64-byte aligned, contents unspecified. Throws Error(resource_exhausted).
   static Tensor empty(DType dtype, const Dims& dims);
   // The caller's memory, which must outlive the tensor. Strides in elements (empty: dense row-major; 0 and negative
-  // allowed); any address.
+  // allowed); any address:
   static Tensor borrow(void* data, DType dtype, const Dims& dims, const Dims& strides = {});
   static Tensor borrow(const void* data, DType dtype, const Dims& dims, const Dims& strides = {});
   // Memory kept alive by `owner`; otherwise like borrow.
@@ -57,7 +58,7 @@ class Tensor {
   int device() const { return device_; }  // -1: host memory; else the CUDA device whose memory it is
   int64_t elements() const { return elements_; }
   bool dense() const { return dense_; }  // row-major, without gaps
-  // The byte range of its elements: from the first to one past the last. Both are data() when there are no elements.
+  // The byte range of its elements: from the first to one past the last; both are data() when there are no elements:
   const char* begin_byte() const { return static_cast<const char*>(data_) + low_; }
   const char* end_byte() const { return static_cast<const char*>(data_) + high_; }
   // Views share the memory and keep its owner alive; a read-only tensor's are read-only. Both throw
@@ -107,3 +108,5 @@ requires std::is_arithmetic_v<T> Tensor Tensor::of(DType dtype, const Dims& dims
 }
 
 }  // namespace gradloom
+
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 
 #include "gradloom/stmt.h"
 
+#pragma GCC visibility push(default)
 namespace gradloom::ir {
 
 std::string print(const Kernel& kernel);
@@ -15,3 +16,5 @@ std::string print(const Expr& expr);
 Kernel parse(std::string_view text);
 
 }  // namespace gradloom::ir
+
+#pragma GCC visibility pop
