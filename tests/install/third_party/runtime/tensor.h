@@ -1,0 +1,1 @@
+#error "a header of gradloom's includes the embedder's"
