@@ -14,9 +14,7 @@ int main() {
   const ir::Expr n = b.scalar("n", 0);
   const ir::Buffer dy = b.input("dy", DType::f32, {n}), x = b.input("x", DType::f32, {n}),
                    dx = b.output("dx", DType::f32, {n});
-  const ir::Expr zero = ir::constant(DType::f32, 0);
-  b.loop("i", 0, n,
-         [&](ir::Expr i) { b.store(dx, {i}, ir::select(ir::load(x, {i}) > zero, ir::load(dy, {i}), zero)); });
+  b.loop("i", 0, n, [&](ir::Expr i) { b.store(dx, {i}, ir::select(ir::load(x, {i}) > 0, ir::load(dy, {i}), 0)); });
 
   // ... and its schedule: 8 lanes, unrolled by 4 vectors, the tail masked. Each step is checked.
   ir::Schedule schedule(b.build());

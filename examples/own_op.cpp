@@ -13,10 +13,7 @@ ElementwiseOp relu_grad_of_elements() {
   return {{.name = "ReluGrad",
            .inputs = {{.name = "dY", .dtypes = floats}, {.name = "X", .dtypes = floats}},
            .outputs = {{.name = "dX", .dtypes = floats}}},
-          [](ir::KernelBuilder&, const std::vector<ir::Expr>& in) {
-            const ir::Expr zero = ir::zero(in[1].type());
-            return ir::select(in[1] > zero, in[0], zero);
-          }};
+          [](ir::KernelBuilder&, const std::vector<ir::Expr>& in) { return ir::select(in[1] > 0, in[0], 0); }};
 }
 
 // The same with nothing done for it: its check, its loop nest and its schedule, as any op has them.
@@ -43,9 +40,8 @@ class ReluGrad : public Op {
   // The loop nest, and how it is scheduled.
   static ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
     const ir::Buffer dy = frame.view(0, "dy"), x = frame.view(1, "x"), dx = frame.view(2, "dx");
-    const ir::Expr zero = ir::constant(DType::f32, 0);
     const std::vector<ir::Loop> loops = frame.builder.loops("i", dx->dims, [&](const std::vector<ir::Expr>& i) {
-      frame.builder.store(dx, i, ir::select(ir::load(x, i) > zero, ir::load(dy, i), zero));
+      frame.builder.store(dx, i, ir::select(ir::load(x, i) > 0, ir::load(dy, i), 0));
     });
     if (loops.empty() || target.gpu) return {};
     return [=](ir::Schedule& s) { vectorize_elements(s, loops.back(), size_of(DType::f32), 4, target); };

@@ -98,10 +98,10 @@ Kernel cross_entropy(DType dtype, int64_t rows, int64_t vocabulary, const Target
       const Buffer exps = b.alloc("exps", dtype, {vocabulary});
       const auto [largest, sum] = exponentials(b, exps, [&](Expr v) { return load(logits, {row, v}); });
       b.store(losses, {row}, log(b, sum) + (largest - load(logits, {row, wanted})));
-      const Expr weight = constant(dtype, 1.0 / static_cast<double>(rows));
+      const double weight = 1.0 / static_cast<double>(rows);
       b.loop("gradient", 0, vocabulary, [&](Expr v) {
         const Expr right = select(v == wanted, constant(dtype, 1), constant(dtype, 0));
-        b.store(dlogits, {row, v}, (binary(BinaryOp::div, load(exps, {v}), sum) - right) * weight);
+        b.store(dlogits, {row, v}, (load(exps, {v}) / sum - right) * weight);
       });
     });
   });
@@ -119,9 +119,7 @@ Kernel softmax(DType dtype, int64_t vocabulary, const Target& target) {
                probabilities = b.output("probabilities", dtype, {1, vocabulary});
   const Buffer exps = b.alloc("exps", dtype, {vocabulary});
   const Expr sum = exponentials(b, exps, [&](Expr v) { return load(logits, {0, v}) * sharpness; }).sum;
-  b.loop("scale", 0, vocabulary, [&](Expr v) {
-    b.store(probabilities, {0, v}, binary(BinaryOp::div, load(exps, {v}), sum));
-  });
+  b.loop("scale", 0, vocabulary, [&](Expr v) { b.store(probabilities, {0, v}, load(exps, {v}) / sum); });
   Schedule schedule(b.build());
   for (const char* loop : {"exp", "scale"})
     vectorize_elements(schedule, schedule.loop(loop), size_of(dtype), 1, target);
@@ -134,15 +132,14 @@ Kernel adam(DType dtype, int64_t n, const Target& target) {
              correction2 = b.scalar("correction2", {}, {}, dtype);
   const Buffer gradient = b.input("gradient", dtype, {n}), parameters = b.inout("parameters", dtype, {n});
   const Buffer mean = b.inout("mean", dtype, {n}), square = b.inout("square", dtype, {n});
-  const auto number = [&](double value) { return constant(dtype, value); };
   b.loop("i", 0, n, [&](Expr i) {
     const Expr g = b.let("g", load(gradient, {i}));
-    const Expr m = b.let("m", number(adam_beta1) * load(mean, {i}) + number(1 - adam_beta1) * g);
-    const Expr s = b.let("s", number(adam_beta2) * load(square, {i}) + number(1 - adam_beta2) * g * g);
+    const Expr m = b.let("m", adam_beta1 * load(mean, {i}) + (1 - adam_beta1) * g);
+    const Expr s = b.let("s", adam_beta2 * load(square, {i}) + (1 - adam_beta2) * g * g);
     b.store(mean, {i}, m);
     b.store(square, {i}, s);
-    const Expr size = unary(UnaryOp::sqrt, s * correction2) + number(adam_epsilon);
-    b.store(parameters, {i}, load(parameters, {i}) - rate * binary(BinaryOp::div, m * correction1, size));
+    const Expr size = unary(UnaryOp::sqrt, s * correction2) + adam_epsilon;
+    b.store(parameters, {i}, load(parameters, {i}) - rate * (m * correction1 / size));
   });
   Schedule schedule(b.build());
   vectorize_elements(schedule, schedule.loop("i"), size_of(dtype), 2, target);

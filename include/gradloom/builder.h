@@ -4,7 +4,7 @@
 //
 //   KernelBuilder b("scale");
 //   Buffer x = b.input("x", DType::f32, {n}), y = b.output("y", DType::f32, {n});
-//   b.loop("i", 0, n, [&](Expr i) { b.store(y, {i}, load(x, {i}) * constant(DType::f32, 2)); });
+//   b.loop("i", 0, n, [&](Expr i) { b.store(y, {i}, load(x, {i}) * 2); });
 //   Kernel kernel = b.build();
 #include <functional>
 
@@ -34,8 +34,17 @@ class KernelBuilder {
   Expr let(std::string name, Expr value);
   Buffer alloc(std::string name, DType dtype, std::vector<Expr> dims, Facts facts = {}, Space space = Space::global);
   void store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard = {}, bool streaming = false);
+  template <Number T>  // of the buffer's dtype
+  void store(const Buffer& buffer, std::vector<Expr> index, T value, Expr guard = {}, bool streaming = false) {
+    store(buffer, std::move(index), number_like(buffer->dtype, value), std::move(guard), streaming);
+  }
   void accumulate(const Buffer& buffer, std::vector<Expr> index, Expr value, AccumulateOp op = AccumulateOp::add,
                   Expr factor = {}, bool atomic = false);
+  template <Number T>
+  void accumulate(const Buffer& buffer, std::vector<Expr> index, T value, AccumulateOp op = AccumulateOp::add,
+                  Expr factor = {}, bool atomic = false) {
+    accumulate(buffer, std::move(index), number_like(buffer->dtype, value), op, std::move(factor), atomic);
+  }
   void if_then(Expr condition, const std::function<void()>& then_case, const std::function<void()>& else_case = {});
   void guarded(const Expr& condition,
                const std::function<void()>& body);  // if_then; without a condition the body is unconditional

@@ -12,8 +12,7 @@ namespace gradloom {
 //                                  .inputs = {{.name = "dY", .dtypes = floats}, {.name = "X", .dtypes = floats}},
 //                                  .outputs = {{.name = "dX", .dtypes = floats}}},
 //                                 [](ir::KernelBuilder&, const std::vector<ir::Expr>& v) {
-//                                   const ir::Expr zero = ir::zero(v[1].type());
-//                                   return ir::select(v[1] > zero, v[0], zero);
+//                                   return ir::select(v[1] > 0, v[0], 0);
 //                                 });
 //
 // The inputs, at most max_inputs of them, have one shape and one dtype, and any strides; so has the output, dense.

@@ -2,10 +2,12 @@
 // Expressions of the loop-nest language. Nodes are immutable values behind shared handles; constructors check types and
 // throw Error(invalid_argument). What each operator computes is said here and holds in every executor (interpreter,
 // LLVM, CUDA).
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -24,6 +26,8 @@ class Expr {
   Expr() = default;     // no expression: an absent guard or bound
   Expr(int64_t value);  // an i64 constant
   Expr(int value) : Expr(static_cast<int64_t>(value)) {}
+  template <std::same_as<bool> Bool>
+  Expr(Bool) = delete;  // a && b of two expressions is C++'s: whether both are there. Write a & b
   explicit Expr(std::shared_ptr<const ExprNode> node) : node_(std::move(node)) {}
 
   explicit operator bool() const { return node_ != nullptr; }
@@ -239,9 +243,17 @@ Expr prefetch(const Buffer& buffer, std::vector<Expr> index, int level);
 Expr all_lanes(Expr condition);
 Expr any_lane(Expr condition);
 
-inline Expr operator+(Expr a, Expr b) { return binary(BinaryOp::add, std::move(a), std::move(b)); }
-inline Expr operator-(Expr a, Expr b) { return binary(BinaryOp::sub, std::move(a), std::move(b)); }
-inline Expr operator*(Expr a, Expr b) { return binary(BinaryOp::mul, std::move(a), std::move(b)); }
+// Operators, as in C++, of two operands of one dtype; any other pair is Error(invalid_argument), naming both. Sums,
+// differences, products and quotients of constants are constants, and x + 0, x - 0 and x * 1 of integers are x:
+Expr operator+(Expr a, Expr b);
+Expr operator-(Expr a, Expr b);
+Expr operator*(Expr a, Expr b);
+Expr operator/(Expr a, Expr b);  // floats only; integers divide by floor_div
+Expr operator-(Expr a);
+Expr floor_div(Expr a, Expr b);
+Expr floor_mod(Expr a, Expr b);
+Expr min(Expr a, Expr b);
+Expr max(Expr a, Expr b);
 inline Expr operator<(Expr a, Expr b) { return binary(BinaryOp::lt, std::move(a), std::move(b)); }
 inline Expr operator<=(Expr a, Expr b) { return binary(BinaryOp::le, std::move(a), std::move(b)); }
 inline Expr operator>(Expr a, Expr b) { return binary(BinaryOp::gt, std::move(a), std::move(b)); }
@@ -250,10 +262,70 @@ inline Expr operator==(Expr a, Expr b) { return binary(BinaryOp::eq, std::move(a
 inline Expr operator!=(Expr a, Expr b) { return binary(BinaryOp::ne, std::move(a), std::move(b)); }
 inline Expr operator&(Expr a, Expr b) { return binary(BinaryOp::bit_and, std::move(a), std::move(b)); }
 inline Expr operator|(Expr a, Expr b) { return binary(BinaryOp::bit_or, std::move(a), std::move(b)); }
-inline Expr floor_div(Expr a, Expr b) { return binary(BinaryOp::floor_div, std::move(a), std::move(b)); }
-inline Expr floor_mod(Expr a, Expr b) { return binary(BinaryOp::floor_mod, std::move(a), std::move(b)); }
-inline Expr min(Expr a, Expr b) { return binary(BinaryOp::min, std::move(a), std::move(b)); }
-inline Expr max(Expr a, Expr b) { return binary(BinaryOp::max, std::move(a), std::move(b)); }
+
+// !e: the negation of a bool. In a condition of C++ it says that there is no expression, as `if (e)` says that there
+// is one.
+class Not {
+ public:
+  explicit Not(const Expr& e) : e_(e) {}
+  operator Expr() &&;  // throws Error(invalid_argument) unless e is a bool
+  explicit operator bool() && { return !static_cast<bool>(e_); }
+
+ private:
+  const Expr& e_;
+};
+inline Not operator!(const Expr& e) { return Not(e); }
+
+// A number beside an expression has its dtype: load(x, {i}) * 0.5, i + 1, load(x, {i}) > 0. A float's is rounded to
+// nearest; Error(invalid_argument) where the dtype does not have it (0.5 of i64, 300 of u8, 1e39 of f32).
+template <class T>
+concept Number = std::is_arithmetic_v<T>;
+Expr number_like(DType dtype, bool value);
+Expr number_like(DType dtype, int64_t value);
+Expr number_like(DType dtype, uint64_t value);
+Expr number_like(DType dtype, double value);
+DType dtype_of(const Expr& e);  // throws Error(invalid_argument) when there is no expression
+template <Number T>
+Expr number_like(DType dtype, T value) {
+  if constexpr (std::is_floating_point_v<T>)
+    return number_like(dtype, static_cast<double>(value));
+  else if constexpr (std::is_signed_v<T>)
+    return number_like(dtype, static_cast<int64_t>(value));
+  else
+    return number_like(dtype, static_cast<uint64_t>(value));
+}
+#define GRADLOOM_WITH_A_NUMBER(function)             \
+  template <Number T>                                \
+  Expr function(const Expr& a, T b) {                \
+    return function(a, number_like(dtype_of(a), b)); \
+  }                                                  \
+  template <Number T>                                \
+  Expr function(T a, const Expr& b) {                \
+    return function(number_like(dtype_of(b), a), b); \
+  }
+GRADLOOM_WITH_A_NUMBER(operator+)
+GRADLOOM_WITH_A_NUMBER(operator-)
+GRADLOOM_WITH_A_NUMBER(operator*)
+GRADLOOM_WITH_A_NUMBER(operator/)
+GRADLOOM_WITH_A_NUMBER(operator<)
+GRADLOOM_WITH_A_NUMBER(operator<=)
+GRADLOOM_WITH_A_NUMBER(operator>)
+GRADLOOM_WITH_A_NUMBER(operator>=)
+GRADLOOM_WITH_A_NUMBER(operator==)
+GRADLOOM_WITH_A_NUMBER(operator!=)
+GRADLOOM_WITH_A_NUMBER(floor_div)
+GRADLOOM_WITH_A_NUMBER(floor_mod)
+GRADLOOM_WITH_A_NUMBER(min)
+GRADLOOM_WITH_A_NUMBER(max)
+#undef GRADLOOM_WITH_A_NUMBER
+template <Number T>
+Expr select(Expr condition, const Expr& a, T b) {
+  return select(std::move(condition), a, number_like(dtype_of(a), b));
+}
+template <Number T>
+Expr select(Expr condition, T a, const Expr& b) {
+  return select(std::move(condition), number_like(dtype_of(b), a), b);
+}
 
 std::optional<int64_t> as_int(const Expr& e);  // the value of an integer constant
 bool is_const(const Expr& e, int64_t value);   // an integer constant of this value
