@@ -64,7 +64,7 @@ void guarded(size_t bytes, const std::function<void(LlvmWork& work)>& body);
 // For compiling and for loading. At its first uses LLVM fills tables of the process under its locks, which running out
 // of memory would leave locked.
 size_t bytes_to_compile();
-inline constexpr size_t bytes_to_load = 1 << 20;
+inline constexpr size_t bytes_to_load = 256 << 10;
 
 // The symbol of the kernel's function in its object.
 std::string symbol_of(const std::string& name);

@@ -125,8 +125,8 @@ const bool all = environment("GRADLOOM_ALL", 0) != 0;
 
 TEST(MemoryLimit, AnyLimitServesOrRefuses) {
   std::map<std::string, int> seen;
-  const rlim_t step = all ? 64 << 10 : 5 << 20;
-  for (rlim_t room = 0; room <= 25 << 20; room += step)
+  const rlim_t step = all ? 64 << 10 : 512 << 10;
+  for (rlim_t room = 0; room <= 8 << 20; room += step)
     ++seen[in_child([&] {
       Runtime runtime(one_thread());
       return with_room_for(room, runtime);
@@ -136,8 +136,8 @@ TEST(MemoryLimit, AnyLimitServesOrRefuses) {
 
 TEST(MemoryLimit, AnyLimitOfAnotherThread) {
   std::map<std::string, int> seen;
-  const rlim_t step = all ? 64 << 10 : 4 << 20;
-  for (rlim_t room = 512 << 10; room <= 17 << 20; room += step)
+  const rlim_t step = all ? 16 << 10 : 256 << 10;
+  for (rlim_t room = 64 << 10; room <= 3 << 20; room += step)
     ++seen[in_child([&] {
       Runtime runtime(one_thread());
       GatherCall(8, 8).run(runtime);
@@ -154,8 +154,7 @@ TEST(MemoryLimit, AnyAllocationMayFail) {
   Runtime runtime(one_thread());
   ASSERT_EQ(GatherCall(8, 8).run(runtime), served);
   std::map<std::string, int> seen;
-  int64_t abandoned = 0;
-  for (int64_t at = 5; at < 6000; at += all ? 7 : 397)
+  for (int64_t at = 5; at < 6000; at += all ? 7 : 197)
     ++seen[in_child([&] {
       failing = at;
       const Outcome first = call.run(runtime);
@@ -164,7 +163,6 @@ TEST(MemoryLimit, AnyAllocationMayFail) {
       if (now != 0 && (now != 1 || first != exhausted)) return unusable;
       return later(runtime, first);
     })];
-  (void)abandoned;
   expect_no_other(seen);
 }
 
