@@ -96,7 +96,7 @@ void choose_blocks(ProductTiles& t, const Shape& s, const Target& target, bool b
   // Each block along k costs a pass over C, so k is one block while a tile's rows fit L1; longer rows are split into
   // blocks that leave room for B to stream through.
   const int64_t row_bytes = s.k * s.bytes, most_row_bytes = target.l1_bytes * 3 / 32,
-                block_row_bytes = most_row_bytes / 2;
+                block_row_bytes = std::max<int64_t>(1, most_row_bytes / 2);
   if (row_bytes > most_row_bytes)
     t.block_k = round_up(ceil_div(s.k, (row_bytes + block_row_bytes / 2) / block_row_bytes), 8);
   const int64_t depth = std::max<int64_t>(1, t.block_k ? t.block_k : s.k);
@@ -136,9 +136,18 @@ void choose_sharing(ProductTiles& t, const Shape& s, const Target& target) {
   t.share = ProductTiles::columns_parallel;
 }
 
+// A share of a cache is a block of at most largest_block elements.
+Target with_caches_for_blocks(Target target) {
+  constexpr int64_t most = int64_t{256} << 20;
+  target.l1_bytes = std::min(target.l1_bytes, most);
+  target.l2_bytes = std::min(target.l2_bytes, most);
+  return target;
+}
+
 }  // namespace
 
-void schedule_matmul(Schedule& schedule, Loop rows, const Target& target, const MatmulHints& hints) {
+void schedule_matmul(Schedule& schedule, Loop rows, const Target& machine, const MatmulHints& hints) {
+  const Target target = with_caches_for_blocks(machine);
   const Site site = find_loop(schedule.kernel(), rows);
   const Product p = match_product(site, "schedule_matmul");
   const Shape s = shape_of(p, hints);

@@ -129,6 +129,15 @@ TEST(Matmul, SmallAndEmpty) {
           expect_equal({m, n, k, dtype, transposed, transposed, accumulate}, level("x86-64-v3"));
 }
 
+TEST(Matmul, CachesOfAnySize) {
+  for (const int64_t bytes : {int64_t{0}, int64_t{16}, int64_t{1} << 40}) {
+    Target target = level("x86-64-v3", 2);
+    target.l1_bytes = target.l2_bytes = bytes;
+    for (const bool transposed : {false, true}) expect_equal({13, 37, 29, DType::f32, transposed}, target);
+    expect_equal({3, 37, 29}, target);
+  }
+}
+
 TEST(Matmul, TilesOfWiderAndNarrowerVectors) {
   for (const char* name : {"x86-64-v2", "x86-64-v4"})
     for (const DType dtype : floats)
