@@ -1,6 +1,7 @@
 #include "runtime/core.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -8,10 +9,6 @@
 
 #include "gradloom/refusal.h"
 #include "gradloom/text.h"
-#include "ir/analysis/verify.h"
-#include "ir/analysis/verify_gpu.h"
-#include "ir/passes/passes.h"
-#include "ir/schedule/schedule_gpu.h"
 #include "runtime/cache/saved_call.h"
 #include "runtime/diagnose/dump.h"
 #include "runtime/diagnose/log.h"
@@ -20,23 +17,6 @@
 
 namespace gradloom {
 namespace {
-
-// A user's nest may come unscheduled: a GPU has a default schedule for every nest.
-ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool default_schedule, ir::PassTimes& times) {
-  ir::LowerOptions lowering = ir::lowering_for(target);
-  lowering.times = &times;
-  if (!target.gpu && ir::is_gpu(kernel)) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format(
-            "kernel {}: it has loops of a GPU (grid, thread, warp, lane, cooperative), which target {} does not run",
-            kernel.name, target.name));
-  }
-  if (!target.gpu || ir::is_gpu(kernel) || !default_schedule) return ir::lower(kernel, lowering);
-  ir::Schedule schedule(kernel);
-  ir::schedule_gpu(schedule, target);
-  return ir::lower(schedule.kernel(), lowering);
-}
 
 // None if the backend stores no code, or if the cache is off.
 std::unique_ptr<KernelStore> open_store(const RuntimeOptions& options, const BackendToolchain& toolchain,
@@ -52,11 +32,19 @@ std::unique_ptr<KernelStore> open_store(const RuntimeOptions& options, const Bac
   return store->usable() ? std::move(store) : nullptr;
 }
 
-constexpr size_t most_used_calls = 10000;
-
-double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+// Which strategy makes the call's kernel, and why.
+void log_choice(const PlannedCall& call, const ir::Target& target) {
+  std::vector<std::string> served, other;
+  const auto serving = serving_strategies(call.op, call.plan, target, call.any_shape());
+  for (const Strategy* one : serving) served.push_back(one->name);
+  for (const Strategy& one : call.op.strategies())
+    if (std::find(served.begin(), served.end(), one.name) == served.end()) other.push_back(one.name);
+  log(LogLevel::debug, "{}: strategy {}{}; serving, the preferred first: {}; not serving: {}", call.name(),
+      call.strategy.name, call.options.strategy.empty() ? "" : ", named by the caller", fmt::join(served, ", "),
+      other.empty() ? "none" : fmt::format("{}", fmt::join(other, ", ")));
 }
+
+constexpr size_t most_used_calls = 10000;
 
 uint64_t next_id() {
   static std::atomic<uint64_t> next{1};
@@ -73,6 +61,10 @@ struct LastCall {
 
 }  // namespace
 
+double milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
 Core::Core(RuntimeOptions options)
     : id_(next_id()),
       backend_(open_backend(options)),
@@ -85,6 +77,7 @@ Core::Core(RuntimeOptions options)
       toolchain_(options.disk_cache == "off" ? BackendToolchain{} : backend_->toolchain()),
       policy_(options.policy),
       specialiser_(*this, options) {
+  log_level();  // a misspelt GRADLOOM_LOG is told now
   target_.threads = threads_.count();
   store_ = open_store(options, toolchain_, target_);
 }
@@ -177,7 +170,7 @@ std::optional<ContentId> Core::finish(KernelEntry& entry, KernelReport report, c
 }
 
 void Core::dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept {
-  if (dump_folder_.empty()) return;
+  if (!dumps()) return;
   try {
     std::vector<DumpFile> files{{"authored.loop", ir::print(built.authored)}};
     if (!interprets() && built.lowered.body) {  // otherwise the interpreter runs the authored nest
@@ -192,6 +185,14 @@ void Core::dump(std::string_view op, std::string_view strategy, const BuiltKerne
 }
 
 std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
+  const auto start = std::chrono::steady_clock::now();
+  std::shared_ptr<KernelEntry> entry = build_or_load(call);
+  log_made(*entry, milliseconds_since(start));
+  return entry;
+}
+
+std::shared_ptr<KernelEntry> Core::build_or_load(const PlannedCall& call) {
+  if (logs(LogLevel::debug)) log_choice(call, target_);
   const Backend& backend = backend_for(call.op.schema());
   const bool interpreted = backend.runs_authored();
   const bool own = find_op(call.name()) != &call.op;
@@ -199,8 +200,7 @@ std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
   // An embedder's op is looked up by content alone: its builds cannot be distinguished.
   if (store_ && !interpreted && !own) {
     key.emplace(call, store_->target(), store_->toolchain());
-    // A dump needs the IR.
-    if (dump_folder_.empty()) {
+    if (!dumps()) {
       if (std::shared_ptr<KernelEntry> entry = load(*key, call.options.any_shape)) return entry;
     }
   }
@@ -225,12 +225,28 @@ std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
   } else {
     build_for(call, use);
   }
-  if (key && content) {
-    const KernelReport& report = *entry->report;
-    store_->put(IndexRecord{key->text(), *content, entry->sources, report.op, report.strategy, report.build_ms,
-                            report.schedule_trace});
-  }
+  if (key && content) put_index(*key, *content, *entry);
   return entry;
+}
+
+void Core::put_index(const OpKey& key, const ContentId& content, const KernelEntry& entry) {
+  const KernelReport& report = *entry.report;
+  store_->put(IndexRecord{key.text(), content, entry.sources, report.op, report.strategy, report.build_ms,
+                          report.schedule_trace});
+}
+
+// One line a kernel that is not in memory.
+void Core::log_made(const KernelEntry& entry, double ms) const {
+  const KernelReport& r = *entry.report;
+  log(LogLevel::info, "{} {}{}: {} in {:.2f} ms (nest {:.2f}, code {:.2f}); memory cache: miss, disk cache: {}", r.op,
+      r.strategy, r.any_shape ? " for any shape" : "",
+      r.from_disk                   ? "loaded"
+      : entry.loaded->interpreted() ? "made for the interpreter"
+                                    : "compiled",
+      ms, r.build_ms, r.compile_ms,
+      !store_       ? "off"
+      : r.from_disk ? "hit"
+                    : "miss");
 }
 
 void Core::build_for(const PlannedCall& call, const Finish& finish) {
@@ -250,29 +266,15 @@ void Core::build_for(const PlannedCall& call, const Finish& finish) {
   strategies_refused_ += static_cast<int64_t>(serving.gave_way.size());
 }
 
-std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel, const KernelOptions& options) {
-  require_stack(interprets() ? interpreter_stack_bytes : compiler_stack_bytes, kernel.name);
-  const auto start = std::chrono::steady_clock::now();
-  try {
-    ir::verify(kernel, ir::Stage::authored);
-  } catch (const Error&) {
-    ir::verify(kernel, ir::Stage::scheduled);  // to throw its error
-  }
-  ir::PassTimes pass_ms;
-  const ir::Kernel lowered = interprets() ? kernel : lower_own(kernel, target_, options.default_schedule, pass_ms);
-  dump(kernel.name, "own", {.authored = kernel, .scheduled = kernel, .lowered = lowered, .sources = {}, .trace = {}});
-  auto entry = std::make_shared<KernelEntry>();
-  entry->own = true;
-  finish(*entry, {.op = kernel.name, .strategy = "own", .build_ms = milliseconds_since(start), .pass_ms = pass_ms},
-         lowered, *backend_);
-  return entry;
-}
-
-void Core::done(const PlannedCall& call, const KernelHandle& entry, bool built) {
+void Core::done(const KernelHandle& entry, bool built) {
   LastCall& last_call = per_thread<LastCall>();
   last_call.core = id_;
   last_call.compiled = built && entry->report->compiled;
   if (last_call.report != entry->report) last_call.report = entry->report;
+}
+
+void Core::done(const PlannedCall& call, const KernelHandle& entry, bool built) {
+  done(entry, built);
   if (!built || !call.request || entry->own || call.in_place) return;  // a saved call has no strides of outputs
   const uint64_t hash = KernelKey(call).hash();
   std::lock_guard lock(mutex_);

@@ -1,5 +1,6 @@
 #pragma once
 // State shared by a Runtime and its handles: threads, memory, the target, the kernel cache.
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,6 +21,8 @@
 #include "support/lasting.h"
 
 namespace gradloom {
+
+double milliseconds_since(std::chrono::steady_clock::time_point start);
 
 class Core final : public KernelSource {
  public:
@@ -57,8 +60,8 @@ class Core final : public KernelSource {
   // Records which kernel served a call, for last_report.
   void answered(const PlannedCall& call, const KernelHandle& entry) override { done(call, entry, false); }
   std::vector<CallKey> used_calls() const;
-  // A user's kernel: verified, lowered and compiled, or stored for the interpreter.
-  std::shared_ptr<KernelEntry> build_own(const ir::Kernel& kernel, const KernelOptions& options);
+  // A user's kernel: verified, then found in memory, or lowered and compiled, or stored for the interpreter.
+  KernelHandle kernel_for(const ir::Kernel& kernel, const KernelOptions& options);
 
   // Runs the kernel on this thread and the pool. Returns the smallest bad position, INT64_MAX when no Check failed.
   // Throws Error. Requires the library's floating-point mode.
@@ -81,14 +84,20 @@ class Core final : public KernelSource {
   // content, for the index.
   std::optional<ContentId> finish(KernelEntry& entry, KernelReport report, const ir::Kernel& kernel,
                                   const Backend& backend);
+  std::shared_ptr<KernelEntry> build_or_load(const PlannedCall& call);
   std::shared_ptr<KernelEntry> load(const OpKey& key, bool any_shape);
+  void log_made(const KernelEntry& entry, double ms) const;
+  bool dumps() const { return !dump_folder_.empty(); }  // which needs the IR
   bool load_code(KernelEntry& entry, const KernelRecord& record);
   // The kernel of a call's strategy, or of its fallback; `finish` is applied to the one used.
   void build_for(const PlannedCall& call, const Finish& finish);
   // No fallback when the strategy was requested by name.
   void require_named(const PlannedCall& call, const KernelEntry& entry) const;
   bool generic_first(const PlannedCall& call) const;
+  std::shared_ptr<KernelEntry> build_own(const ir::Kernel& kernel, std::string_view nest, const KernelOptions& options);
+  void put_index(const OpKey& key, const ContentId& content, const KernelEntry& entry);
   void done(const PlannedCall& call, const KernelHandle& entry, bool built);
+  void done(const KernelHandle& entry, bool built);
   // Writes the kernel's texts if a dump is enabled; never throws.
   void dump(std::string_view op, std::string_view strategy, const BuiltKernel& built) const noexcept;
 

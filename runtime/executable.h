@@ -46,7 +46,9 @@ struct KernelExecutable::State {
   const std::shared_ptr<Core> core;
   const ir::Kernel kernel;
   const KernelHandle entry;
+  const KernelReport report;
   const DeclaredArguments declared;
+  const std::string checked;  // the arguments that its Checks name
 };
 
 }  // namespace gradloom

@@ -1,11 +1,18 @@
 // A user's own kernel: its arguments are checked against the kernel's declarations, with dims and strides evaluated for
 // the scalars given.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "ir/rewrite.h"
 #include "runtime/argument.h"
 #include "runtime/executable.h"
 #include "runtime/kernel_arguments.h"
 #include "support/entry.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 namespace {
@@ -47,10 +54,27 @@ void check_buffer(const ir::Kernel& kernel, const DeclaredArguments& declared, s
   if (buffer->role != ir::Role::in && !tensor.writable()) refuse_buffer("is read-only; it must be writable");
 }
 
+// A kernel's status holds the smallest bad position, not whose check found it: all arguments that checks name.
+std::string checked_arguments(const ir::Stmt& nest) {
+  std::vector<std::string> names;
+  ir::any_of(nest, [&](const ir::Stmt& s) {
+    const auto* check = s.as<ir::Check>();
+    if (check && !check->argument.empty() && std::find(names.begin(), names.end(), check->argument) == names.end())
+      names.push_back(check->argument);
+    return false;
+  });
+  return names.empty() ? "" : fmt::format(" of {}", fmt::join(names, " or "));
+}
+
 }  // namespace
 
 KernelExecutable::State::State(std::shared_ptr<Core> core_in, const ir::Kernel& kernel_in, const KernelOptions& options)
-    : core(std::move(core_in)), kernel(kernel_in), entry(core->build_own(kernel, options)), declared(kernel) {}
+    : core(std::move(core_in)),
+      kernel(kernel_in),
+      entry(core->kernel_for(kernel, options)),
+      report(core->last_report()),
+      declared(kernel),
+      checked(checked_arguments(kernel.body)) {}
 
 void KernelExecutable::State::check(std::span<const Tensor> buffers, std::span<const int64_t> scalars) const {
   declared.check_scalars(scalars);
@@ -81,7 +105,7 @@ void KernelExecutable::State::call(std::span<const Tensor> buffers, std::span<co
   const int64_t bad_position = core->launch(*entry, data.data(), slots.data(), launch);
   if (bad_position != no_bad_position)
     throw Error(ErrorCode::out_of_range,
-                fmt::format("kernel {}: a check failed at position {}", kernel.name, bad_position));
+                fmt::format("kernel {}: a check failed at position {}{}", kernel.name, bad_position, checked));
 }
 
 Result<std::monostate> KernelExecutable::operator()(std::span<const Tensor> buffers, std::span<const int64_t> scalars,
@@ -92,6 +116,11 @@ Result<std::monostate> KernelExecutable::operator()(std::span<const Tensor> buff
     state_->call(buffers, scalars, launch);
     return {};
   });
+}
+
+const KernelReport& KernelExecutable::report() const {
+  static constinit Lasting<const KernelReport> none;
+  return state_ ? state_->report : *none;
 }
 
 }  // namespace gradloom

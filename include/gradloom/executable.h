@@ -66,6 +66,7 @@ class KernelExecutable {
   // each. A failed Check returns Error(out_of_range).
   Result<std::monostate> operator()(std::span<const Tensor> buffers, std::span<const int64_t> scalars = {},
                                     const LaunchOptions& launch = {}) const;
+  const KernelReport& report() const;
 
  private:
   friend class Runtime;

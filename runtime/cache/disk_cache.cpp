@@ -24,11 +24,19 @@ constexpr int64_t largest_file = int64_t{256} << 20;
 constexpr int64_t touch_seconds = 60;       // granularity of the last-use time
 constexpr int64_t abandoned_seconds = 600;  // an unfinished file this old was left by a process that died
 constexpr std::string_view unfinished = "tmp-";
+constexpr size_t most_rejected = 4096;
 
-// A descriptor that closes.
+// A descriptor that closes. Never one of the standard streams': where a process has closed those, what it prints must
+// not land in a file of the cache.
 class Descriptor {
  public:
-  explicit Descriptor(int fd) : fd_(fd) {}
+  explicit Descriptor(int fd) : fd_(fd) {
+    if (fd < 0 || fd > STDERR_FILENO) return;
+    fd_ = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    const int error = errno;
+    close(fd);
+    errno = error;
+  }
   ~Descriptor() {
     if (fd_ >= 0) close(fd_);
   }
@@ -178,18 +186,26 @@ std::shared_ptr<DiskCache::Folder> DiskCache::reopen(const std::shared_ptr<Folde
   return writable_;
 }
 
+std::vector<std::shared_ptr<DiskCache::Folder>> DiskCache::tiers() const {
+  std::lock_guard lock(mutex_);
+  return tiers_;
+}
+
 std::optional<std::string> DiskCache::read(CacheFile kind, const std::string& name) {
-  std::vector<std::shared_ptr<Folder>> tiers;
-  {
-    std::lock_guard lock(mutex_);
-    tiers = tiers_;
-  }
-  for (const std::shared_ptr<Folder>& folder : tiers) {
-    const auto refuse = [&](const std::string& why) { reject(folder->path() + "/" + name, why); };
+  for (const std::shared_ptr<Folder>& folder : tiers()) {
     const Descriptor file(openat(folder->fd(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-    struct stat s;
-    if (!file.ok() || fstat(file.get(), &s) != 0) {
-      if (errno != ENOENT) refuse(reason(errno));
+    const int error = file.ok() ? 0 : errno;
+    struct stat s = {};
+    if (error == ENOENT) continue;
+    if (error == EMFILE || error == ENFILE) {  // of this process or machine, not of the file: told once
+      const bool told = last_read_error_.exchange(error) == error;
+      log(told ? LogLevel::debug : LogLevel::warn, "cache folder {} is not read: {}", folder->path(), reason(error));
+      continue;
+    }
+    const auto refuse = [&](const std::string& why) { reject(*folder, name, s, why); };
+    if ((file.ok() ? fstat(file.get(), &s) : fstatat(folder->fd(), name.c_str(), &s, AT_SYMLINK_NOFOLLOW)) != 0 ||
+        error != 0) {
+      refuse(reason(error ? error : errno));
       continue;
     }
     if (!S_ISREG(s.st_mode)) {
@@ -218,14 +234,29 @@ std::optional<std::string> DiskCache::read(CacheFile kind, const std::string& na
     if (folder->writable() && s.st_mtim.tv_sec + touch_seconds < std::time(nullptr))
       futimens(file.get(), nullptr);  // best effort
     bytes_read_ += static_cast<int64_t>(bytes.size());
+    last_read_error_ = 0;
     return bytes;
   }
   return std::nullopt;
 }
 
 void DiskCache::reject(const std::string& name, const std::string& why) {
+  for (const std::shared_ptr<Folder>& folder : tiers()) {
+    struct stat s;
+    if (fstatat(folder->fd(), name.c_str(), &s, AT_SYMLINK_NOFOLLOW) == 0) return reject(*folder, name, s, why);
+  }
+}
+
+void DiskCache::reject(const Folder& folder, const std::string& name, const struct stat& s, const std::string& why) {
+  const std::string path = folder.path() + "/" + name;
+  {
+    std::string fault =
+        fmt::format("{} {} {}.{} {}: {}", path, s.st_ino, s.st_mtim.tv_sec, s.st_mtim.tv_nsec, s.st_size, why);
+    std::lock_guard lock(mutex_);
+    if (rejected_faults_.size() < most_rejected && !rejected_faults_.insert(std::move(fault)).second) return;
+  }
   ++rejected_;
-  log(LogLevel::warn, "cache file {} is not used: {}", name, why);
+  log(LogLevel::warn, "cache file {} is not used: {}", path, why);
 }
 
 // 0, or errno.
@@ -267,6 +298,7 @@ void DiskCache::write(const std::string& name, std::string_view bytes) noexcept 
     if (error != 0) return write_failed(name, error);
     last_write_error_ = 0;
     bytes_written_ += size;
+    log(LogLevel::debug, "cache file {}/{} is written: {} bytes", folder->path(), name, size);
     if ((written_since_look_ += size) < options_.budget_bytes / 32) return;
     written_since_look_ = 0;
     prune(options_.budget_bytes);
@@ -276,13 +308,8 @@ void DiskCache::write(const std::string& name, std::string_view bytes) noexcept 
 }
 
 std::vector<DiskFile> DiskCache::list(bool read_only) const {
-  std::vector<std::shared_ptr<Folder>> tiers;
-  {
-    std::lock_guard lock(mutex_);
-    tiers = tiers_;
-  }
   std::vector<DiskFile> files;
-  for (const std::shared_ptr<Folder>& folder : tiers) {
+  for (const std::shared_ptr<Folder>& folder : tiers()) {
     if (!read_only && !folder->writable()) continue;
     std::vector<DiskFile> some = folder->list();
     files.insert(files.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
@@ -319,6 +346,7 @@ std::string DiskCache::prune(int64_t budget_bytes) {
   if (total <= budget_bytes) return {};
   std::sort(files.begin(), files.end(),
             [](const DiskFile& a, const DiskFile& b) { return a.used_seconds < b.used_seconds; });
+  const int64_t before = total;
   for (const DiskFile& file : files) {
     if (total <= budget_bytes / 8 * 7) break;  // leaves headroom, so that a scan rarely evicts
     if (unlinkat(folder->fd(), file.name.c_str(), 0) == 0)
@@ -327,12 +355,32 @@ std::string DiskCache::prune(int64_t budget_bytes) {
       error = errno;
     total -= file.bytes;
   }
+  log(LogLevel::debug, "cache folder {} had {} bytes and may have {}: the longest unused files went, {} bytes stay",
+      folder->path(), before, budget_bytes, total);
   return error ? "a file cannot be removed: " + reason(error) : "";
 }
 
 DiskCacheStats DiskCache::stats() const {
   return {rejected_, write_failures_, evictions_, bytes_read_, bytes_written_};
 }
+
+namespace {
+
+// A folder that would have to be made in another user's folder (root with that user's HOME) would be in that user's
+// way: nobody asked for it by name.
+std::string unless_of_another(const std::string& folder) {
+  struct stat s;
+  for (std::string at = folder; !at.empty(); at.erase(at.rfind('/'))) {
+    if (stat(at.c_str(), &s) != 0) continue;
+    if (s.st_uid == geteuid() || s.st_uid == 0) break;
+    log(LogLevel::warn, "cache folder {} is not used: {} belongs to user {}, not {}; GRADLOOM_CACHE_DIR names another",
+        folder, at, s.st_uid, geteuid());
+    return "";
+  }
+  return folder;
+}
+
+}  // namespace
 
 std::string default_cache_folder() {
   const auto variable = [](const char* name) {
@@ -341,9 +389,9 @@ std::string default_cache_folder() {
   };
   if (const std::string folder = variable("GRADLOOM_CACHE_DIR"); !folder.empty()) return folder == "off" ? "" : folder;
   if (const std::string xdg = variable("XDG_CACHE_HOME"); xdg.starts_with('/'))
-    return xdg + "/gradloom";  // the XDG specification says to ignore relative paths
+    return unless_of_another(xdg + "/gradloom");  // the XDG specification says to ignore relative paths
   const std::string home = variable("HOME");
-  return home.starts_with('/') ? home + "/.cache/gradloom" : "";
+  return home.starts_with('/') ? unless_of_another(home + "/.cache/gradloom") : "";
 }
 
 std::vector<std::string> default_read_only_folders() {

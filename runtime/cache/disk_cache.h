@@ -2,11 +2,14 @@
 // A folder of small files shared by processes: written under a temporary name and renamed, read whole, checked, evicted
 // least recently used first. Any failure is a miss with a line in the log. Validates frames (cache_entry.h), but not
 // their contents.
+#include <sys/stat.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,7 +54,7 @@ class DiskCache {
   std::optional<std::string> read(CacheFile kind, const std::string& name);
   // Never throws, and never leaves a partial file under the final name.
   void write(const std::string& name, std::string_view bytes) noexcept;
-  // Reports that a file returned by `read` was invalid: counted and logged.
+  // Reports that a file returned by `read` was invalid: counted and logged, once a file and fault.
   void reject(const std::string& name, const std::string& why);
 
   // Of the writable folder; all of them with `read_only`. Unfinished files have names that begin with "tmp-".
@@ -68,13 +71,16 @@ class DiskCache {
   std::shared_ptr<Folder> reopen(const std::shared_ptr<Folder>& gone);
   int write_once(Folder& folder, const std::string& name, std::string_view bytes);
   void write_failed(const std::string& name, int error);
+  void reject(const Folder& folder, const std::string& name, const struct stat& file, const std::string& why);
+  std::vector<std::shared_ptr<Folder>> tiers() const;
 
   const DiskCacheOptions options_;
   mutable Mutex mutex_;
   std::shared_ptr<Folder> writable_;            // or none
   std::vector<std::shared_ptr<Folder>> tiers_;  // read in this order; the writable one, if any, first
   std::atomic<int64_t> written_since_look_;     // a scan of the folder follows when this is 1/32 of the budget
-  std::atomic<int> last_write_error_{0};
+  std::set<std::string> rejected_faults_;
+  std::atomic<int> last_write_error_{0}, last_read_error_{0};
   std::atomic<int64_t> rejected_{0}, write_failures_{0}, evictions_{0}, bytes_read_{0}, bytes_written_{0};
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/diagnose/log.h"
 #include "support/per_thread.h"
 
 namespace gradloom {
@@ -32,6 +33,11 @@ struct Front {
 
 FrontSlot& front_slot(uint64_t cache, uint64_t hash) {
   return per_thread<Front>().slots[(hash ^ cache * 0x9e37) % front_slots];
+}
+
+void log_evicted(const std::vector<KernelHandle>& evicted) {
+  for (const KernelHandle& one : evicted)
+    log(LogLevel::debug, "memory cache: {} {} is evicted, the longest unused", one->report->op, one->report->strategy);
 }
 
 uint64_t next_id() {
@@ -85,8 +91,11 @@ KernelHandle KernelCache::find(const KernelKey& key) {
 void KernelCache::put(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry) {
   entry->key.assign(key.words().begin(), key.words().end());
   std::vector<KernelHandle> evicted;  // their code is freed outside the lock
-  std::lock_guard lock(mutex_);
-  if (!find_locked(key)) insert(key, entry, evicted);
+  {
+    std::lock_guard lock(mutex_);
+    if (!find_locked(key)) insert(key, entry, evicted);
+  }
+  log_evicted(evicted);
 }
 
 void KernelCache::remove(const KernelKey& key) {
@@ -152,6 +161,7 @@ KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::sha
       insert(key, entry, evicted);
       done();
     }
+    log_evicted(evicted);
     promise.set_value({.entry = entry});
     front_slot(id_, key.hash()) = {id_, key.hash(), {entry, before}};
     built = true;

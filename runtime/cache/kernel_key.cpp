@@ -9,8 +9,17 @@ void KernelKey::add(uint64_t word) {
   if (size_ == capacity)
     throw Error(ErrorCode::unsupported, "the names of an op and its strategy are too long for a kernel's key");
   words_[size_++] = word;
+  mix(word);
+}
+
+void KernelKey::mix(uint64_t word) {
   hash_ = (hash_ ^ word) * 0x9e3779b97f4a7c15u;
   hash_ ^= hash_ >> 29;
+}
+
+void KernelKey::finish() {
+  hash_ *= 0xff51afd7ed558ccdu;
+  hash_ ^= hash_ >> 32;
 }
 
 // An injective encoding: numbers of known widths share a word, every part of variable length is preceded by its length.
@@ -55,8 +64,18 @@ KernelKey::KernelKey(const PlannedCall& call) {
   Words words{*this};
   visit_key(call, words);
   words.flush();
-  hash_ *= 0xff51afd7ed558ccdu;
-  hash_ ^= hash_ >> 32;
+  finish();
+}
+
+// Begins with no op's address.
+KernelKey::KernelKey(std::string_view nest, const KernelOptions& options) {
+  std::vector<uint64_t> words(2 + (nest.size() + 7) / 8);
+  words[0] = options.default_schedule;
+  words[1] = nest.size();
+  std::memcpy(words.data() + 2, nest.data(), nest.size());
+  for (const uint64_t word : words) mix(word);
+  finish();
+  nest_ = std::make_shared<const std::vector<uint64_t>>(std::move(words));
 }
 
 }  // namespace gradloom

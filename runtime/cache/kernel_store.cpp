@@ -5,6 +5,8 @@
 
 #include <chrono>
 
+#include "runtime/diagnose/log.h"
+
 namespace gradloom {
 namespace {
 
@@ -72,13 +74,17 @@ std::optional<KernelRecord> KernelStore::find(const std::string& key) {
   if (const std::optional<std::string> file = files_.read(CacheFile::kernel, name)) {
     try {
       KernelRecord record = decode_kernel(*file);
-      if (record.key == key) return record;
+      if (record.key == key) {
+        log(LogLevel::debug, "disk cache: {} has the content", name);
+        return record;
+      }
       throw Error(ErrorCode::invalid_argument, "it is of another key with the same hash");
     } catch (const Error& error) {
       files_.reject(name, error.what());
     }
   }
   ++misses_;
+  log(LogLevel::debug, "disk cache: no file {} of the content", name);
   return std::nullopt;
 }
 
@@ -98,7 +104,7 @@ void KernelStore::reject(const KernelRecord& kernel, const std::string& why) {
 }
 
 void KernelStore::explain_miss(const OpKey& key) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (!listed_) {
     listed_ = true;
     for (DiskFile& file : files_.list(true)) {
@@ -114,9 +120,12 @@ void KernelStore::explain_miss(const OpKey& key) {
   } else {
     ++miss_parts_["op"];
   }
-  recent_misses_.push_back(
-      fmt::format("{} {}{}: {}", key.part(KeyPart::op), key.part(KeyPart::strategy), key.part(KeyPart::dims), what));
+  const std::string miss =
+      fmt::format("{} {}{}: {}", key.part(KeyPart::op), key.part(KeyPart::strategy), key.part(KeyPart::dims), what);
+  recent_misses_.push_back(miss);
   if (recent_misses_.size() > most_recent) recent_misses_.pop_front();
+  lock.unlock();
+  log(LogLevel::debug, "disk cache: miss, differing from the nearest entry in: {}", miss);
 }
 
 void KernelStore::add_to(Stats& stats) const {

@@ -18,6 +18,16 @@ std::string_view part_digits(std::string_view name, int part) {
   return name.substr(first_digit + part * digits, digits);
 }
 
+// Injective.
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    if (c == '\\' || c == '\n') line += '\\';
+    line += c == '\n' ? 'n' : c;
+  }
+  return line;
+}
+
 bool is_index(std::string_view name) { return name.size() == name_length && name.starts_with("i-"); }
 
 }  // namespace
@@ -48,6 +58,23 @@ struct OpKey::Text {
 
 OpKey::OpKey(const PlannedCall& call, std::string_view target, std::string_view toolchain) {
   visit_key(call, Text{parts_});
+  add_machine(target, toolchain);
+}
+
+OpKey::OpKey(const ir::Kernel& kernel, std::string_view nest, std::string_view dims, const KernelOptions& options,
+             std::string_view target, std::string_view toolchain) {
+  Text text{parts_};
+  text.text(KeyPart::op, "kernel " + one_line(kernel.name));
+  text.text(KeyPart::strategy, own_strategy);
+  text.number(KeyPart::options, "default_schedule", options.default_schedule, 1);
+  for (const ir::Buffer& buffer : kernel.buffers)
+    text.text(KeyPart::dtypes, fmt::format("{}:{}", to_string(buffer->role), to_string(buffer->dtype)));
+  text.text(KeyPart::dims, one_line(dims));
+  text.text(KeyPart::attributes, one_line(nest));
+  add_machine(target, toolchain);
+}
+
+void OpKey::add_machine(std::string_view target, std::string_view toolchain) {
   parts_[static_cast<int>(KeyPart::target)] = target;
   parts_[static_cast<int>(KeyPart::toolchain)] = toolchain;
   parts_[static_cast<int>(KeyPart::build)] = fmt::format("{} format {}", build_id(), cache_format_version);

@@ -13,12 +13,16 @@
 namespace gradloom {
 
 inline constexpr int key_parts = 10;
+inline constexpr const char* own_strategy = "own";  // of a kernel of an embedder's own
 const char* to_string(KeyPart part);
 
 class OpKey {
  public:
   // `target`: the schedules' view of the machine and its instruction set; `toolchain`: the compiler.
   OpKey(const PlannedCall& call, std::string_view target, std::string_view toolchain);
+  // Of a kernel of an embedder's own: its text, which is its identity, and its buffers' dims, as text too.
+  OpKey(const ir::Kernel& kernel, std::string_view nest, std::string_view dims, const KernelOptions& options,
+        std::string_view target, std::string_view toolchain);
   // Parses the output of `text`; throws Error(invalid_argument).
   explicit OpKey(std::string_view text);
 
@@ -28,6 +32,7 @@ class OpKey {
 
  private:
   struct Text;
+  void add_machine(std::string_view target, std::string_view toolchain);
   std::array<std::string, key_parts> parts_;
 };
 

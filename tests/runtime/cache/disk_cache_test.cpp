@@ -195,5 +195,24 @@ TEST(CacheFolder, ComesFromTheEnvironment) {
             0);
 }
 
+// Root with another user's HOME makes no folder there, which that user could not use.
+TEST_F(DiskCacheTest, IsNotMadeInAnotherUsersHome) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
+  const std::string home = folder_ + "/home";
+  fs::create_directory(home);
+  ASSERT_EQ(chown(home.c_str(), 12345, 12345), 0);
+  for (const char* variable : {"HOME", "XDG_CACHE_HOME"})
+    EXPECT_EQ(in_child([&] {
+                unsetenv("GRADLOOM_CACHE_DIR");
+                unsetenv("XDG_CACHE_HOME");
+                setenv(variable, home.c_str(), 1);
+                const std::string folder = default_cache_folder();
+                return folder.empty() && log_.find("belongs to user 12345, not 0") != log_.npos && lines() == 1 ? 0 : 1;
+              }),
+              0)
+        << variable;
+  EXPECT_TRUE(fs::is_empty(home));
+}
+
 }  // namespace
 }  // namespace gradloom
