@@ -31,12 +31,16 @@ struct CacheOptions {
   ServeOptions serve;
 };
 
-DiskCache open(const CacheOptions& options) {
+std::string folder_of(const CacheOptions& options) {
   const std::string folder = options.folder.empty() ? default_cache_folder() : options.folder;
   if (folder.empty()) throw UsageError("cache: there is no folder, expected --dir, GRADLOOM_CACHE_DIR or a home");
   if (!std::filesystem::is_directory(folder))
     throw UsageError(fmt::format("cache: there is no folder {}", printable(folder)));  // opening it would create it
-  return DiskCache({folder, {}, std::numeric_limits<int64_t>::max()});
+  return folder;
+}
+
+DiskCache open(const CacheOptions& options) {
+  return DiskCache({folder_of(options), {}, std::numeric_limits<int64_t>::max()});
 }
 
 bool is_kernel(const DiskFile& file) { return file.name.starts_with("k-"); }
@@ -57,7 +61,8 @@ int stat(const CacheOptions& options) {
   const char* const names[] = {"kernels", "index", "unfinished or foreign"};
   for (int kind = 0; kind < 3; ++kind)
     table.row({names[kind], std::to_string(counts[kind]), std::to_string(bytes[kind])});
-  fmt::print("{}longest unused: {} s\n", table.text(), std::time(nullptr) - oldest);
+  fmt::print("folder: {}\n{}longest unused: {} s\n", printable(folder_of(options)), table.text(),
+             std::time(nullptr) - oldest);
   return 0;
 }
 
@@ -82,21 +87,24 @@ int list(const CacheOptions& options) {
                  target.substr(0, target.find(' ')), at == files.end() ? "gone" : std::to_string(at->bytes),
                  std::to_string(std::time(nullptr) - file.used_seconds)});
     } catch (const Error& error) {
-      fmt::print(stderr, "{}: {}\n", printable(file.name), error.what());
+      to_stderr("{}: {}\n", printable(file.name), error.what());
     }
   }
   fmt::print("{}", table.text());
   return 0;
 }
 
-int prune(const CacheOptions& options) {
+int shrink(const CacheOptions& options, int64_t bytes) {
   DiskCache cache = open(options);
   if (!cache.usable()) return exit_failure;
-  const std::string problem = cache.prune(options.megabytes << 20);
+  const std::string problem = cache.prune(bytes);
   fmt::print("{} files removed\n", cache.stats().evictions);
-  if (!problem.empty()) fmt::print(stderr, "gradloom: cache: not pruned: {}\n", problem);
+  if (!problem.empty()) to_stderr("gradloom: cache: not pruned: {}\n", problem);
   return problem.empty() ? 0 : exit_failure;
 }
+
+int prune(const CacheOptions& options) { return shrink(options, options.megabytes << 20); }
+int clear(const CacheOptions& options) { return shrink(options, 0); }
 
 #ifdef GRADLOOM_WITH_CUDA
 // For GPU code: recompiled by the NVRTC of this machine; nothing where it is missing or another version.
@@ -249,13 +257,14 @@ void add_cache(CLI::App& app, int& status) {
     sub->callback([options, run, &status] { status = run(*options); });
     return std::pair{sub, options};
   };
-  add("stat", "count files and bytes", stat);
-  add("list", "one line an op's kernel, the last used first", list);
+  add("stat", "name the folder, count files and bytes", stat);
+  add("list", "one line a kernel, of ops and of one's own, the last used first", list);
   const auto [prune_command, prune_options] =
       add("prune", "remove the longest unused entries, and what killed processes left", prune, " --mib 100");
   prune_command->add_option("--mib", prune_options->megabytes, "how much may stay, in MiB; 0 removes all")
       ->required()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  add("clear", "remove all entries, as prune --mib 0 does", clear);
   add("verify", "compile every entry again and compare", verify);
   const auto [explain_command, explain_options] =
       add("explain", "say whether a case's kernel is there, else what differs from the nearest entry", explain,

@@ -8,6 +8,7 @@
 
 #include "cli/cases.h"
 #include "cli/command.h"
+#include "cli/text.h"
 #include "runtime/backend/backend.h"
 
 namespace gradloom::cli {
@@ -40,10 +41,10 @@ class Progress {
  public:
   explicit Progress(size_t total) : total_(total), shown_(isatty(STDERR_FILENO) != 0) {}
   void step(size_t done) const {
-    if (shown_) fmt::print(stderr, "\r{}/{}", done, total_);
+    if (shown_) to_stderr("\r{}/{}", done, total_);
   }
   void clear() const {
-    if (shown_) fmt::print(stderr, "\r\x1b[K");
+    if (shown_) to_stderr("\r\x1b[K");
   }
 
  private:

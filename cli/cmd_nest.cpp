@@ -204,7 +204,7 @@ int run(NestOptions options) {
 // A failed check and a refusal are expected results, so the message includes the error code.
 int answer(const NestOptions& options) {
   const auto fail = [](const std::string& message) {
-    fmt::print(stderr, "gradloom: {}\n", printable(message));
+    to_stderr("gradloom: {}\n", printable(message));
     return exit_failure;
   };
   try {

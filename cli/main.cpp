@@ -1,31 +1,60 @@
 // gradloom: runs, checks, inspects and times the library from a shell.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <iostream>
 
 #include "cli/command.h"
+#include "cli/text.h"
 #include "gradloom/error.h"
+#include "gradloom/log.h"
 
 namespace {
 
+using namespace gradloom;
+
 int fail(int status, const std::string& message) {
-  fmt::print(stderr, "gradloom: {}\n", gradloom::printable(message.substr(0, message.find_last_not_of('\n') + 1)));
+  cli::to_stderr("gradloom: {}\n", printable(message.substr(0, message.find_last_not_of('\n') + 1)));
   return status;
 }
 
+// Files that are opened later must not become a standard stream that was closed. Each gets a file that it cannot use.
+void hold_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(fd, F_GETFD) == -1) (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // the lowest: fd
+}
+
+int finished(int status) {
+  std::cout.flush();
+  if (std::cout && std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
+  return fail(cli::exit_failure, "the output cannot be written, expected an open stdout with room");
+}
+
+// `help` and `help COMMAND` as `--help` and `COMMAND --help`.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (words.empty() || words[0] != "help") return words;
+  words.erase(words.begin());
+  words.push_back("--help");
+  return words;
+}
+
 // The error in the words before the first option, which all name commands; nothing when they are valid.
-std::string unknown_command(const CLI::App& app, int argc, char** argv) {
+std::string unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* at = &app;
   std::string path;
-  for (int i = 1; i < argc && argv[i][0] != '-' && !at->get_subcommands({}).empty(); ++i) {
+  for (const std::string& word : words) {
+    if (word.starts_with('-') || at->get_subcommands({}).empty()) break;
     std::vector<std::string> commands;
     const CLI::App* next = nullptr;
     for (const CLI::App* command : at->get_subcommands({})) {
       commands.push_back(command->get_name());
-      if (commands.back() == argv[i]) next = command;
+      if (commands.back() == word) next = command;
     }
     if (!next)
-      return fmt::format("got command \"{}{}\", expected one of {} (see `gradloom {}--help`)", path, argv[i],
+      return fmt::format("got command \"{}{}\", expected one of {} (see `gradloom {}--help`)", path, word,
                          fmt::join(commands, ", "), path);
     at = next;
     path += at->get_name() + " ";
@@ -36,14 +65,15 @@ std::string unknown_command(const CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  using namespace gradloom;
+  hold_standard_streams();
+  log_level();  // a misspelt GRADLOOM_LOG is told whatever the command
   int status = 0;
   CLI::App app("gradloom compiles gradient ops at run time.", "gradloom");
   app.set_version_flag("--version", "gradloom " GRADLOOM_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "Examples:\n  gradloom ops\n  gradloom check tests/golden --target llvm --skip 'GRU*'\n  gradloom COMMAND "
-      "--help");
+      "Examples:\n  gradloom ops\n  gradloom check tests/golden --target llvm --skip 'GRU*'\n  help "
+      "[COMMAND]");
   cli::add_ops(app, status);
   cli::add_check(app, status);
   cli::add_run(app, status);
@@ -52,16 +82,15 @@ int main(int argc, char** argv) {
   cli::add_bench(app, status);
   cli::add_demo(app, status);
   cli::add_cache(app, status);
+  const std::vector<std::string> words = words_of(argc, argv);
   try {
-    app.parse(argc, argv);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout))
-      return fail(cli::exit_failure, "the output cannot be written, expected an open stdout with room");
-    return status;
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them from the back
+    return finished(status);
   } catch (const CLI::ParseError& error) {
     // Checked before --help too: the help of another command would hide a misspelt one.
-    if (const std::string unknown = unknown_command(app, argc, argv); !unknown.empty())
+    if (const std::string unknown = unknown_command(app, words); !unknown.empty())
       return fail(cli::exit_usage, unknown);
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) return finished(app.exit(error));  // --help, --version
     const auto chosen = app.get_subcommands();
     return fail(cli::exit_usage, fmt::format("{} (see `gradloom {}--help`)", error.what(),
                                              chosen.empty() ? "" : chosen[0]->get_name() + " "));

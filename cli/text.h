@@ -1,11 +1,21 @@
 #pragma once
 // Output formatting of commands: aligned tables, and tensors in numpy's style.
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "gradloom/tensor.h"
 
 namespace gradloom::cli {
+
+// Prints to stderr. What cannot be printed, as where stderr is closed, changes no exit code.
+template <class... Arguments>
+void to_stderr(fmt::format_string<Arguments...> format, const Arguments&... arguments) {
+  const std::string text = fmt::vformat(format, fmt::make_format_args(arguments...));
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
 
 class Table {
  public:

@@ -131,13 +131,13 @@ int bench_churn(int64_t cycles, bool json) {
   int64_t done = 0;
   for (int row = 1; row <= rows; ++row) {
     for (; done < cycles * row / rows; ++done) {
-      if (progress && done % 100 == 0) fmt::print(stderr, "\r\x1b[K{} of {} ...", done, cycles);
+      if (progress && done % 100 == 0) to_stderr("\r\x1b[K{} of {} ...", done, cycles);
       call_number(runtime, done);
     }
     const Stats stats = runtime.stats();
     last = {resident_mib(), static_cast<double>(live_heap_bytes()) / 1024};
     if (!settled && done >= settling) settled = last;
-    if (progress) fmt::print(stderr, "\r\x1b[K");
+    if (progress) to_stderr("\r\x1b[K");
     if (json) {
       fmt::print("{}\n", nlohmann::ordered_json{{"compiles", stats.compiles},
                                                 {"evictions", stats.evictions},

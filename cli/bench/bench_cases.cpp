@@ -170,9 +170,10 @@ std::vector<const BenchCase*> chosen_cases(const std::vector<std::string>& names
     if (found) continue;
     std::vector<std::string> known;
     for (const BenchCase* c : all) known.push_back(c->name);
-    throw UsageError(
-        fmt::format("bench: got case \"{}\", expected all, ge, gg, sl, bg, compile, dispatch, or one of {}", name,
-                    fmt::join(known, ", ")));
+    if (on_gpu)
+      for (const GruCase& c : gru_cases()) known.push_back(c.name);
+    throw UsageError(fmt::format("bench: got case \"{}\", expected all, ge, gg, sl, bg{}, or one of {}", name,
+                                 on_gpu ? ", gru_grad" : "", fmt::join(known, ", ")));
   }
   return chosen;
 }

@@ -117,9 +117,13 @@ GemmTimes measure(const GemmCase& c, Runtime& runtime, ProbeTeam& team, double s
 
 }  // namespace
 
-std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names) {
+const std::vector<GemmCase>& gemm_cases() {
   static const std::vector<GemmCase> cases = make_cases();
-  return chosen_of(cases, "gemm", names);
+  return cases;
+}
+
+std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names) {
+  return chosen_of(gemm_cases(), "gemm", names);
 }
 
 int bench_gemm(const std::vector<const GemmCase*>& cases, Runtime& runtime, double seconds, bool json) {
@@ -134,7 +138,7 @@ int bench_gemm(const std::vector<const GemmCase*>& cases, Runtime& runtime, doub
     const double gbs = static_cast<double>(c->steps * c->k * c->n * 4) / t.call.median_ms * 1e-6;
     if (!t.wrong.empty()) {
       status = exit_failure;
-      fmt::print(stderr, "{}: {}\n", c->name, t.wrong);
+      to_stderr("{}: {}\n", c->name, t.wrong);
     }
     if (json) {
       nlohmann::ordered_json line{{"case", c->name},

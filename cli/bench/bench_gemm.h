@@ -18,6 +18,7 @@ struct GemmCase {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(steps);
   }
 };
+const std::vector<GemmCase>& gemm_cases();
 // The named cases, all for "gemm"; empty when the name matches none.
 std::vector<const GemmCase*> chosen_gemm_cases(const std::vector<std::string>& names);
 

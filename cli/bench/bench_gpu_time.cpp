@@ -130,9 +130,9 @@ int bench_gpu_time(const GpuTimeOptions& options) {
       times.back().name = name;
       times.back().dtype = dtype;
       if (times.back().wrong.empty()) return;
-      fmt::print(stderr, "{}: {}\n", name, times.back().wrong);
+      to_stderr("{}: {}\n", name, times.back().wrong);
     } catch (const Error& error) {
-      fmt::print(stderr, "{}: {}\n", name, error.what());
+      to_stderr("{}: {}\n", name, error.what());
     }
     status = exit_failure;
   };

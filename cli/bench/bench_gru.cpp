@@ -157,7 +157,7 @@ int bench_gru(const std::vector<const GruCase*>& cases, Runtime& runtime, double
     const double best_roof_ms = c->flops() / t.call.best_peak_gflops * 1e-6;
     if (!t.wrong.empty()) {
       status = exit_failure;
-      fmt::print(stderr, "{}: {}\n", c->name, t.wrong);
+      to_stderr("{}: {}\n", c->name, t.wrong);
     }
     if (json) {
       const nlohmann::ordered_json line{{"case", c->name},

@@ -82,7 +82,7 @@ int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
   Table table({"case", "strategy", ">threads", "output", ">median ms", ">min ms", ">roof ms", ">x roof", ">x at best",
                ">GB/s", ">n", "verified"});
   for (const BenchCase* c : chosen) {
-    if (progress) fmt::print(stderr, "\r\x1b[K{} ...", c->name);
+    if (progress) to_stderr("\r\x1b[K{} ...", c->name);
     try {
       const BenchOperands operands(*c);
       for (const OutputMode mode : modes(options.output)) {
@@ -93,15 +93,15 @@ int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
           table.row(cells(m));
         if (m.wrong) {
           status = exit_failure;
-          fmt::print(stderr, "{}{}: {}\n", progress ? "\r\x1b[K" : "", c->name, *m.wrong);
+          to_stderr("{}{}: {}\n", progress ? "\r\x1b[K" : "", c->name, *m.wrong);
         }
       }
     } catch (const Error& error) {
       status = exit_failure;
-      fmt::print(stderr, "{}{}: {}\n", progress ? "\r\x1b[K" : "", c->name, error.what());
+      to_stderr("{}{}: {}\n", progress ? "\r\x1b[K" : "", c->name, error.what());
     }
   }
-  if (progress) fmt::print(stderr, "\r\x1b[K");
+  if (progress) to_stderr("\r\x1b[K");
   if (!options.json) {
     fmt::print("{}, last-level cache {} MiB, {}\n\n{}", cpu_and_threads(options.threads),
                last_level_cache_bytes() >> 20, runtime.target_name(), table.text());
@@ -110,13 +110,31 @@ int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
   return status;
 }
 
+constexpr const char* alone[] = {"compile", "dispatch", "roof", "churn", "stall", "throughput", "warm", "warm_process"};
+
+// Refuses a name that is none of a case, a group or a mode; warm_process is for bench_warm alone.
+void check_names(const std::vector<std::string>& names) {
+  std::vector<std::string> known{"all", "ge", "gg", "sl", "bg"};
+  for (const BenchCase& c : bench_cases()) known.push_back(c.name);
+  known.push_back("gemm");
+  for (const GemmCase& c : gemm_cases()) known.push_back(c.name);
+  known.push_back("gru_grad");
+  for (const GruCase& c : gru_cases()) known.push_back(c.name);
+  known.insert(known.end(), std::begin(alone), std::end(alone) - 1);
+  for (const std::string& name : names) {
+    if (name == "warm_process" || std::find(known.begin(), known.end(), name) != known.end()) continue;
+    throw UsageError(fmt::format("bench: got case \"{}\", expected {}, or gpu-time and its cases", name,
+                                 fmt::join(known, ", ")));
+  }
+}
+
 int bench(const BenchOptions& options) {
   if (std::isnan(options.seconds))
     throw UsageError("bench: --seconds is nan, expected 0.01 to 600");  // which is in every range to the parser
   const auto named = [&](const char* name) {
     return std::find(options.cases.begin(), options.cases.end(), name) != options.cases.end();
   };
-  for (const char* mode : {"compile", "dispatch", "roof", "churn", "stall", "throughput", "warm", "warm_process"})
+  for (const char* mode : alone)
     if (named(mode) && options.cases.size() > 1)
       throw UsageError(fmt::format("bench: {} stands alone, expected no other case beside it", mode));
   std::vector<DType> dtypes;
@@ -130,6 +148,7 @@ int bench(const BenchOptions& options) {
                            .json = options.json,
                            .markdown = options.markdown});
   }
+  check_names(options.cases);
   const std::vector<const GemmCase*> gemm = chosen_gemm_cases(options.cases);
   const std::vector<const GruCase*> gru = chosen_gru_cases(options.cases);
   const int threads = options.threads == 0 ? available_threads() : options.threads;
@@ -138,8 +157,8 @@ int bench(const BenchOptions& options) {
   if (named("throughput")) return bench_throughput(options.seconds, options.json);
   if (named("warm")) return bench_warm(options.processes, options.json);
   if (named("warm_process")) return warm_process();  // started by bench_warm
-  const bool alone = named("compile") || named("dispatch") || named("roof") || !gemm.empty() || !gru.empty();
-  if (!alone) chosen_cases(options.cases);  // rejected before any thread or process starts
+  const bool others = named("compile") || named("dispatch") || named("roof") || !gemm.empty() || !gru.empty();
+  if (!others) chosen_cases(options.cases);  // rejected before any thread or process starts
   pin_process(threads);
   if (named("roof")) return bench_roof(threads, options.json);
   RuntimeOptions runtime_options;

@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "cli/text.h"
+
 namespace gradloom::cli {
 namespace {
 
@@ -22,7 +24,7 @@ DemoTable::DemoTable()
 }
 
 void DemoTable::working(const std::string& what) {
-  if (terminal_) fmt::print(stderr, "\r\x1b[K{} ...", what);
+  if (terminal_) to_stderr("\r\x1b[K{} ...", what);
 }
 
 void DemoTable::row(const DemoRow& row) {
@@ -36,7 +38,7 @@ void DemoTable::row(const DemoRow& row) {
 }
 
 void DemoTable::text(const std::string& lines) {
-  if (terminal_) fmt::print(stderr, "\r\x1b[K");
+  if (terminal_) to_stderr("\r\x1b[K");
   fmt::print("{}", lines);
   std::fflush(stdout);
 }
