@@ -78,6 +78,7 @@ LaunchOptions launch_options(const gradloom_launch_options* given, const char* f
 const Attributes& attributes_of(const gradloom_attributes* attributes);  // none of null
 
 // Tensors of the caller, borrowed for the call. Throw Error that names the function, the argument and its position.
+Tensor borrow_one(const DLTensor& tensor, const char* function, const char* argument, int32_t position);
 std::vector<Tensor> borrow_all(const DLTensor* const* tensors, int32_t count, const char* function,
                                const char* argument);
 // An output's shape after a run. Writes only what changed: a shape may be in constant memory, or shared with another

@@ -10,18 +10,13 @@ namespace {
 
 static_assert(max_rank == std::size(gradloom_output_info{}.shape));
 
-// What no Argument can be is borrowed, for its error. Dims, strides and data are those of an earlier call, or checked.
+// Dims, strides and data are compared with those of an earlier call, or checked. What no Argument can hold is borrowed,
+// for its error.
 Argument argument_of(const DLTensor& from, const char* function, const char* argument, int32_t i) {
   const std::optional<DType> dtype = dtype_of(from.dtype);
   const std::optional<int> device = device_of(from.device);
-  if (!dtype || !device || from.ndim < 0 || from.ndim > max_rank || (from.ndim > 0 && !from.shape)) {
-    const DLTensor* const one = &from;
-    try {
-      borrow_dlpack(*one);
-    } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("{}: {}[{}]: {}", function, argument, i, error.what()));
-    }
-  }
+  const bool has_shape = from.ndim == 0 || (from.ndim > 0 && from.ndim <= max_rank && from.shape);
+  if (!dtype || !device || !has_shape) borrow_one(from, function, argument, i);
   return {.data = from.data ? static_cast<char*>(from.data) + from.byte_offset : nullptr,
           .dims = from.shape,
           .strides = from.strides,
@@ -57,7 +52,10 @@ void infer(const DLTensor* const* inputs, int32_t input_count, gradloom_output_i
            const char* function, const OpSchema& schema, Infer&& infer_outputs) {
   const InputArguments given = inputs_of(schema, inputs, input_count, function);
   InputArguments readable;
-  for (int i = 0; i < given.size(); ++i) readable.push_back(given[i].data ? given[i] : Argument{});
+  for (int i = 0; i < given.size(); ++i) {
+    if (given[i].data) borrow_one(*inputs[i], function, "inputs", i);  // for its checks
+    readable.push_back(given[i].data ? given[i] : Argument{});
+  }
   const Operands operands(schema, span_of(readable));
   InlineVector<Operand, max_inputs> described;
   for (int i = 0; i < given.size(); ++i) {

@@ -4,18 +4,20 @@
 
 namespace gradloom::c_abi {
 
+Tensor borrow_one(const DLTensor& tensor, const char* function, const char* argument, int32_t position) {
+  try {
+    return borrow_dlpack(tensor);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}[{}]: {}", function, argument, position, error.what()));
+  }
+}
+
 std::vector<Tensor> borrow_all(const DLTensor* const* tensors, int32_t count, const char* function,
                                const char* argument) {
   check_count(tensors, count, function, argument);
   std::vector<Tensor> borrowed(count);
-  for (int32_t i = 0; i < count; ++i) {
-    if (!tensors[i]) continue;
-    try {
-      borrowed[i] = borrow_dlpack(*tensors[i]);
-    } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("{}: {}[{}]: {}", function, argument, i, error.what()));
-    }
-  }
+  for (int32_t i = 0; i < count; ++i)
+    if (tensors[i]) borrowed[i] = borrow_one(*tensors[i], function, argument, i);
   return borrowed;
 }
 

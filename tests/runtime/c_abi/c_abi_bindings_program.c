@@ -29,6 +29,10 @@ static void outputs_ahead(gradloom_runtime* runtime) {
           "input 0 (shape) has no host data");
   CHECK(infos[0].given == 0);
   gather_init(&g);
+  g.dy_dims[0] = g.dy_dims[1] = (int64_t)1 << 40;
+  REFUSED(gradloom_infer_outputs(runtime, "GatherGrad", g.inputs, 3, NULL, NULL, infos, 1), GRADLOOM_INVALID_ARGUMENT,
+          "inputs[2]: shape [1099511627776,1099511627776]");
+  gather_init(&g);
   REFUSED(gradloom_infer_outputs(NULL, "GatherGrad", g.inputs, 3, NULL, NULL, infos, 1), GRADLOOM_INVALID_ARGUMENT,
           "runtime is null");
   REFUSED(gradloom_infer_outputs(runtime, NULL, g.inputs, 3, NULL, NULL, infos, 1), GRADLOOM_INVALID_ARGUMENT,
