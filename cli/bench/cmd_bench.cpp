@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/bench/bench_accumulate.h"
 #include "cli/bench/bench_cache.h"
 #include "cli/bench/bench_gemm.h"
 #include "cli/bench/bench_gpu_time.h"
@@ -110,7 +111,8 @@ int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
   return status;
 }
 
-constexpr const char* alone[] = {"compile", "dispatch", "roof", "churn", "stall", "throughput", "warm", "warm_process"};
+constexpr const char* alone[] = {"accumulate", "compile",    "dispatch", "roof",        "churn",
+                                 "stall",      "throughput", "warm",     "warm_process"};
 
 // Refuses a name that is none of a case, a group or a mode; warm_process is for bench_warm alone.
 void check_names(const std::vector<std::string>& names) {
@@ -157,7 +159,7 @@ int bench(const BenchOptions& options) {
   if (named("throughput")) return bench_throughput(options.seconds, options.json);
   if (named("warm")) return bench_warm(options.processes, options.json);
   if (named("warm_process")) return warm_process();  // started by bench_warm
-  const bool others = named("compile") || named("dispatch") || named("roof") || !gemm.empty() || !gru.empty();
+  const bool others = named("accumulate") || named("compile") || named("dispatch") || named("roof") || !gemm.empty() || !gru.empty();
   if (!others) chosen_cases(options.cases);  // rejected before any thread or process starts
   pin_process(threads);
   if (named("roof")) return bench_roof(threads, options.json);
@@ -167,6 +169,7 @@ int bench(const BenchOptions& options) {
   Runtime runtime(runtime_options);
   BenchOptions resolved = options;
   resolved.threads = threads;
+  if (named("accumulate")) return bench_accumulate(runtime, options.seconds, options.json);
   if (named("compile")) return bench_compile(runtime, options.json);
   if (named("dispatch")) return bench_dispatch(runtime, options.json);
   if (!gemm.empty()) return bench_gemm(gemm, runtime, options.seconds, options.json);
@@ -182,7 +185,7 @@ void add_bench(CLI::App& app, int& status) {
   command
       ->add_option("case", options->cases,
                    "cases (ge_ax0 ... bg_col), groups (ge gg sl bg), all; products (gemm, gemm_1024 ...), gru_grad "
-                   "(gru_a, gru_b, gru_c); or one of compile, "
+                   "(gru_a, gru_b, gru_c); or one of accumulate, compile, "
                    "dispatch, roof, churn, stall, throughput, warm; or gpu-time, then cases")
       ->required();
   command->add_option("--threads", options->threads, "threads, pinned; 0: every CPU of this process")
