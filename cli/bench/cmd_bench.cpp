@@ -125,8 +125,8 @@ void check_names(const std::vector<std::string>& names) {
   known.insert(known.end(), std::begin(alone), std::end(alone) - 1);
   for (const std::string& name : names) {
     if (name == "warm_process" || std::find(known.begin(), known.end(), name) != known.end()) continue;
-    throw UsageError(fmt::format("bench: got case \"{}\", expected {}, or gpu-time and its cases", name,
-                                 fmt::join(known, ", ")));
+    throw UsageError(
+        fmt::format("bench: got case \"{}\", expected {}, or gpu-time and its cases", name, fmt::join(known, ", ")));
   }
 }
 
@@ -159,7 +159,8 @@ int bench(const BenchOptions& options) {
   if (named("throughput")) return bench_throughput(options.seconds, options.json);
   if (named("warm")) return bench_warm(options.processes, options.json);
   if (named("warm_process")) return warm_process();  // started by bench_warm
-  const bool others = named("accumulate") || named("compile") || named("dispatch") || named("roof") || !gemm.empty() || !gru.empty();
+  const bool others =
+      named("accumulate") || named("compile") || named("dispatch") || named("roof") || !gemm.empty() || !gru.empty();
   if (!others) chosen_cases(options.cases);  // rejected before any thread or process starts
   pin_process(threads);
   if (named("roof")) return bench_roof(threads, options.json);

@@ -62,8 +62,8 @@ CompiledKernel compile(const ir::Kernel& lowered, const Isa& isa);              
 std::string emit_llvm(const ir::Kernel& lowered, const Isa& isa, bool optimized);  // textual LLVM IR
 std::string emit_assembly(const ir::Kernel& lowered, const Isa& isa);
 std::string toolchain_text();  // for cache keys: the compiler's version and target
-// Makes LLVM ready, once a process: so that exit, called while the first kernel is compiled, finds none of LLVM's objects
-// younger than the handler that waits for the compilation.
+// Makes LLVM ready, once a process: so that exit, called while the first kernel is compiled, finds none of LLVM's
+// objects younger than the handler that waits for the compilation.
 void prepare_to_compile();
 int64_t compile_count();           // objects compiled by this process so far; loads do not count
 int64_t abandoned_compilations();  // of this process: whose memory LLVM could not give back

@@ -37,7 +37,6 @@ void run_in_pool(const ParallelFor& pool, int64_t n, Threads::Body body, void* e
 
 }  // namespace
 
-
 // No more helpers than the machine runs at once.
 Threads::Threads(int threads, ParallelFor pool)
     : count_(threads > 0 ? threads : usable_threads()),
