@@ -243,17 +243,13 @@ Expr prefetch(const Buffer& buffer, std::vector<Expr> index, int level);
 Expr all_lanes(Expr condition);
 Expr any_lane(Expr condition);
 
-// Operators, as in C++, of two operands of one dtype; any other pair is Error(invalid_argument), naming both. Sums,
-// differences, products and quotients of constants are constants, and x + 0, x - 0 and x * 1 of integers are x:
-Expr operator+(Expr a, Expr b);
-Expr operator-(Expr a, Expr b);
-Expr operator*(Expr a, Expr b);
-Expr operator/(Expr a, Expr b);  // floats only; integers divide by floor_div
-Expr operator-(Expr a);
-Expr floor_div(Expr a, Expr b);
-Expr floor_mod(Expr a, Expr b);
-Expr min(Expr a, Expr b);
-Expr max(Expr a, Expr b);
+// Operators, as in C++, of two operands of one dtype; any other pair is Error(invalid_argument), naming
+// both:
+inline Expr operator+(Expr a, Expr b) { return binary(BinaryOp::add, std::move(a), std::move(b)); }
+inline Expr operator-(Expr a, Expr b) { return binary(BinaryOp::sub, std::move(a), std::move(b)); }
+inline Expr operator*(Expr a, Expr b) { return binary(BinaryOp::mul, std::move(a), std::move(b)); }
+inline Expr operator/(Expr a, Expr b) { return binary(BinaryOp::div, std::move(a), std::move(b)); }  // floats only
+inline Expr operator-(Expr a) { return unary(UnaryOp::neg, std::move(a)); }
 inline Expr operator<(Expr a, Expr b) { return binary(BinaryOp::lt, std::move(a), std::move(b)); }
 inline Expr operator<=(Expr a, Expr b) { return binary(BinaryOp::le, std::move(a), std::move(b)); }
 inline Expr operator>(Expr a, Expr b) { return binary(BinaryOp::gt, std::move(a), std::move(b)); }
@@ -262,6 +258,10 @@ inline Expr operator==(Expr a, Expr b) { return binary(BinaryOp::eq, std::move(a
 inline Expr operator!=(Expr a, Expr b) { return binary(BinaryOp::ne, std::move(a), std::move(b)); }
 inline Expr operator&(Expr a, Expr b) { return binary(BinaryOp::bit_and, std::move(a), std::move(b)); }
 inline Expr operator|(Expr a, Expr b) { return binary(BinaryOp::bit_or, std::move(a), std::move(b)); }
+inline Expr floor_div(Expr a, Expr b) { return binary(BinaryOp::floor_div, std::move(a), std::move(b)); }
+inline Expr floor_mod(Expr a, Expr b) { return binary(BinaryOp::floor_mod, std::move(a), std::move(b)); }
+inline Expr min(Expr a, Expr b) { return binary(BinaryOp::min, std::move(a), std::move(b)); }
+inline Expr max(Expr a, Expr b) { return binary(BinaryOp::max, std::move(a), std::move(b)); }
 
 // !e: the negation of a bool. In a condition of C++ it says that there is no expression, as `if (e)` says that there
 // is one.
