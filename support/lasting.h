@@ -68,8 +68,8 @@ class InUse {
  public:
   InUse();
   ~InUse();
-  InUse(const InUse&) : InUse() {}
-  InUse& operator=(const InUse&) { return *this; }
+  InUse(const InUse&) = delete;
+  InUse& operator=(const InUse&) = delete;
 };
 
 // Whether the library's memory has been freed, because it is being unloaded.

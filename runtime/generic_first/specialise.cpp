@@ -159,8 +159,8 @@ KernelHandle Specialiser::generic_for(const PlannedCall& call, const Strategy& s
   return source_.kernel_for(generic);
 }
 
-// Without a thread, the kernel for every shape goes on.
-void Specialiser::enqueue(const PlannedCall& call, bool specialise) {
+// Without a thread, or memory for the job, the kernel for every shape goes on.
+void Specialiser::enqueue(const PlannedCall& call, bool specialise) try {
   Team& team = this->team();
   auto job = std::make_unique<Job>(call, specialise);
   const uint64_t hash = job->key.hash();
@@ -170,21 +170,22 @@ void Specialiser::enqueue(const PlannedCall& call, bool specialise) {
     if (team.stop || team.jobs.size() >= most_jobs ||
         std::find(team.queued.begin(), team.queued.end(), hash) != team.queued.end())
       return;
-    team.queued.push_back(hash);
-    team.jobs.push_back(std::move(job));
-    if (team.threads.size() < std::min(most_threads_, team.queued.size())) {
-      team.threads.reserve(most_threads_);
+    team.queued.reserve(team.queued.size() + 1);
+    team.threads.reserve(most_threads_);
+    if (team.threads.size() < std::min(most_threads_, team.queued.size() + 1)) {
       const std::optional<pthread_t> made = start_thread(stack_bytes, [this, &team] { work(team); });
       refused = !made;
       if (made) team.threads.push_back(*made);
     }
-    if (team.threads.empty()) {
-      team.queued.pop_back();
-      team.jobs.pop_back();
+    if (!team.threads.empty()) {
+      team.jobs.push_back(std::move(job));
+      team.queued.push_back(hash);
     }
   }
   team.changed.notify_all();
   if (refused) log(LogLevel::warn, "no thread can be made to compile in the background");
+} catch (const std::bad_alloc&) {
+  log(LogLevel::warn, "no memory to compile in the background");
 }
 
 void Specialiser::work(Team& team) {
