@@ -267,35 +267,12 @@ class ProductNest {
     std::vector<EdgeGuard> edges;
     if (!whole_m_) edges.push_back({p_.m->var, end_m});
     if (!whole_n_) edges.push_back({p_.n->var, end_n});
-    // Where no edge is known, the code of a tile that crosses one is short rather than fast: its sums go through
-    // memory, by loops over the rows and vectors inside.
-    const auto edge_sums = [&] { return panels("edge", {t_.rows, t_.columns()}); };
-    const auto each_inside = [&](const std::function<Stmt(Expr, Expr)>& body) {
-      const Expr rows = whole_m_ ? Expr(t_.rows) : shorter(index_sub(end_m, var(m0)), t_.rows);
-      return loop("_r", rows, ForKind::serial, [&](Expr i) {
-        return loop("_v", t_.vectors, ForKind::serial, [&](Expr v) {
-          return loop("_l", t_.lanes, ForKind::vector, [&](Expr l) {
-            const Expr c = index_add(scaled(v, t_.lanes), l);
-            return whole_n_ ? body(i, c) : if_then(column(c) < end_n, body(i, c));
-          });
-        });
-      });
-    };
-    const auto copied = [&](const Buffer& from, const Buffer& to) {
-      return each([&](Expr i, Expr c) { return store(to, {i, c}, load(from, {i, c})); });
-    };
     const auto set = [&](const Expr& value) {
-      const auto fill = [&](const Buffer& sums, const Expr& e) {
-        return [&, e](Expr i, Expr c) { return store(sums, {i, c}, substitute(e, at_element(i, c))); };
+      const auto fill = [&](const Expr& e) {
+        return each([&](Expr i, Expr c) { return store(acc, {i, c}, substitute(e, at_element(i, c))); });
       };
-      const Stmt plain = each(fill(acc, value));
       const Expr guarded = guard_loads(value, edges);
-      if (guarded.same_as(value)) return plain;
-      if (!any_shape_) return if_then(inside, plain, each(fill(acc, guarded)));
-      const Buffer at_edge = edge_sums();
-      const Stmt zeros = each(fill(at_edge, zero(value.type())));
-      return if_then(inside, plain,
-                     alloc(at_edge, block({zeros, each_inside(fill(at_edge, value)), copied(at_edge, acc)})));
+      return guarded.same_as(value) ? fill(value) : if_then(inside, fill(value), fill(guarded));
     };
     const auto write = [&](const Stmt& s) {
       const auto at = [&](const Buffer& sums) {
@@ -306,8 +283,21 @@ class ProductNest {
       };
       const Stmt plain = each(at(acc));
       if (!inside) return plain;
-      if (const Buffer at_edge = edge_sums(); any_shape_)
-        return if_then(inside, plain, alloc(at_edge, block({copied(acc, at_edge), each_inside(at(at_edge))})));
+      if (any_shape_) {
+        // Short code rather than fast: the sums go through memory, by loops over the rows and vectors inside.
+        const Buffer sums = panels("edge", {t_.rows, t_.columns()});
+        const Stmt keep = each([&](Expr i, Expr c) { return store(sums, {i, c}, load(acc, {i, c})); });
+        const Expr rows = whole_m_ ? Expr(t_.rows) : shorter(index_sub(end_m, var(m0)), t_.rows);
+        const Stmt rest = loop("_r", rows, ForKind::serial, [&](Expr i) {
+          return loop("_v", t_.vectors, ForKind::serial, [&](Expr v) {
+            return loop("_l", t_.lanes, ForKind::vector, [&](Expr l) {
+              const Expr c = index_add(scaled(v, t_.lanes), l);
+              return if_then(column(c) < end_n, at(sums)(i, c));
+            });
+          });
+        });
+        return if_then(inside, plain, alloc(sums, block({keep, rest})));
+      }
       const Stmt guarded = each([&](Expr i, Expr c) {
         Stmt one = at(acc)(i, c);
         if (!whole_n_) one = if_then(column(c) < end_n, one);
