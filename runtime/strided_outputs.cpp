@@ -2,6 +2,7 @@
 
 #include "gradloom/schedule_common.h"
 #include "runtime/call.h"
+#include "support/lasting.h"
 
 namespace gradloom {
 namespace {
@@ -75,8 +76,8 @@ class StridedCopy final : public Op {
 };
 
 const Op& strided_copy_op() {
-  static const StridedCopy op;
-  return op;
+  static constinit Lasting<const StridedCopy> op;
+  return *op;
 }
 
 DType bits_of_size(int bytes) {

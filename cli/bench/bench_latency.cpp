@@ -93,8 +93,8 @@ double time_batch(Call&& call) {
 std::vector<Tensor> outputs_for(const Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs,
                                 const Attributes& attributes) {
   std::vector<Tensor> outputs;
-  for (const OutputInfo& info : runtime.infer_outputs(op, inputs, attributes).value())
-    outputs.push_back(Tensor::empty(info.dtype, info.dims));
+  const std::vector<OutputInfo> infos = runtime.infer_outputs(op, inputs, attributes).value();
+  for (const OutputInfo& info : infos) outputs.push_back(Tensor::empty(info.dtype, info.dims));
   return outputs;
 }
 

@@ -51,15 +51,15 @@ void require_memory(size_t bytes) {
 }
 
 const llvm::Target& native_target() {
-  static const llvm::Target* const target = [] {
+  static constinit Lasting<const llvm::Target*> target;
+  return *target.get([] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
     std::string error;
     const llvm::Target* found = llvm::TargetRegistry::lookupTarget(llvm::Triple(llvm::sys::getProcessTriple()), error);
     if (!found) throw Error(ErrorCode::compile_failed, "llvm: " + error);
     return found;
-  }();
-  return *target;
+  });
 }
 
 thread_local constinit int guard_depth = 0;

@@ -26,7 +26,7 @@ static void* library;
 #define FAIL(...) (fprintf(stderr, "life_host: " __VA_ARGS__), _exit(1))
 
 static gradloom_runtime* runtime;
-static volatile int stop, ends;
+static volatile int stop, ends, rests;
 
 static void load(const char* path) {
 #ifdef LIFE_DLOPEN
@@ -67,9 +67,15 @@ static int call_once(gradloom_runtime* on, int64_t rows) {
   return right;
 }
 
+static void sleep_ms(int ms) {
+  const struct timespec time = {ms / 1000, ms % 1000 * 1000000L};
+  nanosleep(&time, NULL);
+}
+
 static void* calls(void* unused) {
   for (int64_t rows = 1; !stop; rows = rows % most_rows + 1) {
     pthread_testcancel();
+    while (rests && !stop) sleep_ms(1);
     if (!call_once(runtime, rows) && !ends) FAIL("a wrong gradient: %s\n", USE(gradloom_last_error)());
   }
   return unused;
@@ -98,11 +104,6 @@ static void leaves(int signal) {
   _exit(well);
 }
 
-static void sleep_ms(int ms) {
-  const struct timespec time = {ms / 1000, ms % 1000 * 1000000L};
-  nanosleep(&time, NULL);
-}
-
 /* A child calls while the parent's threads do. */
 static void child_calls(void) {
   const pid_t child = fork();
@@ -120,7 +121,9 @@ static void child_calls(void) {
     exit(right ? 0 : 1);
   }
   int status = -1;
+  rests = 1; /* leaving the processors to the child */
   if (child < 0 || waitpid(child, &status, 0) != child) FAIL("no child: %s\n", strerror(errno));
+  rests = 0;
   if (status) FAIL("the child: status %d\n", status);
 }
 
