@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/cache/descriptor.h"
 #include "runtime/diagnose/log.h"
 
 namespace gradloom {
@@ -25,30 +26,6 @@ constexpr int64_t touch_seconds = 60;       // granularity of the last-use time
 constexpr int64_t abandoned_seconds = 600;  // an unfinished file this old was left by a process that died
 constexpr std::string_view unfinished = "tmp-";
 constexpr size_t most_rejected = 4096;
-
-// A descriptor that closes. Never one of the standard streams': where a process has closed those, what it prints must
-// not land in a file of the cache.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {
-    if (fd < 0 || fd > STDERR_FILENO) return;
-    fd_ = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    const int error = errno;
-    close(fd);
-    errno = error;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  bool ok() const { return fd_ >= 0; }
-  int close_now() { return close(std::exchange(fd_, -1)); }
-
- private:
-  int fd_;
-};
 
 std::string reason(int error) { return std::error_code(error, std::generic_category()).message(); }
 
@@ -80,27 +57,6 @@ bool given_here(std::string_view name) {
   name.remove_prefix(temporary ? unfinished.size() : 2);
   const bool known = name.find_first_not_of(temporary ? "0123456789-" : "0123456789abcdef-") == name.npos;
   return known && (temporary ? name.find('-') != name.npos : name.size() >= 32);
-}
-
-bool read_all(int fd, std::string& bytes) {
-  for (size_t at = 0; at < bytes.size();) {
-    const ssize_t got = ::read(fd, bytes.data() + at, bytes.size() - at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return false;
-    if (got == 0) bytes.resize(at);  // the file shrank meanwhile: the frame check rejects it
-    at += static_cast<size_t>(got);
-  }
-  return true;
-}
-
-bool write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(fd, bytes.data(), bytes.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(put));
-  }
-  return true;
 }
 
 }  // namespace
@@ -197,9 +153,10 @@ std::optional<std::string> DiskCache::read(CacheFile kind, const std::string& na
     const int error = file.ok() ? 0 : errno;
     struct stat s = {};
     if (error == ENOENT) continue;
-    if (error == EMFILE || error == ENFILE) {  // of this process or machine, not of the file: told once
-      const bool told = last_read_error_.exchange(error) == error;
-      log(told ? LogLevel::debug : LogLevel::warn, "cache folder {} is not read: {}", folder->path(), reason(error));
+    if (error == EMFILE || error == ENFILE) {  // of this process or machine, not of the file: reported once
+      const bool reported = last_read_error_.exchange(error) == error;
+      log(reported ? LogLevel::debug : LogLevel::warn, "cache folder {} is not read: {}", folder->path(),
+          reason(error));
       continue;
     }
     const auto refuse = [&](const std::string& why) { reject(*folder, name, s, why); };
@@ -279,8 +236,8 @@ int DiskCache::write_once(Folder& folder, const std::string& name, std::string_v
 void DiskCache::write_failed(const std::string& name, int error) {
   ++write_failures_;
   // A full or read-only disk is logged once, not for every kernel.
-  const bool told = last_write_error_.exchange(error) == error;
-  log(told ? LogLevel::debug : LogLevel::warn, "cache file {}/{} is not written: {}", options_.folder, name,
+  const bool reported = last_write_error_.exchange(error) == error;
+  log(reported ? LogLevel::debug : LogLevel::warn, "cache file {}/{} is not written: {}", options_.folder, name,
       reason(error));
 }
 
