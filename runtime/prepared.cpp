@@ -86,7 +86,10 @@ PreparedOp::State::State(std::shared_ptr<Core> core_in, const Op& op_in, const A
 PreparedOp::State::Served& PreparedOp::State::served(Place& place, Arguments inputs, Arguments outputs,
                                                      uint32_t wanted) {
   for (const auto& call : place.calls)
-    if (call->outputs_wanted == wanted && call->same(inputs) && call->same_strides(outputs)) return *call;
+    if (call->outputs_wanted == wanted && call->same(inputs) && call->same_strides(outputs)) {
+      check_outputs(op.schema(), call->plan, inputs, outputs);
+      return *call;
+    }
   check_tensors(op.schema(), inputs);
   auto made = std::make_unique<Served>(settings(), inputs, wanted);
   check_outputs(op.schema(), made->plan, inputs, outputs);
@@ -123,7 +126,6 @@ void PreparedOp::State::run_into(Arguments inputs, Arguments outputs, const Laun
   check_devices(op.schema(), device, inputs, outputs);
   Taken place(places_);
   Served& call = served(*place, inputs, outputs, present_outputs(outputs));
-  check_outputs(op.schema(), call.plan, inputs, outputs);
   launch(call, device, inputs, outputs, how, found);
 }
 
