@@ -66,7 +66,7 @@ std::string unknown_command(const CLI::App& app, const std::vector<std::string>&
 
 int main(int argc, char** argv) {
   hold_standard_streams();
-  log_level();  // a misspelt GRADLOOM_LOG is told whatever the command
+  log_level();  // a misspelt GRADLOOM_LOG is reported whatever the command
   int status = 0;
   CLI::App app("gradloom compiles gradient ops at run time.", "gradloom");
   app.set_version_flag("--version", "gradloom " GRADLOOM_VERSION);

@@ -1,4 +1,4 @@
-// Numbers beside expressions, and !.
+// Numbers as operands of expressions, and !.
 #include <charconv>
 #include <cmath>
 

@@ -77,7 +77,7 @@ Core::Core(RuntimeOptions options)
       toolchain_(options.disk_cache == "off" ? BackendToolchain{} : backend_->toolchain()),
       policy_(options.policy),
       specialiser_(*this, options) {
-  log_level();  // a misspelt GRADLOOM_LOG is told now
+  log_level();  // a misspelt GRADLOOM_LOG is reported now
   target_.threads = threads_.count();
   store_ = open_store(options, toolchain_, target_);
 }

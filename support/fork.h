@@ -2,7 +2,7 @@
 // What makes the library usable in a child of fork, at any moment of the parent's other threads. `fork` waits until no
 // other thread is in a NoFork scope, and every lock of the library is taken within one: so the child, which has the
 // forking thread alone, finds no lock taken and no object half changed. No code of the host's runs within such a
-// scope, so that it always ends. What belongs to threads that the child lacks is told by `fork_generation`.
+// scope, so that it always ends. What belongs to threads that the child lacks is known by `fork_generation`.
 #include <cstdint>
 #include <mutex>
 

@@ -1,6 +1,6 @@
 #pragma once
 // A thread is not cancelled within a call: it would leave locks taken, and its unwinding ends the process where it
-// meets `noexcept` or a handler of all exceptions. A pending cancellation takes effect after the scope.
+// reaches `noexcept` or a handler of all exceptions. A pending cancellation takes effect after the scope.
 #include <pthread.h>
 
 namespace gradloom {

@@ -8,7 +8,14 @@ typedef struct {
   DLDeviceType device_type;
   int device_id;
 } DLDevice;
-typedef enum { kDLInt = 0U, kDLUInt = 1U, kDLFloat = 2U, kDLOpaqueHandle = 3U, kDLBfloat = 4U, kDLComplex = 5U } DLDataTypeCode;
+typedef enum {
+  kDLInt = 0U,
+  kDLUInt = 1U,
+  kDLFloat = 2U,
+  kDLOpaqueHandle = 3U,
+  kDLBfloat = 4U,
+  kDLComplex = 5U
+} DLDataTypeCode;
 typedef struct {
   uint8_t code;
   uint8_t bits;
