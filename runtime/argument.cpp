@@ -15,7 +15,9 @@ Argument argument_of(const Tensor& t) {
           .device = t.device(),
           .dtype = t.dtype(),
           .present = t.present(),
-          .writable = t.writable()};
+          .writable = t.writable(),
+          .low = t.begin_byte() - static_cast<const char*>(t.data()),
+          .high = t.end_byte() - static_cast<const char*>(t.data())};
 }
 
 }  // namespace
@@ -61,7 +63,7 @@ Tensor tensor_of(const Argument& a) {
                       : Tensor::share_device(nullptr, a.data, a.device, a.dtype, dims, strides, a.writable);
 }
 
-ByteRange bytes_of(const Argument& a) {
+ByteRange bytes_by_dims(const Argument& a) {
   const char* const data = static_cast<const char*>(a.data);
   const int64_t width = size_of(a.dtype), elements = a.present ? a.elements() : 0;
   if (elements == 0) return {data, data};
