@@ -148,7 +148,7 @@ void check_devices(const OpSchema& schema, int device, Arguments inputs, Argumen
 CallBuffers::CallBuffers(const Core& core, int device, const Plan& plan, Arguments inputs, Arguments given,
                          const LaunchOptions& launch)
     : alignment(aligned_outputs) {
-  const int64_t inputs_at = input_alignment(core.target(), aligned_outputs);
+  const uintptr_t inputs_mask = input_alignment(core.target(), aligned_outputs) - 1;  // of a power of two
   for (int v = 0; v < plan.views.size(); ++v) {
     const View& view = plan.views[v];
     const Arguments arguments = view.output ? given : inputs;
@@ -160,7 +160,7 @@ CallBuffers::CallBuffers(const Core& core, int device, const Plan& plan, Argumen
     views[v] = there ? arguments[view.index].data : hidden_.back().data();
     if (view.output) outputs[view.index] = views[v];
     // An empty tensor is at any address.
-    if (reinterpret_cast<uintptr_t>(views[v]) % (view.output ? aligned_outputs : inputs_at) != 0 &&
+    if ((reinterpret_cast<uintptr_t>(views[v]) & (view.output ? aligned_outputs - 1 : inputs_mask)) != 0 &&
         (!there || arguments[view.index].elements() != 0))
       alignment = any_outputs;
   }
