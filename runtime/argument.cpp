@@ -8,6 +8,7 @@ namespace gradloom {
 namespace {
 
 Argument argument_of(const Tensor& t) {
+  const char* const data = static_cast<const char*>(t.data());
   return {.data = t.data(),
           .dims = t.dims().data(),
           .strides = t.dense() ? nullptr : t.strides().data(),
@@ -16,8 +17,8 @@ Argument argument_of(const Tensor& t) {
           .dtype = t.dtype(),
           .present = t.present(),
           .writable = t.writable(),
-          .low = t.begin_byte() - static_cast<const char*>(t.data()),
-          .high = t.end_byte() - static_cast<const char*>(t.data())};
+          .low = data ? t.begin_byte() - data : 0,
+          .high = data ? t.end_byte() - data : 0};
 }
 
 }  // namespace
