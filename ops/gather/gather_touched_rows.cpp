@@ -1,6 +1,8 @@
 // The strategy "touched_rows" of GatherGrad: accumulates into few rows of dX, touching no other. All columns have the
 // same indices, so positions are grouped by row once, as "touched" does it, in the first column of dX; then every row
 // that is named is summed in registers and stored once.
+#include <optional>
+
 #include "ops/gather/gather_touched.h"
 
 namespace gradloom {
@@ -33,8 +35,14 @@ class TouchedRows {
       while (width > lanes && width > sizes_.inner) width /= 2;
       for (const Loop loop : columns_) s.vectorize(loop, static_cast<int>(width));
     }
-    for (const std::vector<Loop>& loops : shared_)
-      share_one_of(s, loops, {f_.roles.outer > 0 ? sizes_.outer : 1, sizes_.count}, target_);
+    const bool one_row = ir::as_int(f_.axis_extent()) == 1;  // then there is one group, which is not shared
+    for (const auto& [outer, groups] : shared_) {
+      std::vector<Loop> loops;
+      Dims extents;
+      if (outer) loops.push_back(*outer), extents.push_back(sizes_.outer);
+      if (!one_row) loops.push_back(groups), extents.push_back(sizes_.count);
+      share_one_of(s, loops, extents, target_);
+    }
   }
 
  private:
@@ -127,7 +135,7 @@ class TouchedRows {
         });
       });
     });
-    if (shared) shared_.push_back(loops.empty() ? std::vector<Loop>{rows, rows} : std::vector<Loop>{loops[0], rows});
+    if (shared) shared_.push_back({loops.empty() ? std::nullopt : std::optional(loops[0]), rows});
   }
 
   const GatherFrame f_;
@@ -137,7 +145,11 @@ class TouchedRows {
   Expr count_;
   Buffer rows_, first_, order_, groups_;
   std::vector<Loop> columns_;
-  std::vector<std::vector<Loop>> shared_;
+  struct Shared {
+    std::optional<Loop> outer;
+    Loop groups;
+  };
+  std::vector<Shared> shared_;
 };
 
 Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {

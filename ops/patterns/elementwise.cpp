@@ -34,12 +34,13 @@ ScheduleNest author(const ElementwiseOp::Element& element, KernelFrame& frame, c
   if (loops.empty() || target.gpu) return {};
   return [loops, wide, count, &plan, &target](ir::Schedule& s) {
     const bool threads = worth_threads(plan.bytes_read + plan.bytes_written, target);
-    ir::Loop outer = loops[0], inner = loops.back();
+    ir::Loop outer = loops[0], inner = loops.back(), tail = 0;
     if (threads && loops.size() == 1) {
       const ir::Schedule::Split pieces = s.split(outer, row_piece(plan.views[count].dims[0], target));
-      outer = pieces.outer, inner = pieces.inner;
+      outer = pieces.outer, inner = pieces.inner, tail = pieces.tail;
     }
     vectorize_elements(s, inner, size_of(wide), 4, target);
+    if (tail) vectorize_elements(s, tail, size_of(wide), 4, target);
     if (threads) s.parallel(outer);
   };
 }

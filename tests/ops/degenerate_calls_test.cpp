@@ -168,6 +168,27 @@ TEST(DegenerateCalls, AnEmptySumIsAdded) {
   }
 }
 
+// Every group of positions is the only row's: groups are not shared out to threads.
+TEST(DegenerateCalls, AnOnlyRowIsAccumulatedInto) {
+  for (const auto& [shape, axis] : {std::pair{Dims{1, 3}, int64_t{0}}, {Dims{5, 1, 3}, 1}}) {
+    Call call = gather(DType::f32, shape, 70000, axis);  // worth threads
+    const Dims dy = call.inputs[2].dims();
+    call.inputs[2] = Tensor::of(DType::f32, dy, std::vector<float>(static_cast<size_t>(element_count(dy)), 1.0f));
+    const std::vector<float> want(static_cast<size_t>(element_count(shape)), 70001.0f);
+    for (int threads = 1; threads <= 3; ++threads) {
+      Runtime runtime(on(TargetKind::llvm, threads));
+      for (const char* strategy : {"touched_rows", "direct"}) {
+        std::vector<float> sums(want.size(), 1.0f);
+        std::vector<Tensor> outputs{Tensor::borrow(static_cast<void*>(sums.data()), DType::f32, shape)};
+        const auto done = runtime.run_into(call.op, call.inputs, outputs, call.attributes,
+                                           {.accumulate = true, .strategy = strategy});
+        ASSERT_TRUE(done.ok()) << strategy << ", " << to_string(shape) << ": " << done.error().what();
+        EXPECT_EQ(sums, want) << strategy << ", " << to_string(shape) << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
 // Huge step counts with no sequence, and huge batches without a step.
 TEST(DegenerateCalls, ARecurrentOpDoesNothingAsOftenAsItIsTold) {
   static const double nothing = 0;
