@@ -70,8 +70,7 @@ PyObject* numpy_bf16() {
   return made;
 }
 
-[[noreturn]] void refuse_at(const Place& place, const std::string& what,
-                            ErrorCode code = ErrorCode::invalid_argument) {
+[[noreturn]] void refuse_at(const Place& place, const std::string& what, ErrorCode code = ErrorCode::invalid_argument) {
   throw Error(code, fmt::format("{} {}", to_string(place), what));
 }
 
@@ -82,41 +81,74 @@ std::optional<DType> dtype_of_format(const char* format, Py_ssize_t bytes) {
   if (!*format || format[1]) return std::nullopt;
   const auto by_size = [&](DType one, DType two, DType four, DType eight) -> std::optional<DType> {
     switch (bytes) {
-      case 1: return one;
-      case 2: return two;
-      case 4: return four;
-      case 8: return eight;
-      default: return std::nullopt;
+      case 1:
+        return one;
+      case 2:
+        return two;
+      case 4:
+        return four;
+      case 8:
+        return eight;
+      default:
+        return std::nullopt;
     }
   };
   switch (*format) {
-    case '?': return DType::boolean;
-    case 'b': case 'h': case 'i': case 'l': case 'q': case 'n':
+    case '?':
+      return DType::boolean;
+    case 'b':
+    case 'h':
+    case 'i':
+    case 'l':
+    case 'q':
+    case 'n':
       return by_size(DType::i8, DType::i16, DType::i32, DType::i64);
-    case 'B': case 'H': case 'I': case 'L': case 'Q': case 'N':
+    case 'B':
+    case 'H':
+    case 'I':
+    case 'L':
+    case 'Q':
+    case 'N':
       return by_size(DType::u8, DType::u16, DType::u32, DType::u64);
-    case 'e': return DType::f16;
-    case 'f': return DType::f32;
-    case 'd': return bytes == 8 ? std::optional(DType::f64) : std::nullopt;
-    default: return std::nullopt;
+    case 'e':
+      return DType::f16;
+    case 'f':
+      return DType::f32;
+    case 'd':
+      return bytes == 8 ? std::optional(DType::f64) : std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
 const char* format_of(DType dtype) {
   switch (dtype) {
-    case DType::boolean: return "?";
-    case DType::i8: return "b";
-    case DType::u8: return "B";
-    case DType::i16: return "h";
-    case DType::u16: return "H";
-    case DType::i32: return "i";
-    case DType::u32: return "I";
-    case DType::i64: return "q";
-    case DType::u64: return "Q";
-    case DType::f16: return "e";
-    case DType::f32: return "f";
-    case DType::f64: return "d";
-    case DType::bf16: break;
+    case DType::boolean:
+      return "?";
+    case DType::i8:
+      return "b";
+    case DType::u8:
+      return "B";
+    case DType::i16:
+      return "h";
+    case DType::u16:
+      return "H";
+    case DType::i32:
+      return "i";
+    case DType::u32:
+      return "I";
+    case DType::i64:
+      return "q";
+    case DType::u64:
+      return "Q";
+    case DType::f16:
+      return "e";
+    case DType::f32:
+      return "f";
+    case DType::f64:
+      return "d";
+    case DType::bf16:
+      break;
   }
   return nullptr;
 }
@@ -126,8 +158,9 @@ Tensor from_view(const Py_buffer& view, DType dtype, const Place& place) {
   Dims dims, strides;
   for (int d = 0; d < view.ndim; ++d) {
     if (view.strides[d] % view.itemsize != 0)
-      refuse_at(place, fmt::format("has a stride of {} bytes along axis {}, which is not a multiple of its element's {}",
-                                   view.strides[d], d, view.itemsize));
+      refuse_at(place,
+                fmt::format("has a stride of {} bytes along axis {}, which is not a multiple of its element's {}",
+                            view.strides[d], d, view.itemsize));
     dims.push_back(view.shape[d]);
     strides.push_back(view.strides[d] / view.itemsize);
   }
@@ -188,8 +221,8 @@ nb::object dlpack_capsule(nb::handle object) {
     return {};
   }
   PyObject* const arguments[] = {nullptr, names().version};
-  PyObject* capsule = PyObject_Vectorcall(method.ptr(), arguments + 1, PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                          names().max_version);
+  PyObject* capsule =
+      PyObject_Vectorcall(method.ptr(), arguments + 1, PY_VECTORCALL_ARGUMENTS_OFFSET, names().max_version);
   if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
     PyErr_Clear();
     capsule = PyObject_CallNoArgs(method.ptr());
@@ -250,9 +283,9 @@ nb::object to_capsule(const Array& array, nb::kwargs options) {
     versioned = !version.is_none() && nb::cast<int>(version[0]) >= 1;
   }
   if (versioned)
-    return nb::steal(PyCapsule_New(
-        array.tensor.to_dlpack_versioned(), "dltensor_versioned",
-        [](PyObject* c) { delete_unused<DLManagedTensorVersioned>(c, "dltensor_versioned"); }));
+    return nb::steal(PyCapsule_New(array.tensor.to_dlpack_versioned(), "dltensor_versioned", [](PyObject* c) {
+      delete_unused<DLManagedTensorVersioned>(c, "dltensor_versioned");
+    }));
   return nb::steal(PyCapsule_New(array.tensor.to_dlpack(), "dltensor",
                                  [](PyObject* c) { delete_unused<DLManagedTensor>(c, "dltensor"); }));
 }
@@ -337,7 +370,8 @@ void Kind::see(nb::handle input) {
   static auto* const known = new std::unordered_map<PyTypeObject*, PyObject*>;
   auto found = known->find(type);
   if (found == known->end()) {
-    const nb::object importer = nb::module_::import_("gradloom._arrays").attr("from_dlpack_of")(nb::handle((PyObject*)type));
+    const nb::object importer =
+        nb::module_::import_("gradloom._arrays").attr("from_dlpack_of")(nb::handle((PyObject*)type));
     Py_INCREF(type);
     found = known->emplace(type, nb::object(importer).release().ptr()).first;
   }
@@ -357,8 +391,7 @@ nb::object Kind::give(Tensor tensor) const {
   if (!element) return array;
   const nb::tuple shape = shape_of(nb::inst_ptr<Array>(array)->tensor);
   PyObject* const arguments[] = {nullptr, shape.ptr(), element, array.ptr()};
-  PyObject* const made =
-      PyObject_Vectorcall(np->ndarray, arguments + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  PyObject* const made = PyObject_Vectorcall(np->ndarray, arguments + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
   if (!made) nb::raise_python_error();
   return nb::steal(made);
 }
@@ -376,7 +409,8 @@ void bind_arrays(nb::module_& m) {
       .def_prop_ro("shape", [](const Array& array) { return shape_of(array.tensor); })
       .def_prop_ro("dtype", [](const Array& array) { return onnx_name(array.tensor.dtype()); })
       .def("__repr__", [](const Array& array) {
-        return fmt::format("gradloom.Array({}{})", onnx_name(array.tensor.dtype()), gradloom::to_string(array.tensor.dims()));
+        return fmt::format("gradloom.Array({}{})", onnx_name(array.tensor.dtype()),
+                           gradloom::to_string(array.tensor.dims()));
       });
 }
 

@@ -9,7 +9,7 @@ namespace gradloom::python {
 struct CallOptions {
   Attributes attributes;
   RunOptions run;
-  nanobind::object out;       // None: allocated
+  nanobind::object out;        // None: allocated
   bool named_outputs = false;  // run.outputs_wanted is the caller's
 };
 

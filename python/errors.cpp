@@ -13,13 +13,20 @@ nb::object text_of(std::string_view text) {
 
 const char* class_name(ErrorCode code) {
   switch (code) {
-    case ErrorCode::invalid_argument: return "InvalidArgument";
-    case ErrorCode::out_of_range: return "OutOfRange";
-    case ErrorCode::unsupported: return "Unsupported";
-    case ErrorCode::resource_exhausted: return "ResourceExhausted";
-    case ErrorCode::compile_failed: return "CompileFailed";
-    case ErrorCode::device_error: return "DeviceError";
-    case ErrorCode::internal: break;
+    case ErrorCode::invalid_argument:
+      return "InvalidArgument";
+    case ErrorCode::out_of_range:
+      return "OutOfRange";
+    case ErrorCode::unsupported:
+      return "Unsupported";
+    case ErrorCode::resource_exhausted:
+      return "ResourceExhausted";
+    case ErrorCode::compile_failed:
+      return "CompileFailed";
+    case ErrorCode::device_error:
+      return "DeviceError";
+    case ErrorCode::internal:
+      break;
   }
   return "InternalError";
 }

@@ -35,10 +35,14 @@ Queue& queue() {
 
 int levels(LogLevel level) {
   switch (level) {
-    case LogLevel::error: return 40;
-    case LogLevel::warn: return 30;
-    case LogLevel::info: return 20;
-    default: return 10;
+    case LogLevel::error:
+      return 40;
+    case LogLevel::warn:
+      return 30;
+    case LogLevel::info:
+      return 20;
+    default:
+      return 10;
   }
 }
 
@@ -74,8 +78,8 @@ void log_waiting() {
     if (messages.empty()) break;
     for (const Message& message : messages) {
       try {
-        const nb::object text = nb::steal(PyUnicode_DecodeUTF8(
-            message.text.data(), static_cast<Py_ssize_t>(message.text.size()), "replace"));
+        const nb::object text = nb::steal(
+            PyUnicode_DecodeUTF8(message.text.data(), static_cast<Py_ssize_t>(message.text.size()), "replace"));
         nb::module_::import_("logging").attr("getLogger")("gradloom").attr("log")(levels(message.level), "%s", text);
       } catch (nb::python_error& error) {
         error.discard_as_unraisable("gradloom's log");

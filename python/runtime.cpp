@@ -96,8 +96,8 @@ nb::object run(PyRuntime& self, const std::string& name, nb::handle inputs, cons
   const Op* const op = find_op(name);
   const CallOptions options = call_options(name, op, given);
   if (!PyList_Check(inputs.ptr()) && !PyTuple_Check(inputs.ptr()))
-    refuse(fmt::format("{}: the inputs are of type {}; expected a list of arrays", name,
-                       Py_TYPE(inputs.ptr())->tp_name));
+    refuse(
+        fmt::format("{}: the inputs are of type {}; expected a list of arrays", name, Py_TYPE(inputs.ptr())->tp_name));
   const nb::object list = nb::steal(PySequence_Fast(inputs.ptr(), ""));
   const std::shared_ptr<Runtime> runtime = self.runtime;
   return Call(name, op)(
@@ -162,16 +162,28 @@ nb::dict stages_dict(const CompileStages& stages) {
 
 nb::dict stats_dict(const Stats& s) {
   nb::dict d;
-  const std::pair<const char*, int64_t> counts[] = {
-      {"hits", s.hits}, {"misses", s.misses}, {"compiles", s.compiles}, {"launches", s.launches},
-      {"evictions", s.evictions}, {"entries", s.entries}, {"code_bytes", s.code_bytes},
-      {"interpreted", s.interpreted}, {"interpreter_launches", s.interpreter_launches}, {"disk_hits", s.disk_hits},
-      {"disk_misses", s.disk_misses}, {"disk_rejected", s.disk_rejected},
-      {"disk_write_failures", s.disk_write_failures}, {"disk_evictions", s.disk_evictions},
-      {"disk_bytes_read", s.disk_bytes_read}, {"disk_bytes_written", s.disk_bytes_written},
-      {"generic_calls", s.generic_calls}, {"specialised", s.specialised},
-      {"specialise_refused", s.specialise_refused}, {"live_specialisations", s.live_specialisations},
-      {"abandoned_compiles", s.abandoned_compiles}, {"strategies_refused", s.strategies_refused}};
+  const std::pair<const char*, int64_t> counts[] = {{"hits", s.hits},
+                                                    {"misses", s.misses},
+                                                    {"compiles", s.compiles},
+                                                    {"launches", s.launches},
+                                                    {"evictions", s.evictions},
+                                                    {"entries", s.entries},
+                                                    {"code_bytes", s.code_bytes},
+                                                    {"interpreted", s.interpreted},
+                                                    {"interpreter_launches", s.interpreter_launches},
+                                                    {"disk_hits", s.disk_hits},
+                                                    {"disk_misses", s.disk_misses},
+                                                    {"disk_rejected", s.disk_rejected},
+                                                    {"disk_write_failures", s.disk_write_failures},
+                                                    {"disk_evictions", s.disk_evictions},
+                                                    {"disk_bytes_read", s.disk_bytes_read},
+                                                    {"disk_bytes_written", s.disk_bytes_written},
+                                                    {"generic_calls", s.generic_calls},
+                                                    {"specialised", s.specialised},
+                                                    {"specialise_refused", s.specialise_refused},
+                                                    {"live_specialisations", s.live_specialisations},
+                                                    {"abandoned_compiles", s.abandoned_compiles},
+                                                    {"strategies_refused", s.strategies_refused}};
   for (const auto& [name, count] : counts) d[name] = count;
   d["compile_ms"] = s.compile_ms, d["build_ms"] = s.build_ms, d["read_ms"] = s.read_ms, d["load_ms"] = s.load_ms;
   d["stages"] = stages_dict(s.stages);
@@ -265,9 +277,8 @@ void bind_runtime(nb::module_& m) {
                                    .specialise_after = specialise_after,
                                    .specialisations = specialisations,
                                    .compile_threads = compile_threads};
-            std::shared_ptr<Runtime> runtime = unlocked([&] {
-              return shared ? shared_runtime(options).value() : std::make_shared<Runtime>(options);
-            });
+            std::shared_ptr<Runtime> runtime =
+                unlocked([&] { return shared ? shared_runtime(options).value() : std::make_shared<Runtime>(options); });
             log_waiting();
             new (self) PyRuntime{std::move(runtime)};
           },
@@ -281,8 +292,7 @@ void bind_runtime(nb::module_& m) {
       .def("prepare", prepare, nb::arg("op"), nb::arg("options"))
       .def("infer_outputs", infer_outputs, nb::arg("op"), nb::arg("inputs"), nb::arg("options"))
       .def("last_report", [](const PyRuntime& self) { return report_dict(self.runtime->last_report()); })
-      .def("stats",
-           [](const PyRuntime& self) { return stats_dict(unlocked([&] { return self.runtime->stats(); })); })
+      .def("stats", [](const PyRuntime& self) { return stats_dict(unlocked([&] { return self.runtime->stats(); })); })
       .def("clear_cache", [](PyRuntime& self) { unlocked([&] { self.runtime->clear_cache(); }); })
       .def("used_calls",
            [](const PyRuntime& self) {

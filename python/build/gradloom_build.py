@@ -24,15 +24,16 @@ def _check() -> None:
         sys.exit(f"gradloom: missing {', '.join(missing)}: `./dev setup` in its repository installs them (Debian 12)")
 
 
-def build_wheel(
-    wheel_directory: str, config_settings: dict[str, list[str] | str] | None = None, metadata_directory: str | None = None
-) -> str:
+_Settings = dict[str, list[str] | str] | None
+
+
+def build_wheel(wheel_directory: str, config_settings: _Settings = None, metadata_directory: str | None = None) -> str:
     _check()
     return _build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(
-    wheel_directory: str, config_settings: dict[str, list[str] | str] | None = None, metadata_directory: str | None = None
+    wheel_directory: str, config_settings: _Settings = None, metadata_directory: str | None = None
 ) -> str:
     _check()
     return _build_editable(wheel_directory, config_settings, metadata_directory)

@@ -14,7 +14,7 @@ def from_dlpack_of(kind: type) -> Callable[[Any], Any] | None:
         return None
     library: Any = sys.modules.get("jax" if package == "jaxlib" else package)
     for home in (library, getattr(library, "dlpack", None)):
-        function = getattr(home, "from_dlpack", None)
+        function: Callable[[Any], Any] | None = getattr(home, "from_dlpack", None)
         if callable(function):
             return function
     return None

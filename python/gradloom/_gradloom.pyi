@@ -8,7 +8,10 @@ def schemas() -> list[dict[str, Any]]:
 
 def log_level() -> str: ...
 def set_log_level(level: str) -> None:
-    """What goes to logging.getLogger("gradloom"): "off", "error", "warn" (at first, but for GRADLOOM_LOG's), "info" or "debug"."""
+    """What goes to logging.getLogger("gradloom"): "off", "error", "warn", "info" or "debug".
+
+    At first what the environment's GRADLOOM_LOG says, else "warn".
+    """
 
 class Array:
     """An output without a library: taken by DLPack or the buffer protocol, without a copy."""

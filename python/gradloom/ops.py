@@ -25,11 +25,12 @@ def broadcast_grad(
     Returns:
         dX: the gradient of the operand; f16 and bf16 are summed in float32 (float16, bfloat16, float32, float64)
     """
-    return (runtime or default_runtime()).run(
+    result: Any = (runtime or default_runtime()).run(
         "BroadcastGrad",
-        (dY, shape,),
+        (dY, shape),
         **options,
     )
+    return result
 
 
 BroadcastGrad = broadcast_grad
@@ -54,11 +55,12 @@ def broadcast_gradient_args(
         a_axes: rank 1: axes of the broadcast shape that a's gradient is summed over (int64; optional)
         b_axes: the same for b (int64; optional)
     """
-    return (runtime or default_runtime()).run(
+    result: tuple[Any, Any] = (runtime or default_runtime()).run(
         "BroadcastGradientArgs",
-        (a_shape, b_shape,),
+        (a_shape, b_shape),
         **options,
     )
+    return result
 
 
 BroadcastGradientArgs = broadcast_gradient_args
@@ -88,12 +90,13 @@ def gather_elements_grad(
         dX: the gradient of GatherElements' data; duplicates are summed in index order (float16, bfloat16, float32,
             float64)
     """
-    return (runtime or default_runtime()).run(
+    result: Any = (runtime or default_runtime()).run(
         "GatherElementsGrad",
-        (dY, shape, indices,),
+        (dY, shape, indices),
         axis=axis,
         **options,
     )
+    return result
 
 
 GatherElementsGrad = gather_elements_grad
@@ -122,12 +125,13 @@ def gather_grad(
         dX: the gradient of Gather's data; duplicates are summed in index order (float16, bfloat16, float32,
             float64)
     """
-    return (runtime or default_runtime()).run(
+    result: Any = (runtime or default_runtime()).run(
         "GatherGrad",
-        (shape, indices, dY,),
+        (shape, indices, dY),
         axis=axis,
         **options,
     )
+    return result
 
 
 GatherGrad = gather_grad
@@ -189,9 +193,9 @@ def gru_grad(
         dB: [D, 6H]; also without B (float16, bfloat16, float32, float64; optional)
         dH0: [D, N, H]; also without initial_h (float16, bfloat16, float32, float64; optional)
     """
-    return (runtime or default_runtime()).run(
+    result: tuple[Any, Any, Any, Any, Any] = (runtime or default_runtime()).run(
         "GRUGrad",
-        (X, W, R, B, sequence_lens, initial_h, HAll, ZRH, dHAll, dHFinal,),
+        (X, W, R, B, sequence_lens, initial_h, HAll, ZRH, dHAll, dHFinal),
         activations=activations,
         activation_alpha=activation_alpha,
         activation_beta=activation_beta,
@@ -201,6 +205,7 @@ def gru_grad(
         linear_before_reset=linear_before_reset,
         **options,
     )
+    return result
 
 
 GRUGrad = gru_grad
@@ -253,9 +258,9 @@ def gru_training(
         ZRH: [S, D, N, 3H]: the gates z, r, h after their activations; 0 beyond a sequence's end (float16, bfloat16,
             float32, float64)
     """
-    return (runtime or default_runtime()).run(
+    result: tuple[Any, Any, Any] = (runtime or default_runtime()).run(
         "GRUTraining",
-        (X, W, R, B, sequence_lens, initial_h,),
+        (X, W, R, B, sequence_lens, initial_h),
         activations=activations,
         activation_alpha=activation_alpha,
         activation_beta=activation_beta,
@@ -265,6 +270,7 @@ def gru_training(
         linear_before_reset=linear_before_reset,
         **options,
     )
+    return result
 
 
 GRUTraining = gru_training
@@ -296,11 +302,12 @@ def slice_grad(
     Returns:
         dX: the gradient of Slice's data (any dtype)
     """
-    return (runtime or default_runtime()).run(
+    result: Any = (runtime or default_runtime()).run(
         "SliceGrad",
-        (dY, shape, starts, ends, axes, steps,),
+        (dY, shape, starts, ends, axes, steps),
         **options,
     )
+    return result
 
 
 SliceGrad = slice_grad

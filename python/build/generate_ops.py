@@ -1,4 +1,4 @@
-"""Writes gradloom/ops.py from the library's schemas: python python/generate_ops.py > python/gradloom/ops.py"""
+"""Writes gradloom/ops.py from the library's schemas: python python/build/generate_ops.py > python/gradloom/ops.py"""
 
 import re
 import textwrap
@@ -46,33 +46,29 @@ def function(op: dict[str, Any]) -> str:
     name = snake(op["name"])
     inputs, attributes, outputs = op["inputs"], op["attributes"], op["outputs"]
     required = max(i for i, argument in enumerate(inputs) if not argument["optional"])
-    signature = [
-        f"{argument['name']}: Any" + (" = None" if i > required else "") for i, argument in enumerate(inputs)
-    ]
+    signature = [f"{argument['name']}: Any{' = None' if i > required else ''}" for i, argument in enumerate(inputs)]
     signature.append("*")
     for attribute in attributes:
         kind = TYPES[attribute["type"]]
         default = attribute["default"]
-        signature.append(
-            f"{attribute['name']}: {kind} | None = None"
-            if default is None
-            else f"{attribute['name']}: {kind} = {default!r}".replace("'", '"')
-        )
+        value = f'"{default}"' if isinstance(default, str) else repr(default)
+        signature.append(f"{attribute['name']}: {kind}{' | None' if default is None else ''} = {value}")
     signature += ["runtime: Runtime | None = None", "**options: Unpack[Options]"]
     result = "Any" if len(outputs) == 1 else f"tuple[{', '.join(['Any'] * len(outputs))}]"
 
-    lines = [f"def {name}("] + [f"    {part}," for part in signature[:-1]] + [f"    {signature[-1]},", f") -> {result}:"]
+    lines = [f"def {name}(", *(f"    {part}," for part in signature), f") -> {result}:"]
     lines += [wrapped(f'"""{op["doc"]}', 4), "", "    Args:"]
     lines += [wrapped(described(argument), 8, 4) for argument in inputs]
     lines += [wrapped(f"{attribute['name']}: {attribute['doc']}", 8, 4) for attribute in attributes]
-    lines += ["        runtime: the process's shared one when not given", "        options: how the call is run: `Options`"]
+    lines += ["        runtime: the process's shared one when not given"]
+    lines += ["        options: how the call is run: `Options`"]
     lines += ["", "    Returns:" if len(outputs) == 1 else "    Returns a tuple:"]
     lines += [wrapped(described(argument), 8, 4) for argument in outputs]
     lines += ['    """']
     given = ", ".join(argument["name"] for argument in inputs)
-    lines += ["    return (runtime or default_runtime()).run(", f'        "{op["name"]}",', f"        ({given}{',' if len(inputs) == 1 else ''}),"]
+    lines += [f"    result: {result} = (runtime or default_runtime()).run(", f'        "{op["name"]}",', f"        ({given}{',' if len(inputs) == 1 else ''}),"]
     lines += [f"        {attribute['name']}={attribute['name']}," for attribute in attributes]
-    lines += ["        **options,", "    )", "", "", f"{op['name']} = {name}"]
+    lines += ["        **options,", "    )", "    return result", "", "", f"{op['name']} = {name}"]
     return "\n".join(lines)
 
 
