@@ -358,13 +358,10 @@ Tensor Arrays::from_buffer(nb::handle object, bool written, const Place& place) 
 }
 
 void Kind::see(nb::handle input) {
-  if (decided_ || input.is_none()) return;
+  if (from_dlpack_.is_valid() || input.is_none()) return;
   const Numpy* const np = numpy(false);
   PyTypeObject* const type = Py_TYPE(input.ptr());
-  if (np && type == reinterpret_cast<PyTypeObject*>(np->ndarray)) {
-    decided_ = true;
-    return;
-  }
+  if (np && type == reinterpret_cast<PyTypeObject*>(np->ndarray)) return;
   if (PyList_Check(input.ptr()) || PyTuple_Check(input.ptr())) return;
   // The types are kept, so that no other one can have their address.
   static auto* const known = new std::unordered_map<PyTypeObject*, PyObject*>;
@@ -377,7 +374,6 @@ void Kind::see(nb::handle input) {
   }
   if (found->second == Py_None) return;
   from_dlpack_ = found->second;
-  decided_ = true;
 }
 
 nb::object Kind::give(Tensor tensor) const {

@@ -47,15 +47,14 @@ class Arrays {
   std::vector<Tensor> tensors_;
 };
 
-// How a call's outputs are given back: as its first array that says so, where no array says so as numpy's, and where
-// that is not installed as gradloom.Array.
+// How a call's outputs are given back: as arrays of its first input's library that is not numpy, else as numpy's, and
+// where that is not installed as gradloom.Array.
 class Kind {
  public:
   void see(nanobind::handle input);
   nanobind::object give(Tensor tensor) const;
 
  private:
-  bool decided_ = false;
   nanobind::handle from_dlpack_;  // of the array's library; none: numpy
 };
 

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cstdio>
 #include <deque>
 #include <mutex>
 #include <string>
@@ -26,12 +27,13 @@ struct Queue {
   std::mutex mutex;
   std::deque<Message> waiting;
   std::atomic<bool> any{false};
-  std::atomic<bool> logging{false};  // a handler may call gradloom, which logs
 };
 Queue& queue() {
   static Queue* const made = new Queue;
   return *made;
 }
+
+thread_local bool in_handler = false;  // it may call gradloom, which may log
 
 int levels(LogLevel level) {
   switch (level) {
@@ -52,6 +54,10 @@ int when_pending(void*) {
 }
 
 void take(LogLevel level, std::string_view text) {
+  if (in_handler) {  // its own messages would keep it going for ever
+    std::fprintf(stderr, "gradloom %s: %.*s\n", to_string(level), static_cast<int>(text.size()), text.data());
+    return;
+  }
   Queue& q = queue();
   bool first;
   {
@@ -67,7 +73,8 @@ void take(LogLevel level, std::string_view text) {
 
 void log_waiting() {
   Queue& q = queue();
-  if (!q.any || q.logging.exchange(true)) return;
+  if (!q.any || in_handler) return;
+  in_handler = true;
   for (;;) {
     std::deque<Message> messages;
     {
@@ -86,7 +93,7 @@ void log_waiting() {
       }
     }
   }
-  q.logging = false;
+  in_handler = false;
 }
 
 void start_logging() {
