@@ -7,6 +7,7 @@
 #include "python/errors.h"
 #include "python/gil.h"
 #include "python/logging.h"
+#include "python/nest.h"
 #include "python/runtime.h"
 
 namespace nb = nanobind;
@@ -29,7 +30,9 @@ NB_MODULE(_gradloom, m) {
   nb::set_leak_warnings(false);  // a handle may live until the process ends
   python::bind_errors();
   python::bind_arrays(m);
+  python::bind_nests(m);
   python::bind_runtime(m);
+  python::bind_compiled(m);
   m.attr("version") = GRADLOOM_VERSION;
   m.def("set_log_level", set_level, nb::arg("level"));
   m.def("log_level", [] { return to_string(log_level()); });

@@ -1,6 +1,16 @@
 """gradloom compiles gradient ops at run time: for numpy, for any library of DLPack, for loop nests of your own."""
 
-from gradloom._gradloom import Array, Prepared, Runtime, log_level, schemas, set_log_level
+from gradloom._gradloom import (
+    Array,
+    CompiledKernel,
+    Kernel,
+    Prepared,
+    Runtime,
+    log_level,
+    parse,
+    schemas,
+    set_log_level,
+)
 from gradloom._gradloom import version as __version__
 from gradloom.errors import (
     CompileFailed,
@@ -36,6 +46,7 @@ __all__ = [
     "BroadcastGrad",
     "BroadcastGradientArgs",
     "CompileFailed",
+    "CompiledKernel",
     "DeviceError",
     "Error",
     "GRUGrad",
@@ -44,6 +55,7 @@ __all__ = [
     "GatherGrad",
     "InternalError",
     "InvalidArgument",
+    "Kernel",
     "Options",
     "OutOfRange",
     "ParseError",
@@ -61,6 +73,7 @@ __all__ = [
     "gru_grad",
     "gru_training",
     "log_level",
+    "parse",
     "prepare",
     "run",
     "schemas",
