@@ -4,6 +4,7 @@
 
 #include "gradloom/log.h"
 #include "python/arrays.h"
+#include "python/builder.h"
 #include "python/errors.h"
 #include "python/gil.h"
 #include "python/logging.h"
@@ -31,6 +32,7 @@ NB_MODULE(_gradloom, m) {
   python::bind_errors();
   python::bind_arrays(m);
   python::bind_nests(m);
+  python::bind_builder(m);
   python::bind_runtime(m);
   python::bind_compiled(m);
   m.attr("version") = GRADLOOM_VERSION;
