@@ -1,6 +1,7 @@
 #include "python/arrays.h"
 
 #include <fmt/format.h>
+#include <nanobind/stl/string.h>
 
 #include <cstring>
 #include <unordered_map>
@@ -191,11 +192,11 @@ Tensor from_capsule(nb::handle capsule, const Place& place) {
 }
 
 Tensor from_ints(nb::handle list, const Place& place) {
-  const nb::object items = nb::steal(PySequence_Fast(list.ptr(), "a list"));
-  const Py_ssize_t count = PySequence_Fast_GET_SIZE(items.ptr());
+  const nb::object items = nb::steal(PySequence_Tuple(list.ptr()));
+  const Py_ssize_t count = PyTuple_GET_SIZE(items.ptr());
   Tensor tensor = Tensor::empty(DType::i64, {count});
   for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* const item = PySequence_Fast_GET_ITEM(items.ptr(), i);
+    PyObject* const item = PyTuple_GET_ITEM(items.ptr(), i);
     const int64_t value = PyIndex_Check(item) ? PyLong_AsLongLong(item) : -1;
     if (!PyIndex_Check(item) || (value == -1 && PyErr_Occurred())) {
       PyErr_Clear();
@@ -277,6 +278,8 @@ void delete_unused(PyObject* capsule, const char* name) {
 }
 
 nb::object to_capsule(const Array& array, nb::kwargs options) {
+  if (options.contains("copy") && options["copy"].ptr() == Py_True)
+    throw nb::buffer_error("gradloom.Array gives its own memory, no copy");
   bool versioned = false;
   if (options.contains("max_version")) {
     const nb::object version = options["max_version"];

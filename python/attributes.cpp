@@ -18,13 +18,13 @@ class AttributeReader {
 
   Attribute read(nb::handle value) const {
     if (!PyList_Check(value.ptr()) && !PyTuple_Check(value.ptr())) return scalar(value);
-    const nb::object items = nb::steal(PySequence_Fast(value.ptr(), ""));
-    const Py_ssize_t count = PySequence_Fast_GET_SIZE(items.ptr());
+    const nb::object items = nb::steal(PySequence_Tuple(value.ptr()));
+    const Py_ssize_t count = PyTuple_GET_SIZE(items.ptr());
     std::vector<int64_t> ints;
     std::vector<double> floats;
     std::vector<std::string> strings;
     for (Py_ssize_t i = 0; i < count; ++i) {
-      const Attribute item = scalar(PySequence_Fast_GET_ITEM(items.ptr(), i));
+      const Attribute item = scalar(PyTuple_GET_ITEM(items.ptr(), i));
       if (const auto* number = std::get_if<int64_t>(&item)) {
         ints.push_back(*number), floats.push_back(static_cast<double>(*number));
       } else if (const auto* real = std::get_if<double>(&item)) {

@@ -199,14 +199,22 @@ nb::object compile(PyRuntime& self, nb::handle given, nb::handle trace) {
 }  // namespace
 
 void bind_compiled(nb::module_& m) {
-  nb::class_<Compiled>(m, "CompiledKernel")
-      .def("__call__", [](const Compiled& self, const nb::kwargs& arguments) { return self.call(arguments); })
+  nb::class_<Compiled>(m, "CompiledKernel", "A compiled loop nest.")
+      .def(
+          "__call__", [](const Compiled& self, const nb::kwargs& arguments) { return self.call(arguments); },
+          nb::arg("arguments"),
+          "Runs it with arrays and scalars by name. A scalar may be left out that is the dim of an array, and so may "
+          "an "
+          "output, which is then allocated. The outputs are returned: one as it is, several as a tuple.")
       .def_prop_ro("kernel", [](const Compiled& self) { return self.nest(); })
       .def("report", &Compiled::report)
       .def("__repr__",
            [](const Compiled& self) { return fmt::format("<gradloom.CompiledKernel {}>", self.nest().kernel.name); });
   nb::object(m.attr("Runtime")).attr("compile") =
-      nb::cpp_function(compile, nb::name("compile"), nb::is_method(), nb::arg("kernel"), nb::arg("trace") = "");
+      nb::cpp_function(compile, nb::name("compile"), nb::is_method(), nb::arg("kernel"), nb::arg("trace") = "",
+                       "Compiles a loop nest, or its text, after the steps of `trace`. Only target interpreter checks "
+                       "every access: try a "
+                       "new nest there first.");
 }
 
 }  // namespace gradloom::python

@@ -36,7 +36,8 @@ NB_MODULE(_gradloom, m) {
   python::bind_runtime(m);
   python::bind_compiled(m);
   m.attr("version") = GRADLOOM_VERSION;
-  m.def("set_log_level", set_level, nb::arg("level"));
+  m.def("set_log_level", set_level, nb::arg("level"),
+        "What goes to logging.getLogger(\"gradloom\"): off, error, warn, info or debug.");
   m.def("log_level", [] { return to_string(log_level()); });
   python::start_logging();
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {

@@ -119,8 +119,9 @@ ParameterNames::ParameterNames(const ir::Kernel& kernel) {
 }
 
 void bind_nests(nb::module_& m) {
-  nb::class_<Nest>(m, "Kernel")
-      .def("schedule", scheduled, nb::arg("steps"))
+  nb::class_<Nest>(m, "Kernel", "A loop nest: what gradloom.parse gives, and what each schedule gives again.")
+      .def("schedule", scheduled, nb::arg("steps"),
+           "The nest after these steps, a line each, such as \"split i 8\". One that is not proved right is refused.")
       .def(
           "emit",
           [](const Nest& nest, const std::string& stage, const std::string& target, const std::string& after,
@@ -128,7 +129,9 @@ void bind_nests(nb::module_& m) {
                               return text_of(nest, {stage, target, after, threads});
                             }); },
           nb::arg("stage") = "lowered", nb::kw_only(), nb::arg("target") = "", nb::arg("after") = "",
-          nb::arg("threads") = 0)
+          nb::arg("threads") = 0,
+          "Its text at a stage (authored, scheduled, lowered, llvm-raw, llvm, asm; cuda, ptx, sass-report), or after a "
+          "pass of the lowering. `target`: host, x86-64-v3, ..., or sm_90, ...")
       .def_prop_ro("name", [](const Nest& nest) { return nest.kernel.name; })
       .def_prop_ro("trace", [](const Nest& nest) { return nest.trace; })
       .def_prop_ro("loops", loops_of)
@@ -136,7 +139,7 @@ void bind_nests(nb::module_& m) {
       .def_prop_ro("buffers", buffers_of)
       .def("__str__", [](const Nest& nest) { return ir::print(nest.kernel); })
       .def("__repr__", [](const Nest& nest) { return fmt::format("<gradloom.Kernel {}>", nest.kernel.name); });
-  m.def("parse", parse, nb::arg("text"));
+  m.def("parse", parse, nb::arg("text"), "A loop nest from its text. gradloom.ParseError says where it is wrong.");
 }
 
 }  // namespace gradloom::python

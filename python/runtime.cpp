@@ -62,10 +62,11 @@ class Call {
       return given_back(kind, std::move(outputs).value());
     }
     const bool several = PyList_Check(out.ptr()) || PyTuple_Check(out.ptr());
-    const nb::object list = several ? nb::steal(PySequence_Fast(out.ptr(), "")) : nb::object();
+    // A list may change while the lock is released.
+    const nb::object fixed = several ? nb::steal(PySequence_Tuple(out.ptr())) : nb::object();
     PyObject* const single = out.ptr();
-    PyObject* const* const outs = several ? PySequence_Fast_ITEMS(list.ptr()) : &single;
-    const size_t out_count = several ? static_cast<size_t>(PySequence_Fast_GET_SIZE(list.ptr())) : 1;
+    PyObject* const* const outs = several ? PySequence_Fast_ITEMS(fixed.ptr()) : &single;
+    const size_t out_count = several ? static_cast<size_t>(PyTuple_GET_SIZE(fixed.ptr())) : 1;
     if (out_count > most_inputs) refuse(fmt::format("{}: got {} outputs", name_, out_count));
     Arrays outputs(out_count);
     for (size_t o = 0; o < out_count; ++o)
@@ -98,10 +99,10 @@ nb::object run(PyRuntime& self, const std::string& name, nb::handle inputs, cons
   if (!PyList_Check(inputs.ptr()) && !PyTuple_Check(inputs.ptr()))
     refuse(
         fmt::format("{}: the inputs are of type {}; expected a list of arrays", name, Py_TYPE(inputs.ptr())->tp_name));
-  const nb::object list = nb::steal(PySequence_Fast(inputs.ptr(), ""));
+  const nb::object fixed = nb::steal(PySequence_Tuple(inputs.ptr()));
   const std::shared_ptr<Runtime> runtime = self.runtime;
   return Call(name, op)(
-      PySequence_Fast_ITEMS(list.ptr()), static_cast<size_t>(PySequence_Fast_GET_SIZE(list.ptr())), options.out,
+      PySequence_Fast_ITEMS(fixed.ptr()), static_cast<size_t>(PyTuple_GET_SIZE(fixed.ptr())), options.out,
       [&](const std::vector<Tensor>& tensors) { return runtime->run(name, tensors, options.attributes, options.run); },
       [&](const std::vector<Tensor>& tensors, std::vector<Tensor>& outputs) {
         return runtime->run_into(name, tensors, outputs, options.attributes, options.run);
@@ -252,11 +253,15 @@ nb::dict report_dict(const KernelReport& report) {
 
 void bind_runtime(nb::module_& m) {
   m.def("schemas", schemas);
-  nb::class_<PyPrepared>(m, "Prepared")
-      .def("__call__", call_prepared, nb::arg("inputs"), nb::arg("out").none() = nb::none())
+  nb::class_<PyPrepared>(m, "Prepared",
+                         "An op with its attributes, for inputs of any dtypes and shapes: for hot loops.")
+      .def("__call__", call_prepared, nb::arg("inputs"), nb::arg("out").none() = nb::none(),
+           "Runs the op on these inputs; with `out`, into it.")
       .def("__repr__", [](const PyPrepared& self) { return fmt::format("gradloom.Prepared({})", self.name); });
 
-  nb::class_<PyRuntime>(m, "Runtime")
+  nb::class_<PyRuntime>(
+      m, "Runtime",
+      "Compiles, caches and runs kernels, on threads of its own. May be used by any thread, and after a fork.")
       .def(
           "__init__",
           [](PyRuntime* self, const std::string& target, int threads, const std::string& isa, int64_t cache_bytes,
@@ -287,30 +292,45 @@ void bind_runtime(nb::module_& m) {
           nb::arg("dump_folder") = "", nb::arg("device") = 0, nb::arg("disk_cache") = "",
           nb::arg("disk_cache_read_only") = std::vector<std::string>(), nb::arg("disk_cache_bytes") = int64_t{1} << 30,
           nb::arg("policy") = "generic_first", nb::arg("specialise_after") = 32, nb::arg("specialisations") = 4,
-          nb::arg("compile_threads") = 1, nb::arg("_shared") = false)
-      .def("run", run, nb::arg("op"), nb::arg("inputs"), nb::arg("options"))
-      .def("prepare", prepare, nb::arg("op"), nb::arg("options"))
-      .def("infer_outputs", infer_outputs, nb::arg("op"), nb::arg("inputs"), nb::arg("options"))
-      .def("last_report", [](const PyRuntime& self) { return report_dict(self.runtime->last_report()); })
-      .def("stats", [](const PyRuntime& self) { return stats_dict(unlocked([&] { return self.runtime->stats(); })); })
-      .def("clear_cache", [](PyRuntime& self) { unlocked([&] { self.runtime->clear_cache(); }); })
-      .def("used_calls",
-           [](const PyRuntime& self) {
-             const std::string saved = save_calls(self.runtime->used_calls());
-             return nb::bytes(saved.data(), saved.size());
-           })
-      .def("prewarm",
-           [](PyRuntime& self, const nb::bytes& saved) {
-             const std::string_view text(saved.c_str(), saved.size());
-             const PrewarmReport report =
-                 unlocked([&] { return self.runtime->prewarm(load_calls(text).value()).value(); });
-             log_waiting();
-             nb::dict d;
-             d["ready"] = report.ready, d["compiled"] = report.compiled, d["failed"] = report.failed;
-             d["first_failure"] = report.first_failure;
-             return d;
-           })
-      .def("wait_for_background", [](const PyRuntime& self) { unlocked([&] { self.runtime->wait_for_background(); }); })
+          nb::arg("compile_threads") = 1, nb::arg("_shared") = false,
+          "Its options are RuntimeOptions' (docs/python.md).")
+      .def("run", run, nb::arg("op"), nb::arg("inputs"), nb::arg("options"),
+           "Runs an op by its ONNX name, with its attributes and gradloom.Options by name: as gradloom.run.")
+      .def("prepare", prepare, nb::arg("op"), nb::arg("options"), "A handle for hot loops: as gradloom.prepare.")
+      .def("infer_outputs", infer_outputs, nb::arg("op"), nb::arg("inputs"), nb::arg("options"),
+           "What such a run gives, without running it: dtype and shape; None for an output that is not wanted.")
+      .def(
+          "last_report", [](const PyRuntime& self) { return report_dict(self.runtime->last_report()); },
+          "Which kernel served this thread's last call, and how: strategy, times, schedule.")
+      .def(
+          "stats", [](const PyRuntime& self) { return stats_dict(unlocked([&] { return self.runtime->stats(); })); },
+          "Counts of calls, compiles and the caches, and times.")
+      .def(
+          "clear_cache", [](PyRuntime& self) { unlocked([&] { self.runtime->clear_cache(); }); },
+          "Drops all kernels from memory; those on disk stay.")
+      .def(
+          "used_calls",
+          [](const PyRuntime& self) {
+            const std::string saved = save_calls(self.runtime->used_calls());
+            return nb::bytes(saved.data(), saved.size());
+          },
+          "The calls whose kernels were used so far, for `prewarm` of a later process.")
+      .def(
+          "prewarm",
+          [](PyRuntime& self, const nb::bytes& saved) {
+            const std::string_view text(saved.c_str(), saved.size());
+            const PrewarmReport report =
+                unlocked([&] { return self.runtime->prewarm(load_calls(text).value()).value(); });
+            log_waiting();
+            nb::dict d;
+            d["ready"] = report.ready, d["compiled"] = report.compiled, d["failed"] = report.failed;
+            d["first_failure"] = report.first_failure;
+            return d;
+          },
+          nb::arg("calls"), "Compiles the kernels of such calls ahead of them.")
+      .def(
+          "wait_for_background", [](const PyRuntime& self) { unlocked([&] { self.runtime->wait_for_background(); }); },
+          "Until no specialisation is under way.")
       .def("synchronize", [](PyRuntime& self) { unlocked([&] { return self.runtime->synchronize(); }).value(); })
       .def_prop_ro("threads", [](const PyRuntime& self) { return self.runtime->threads(); })
       .def_prop_ro("target", [](const PyRuntime& self) { return self.runtime->target_name(); })

@@ -296,3 +296,22 @@ def test_arrays_without_elements() -> None:
 
 def test_a_scalar() -> None:
     assert gradloom.broadcast_grad(np.ones((3, 4)), np.zeros(0, np.int64)) == 12
+
+
+def test_an_array_gives_no_copy() -> None:
+    made = gather(DY).base
+    with pytest.raises(BufferError, match="no copy"):
+        made.__dlpack__(copy=True)
+    assert repr(made) == "gradloom.Array(float32[4,3])" and made.__dlpack_device__() == (1, 0)
+
+
+def test_lists_that_change_during_the_call() -> None:
+    inputs: list[Any] = []
+
+    class Emptying(Foreign):
+        def __dlpack__(self, **options: Any) -> Any:
+            inputs.clear()
+            return super().__dlpack__(**options)
+
+    inputs += [Emptying(np.array([4, 3])), np.array([2, 0, 2]), DY.copy()]
+    assert np.array_equal(gradloom.run("GatherGrad", inputs), WANT) and inputs == []

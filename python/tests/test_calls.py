@@ -254,3 +254,11 @@ def test_the_log(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     gradloom.set_log_level(before)
     with pytest.raises(gradloom.InvalidArgument, match="allowed are off"):
         gradloom.set_log_level("loud")
+
+
+def test_help_says_what_things_do() -> None:
+    for thing in (gradloom.Runtime, gradloom.Prepared, gradloom.Kernel, gradloom.CompiledKernel, gradloom.parse):
+        assert thing.__doc__
+    for name in ("run", "prepare", "compile", "stats", "last_report", "prewarm", "used_calls", "infer_outputs"):
+        doc = getattr(gradloom.Runtime, name).__doc__
+        assert doc and len(doc.splitlines()) > 1, name  # a signature and what it does
