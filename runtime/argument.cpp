@@ -8,6 +8,7 @@ namespace gradloom {
 namespace {
 
 Argument argument_of(const Tensor& t) {
+  const char* const data = static_cast<const char*>(t.data());
   return {.data = t.data(),
           .dims = t.dims().data(),
           .strides = t.dense() ? nullptr : t.strides().data(),
@@ -15,7 +16,9 @@ Argument argument_of(const Tensor& t) {
           .device = t.device(),
           .dtype = t.dtype(),
           .present = t.present(),
-          .writable = t.writable()};
+          .writable = t.writable(),
+          .low = data ? t.begin_byte() - data : 0,
+          .high = data ? t.end_byte() - data : 0};
 }
 
 }  // namespace
@@ -61,7 +64,7 @@ Tensor tensor_of(const Argument& a) {
                       : Tensor::share_device(nullptr, a.data, a.device, a.dtype, dims, strides, a.writable);
 }
 
-ByteRange bytes_of(const Argument& a) {
+ByteRange bytes_by_dims(const Argument& a) {
   const char* const data = static_cast<const char*>(a.data);
   const int64_t width = size_of(a.dtype), elements = a.present ? a.elements() : 0;
   if (elements == 0) return {data, data};

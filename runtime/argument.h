@@ -19,6 +19,7 @@ struct Argument {
   DType dtype = DType::f32;
   bool present = false;
   bool writable = true;
+  int64_t low = 0, high = -1;  // the bytes of its elements, from `data`; high < 0: dims and strides say
 
   int64_t elements() const {
     int64_t count = 1;
@@ -38,6 +39,15 @@ inline Arguments span_of(const OutputArguments& list) { return {list.data(), sta
 InputArguments input_arguments(const OpSchema& schema, std::span<const Tensor> inputs);
 OutputArguments output_arguments(const OpSchema& schema, std::span<const Tensor> outputs);
 
+// A loop: a call of memcmp takes longer than a few dims.
+inline bool same_numbers(const Dims& known, const int64_t* values) {
+  for (int d = 0; d < known.size(); ++d)
+    if (known[d] != values[d]) return false;
+  return true;
+}
+inline bool same_dims(const Dims& known, const Argument& a) {
+  return known.size() == a.rank && same_numbers(known, a.dims);
+}
 Dims dims_of(const Argument& argument);
 Dims strides_of(const Argument& argument);  // one a dim
 // Borrows its memory; throws Error(invalid_argument) for dims, strides or data that no tensor has.
@@ -47,7 +57,11 @@ Tensor tensor_of(const Argument& argument);
 struct ByteRange {
   const char *begin, *end;
 };
-ByteRange bytes_of(const Argument& argument);
+ByteRange bytes_by_dims(const Argument& argument);
+inline ByteRange bytes_of(const Argument& a) {
+  const char* const data = static_cast<const char*>(a.data);
+  return a.high < 0 ? bytes_by_dims(a) : ByteRange{data + a.low, data + a.high};
+}
 inline bool overlap(const ByteRange& a, const ByteRange& b) {
   return a.begin < a.end && b.begin < b.end && a.begin < b.end && b.begin < a.end;
 }

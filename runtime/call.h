@@ -1,6 +1,7 @@
 #pragma once
 // The common path of every call once its arguments are checked, whether it allocates its outputs, is given them or goes
 // through a handle.
+#include <optional>
 #include <span>
 
 #include "codegen/abi.h"
@@ -34,14 +35,17 @@ struct CheckedCall {
 // whose size the kernel found.
 template <class Kernel, class Failed, class Found>
 void launch_checked(Core& core, const CheckedCall& call, Kernel&& kernel, Failed&& failed, Found&& found) {
-  const DenseOutputs dense(core, call.device, call.outputs, call.in_place, call.accumulate, call.launch);
-  const CallBuffers buffers(core, call.device, call.plan, call.inputs, dense.arguments(), call.launch);
+  std::optional<DenseOutputs> dense;
+  if (DenseOutputs::needed(call.outputs, call.in_place))
+    dense.emplace(core, call.device, call.outputs, call.in_place, call.accumulate, call.launch);
+  const CallBuffers buffers(core, call.device, call.plan, call.inputs, dense ? dense->arguments() : call.outputs,
+                            call.launch);
   const auto entry = kernel(buffers.alignment);
   const int64_t bad_position = launch_plan(core, *entry, call.plan, buffers.views, call.launch);
   if (bad_position != no_bad_position)
     failed(
         [&](const Request& request) { return explain(core, call.op, request, call.plan, bad_position, call.inputs); });
-  dense.copy_back();
+  if (dense) dense->copy_back();
   for (size_t o = 0; o < call.outputs.size(); ++o)
     if (call.outputs[o].present && call.op.schema().outputs[o].found_size)
       found(o, call.op.found_dims(call.plan, static_cast<int>(o), buffers.outputs));

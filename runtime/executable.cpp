@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <optional>
 
 #include "support/entry.h"
 #include "support/lasting.h"
@@ -59,6 +61,7 @@ std::shared_ptr<const KnownCall> Executable::State::check_again(Arguments inputs
 
 const KernelEntry* Executable::State::unaligned(const Plan& plan) {
   if (const KernelEntry* ready = unaligned_ready.load(std::memory_order_acquire)) return ready;
+  const NoCancel no_cancel;
   KernelHandle entry = core->kernel_for({op, plan, *strategy, options, outputs_wanted, any_outputs});
   std::lock_guard lock(mutex);
   if (!unaligned_kernel) unaligned_kernel = std::move(entry);
@@ -68,7 +71,10 @@ const KernelEntry* Executable::State::unaligned(const Plan& plan) {
 
 void Executable::State::call(std::span<const Tensor> inputs, std::span<const Tensor> outputs, std::span<Tensor> trimmed,
                              const LaunchOptions& launch) {
-  const Entry entered;
+  const FloatMode mode;
+  // One thread that launches a kernel which is there waits for nothing: it cannot be cancelled meanwhile.
+  std::optional<NoCancel> no_cancel;
+  if (core->threads().count() > 1 || core->target().gpu) no_cancel.emplace();
   const OpSchema& schema = op.schema();
   const int device = core->device_for(schema);
   const InputArguments in = input_arguments(schema, inputs);
@@ -81,14 +87,12 @@ void Executable::State::call(std::span<const Tensor> inputs, std::span<const Ten
     known = again.get();
   }
   const Plan& plan = known->plan;
-  const uint32_t given = present_outputs(span_of(out));
-  for (int o = 0; o < static_cast<int>(schema.outputs.size()); ++o) {
-    const bool expected = plan.outputs[o].wanted && (outputs_wanted >> o & 1);
-    if (expected != static_cast<bool>(given >> o & 1)) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("{}: output {} ({}) is {}; this handle was compiled {} it", schema.name, o,
-                              schema.outputs[o].name, expected ? "absent" : "given", expected ? "with" : "without"));
-    }
+  if (const uint32_t wrong = present_outputs(span_of(out)) ^ known->outputs_had) {
+    const int o = std::countr_zero(wrong);
+    const bool expected = known->outputs_had >> o & 1;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: output {} ({}) is {}; this handle was compiled {} it", schema.name, o,
+                            schema.outputs[o].name, expected ? "absent" : "given", expected ? "with" : "without"));
   }
   check_outputs(schema, plan, span_of(in), span_of(out));
   launch_checked(

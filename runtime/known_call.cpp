@@ -10,13 +10,11 @@
 namespace gradloom {
 namespace {
 
-bool same_numbers(const Dims& known, const int64_t* values) { return std::equal(known.begin(), known.end(), values); }
-
 bool same_place(const KnownCall::Input& known, const Argument& is) {
   const Operand& was = known.operand;
   if (was.present != is.present) return false;
   if (!was.present) return true;
-  return was.dtype == is.dtype && was.dims.size() == is.rank && same_numbers(was.dims, is.dims) &&
+  return was.dtype == is.dtype && same_dims(was.dims, is) &&
          (is.strides ? same_numbers(was.strides, is.strides) : known.dense);
 }
 
@@ -40,6 +38,8 @@ KnownCall::KnownCall(const CallSettings& call, Arguments arguments, uint32_t wan
   const Operands operands(schema, arguments);
   plan =
       call.op.check(operands.request(call.attributes, wanted, call.options.accumulate, call.core.level(call.options)));
+  for (int o = 0; o < static_cast<int>(schema.outputs.size()); ++o)
+    if (plan.outputs[o].wanted) outputs_had |= wanted & 1u << o;
   for (size_t i = 0; i < arguments.size(); ++i) {
     Input input{.operand = operands.span()[i]};
     input.operand.host = nullptr;  // it points to the caller's memory

@@ -37,6 +37,7 @@ struct KnownCall {
   };
   std::vector<Input> inputs;
   uint32_t outputs_wanted;
+  uint32_t outputs_had = 0;  // those of the wanted ones that this call has
   Plan plan;
   uint32_t in_place = 0;             // outputs that are not dense, whose views have their strides
   std::vector<Dims> output_strides;  // of outputs that are not dense, else empty; none: all are dense

@@ -52,12 +52,12 @@ void check_outputs(const OpSchema& schema, const Plan& plan, Arguments inputs, A
     if (static_cast<int>(o) >= plan.outputs.size() || !plan.outputs[o].wanted)
       refuse_output(schema, o, "is given, but this call does not have it");
     const OutputInfo& info = plan.outputs[o];
-    const Dims dims = dims_of(out);
     if (out.dtype != info.dtype)
       refuse_output(schema, o,
                     fmt::format("has dtype {}; it must have {}", onnx_name(out.dtype), onnx_name(info.dtype)));
-    if (!(dims == info.dims))
-      refuse_output(schema, o, fmt::format("has shape {}; it must have {}", to_string(dims), to_string(info.dims)));
+    if (!same_dims(info.dims, out))
+      refuse_output(schema, o,
+                    fmt::format("has shape {}; it must have {}", to_string(dims_of(out)), to_string(info.dims)));
     if (!out.data && out.elements() > 0) refuse_output(schema, o, "has no data");
     if (is_strided(out)) check_strides(schema, o, out);
     if (!out.writable) refuse_output(schema, o, "is read-only; it must be writable");
@@ -66,18 +66,15 @@ void check_outputs(const OpSchema& schema, const Plan& plan, Arguments inputs, A
 }
 
 void check_overlaps(const OpSchema& schema, Arguments inputs, Arguments outputs) {
-  InlineVector<ByteRange, max_inputs> read;
-  for (const Argument& input : inputs) read.push_back(bytes_of(input));
-  InlineVector<ByteRange, max_outputs> written;
   for (size_t o = 0; o < outputs.size(); ++o) {
-    written.push_back(bytes_of(outputs[o]));
-    for (int i = 0; i < read.size(); ++i) {
-      if (overlap(written.back(), read[i]))
+    const ByteRange written = bytes_of(outputs[o]);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (overlap(written, bytes_of(inputs[i])))
         refuse_output(schema, o,
                       fmt::format("overlaps input {} ({}); they must not share memory", i, schema.inputs[i].name));
     }
-    for (int other = 0; other < static_cast<int>(o); ++other) {
-      if (overlap(written.back(), written[other]))
+    for (size_t other = 0; other < o; ++other) {
+      if (overlap(written, bytes_of(outputs[other])))
         refuse_output(
             schema, o,
             fmt::format("overlaps output {} ({}); they must not share memory", other, schema.outputs[other].name));
@@ -130,6 +127,10 @@ void give_found(const OpSchema& schema, Arguments inputs, std::vector<Tensor>& m
 }
 
 void check_devices(const OpSchema& schema, int device, Arguments inputs, Arguments outputs) {
+  const auto in_host = [](const Argument& a) { return a.device < 0; };
+  if (device < 0 && std::all_of(inputs.begin(), inputs.end(), in_host) &&
+      std::all_of(outputs.begin(), outputs.end(), in_host))
+    return;
   const auto place = [](int which) {
     return which < 0 ? std::string("host memory") : fmt::format("memory of cuda device {}", which);
   };
@@ -147,7 +148,7 @@ void check_devices(const OpSchema& schema, int device, Arguments inputs, Argumen
 CallBuffers::CallBuffers(const Core& core, int device, const Plan& plan, Arguments inputs, Arguments given,
                          const LaunchOptions& launch)
     : alignment(aligned_outputs) {
-  const int64_t inputs_at = input_alignment(core.target(), aligned_outputs);
+  const uintptr_t inputs_mask = input_alignment(core.target(), aligned_outputs) - 1;  // of a power of two
   for (int v = 0; v < plan.views.size(); ++v) {
     const View& view = plan.views[v];
     const Arguments arguments = view.output ? given : inputs;
@@ -159,7 +160,7 @@ CallBuffers::CallBuffers(const Core& core, int device, const Plan& plan, Argumen
     views[v] = there ? arguments[view.index].data : hidden_.back().data();
     if (view.output) outputs[view.index] = views[v];
     // An empty tensor is at any address.
-    if (reinterpret_cast<uintptr_t>(views[v]) % (view.output ? aligned_outputs : inputs_at) != 0 &&
+    if ((reinterpret_cast<uintptr_t>(views[v]) & (view.output ? aligned_outputs - 1 : inputs_mask)) != 0 &&
         (!there || arguments[view.index].elements() != 0))
       alignment = any_outputs;
   }

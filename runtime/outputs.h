@@ -35,19 +35,6 @@ Tensor of_size(const Tensor& output, const Dims& found);
 // Moves those of a size that the kernel found, as they now are, to memory that the launch's callback gives.
 void give_found(const OpSchema& schema, Arguments inputs, std::vector<Tensor>& made, const LaunchOptions& launch);
 
-// Checks that shape-like inputs are in host memory, all else on the device (-1: the host). Throws
-// Error(invalid_argument) naming the first that is not.
-void check_devices(const OpSchema& schema, int device, Arguments inputs, Arguments outputs);
-
-// The outputs of a run, absent where not wanted: in the memory that the launch's callback gives, or the runtime's,
-// which is also that of outputs whose size the kernel is to find. Throws Error(resource_exhausted).
-std::vector<Tensor> make_outputs(const Core& core, int device, const OpSchema& schema, const Plan& plan,
-                                 uint32_t wanted, const LaunchOptions& launch);
-// An output with the size that the kernel found, in the same memory.
-Tensor of_size(const Tensor& output, const Dims& found);
-// The final form of a made output whose size the kernel found.
-Tensor of_found_size(const OpSchema& schema, int o, const Tensor& made, const Dims& found, const LaunchOptions& launch);
-
 // The memory of one call. An output that the kernel writes but the caller did not pass (including Plan's internal ones)
 // gets temporary memory for the call.
 struct CallBuffers {

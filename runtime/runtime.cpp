@@ -125,6 +125,7 @@ RuntimeOptions checked(RuntimeOptions options) {
 
 Runtime::Runtime(RuntimeOptions options) {
   const Entry entered;
+  (void)out_of_memory();  // made while there is memory
   // The last handle may be destroyed by any thread.
   core_ = std::shared_ptr<Core>(new Core(checked(std::move(options))), [](const Core* core) {
     const Entry ended;

@@ -86,8 +86,6 @@ DType bits_of_size(int bytes) {
 
 }  // namespace
 
-bool is_strided(const Argument& a) { return a.strides && !is_dense(dims_of(a), strides_of(a)); }
-
 uint32_t write_in_place(Plan& plan, Arguments outputs) {
   uint32_t in_place = 0;
   for (size_t o = 0; o < outputs.size(); ++o) {
@@ -113,14 +111,15 @@ uint32_t write_in_place(Plan& plan, Arguments outputs) {
 
 DenseOutputs::DenseOutputs(Core& core, int device, Arguments outputs, uint32_t in_place, bool accumulate,
                            const LaunchOptions& launch)
-    : core_(core), device_(device), outputs_(outputs), launch_(launch) {
+    : core_(core), device_(device), launch_(launch) {
+  list_.append(outputs);
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (!outputs[o].present || in_place >> o & 1 || !is_strided(outputs[o])) continue;
-    if (list_.empty()) list_.append(outputs);
     memory_.push_back(core.allocate(device, outputs[o].dtype, dims_of(outputs[o]), launch));
     Argument& dense = list_[static_cast<int>(o)];
     dense.data = memory_.back().data();
     dense.strides = nullptr;
+    dense.high = -1;
     back_.push_back(copy_of(dense, outputs[o]));
     if (accumulate) run(copy_of(outputs[o], dense));
   }

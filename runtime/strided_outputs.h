@@ -9,19 +9,24 @@
 namespace gradloom {
 
 // Whether gaps, steps or another order than row-major keep it from being dense.
-bool is_strided(const Argument& argument);
+inline bool is_strided(const Argument& a) { return a.strides && !is_dense(dims_of(a), strides_of(a)); }
 
 // Gives views of such outputs the strides of their memory. Returns a mask of the outputs that a kernel of the plan then
 // writes in place. Those must be checked.
 uint32_t write_in_place(Plan& plan, Arguments outputs);
 
-// The outputs of one call as its kernel sees them.
+// The outputs of one call as its kernel sees them, where some are not dense and not written in place.
 class DenseOutputs {
  public:
+  static bool needed(Arguments outputs, uint32_t in_place) {
+    for (size_t o = 0; o < outputs.size(); ++o)
+      if (outputs[o].present && is_strided(outputs[o]) && !(in_place >> o & 1)) return true;
+    return false;
+  }
   // With `accumulate`, the gradients so far are copied there.
   DenseOutputs(Core& core, int device, Arguments outputs, uint32_t in_place, bool accumulate,
                const LaunchOptions& launch);
-  Arguments arguments() const { return list_.empty() ? outputs_ : span_of(list_); }
+  Arguments arguments() const { return span_of(list_); }
   void copy_back() const;
 
  private:
@@ -36,9 +41,8 @@ class DenseOutputs {
 
   Core& core_;
   const int device_;
-  const Arguments outputs_;
   const LaunchOptions& launch_;
-  OutputArguments list_;        // empty: the caller's
+  OutputArguments list_;
   std::vector<Tensor> memory_;  // dense
   std::vector<Copy> back_;
 };

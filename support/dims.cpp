@@ -1,24 +1,24 @@
 #include "gradloom/dims.h"
 
-#include <limits>
+#include <algorithm>
 
 namespace gradloom {
 
 int64_t element_count(const Dims& dims, int element_bytes) {
   // A dim of 0 counts as 1 for the limit, so that strides of empty tensors fit as well.
-  __int128 product = element_bytes;
-  bool empty = false;
+  int64_t count = 1, bytes = 0;
+  bool empty = false, fits = true;
   for (const int64_t d : dims) {
     if (d < 0)
       throw Error(ErrorCode::invalid_argument,
                   "shape " + to_string(dims) + " has a negative dim; dims must be 0 or more");
     if (d == 0) empty = true;
-    product *= std::max<int64_t>(d, 1);
-    if (product > std::numeric_limits<int64_t>::max())
-      throw Error(ErrorCode::invalid_argument, "shape " + to_string(dims) + " of " + std::to_string(element_bytes) +
-                                                   "-byte elements needs more than 2^63 - 1 bytes");
+    fits &= !__builtin_mul_overflow(count, std::max<int64_t>(d, 1), &count);
   }
-  return empty ? 0 : static_cast<int64_t>(product / element_bytes);
+  if (!fits || __builtin_mul_overflow(count, int64_t{element_bytes}, &bytes))
+    throw Error(ErrorCode::invalid_argument, "shape " + to_string(dims) + " of " + std::to_string(element_bytes) +
+                                                 "-byte elements needs more than 2^63 - 1 bytes");
+  return empty ? 0 : count;
 }
 
 Dims dense_strides(const Dims& dims) {

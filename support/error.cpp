@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "support/lasting.h"
+
 namespace gradloom {
 
 const char* to_string(ErrorCode code) {
@@ -50,6 +52,11 @@ std::string printable(std::string_view text) {
     }
   }
   return out;
+}
+
+Error out_of_memory() {
+  static constinit Lasting<const Error> error;
+  return error.get([] { return Error(ErrorCode::resource_exhausted, "out of memory"); });
 }
 
 }  // namespace gradloom

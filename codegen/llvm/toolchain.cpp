@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <llvm/Analysis/TargetLibraryInfo.h>
+#include <llvm/CodeGen/TargetInstrInfo.h>
+#include <llvm/CodeGen/TargetSubtargetInfo.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/OptBisect.h>
 #include <llvm/IR/PrintPasses.h>
@@ -169,6 +171,9 @@ void prepare_to_compile() {
       builder.CreateRetVoid();
       toolchain.optimize(module);
       llvm::SmallVector<char, 0> object;
+      // The table of loads that fold into instructions, read by the register allocator.
+      toolchain.machine().getSubtargetImpl(*function)->getInstrInfo()->getOpcodeAfterMemoryUnfold(
+          0, /*UnfoldLoad=*/true, /*UnfoldStore=*/false);
       toolchain.object(module, object);
       work.module.reset();
     });

@@ -47,7 +47,8 @@ class [[nodiscard]] Result {
   const Error& error() const { return std::get<1>(state_); }
   T& value() & { return check(), std::get<0>(state_); }
   const T& value() const& { return check(), std::get<0>(state_); }
-  T&& value() && { return check(), std::move(std::get<0>(state_)); }
+  // By value: `for (x : f().value())` may not outlive what f returned.
+  T value() && { return check(), std::move(std::get<0>(state_)); }
 
  private:
   void check() const {
@@ -55,6 +56,9 @@ class [[nodiscard]] Result {
   }
   std::variant<T, Error> state_;
 };
+
+// resource_exhausted, "out of memory". Allocates nothing once a runtime has been made.
+Error out_of_memory();
 
 // Runs `body` and converts any exception into an Error: no exception escapes the public interface.
 template <class Body>
@@ -64,7 +68,7 @@ auto capture(Body&& body) -> Result<decltype(body())> {
   } catch (const Error& error) {
     return error;
   } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::resource_exhausted, "out of memory");
+    return out_of_memory();
   } catch (const std::exception& error) {
     return Error(ErrorCode::internal, error.what());
   } catch (...) {
