@@ -17,6 +17,7 @@ namespace {
 // Python objects that calls use again and again. They live as long as the process does.
 struct Names {
   PyObject* dlpack = PyUnicode_InternFromString("__dlpack__");
+  PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
   PyObject* max_version = nullptr;  // the names and values of __dlpack__(max_version=(1, 1))
   PyObject* version = nullptr;
   Names() {
@@ -27,6 +28,25 @@ struct Names {
 const Names& names() {
   static const Names* const made = new Names;
   return *made;
+}
+
+// DLPack's table of C functions, which a type's __dlpack_c_exchange_api__ holds: no Python code runs in an exchange.
+struct ExchangeApi {
+  DLPackVersion version;
+  const ExchangeApi* previous;  // of an older version
+  void* allocate;
+  int (*from_object)(void* object, DLManagedTensorVersioned** tensor);
+  int (*to_object)(DLManagedTensorVersioned* tensor, void** object);  // takes the tensor
+};
+
+const ExchangeApi* exchange_api_of(PyTypeObject* type) {
+  const nb::object capsule =
+      nb::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__"));
+  const void* const table = capsule.is_valid() ? PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api") : nullptr;
+  PyErr_Clear();
+  const auto* api = static_cast<const ExchangeApi*>(table);
+  while (api && api->version.major != DLPACK_MAJOR_VERSION) api = api->previous;
+  return api;
 }
 
 // numpy's, once it is imported: an array of it exists only then.
@@ -69,6 +89,30 @@ PyObject* numpy_bf16() {
     missing = true;
   }
   return made;
+}
+
+}  // namespace
+
+struct Library {
+  const ExchangeApi* api = nullptr;
+  PyObject* from_dlpack = nullptr;
+};
+
+namespace {
+
+// Nothing of a type whose outputs are numpy's.
+const Library* library_of(PyTypeObject* type) {
+  // The types are kept, so that no other one can have their address.
+  static auto* const known = new std::unordered_map<PyTypeObject*, Library*>;
+  const auto found = known->find(type);
+  if (found != known->end()) return found->second;
+  const nb::handle object = reinterpret_cast<PyObject*>(type);
+  nb::object importer = nb::module_::import_("gradloom._arrays").attr("from_dlpack_of")(object);
+  object.inc_ref();
+  const ExchangeApi* const api = exchange_api_of(type);
+  Library* const made =
+      importer.is_none() && !api ? nullptr : new Library{api, importer.is_none() ? nullptr : importer.release().ptr()};
+  return known->emplace(type, made).first->second;
 }
 
 [[noreturn]] void refuse_at(const Place& place, const std::string& what, ErrorCode code = ErrorCode::invalid_argument) {
@@ -214,6 +258,34 @@ std::string exception_text() {
   return nb::str(error.value()).c_str();
 }
 
+// By the C functions of the object's type; absent where it has none, or the object needs more than they do: a device's
+// memory waits for a stream, a value whose gradient is recorded is refused in its library's words.
+Tensor from_exchange(nb::handle object, const Place& place) {
+  const Library* const library = library_of(Py_TYPE(object.ptr()));
+  if (!library || !library->api) return {};
+  const nb::object recorded = nb::steal(PyObject_GetAttr(object.ptr(), names().requires_grad));
+  if (!recorded.is_valid()) PyErr_Clear();
+  if (recorded.ptr() == Py_True) return {};
+  DLManagedTensorVersioned* managed = nullptr;
+  if (library->api->from_object(object.ptr(), &managed) != 0) {
+    PyErr_Clear();
+    return {};
+  }
+  const auto give_back = [&] {
+    if (managed->deleter) managed->deleter(managed);
+  };
+  if (managed->dl_tensor.device.device_type != kDLCPU) {
+    give_back();
+    return {};
+  }
+  try {
+    return Tensor::from_dlpack(managed);
+  } catch (const Error& error) {
+    give_back();
+    refuse_at(place, fmt::format("cannot be taken: {}", error.what()), error.code());
+  }
+}
+
 // __dlpack__ of an object; nothing where it has none.
 nb::object dlpack_capsule(nb::handle object) {
   const nb::object method = nb::steal(PyObject_GetAttr(object.ptr(), names().dlpack));
@@ -321,7 +393,7 @@ Tensor Arrays::taken(nb::handle object, bool written, const Place& place) {
     return from_ints(object, place);
   } else if (PyCapsule_CheckExact(object.ptr())) {
     tensor = from_capsule(object, place);
-  } else {
+  } else if (tensor = from_exchange(object, place); !tensor.present()) {
     const nb::object capsule = dlpack_capsule(object);
     if (!capsule.is_valid())
       refuse_at(place, fmt::format("is of type {}; expected an array: DLPack or the buffer protocol",
@@ -361,29 +433,24 @@ Tensor Arrays::from_buffer(nb::handle object, bool written, const Place& place) 
 }
 
 void Kind::see(nb::handle input) {
-  if (from_dlpack_.is_valid() || input.is_none()) return;
+  if (library_ || input.is_none()) return;
   const Numpy* const np = numpy(false);
   PyTypeObject* const type = Py_TYPE(input.ptr());
   if (np && type == reinterpret_cast<PyTypeObject*>(np->ndarray)) return;
   if (PyList_Check(input.ptr()) || PyTuple_Check(input.ptr())) return;
-  // The types are kept, so that no other one can have their address.
-  static auto* const known = new std::unordered_map<PyTypeObject*, PyObject*>;
-  auto found = known->find(type);
-  if (found == known->end()) {
-    const nb::object importer =
-        nb::module_::import_("gradloom._arrays").attr("from_dlpack_of")(nb::handle((PyObject*)type));
-    Py_INCREF(type);
-    found = known->emplace(type, nb::object(importer).release().ptr()).first;
-  }
-  if (found->second == Py_None) return;
-  from_dlpack_ = found->second;
+  library_ = library_of(type);
 }
 
 nb::object Kind::give(Tensor tensor) const {
   if (!tensor.present()) return nb::none();
+  if (library_ && library_->api && tensor.device() < 0) {
+    void* object = nullptr;
+    if (library_->api->to_object(tensor.to_dlpack_versioned(), &object) != 0) nb::raise_python_error();
+    return nb::steal(static_cast<PyObject*>(object));
+  }
   const DType dtype = tensor.dtype();
   nb::object array = nb::cast(Array{std::move(tensor)});
-  if (from_dlpack_.is_valid()) return nb::steal(PyObject_CallOneArg(from_dlpack_.ptr(), array.ptr()));
+  if (library_ && library_->from_dlpack) return nb::steal(PyObject_CallOneArg(library_->from_dlpack, array.ptr()));
   const Numpy* const np = numpy(true);
   if (!np) return array;
   PyObject* const element = dtype == DType::bf16 ? numpy_bf16() : np->dtypes[static_cast<int>(dtype)];

@@ -47,6 +47,8 @@ class Arrays {
   std::vector<Tensor> tensors_;
 };
 
+struct Library;  // of arrays: how it exchanges them
+
 // How a call's outputs are given back: as arrays of its first input's library that is not numpy, else as numpy's, and
 // where that is not installed as gradloom.Array.
 class Kind {
@@ -55,7 +57,7 @@ class Kind {
   nanobind::object give(Tensor tensor) const;
 
  private:
-  nanobind::handle from_dlpack_;  // of the array's library; none: numpy
+  const Library* library_ = nullptr;  // none: numpy
 };
 
 void bind_arrays(nanobind::module_& m);

@@ -46,8 +46,8 @@ def run(op: str, inputs: Sequence[Any], /, **options: Any) -> Any:
     """Runs an op by its ONNX name: its attributes, and `Options`, by name.
 
     Inputs are arrays of DLPack or of the buffer protocol, read in place; None for an optional one that is left out; a
-    list of ints for a shape, starts, ends, axes or steps. The outputs are arrays of the inputs' library: numpy's, or that
-    of the first input that is not numpy's. An op of one output gives it, others a tuple.
+    list of ints for a shape, starts, ends, axes or steps. The outputs are arrays of the inputs' library: numpy's, or
+    that of the first input that is not numpy's. An op of one output gives it, others a tuple.
     """
     return default_runtime().run(op, inputs, **options)
 

@@ -315,3 +315,79 @@ def test_lists_that_change_during_the_call() -> None:
 
     inputs += [Emptying(np.array([4, 3])), np.array([2, 0, 2]), DY.copy()]
     assert np.array_equal(gradloom.run("GatherGrad", inputs), WANT) and inputs == []
+
+
+class ExchangeApi(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("from_object", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.c_void_p))),
+        ("to_object", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))),
+        ("others", ctypes.c_void_p * 2),
+    ]
+
+
+def capsule_api() -> Any:
+    api = ctypes.PyDLL(None)
+    api.PyCapsule_New.restype = ctypes.py_object
+    api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    api.Py_IncRef.argtypes = [ctypes.py_object]
+    return api
+
+
+def test_an_exchange_by_c_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    api, calls, versioned, used = capsule_api(), [], b"dltensor_versioned", b"used_dltensor_versioned"
+
+    class Tensor(Foreign):
+        requires_grad = False
+
+        def __dlpack__(self, **options: Any) -> Any:
+            raise BufferError("in the library's own words")
+
+    def from_object(tensor: Any, out: Any) -> int:
+        calls.append("from")
+        capsule = tensor.values.__dlpack__(max_version=(1, 1))
+        out[0] = api.PyCapsule_GetPointer(capsule, versioned)
+        api.PyCapsule_SetName(capsule, used)
+        return 0
+
+    class Holder:
+        def __init__(self, managed: int) -> None:
+            self.capsule = api.PyCapsule_New(managed, versioned, None)
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.capsule
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    def to_object(managed: int, out: Any) -> int:
+        calls.append("to")
+        tensor = Tensor(np.from_dlpack(Holder(managed)))
+        api.Py_IncRef(tensor)
+        out[0] = id(tensor)
+        return 0
+
+    take, give = (field[1] for field in ExchangeApi._fields_[4:6])
+    table = ExchangeApi(1, 3, None, None, take(from_object), give(to_object))
+    newer = ExchangeApi(2, 0, ctypes.addressof(table))
+    Tensor.__dlpack_c_exchange_api__ = api.PyCapsule_New(  # type: ignore[attr-defined]
+        ctypes.addressof(newer), b"dlpack_exchange_api", None
+    )
+    library = types.ModuleType("exchanging")
+    Tensor.__module__ = "exchanging"
+    monkeypatch.setitem(sys.modules, "exchanging", library)
+    got = gather(Tensor(DY.T.copy().T))
+    assert type(got) is Tensor and np.array_equal(got.values, WANT) and calls == ["from", "to"]
+    out = np.zeros((4, 3), np.float32)
+    gather(Tensor(DY), out=Tensor(out))
+    assert np.array_equal(out, WANT) and calls[2:] == ["from", "from"]
+    recorded = Tensor(DY)
+    recorded.requires_grad = True
+    with pytest.raises(BufferError, match="own words"):
+        gather(recorded)
