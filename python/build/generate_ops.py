@@ -66,7 +66,8 @@ def function(op: dict[str, Any]) -> str:
     lines += [wrapped(described(argument), 8, 4) for argument in outputs]
     lines += ['    """']
     given = ", ".join(argument["name"] for argument in inputs)
-    lines += [f"    result: {result} = (runtime or default_runtime()).run(", f'        "{op["name"]}",', f"        ({given}{',' if len(inputs) == 1 else ''}),"]
+    lines += [f"    result: {result} = (runtime or default_runtime()).run("]
+    lines += [f'        "{op["name"]}",', f"        ({given}{',' if len(inputs) == 1 else ''}),"]
     lines += [f"        {attribute['name']}={attribute['name']}," for attribute in attributes]
     lines += ["        **options,", "    )", "    return result", "", "", f"{op['name']} = {name}"]
     return "\n".join(lines)

@@ -1,5 +1,6 @@
 """scikit-build-core, after a look at what it needs and pip cannot install: a failure then takes one line."""
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -11,7 +12,11 @@ from scikit_build_core.build import build_wheel as _build_wheel
 _LLVM = Path("/usr/lib/llvm-22")
 
 
-def _check() -> None:
+def _prepare() -> None:
+    # The compilers that cmake takes by itself, not those that built this Python: the compiler's cache is then shared
+    # with other builds of the repository.
+    os.environ.setdefault("CC", "cc")
+    os.environ.setdefault("CXX", "c++")
     has = {
         "g++": shutil.which("g++") or shutil.which("c++"),
         "cmake": shutil.which("cmake"),
@@ -28,12 +33,12 @@ _Settings = dict[str, list[str] | str] | None
 
 
 def build_wheel(wheel_directory: str, config_settings: _Settings = None, metadata_directory: str | None = None) -> str:
-    _check()
+    _prepare()
     return _build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(
     wheel_directory: str, config_settings: _Settings = None, metadata_directory: str | None = None
 ) -> str:
-    _check()
+    _prepare()
     return _build_editable(wheel_directory, config_settings, metadata_directory)
