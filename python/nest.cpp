@@ -1,0 +1,145 @@
+#include "python/nest.h"
+
+#include <fmt/format.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <unordered_set>
+
+#include "gradloom/schedule.h"
+#include "gradloom/text.h"
+#include "ir/analysis/verify.h"
+#include "python/errors.h"
+#include "python/gil.h"
+
+namespace nb = nanobind;
+
+namespace gradloom::python {
+namespace {
+
+nb::object parse(const std::string& text) {
+  ir::Kernel kernel;
+  try {
+    kernel = ir::parse(text);
+  } catch (const Error& error) {
+    set_parse_exception(error, text);
+    nb::raise_python_error();
+  }
+  return nb::cast(verified(std::move(kernel)));
+}
+
+// Lines of a trace, or a list of them; empty ones are left out.
+std::vector<std::string> steps_of(nb::handle given) {
+  std::vector<std::string> steps;
+  const auto add = [&](std::string_view text) {
+    while (!text.empty()) {
+      const size_t end = std::min(text.find('\n'), text.size());
+      const std::string_view line = text.substr(0, end);
+      if (line.find_first_not_of(" \t\r") != std::string_view::npos) steps.emplace_back(line);
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+  };
+  if (PyUnicode_Check(given.ptr())) {
+    add(nb::cast<std::string>(given));
+  } else {
+    for (const nb::handle step : given) {
+      if (!PyUnicode_Check(step.ptr())) refuse("a schedule's step is no str");
+      add(nb::cast<std::string>(step));
+    }
+  }
+  return steps;
+}
+
+Nest scheduled(const Nest& nest, nb::handle given) {
+  const std::vector<std::string> steps = steps_of(given);
+  return unlocked([&] {
+    ir::Schedule schedule(nest.kernel);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      try {
+        schedule.replay({steps[i]});
+      } catch (const Error& error) {
+        throw Error(error.code(),
+                    fmt::format("kernel {}: step {} (\"{}\"): {}", nest.kernel.name, i + 1, steps[i], error.what()));
+      }
+    }
+    std::vector<std::string> trace = nest.trace;
+    trace.insert(trace.end(), schedule.trace().begin(), schedule.trace().end());
+    return Nest{nest.authored, schedule.kernel(), std::move(trace)};
+  });
+}
+
+nb::list loops_of(const Nest& nest) {
+  nb::list names;
+  const ir::Schedule schedule(nest.kernel);
+  for (const ir::Loop loop : schedule.loops()) names.append(schedule.get(loop).var.name);
+  return names;
+}
+
+nb::list scalars_of(const Nest& nest) {
+  nb::list all;
+  const ParameterNames names(nest.kernel);
+  for (size_t s = 0; s < names.scalars.size(); ++s)
+    all.append(nb::make_tuple(names.scalars[s], onnx_name(nest.kernel.scalars[s].var.type.dtype)));
+  return all;
+}
+
+nb::list buffers_of(const Nest& nest) {
+  nb::list all;
+  const ParameterNames names(nest.kernel);
+  for (size_t b = 0; b < names.buffers.size(); ++b) {
+    const ir::Buffer& buffer = nest.kernel.buffers[b];
+    nb::list dims;
+    for (const ir::Expr& dim : buffer->dims) dims.append(ir::print(dim));
+    all.append(
+        nb::make_tuple(names.buffers[b], ir::to_string(buffer->role), onnx_name(buffer->dtype), nb::tuple(dims)));
+  }
+  return all;
+}
+
+}  // namespace
+
+Nest verified(ir::Kernel kernel) {
+  try {
+    ir::verify(kernel, ir::Stage::authored);
+  } catch (const Error&) {
+    ir::verify(kernel, ir::Stage::scheduled);  // its error takes precedence
+  }
+  return {std::make_shared<const ir::Kernel>(kernel), kernel, {}};
+}
+
+ParameterNames::ParameterNames(const ir::Kernel& kernel) {
+  std::unordered_set<std::string> taken;
+  const auto unique = [&](const std::string& name) {
+    std::string text = name;
+    for (int i = 1; !taken.insert(text).second; ++i) text = fmt::format("{}#{}", name, i);
+    return text;
+  };
+  for (const ir::Scalar& scalar : kernel.scalars) scalars.push_back(unique(scalar.var.name));
+  for (const ir::Buffer& buffer : kernel.buffers) buffers.push_back(unique(buffer->name));
+}
+
+void bind_nests(nb::module_& m) {
+  nb::class_<Nest>(m, "Kernel", "A loop nest: what gradloom.parse gives, and what each schedule gives again.")
+      .def("schedule", scheduled, nb::arg("steps"),
+           "The nest after these steps, a line each, such as \"split i 8\". One that is not proved right is refused.")
+      .def(
+          "emit",
+          [](const Nest& nest, const std::string& stage, const std::string& target, const std::string& after,
+             int threads) { return unlocked([&] {
+                              return text_of(nest, {stage, target, after, threads});
+                            }); },
+          nb::arg("stage") = "lowered", nb::kw_only(), nb::arg("target") = "", nb::arg("after") = "",
+          nb::arg("threads") = 0,
+          "Its text at a stage (authored, scheduled, lowered, llvm-raw, llvm, asm; cuda, ptx, sass-report), or after a "
+          "pass of the lowering. `target`: host, x86-64-v3, ..., or sm_90, ...")
+      .def_prop_ro("name", [](const Nest& nest) { return nest.kernel.name; })
+      .def_prop_ro("trace", [](const Nest& nest) { return nest.trace; })
+      .def_prop_ro("loops", loops_of)
+      .def_prop_ro("scalars", scalars_of)
+      .def_prop_ro("buffers", buffers_of)
+      .def("__str__", [](const Nest& nest) { return ir::print(nest.kernel); })
+      .def("__repr__", [](const Nest& nest) { return fmt::format("<gradloom.Kernel {}>", nest.kernel.name); });
+  m.def("parse", parse, nb::arg("text"), "A loop nest from its text. gradloom.ParseError says where it is wrong.");
+}
+
+}  // namespace gradloom::python
