@@ -23,6 +23,7 @@ std::string to_string(const Place& place);
 struct Array {
   Tensor tensor;
 };
+nanobind::tuple shape_of(const Tensor& tensor);
 
 // The arrays of one call, kept alive and exported until this is destroyed, which requires the interpreter's lock.
 class Arrays {
