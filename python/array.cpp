@@ -1,5 +1,6 @@
 // gradloom.Array: what its library reads of it by the buffer protocol and DLPack.
 #include <fmt/format.h>
+#include <nanobind/stl/string.h>
 
 #include "gradloom/dlpack.h"
 #include "python/arrays.h"
