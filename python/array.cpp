@@ -43,6 +43,10 @@ const char* format_of(DType dtype) {
 }
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  if (!nb::inst_ready(self)) {
+    PyErr_SetString(PyExc_BufferError, "the array holds nothing");
+    return -1;
+  }
   const Tensor& tensor = nb::inst_ptr<Array>(self)->tensor;
   const char* const format = format_of(tensor.dtype());
   if (!format && (flags & PyBUF_FORMAT) == PyBUF_FORMAT) {

@@ -8,6 +8,7 @@
 
 #include "gradloom/dlpack.h"
 #include "python/errors.h"
+#include "python/text.h"
 
 namespace nb = nanobind;
 
@@ -170,6 +171,10 @@ Tensor from_view(const Py_buffer& view, DType dtype, const Place& place) {
   if (view.ndim > max_rank) refuse_at(place, fmt::format("has rank {}; at most {}", view.ndim, max_rank));
   Dims dims, strides;
   for (int d = 0; d < view.ndim; ++d) {
+    if (!view.strides) {  // row-major, as of ctypes' arrays
+      dims.push_back(view.shape[d]);
+      continue;
+    }
     if (view.strides[d] % view.itemsize != 0)
       refuse_at(place,
                 fmt::format("has a stride of {} bytes along axis {}, which is not a multiple of its element's {}",
@@ -199,12 +204,15 @@ Tensor from_capsule(nb::handle capsule, const Place& place) {
   } catch (const Error& error) {
     refuse_at(place, fmt::format("cannot be taken: {}", error.what()), error.code());
   }
+  if (!PyCapsule_CheckExact(capsule.ptr()))
+    refuse_at(place, fmt::format("gives an object of type {} by __dlpack__; expected a capsule",
+                                 Py_TYPE(capsule.ptr())->tp_name));
   const char* const name = PyCapsule_GetName(capsule.ptr());
   refuse_at(place, fmt::format("is a capsule {}; expected one of DLPack, not used before", name ? name : "of no name"));
 }
 
 Tensor from_ints(nb::handle list, const Place& place) {
-  const nb::object items = nb::steal(PySequence_Tuple(list.ptr()));
+  const nb::object items = tuple_of(list);
   const Py_ssize_t count = PyTuple_GET_SIZE(items.ptr());
   Tensor tensor = Tensor::empty(DType::i64, {count});
   for (Py_ssize_t i = 0; i < count; ++i) {
@@ -288,6 +296,7 @@ Tensor Arrays::taken(nb::handle object, bool written, const Place& place) {
   if (PyObject_CheckBuffer(object.ptr()) && !nb::isinstance<Array>(object)) {
     tensor = from_buffer(object, written, place);
   } else if (nb::isinstance<Array>(object)) {
+    if (!nb::inst_ready(object)) refuse_at(place, "is a gradloom.Array that holds nothing");
     tensor = nb::inst_ptr<Array>(object)->tensor;
   } else if (!written && (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr()))) {
     return from_ints(object, place);

@@ -18,7 +18,7 @@ class AttributeReader {
 
   Attribute read(nb::handle value) const {
     if (!PyList_Check(value.ptr()) && !PyTuple_Check(value.ptr())) return scalar(value);
-    const nb::object items = nb::steal(PySequence_Tuple(value.ptr()));
+    const nb::object items = tuple_of(value);
     const Py_ssize_t count = PyTuple_GET_SIZE(items.ptr());
     std::vector<int64_t> ints;
     std::vector<double> floats;

@@ -1,5 +1,6 @@
 #include "python/gil.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -22,6 +23,10 @@ Unlocked::~Unlocked() {
   }
   PyEval_RestoreThread(state_);
   --taking;
+}
+
+void open_gate_in_children() {
+  pthread_atfork(nullptr, nullptr, [] { taking = 0; });
 }
 
 void close_gate() {

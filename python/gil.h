@@ -29,5 +29,7 @@ auto unlocked(Body&& body) {
 // From now on only the calling thread, which holds the lock, takes it again; others that come back from gradloom sleep
 // until the process ends. For atexit.
 void close_gate();
+// A child of fork has none of its parent's threads: the gate does not wait for them there.
+void open_gate_in_children();
 
 }  // namespace gradloom::python

@@ -89,6 +89,10 @@ void log_waiting() {
             PyUnicode_DecodeUTF8(message.text.data(), static_cast<Py_ssize_t>(message.text.size()), "replace"));
         nb::module_::import_("logging").attr("getLogger")("gradloom").attr("log")(levels(message.level), "%s", text);
       } catch (nb::python_error& error) {
+        if (error.matches(PyExc_KeyboardInterrupt)) {  // raised where Python next looks
+          PyErr_SetInterrupt();
+          continue;
+        }
         error.discard_as_unraisable("gradloom's log");
       }
     }

@@ -24,10 +24,10 @@ void set_level(const std::string& name) {
 
 }  // namespace
 
+// The runtime, its threads and its log are the process's. Refused before nanobind's own state becomes another
+// interpreter's.
+#define PyInit__gradloom init_in_main
 NB_MODULE(_gradloom, m) {
-  // The runtime, its threads and its log are the process's.
-  if (PyInterpreterState_Get() != PyInterpreterState_Main())
-    throw std::runtime_error("gradloom cannot be imported in a sub-interpreter; import it in the main one");
   nb::set_leak_warnings(false);  // a handle may live until the process ends
   python::bind_errors();
   python::bind_arrays(m);
@@ -40,8 +40,16 @@ NB_MODULE(_gradloom, m) {
         "What goes to logging.getLogger(\"gradloom\"): off, error, warn, info or debug.");
   m.def("log_level", [] { return to_string(log_level()); });
   python::start_logging();
+  python::open_gate_in_children();
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
     python::stop_logging();
     python::close_gate();
   }));
+}
+#undef PyInit__gradloom
+
+extern "C" NB_EXPORT PyObject* PyInit__gradloom() {
+  if (PyInterpreterState_Get() == PyInterpreterState_Main()) return init_in_main();
+  PyErr_SetString(PyExc_ImportError, "gradloom cannot be imported in a sub-interpreter; import it in the main one");
+  return nullptr;
 }

@@ -63,7 +63,7 @@ class Call {
     }
     const bool several = PyList_Check(out.ptr()) || PyTuple_Check(out.ptr());
     // A list may change while the lock is released.
-    const nb::object fixed = several ? nb::steal(PySequence_Tuple(out.ptr())) : nb::object();
+    const nb::object fixed = several ? tuple_of(out) : nb::object();
     PyObject* const single = out.ptr();
     PyObject* const* const outs = several ? PySequence_Fast_ITEMS(fixed.ptr()) : &single;
     const size_t out_count = several ? static_cast<size_t>(PyTuple_GET_SIZE(fixed.ptr())) : 1;
@@ -99,7 +99,7 @@ nb::object run(PyRuntime& self, const std::string& name, nb::handle inputs, cons
   if (!PyList_Check(inputs.ptr()) && !PyTuple_Check(inputs.ptr()))
     refuse(
         fmt::format("{}: the inputs are of type {}; expected a list of arrays", name, Py_TYPE(inputs.ptr())->tp_name));
-  const nb::object fixed = nb::steal(PySequence_Tuple(inputs.ptr()));
+  const nb::object fixed = tuple_of(inputs);
   const std::shared_ptr<Runtime> runtime = self.runtime;
   return Call(name, op)(
       PySequence_Fast_ITEMS(fixed.ptr()), static_cast<size_t>(PyTuple_GET_SIZE(fixed.ptr())), options.out,

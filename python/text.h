@@ -19,4 +19,11 @@ const char* to_name(Determinism determinism);
 Policy policy_of(std::string_view name);
 TargetKind target_of(std::string_view name);
 
+// Of any iterable. Throws python_error.
+inline nanobind::object tuple_of(nanobind::handle items) {
+  PyObject* const tuple = PySequence_Tuple(items.ptr());
+  if (!tuple) nanobind::raise_python_error();
+  return nanobind::steal(tuple);
+}
+
 }  // namespace gradloom::python

@@ -13,7 +13,7 @@ its end.
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Literal
+from typing import Literal, NoReturn
 
 from gradloom import _gradloom
 from gradloom._gradloom import Expr, Kernel
@@ -55,6 +55,9 @@ class Buffer:
     def __init__(self, builder: "KernelBuilder", handle: _gradloom._Buffer) -> None:
         self._builder = builder
         self._handle = handle
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("a buffer of a nest is indexed, not iterated over")
 
     @property
     def name(self) -> str:

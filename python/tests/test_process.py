@@ -213,6 +213,8 @@ def test_a_sub_interpreter_is_refused() -> None:
         failure = interpreters.run_string(made, code)
         assert failure is None, failure
         interpreters.destroy(made)
+        import array
+        assert len(gradloom.broadcast_grad(array.array("f", [1, 2, 4]), [1])) == 1  # the main one is as it was
     """)
     assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
 
@@ -227,3 +229,26 @@ def test_import_is_fast_and_takes_no_torch() -> None:
         print(took < 0.3)
     """)
     assert done.stdout == "True\n", done.stderr
+
+
+def test_a_child_of_fork_ends_while_the_parents_threads_call() -> None:
+    done = run_program("""
+        import os, sys, threading
+        import gradloom, numpy as np
+        x = np.ones((3, 3), np.float32)
+        handle = gradloom.prepare("BroadcastGrad")
+        handle(x, [3])
+        def call():
+            while True:
+                handle(x, [3])
+        for _ in range(4):
+            threading.Thread(target=call, daemon=True).start()
+        for k in range(10):
+            sum(range(20000))
+            child = os.fork()
+            if child == 0:
+                sys.exit(0)
+            os.waitpid(child, 0)
+        print("ended", flush=True)
+    """)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
