@@ -133,7 +133,7 @@ std::string values_text(const nest::Argument& argument) {
 }
 
 void print_table(const nest::Call& call, const std::string& target) {
-  const nest::Names names(call.kernel);
+  const ParameterNames names(call.kernel);
   Table table({"name", "", "type", "shape", "values"});
   for (size_t i = 0; i < names.scalars.size(); ++i) {
     const DType dtype = call.kernel.scalars[i].var.type.dtype;

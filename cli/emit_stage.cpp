@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <map>
-#include <optional>
-
 #include "cli/command.h"
 #include "cli/emit_gpu.h"
 #include "cli/text.h"
 #include "gradloom/text.h"
 #include "ir/passes/passes.h"
+#include "runtime/backend/gpu_target.h"
 #ifdef GRADLOOM_WITH_LLVM
 #include "codegen/llvm/compiler.h"
 #endif
@@ -29,23 +27,11 @@ std::string machine_text([[maybe_unused]] const ir::Kernel& lowered, const Stage
 #endif
 }
 
-// A pass that runs a second time is "simplify:2".
 std::string passes_text(const ir::Kernel& scheduled, const StageOptions& options) {
   ir::LowerOptions lowering = ir::lowering_for(options.target());
   ir::PassTimes times;
-  std::map<std::string, int> runs;
-  std::vector<std::string> names;
-  std::optional<std::string> text;
   lowering.times = &times;
-  lowering.dump = [&](const std::string& pass, const ir::Kernel& after) {
-    names.push_back(++runs[pass] == 1 ? pass : fmt::format("{}:{}", pass, runs[pass]));
-    if (names.back() == options.after) text = ir::print(after);
-  };
-  try {
-    ir::lower(scheduled, lowering);
-  } catch (const Error&) {
-    if (!text) throw;  // the requested text is printed before the refusal of a later pass
-  }
+  const auto [text, names] = ir::text_after(scheduled, lowering, options.after);
   if (!options.times && !text)
     throw UsageError(fmt::format("{}: --after is {}, expected a pass that runs for this target: {}", options.command,
                                  options.after, fmt::join(names, ", ")));

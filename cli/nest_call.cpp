@@ -6,7 +6,6 @@
 #include <cstring>
 #include <new>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "ir/interpret/memory.h"
 
@@ -53,17 +52,6 @@ std::shared_ptr<char> allocate(int64_t bytes, int64_t alignment) {
 }
 
 }  // namespace
-
-Names::Names(const ir::Kernel& kernel) {
-  std::unordered_set<std::string> taken;
-  const auto unique = [&](const std::string& name) {
-    std::string text = name;
-    for (int i = 1; !taken.insert(text).second; ++i) text = fmt::format("{}#{}", name, i);
-    return text;
-  };
-  for (const ir::Scalar& scalar : kernel.scalars) scalars.push_back(unique(scalar.var.name));
-  for (const ir::Buffer& buffer : kernel.buffers) buffers.push_back(unique(buffer->name));
-}
 
 std::optional<int64_t> Memory::bytes_of(DType dtype, const Dims& dims, const Dims& strides, int64_t alignment) {
   const Extent extent = extent_of(dtype, dims, strides);
@@ -156,7 +144,7 @@ Call::Call(const ir::Kernel& kernel_in, std::span<const int64_t> scalars, int64_
     : kernel(kernel_in), slots(scalar_slots(kernel, scalars)) {
   const DeclaredArguments arguments(kernel);
   arguments.check_scalars(slots);
-  const Names names(kernel);
+  const ParameterNames names(kernel);
   int64_t left = bytes;
   for (size_t b = 0; b < kernel.buffers.size(); ++b) {
     const ir::Buffer& declared = kernel.buffers[b];

@@ -14,12 +14,6 @@ namespace gradloom::nest {
 
 inline constexpr int64_t most_bytes = int64_t{1} << 32;  // of all buffers of a call
 
-// The names of a kernel's parameters, without backquotes. A duplicate name is numbered, as in the text form: "n#1".
-struct Names {
-  explicit Names(const ir::Kernel& kernel);
-  std::vector<std::string> scalars, buffers;
-};
-
 // A buffer's elements at the addresses that its strides give, between guard regions that detect stray writes. Unset
 // bytes are 0xff: a NaN, -1, an invalid boolean.
 class Memory {

@@ -81,7 +81,7 @@ void read_list(const ir::Kernel& kernel, Argument& argument, const Json& list) {
 }  // namespace
 
 std::vector<std::optional<int64_t>> read_scalars(const ir::Kernel& kernel, std::span<const std::string> given) {
-  const Names names(kernel);
+  const ParameterNames names(kernel);
   std::vector<std::optional<int64_t>> values(kernel.scalars.size());
   for (const std::string& assignment : given) {
     const size_t at = assignment.rfind('=');
@@ -105,7 +105,7 @@ std::vector<int64_t> all_scalars(const ir::Kernel& kernel, std::span<const std::
   std::vector<int64_t> all;
   for (size_t i = 0; i < scalars.size(); ++i) {
     if (!scalars[i]) {
-      const std::string name = Names(kernel).scalars[i];
+      const std::string name = ParameterNames(kernel).scalars[i];
       refuse(kernel, fmt::format("scalar {} is not given, expected --scalar {}=VALUE or --seed N", name, name));
     }
     all.push_back(*scalars[i]);

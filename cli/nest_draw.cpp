@@ -219,7 +219,7 @@ std::vector<int64_t> draw_scalars(const ir::Kernel& kernel, std::span<const std:
       continue;
     }
     const DeclaredRange range(kernel, scalar.min, scalar.max, slots);  // it refers to earlier scalars only
-    const std::string what = "scalar " + Names(kernel).scalars[i];
+    const std::string what = "scalar " + ParameterNames(kernel).scalars[i];
     if (is_float(dtype)) {
       slots[i] = static_cast<int64_t>(Source(kernel, what, dtype, range, 1, random).draw());
       continue;

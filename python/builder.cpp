@@ -14,6 +14,7 @@
 #include "gradloom/text.h"
 #include "python/errors.h"
 #include "python/nest.h"
+#include "python/number.h"
 
 namespace nb = nanobind;
 
@@ -30,23 +31,11 @@ DType dtype_named(const std::string& name) {
 // A number as a constant of this dtype.
 Expr number(DType dtype, nb::handle value) {
   if (PyBool_Check(value.ptr())) return ir::number_like(dtype, value.ptr() == Py_True);
-  if (PyIndex_Check(value.ptr())) {
-    const nb::object whole = nb::steal(PyNumber_Index(value.ptr()));
-    if (!whole.is_valid()) nb::raise_python_error();
-    int overflow = 0;
-    const int64_t narrow = PyLong_AsLongLongAndOverflow(whole.ptr(), &overflow);
-    if (!overflow) return ir::number_like(dtype, narrow);
-    const uint64_t wide = PyLong_AsUnsignedLongLong(whole.ptr());
-    if (!PyErr_Occurred()) return ir::number_like(dtype, wide);
-    PyErr_Clear();
-    refuse(fmt::format("{} is no number of {}", nb::str(whole).c_str(), to_string(dtype)));
-  }
-  const double real = PyFloat_AsDouble(value.ptr());
-  if (real == -1 && PyErr_Occurred()) {
-    PyErr_Clear();
-    refuse(fmt::format("a value is of type {}; expected an expression or a number", Py_TYPE(value.ptr())->tp_name));
-  }
-  return ir::number_like(dtype, real);
+  return number_of(
+      dtype, value, [&](const char* text) { refuse(fmt::format("{} is no number of {}", text, to_string(dtype))); },
+      [&] {
+        refuse(fmt::format("a value is of type {}; expected an expression or a number", Py_TYPE(value.ptr())->tp_name));
+      });
 }
 
 Expr expr_of(nb::handle value, DType dtype) {

@@ -11,6 +11,7 @@
 #include "python/gil.h"
 #include "python/logging.h"
 #include "python/nest.h"
+#include "python/number.h"
 #include "python/runtime.h"
 #include "runtime/kernel_arguments.h"
 
@@ -103,31 +104,19 @@ class Compiled {
 
   int64_t slot(size_t s, nb::handle value) const {
     const DType dtype = nest_.kernel.scalars[s].var.type.dtype;
-    const auto bits = [&](const ir::Expr& e) {
-      const auto* constant = e.as<ir::Const>();
-      return constant ? static_cast<int64_t>(constant->bits) : 0;
-    };
     try {
       if (PyBool_Check(value.ptr()) && dtype == DType::boolean) return value.ptr() == Py_True;
-      if (PyIndex_Check(value.ptr())) {
-        const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
-        if (!number.is_valid()) nb::raise_python_error();
-        int overflow = 0;
-        const int64_t narrow = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-        if (!overflow) return bits(ir::number_like(dtype, narrow));
-        const uint64_t wide = PyLong_AsUnsignedLongLong(number.ptr());
-        if (!PyErr_Occurred()) return bits(ir::number_like(dtype, wide));
-        PyErr_Clear();
-        fail(fmt::format("scalar {} is {}, which {} does not hold", names_.scalars[s], nb::str(number).c_str(),
-                         to_string(dtype)));
-      }
-      const double number = PyFloat_AsDouble(value.ptr());
-      if (number == -1 && PyErr_Occurred()) {
-        PyErr_Clear();
-        fail(fmt::format("scalar {} is of type {}; expected a number", names_.scalars[s],
-                         Py_TYPE(value.ptr())->tp_name));
-      }
-      return bits(ir::number_like(dtype, number));
+      const ir::Expr number = number_of(
+          dtype, value,
+          [&](const char* text) {
+            fail(fmt::format("scalar {} is {}, which {} does not hold", names_.scalars[s], text, to_string(dtype)));
+          },
+          [&] {
+            fail(fmt::format("scalar {} is of type {}; expected a number", names_.scalars[s],
+                             Py_TYPE(value.ptr())->tp_name));
+          });
+      const auto* constant = number.as<ir::Const>();
+      return constant ? static_cast<int64_t>(constant->bits) : 0;
     } catch (const Error& error) {
       if (std::string_view(error.what()).starts_with("kernel ")) throw;
       fail(fmt::format("scalar {}: {}", names_.scalars[s], error.what()));

@@ -67,7 +67,7 @@ void bind_errors() {
         } catch (const Error& error) {
           set_exception(error);
         } catch (const std::bad_alloc&) {
-          set_exception(Error(ErrorCode::resource_exhausted, "out of memory"));
+          set_exception(out_of_memory());
         }
       },
       nullptr);

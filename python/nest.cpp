@@ -4,13 +4,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <unordered_set>
-
 #include "gradloom/schedule.h"
 #include "gradloom/text.h"
 #include "ir/analysis/verify.h"
 #include "python/errors.h"
 #include "python/gil.h"
+#include "runtime/kernel_arguments.h"
+#include "support/lines.h"
 
 namespace nb = nanobind;
 
@@ -31,21 +31,10 @@ nb::object parse(const std::string& text) {
 // Lines of a trace, or a list of them; empty ones are left out.
 std::vector<std::string> steps_of(nb::handle given) {
   std::vector<std::string> steps;
-  const auto add = [&](std::string_view text) {
-    while (!text.empty()) {
-      const size_t end = std::min(text.find('\n'), text.size());
-      const std::string_view line = text.substr(0, end);
-      if (line.find_first_not_of(" \t\r") != std::string_view::npos) steps.emplace_back(line);
-      text.remove_prefix(std::min(end + 1, text.size()));
-    }
-  };
-  if (PyUnicode_Check(given.ptr())) {
-    add(nb::cast<std::string>(given));
-  } else {
-    for (const nb::handle step : given) {
-      if (!PyUnicode_Check(step.ptr())) refuse("a schedule's step is no str");
-      add(nb::cast<std::string>(step));
-    }
+  if (PyUnicode_Check(given.ptr())) return lines_of(nb::cast<std::string>(given));
+  for (const nb::handle step : given) {
+    if (!PyUnicode_Check(step.ptr())) refuse("a schedule's step is no str");
+    for (std::string& line : lines_of(nb::cast<std::string>(step))) steps.push_back(std::move(line));
   }
   return steps;
 }
@@ -105,17 +94,6 @@ Nest verified(ir::Kernel kernel) {
     ir::verify(kernel, ir::Stage::scheduled);  // its error takes precedence
   }
   return {std::make_shared<const ir::Kernel>(kernel), kernel, {}};
-}
-
-ParameterNames::ParameterNames(const ir::Kernel& kernel) {
-  std::unordered_set<std::string> taken;
-  const auto unique = [&](const std::string& name) {
-    std::string text = name;
-    for (int i = 1; !taken.insert(text).second; ++i) text = fmt::format("{}#{}", name, i);
-    return text;
-  };
-  for (const ir::Scalar& scalar : kernel.scalars) scalars.push_back(unique(scalar.var.name));
-  for (const ir::Buffer& buffer : kernel.buffers) buffers.push_back(unique(buffer->name));
 }
 
 void bind_nests(nb::module_& m) {

@@ -20,12 +20,6 @@ struct Nest {
 // Verified, as authored or else as scheduled. Throws Error(invalid_argument).
 Nest verified(ir::Kernel kernel);
 
-// Parameters' names; a repeated one is numbered, as in the text form: "n#1".
-struct ParameterNames {
-  explicit ParameterNames(const ir::Kernel& kernel);
-  std::vector<std::string> scalars, buffers;
-};
-
 struct TextOptions {
   std::string stage = "lowered", target, after;
   int threads = 0;

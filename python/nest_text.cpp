@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <charconv>
-#include <map>
 #include <optional>
 
 #include "gradloom/runtime.h"
@@ -14,6 +12,7 @@
 #include "ir/schedule/schedule_gpu.h"
 #include "python/errors.h"
 #include "python/nest.h"
+#include "runtime/backend/gpu_target.h"
 #ifdef GRADLOOM_WITH_LLVM
 #include "codegen/llvm/compiler.h"
 #endif
@@ -32,46 +31,17 @@ bool among(std::string_view stage, std::span<const char* const> stages) {
   return std::find(stages.begin(), stages.end(), stage) != stages.end();
 }
 
-// 90 of "sm_90"; nothing of a CPU's target.
+// Nothing of a CPU's target.
 std::optional<int> architecture_of(const std::string& target) {
   if (!target.starts_with("sm_")) return std::nullopt;
-  int number = 0;
-  const char* const end = target.data() + target.size();
-  if (std::from_chars(target.data() + 3, end, number).ptr != end || number < 50)
-    refuse(fmt::format("target is {}; expected a GPU like sm_80, sm_90, sm_100", target));
-  return number;
-}
-
-// As the command's (cli/emit_gpu.cpp): the maximum shared memory per block of that architecture.
-ir::Target gpu_target(int architecture) {
-  const int64_t shared = architecture == 80 || architecture == 87   ? 163
-                         : architecture >= 90 && architecture < 120 ? 227
-                                                                    : 99;
-  return {.name = fmt::format("sm_{}", architecture),
-          .vector_bytes = 16,
-          .gpu = true,
-          .multiprocessors = architecture == 80 ? 108 : 132,
-          .shared_bytes = shared << 10,
-          .matrix_units = architecture >= 80};
+  if (const std::optional<int> number = architecture_named(target)) return number;
+  refuse(fmt::format("target is {}; expected a GPU like sm_80, sm_90, sm_100", target));
 }
 
 std::string after_pass(const ir::Kernel& scheduled, const ir::Target& target, const std::string& after) {
-  ir::LowerOptions lowering = ir::lowering_for(target);
-  std::map<std::string, int> runs;
-  std::vector<std::string> names;
-  std::optional<std::string> text;
-  lowering.dump = [&](const std::string& pass, const ir::Kernel& kernel) {
-    names.push_back(++runs[pass] == 1 ? pass : fmt::format("{}:{}", pass, runs[pass]));
-    if (names.back() == after) text = ir::print(kernel);
-  };
-  try {
-    ir::lower(scheduled, lowering);
-  } catch (const Error&) {
-    if (!text) throw;  // the requested text is printed before the refusal of a later pass
-  }
-  if (!text)
-    refuse(fmt::format("after is {}; expected a pass that runs for this target: {}", after, fmt::join(names, ", ")));
-  return *text;
+  const auto [text, names] = ir::text_after(scheduled, ir::lowering_for(target), after);
+  if (text) return *text;
+  refuse(fmt::format("after is {}; expected a pass that runs for this target: {}", after, fmt::join(names, ", ")));
 }
 
 #ifdef GRADLOOM_WITH_CUDA
@@ -80,10 +50,7 @@ std::string gpu_text(const ir::Kernel& lowered, const std::string& stage, int ar
   if (stage == "cuda") return module.text;
   const codegen::Nvrtc& nvrtc = codegen::Nvrtc::get();
   if (stage == "ptx") return nvrtc.compile_to_ptx(module, architecture).images[0].bytes;
-  const codegen::CudaBinary binary = nvrtc.compile(module, architecture, true);
-  if (binary.ptx)
-    throw Error(ErrorCode::unsupported,
-                fmt::format("NVRTC {} makes no machine code for sm_{}", nvrtc.version(), architecture));
+  const codegen::CudaBinary binary = nvrtc.compile_to_machine_code(module, architecture);
   std::string text;
   for (size_t i = 0; i < module.functions.size(); ++i) {
     const codegen::CudaResources& r = binary.resources[i];

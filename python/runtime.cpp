@@ -41,6 +41,11 @@ nb::object as_found(nb::handle array, const Tensor& before, const Tensor& after)
   return array[nb::slice(nb::int_(0), nb::int_(after.dims()[0]), nb::none())];
 }
 
+Place place_of(std::string_view name, const char* what, size_t position, const std::vector<ArgumentSchema>* schemas) {
+  const bool known = schemas && position < schemas->size();
+  return {name.data(), what, static_cast<int>(position), known ? (*schemas)[position].name.c_str() : "unknown"};
+}
+
 // One call of an op: `run(inputs)` or `run_into(inputs, outputs)`, both without the interpreter's lock.
 class Call {
  public:
@@ -85,8 +90,7 @@ class Call {
 
  private:
   Place place(const char* what, size_t position, const std::vector<ArgumentSchema>* schemas) const {
-    const bool known = schemas && position < schemas->size();
-    return {name_.data(), what, static_cast<int>(position), known ? (*schemas)[position].name.c_str() : "unknown"};
+    return place_of(name_, what, position, schemas);
   }
 
   std::string_view name_;  // ends with a null
@@ -131,14 +135,9 @@ nb::list infer_outputs(const PyRuntime& self, const std::string& name, nb::handl
   const Op* const op = find_op(name);
   const CallOptions options = call_options(name, op, given);
   Arrays arrays(nb::len(inputs));
-  int position = 0;
-  for (const nb::handle input : inputs) {
-    const bool known = op && static_cast<size_t>(position) < op->schema().inputs.size();
-    arrays.add(input, false,
-               {name.c_str(), "input", position,
-                known ? op->schema().inputs[static_cast<size_t>(position)].name.c_str() : "unknown"});
-    ++position;
-  }
+  size_t position = 0;
+  for (const nb::handle input : inputs)
+    arrays.add(input, false, place_of(name, "input", position++, op ? &op->schema().inputs : nullptr));
   const auto infos =
       self.runtime->infer_outputs(name, std::span<const Tensor>(arrays.tensors()), options.attributes, options.run);
   nb::list all;

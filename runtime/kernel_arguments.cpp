@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_set>
 
 #include "gradloom/text.h"
 #include "ir/analysis/interval.h"
@@ -205,6 +206,17 @@ Dims DeclaredArguments::dims(size_t buffer, std::span<const int64_t> slots) cons
 
 Dims DeclaredArguments::strides(size_t buffer, std::span<const int64_t> slots) const {
   return all(buffer, buffers_[buffer].strides, "stride", slots);
+}
+
+ParameterNames::ParameterNames(const ir::Kernel& kernel) {
+  std::unordered_set<std::string> taken;
+  const auto unique = [&](const std::string& name) {
+    std::string text = name;
+    for (int i = 1; !taken.insert(text).second; ++i) text = fmt::format("{}#{}", name, i);
+    return text;
+  };
+  for (const ir::Scalar& scalar : kernel.scalars) scalars.push_back(unique(scalar.var.name));
+  for (const ir::Buffer& buffer : kernel.buffers) buffers.push_back(unique(buffer->name));
 }
 
 }  // namespace gradloom

@@ -80,4 +80,10 @@ bool elements_overlap(const Dims& dims, const Dims& strides);
 // "7", "-0.0", "nan"; a float as the shortest decimal that reads back.
 std::string value_text(DType dtype, uint64_t bits);
 
+// The names of a kernel's parameters, without backquotes. A repeated one is numbered, as in the text form: "n#1".
+struct ParameterNames {
+  explicit ParameterNames(const ir::Kernel& kernel);
+  std::vector<std::string> scalars, buffers;
+};
+
 }  // namespace gradloom

@@ -14,6 +14,7 @@
 #include "runtime/prewarm.h"
 #include "support/entry.h"
 #include "support/lasting.h"
+#include "support/lines.h"
 #include "support/stack.h"
 
 namespace gradloom {
@@ -69,17 +70,6 @@ std::vector<Tensor> run_op(Core& core, const Op& op, std::span<const Tensor> inp
                            const Attributes& attributes, const RunOptions& options) {
   require_stack(call_stack_bytes, op.schema().name);
   return run_op_here(core, op, inputs, given, attributes, options);
-}
-
-std::vector<std::string> lines_of(std::string_view text) {
-  std::vector<std::string> lines;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    if (line.find_first_not_of(" \t\r") != std::string_view::npos) lines.emplace_back(line);
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
 }
 
 // Whatever is wrong is with that argument.

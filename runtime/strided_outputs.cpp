@@ -114,7 +114,7 @@ DenseOutputs::DenseOutputs(Core& core, int device, Arguments outputs, uint32_t i
     : core_(core), device_(device), launch_(launch) {
   list_.append(outputs);
   for (size_t o = 0; o < outputs.size(); ++o) {
-    if (!outputs[o].present || in_place >> o & 1 || !is_strided(outputs[o])) continue;
+    if (!is_copied(outputs[o], in_place >> o & 1)) continue;
     memory_.push_back(core.allocate(device, outputs[o].dtype, dims_of(outputs[o]), launch));
     Argument& dense = list_[static_cast<int>(o)];
     dense.data = memory_.back().data();

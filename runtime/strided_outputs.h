@@ -20,7 +20,7 @@ class DenseOutputs {
  public:
   static bool needed(Arguments outputs, uint32_t in_place) {
     for (size_t o = 0; o < outputs.size(); ++o)
-      if (outputs[o].present && is_strided(outputs[o]) && !(in_place >> o & 1)) return true;
+      if (is_copied(outputs[o], in_place >> o & 1)) return true;
     return false;
   }
   // With `accumulate`, the gradients so far are copied there.
@@ -30,6 +30,9 @@ class DenseOutputs {
   void copy_back() const;
 
  private:
+  static bool is_copied(const Argument& output, bool in_place) {
+    return output.present && is_strided(output) && !in_place;
+  }
   // The copy between an output and its dense memory, of the axes as they lie in the output.
   struct Copy {
     Argument from, to;

@@ -211,6 +211,14 @@ CudaBinary Nvrtc::compile_to_ptx(const CudaModule& module, int architecture) con
   return compile(module, fmt::format("compute_{}", *std::prev(above)), true, false, 1);
 }
 
+CudaBinary Nvrtc::compile_to_machine_code(const CudaModule& module, int architecture) const {
+  CudaBinary binary = compile(module, architecture, true);
+  if (binary.ptx)
+    throw Error(ErrorCode::unsupported,
+                fmt::format("NVRTC {} makes no machine code for sm_{}", version_, architecture));
+  return binary;
+}
+
 CudaBinary Nvrtc::compile(const CudaModule& module, const std::string& architecture, bool ptx, bool report,
                           int threads) const {
   // Older versions serialise concurrent compiles.

@@ -51,6 +51,8 @@ class Nvrtc {
   // Error(unsupported) for a device older than all it knows.
   CudaBinary compile(const CudaModule& module, int architecture, bool report = false, int threads = 1) const;
   CudaBinary compile_to_ptx(const CudaModule& module, int architecture) const;
+  // With the report. Throws Error(unsupported) where this NVRTC makes PTX only.
+  CudaBinary compile_to_machine_code(const CudaModule& module, int architecture) const;
 
  private:
   struct Functions;

@@ -2,6 +2,7 @@
 // The passes that turn a scheduled kernel into a lowered one. One file, one free function each; pipeline.cpp lists them
 // in order.
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -67,5 +68,13 @@ inline LowerOptions lowering_for(const Target& target) {
 // All of the above, in order; those for a GPU where a loop is bound to one or the options say so. The result verifies
 // as Stage::lowered. Debug builds verify after every pass.
 Kernel lower(const Kernel& scheduled, const LowerOptions& options = {});
+
+// The kernel's text after a pass of lower(), and the names of all that ran: the second run of a pass is "simplify:2".
+// No text where none has that name. What lower() throws after that pass is no error.
+struct PassText {
+  std::optional<std::string> text;
+  std::vector<std::string> names;
+};
+PassText text_after(const Kernel& scheduled, LowerOptions options, std::string_view pass);
 
 }  // namespace gradloom::ir

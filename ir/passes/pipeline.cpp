@@ -1,7 +1,9 @@
 // The pass pipeline. A vector loop is widened before its surroundings are unrolled, so that each body is rewritten
 // once.
 #include <chrono>
+#include <map>
 
+#include "gradloom/text.h"
 #include "ir/analysis/verify.h"
 #include "ir/analysis/verify_gpu.h"
 #include "ir/passes/passes.h"
@@ -71,6 +73,22 @@ Kernel lower(const Kernel& scheduled, const LowerOptions& options) {
   verify(kernel, Stage::lowered);
 #endif
   return kernel;
+}
+
+PassText text_after(const Kernel& scheduled, LowerOptions options, std::string_view pass) {
+  PassText result;
+  std::map<std::string, int> runs;
+  options.dump = [&](const std::string& ran, const Kernel& after) {
+    const int run = ++runs[ran];
+    result.names.push_back(run == 1 ? ran : ran + ":" + std::to_string(run));
+    if (result.names.back() == pass) result.text = print(after);
+  };
+  try {
+    lower(scheduled, options);
+  } catch (const Error&) {
+    if (!result.text) throw;
+  }
+  return result;
 }
 
 }  // namespace gradloom::ir

@@ -11,8 +11,8 @@ A number beside an expression has its dtype. Statements go to the innermost open
 its end.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Literal, NoReturn
 
 from gradloom import _gradloom
@@ -122,28 +122,16 @@ class KernelBuilder:
         with ExitStack() as stack:
             yield tuple(stack.enter_context(self.loop(f"{name}{d}", 0, e)) for d, e in enumerate(extents))
 
-    @contextmanager
-    def if_then(self, condition: Expr) -> Iterator[None]:
-        self._builder.open()
-        with self._dropped_by_an_exception():
-            yield
-            self._builder.close_if(condition)
+    def if_then(self, condition: Expr) -> AbstractContextManager[None]:
+        return self._scope(lambda: self._builder.close_if(condition))
 
-    @contextmanager
-    def otherwise(self) -> Iterator[None]:
+    def otherwise(self) -> AbstractContextManager[None]:
         """The other case of the `if_then` before it."""
-        self._builder.open()
-        with self._dropped_by_an_exception():
-            yield
-            self._builder.close_else()
+        return self._scope(self._builder.close_else)
 
-    @contextmanager
-    def check(self, condition: Expr, position: Expr | int, argument: str) -> Iterator[None]:
+    def check(self, condition: Expr, position: Expr | int, argument: str) -> AbstractContextManager[None]:
         """What follows runs where the condition holds; where it does not, the call fails with OutOfRange."""
-        self._builder.open()
-        with self._dropped_by_an_exception():
-            yield
-            self._builder.close_check(condition, position, argument)
+        return self._scope(lambda: self._builder.close_check(condition, position, argument))
 
     def store(
         self, buffer: Buffer, index: Index, value: Value, guard: Expr | None = None, streaming: bool = False
@@ -187,6 +175,13 @@ class KernelBuilder:
     def build(self) -> Kernel:
         """The kernel, verified."""
         return self._builder.build()
+
+    @contextmanager
+    def _scope(self, close: Callable[[], None]) -> Iterator[None]:
+        self._builder.open()
+        with self._dropped_by_an_exception():
+            yield
+            close()
 
     @contextmanager
     def _dropped_by_an_exception(self) -> Iterator[None]:

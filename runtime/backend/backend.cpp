@@ -1,19 +1,13 @@
 #include "runtime/backend/backend.h"
 
 #include "gradloom/error.h"
+#include "runtime/backend/gpu_target.h"
 
 namespace gradloom {
 
 bool is_gpu(TargetKind kind) { return kind == TargetKind::cuda_host || kind == TargetKind::cuda; }
 
-ir::Target host_gpu_target() {
-  return {.name = "sm_90",
-          .vector_bytes = 16,
-          .gpu = true,
-          .multiprocessors = 132,
-          .shared_bytes = 227 << 10,
-          .matrix_units = true};
-}
+ir::Target host_gpu_target() { return gpu_target(90); }
 
 std::unique_ptr<Backend> open_backend(const RuntimeOptions& options) {
   switch (options.target) {
