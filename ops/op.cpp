@@ -247,13 +247,28 @@ Dims read_shape(const OpSchema& schema, const Request& request, int input, DType
   return shape;
 }
 
-int wrap_axis(const OpSchema& schema, int64_t axis, int rank, const std::string& what) {
+namespace {
+
+template <class What>
+int wrapped_axis(const OpSchema& schema, int64_t axis, int rank, What&& what) {
   if (axis < -rank || axis >= rank) {
-    if (rank == 0) refuse(schema, ErrorCode::invalid_argument, fmt::format("{} is {}; rank 0 has no axes", what, axis));
+    if (rank == 0)
+      refuse(schema, ErrorCode::invalid_argument, fmt::format("{} is {}; rank 0 has no axes", what(), axis));
     refuse(schema, ErrorCode::invalid_argument,
-           fmt::format("{} is {}; it must be in [{}, {}] for rank {}", what, axis, -rank, rank - 1, rank));
+           fmt::format("{} is {}; it must be in [{}, {}] for rank {}", what(), axis, -rank, rank - 1, rank));
   }
   return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+}  // namespace
+
+int wrap_axis(const OpSchema& schema, int64_t axis, int rank, const std::string& what) {
+  return wrapped_axis(schema, axis, rank, [&] { return what; });
+}
+
+int wrap_axis(const OpSchema& schema, int64_t axis, int rank, int input, int position) {
+  return wrapped_axis(schema, axis, rank,
+                      [&] { return fmt::format("{}[{}]", describe_input(schema, input), position); });
 }
 
 }  // namespace gradloom

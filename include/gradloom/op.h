@@ -182,6 +182,8 @@ InlineVector<int64_t, max_rank> read_ints(const OpSchema& schema, const Request&
 Dims read_shape(const OpSchema& schema, const Request& request, int input, DType dtype);
 // An axis attribute or value in [-rank, rank - 1], wrapped. `what` names it in the message.
 int wrap_axis(const OpSchema& schema, int64_t axis, int rank, const std::string& what);
+// The same of an input's value number `position`, which is named in the message only.
+int wrap_axis(const OpSchema& schema, int64_t axis, int rank, int input, int position);
 
 }  // namespace gradloom
 

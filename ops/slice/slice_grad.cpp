@@ -107,11 +107,7 @@ LoopDims windows(const OpSchema& schema, const Request& request, const Dims& sha
   for (const int64_t d : shape) dims.push_back({.full = d, .extent = d});
   uint32_t seen = 0;
   for (int i = 0; i < starts.size(); ++i) {
-    int axis = i;
-    if (has_axes)  // a name for the message only where one may be needed
-      axis = axes[i] >= 0 && axes[i] < rank
-                 ? static_cast<int>(axes[i])
-                 : wrap_axis(schema, axes[i], rank, fmt::format("{}[{}]", describe_input(schema, in_axes), i));
+    const int axis = has_axes ? wrap_axis(schema, axes[i], rank, in_axes, i) : i;
     if (seen >> axis & 1)
       bad(schema, fmt::format("{}[{}] is {}; axis {} is already given, and each may be given once",
                               describe_input(schema, in_axes), i, axes[i], axis));
