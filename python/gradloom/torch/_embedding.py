@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradloom.errors import Unsupported
+from gradloom.errors import InvalidArgument, Unsupported
 from gradloom.torch._library import Composite, Kernel, check_differentiable, detached, differentiable, records
 from gradloom.torch._runtime import handle
 
@@ -40,7 +40,7 @@ def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 def _backward_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     (indices,) = ctx.saved_tensors
-    rows = _embedding(grad, indices, -1, False)
+    rows = _embedding_op(grad, indices, -1, False)
     if ctx.padding >= 0:
         rows = rows.masked_fill((indices == ctx.padding).unsqueeze(-1), 0)
     if ctx.scale:
@@ -68,7 +68,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 _recorded = differentiable(
     "embedding",
-    torch.embedding,
+    lambda weight, indices, padding_idx, scale_grad_by_freq: torch.embedding(weight, indices, padding_idx),
     _save,
     lambda ctx, grad: (
         embedding_backward(grad, *ctx.saved_tensors, ctx.rows, ctx.padding, ctx.scale),
@@ -109,7 +109,7 @@ def embedding(
     if padding_idx is None:
         padding_idx = -1
     elif not -rows <= padding_idx < rows:
-        raise ValueError(f"gradloom::embedding: padding_idx is {padding_idx}; it must be in [{-rows}, {rows - 1}]")
+        raise InvalidArgument(f"gradloom::embedding: padding_idx is {padding_idx}; it must be in [{-rows}, {rows - 1}]")
     elif padding_idx < 0:
         padding_idx += rows
     if max_norm is not None:

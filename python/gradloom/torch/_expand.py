@@ -32,7 +32,7 @@ expand_backward = Kernel(
     _expand_backward_cpu,
     lambda grad, shape: grad.new_empty(shape),
     _save_shape,
-    lambda ctx, grad: (_expand(grad, ctx.shape), None),
+    lambda ctx, grad: (_expand_op(grad, ctx.shape), None),
 )
 
 _recorded_expand = differentiable(

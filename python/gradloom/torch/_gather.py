@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradloom.errors import Unsupported
+from gradloom.errors import InvalidArgument, Unsupported
 from gradloom.torch._expand import expand
 from gradloom.torch._indices import check_not_negative, wrapped_dim
 from gradloom.torch._library import (
@@ -16,6 +16,7 @@ from gradloom.torch._library import (
     check_differentiable,
     detached,
     differentiable,
+    is_plain,
     records,
 )
 from gradloom.torch._runtime import handle
@@ -44,7 +45,7 @@ gather_backward = Kernel(
     _gather_backward_cpu,
     lambda grad, shape, dim, index: grad.new_empty(shape),
     _save_index,
-    lambda ctx, grad: (_gather(grad, ctx.dim, *ctx.saved_tensors), None, None, None),
+    lambda ctx, grad: (_gather_op(grad, ctx.dim, *ctx.saved_tensors), None, None, None),
 )
 
 
@@ -56,7 +57,7 @@ def _save_gather(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 _recorded_gather = differentiable(
     "gather",
-    torch.gather,
+    lambda self, dim, index: torch.gather(self, dim, index),
     _save_gather,
     lambda ctx, grad: (gather_backward(grad, ctx.shape, ctx.dim, *ctx.saved_tensors), None, None),
 )
@@ -81,28 +82,43 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     return result
 
 
+def _take_along_dim(self: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    if dim is None:
+        return _gather(self.reshape(-1), 0, _wrapped(indices.reshape(-1), self.numel()))
+    if self.dim() != indices.dim():
+        raise InvalidArgument(
+            f"gradloom::take_along_dim: input has {self.dim()} dims and indices {indices.dim()}; expected as many"
+        )
+    axis = wrapped_dim("take_along_dim", dim, self.dim())
+    common = torch.broadcast_shapes(_without(self.shape, axis), _without(indices.shape, axis))
+
+    def with_axis(sizes: Shape) -> list[int]:
+        return [*common[:axis], *sizes[axis : axis + 1], *common[axis:]]
+
+    if list(self.shape) != with_axis(self.shape):
+        self = expand(self, with_axis(self.shape))
+    indices = _wrapped(indices, self.shape[axis] if self.dim() else 1)
+    return _gather(self, axis, indices.expand(with_axis(indices.shape)))
+
+
+def _without(shape: Shape, axis: int) -> Shape:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _wrapped(indices: Tensor, size: int) -> Tensor:
+    """Negative indices counted from the end; gather refuses what is then still out of range."""
+    if not torch.compiler.is_compiling() and is_plain(indices) and (indices.numel() == 0 or int(indices.min()) >= 0):
+        return indices
+    return torch.where(indices < 0, indices + size, indices)
+
+
+_take_along_dim_op = Composite("take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor", _take_along_dim)
+
+
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`torch.take_along_dim`, with GatherElementsGrad as its gradient."""
-    if dim is None:
-        return gather(input.reshape(-1), 0, indices.reshape(-1))
-    if input.dim() != indices.dim():
-        raise ValueError(
-            f"gradloom::take_along_dim: input has {input.dim()} dims, indices {indices.dim()}; expected as many"
-        )
-    axis = wrapped_dim("take_along_dim", dim, input.dim())
-
-    def but_axis(shape: Shape) -> list[int]:
-        return [*shape[:axis], 1, *shape[axis + 1 :]]
-
-    common = torch.broadcast_shapes(but_axis(input.shape), but_axis(indices.shape))
-
-    def with_axis(size: int) -> list[int]:
-        return [*common[:axis], size, *common[axis + 1 :]]
-
-    values, places = with_axis(input.shape[axis]), with_axis(indices.shape[axis])
-    if list(input.shape) != values:
-        input = expand(input, values)
-    return gather(input, axis, indices.expand(places))
+    result: Tensor = _take_along_dim_op(input, indices, dim)
+    return result
 
 
 def _scatter_add_cpu(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
@@ -122,7 +138,7 @@ def _scatter_add_cpu(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tens
 
 def _check_scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> None:
     if self.dtype != src.dtype:
-        raise ValueError(f"gradloom::scatter_add: src has dtype {src.dtype}; expected input's, {self.dtype}")
+        raise InvalidArgument(f"gradloom::scatter_add: src has dtype {src.dtype}; expected input's, {self.dtype}")
 
 
 def _scatter_add_fake(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
@@ -135,7 +151,7 @@ _scatter_add = Kernel(
     _scatter_add_cpu,
     _scatter_add_fake,
     lambda ctx, inputs, output: _save_scatter(ctx, inputs),
-    lambda ctx, grad: (grad, None, None, _gather(grad, ctx.dim, *ctx.saved_tensors)),
+    lambda ctx, grad: (grad, None, None, _gather_op(grad, ctx.dim, *ctx.saved_tensors)),
 )
 
 

@@ -135,6 +135,7 @@ _layer_backward = Kernel(
     _backward_fake,
     lambda ctx, inputs, output: None,
     _refuse_double_backward,
+    linear=False,
 )
 
 
@@ -160,7 +161,9 @@ def _backward(ctx: Any, grad_output: Tensor | None, grad_hidden: Tensor | None, 
     return tuple(result)
 
 
-_layer = Kernel(f"gru_layer({_LAYER}) -> (Tensor, Tensor, Tensor)", _layer_cpu, _layer_fake, _save_layer, _backward)
+_layer = Kernel(
+    f"gru_layer({_LAYER}) -> (Tensor, Tensor, Tensor)", _layer_cpu, _layer_fake, _save_layer, _backward, linear=False
+)
 
 
 def _layers(

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradloom.errors import InvalidArgument
 from gradloom.torch._indices import check_not_negative
 from gradloom.torch._library import (
     DTYPES,
@@ -39,7 +40,7 @@ index_select_backward = Kernel(
     _index_select_backward_cpu,
     lambda grad, shape, dim, index: grad.new_empty(shape),
     _save_backward,
-    lambda ctx, grad: (_index_select(grad, ctx.dim, *ctx.saved_tensors), None, None, None),
+    lambda ctx, grad: (_index_select_op(grad, ctx.dim, *ctx.saved_tensors), None, None, None),
 )
 
 
@@ -51,7 +52,7 @@ def _save_index_select(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 _recorded_index_select = differentiable(
     "index_select",
-    torch.index_select,
+    lambda self, dim, index: torch.index_select(self, dim, index),
     _save_index_select,
     lambda ctx, grad: (index_select_backward(grad, ctx.shape, ctx.dim, *ctx.saved_tensors), None, None),
 )
@@ -94,7 +95,7 @@ def _index_add_cpu(self: Tensor, dim: int, index: Tensor, source: Tensor, alpha:
 
 def _check_add(self: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
     if self.dtype != source.dtype:
-        raise ValueError(f"gradloom::index_add: source has dtype {source.dtype}; expected input's, {self.dtype}")
+        raise InvalidArgument(f"gradloom::index_add: source has dtype {source.dtype}; expected input's, {self.dtype}")
 
 
 def _index_add_fake(self: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float = 1) -> Tensor:
@@ -113,7 +114,7 @@ def _add_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     if not ctx.needs_input_grad[3]:
         return grad, None, None, None, None
     (index,) = ctx.saved_tensors
-    of_source = _index_select(grad, ctx.dim, index).reshape(ctx.shape)
+    of_source = _index_select_op(grad, ctx.dim, index).reshape(ctx.shape)
     return grad, None, None, of_source if ctx.alpha == 1 else of_source * ctx.alpha, None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from gradloom.errors import Unsupported
 
@@ -45,8 +46,17 @@ def is_plain(*tensors: Tensor | None) -> bool:
     return all(t is None or torch._C._dispatch_keys(t) == plain for t in tensors)
 
 
+def _is_before_transforms() -> bool:
+    """Whether transforms of torch.func are on that have yet to see a call; one by the dispatcher they have seen."""
+    return torch._C._are_functorch_transforms_active() and torch._C._dispatch_tls_local_include_set().has(
+        torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
+    )
+
+
 def records(*tensors: Tensor | None) -> bool:
-    """Whether autograd records an op of these."""
+    """Whether autograd, in reverse or forward mode, or a transform of torch.func may record an op of these."""
+    if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():
+        return any(t is not None and (t.is_floating_point() or t.is_complex()) for t in tensors)
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
@@ -79,37 +89,58 @@ def differentiable(
     forward: Callable[..., Any],
     setup: Callable[[Any, tuple[Any, ...], Any], None],
     backward: Callable[..., Any],
+    *,
+    linear: bool = True,
 ) -> Callable[..., Any]:
-    """`forward` with this derivative. `setup(ctx, inputs, output)` saves what `backward(ctx, *grads)` reads."""
+    """`forward` with this derivative. `setup(ctx, inputs, output)` saves what `backward(ctx, *grads)` reads.
+
+    A function that is linear in its tensors of floats is its own derivative in forward mode.
+    """
+
+    def save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        setup(ctx, inputs, output)
+        ctx.inputs = inputs if linear and forward_ad._current_level >= 0 else None
 
     # The form that transforms need makes a call ten times as expensive: PyTorch binds its arguments by signature.
     def recorded(ctx: Any, *args: Any) -> Any:
         output = forward(*args)
-        setup(ctx, args, output)
+        save(ctx, args, output)
         return output
 
-    eager: Any = type(
-        name,
-        (torch.autograd.Function,),
-        {"forward": staticmethod(recorded), "backward": staticmethod(backward)},
-    )
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        if not linear:
+            raise Unsupported(f"gradloom::{name}: forward-mode derivatives are not implemented")
+        inputs, ctx.inputs = ctx.inputs, None
+        along = [_tangent(value, tangent) for value, tangent in zip(inputs, tangents, strict=True)]
+        return apply(*along)
+
+    derivatives = {"backward": staticmethod(backward), "jvp": staticmethod(jvp)}
+    eager: Any = type(name, (torch.autograd.Function,), {"forward": staticmethod(recorded), **derivatives})
     transformed: Any = type(
         name,
         (torch.autograd.Function,),
         {
             "forward": staticmethod(forward),
-            "setup_context": staticmethod(setup),
-            "backward": staticmethod(backward),
+            "setup_context": staticmethod(save),
             "generate_vmap_rule": True,
+            **derivatives,
         },
     )
 
     def apply(*args: Any) -> Any:
-        if torch._C._are_functorch_transforms_active():
+        if not torch._C._are_functorch_transforms_active():
+            return eager.apply(*args)
+        if _is_before_transforms():
             return transformed.apply(*args)
-        return eager.apply(*args)
+        raise Unsupported(f"torch.ops.gradloom.{name} in a transform of torch.func: call gradloom.torch's function")
 
     return apply
+
+
+def _tangent(value: Any, tangent: Any) -> Any:
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return value
+    return torch.zeros_like(value) if tangent is None else tangent
 
 
 class Composite:
@@ -119,13 +150,16 @@ class Composite:
         name = schema.partition("(")[0]
         LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
         LIBRARY.impl(name, function, "CompositeImplicitAutograd")
+        LIBRARY.impl(name, function, "FuncTorchBatchedDecomposition")
         self.overload = _overload(name)
         self._function = function
 
     def __call__(self, *args: Any) -> Any:
-        if torch.compiler.is_compiling() or not is_plain(*(a for a in args if isinstance(a, Tensor))):
+        if torch.compiler.is_compiling():
             return self.overload(*args)
-        return self._function(*args)
+        if _is_before_transforms() or is_plain(*(a for a in args if isinstance(a, Tensor))):
+            return self._function(*args)
+        return self.overload(*args)
 
 
 class Kernel:
@@ -138,6 +172,8 @@ class Kernel:
         fake: Callable[..., Any],
         setup: Callable[[Any, tuple[Any, ...], Any], None],
         backward: Callable[..., Any],
+        *,
+        linear: bool = True,
     ) -> None:
         name = schema.partition("(")[0]
         LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
@@ -146,11 +182,15 @@ class Kernel:
         LIBRARY.impl(name, self._autograd, "Autograd")
         self.overload = _overload(name)
         self._cpu = cpu
-        self._apply = differentiable(name, self._below_autograd, setup, backward)
+        self._apply = differentiable(name, self._below_autograd, setup, backward, linear=linear)
 
     def __call__(self, *args: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self.overload(*args)
+        if _is_before_transforms():
+            return self._apply(*args)
         tensors = [a for a in args if isinstance(a, Tensor)]
-        if not torch.compiler.is_compiling() and is_plain(*tensors):
+        if is_plain(*tensors):
             return self._apply(*args) if records(*tensors) else self._cpu(*args)
         return self.overload(*args)
 

@@ -26,7 +26,7 @@ slice_backward = Kernel(
     _slice_backward_cpu,
     lambda grad, shape, dim, start, end, step: grad.new_empty(shape),
     _save_slice_backward,
-    lambda ctx, grad: (_slice(grad, *ctx.where), *(None,) * 5),
+    lambda ctx, grad: (_slice_op(grad, *ctx.where), *(None,) * 5),
 )
 
 
@@ -37,7 +37,7 @@ def _save_slice(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 _recorded_slice = differentiable(
     "slice",
-    torch.ops.aten.slice.Tensor,
+    lambda self, dim, start, end, step: torch.ops.aten.slice.Tensor(self, dim, start, end, step),
     _save_slice,
     lambda ctx, grad: (slice_backward(grad, ctx.shape, *ctx.where), *(None,) * 4),
 )
