@@ -80,7 +80,7 @@ _recorded = differentiable(
 
 
 def _embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False) -> Tensor:
-    if not records(weight):
+    if not records((weight,)):
         return torch.embedding(weight, indices, padding_idx, scale_grad_by_freq)
     check_differentiable("embedding", weight=weight)
     result: Tensor = _recorded(weight, indices, padding_idx, scale_grad_by_freq)

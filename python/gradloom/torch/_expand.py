@@ -44,7 +44,7 @@ _recorded_expand = differentiable(
 
 
 def _expand(self: Tensor, size: Shape) -> Tensor:
-    if not records(self):
+    if not records((self,)):
         return self.expand(size)
     check_differentiable("expand", input=self)
     result: Tensor = _recorded_expand(self, size)

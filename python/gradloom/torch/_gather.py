@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gradloom.errors import InvalidArgument, Unsupported
 from gradloom.torch._expand import expand
-from gradloom.torch._indices import check_not_negative, wrapped_dim
+from gradloom.torch._indices import INDEX_DTYPES, check_not_negative, wrapped_dim
 from gradloom.torch._library import (
     DTYPES,
     Composite,
@@ -64,7 +64,7 @@ _recorded_gather = differentiable(
 
 
 def _gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
-    if not records(self):
+    if not records((self,)):
         return torch.gather(self, dim, index)
     check_differentiable("gather", input=self)
     result: Tensor = _recorded_gather(self, dim, index)
@@ -107,7 +107,7 @@ def _without(shape: Shape, axis: int) -> Shape:
 
 def _wrapped(indices: Tensor, size: int) -> Tensor:
     """Negative indices counted from the end; gather refuses what is then still out of range."""
-    if not torch.compiler.is_compiling() and is_plain(indices) and (indices.numel() == 0 or int(indices.min()) >= 0):
+    if not torch.compiler.is_compiling() and is_plain((indices,)) and (indices.numel() == 0 or int(indices.min()) >= 0):
         return indices
     return torch.where(indices < 0, indices + size, indices)
 
@@ -139,6 +139,20 @@ def _scatter_add_cpu(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tens
 def _check_scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> None:
     if self.dtype != src.dtype:
         raise InvalidArgument(f"gradloom::scatter_add: src has dtype {src.dtype}; expected input's, {self.dtype}")
+    axis = wrapped_dim("scatter_add", dim, self.dim())
+    if index.numel() == 0:
+        return
+    if index.dtype not in INDEX_DTYPES:
+        raise InvalidArgument(f"gradloom::scatter_add: index has dtype {index.dtype}; expected int32 or int64")
+    sizes = [(*t.shape,) if t.dim() else (1,) for t in (self, index, src)]
+    within = len(sizes[0]) == len(sizes[1]) == len(sizes[2]) and all(
+        i == s and (d == axis or i <= n) for d, (n, i, s) in enumerate(zip(*sizes, strict=True))
+    )
+    if not within:
+        raise InvalidArgument(
+            f"gradloom::scatter_add: index has shape {list(index.shape)}; it must fit into src {list(src.shape)} and, "
+            f"but for dim {dim}, into input {list(self.shape)}"
+        )
 
 
 def _scatter_add_fake(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gradloom.errors import InvalidArgument
-from gradloom.torch._indices import check_not_negative
+from gradloom.torch._indices import INDEX_DTYPES, check_not_negative, wrapped_dim
 from gradloom.torch._library import (
     DTYPES,
     Composite,
@@ -59,7 +59,7 @@ _recorded_index_select = differentiable(
 
 
 def _index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
-    if not records(self):
+    if not records((self,)):
         return torch.index_select(self, dim, index)
     check_differentiable("index_select", input=self)
     result: Tensor = _recorded_index_select(self, dim, index)
@@ -85,8 +85,8 @@ def _index_add_cpu(self: Tensor, dim: int, index: Tensor, source: Tensor, alpha:
     check_not_negative("index_add", index, self.shape[dim] if self.dim() else 1)
     source, index = detached(source), index.reshape(-1)
     into = out if self.dim() else out.reshape(1)
-    if source.dim() == 0 or self.dim() == 0:
-        source = source.reshape(-1)
+    if self.dim() == 0:
+        source = source.reshape(1).expand(index.numel())
     if alpha != 1:
         source = source * alpha
     handle("GatherGrad", ("axis", dim), ("accumulate", True))(into.shape, index, source, out=into)
@@ -96,6 +96,18 @@ def _index_add_cpu(self: Tensor, dim: int, index: Tensor, source: Tensor, alpha:
 def _check_add(self: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
     if self.dtype != source.dtype:
         raise InvalidArgument(f"gradloom::index_add: source has dtype {source.dtype}; expected input's, {self.dtype}")
+    if index.dim() > 1 or index.dtype not in INDEX_DTYPES:
+        raise InvalidArgument(
+            f"gradloom::index_add: index has rank {index.dim()} and dtype {index.dtype}; expected a vector of int32 "
+            "or int64"
+        )
+    axis = wrapped_dim("index_add", dim, self.dim())
+    wanted = [index.numel() if d == axis else size for d, size in enumerate(self.shape)]
+    if list(source.shape) != wanted:
+        raise InvalidArgument(
+            f"gradloom::index_add: source has shape {list(source.shape)}; for input {list(self.shape)}, dim {dim} and "
+            f"{index.numel()} indices it must have {wanted}"
+        )
 
 
 def _index_add_fake(self: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float = 1) -> Tensor:

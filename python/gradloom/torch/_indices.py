@@ -1,8 +1,11 @@
 """What PyTorch asks of indices and dims, where gradloom's ops allow more."""
 
+import torch
 from torch import Tensor
 
 from gradloom.errors import OutOfRange
+
+INDEX_DTYPES = (torch.int32, torch.int64)
 
 
 def check_not_negative(op: str, index: Tensor, size: int) -> None:
@@ -21,4 +24,4 @@ def wrapped_dim(op: str, dim: int, rank: int) -> int:
     return dim % most
 
 
-__all__ = ["check_not_negative", "wrapped_dim"]
+__all__ = ["INDEX_DTYPES", "check_not_negative", "wrapped_dim"]

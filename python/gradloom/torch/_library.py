@@ -34,30 +34,37 @@ def _dispatch_sets() -> tuple[Any, Any] | None:
 
 
 _sets = _dispatch_sets()
+_keys: Any = getattr(torch._C, "_dispatch_keys", None)
+_included: Any = getattr(torch._C, "_dispatch_tls_local_include_set", None)
 
 
-def is_plain(*tensors: Tensor | None) -> bool:
+def is_plain(values: Sequence[Any]) -> bool:
     """Whether a kernel may take these without PyTorch's dispatcher, which would do nothing but call it."""
-    if _sets is None:
+    if _sets is None or _included() != _sets[1]:
         return False
-    plain, idle = _sets
-    if torch._C._dispatch_tls_local_include_set() != idle:
-        return False
-    return all(t is None or torch._C._dispatch_keys(t) == plain for t in tensors)
+    plain = _sets[0]
+    for value in values:
+        if isinstance(value, Tensor) and _keys(value) != plain:
+            return False
+    return True
 
 
 def _is_before_transforms() -> bool:
     """Whether transforms of torch.func are on that have yet to see a call; one by the dispatcher they have seen."""
-    return torch._C._are_functorch_transforms_active() and torch._C._dispatch_tls_local_include_set().has(
+    return torch._C._are_functorch_transforms_active() and not torch._C._dispatch_tls_is_dispatch_key_excluded(
         torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
     )
 
 
-def records(*tensors: Tensor | None) -> bool:
+def records(values: Sequence[Any]) -> bool:
     """Whether autograd, in reverse or forward mode, or a transform of torch.func may record an op of these."""
     if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():
-        return any(t is not None and (t.is_floating_point() or t.is_complex()) for t in tensors)
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+        return any(isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex()) for v in values)
+    if torch.is_grad_enabled():
+        for value in values:
+            if isinstance(value, Tensor) and value.requires_grad:
+                return True
+    return False
 
 
 def detached(tensor: Tensor) -> Tensor:
@@ -157,7 +164,7 @@ class Composite:
     def __call__(self, *args: Any) -> Any:
         if torch.compiler.is_compiling():
             return self.overload(*args)
-        if _is_before_transforms() or is_plain(*(a for a in args if isinstance(a, Tensor))):
+        if _is_before_transforms() or is_plain(args):
             return self._function(*args)
         return self.overload(*args)
 
@@ -189,13 +196,12 @@ class Kernel:
             return self.overload(*args)
         if _is_before_transforms():
             return self._apply(*args)
-        tensors = [a for a in args if isinstance(a, Tensor)]
-        if is_plain(*tensors):
-            return self._apply(*args) if records(*tensors) else self._cpu(*args)
+        if is_plain(args):
+            return self._apply(*args) if records(args) else self._cpu(*args)
         return self.overload(*args)
 
     def _autograd(self, *args: Any) -> Any:
-        if records(*(a for a in args if isinstance(a, Tensor))):
+        if records(args):
             return self._apply(*self._with_defaults(args))
         return self._below_autograd(*args)
 
@@ -205,7 +211,7 @@ class Kernel:
         return (*args, *(argument.default_value for argument in missing))
 
     def _below_autograd(self, *args: Any) -> Any:
-        if is_plain(*(a for a in args if isinstance(a, Tensor))):
+        if is_plain(args):
             return self._cpu(*args)
         with torch._C._AutoDispatchBelowAutograd():
             return self.overload(*args)

@@ -45,7 +45,7 @@ _recorded_slice = differentiable(
 
 def _slice(self: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
     start, end = 0 if start is None else start, _TO_THE_END if end is None else end
-    if not records(self):
+    if not records((self,)):
         return torch.ops.aten.slice.Tensor(self, dim, start, end, step)
     check_differentiable("slice", input=self)
     result: Tensor = _recorded_slice(self, dim, start, end, step)
@@ -53,7 +53,7 @@ def _slice(self: Tensor, dim: int = 0, start: int | None = None, end: int | None
 
 
 def _narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
-    if not records(self):
+    if not records((self,)):
         return torch.narrow(self, dim, start, length)
     check_differentiable("narrow", input=self)
     self.narrow(dim, start, length)  # PyTorch's own checks
@@ -63,7 +63,7 @@ def _narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 
 def _select(self: Tensor, dim: int, index: int) -> Tensor:
-    if not records(self):
+    if not records((self,)):
         return torch.select(self, dim, index)
     check_differentiable("select", input=self)
     torch.select(self, dim, index)
