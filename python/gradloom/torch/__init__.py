@@ -1,0 +1,34 @@
+"""gradloom for PyTorch: ops and modules whose gradients are gradloom's.
+
+The functions have the names and arguments of PyTorch's, and the results: only the gradient is computed by another
+kernel. `gradloom.torch.nn` has modules. The ops are `torch.ops.gradloom.*`.
+"""
+
+try:
+    import torch as _torch
+except ImportError as error:
+    raise ImportError(f"gradloom.torch needs PyTorch: pip install torch ({error})") from None
+
+from gradloom.torch import nn
+from gradloom.torch._embedding import embedding
+from gradloom.torch._expand import expand, sum_to_size
+from gradloom.torch._gather import gather, scatter_add, take_along_dim
+from gradloom.torch._index import index_add, index_select
+from gradloom.torch._runtime import runtime
+from gradloom.torch._slice import narrow, select, slice
+
+__all__ = [
+    "embedding",
+    "expand",
+    "gather",
+    "index_add",
+    "index_select",
+    "narrow",
+    "nn",
+    "runtime",
+    "scatter_add",
+    "select",
+    "slice",
+    "sum_to_size",
+    "take_along_dim",
+]
