@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from models import TASKS, digest, start, train
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
 import gradloom.torch
@@ -64,7 +64,9 @@ def together(options: argparse.Namespace) -> Trained:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         result = str(Path(folder, "trained"))
-        spawn(process, (options, port, result), nprocs=options.processes)  # type: ignore[no-untyped-call]
+        # Forked: this process has no threads yet, and children need not import everything.
+        arguments = options, port, result
+        start_processes(process, arguments, options.processes, start_method="fork")  # type: ignore[no-untyped-call]
         trained: Trained = torch.load(result)
     return trained
 
