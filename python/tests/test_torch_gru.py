@@ -332,7 +332,9 @@ def test_what_pytorch_refuses_is_refused() -> None:
     with pytest.raises(RuntimeError, match="sequence length"):
         layer(x[:0])
     with pytest.raises(gradloom.InvalidArgument, match="params has 4 tensors; expected 8"):
-        torch.ops.gradloom.gru.input(x, torch.zeros(2, 2, 4), list(layer.parameters()), True, 2, 0.0, False, False, False)
+        torch.ops.gradloom.gru.input(
+            x, torch.zeros(2, 2, 4), list(layer.parameters()), True, 2, 0.0, False, False, False
+        )
 
 
 def test_packed_from_padded() -> None:

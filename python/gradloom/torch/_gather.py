@@ -71,7 +71,7 @@ def _gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
     return result
 
 
-_gather_op = Composite("gather(Tensor self, int dim, Tensor index) -> Tensor", _gather)
+_gather_op: Composite = Composite("gather(Tensor self, int dim, Tensor index) -> Tensor", _gather)
 
 
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
@@ -177,7 +177,7 @@ def _save_scatter(ctx: Any, inputs: tuple[Any, ...]) -> None:
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`torch.scatter_add`: GatherElementsGrad, added to a copy of `input`; the gradient of `src` is a gather."""
-    if src.dim() == index.dim():
+    if src.dim() == index.dim() == input.dim():
         for d, size in enumerate(index.shape):
             if src.shape[d] > size:
                 src = narrow(src, d, 0, size)

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradloom._gradloom import Prepared
 from gradloom.errors import InvalidArgument, Unsupported
 from gradloom.torch._library import Composite, Kernel, detached
-from gradloom.torch._runtime import Prepared, handle
+from gradloom.torch._runtime import handle
 
 # One layer: input [S, N, I], hx [D, N, H], lengths [N], then the parameters of each direction.
 _LAYER = (

@@ -5,7 +5,7 @@ A `Composite` is a Python function of PyTorch's ops and of kernels; what traces 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -187,6 +187,7 @@ class Kernel:
         LIBRARY.impl(name, cpu, "CPU")
         torch.library.register_fake(f"gradloom::{name}", fake, lib=LIBRARY)
         LIBRARY.impl(name, self._autograd, "Autograd")
+        LIBRARY.impl(name, self._refuse, "CompositeExplicitAutograd")  # of all devices and layouts but the CPU's dense
         self.overload = _overload(name)
         self._cpu = cpu
         self._apply = differentiable(name, self._below_autograd, setup, backward, linear=linear)
@@ -209,6 +210,15 @@ class Kernel:
         """The dispatcher leaves out arguments at the end that have their defaults."""
         missing = self.overload._schema.arguments[len(args) :]
         return (*args, *(argument.default_value for argument in missing))
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        for value in args:
+            if isinstance(value, Tensor) and (value.device.type != "cpu" or value.layout != torch.strided):
+                raise Unsupported(
+                    f"{self.overload}: got a tensor of layout {_name(value.layout)} on device {value.device}; expected "
+                    "strided on cpu"
+                )
+        raise Unsupported(f"{self.overload}: expected strided tensors on cpu")
 
     def _below_autograd(self, *args: Any) -> Any:
         if is_plain(args):
