@@ -165,7 +165,7 @@ _scatter_add = Kernel(
     _scatter_add_cpu,
     _scatter_add_fake,
     lambda ctx, inputs, output: _save_scatter(ctx, inputs),
-    lambda ctx, grad: (grad, None, None, _gather_op(grad, ctx.dim, *ctx.saved_tensors)),
+    lambda ctx, grad: _scatter_backward(ctx, grad),
 )
 
 
@@ -173,6 +173,11 @@ def _save_scatter(ctx: Any, inputs: tuple[Any, ...]) -> None:
     self, ctx.dim, index, src = inputs
     check_differentiable("scatter_add", input=self, src=src)
     ctx.save_for_backward(index)
+
+
+def _scatter_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    wanted = ctx.needs_input_grad[3]
+    return grad, None, None, _gather_op(grad, ctx.dim, *ctx.saved_tensors) if wanted else None
 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:

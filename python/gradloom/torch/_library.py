@@ -40,11 +40,13 @@ _included: Any = getattr(torch._C, "_dispatch_tls_local_include_set", None)
 
 def is_plain(values: Sequence[Any]) -> bool:
     """Whether a kernel may take these without PyTorch's dispatcher, which would do nothing but call it."""
-    if _sets is None or _included() != _sets[1]:
+    if _sets is None:
         return False
-    plain = _sets[0]
+    plain, idle = _sets
+    if not _included() == idle:  # faster than !=, which these do not define
+        return False
     for value in values:
-        if isinstance(value, Tensor) and _keys(value) != plain:
+        if isinstance(value, Tensor) and not _keys(value) == plain:
             return False
     return True
 
@@ -74,7 +76,7 @@ def detached(tensor: Tensor) -> Tensor:
 def check_differentiable(op: str, **tensors: Tensor | None) -> None:
     """Refuses what no gradient kernel serves, before the forward pass rather than in the backward pass."""
     for name, tensor in tensors.items():
-        if tensor is None:
+        if tensor is None or (tensor.is_cpu and tensor.dtype in DTYPES and tensor.layout == torch.strided):
             continue
         if tensor.device.type not in ("cpu", "meta"):
             raise Unsupported(f"gradloom::{op}: {name} is on device {tensor.device}; gradients are computed on cpu")
