@@ -272,14 +272,32 @@ def test_frozen_parameters_get_no_gradient() -> None:
     assert not ours(x)[0].requires_grad
 
 
-def test_second_gradients_and_forward_mode_are_refused_by_name() -> None:
-    layer = gt.nn.GRU(INPUT, HIDDEN, dtype=F64)
+@pytest.mark.parametrize("both", [False, True])
+def test_second_gradients(both: bool) -> None:
+    theirs, ours = pair(num_layers=2, bidirectional=both, bias=not both)
     x = torch.randn(5, 2, INPUT, dtype=F64, requires_grad=True)
-    (first,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)  # not yet a second one
-    with pytest.raises(gradloom.Unsupported, match="gru: the gradient of its gradient is not implemented"):
-        first.sum().backward()
+    penalties = []
+    for layer in (ours, theirs):
+        output, final = layer(x)
+        penalised = [x, *layer.parameters()]
+        first = torch.autograd.grad(output.square().sum() + final.sum(), penalised, create_graph=True)
+        penalty = sum(g.square().sum() for g in first)
+        penalties.append(torch.autograd.grad(penalty, penalised, create_graph=True))
+    for got, want in zip(*penalties, strict=True):
+        torch.testing.assert_close(got, want)
+    packs = torch.randn(6, INPUT, dtype=F64, requires_grad=True), torch.randn(4 if both else 2, 3, HIDDEN, dtype=F64)
+
+    def packed(data: Tensor, hx: Tensor) -> Any:
+        return ours(PackedSequence(data, torch.tensor([3, 2, 1])), hx)[0].data
+
+    assert torch.autograd.gradgradcheck(packed, (packs[0], packs[1].requires_grad_()), fast_mode=True)
+
+
+def test_forward_mode_is_refused_by_name() -> None:
+    layer = gt.nn.GRU(INPUT, HIDDEN, dtype=F64)
+    x = torch.randn(5, 2, INPUT, dtype=F64)
     with pytest.raises(gradloom.Unsupported, match="gru_layer: forward-mode derivatives are not implemented"):
-        torch.func.jvp(lambda a: layer(a)[0], (x.detach(),), (x.detach(),))
+        torch.func.jvp(lambda a: layer(a)[0], (x,), (x,))
 
 
 def test_gradients_of_functions() -> None:
