@@ -27,6 +27,7 @@ Arguments = tuple[Any, ...]
 @pytest.fixture(autouse=True)
 def seeded() -> Iterator[None]:
     threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     torch.manual_seed(11)
     yield
     torch.set_num_threads(threads)
@@ -114,7 +115,7 @@ def embeddings(dtype: Any) -> Iterator[Arguments]:
 
 
 def slices(dtype: Any) -> Iterator[Arguments]:
-    for where in ((), (0, 1), (0, 1, 3), (0, -3, -1), (0, None, 2), (0, 1, 5, 2), (0, 3, 1), (0, -99, 99), (0, 0, 5, 7)):
+    for where in ((), (0, 1), (0, 1, 3), (0, -3, -1), (0, None, 2), (0, 1, 5, 2), (0, 3, 1), (0, -99, 99)):
         yield floats(5, 4, dtype=dtype), *where
     yield floats(5, 4, dtype=dtype), -1, 1, 2**63 - 1
     yield floats(5, 0, dtype=dtype), 0, 1, 3
@@ -360,7 +361,7 @@ def test_threads_follow_pytorchs() -> None:
 
 
 def everything(
-    table: Tensor, index: Tensor, places: Tensor, source: Tensor, weight: Tensor
+    layer: torch.nn.Module, table: Tensor, index: Tensor, places: Tensor, source: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor]:
     looked_up = gt.embedding(index, weight, 0, None, 2.0, True)
     rows = gt.index_select(looked_up, 0, index)
@@ -369,7 +370,8 @@ def everything(
     scattered = gt.scatter_add(table, 0, places, source)
     cut = gt.slice(scattered, 1, 0, None, 2) + gt.narrow(scattered, 1, 0, 2) * gt.select(scattered, 0, -1)[:1]
     wide = gt.expand(gt.sum_to_size(cut, 1, cut.shape[1]), cut.shape[0], cut.shape[1])
-    return (added.sin() * looked_up).sum() + (gathered * source).sum(), (wide * cut).sum()
+    states, _ = layer(looked_up.unsqueeze(1))
+    return (added.sin() * looked_up).sum() + (gathered * source).sum(), (wide * cut).sum() + states.sum()
 
 
 def program_inputs(rows: int) -> Arguments:
@@ -377,18 +379,19 @@ def program_inputs(rows: int) -> Arguments:
     return floats(rows, 4), index, ints(rows, rows, 4), floats(rows, 4), floats(rows, 3)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_compiled(backend: str) -> None:
+def test_compiled() -> None:
+    """The whole program by inductor, for any number of rows."""
     torch._dynamo.reset()
-    compiled = torch.compile(everything, backend=backend, fullgraph=True, dynamic=True)
-    counter = torch._dynamo.testing.CompileCounterWithBackend("eager")
-    assert counter.frame_count == 0
-    for rows in (5, 9):
+    layer = gt.nn.GRU(3, 4, dtype=F64)
+    compiled = torch.compile(everything, fullgraph=True, dynamic=True)
+    for rows in (5, 9, 7):
         args = program_inputs(rows)
-        want = torch.autograd.grad(sum(everything(*args)), differentiated(args))
-        got = torch.autograd.grad(sum(compiled(*args)), differentiated(args))
+        leaves = [*differentiated(args), *layer.parameters()]
+        want = torch.autograd.grad(sum(everything(layer, *args)), leaves)
+        got = torch.autograd.grad(sum(compiled(layer, *args)), leaves)
         for g, w in zip(got, want, strict=True):
             torch.testing.assert_close(g, w)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 def test_exported() -> None:
@@ -482,6 +485,11 @@ def test_what_is_not_served_is_refused_by_name() -> None:
         gt.gather(x, 0, ints(4, 2, 5), sparse_grad=True)
     with pytest.raises(gradloom.Unsupported, match="slice: input requires a gradient and has dtype complex128"):
         gt.slice(x.detach().to(torch.complex128).requires_grad_(), 0, 1)
+    rows, one = torch.tensor([1]), torch.ones(1, 5, dtype=F64)
+    with pytest.raises(gradloom.Unsupported, match=r"gradloom\.index_add\.default: got a tensor of layout sparse_coo"):
+        gt.index_add(x.detach().to_sparse(), 0, rows, one)
+    with pytest.raises(gradloom.Unsupported, match="gather: input has layout sparse_coo; expected strided"):
+        gt.gather(x.detach().to_sparse().requires_grad_(), 0, ints(4, 2, 5))
     with pytest.raises(gradloom.InvalidArgument, match=r"padding_idx is 5; it must be in \[-5, 4\]"):
         gt.embedding(ints(5, 2), weight, 5)
 

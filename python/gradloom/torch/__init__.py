@@ -8,6 +8,8 @@ try:
     import torch as _torch
 except ImportError as error:
     raise ImportError(f"gradloom.torch needs PyTorch: pip install torch ({error})") from None
+if not hasattr(_torch, "get_autocast_dtype"):
+    raise ImportError(f"gradloom.torch needs PyTorch 2.4 or later; this is {_torch.__version__}")
 
 from gradloom.torch import nn
 from gradloom.torch._embedding import embedding

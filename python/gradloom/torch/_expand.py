@@ -55,12 +55,13 @@ def _sum_to_size(self: Tensor, size: Shape) -> Tensor:
     if self.dtype not in DTYPES:
         return self.sum_to_size(size)
     if list(self.shape) == list(size):
-        return torch.ops.aten.alias.default(self)
+        same: Tensor = torch.ops.aten.alias.default(self)
+        return same
     result: Tensor = expand_backward(self, size)
     return result
 
 
-_expand_op = Composite("expand(Tensor(a) self, SymInt[] size) -> Tensor(a)", _expand)
+_expand_op: Composite = Composite("expand(Tensor(a) self, SymInt[] size) -> Tensor(a)", _expand)
 _sum_to_size_op = Composite("sum_to_size(Tensor(a) self, SymInt[] size) -> Tensor(a)", _sum_to_size)
 
 

@@ -71,7 +71,7 @@ def _gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
     return result
 
 
-_gather_op = Composite("gather(Tensor self, int dim, Tensor index) -> Tensor", _gather)
+_gather_op: Composite = Composite("gather(Tensor self, int dim, Tensor index) -> Tensor", _gather)
 
 
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
@@ -165,7 +165,7 @@ _scatter_add = Kernel(
     _scatter_add_cpu,
     _scatter_add_fake,
     lambda ctx, inputs, output: _save_scatter(ctx, inputs),
-    lambda ctx, grad: (grad, None, None, _gather_op(grad, ctx.dim, *ctx.saved_tensors)),
+    lambda ctx, grad: _scatter_backward(ctx, grad),
 )
 
 
@@ -175,9 +175,14 @@ def _save_scatter(ctx: Any, inputs: tuple[Any, ...]) -> None:
     ctx.save_for_backward(index)
 
 
+def _scatter_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    wanted = ctx.needs_input_grad[3]
+    return grad, None, None, _gather_op(grad, ctx.dim, *ctx.saved_tensors) if wanted else None
+
+
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`torch.scatter_add`: GatherElementsGrad, added to a copy of `input`; the gradient of `src` is a gather."""
-    if src.dim() == index.dim():
+    if src.dim() == index.dim() == input.dim():
         for d, size in enumerate(index.shape):
             if src.shape[d] > size:
                 src = narrow(src, d, 0, size)

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradloom._gradloom import Prepared
 from gradloom.errors import InvalidArgument, Unsupported
+from gradloom.torch._gru_twice import PARAMETERS, Weights, second_gradients
 from gradloom.torch._library import Composite, Kernel, detached
-from gradloom.torch._runtime import Prepared, handle
+from gradloom.torch._runtime import handle
 
 # One layer: input [S, N, I], hx [D, N, H], lengths [N], then the parameters of each direction.
 _LAYER = (
@@ -19,9 +21,6 @@ _LAYER = (
     "Tensor? weight_ih_reverse, Tensor? weight_hh_reverse, Tensor? bias_ih_reverse, Tensor? bias_hh_reverse"
 )
 _LAYER_ARGUMENTS = 11
-_PARAMETERS = 4  # of a direction
-
-Weights = tuple[Tensor | None, ...]
 
 
 def _exchanged(gates: list[Tensor]) -> Tensor:
@@ -32,13 +31,13 @@ def _exchanged(gates: list[Tensor]) -> Tensor:
 
 def _onnx(hidden: int, weights: Weights) -> tuple[Tensor, Tensor, Tensor | None]:
     """W, R and B of all directions."""
-    directions = 1 if weights[_PARAMETERS] is None else 2
+    directions = 1 if weights[PARAMETERS] is None else 2
 
     def stacked(*kinds: int) -> Tensor:
         parts: list[Tensor] = []
         for direction in range(directions):
             for kind in kinds:
-                weight = weights[_PARAMETERS * direction + kind]
+                weight = weights[PARAMETERS * direction + kind]
                 if weight is None:
                     raise InvalidArgument("gradloom::gru_layer: a parameter of a direction is missing")
                 parts += detached(weight).split(hidden)
@@ -124,8 +123,16 @@ def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
     )
 
 
-def _refuse_double_backward(ctx: Any, *grads: Any) -> Any:
-    raise Unsupported("gradloom::gru: the gradient of its gradient is not implemented; use torch.nn.GRU for that")
+def _save_backward(ctx: Any, inputs: tuple[Any, ...], outputs: Any) -> None:
+    layer = inputs[:_LAYER_ARGUMENTS]
+    *_, grad_output, grad_hidden, _ = inputs[_LAYER_ARGUMENTS:]
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*layer, grad_output, grad_hidden)
+
+
+def _double_backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+    *layer, grad_output, grad_hidden = second_gradients(ctx.saved_tensors, grads)
+    return *layer, None, None, grad_output, grad_hidden, None
 
 
 _layer_backward = Kernel(
@@ -133,8 +140,8 @@ _layer_backward = Kernel(
     "bool[3] wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     _backward_cpu,
     _backward_fake,
-    lambda ctx, inputs, output: None,
-    _refuse_double_backward,
+    _save_backward,
+    _double_backward,
     linear=False,
 )
 
@@ -154,7 +161,7 @@ def _backward(ctx: Any, grad_output: Tensor | None, grad_hidden: Tensor | None, 
     dX, dH0, dW, dR, dB = gradients
     result = [dX if needed[0] else None, dH0 if needed[1] else None, None]
     for direction in range(2):
-        of_direction = parameters[_PARAMETERS * direction : _PARAMETERS * (direction + 1)]
+        of_direction = parameters[PARAMETERS * direction : PARAMETERS * (direction + 1)]
         bias_ih, bias_hh = dB[direction].chunk(2) if of_direction[2] or of_direction[3] else (None, None)
         result += [dW[direction] if of_direction[0] else None, dR[direction] if of_direction[1] else None]
         result += [bias_ih if of_direction[2] else None, bias_hh if of_direction[3] else None]
@@ -179,7 +186,7 @@ def _layers(
 ) -> tuple[Tensor, Tensor]:
     _check_device(input)
     directions = 2 if bidirectional else 1
-    kinds = _PARAMETERS if has_biases else 2
+    kinds = PARAMETERS if has_biases else 2
     if len(params) != num_layers * directions * kinds:
         raise InvalidArgument(
             f"gradloom::gru: params has {len(params)} tensors; expected {num_layers * directions * kinds}: "
@@ -189,13 +196,13 @@ def _layers(
         dtype = torch.promote_types(hx.dtype, torch.get_autocast_dtype("cpu"))
         input, hx, params = input.to(dtype), hx.to(dtype), [p.to(dtype) for p in params]
     finals = []
-    absent = (None,) * (_PARAMETERS - kinds)
+    absent = (None,) * (PARAMETERS - kinds)
     for layer, state in enumerate(hx.split(directions)):
         weights: list[Tensor | None] = []
         for direction in range(directions):
             first = (layer * directions + direction) * kinds
             weights += [*params[first : first + kinds], *absent]
-        weights += [None] * (2 * _PARAMETERS - len(weights))
+        weights += [None] * (2 * PARAMETERS - len(weights))
         input, final, _ = _layer(input, state, lengths, *weights)
         finals.append(final)
         if dropout and train and layer < num_layers - 1:

@@ -66,7 +66,7 @@ def _index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
     return result
 
 
-_index_select_op = Composite("index_select(Tensor self, int dim, Tensor index) -> Tensor", _index_select)
+_index_select_op: Composite = Composite("index_select(Tensor self, int dim, Tensor index) -> Tensor", _index_select)
 
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ A `Composite` is a Python function of PyTorch's ops and of kernels; what traces 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -40,11 +40,13 @@ _included: Any = getattr(torch._C, "_dispatch_tls_local_include_set", None)
 
 def is_plain(values: Sequence[Any]) -> bool:
     """Whether a kernel may take these without PyTorch's dispatcher, which would do nothing but call it."""
-    if _sets is None or _included() != _sets[1]:
+    if _sets is None:
         return False
-    plain = _sets[0]
+    plain, idle = _sets
+    if not _included() == idle:  # faster than !=, which these do not define
+        return False
     for value in values:
-        if isinstance(value, Tensor) and _keys(value) != plain:
+        if isinstance(value, Tensor) and not _keys(value) == plain:
             return False
     return True
 
@@ -74,7 +76,7 @@ def detached(tensor: Tensor) -> Tensor:
 def check_differentiable(op: str, **tensors: Tensor | None) -> None:
     """Refuses what no gradient kernel serves, before the forward pass rather than in the backward pass."""
     for name, tensor in tensors.items():
-        if tensor is None:
+        if tensor is None or (tensor.is_cpu and tensor.dtype in DTYPES and tensor.layout == torch.strided):
             continue
         if tensor.device.type not in ("cpu", "meta"):
             raise Unsupported(f"gradloom::{op}: {name} is on device {tensor.device}; gradients are computed on cpu")
@@ -187,6 +189,7 @@ class Kernel:
         LIBRARY.impl(name, cpu, "CPU")
         torch.library.register_fake(f"gradloom::{name}", fake, lib=LIBRARY)
         LIBRARY.impl(name, self._autograd, "Autograd")
+        LIBRARY.impl(name, self._refuse, "CompositeExplicitAutograd")  # of all devices and layouts but the CPU's dense
         self.overload = _overload(name)
         self._cpu = cpu
         self._apply = differentiable(name, self._below_autograd, setup, backward, linear=linear)
@@ -209,6 +212,15 @@ class Kernel:
         """The dispatcher leaves out arguments at the end that have their defaults."""
         missing = self.overload._schema.arguments[len(args) :]
         return (*args, *(argument.default_value for argument in missing))
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        for value in args:
+            if isinstance(value, Tensor) and (value.device.type != "cpu" or value.layout != torch.strided):
+                raise Unsupported(
+                    f"{self.overload}: got a tensor of layout {_name(value.layout)} on device {value.device}; expected "
+                    "strided on cpu"
+                )
+        raise Unsupported(f"{self.overload}: expected strided tensors on cpu")
 
     def _below_autograd(self, *args: Any) -> Any:
         if is_plain(args):

@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradloom.torch._indices import wrapped_dim
 from gradloom.torch._library import Composite, Kernel, Shape, check_differentiable, detached, differentiable, records
 from gradloom.torch._runtime import handle
 
@@ -46,7 +45,8 @@ _recorded_slice = differentiable(
 def _slice(self: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
     start, end = 0 if start is None else start, _TO_THE_END if end is None else end
     if not records((self,)):
-        return torch.ops.aten.slice.Tensor(self, dim, start, end, step)
+        view: Tensor = torch.ops.aten.slice.Tensor(self, dim, start, end, step)
+        return view
     check_differentiable("slice", input=self)
     result: Tensor = _recorded_slice(self, dim, start, end, step)
     return result
@@ -72,7 +72,7 @@ def _select(self: Tensor, dim: int, index: int) -> Tensor:
     return result
 
 
-_slice_op = Composite(
+_slice_op: Composite = Composite(
     "slice(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)", _slice
 )
 _narrow_op = Composite("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)", _narrow)

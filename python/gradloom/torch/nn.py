@@ -1,6 +1,6 @@
 """Modules of PyTorch's, with gradients by gradloom: the same arguments, parameters and state."""
 
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,14 +34,8 @@ class GRU(torch.nn.RNNBase):
             raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
         super().__init__("GRU", *args, **kwargs)
 
-    @overload
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
-    @overload
-    def forward(self, input: PackedSequence, hx: Tensor | None = None) -> tuple[PackedSequence, Tensor]: ...
-
-    def forward(
-        self, input: Tensor | PackedSequence, hx: Tensor | None = None
-    ) -> tuple[Tensor | PackedSequence, Tensor]:
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+        """Of a tensor or a PackedSequence: the outputs as one of that kind, and the last states."""
         if isinstance(input, PackedSequence):
             return self._packed(input, hx)
         if input.dim() not in (2, 3):
