@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "_override_index.h"
 #include "_override_kernels.h"
 
 namespace gradloom_torch {
@@ -30,6 +31,10 @@ struct Registrations {
     // do. Here they see whether they are recorded, and all other keys keep the composite.
     autograd.impl("gather_backward", TORCH_FN(gather_backward));
     autograd.impl("index_select_backward", TORCH_FN(index_select_backward));
+    if (!index_kernel)
+      index_kernel = new c10::KernelFunction(
+          index_op().getComputedKernelForDispatchKey(c10::DispatchKey::AutogradCPU).kernelFunction());
+    autograd.impl("index.Tensor", TORCH_FN(index_forward));
   }
 };
 

@@ -93,6 +93,7 @@ def _compile(torch: Any, compiler: list[str], headers: Path, into: Path) -> None
     root = Path(torch.__file__).parent
     with tempfile.TemporaryDirectory(prefix="building-", dir=into.parent) as building:
         command = [*compiler, *_flags(torch), f"-I{headers}", "-isystem", str(root / "include")]
+        command += ["-isystem", str(root / "include" / "torch" / "csrc" / "api" / "include")]
         command += [str(_here / "_override.cpp"), f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10"]
         made = Path(building, "made")
         made.mkdir()

@@ -13,6 +13,7 @@ enum Kernel {
   k_embedding_dense_backward,
   k_scatter_add,
   k_index_add,
+  k_index_backward,
   k_index_put,
   k_slice_backward,
   k_select_backward,
@@ -20,7 +21,8 @@ enum Kernel {
 };
 inline constexpr const char* kernel_names[kernel_count] = {
     "gather_backward", "index_select_backward", "embedding_dense_backward", "scatter_add",
-    "index_add",       "index_put",             "slice_backward",           "select_backward",
+    "index_add",       "index_backward",        "index_put",                "slice_backward",
+    "select_backward",
 };
 
 enum Outcome {

@@ -120,6 +120,8 @@ inline Outcome add_slices(const Tensor& out, int64_t dim, const Argument& index,
                           bool accumulate) {
   const int64_t rank = out.dim();
   const Argument sizes(out.sizes(), &rank);
+  if (rank == 1 && index.ndim == 1)  // the same, by kernels for single elements
+    return outcome_of(call<3>(Handles::gather_elements_grad, 0, accumulate, {&values, &sizes, &index}, out));
   return outcome_of(call<3>(Handles::gather_grad, dim, accumulate, {&sizes, &index, &values}, out));
 }
 
@@ -257,7 +259,10 @@ enum class Into { self, copy };
 
 inline Tensor copy_of(const Tensor& self) {
   Tensor copy = empty(self.sizes(), self.scalar_type());
-  copy.copy_(self);
+  if (self.is_contiguous() && self.nbytes() <= 4096)
+    std::memcpy(copy.mutable_data_ptr(), self.const_data_ptr(), self.nbytes());
+  else
+    copy.copy_(self);
   return copy;
 }
 
@@ -320,31 +325,48 @@ inline Tensor& index_add_(Tensor& self, int64_t dim, const Tensor& index, const 
   return at::cpu::index_add_(self, dim, index, source, alpha);
 }
 
+// The one entry of a list of indices that is given, and its position.
+struct OneIndex {
+  Tensor index;
+  int64_t dim = 0;
+
+  explicit OneIndex(const c10::List<std::optional<Tensor>>& indices) {
+    for (size_t i = 0; i < indices.size(); ++i) {
+      const std::optional<Tensor> entry = indices.get(i);
+      if (!entry || !entry->defined()) continue;
+      if (index.defined()) {
+        index.reset();
+        return;
+      }
+      index = *entry;
+      dim = static_cast<int64_t>(i);
+    }
+  }
+};
+
+// The sizes of self[.., index, ..].
+inline Dims indexed_sizes(IntArrayRef self, int64_t dim, IntArrayRef index) {
+  Dims sizes(self.begin(), self.begin() + dim);
+  sizes.append(index.begin(), index.end());
+  sizes.append(self.begin() + dim + 1, self.end());
+  return sizes;
+}
+
 // One index, at any position, whose negative values count from the end, as the library's do.
 inline Outcome try_index_put(const Tensor& self, const c10::List<std::optional<Tensor>>& indices, const Tensor& values,
                              bool accumulate) {
   if (!accumulate) return option;
-  Tensor at;
-  int64_t dim = 0;
-  for (size_t i = 0; i < indices.size(); ++i) {
-    const std::optional<Tensor> entry = indices.get(i);
-    if (!entry || !entry->defined()) continue;
-    if (at.defined()) return option;
-    at = *entry;
-    dim = static_cast<int64_t>(i);
-  }
+  const auto [at, dim] = OneIndex(indices);
   if (!at.defined()) return option;
   if (!is_plain(self) || !is_plain(at) || !is_plain(values)) return kind;
   if (!is_float(self.scalar_type()) || values.scalar_type() != self.scalar_type() || !is_index(at.scalar_type()))
     return dtype;
   const int64_t rank = self.dim() - 1 + at.dim();
-  if (!wrap(dim, self.dim()) || static_cast<int64_t>(indices.size()) > self.dim() || rank > Handles::max_rank ||
-      values.dim() > rank || self.numel() == 0 || at.numel() == 0 || values.numel() == 0)
+  if (static_cast<int64_t>(indices.size()) > self.dim() || self.dim() > Handles::max_rank ||
+      rank > Handles::max_rank || values.dim() > rank || self.numel() == 0 || at.numel() == 0 || values.numel() == 0)
     return shape;
   // Values are broadcast to the indexed shape.
-  Dims sizes(self.sizes().begin(), self.sizes().begin() + dim);
-  sizes.append(at.sizes().begin(), at.sizes().end());
-  sizes.append(self.sizes().begin() + dim + 1, self.sizes().end());
+  const Dims sizes = indexed_sizes(self.sizes(), dim, at.sizes());
   Dims strides(rank, 0);
   for (int64_t d = 0; d < values.dim(); ++d) {
     const int64_t to = rank - values.dim() + d;
