@@ -27,13 +27,9 @@ Memory& memory() {
   return *made;
 }
 
-void* memory_allocate(int64_t bytes) {
-  return memory().current()->try_allocate(bytes);
-}
+void* memory_allocate(int64_t bytes) { return memory().current()->try_allocate(bytes); }
 
-void memory_release(void* data, int64_t bytes) {
-  memory().current()->release(data, bytes);
-}
+void memory_release(void* data, int64_t bytes) { memory().current()->release(data, bytes); }
 
 void memory_budget(int64_t bytes) {
   std::shared_ptr<Recycler> next = Recycler::make(bytes);
@@ -41,9 +37,7 @@ void memory_budget(int64_t bytes) {
   memory().recycler.swap(next);
 }
 
-int64_t memory_kept() {
-  return memory().current()->kept_bytes();
-}
+int64_t memory_kept() { return memory().current()->kept_bytes(); }
 
 constexpr GradloomFunctions functions = {
     .version = GRADLOOM_FUNCTIONS_VERSION,
@@ -69,8 +63,7 @@ constexpr GradloomFunctions functions = {
 
 void bind_c_functions(nb::module_& m) {
   m.def(
-      "_c_functions",
-      [] { return nb::capsule(&functions, GRADLOOM_FUNCTIONS_NAME); },
+      "_c_functions", [] { return nb::capsule(&functions, GRADLOOM_FUNCTIONS_NAME); },
       "The C interface as a table, for extensions of the package: gradloom/torch/_c_functions.h.");
 }
 

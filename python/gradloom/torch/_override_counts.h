@@ -20,8 +20,14 @@ enum Kernel {
   kernel_count,
 };
 inline constexpr const char* kernel_names[kernel_count] = {
-    "gather_backward", "index_select_backward", "embedding_dense_backward", "scatter_add",
-    "index_add",       "index_backward",        "index_put",                "slice_backward",
+    "gather_backward",
+    "index_select_backward",
+    "embedding_dense_backward",
+    "scatter_add",
+    "index_add",
+    "index_backward",
+    "index_put",
+    "slice_backward",
     "select_backward",
 };
 
@@ -33,11 +39,12 @@ enum Outcome {
   option,  // sparse_grad, an alpha, several indices, no accumulation
   shape,   // no elements, rank 0, or shapes that PyTorch's kernel broadcasts or refuses
   index,   // a negative or too large index, which PyTorch's kernel takes or refuses in its own words
+  slower,  // PyTorch's kernel is faster for such sizes: _override_choice.h
   overlap_or_limit,  // what the library refused otherwise: memory that overlaps, no memory, no compiler
   outcome_count,
 };
 inline constexpr const char* outcome_names[outcome_count] = {
-    "served", "graph", "kind", "dtype", "option", "shape", "index", "refused",
+    "served", "graph", "kind", "dtype", "option", "shape", "index", "slower", "refused",
 };
 
 inline std::atomic<uint64_t> counts[kernel_count][outcome_count];

@@ -69,8 +69,8 @@ inline const c10::OperatorHandle& index_op() {
 
 inline bool is_served(const Tensor& self, const OneIndex& one) {
   return c10::GradMode::is_enabled() && one.index.defined() && self.requires_grad() && self.nbytes() >= large_bytes &&
-         is_plain(self) && is_plain(one.index) && is_float(self.scalar_type()) &&
-         is_index(one.index.scalar_type()) && one.dim < self.dim() &&
+         is_plain(self) && is_plain(one.index) && is_float(self.scalar_type()) && is_index(one.index.scalar_type()) &&
+         one.dim < self.dim() &&
          (c10::impl::tls_local_dispatch_key_set().included_.raw_repr() & ~c10::default_included_set.raw_repr()) == 0 &&
          !self.unsafeGetTensorImpl()->_fw_grad(0, self).defined();
 }

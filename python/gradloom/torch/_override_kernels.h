@@ -5,8 +5,8 @@
 // same way: of what it may have written before it met a bad index nothing counts, since PyTorch's kernel raises too.
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
-#include <ATen/core/List.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/core/List.h>
 #include <ATen/ops/_index_put_impl_cpu_dispatch.h>
 #include <ATen/ops/embedding_dense_backward_cpu_dispatch.h>
 #include <ATen/ops/gather_backward_compositeimplicitautograd_dispatch.h>
@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "_override_choice.h"
 #include "_override_counts.h"
 #include "_override_library.h"
 
@@ -125,14 +126,18 @@ inline Outcome add_slices(const Tensor& out, int64_t dim, const Argument& index,
   return outcome_of(call<3>(Handles::gather_grad, dim, accumulate, {&sizes, &index, &values}, out));
 }
 
+// An index that is one list, expanded over whole slices.
+inline bool names_slices(const Tensor& out, int64_t dim, const Tensor& index) {
+  if (index.dim() < 2) return false;
+  for (int64_t d = 0; d < index.dim(); ++d)
+    if (d != dim && (index.size(d) != out.size(d) || (index.stride(d) != 0 && index.size(d) != 1))) return false;
+  return true;
+}
+
 // out[.., index[p], ..] (+)= values[p] along `dim`, for all positions p of the index; values have its sizes.
 inline Outcome add_elements(const Tensor& out, int64_t dim, const Tensor& index, const Argument& values,
                             bool accumulate) {
-  // An index that is one list, expanded over whole slices.
-  bool slices = index.dim() > 1;
-  for (int64_t d = 0; d < index.dim() && slices; ++d)
-    slices = d == dim || (index.size(d) == out.size(d) && (index.stride(d) == 0 || index.size(d) == 1));
-  if (slices) {
+  if (names_slices(out, dim, index)) {
     const int64_t stride = index.stride(dim), count = index.size(dim);
     const Argument list(const_cast<void*>(index.const_data_ptr()), index.scalar_type(), IntArrayRef(&count, 1),
                         &stride);
@@ -266,6 +271,9 @@ inline Tensor copy_of(const Tensor& self) {
   return copy;
 }
 
+// Where only PyTorch's adding is faster, a large copy in memory that was used before still is.
+inline bool copies(Outcome outcome, const Tensor& self) { return outcome == slower && self.nbytes() >= 1 << 20; }
+
 inline Outcome try_scatter_add(const Tensor& self, int64_t dim, const Tensor& at, const Tensor& src, Into into,
                                Tensor& out) {
   if (!is_plain(self) || !is_plain(at) || !is_plain(src)) return kind;
@@ -276,19 +284,22 @@ inline Outcome try_scatter_add(const Tensor& self, int64_t dim, const Tensor& at
     return shape;
   for (int64_t d = 0; d < at.dim(); ++d)
     if (at.size(d) > src.size(d) || (d != dim && at.size(d) > self.size(d))) return shape;
+  if (names_slices(self, dim, at) ? !slices_pay(self, dim, at.size(dim)) : !elements_pay(self, dim, at)) return slower;
   if (has_negative(at)) return index;
   out = into == Into::copy ? copy_of(self) : self;
   // A smaller index goes with the leading part of src.
-  return add_elements(out, dim, at,
-                      Argument(const_cast<void*>(src.const_data_ptr()), src.scalar_type(), at.sizes(),
-                               src.strides().data()),
-                      true);
+  return add_elements(
+      out, dim, at,
+      Argument(const_cast<void*>(src.const_data_ptr()), src.scalar_type(), at.sizes(), src.strides().data()), true);
 }
 
 inline Tensor scatter_add(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
   Tensor out;
-  if (count(k_scatter_add, try_scatter_add(self, dim, index, src, Into::copy, out))) return out;
-  return at::cpu::scatter_add(self, dim, index, src);
+  const Outcome outcome = try_scatter_add(self, dim, index, src, Into::copy, out);
+  if (count(k_scatter_add, outcome)) return out;
+  if (!copies(outcome, self)) return at::cpu::scatter_add(self, dim, index, src);
+  out = copy_of(self);
+  return at::cpu::scatter_add_(out, dim, index, src);
 }
 
 inline Tensor& scatter_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
@@ -306,6 +317,7 @@ inline Outcome try_index_add(const Tensor& self, int64_t dim, const Tensor& at, 
   if (!wrap(dim, self.dim()) || at.dim() != 1 || source.dim() != self.dim() || source.numel() == 0) return shape;
   for (int64_t d = 0; d < self.dim(); ++d)
     if (source.size(d) != (d == dim ? at.size(0) : self.size(d))) return shape;
+  if (!slices_pay(self, dim, at.size(0))) return slower;
   if (has_negative(at)) return index;
   out = into == Into::copy ? copy_of(self) : self;
   return add_slices(out, dim, Argument(at), Argument(source), true);
@@ -314,8 +326,11 @@ inline Outcome try_index_add(const Tensor& self, int64_t dim, const Tensor& at, 
 inline Tensor index_add(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
                         const at::Scalar& alpha) {
   Tensor out;
-  if (count(k_index_add, try_index_add(self, dim, index, source, alpha, Into::copy, out))) return out;
-  return at::cpu::index_add(self, dim, index, source, alpha);
+  const Outcome outcome = try_index_add(self, dim, index, source, alpha, Into::copy, out);
+  if (count(k_index_add, outcome)) return out;
+  if (!copies(outcome, self)) return at::cpu::index_add(self, dim, index, source, alpha);
+  out = copy_of(self);
+  return at::cpu::index_add_(out, dim, index, source, alpha);
 }
 
 inline Tensor& index_add_(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
@@ -362,9 +377,10 @@ inline Outcome try_index_put(const Tensor& self, const c10::List<std::optional<T
   if (!is_float(self.scalar_type()) || values.scalar_type() != self.scalar_type() || !is_index(at.scalar_type()))
     return dtype;
   const int64_t rank = self.dim() - 1 + at.dim();
-  if (static_cast<int64_t>(indices.size()) > self.dim() || self.dim() > Handles::max_rank ||
-      rank > Handles::max_rank || values.dim() > rank || self.numel() == 0 || at.numel() == 0 || values.numel() == 0)
+  if (static_cast<int64_t>(indices.size()) > self.dim() || self.dim() > Handles::max_rank || rank > Handles::max_rank ||
+      values.dim() > rank || self.numel() == 0 || at.numel() == 0 || values.numel() == 0)
     return shape;
+  if (!put_pays(self, dim, at.numel())) return slower;
   // Values are broadcast to the indexed shape.
   const Dims sizes = indexed_sizes(self.sizes(), dim, at.sizes());
   Dims strides(rank, 0);
@@ -434,9 +450,8 @@ inline Outcome try_select_backward(const Tensor& grad, IntArrayRef sizes, int64_
   for (int64_t d = 0; d < rank; ++d)
     if (d != dim && dims[d] != sizes[d]) return shape;
   out = empty(sizes, grad.scalar_type());
-  return put_slice(
-      Argument(const_cast<void*>(grad.const_data_ptr()), grad.scalar_type(), dims, strides.data()), sizes, dim, at,
-      at + 1, 1, out);
+  return put_slice(Argument(const_cast<void*>(grad.const_data_ptr()), grad.scalar_type(), dims, strides.data()), sizes,
+                   dim, at, at + 1, 1, out);
 }
 
 inline Tensor select_backward(const Tensor& grad, IntArrayRef sizes, int64_t dim, int64_t index) {

@@ -1,9 +1,9 @@
 #ifndef GRADLOOM_TORCH_OVERRIDE_LIBRARY_H
 #define GRADLOOM_TORCH_OVERRIDE_LIBRARY_H
 // gradloom as the kernels see it: memory, handles, one call.
+#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/EmptyTensor.h>
 #include <torch/csrc/stable/c/shim.h>
 
 #include <array>
@@ -148,6 +148,8 @@ class Handles {
     library->runtime_options_init_sized(&options, sizeof options);
     options.threads = std::min(at::get_num_threads(), max_threads);
     options.policy = GRADLOOM_POLICY_GENERIC_FIRST;
+    options.specialise_after = 16;  // a model's shapes come again with every step,
+    options.specialisations = 64;   // and its layers share a handle
     options.parallel_for = parallel_for;
     options.recycle_bytes = int64_t{256} << 20;  // scratch only: outputs have memory of their own
     auto made = std::make_unique<PerThreads>();
