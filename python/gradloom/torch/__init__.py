@@ -16,11 +16,17 @@ from gradloom.torch._embedding import embedding
 from gradloom.torch._expand import expand, sum_to_size
 from gradloom.torch._gather import gather, scatter_add, take_along_dim
 from gradloom.torch._index import index_add, index_select
+from gradloom.torch._override import OpStats, Stats, disable, enable, enabled, stats
 from gradloom.torch._runtime import runtime
 from gradloom.torch._slice import narrow, select, slice
 
 __all__ = [
+    "OpStats",
+    "Stats",
+    "disable",
     "embedding",
+    "enable",
+    "enabled",
     "expand",
     "gather",
     "index_add",
@@ -31,6 +37,7 @@ __all__ = [
     "scatter_add",
     "select",
     "slice",
+    "stats",
     "sum_to_size",
     "take_along_dim",
 ]
