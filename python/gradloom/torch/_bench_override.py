@@ -77,11 +77,20 @@ CASES = [
     Case("embedding [100,16], 64", lambda: _embedding(torch.randint(0, 100, (64,)), 100, 16)),
     Case("gather [4096,4096] axis 0", lambda: _gather((4096, 4096), 0), "7x"),
     Case("gather [4096,4096] axis 1", lambda: _gather((4096, 4096), 1)),
-    Case("gather [512,32000] axis 1, one a row", lambda: _of((512, 32000), lambda x: x.gather(1, torch.randint(0, 32000, (512, 1))))),
+    Case(
+        "gather [512,32000] axis 1, one a row",
+        lambda: _of((512, 32000), lambda x: x.gather(1, torch.randint(0, 32000, (512, 1)))),
+    ),
     Case("gather [50000,768], expanded index", _expanded),
     Case("gather [64,64,64] axis 1", lambda: _gather((64, 64, 64), 1)),
-    Case("index_select [50000,768], 4096", lambda: _of((50000, 768), lambda x: x.index_select(0, torch.randint(0, 50000, (4096,))))),
-    Case("index_select [4096,4096] axis 1, 1024", lambda: _of((4096, 4096), lambda x: x.index_select(1, torch.randint(0, 4096, (1024,))))),
+    Case(
+        "index_select [50000,768], 4096",
+        lambda: _of((50000, 768), lambda x: x.index_select(0, torch.randint(0, 50000, (4096,)))),
+    ),
+    Case(
+        "index_select [4096,4096] axis 1, 1024",
+        lambda: _of((4096, 4096), lambda x: x.index_select(1, torch.randint(0, 4096, (1024,)))),
+    ),
     Case("x[i] [50000,768], 4096", lambda: _of((50000, 768), lambda x: x[torch.randint(0, 50000, (4096,))])),
     Case("x[:, i] [64,4096,64], 4096", lambda: _of((64, 4096, 64), lambda x: x[:, torch.randint(0, 4096, (4096,))])),
     Case("index_add_ [50000,768], 4096", lambda: _into("index_add_", (50000, 768), (4096,), (4096, 768), 0)),

@@ -113,7 +113,10 @@ def _compile(torch: Any, compiler: list[str], headers: Path, into: Path) -> None
 
 def _open(path: Path) -> ctypes.PyDLL:
     """Calls keep the interpreter's lock: no Python thread dispatches while a kernel is registered or taken back."""
-    extension = ctypes.PyDLL(str(path))
+    try:
+        extension = ctypes.PyDLL(str(path))
+    except OSError as error:
+        raise Unsupported(f"gradloom.torch: its extension cannot be loaded: {error}") from None
     for name, result, arguments in (
         ("open", ctypes.c_char_p, [ctypes.c_void_p]),
         ("enable", ctypes.c_char_p, [ctypes.c_int64]),
