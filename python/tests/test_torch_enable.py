@@ -141,7 +141,7 @@ def test_gradients_equal_pytorchs(op: str) -> None:
             low[0].double(), gradient(f, x.to(torch.bfloat16).double()), rtol=2**-7, atol=2**-7 * scale
         )
     done = counts(op)
-    assert done.served >= (SEEDS if op == "index_put" else 3 * SEEDS), done
+    assert done.served >= (SEEDS if op == "index_put" else 2.5 * SEEDS), done  # slices of all of x have no kernel
 
 
 def into_case(seed: int) -> tuple[str, Any, tuple[Any, ...]]:
