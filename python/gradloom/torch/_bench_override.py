@@ -8,17 +8,17 @@ of times and of ratios.
 
 import argparse
 import ctypes
-import importlib
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 import gradloom.torch._override as override
 
-torch: Any = importlib.import_module("torch")
-Way = Callable[[], None]
+Way = Callable[[], object]
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Case:
 
 def _gradient(output: Any, of: Any) -> Way:
     upstream = torch.randn_like(output)
-    return lambda: torch.autograd.grad(output, of, upstream, retain_graph=True)  # type: ignore[no-any-return]
+    return lambda: torch.autograd.grad(output, of, upstream, retain_graph=True)
 
 
 def _embedding(tokens: Any, rows: int = 50000, width: int = 768, **options: Any) -> Way:
@@ -60,12 +60,23 @@ def _expanded() -> Way:
 
 def _into(name: str, shape: tuple[int, ...], index: tuple[int, ...], source: tuple[int, ...], axis: int) -> Way:
     x, at, values = torch.zeros(shape), torch.randint(0, shape[axis], index), torch.randn(source)
-    return lambda: getattr(x, name)(axis, at, values)  # type: ignore[no-any-return]
+    return lambda: getattr(x, name)(axis, at, values)
+
+
+def _gru(steps: int, batch: int, features: int, hidden: int) -> Way:
+    module = torch.nn.GRU(features, hidden)
+    x = torch.randn(steps, batch, features)
+    parameters = list(module.parameters())
+
+    def run() -> object:
+        return torch.autograd.grad(module(x)[0].sum(), parameters)
+
+    return run
 
 
 def _put() -> Way:
     x, at, values = torch.zeros(50000, 768), torch.randint(0, 50000, (4096,)), torch.randn(4096, 768)
-    return lambda: x.index_put_((at,), values, accumulate=True)  # type: ignore[no-any-return]
+    return lambda: x.index_put_((at,), values, accumulate=True)
 
 
 CASES = [
@@ -108,6 +119,8 @@ CASES = [
     Case("x[..., :64] [64,512,768]", lambda: _of((64, 512, 768), lambda x: x[..., :64])),
     Case("x[:, 0] [64,512,768]", lambda: _of((64, 512, 768), lambda x: x[:, 0])),
     Case("x[:, 0] [16,32,64]", lambda: _of((16, 32, 64), lambda x: x[:, 0])),
+    Case("nn.GRU, both passes, 64 x 16, 128 to 256", lambda: _gru(64, 16, 128, 256)),
+    Case("nn.GRU, both passes, 8 x 4, 16 to 16", lambda: _gru(8, 4, 16, 16)),
 ]
 SMALL = [
     Case("gather [4]", lambda: _gather((4,), 0)),
