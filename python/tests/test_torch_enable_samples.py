@@ -84,5 +84,11 @@ def test_derivatives_of_both_orders(check: str) -> None:
 def test_most_gradients_are_served() -> None:
     """After the tests above."""
     ops_of = gradloom.torch.stats().ops
-    for name in ("gather_backward", "index_select_backward", "embedding_dense_backward", "slice_backward", "select_backward"):
+    for name in (
+        "gather_backward",
+        "index_select_backward",
+        "embedding_dense_backward",
+        "slice_backward",
+        "select_backward",
+    ):
         assert ops_of[name].served > 10, (name, ops_of[name])

@@ -252,6 +252,30 @@ def test_compiled() -> None:
             torch.testing.assert_close(g, w, rtol=1e-10, atol=1e-12)
 
 
+def test_packed_sequences_break_the_graph_of_a_compiler() -> None:
+    torch._dynamo.reset()
+    _, ours = pair()
+    packed = pack_sequence([torch.randn(3, INPUT, dtype=F64), torch.randn(2, INPUT, dtype=F64)])
+    compiled = torch.compile(ours, backend="aot_eager")
+    torch.testing.assert_close(compiled(packed)[0].data, ours(packed)[0].data)
+
+
+@pytest.mark.filterwarnings("ignore:.*batching rule")
+def test_gradients_by_sample() -> None:
+    _, ours = pair(num_layers=2)
+    parameters = {name: p.detach() for name, p in ours.named_parameters()}
+
+    def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        output: Tensor = torch.func.functional_call(ours, parameters, (x,))[0]
+        return output.square().sum()
+
+    samples = torch.randn(3, 5, 2, INPUT, dtype=F64)
+    together = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, samples)
+    for number, sample in enumerate(samples):
+        for name, want in torch.func.grad(loss)(parameters, sample).items():
+            torch.testing.assert_close(together[name][number], want)
+
+
 def test_frozen_parameters_get_no_gradient() -> None:
     theirs, ours = pair(num_layers=2, bidirectional=True)
     x = torch.randn(5, 2, INPUT, dtype=F64)

@@ -394,6 +394,19 @@ def test_compiled() -> None:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
+def test_traced() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def gradient(x: Tensor, index: Tensor) -> Tensor:
+        x = x.requires_grad_()
+        return torch.autograd.grad(gt.gather(x, 0, index).square().sum(), x)[0]
+
+    x, index = floats(4, 5), ints(4, 3, 5)
+    traced = make_fx(gradient, tracing_mode="symbolic")(x.detach(), index)
+    assert "aten.gather" in traced.code and "gradloom.gather_backward" in traced.code
+    torch.testing.assert_close(traced(x.detach(), index), gradient(x, index))
+
+
 def test_exported() -> None:
     class Program(torch.nn.Module):
         def forward(self, table: Tensor, places: Tensor, source: Tensor) -> Tensor:
@@ -437,6 +450,7 @@ TRANSFORMS: dict[str, Callable[[Op, Tensor], Any]] = {
     "jacfwd": lambda f, x: torch.func.jacfwd(f)(x),
     "jvp": lambda f, x: torch.func.jvp(f, (x,), (x.cos(),)),
     "jvp of grad": lambda f, x: torch.func.jvp(torch.func.grad(lambda a: f(a).pow(3).sum()), (x,), (x.cos(),)),
+    "hessian": lambda f, x: torch.func.hessian(lambda a: f(a).pow(3).sum())(x),
     "jacrev of jacrev": lambda f, x: torch.func.jacrev(torch.func.jacrev(lambda a: f(a).pow(3).sum()))(x),
 }
 
@@ -469,6 +483,33 @@ def test_transforms(transform: str) -> None:
     for name, (ours, theirs) in functions.items():
         got, want = TRANSFORMS[transform](ours, x), TRANSFORMS[transform](theirs, x)
         torch.testing.assert_close(got, want, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.filterwarnings("ignore:.*batching rule")
+def test_a_transform_over_the_index_too() -> None:
+    x, index = floats(2, 5, 4).detach(), ints(5, 2, 3)
+
+    def per_sample(lookup: Op) -> Any:
+        return torch.func.vmap(torch.func.grad(lambda x, index: lookup(x, index).pow(2).sum()))(x, index)
+
+    got = per_sample(lambda x, index: gt.embedding(index, x, 1))
+    torch.testing.assert_close(got, per_sample(lambda x, index: embedding_of(index, x, 1)))
+    got = per_sample(lambda x, index: gt.index_select(x, 0, index))
+    torch.testing.assert_close(got, per_sample(lambda x, index: torch.index_select(x, 0, index)))
+
+
+def test_forward_mode_without_a_transform() -> None:
+    forward_ad = torch.autograd.forward_ad
+    x, tangent, index = floats(4, 5).detach(), floats(4, 5).detach(), ints(4, 3)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, tangent)
+        for function in (
+            lambda a: gt.index_select(a, 0, index),
+            lambda a: gt.index_add(x * 0, 0, index, a[:3]),
+            lambda a: gt.sum_to_size(a, 1, 5),
+            lambda a: torch.ops.gradloom.expand_backward(a, [4, 1]),
+        ):
+            torch.testing.assert_close(forward_ad.unpack_dual(function(dual)).tangent, function(tangent))
 
 
 def test_an_op_inside_a_transform_is_refused_by_name() -> None:

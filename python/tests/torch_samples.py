@@ -15,7 +15,9 @@ class Call:
     def __init__(self, op: Any, sample: Any, dtype: torch.dtype | None = None) -> None:
         leaves, self._spec = tree_flatten((sample.input, sample.args, sample.kwargs))
         self._leaves = [self._cast(leaf, dtype) for leaf in leaves]
-        self._wanted = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        self._wanted = [
+            i for i, leaf in enumerate(self._leaves) if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+        ]
         self._op, self._sample = op, sample
 
     @staticmethod

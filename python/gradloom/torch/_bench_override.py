@@ -8,17 +8,17 @@ of times and of ratios.
 
 import argparse
 import ctypes
-import importlib
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 import gradloom.torch._override as override
 
-torch: Any = importlib.import_module("torch")
-Way = Callable[[], None]
+Way = Callable[[], object]
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Case:
 
 def _gradient(output: Any, of: Any) -> Way:
     upstream = torch.randn_like(output)
-    return lambda: torch.autograd.grad(output, of, upstream, retain_graph=True)  # type: ignore[no-any-return]
+    return lambda: torch.autograd.grad(output, of, upstream, retain_graph=True)
 
 
 def _embedding(tokens: Any, rows: int = 50000, width: int = 768, **options: Any) -> Way:
@@ -60,12 +60,23 @@ def _expanded() -> Way:
 
 def _into(name: str, shape: tuple[int, ...], index: tuple[int, ...], source: tuple[int, ...], axis: int) -> Way:
     x, at, values = torch.zeros(shape), torch.randint(0, shape[axis], index), torch.randn(source)
-    return lambda: getattr(x, name)(axis, at, values)  # type: ignore[no-any-return]
+    return lambda: getattr(x, name)(axis, at, values)
+
+
+def _gru(steps: int, batch: int, features: int, hidden: int) -> Way:
+    module = torch.nn.GRU(features, hidden)
+    x = torch.randn(steps, batch, features)
+    parameters = list(module.parameters())
+
+    def run() -> object:
+        return torch.autograd.grad(module(x)[0].sum(), parameters)
+
+    return run
 
 
 def _put() -> Way:
     x, at, values = torch.zeros(50000, 768), torch.randint(0, 50000, (4096,)), torch.randn(4096, 768)
-    return lambda: x.index_put_((at,), values, accumulate=True)  # type: ignore[no-any-return]
+    return lambda: x.index_put_((at,), values, accumulate=True)
 
 
 CASES = [
@@ -77,11 +88,20 @@ CASES = [
     Case("embedding [100,16], 64", lambda: _embedding(torch.randint(0, 100, (64,)), 100, 16)),
     Case("gather [4096,4096] axis 0", lambda: _gather((4096, 4096), 0), "7x"),
     Case("gather [4096,4096] axis 1", lambda: _gather((4096, 4096), 1)),
-    Case("gather [512,32000] axis 1, one a row", lambda: _of((512, 32000), lambda x: x.gather(1, torch.randint(0, 32000, (512, 1))))),
+    Case(
+        "gather [512,32000] axis 1, one a row",
+        lambda: _of((512, 32000), lambda x: x.gather(1, torch.randint(0, 32000, (512, 1)))),
+    ),
     Case("gather [50000,768], expanded index", _expanded),
     Case("gather [64,64,64] axis 1", lambda: _gather((64, 64, 64), 1)),
-    Case("index_select [50000,768], 4096", lambda: _of((50000, 768), lambda x: x.index_select(0, torch.randint(0, 50000, (4096,))))),
-    Case("index_select [4096,4096] axis 1, 1024", lambda: _of((4096, 4096), lambda x: x.index_select(1, torch.randint(0, 4096, (1024,))))),
+    Case(
+        "index_select [50000,768], 4096",
+        lambda: _of((50000, 768), lambda x: x.index_select(0, torch.randint(0, 50000, (4096,)))),
+    ),
+    Case(
+        "index_select [4096,4096] axis 1, 1024",
+        lambda: _of((4096, 4096), lambda x: x.index_select(1, torch.randint(0, 4096, (1024,)))),
+    ),
     Case("x[i] [50000,768], 4096", lambda: _of((50000, 768), lambda x: x[torch.randint(0, 50000, (4096,))])),
     Case("x[:, i] [64,4096,64], 4096", lambda: _of((64, 4096, 64), lambda x: x[:, torch.randint(0, 4096, (4096,))])),
     Case("index_add_ [50000,768], 4096", lambda: _into("index_add_", (50000, 768), (4096,), (4096, 768), 0)),
@@ -99,6 +119,8 @@ CASES = [
     Case("x[..., :64] [64,512,768]", lambda: _of((64, 512, 768), lambda x: x[..., :64])),
     Case("x[:, 0] [64,512,768]", lambda: _of((64, 512, 768), lambda x: x[:, 0])),
     Case("x[:, 0] [16,32,64]", lambda: _of((16, 32, 64), lambda x: x[:, 0])),
+    Case("nn.GRU, both passes, gru_a: 50 x 32, 128 to 256", lambda: _gru(50, 32, 128, 256)),
+    Case("nn.GRU, both passes, 8 x 4, 16 to 16", lambda: _gru(8, 4, 16, 16)),
 ]
 SMALL = [
     Case("gather [4]", lambda: _gather((4,), 0)),
@@ -171,14 +193,14 @@ def main() -> None:
     unit, scale = ("us", 1e6) if given.small else ("ms", 1e3)
     for threads in given.threads:
         torch.set_num_threads(threads)
-        print(f"{threads} thread(s), {unit}: {'plain':>39}{'keeping':>9}{'enable':>9}   x plain  x keeping")
+        print(f"{threads} thread(s), {unit}: {'plain':>47}{'keeping':>9}{'enable':>9}   x plain  x keeping")
         for case in SMALL if given.small else CASES:
             if given.cases not in case.name:
                 continue
             torch.manual_seed(0)
             at = measure(case, given.rounds)
             print(
-                f"  {case.name:40} {at['plain'] * scale:12.3f}{at['keeping'] * scale:9.3f}{at['enable'] * scale:9.3f}"
+                f"  {case.name:48} {at['plain'] * scale:12.3f}{at['keeping'] * scale:9.3f}{at['enable'] * scale:9.3f}"
                 f"{at['x plain']:10.2f}{at['x keeping']:11.2f}  {case.target}",
                 flush=True,
             )

@@ -108,7 +108,10 @@ def differentiable(
 
     def save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         setup(ctx, inputs, output)
-        ctx.inputs = inputs if linear and forward_ad._current_level >= 0 else None
+        if linear and forward_ad._current_level >= 0:
+            # The tensors that `setup` saves, too: vmap wants them in the same order.
+            ctx.save_for_forward(*(a for a in inputs if isinstance(a, Tensor) and not a.is_floating_point()))
+            ctx.inputs = [_Described(a) if isinstance(a, Tensor) else a for a in inputs]
 
     # The form that transforms need makes a call ten times as expensive: PyTorch binds its arguments by signature.
     def recorded(ctx: Any, *args: Any) -> Any:
@@ -119,8 +122,16 @@ def differentiable(
     def jvp(ctx: Any, *tangents: Any) -> Any:
         if not linear:
             raise Unsupported(f"gradloom::{name}: forward-mode derivatives are not implemented")
-        inputs, ctx.inputs = ctx.inputs, None
-        along = [_tangent(value, tangent) for value, tangent in zip(inputs, tangents, strict=True)]
+        like = next(t for t in tangents if t is not None)
+        indices = iter(ctx.saved_tensors)
+        along = []
+        for value, tangent in zip(ctx.inputs, tangents, strict=True):
+            if not isinstance(value, _Described):
+                along.append(value)
+            elif not value.differentiable:
+                along.append(next(indices))
+            else:
+                along.append(like.new_zeros(value.shape) if tangent is None else tangent)
         return apply(*along)
 
     derivatives = {"backward": staticmethod(backward), "jvp": staticmethod(jvp)}
@@ -129,8 +140,8 @@ def differentiable(
         name,
         (torch.autograd.Function,),
         {
-            "forward": staticmethod(forward),
-            "setup_context": staticmethod(save),
+            "forward": staticmethod(lambda *args: forward(*_opened(args))),
+            "setup_context": staticmethod(lambda ctx, inputs, output: save(ctx, _opened(inputs), output)),
             "generate_vmap_rule": True,
             **derivatives,
         },
@@ -140,16 +151,29 @@ def differentiable(
         if not torch._C._are_functorch_transforms_active():
             return eager.apply(*args)
         if _is_before_transforms():
-            return transformed.apply(*args)
+            return transformed.apply(*(_Opaque(a) if isinstance(a, list | tuple) else a for a in args))
         raise Unsupported(f"torch.ops.gradloom.{name} in a transform of torch.func: call gradloom.torch's function")
 
     return apply
 
 
-def _tangent(value: Any, tangent: Any) -> Any:
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        return value
-    return torch.zeros_like(value) if tangent is None else tangent
+class _Opaque:
+    """A shape that vmap does not take apart as a sequence of values to be mapped."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _opened(args: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(a.value if isinstance(a, _Opaque) else a for a in args)
+
+
+class _Described:
+    """What forward mode needs to know of a tensor that it must not keep."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.shape = tensor.shape
+        self.differentiable = tensor.is_floating_point()
 
 
 class Composite:

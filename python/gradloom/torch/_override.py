@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradloom.errors import InvalidArgument, InternalError
-from gradloom.torch import _override_build
+from gradloom.torch import _override_build, _override_gru
 
 _lock = threading.Lock()
 _extension: ctypes.PyDLL | None = None
@@ -50,8 +50,10 @@ def _apply() -> None:
         if _extension is None:
             _extension = _override_build.load()
         _check(_extension.gradloom_torch_enable(_memory))
+        _override_gru.register()
         _applied = _memory
     elif not wanted and _on and _extension is not None:
+        _override_gru.take_back()
         _check(_extension.gradloom_torch_disable())
     _on = wanted
 
@@ -110,6 +112,10 @@ def enabled(*, memory: int = 1 << 30) -> Iterator[None]:
                 _apply()
 
 
+def _op_stats(counts: dict[str, int]) -> OpStats:
+    return OpStats(counts.pop("served", 0), {reason: count for reason, count in counts.items() if count})
+
+
 def stats(*, reset: bool = False) -> Stats:
     """What was served, and what was left to PyTorch's kernels, by reason."""
     with _lock:
@@ -124,11 +130,12 @@ def stats(*, reset: bool = False) -> Stats:
         while reason := extension.gradloom_torch_outcome_name(outcome):
             counts[reason.decode()] = extension.gradloom_torch_count(kernel, outcome)
             outcome += 1
-        served = counts.pop("served")
-        ops[name.decode()] = OpStats(served, {reason: count for reason, count in counts.items() if count})
+        ops[name.decode()] = _op_stats(counts)
         kernel += 1
+    ops[_override_gru.NAME] = _op_stats(dict(_override_gru.counts))
     if reset:
         extension.gradloom_torch_reset_counts()
+        _override_gru.counts.clear()
     return Stats(ops, extension.gradloom_torch_memory_kept())
 
 

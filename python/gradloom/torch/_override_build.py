@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import fcntl
 import hashlib
-import importlib
 import logging
 import os
 import shlex
@@ -15,6 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from gradloom import _gradloom
 from gradloom.errors import Unsupported
@@ -35,7 +36,7 @@ def _headers() -> Path:
     raise Unsupported(f"gradloom.torch: gradloom/gradloom.h is missing from {candidates[0]}: install gradloom again")
 
 
-def _flags(torch: Any) -> list[str]:
+def _flags() -> list[str]:
     return [
         "-std=c++20",
         "-O2",
@@ -46,9 +47,9 @@ def _flags(torch: Any) -> list[str]:
     ]
 
 
-def _key(torch: Any, compiler: list[str], headers: Path) -> str:
+def _key(compiler: list[str], headers: Path) -> str:
     digest = hashlib.sha256()
-    for part in (torch.__version__, sys.implementation.cache_tag, *compiler, *_flags(torch)):
+    for part in (torch.__version__, sys.implementation.cache_tag, *compiler, *_flags()):
         digest.update(f"{part}\0".encode())
     public = [headers / "gradloom" / name for name in ("gradloom.h", "dlpack.h")]
     for source in sorted([*_here.glob("_override*.cpp"), *_here.glob("_*.h"), *public], key=lambda path: path.name):
@@ -79,7 +80,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _compile(torch: Any, compiler: list[str], headers: Path, into: Path) -> None:
+def _compile(compiler: list[str], headers: Path, into: Path) -> None:
     """Leaves the library in the folder `into` whole, or not at all: another process may look there at any time."""
     if shutil.which(compiler[0]) is None:
         raise Unsupported(
@@ -92,7 +93,7 @@ def _compile(torch: Any, compiler: list[str], headers: Path, into: Path) -> None
     print(f"gradloom.torch: building its extension for PyTorch {version} (once, half a minute)", file=sys.stderr)
     root = Path(torch.__file__).parent
     with tempfile.TemporaryDirectory(prefix="building-", dir=into.parent) as building:
-        command = [*compiler, *_flags(torch), f"-I{headers}", "-isystem", str(root / "include")]
+        command = [*compiler, *_flags(), f"-I{headers}", "-isystem", str(root / "include")]
         command += ["-isystem", str(root / "include" / "torch" / "csrc" / "api" / "include")]
         command += [str(_here / "_override.cpp"), f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10"]
         made = Path(building, "made")
@@ -113,7 +114,10 @@ def _compile(torch: Any, compiler: list[str], headers: Path, into: Path) -> None
 
 def _open(path: Path) -> ctypes.PyDLL:
     """Calls keep the interpreter's lock: no Python thread dispatches while a kernel is registered or taken back."""
-    extension = ctypes.PyDLL(str(path))
+    try:
+        extension = ctypes.PyDLL(str(path))
+    except OSError as error:
+        raise Unsupported(f"gradloom.torch: its extension cannot be loaded: {error}") from None
     for name, result, arguments in (
         ("open", ctypes.c_char_p, [ctypes.c_void_p]),
         ("enable", ctypes.c_char_p, [ctypes.c_int64]),
@@ -136,20 +140,19 @@ def _open(path: Path) -> ctypes.PyDLL:
 
 def load() -> ctypes.PyDLL:
     """The extension, built where it is not there yet."""
-    torch: Any = importlib.import_module("torch")
     compiler = shlex.split(os.environ.get("CXX", "")) or ["g++"]
     headers = _headers()
     cache = _cache()
     if cache is None:
         with tempfile.TemporaryDirectory(prefix="gradloom-torch-") as folder:
             made = Path(folder, "extension")
-            _compile(torch, compiler, headers, made)
+            _compile(compiler, headers, made)
             return _open(made / "override.so")  # stays loaded without its file
-    made = cache / f"torch-{_key(torch, compiler, headers)}"
+    made = cache / f"torch-{_key(compiler, headers)}"
     if not (made / "override.so").is_file():
         with _locked(cache / "torch.lock"):
             if not (made / "override.so").is_file():  # another process may have built it meanwhile
-                _compile(torch, compiler, headers, made)
+                _compile(compiler, headers, made)
     return _open(made / "override.so")
 
 

@@ -67,11 +67,11 @@ inline const c10::OperatorHandle& index_op() {
   return found;
 }
 
+// What is not plain may have no sizes in numbers.
 inline bool is_served(const Tensor& self, const OneIndex& one) {
-  return c10::GradMode::is_enabled() && one.index.defined() && self.requires_grad() && self.nbytes() >= large_bytes &&
-         is_plain(self) && is_plain(one.index) && is_float(self.scalar_type()) && is_index(one.index.scalar_type()) &&
-         one.dim < self.dim() &&
-         (c10::impl::tls_local_dispatch_key_set().included_.raw_repr() & ~c10::default_included_set.raw_repr()) == 0 &&
+  return c10::GradMode::is_enabled() && one.index.defined() && is_plain(self) && is_plain(one.index) &&
+         self.requires_grad() && self.nbytes() >= large_bytes && is_float(self.scalar_type()) &&
+         is_index(one.index.scalar_type()) && one.dim < self.dim() && !is_traced() &&
          !self.unsafeGetTensorImpl()->_fw_grad(0, self).defined();
 }
 

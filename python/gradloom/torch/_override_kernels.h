@@ -45,10 +45,15 @@ inline bool is_plain(const Tensor& tensor) {
   return tensor.defined() && (tensor.key_set().raw_repr() & ~allowed.raw_repr()) == 0;
 }
 
-// Of kernels that stand above autograd: something else than plain evaluation is asked for.
-inline bool is_recorded(const Tensor& grad) {
+// Of kernels that stand above autograd: a mode or a transform is active.
+inline bool is_traced() {
   const c10::DispatchKeySet included = c10::impl::tls_local_dispatch_key_set().included_;
-  if ((included.raw_repr() & ~c10::default_included_set.raw_repr()) != 0) return true;
+  return (included.raw_repr() & ~c10::default_included_set.raw_repr()) != 0;
+}
+
+// Something else than plain evaluation is asked for.
+inline bool is_recorded(const Tensor& grad) {
+  if (is_traced()) return true;
   if (c10::GradMode::is_enabled() && grad.requires_grad()) return true;
   return grad.unsafeGetTensorImpl()->_fw_grad(0, grad).defined();
 }
@@ -165,7 +170,7 @@ inline Outcome try_gather_backward(const Tensor& grad, const Tensor& self, int64
   if (!is_plain(grad) || !is_plain(self) || !is_plain(at)) return kind;
   if (is_recorded(grad)) return graph;
   if (sparse_grad) return option;
-  if (!is_float(grad.scalar_type()) || at.scalar_type() != at::kLong) return dtype;
+  if (!is_float(grad.scalar_type()) || !is_index(at.scalar_type())) return dtype;
   if (!wrap(dim, self.dim()) || at.dim() != self.dim() || grad.sizes() != at.sizes() || at.numel() == 0 ||
       self.numel() == 0)
     return shape;
@@ -277,7 +282,7 @@ inline bool copies(Outcome outcome, const Tensor& self) { return outcome == slow
 inline Outcome try_scatter_add(const Tensor& self, int64_t dim, const Tensor& at, const Tensor& src, Into into,
                                Tensor& out) {
   if (!is_plain(self) || !is_plain(at) || !is_plain(src)) return kind;
-  if (!is_float(self.scalar_type()) || src.scalar_type() != self.scalar_type() || at.scalar_type() != at::kLong)
+  if (!is_float(self.scalar_type()) || src.scalar_type() != self.scalar_type() || !is_index(at.scalar_type()))
     return dtype;
   if (!wrap(dim, self.dim()) || at.dim() != self.dim() || src.dim() != self.dim() || at.numel() == 0 ||
       self.numel() == 0)

@@ -37,7 +37,8 @@ class GRU(torch.nn.RNNBase):
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         """Of a tensor or a PackedSequence: the outputs as one of that kind, and the last states."""
         if isinstance(input, PackedSequence):
-            return self._packed(input, hx)
+            result: tuple[PackedSequence, Tensor] = self._packed(input, hx)
+            return result
         if input.dim() not in (2, 3):
             raise ValueError(f"GRU: Expected input to be 2D or 3D, got {input.dim()}D instead")
         if hx is not None and hx.dim() != input.dim():
@@ -57,6 +58,7 @@ class GRU(torch.nn.RNNBase):
         result: tuple[Tensor, Tensor] = gru_input(input, hx, *self._options(), self.batch_first)
         return result
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]  # its shapes depend on data
     def _packed(self, input: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
         data, batch_sizes, sorted_indices, unsorted_indices = input
         hx = self._zeros(data, int(batch_sizes[0])) if hx is None else self.permute_hidden(hx, sorted_indices)
