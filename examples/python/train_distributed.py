@@ -65,8 +65,7 @@ def together(options: argparse.Namespace) -> Trained:
     with tempfile.TemporaryDirectory() as folder:
         result = str(Path(folder, "trained"))
         # Forked: this process has no threads yet, and children need not import everything.
-        arguments = options, port, result
-        start_processes(process, arguments, options.processes, start_method="fork")  # type: ignore[no-untyped-call]
+        start_processes(process, (options, port, result), options.processes, start_method="fork")
         trained: Trained = torch.load(result)
     return trained
 
@@ -96,7 +95,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, help="on this machine; torchrun says itself how many")
     parser.add_argument("--threads", type=int, default=1, help="of each process")
     parser.add_argument(
-        "--within", type=float, default=1e-4, help="how far losses may be from one process's, relative: rounding grows"
+        "--within", type=float, default=1e-4, help="how far losses may be from one process's: rounding grows with steps"
     )
     options = parser.parse_args()
     if "LOCAL_RANK" not in os.environ:

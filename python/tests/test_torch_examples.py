@@ -44,6 +44,6 @@ def test_the_losses_are_pytorchs(tmp_path: Path) -> None:
     arguments = ["--by", "modules", "--steps", "4", "--threads", "1", "--plot", str(picture)]
     table = rows(example("train_char.py", *arguments, cache=tmp_path))
     for name in ("characters", "licences"):
-        assert float(table[name][8]) < 1e-5
-        assert table[name][9:] == ["the", "same", "bits"]
+        assert max(float(far) for far in table[name][8:11]) < 1e-5
+        assert table[name][11:] == ["the", "same", "bits"]
     assert picture.read_bytes().startswith(b"\x89PNG")
