@@ -121,6 +121,15 @@ def test_a_bad_index_is_an_error_in_the_gradient() -> None:
         gradient(ours.take, values(6, 3), jnp.asarray([0, 6]), 0).block_until_ready()
 
 
+@pytest.mark.parametrize("dtype", ["uint32", "uint64"])
+def test_a_large_unsigned_index_is_not_a_negative_one(dtype: str) -> None:
+    indices = jnp.asarray([0, np.iinfo(dtype).max], dtype)
+    assert np.isnan(ours.take(values(6), indices)).tolist() == [False, True]
+    largest = min(np.iinfo(dtype).max, np.iinfo(np.int64).max)
+    with pytest.raises(Exception, match=rf"indices\)\[1\] is {largest}; it must be in"):
+        gradient(ours.take, values(6), indices, 0).block_until_ready()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -1,5 +1,6 @@
 """examples/python, for a few steps."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -34,9 +35,12 @@ def test_two_processes_have_the_losses_of_one_and_the_same_bits_again(tmp_path: 
         assert runs == ["the", "same", "bits"]
 
 
-def test_unequal_shares_are_refused(tmp_path: Path) -> None:
-    done = example("train_distributed.py", "--processes", "3", cache=tmp_path)
-    assert done.returncode == 1 and "3 processes cannot share the 32 examples of characters equally" in done.stderr
+def test_unequal_shares_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    train_distributed = importlib.import_module("train_distributed")
+    train_distributed.check_shares(["characters", "licences"], 4)
+    with pytest.raises(SystemExit, match="3 processes cannot share the 32 examples of characters equally"):
+        train_distributed.check_shares(["characters"], 3)
 
 
 def test_the_losses_are_pytorchs(tmp_path: Path) -> None:

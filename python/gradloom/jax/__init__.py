@@ -12,6 +12,8 @@ try:
     import jax
 except ImportError as error:
     raise ImportError(f"gradloom.jax needs jax: pip install jax ({error})") from None
+if not hasattr(jax, "ffi"):
+    raise ImportError(f"gradloom.jax needs jax 0.5 or later; this is {jax.__version__}")
 
 import numpy as np
 from jax import numpy as jnp
@@ -94,8 +96,12 @@ def _checked(op: str, x: Any, indices: Any, axis: int) -> tuple[_Array, _Array, 
         raise Unsupported(f"gradloom.jax.{op}: x is {x.dtype.name}; it must be one of {', '.join(_SERVED)}")
     if not jnp.issubdtype(indices.dtype, jnp.integer):
         raise InvalidArgument(f"gradloom.jax.{op}: indices are {indices.dtype.name}; they must be integers")
-    if indices.dtype.name not in ("int32", "int64"):
-        indices = indices.astype(jnp.int64 if indices.dtype.name == "uint32" else jnp.int32)
+    if indices.dtype.name in ("uint32", "uint64"):  # a large one must not become a negative one
+        wide = jnp.arange(0).dtype  # int64 where jax has it
+        largest = min(int(jnp.iinfo(wide).max), int(jnp.iinfo(indices.dtype).max))
+        indices = jnp.minimum(indices, np.array(largest, indices.dtype)).astype(wide)
+    elif indices.dtype.name not in ("int32", "int64"):
+        indices = indices.astype(jnp.int32)
     if not -x.ndim <= axis < x.ndim:
         raise InvalidArgument(f"gradloom.jax.{op}: axis is {axis}; it must be in [{-x.ndim}, {x.ndim - 1}]")
     return x, indices, axis % x.ndim
