@@ -375,6 +375,8 @@ def test_what_pytorch_refuses_is_refused() -> None:
     short = layer_arguments(True, True, False)
     with pytest.raises(gradloom.InvalidArgument, match="the parameters of its directions differ"):
         torch.ops.gradloom.gru_layer(*short[:-1], None)
+    with pytest.raises(gradloom.InvalidArgument, match="hx of 5 features it must have 15 rows"):
+        torch.ops.gradloom.gru_layer(short[0], torch.zeros(2, 2, 5, dtype=F64), *short[2:])
     with pytest.raises(gradloom.InvalidArgument, match="params has 4 tensors; expected 8"):
         torch.ops.gradloom.gru.input(
             x, torch.zeros(2, 2, 4), list(layer.parameters()), True, 2, 0.0, False, False, False

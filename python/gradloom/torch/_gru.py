@@ -22,8 +22,7 @@ _LAYER = (
 )
 _LAYER_ARGUMENTS = 11
 
-
-_EXCHANGED = torch.tensor([1, 0, 2])
+_EXCHANGED = torch.tensor([1, 0, 2], device="cpu")  # whatever the default device is
 
 
 def _onnx(hidden: int, weights: Weights) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -36,6 +35,11 @@ def _onnx(hidden: int, weights: Weights) -> tuple[Tensor, Tensor, Tensor | None]
         first = parts[0]
         if len(parts) < len(given) or any(part.shape != first.shape for part in parts):
             raise InvalidArgument("gradloom::gru_layer: the parameters of its directions differ in shape or number")
+        if first.shape[0] != 3 * hidden:
+            raise InvalidArgument(
+                f"gradloom::gru_layer: a parameter has shape {list(first.shape)}; for hx of {hidden} features it must "
+                f"have {3 * hidden} rows"
+            )
         together = first.new_empty((len(parts), 3, first.numel() // 3))
         for part, place in zip(parts, together, strict=True):
             torch.index_select(part.detach().reshape(place.shape), 0, _EXCHANGED, out=place)
@@ -95,7 +99,6 @@ def _backward_cpu(*args: Any) -> tuple[Tensor, ...]:
     dX, dW, dR, dB, dH0 = call(
         detached(input), W, R, B, lengths, detached(hx), states, detached(gates), grad_states, grad_final
     )
-
     for gradient in (dW, dR, dB):
         if gradient is not None:
             z, r, _ = gradient.view(-1, 3, hidden, *gradient.shape[2:]).unbind(1)
