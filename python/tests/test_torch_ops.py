@@ -234,6 +234,16 @@ def test_equals_pytorch(name: str, dtype: Any) -> None:
             torch.testing.assert_close(g.double(), w, **ROUNDING[dtype], equal_nan=True, msg=lambda m: f"{args}: {m}")
 
 
+@pytest.mark.parametrize("alpha", [2, -0.5, 0])
+def test_index_adds_alpha(alpha: float) -> None:
+    args = floats(5, 4), 1, ints(4, 7), floats(5, 7)
+    upstream = torch.randn(5, 4, dtype=F64)
+    got = with_gradients(lambda *args: gt.index_add(*args, alpha=alpha), args, upstream)
+    want = with_gradients(lambda *args: torch.index_add(*args, alpha=alpha), args, upstream)
+    for g, w in zip(got, want, strict=True):
+        torch.testing.assert_close(g, w, **ROUNDING[F64])
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_takes_any_strides(name: str) -> None:
     ours, theirs, samples = OPS[name]
