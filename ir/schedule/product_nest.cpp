@@ -143,6 +143,7 @@ class ProductNest {
     panel.first_k = index_add(k_.begin, k0);
     panel.k_count = depth;
     panel.transpose = transposed(e, lane);
+    panel.brief = any_shape_;
     return pack_panel(panel, name_ + name);
   }
   bool b_side_by_side() const { return !transposed(p_.b, p_.n->var); }
