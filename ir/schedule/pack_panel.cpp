@@ -133,12 +133,14 @@ struct Packer {
         return line(first, index_min(together, index_sub(whole, first)), ForKind::serial);
       });
     } else {
-      main = block({is_const(lines, 0) ? Stmt() : each(lines, "_kb", [&](const Expr& at) {
-                      return line(index_mul(at, together), together, ForKind::unroll);
-                    }),
-                    is_const(odd, 0) ? Stmt() : each(odd, "_ko", [&](const Expr& at) {
-                      return line(index_add(index_mul(lines, together), at), 1, ForKind::unroll);
-                    })});
+      main =
+          block({is_const(lines, 0)
+                     ? Stmt()
+                     : each(lines, "_kb",
+                            [&](const Expr& at) { return line(index_mul(at, together), together, ForKind::unroll); }),
+                 is_const(odd, 0) ? Stmt() : each(odd, "_ko", [&](const Expr& at) {
+                   return line(index_add(index_mul(lines, together), at), 1, ForKind::unroll);
+                 })});
     }
     if (is_const(rest, 0)) return main;
     Stmt last = product_loop(name + "_kt", rest, ForKind::serial, [&](Expr k) {
