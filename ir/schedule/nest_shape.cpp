@@ -1,0 +1,90 @@
+#include "ir/schedule/nest_shape.h"
+
+#include <algorithm>
+
+#include "ir/analysis/linear.h"
+#include "ir/analysis/races.h"
+#include "ir/rewrite.h"
+#include "ir/schedule/site.h"
+
+namespace gradloom::ir {
+namespace {
+
+void add_outermost(const Stmt& s, std::vector<Loop>& loops) {
+  if (!s) return;
+  if (const For* n = s.as<For>()) return loops.push_back(n->var.id);
+  if (const Block* n = s.as<Block>())
+    for (const Stmt& part : n->stmts) add_outermost(part, loops);
+  if (const Let* n = s.as<Let>()) add_outermost(n->body, loops);
+  if (const If* n = s.as<If>()) add_outermost(n->then_case, loops), add_outermost(n->else_case, loops);
+  if (const Alloc* n = s.as<Alloc>()) add_outermost(n->body, loops);
+  if (const Check* n = s.as<Check>()) add_outermost(n->body, loops);
+}
+
+}  // namespace
+
+std::vector<Loop> outermost_loops(const Stmt& s) {
+  std::vector<Loop> loops;
+  add_outermost(s, loops);
+  return loops;
+}
+
+std::vector<Loop> perfect_nest(const Schedule& s, Loop loop) {
+  std::vector<Loop> loops{loop};
+  while (const For* inner = s.get(loops.back()).body.as<For>()) {
+    if (inner->kind != ForKind::serial) break;
+    const bool depends = std::any_of(loops.begin(), loops.end(),
+                                     [&](Loop l) { return mentions(inner->begin, l) || mentions(inner->extent, l); });
+    if (depends) break;
+    loops.push_back(inner->var.id);
+  }
+  return loops;
+}
+
+bool is_parallel(const Schedule& s, Loop loop) {
+  const Site site = find_loop(s.kernel(), loop);
+  return site.loop->kind == ForKind::serial && loop_carried_conflict(*site.loop, site.scope).empty();
+}
+
+std::optional<int64_t> extent_of(const Schedule& s, const std::vector<Loop>& loops) {
+  int64_t product = 1;
+  for (const Loop loop : loops) {
+    const std::optional<int64_t> n = as_int(s.get(loop).extent);
+    if (!n || (*n > 0 && product > (int64_t{1} << 40) / *n)) return std::nullopt;
+    product *= std::max<int64_t>(*n, 0);
+  }
+  return product;
+}
+
+StepsAlong steps_along(const Schedule& s, Loop loop) {
+  const For& n = s.get(loop);
+  StepsAlong steps;
+  const auto look = [&](const Buffer& b, const std::vector<Expr>& index) {
+    if (b->role == Role::temp && b->space != Space::global) return;
+    bool moves = false;
+    for (size_t d = 0; d < index.size(); ++d) {
+      const int64_t c = linear(index[d]).coefficient(var(n.var));
+      if (c == 0 && !mentions(index[d], loop)) continue;
+      const std::optional<int64_t> stride =
+          b->strides.empty() ? std::optional<int64_t>(d + 1 == index.size() ? 1 : 2) : as_int(b->strides[d]);
+      if ((c != 1 && c != -1) || !stride || (*stride != 1 && *stride != -1)) {
+        ++steps.others;
+        return;
+      }
+      moves = true;
+    }
+    steps.contiguous += moves;
+  };
+  walk(
+      n.body,
+      [&](const Stmt& x) {
+        if (const Store* a = x.as<Store>()) look(a->buffer, a->index);
+        if (const Accumulate* a = x.as<Accumulate>()) look(a->buffer, a->index);
+      },
+      [&](const Expr& e) {
+        if (const Load* l = e.as<Load>()) look(l->buffer, l->index);
+      });
+  return steps;
+}
+
+}  // namespace gradloom::ir
