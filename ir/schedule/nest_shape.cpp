@@ -1,6 +1,7 @@
 #include "ir/schedule/nest_shape.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "ir/analysis/linear.h"
 #include "ir/analysis/races.h"
@@ -59,30 +60,40 @@ std::optional<int64_t> extent_of(const Schedule& s, const std::vector<Loop>& loo
 StepsAlong steps_along(const Schedule& s, Loop loop) {
   const For& n = s.get(loop);
   StepsAlong steps;
-  const auto look = [&](const Buffer& b, const std::vector<Expr>& index) {
-    if (b->role == Role::temp && b->space != Space::global) return;
+  std::unordered_set<int64_t> varying;  // lets that depend on the loop
+  const auto varies = [&](const Expr& e) {
+    return any_of(e, [&](const Expr& x) {
+      const Var* v = x.as<Var>();
+      return v && (v->id == loop || varying.contains(v->id));
+    });
+  };
+  const auto look = [&](const Buffer& b, const std::vector<Expr>& index, bool writes, bool sums) {
     bool moves = false;
     for (size_t d = 0; d < index.size(); ++d) {
       const int64_t c = linear(index[d]).coefficient(var(n.var));
-      if (c == 0 && !mentions(index[d], loop)) continue;
+      if (c == 0 && !varies(index[d])) continue;
       const std::optional<int64_t> stride =
           b->strides.empty() ? std::optional<int64_t>(d + 1 == index.size() ? 1 : 2) : as_int(b->strides[d]);
       if ((c != 1 && c != -1) || !stride || (*stride != 1 && *stride != -1)) {
         ++steps.others;
+        steps.scattered += writes;
         return;
       }
       moves = true;
     }
     steps.contiguous += moves;
+    steps.summed += sums && !moves;
   };
+  const auto counts = [](const Buffer& b) { return b->role != Role::temp || b->space == Space::global; };
   walk(
       n.body,
       [&](const Stmt& x) {
-        if (const Store* a = x.as<Store>()) look(a->buffer, a->index);
-        if (const Accumulate* a = x.as<Accumulate>()) look(a->buffer, a->index);
+        if (const Let* l = x.as<Let>(); l && varies(l->value)) varying.insert(l->var.id);
+        if (const Store* a = x.as<Store>(); a && counts(a->buffer)) look(a->buffer, a->index, true, false);
+        if (const Accumulate* a = x.as<Accumulate>(); a && counts(a->buffer)) look(a->buffer, a->index, true, true);
       },
       [&](const Expr& e) {
-        if (const Load* l = e.as<Load>()) look(l->buffer, l->index);
+        if (const Load* l = e.as<Load>(); l && counts(l->buffer)) look(l->buffer, l->index, false, false);
       });
   return steps;
 }
