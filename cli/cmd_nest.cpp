@@ -233,7 +233,7 @@ void add_nest(CLI::App& app, int& status) {
   command
       ->add_option(
           "--schedule", options->schedule,
-          "default: what Runtime does, on a GPU the general schedule, on a CPU nothing; none: nothing anywhere")
+          "default: what Runtime does with a nest that has no schedule; none: the nest as it is")
       ->check(CLI::IsMember({"none", "default"}));
   command->add_option("--trace", options->trace,
                       "replay these schedule steps, a line each, as `gradloom emit --trace` prints them");
