@@ -58,6 +58,7 @@ std::optional<int64_t> extent_of(const Schedule& s, const std::vector<Loop>& loo
 }
 
 StepsAlong steps_along(const Schedule& s, Loop loop) {
+  constexpr int64_t few = 4;
   const For& n = s.get(loop);
   StepsAlong steps;
   std::unordered_set<int64_t> varying;  // lets that depend on the loop
@@ -68,20 +69,21 @@ StepsAlong steps_along(const Schedule& s, Loop loop) {
     });
   };
   const auto look = [&](const Buffer& b, const std::vector<Expr>& index, bool writes, bool sums) {
-    bool moves = false;
+    bool moves = false, neighbour = true;
     for (size_t d = 0; d < index.size(); ++d) {
       const int64_t c = linear(index[d]).coefficient(var(n.var));
       if (c == 0 && !varies(index[d])) continue;
       const std::optional<int64_t> stride =
           b->strides.empty() ? std::optional<int64_t>(d + 1 == index.size() ? 1 : 2) : as_int(b->strides[d]);
-      if ((c != 1 && c != -1) || !stride || (*stride != 1 && *stride != -1)) {
+      if (c == 0 || c < -few || c > few || !stride || (*stride != 1 && *stride != -1)) {
         ++steps.others;
         steps.scattered += writes;
         return;
       }
       moves = true;
+      neighbour &= c == 1 || c == -1;
     }
-    steps.contiguous += moves;
+    steps.contiguous += moves && neighbour;
     steps.summed += sums && !moves;
   };
   const auto counts = [](const Buffer& b) { return b->role != Role::temp || b->space == Space::global; };

@@ -17,7 +17,7 @@ bool is_parallel(const Schedule& s, Loop loop);
 std::optional<int64_t> extent_of(const Schedule& s, const std::vector<Loop>& loops);
 
 // The accesses below a loop, without those to shared or register memory, by how they move along it. Those that do not
-// move are not counted.
+// move are not counted, nor are those by a few elements, whose vectors are shuffled together.
 struct StepsAlong {
   int contiguous = 0, others = 0;
   int scattered = 0;  // of the others, those that write
