@@ -61,14 +61,15 @@ StepsAlong steps_along(const Schedule& s, Loop loop) {
   constexpr int64_t few = 4;
   const For& n = s.get(loop);
   StepsAlong steps;
-  std::unordered_set<int64_t> varying;  // lets that depend on the loop
+  std::unordered_set<int64_t> varying, own;  // lets that depend on the loop; buffers of each iteration
   const auto varies = [&](const Expr& e) {
     return any_of(e, [&](const Expr& x) {
       const Var* v = x.as<Var>();
       return v && (v->id == loop || varying.contains(v->id));
     });
   };
-  const auto look = [&](const Buffer& b, const std::vector<Expr>& index, bool writes, bool sums) {
+  const auto look = [&](const Buffer& b, const std::vector<Expr>& index, bool writes) {
+    if (b->role == Role::temp && b->space != Space::global) return;
     bool moves = false, neighbour = true;
     for (size_t d = 0; d < index.size(); ++d) {
       const int64_t c = linear(index[d]).coefficient(var(n.var));
@@ -84,18 +85,20 @@ StepsAlong steps_along(const Schedule& s, Loop loop) {
       neighbour &= c == 1 || c == -1;
     }
     steps.contiguous += moves && neighbour;
-    steps.summed += sums && !moves;
   };
-  const auto counts = [](const Buffer& b) { return b->role != Role::temp || b->space == Space::global; };
   walk(
       n.body,
       [&](const Stmt& x) {
         if (const Let* l = x.as<Let>(); l && varies(l->value)) varying.insert(l->var.id);
-        if (const Store* a = x.as<Store>(); a && counts(a->buffer)) look(a->buffer, a->index, true, false);
-        if (const Accumulate* a = x.as<Accumulate>(); a && counts(a->buffer)) look(a->buffer, a->index, true, true);
+        if (const Alloc* a = x.as<Alloc>()) own.insert(a->buffer->id);
+        if (const Store* a = x.as<Store>(); a && !own.contains(a->buffer->id)) look(a->buffer, a->index, true);
+        const Accumulate* a = x.as<Accumulate>();
+        if (!a || own.contains(a->buffer->id)) return;
+        look(a->buffer, a->index, true);
+        steps.summed += std::none_of(a->index.begin(), a->index.end(), varies);
       },
       [&](const Expr& e) {
-        if (const Load* l = e.as<Load>(); l && counts(l->buffer)) look(l->buffer, l->index, false, false);
+        if (const Load* l = e.as<Load>(); l && !own.contains(l->buffer->id)) look(l->buffer, l->index, false);
       });
   return steps;
 }

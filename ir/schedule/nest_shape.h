@@ -21,7 +21,7 @@ std::optional<int64_t> extent_of(const Schedule& s, const std::vector<Loop>& loo
 struct StepsAlong {
   int contiguous = 0, others = 0;
   int scattered = 0;  // of the others, those that write
-  int summed = 0;     // accumulates into an element that does not move
+  int summed = 0;     // accumulates into an element that does not move, in any memory
 };
 StepsAlong steps_along(const Schedule& s, Loop loop);
 
