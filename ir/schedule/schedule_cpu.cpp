@@ -25,6 +25,7 @@ class General {
     Loop lanes = leaf ? most_contiguous(loops, [&](Loop l) { return suits_lanes(l); }) : 0;
     const bool rows = !lanes && waits_for_sums(loops);
     if (rows) lanes = most_contiguous(loops, [&](Loop l) { return !waits(l); });
+    if (leaf && !lanes && transposed(loops, !shared && worth_sharing(loops))) return;
     std::vector<Loop> parts;  // those of `lanes`, where it is shared
     if (!shared && worth_sharing(loops)) shared = share(loops, lanes, rows, parts);
     if (parts.empty() && lanes) parts = {lanes};
@@ -91,18 +92,48 @@ class General {
     const int64_t piece = rows ? task_rows : loops.size() > 1 ? task_columns : task_elements;
     Schedule::Split cut;
     const auto done = s_.attempt([&](Schedule& trial) {
-      const auto at = std::find(loops.begin(), loops.end(), lanes);
-      for (auto outer = at; outer-- != loops.begin();) trial.reorder(*outer, lanes);
+      for (size_t i = place(loops, lanes); i-- > 0;) trial.reorder(loops[i], lanes);
       cut = trial.split(lanes, piece);
-      const std::vector<Loop> left = trial.loops();
-      if (std::find(left.begin(), left.end(), cut.outer) == left.end())
-        throw ScheduleRefusal("it is shorter than a task");
+      require_left(trial, cut.outer);
       trial.parallel(cut.outer);
     });
     if (!done) return false;
     parts = {cut.inner};
     if (cut.tail) parts.push_back(cut.tail);
     return true;
+  }
+
+  // Where what is contiguous along one loop is far apart along another, as in a transposition: the loop along which
+  // memory is written becomes lanes, a few lines at a time, so that the lines that are read stay in the nearest cache.
+  bool transposed(const std::vector<Loop>& loops, bool sharing) {
+    const auto contiguous = [&](Loop l) { return steps_along(s_, l).contiguous > 0; };
+    const Loop written = most_contiguous(loops, [&](Loop l) { return contiguous(l) && !waits(l); });
+    const auto read = std::find_if(loops.begin(), loops.end(), [&](Loop l) { return l != written && contiguous(l); });
+    const int lanes = target_.lanes(widest(s_.get(loops.back()).body));
+    if (!written || read == loops.end() || lanes < 2) return false;
+    return static_cast<bool>(s_.attempt([&](Schedule& trial) {
+      const size_t at = place(loops, written), outside = std::min(at, place(loops, *read));
+      for (size_t i = at; i-- > outside;) trial.reorder(loops[i], written);
+      const Schedule::Split cut = trial.split(written, int64_t{2} * lanes);
+      require_left(trial, cut.outer);
+      for (const Loop part : {cut.inner, cut.tail}) {
+        if (!part) continue;
+        const std::vector<Loop> nest = perfect_nest(trial, part);
+        for (size_t i = 1; i < nest.size(); ++i) trial.reorder(part, nest[i]);
+        trial.vectorize(part, lanes, part == cut.inner ? 2 : 1);
+      }
+      std::vector<Loop> around(loops.begin(), loops.begin() + static_cast<std::ptrdiff_t>(outside));
+      around.push_back(cut.outer);
+      const auto shared = std::find_if(around.begin(), around.end(), [&](Loop l) { return is_parallel(trial, l); });
+      if (sharing && shared != around.end()) trial.parallel(*shared);
+    }));
+  }
+  static size_t place(const std::vector<Loop>& loops, Loop loop) {
+    return static_cast<size_t>(std::find(loops.begin(), loops.end(), loop) - loops.begin());
+  }
+  // Of a split by more than the extent only the tail is left.
+  static void require_left(const Schedule& s, Loop loop) {
+    if (place(s.loops(), loop) == s.loops().size()) throw ScheduleRefusal("it is shorter than a piece");
   }
 
   // The loop as vectors: innermost of its nest, or with the loops in it where they are sums.
