@@ -19,7 +19,7 @@
 #include "ir/analysis/verify.h"
 #include "ir/analysis/verify_gpu.h"
 #include "ir/passes/passes.h"
-#include "ir/schedule/schedule_gpu.h"
+#include "ir/schedule/schedule_default.h"
 #include "runtime/backend/backend.h"
 
 namespace gradloom::cli {
@@ -92,16 +92,16 @@ Scheduled scheduled(const ir::Kernel& kernel, const NestOptions& options) {
   const bool wanted = options.schedule != "none";
   if (!wanted || options.stage.arch.empty() || ir::is_gpu(kernel)) return {kernel, {.default_schedule = wanted}};
   ir::Schedule schedule(kernel);
-  ir::schedule_gpu(schedule, options.stage.target());
+  ir::schedule_default(schedule, options.stage.target());
   return {schedule.kernel(), {.default_schedule = false}};
 }
 
 void print_stage(const ir::Kernel& kernel, const Scheduled& scheduled, const NestOptions& options) {
   const ir::Target target = options.stage.target();
   ir::Kernel made = scheduled.kernel;
-  if (options.stage.stage != "authored" && target.gpu && scheduled.how.default_schedule && !ir::is_gpu(made)) {
+  if (options.stage.stage != "authored" && scheduled.how.default_schedule) {
     ir::Schedule schedule(made);
-    ir::schedule_gpu(schedule, target);
+    ir::schedule_default(schedule, target);
     made = schedule.kernel();
   }
   const bool lower =
@@ -233,7 +233,7 @@ void add_nest(CLI::App& app, int& status) {
   command
       ->add_option(
           "--schedule", options->schedule,
-          "default: what Runtime does, on a GPU the general schedule, on a CPU nothing; none: nothing anywhere")
+          "default: what Runtime does with a nest that has no schedule; none: the nest as it is")
       ->check(CLI::IsMember({"none", "default"}));
   command->add_option("--trace", options->trace,
                       "replay these schedule steps, a line each, as `gradloom emit --trace` prints them");

@@ -9,7 +9,7 @@
 #include "gradloom/text.h"
 #include "ir/analysis/verify_gpu.h"
 #include "ir/passes/passes.h"
-#include "ir/schedule/schedule_gpu.h"
+#include "ir/schedule/schedule_default.h"
 #include "python/errors.h"
 #include "python/nest.h"
 #include "runtime/backend/gpu_target.h"
@@ -100,9 +100,9 @@ std::string text_of(const Nest& nest, const TextOptions& options) {
   if (options.stage == "authored" && options.after.empty()) return ir::print(*nest.authored);
   ir::Kernel kernel = nest.kernel;
   // What Runtime does with a nest that has no schedule.
-  if (target.gpu && nest.trace.empty() && !ir::is_gpu(kernel)) {
+  if (nest.trace.empty()) {
     ir::Schedule schedule(kernel);
-    ir::schedule_gpu(schedule, target);
+    ir::schedule_default(schedule, target);
     kernel = schedule.kernel();
   }
   if (!options.after.empty()) return after_pass(kernel, target, options.after);

@@ -11,7 +11,7 @@
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
 #include "ir/scalar_math.h"
-#include "ir/schedule/schedule_gpu.h"
+#include "ir/schedule/schedule_default.h"
 
 namespace gradloom {
 namespace {
@@ -154,13 +154,8 @@ BuiltKernel build(const PlannedCall& call, const ir::Target& target, bool lowere
   return built;
 }
 
-// The nest as it is, or on a GPU by its default schedule.
-void by_default(ir::Schedule& s, const ir::Target& target) {
-  if (target.gpu) ir::schedule_gpu(s, target);
-}
-
 BuiltKernel build_plain(const PlannedCall& call, const ir::Target& target) {
-  return build(call, target, true, [&](ir::Schedule& s, const ScheduleNest&) { by_default(s, target); });
+  return build(call, target, true, [&](ir::Schedule& s, const ScheduleNest&) { ir::schedule_default(s, target); });
 }
 
 }  // namespace
@@ -171,7 +166,7 @@ BuiltKernel author_kernel(const PlannedCall& call, const ir::Target& target) {
 
 BuiltKernel build_kernel(const PlannedCall& call, const ir::Target& target) {
   return build(call, target, true,
-               [&](ir::Schedule& s, const ScheduleNest& own) { own ? own(s) : by_default(s, target); });
+               [&](ir::Schedule& s, const ScheduleNest& own) { own ? own(s) : ir::schedule_default(s, target); });
 }
 
 ServingKernel build_serving(const PlannedCall& call, const ir::Target& target, const Finish& finish) {

@@ -5,14 +5,14 @@
 #include "ir/analysis/verify.h"
 #include "ir/analysis/verify_gpu.h"
 #include "ir/passes/passes.h"
-#include "ir/schedule/schedule_gpu.h"
+#include "ir/schedule/schedule_default.h"
 #include "runtime/core.h"
 #include "support/stack.h"
 
 namespace gradloom {
 namespace {
 
-// A user's nest may come unscheduled: a GPU has a default schedule for every nest.
+// A user's nest may come unscheduled.
 ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool default_schedule, ir::PassTimes& times) {
   ir::LowerOptions lowering = ir::lowering_for(target);
   lowering.times = &times;
@@ -23,9 +23,9 @@ ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool de
             "kernel {}: it has loops of a GPU (grid, thread, warp, lane, cooperative), which target {} does not run",
             kernel.name, target.name));
   }
-  if (!target.gpu || ir::is_gpu(kernel) || !default_schedule) return ir::lower(kernel, lowering);
+  if (!default_schedule) return ir::lower(kernel, lowering);
   ir::Schedule schedule(kernel);
-  ir::schedule_gpu(schedule, target);
+  ir::schedule_default(schedule, target);
   return ir::lower(schedule.kernel(), lowering);
 }
 

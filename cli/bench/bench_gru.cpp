@@ -96,11 +96,11 @@ struct GruTimes {
   std::string wrong;
 };
 
-GruTimes measure(const GruCase& c, Runtime& runtime, ProbeTeam& team, double seconds) {
+GruTimes measure(const GruCase& c, Runtime& runtime, const RunOptions& options, ProbeTeam& team, double seconds) {
   GruOperands operands(c, runtime);
   GruTimes times;
   const double begin = elapsed_ms();
-  const Executable handle = runtime.compile("GRUGrad", operands.inputs, operands.attributes).value();
+  const Executable handle = runtime.compile("GRUGrad", operands.inputs, operands.attributes, options).value();
   times.cold_ms = elapsed_ms() - begin;
   times.call = measure_beside_peak([&] { handle(operands.inputs, operands.outputs).value(); }, team, seconds);
   times.wrong = gru_difference(c, operands.inputs, operands.outputs);
@@ -146,13 +146,14 @@ std::vector<const GruCase*> chosen_gru_cases(const std::vector<std::string>& nam
   return chosen_of(gru_cases(), "gru_grad", names);
 }
 
-int bench_gru(const std::vector<const GruCase*>& cases, Runtime& runtime, double seconds, bool json) {
+int bench_gru(const std::vector<const GruCase*>& cases, Runtime& runtime, const RunOptions& options, double seconds,
+              bool json) {
   ProbeTeam team(runtime.threads());
   Table table({"case", ">S", ">N", ">I", ">H", ">threads", ">median ms", ">min ms", ">roof ms", ">x roof", ">x at best",
                ">GFLOP/s", ">peak", ">cold ms", ">n", "verified"});
   int status = 0;
   for (const GruCase* c : cases) {
-    const GruTimes t = measure(*c, runtime, team, seconds);
+    const GruTimes t = measure(*c, runtime, options, team, seconds);
     const double roof_ms = c->flops() / t.call.peak_gflops * 1e-6, gflops = c->flops() / t.call.median_ms * 1e-6;
     const double best_roof_ms = c->flops() / t.call.best_peak_gflops * 1e-6;
     if (!t.wrong.empty()) {

@@ -20,6 +20,7 @@ struct GruOperands {
 // reordered additions; empty: none.
 std::string gru_difference(const GruCase& c, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs);
 
-int bench_gru(const std::vector<const GruCase*>& cases, Runtime& runtime, double seconds, bool json);
+int bench_gru(const std::vector<const GruCase*>& cases, Runtime& runtime, const RunOptions& options, double seconds,
+              bool json);
 
 }  // namespace gradloom::cli

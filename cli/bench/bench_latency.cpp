@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "cli/bench/bench_gru.h"
 #include "cli/bench/bench_measure.h"
 #include "cli/text.h"
 #include "gradloom/gradloom.h"
@@ -117,6 +118,22 @@ Dispatch dispatch(Runtime& runtime, gradloom_runtime* c_runtime, const TinyCall&
   return us;
 }
 
+ColdCompile cold_compile(Runtime& runtime, std::string_view op, const std::vector<Tensor>& inputs,
+                         const Attributes& attributes, const RunOptions& options, int repeats) {
+  std::vector<double> build, compile, total;
+  std::string strategy;
+  for (int i = 0; i < repeats; ++i) {
+    runtime.clear_cache();
+    const double begin = elapsed_ms();
+    const Executable handle = runtime.compile(op, inputs, attributes, options).value();
+    total.push_back(elapsed_ms() - begin);
+    build.push_back(handle.report().build_ms);
+    compile.push_back(handle.report().compile_ms);
+    strategy = handle.report().strategy;
+  }
+  return {strategy, median(build), median(compile), median(total), *std::min_element(total.begin(), total.end())};
+}
+
 }  // namespace
 
 ColdCompile cold_compile(Runtime& runtime, const BenchCase& c, const RunOptions& options, int repeats) {
@@ -128,28 +145,16 @@ ColdCompile cold_compile(Runtime& runtime, const BenchCase& c, const RunOptions&
     else
       inputs.push_back(Tensor::empty(input.kind == BenchInput::values ? DType::f32 : DType::i64, input.dims));
   }
-  std::vector<double> build, compile, total;
-  std::string strategy;
-  for (int i = 0; i < repeats; ++i) {
-    runtime.clear_cache();
-    const double begin = elapsed_ms();
-    const Executable handle = runtime.compile(c.op, inputs, c.attributes, options).value();
-    total.push_back(elapsed_ms() - begin);
-    build.push_back(handle.report().build_ms);
-    compile.push_back(handle.report().compile_ms);
-    strategy = handle.report().strategy;
-  }
-  return {strategy, median(build), median(compile), median(total), *std::min_element(total.begin(), total.end())};
+  return cold_compile(runtime, c.op, inputs, c.attributes, options, repeats);
 }
 
 int bench_compile(Runtime& runtime, bool json) {
   constexpr int repeats = 15;
   const ColdCompile first = cold_compile(runtime, bench_cases().back(), {}, 1);
   Table table({"case", "strategy", ">build ms", ">compile ms", ">total ms", ">least ms"});
-  for (const BenchCase& c : bench_cases()) {
-    const ColdCompile cold = cold_compile(runtime, c, {}, repeats);
+  const auto add = [&](const std::string& name, const ColdCompile& cold) {
     if (json)
-      fmt::print("{}\n", nlohmann::ordered_json{{"case", c.name},
+      fmt::print("{}\n", nlohmann::ordered_json{{"case", name},
                                                 {"strategy", cold.strategy},
                                                 {"build_ms", cold.build_ms},
                                                 {"compile_ms", cold.compile_ms},
@@ -158,9 +163,17 @@ int bench_compile(Runtime& runtime, bool json) {
                                                 {"n", repeats}}
                              .dump());
     else
-      table.row({c.name, cold.strategy, milliseconds_text(cold.build_ms), milliseconds_text(cold.compile_ms),
+      table.row({name, cold.strategy, milliseconds_text(cold.build_ms), milliseconds_text(cold.compile_ms),
                  milliseconds_text(cold.total_ms), milliseconds_text(cold.least_ms)});
-  }
+  };
+  for (const BenchCase& c : bench_cases()) add(c.name, cold_compile(runtime, c, {}, repeats));
+  // The largest kernels there are, for every shape.
+  const GruOperands gru(gru_cases().back(), runtime);
+  const std::vector<Tensor> forward(gru.inputs.begin(), gru.inputs.begin() + 6);
+  RunOptions any_shape;
+  any_shape.any_shape = true;
+  add("GRUTraining, any shape", cold_compile(runtime, "GRUTraining", forward, gru.attributes, any_shape, repeats));
+  add("GRUGrad, any shape", cold_compile(runtime, "GRUGrad", gru.inputs, gru.attributes, any_shape, repeats));
   if (!json) {
     fmt::print("{}\nmedians of {} and the fastest; the process's first compile took {} ms\n", table.text(), repeats,
                milliseconds_text(first.total_ms));

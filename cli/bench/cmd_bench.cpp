@@ -72,12 +72,17 @@ std::vector<OutputMode> modes(const std::string& output) {
   return chosen;
 }
 
-int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
-  const auto chosen = chosen_cases(options.cases);
-  ProbeTeam team(options.threads);
+RunOptions run_options(const BenchOptions& options) {
   RunOptions run;
   run.strategy = options.strategy;
   run.any_shape = options.any_shape;
+  return run;
+}
+
+int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
+  const auto chosen = chosen_cases(options.cases);
+  ProbeTeam team(options.threads);
+  const RunOptions run = run_options(options);
   int status = 0;
   const bool progress = isatty(STDERR_FILENO) != 0;
   Table table({"case", "strategy", ">threads", "output", ">median ms", ">min ms", ">roof ms", ">x roof", ">x at best",
@@ -174,7 +179,7 @@ int bench(const BenchOptions& options) {
   if (named("compile")) return bench_compile(runtime, options.json);
   if (named("dispatch")) return bench_dispatch(runtime, options.json);
   if (!gemm.empty()) return bench_gemm(gemm, runtime, options.seconds, options.json);
-  if (!gru.empty()) return bench_gru(gru, runtime, options.seconds, options.json);
+  if (!gru.empty()) return bench_gru(gru, runtime, run_options(options), options.seconds, options.json);
   return bench_cases_of(resolved, runtime);
 }
 

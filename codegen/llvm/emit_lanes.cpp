@@ -14,7 +14,9 @@ std::vector<int> reversed(int lanes) {
   for (int i = 0; i < lanes; ++i) order[i] = lanes - 1 - i;
   return order;
 }
-constexpr int most_pieces = 4;  // strided loads of up to this stride load whole vectors and shuffle
+// Strided loads of up to this stride load whole vectors and shuffle: faster than a gather where that is one
+// instruction.
+constexpr int most_pieces = 4;
 }  // namespace
 
 Value* Emitter::lane_pointer(const Address& a, int lane) {
@@ -124,12 +126,13 @@ Value* Emitter::load_vector(const Address& a, Type type, Value* mask, Value* oth
                *a.buffer);
     return flip(from_memory(l, dtype));
   }
-  if (hardware_scatter(a)) {
+  const bool pieces = stride && std::abs(*stride) <= most_pieces && a.lanes >= 4;
+  if (hardware_scatter(a) && (mask || !pieces)) {
     Value* pass = otherwise ? to_memory(otherwise, dtype) : nullptr;
     return from_memory(
         scoped(builder_.CreateMaskedGather(vector, lane_pointers(a), any_address, mask, pass), *a.buffer), dtype);
   }
-  if (stride && std::abs(*stride) <= most_pieces && a.lanes >= 4) {
+  if (pieces) {
     // Loads whole vectors, the last one ending exactly at the last lane, and shuffles: nothing outside the lanes' span
     // is read.
     const int64_t step = std::abs(*stride), span = (a.lanes - 1) * step + 1;

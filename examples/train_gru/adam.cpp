@@ -11,7 +11,7 @@ Adam::Adam(Runtime& runtime, const Parameters& parameters, const Parameters& gra
   const DType dtype = parameters.flat.dtype();
   const int64_t n = parameters.flat.elements();
   const auto zeros = [&] { return Tensor::of(dtype, {n}, std::vector<double>(n)); };
-  update_ = bind(runtime, adam(dtype, n, runtime.target()), {gradient.flat, parameters.flat, zeros(), zeros()}, dtype);
+  update_ = bind(runtime, adam(dtype, n), {gradient.flat, parameters.flat, zeros(), zeros()}, dtype);
 }
 
 void Adam::step() {

@@ -89,10 +89,10 @@ Model::Model(Runtime& runtime, DType dtype, const Sizes& sizes)
   loss_sum_ = tensor({1});
 
   forward_ = {
-      bind(runtime, embed(dtype, rows, vocabulary, embedding, target), {tokens, p.table, as_rows(x, embedding)}),
+      bind(runtime, embed(dtype, rows, vocabulary, embedding), {tokens, p.table, as_rows(x, embedding)}),
       bind(runtime, "GRUTraining", {x, p.w, p.r, p.b}, {states, none, gates}, gru_attributes),
       bind(runtime, output_layer(dtype, rows, vocabulary, hidden, target), {as_rows(states, hidden), p.v, p.c, logits}),
-      bind(runtime, cross_entropy(dtype, rows, vocabulary, target), {logits, targets, losses, dlogits}),
+      bind(runtime, cross_entropy(dtype, rows, vocabulary), {logits, targets, losses, dlogits}),
       bind(runtime, "BroadcastGrad", {losses, one}, {loss_sum_}),
   };
   backward_ = {

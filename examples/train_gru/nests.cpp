@@ -2,20 +2,13 @@
 
 #include <gradloom/math.h>
 #include <gradloom/matmul.h>
-#include <gradloom/schedule_common.h>
+#include <gradloom/schedule.h>
 
 namespace train_gru {
 
 using namespace gradloom::ir;
 
 namespace {
-
-// Below this many rows, waking threads costs more than they save.
-constexpr int64_t rows_worth_threads = 64;
-
-void rows_to_threads(Schedule& schedule, int64_t rows) {
-  if (rows >= rows_worth_threads) schedule.parallel(schedule.loop("row"));
-}
 
 struct Exponentials {
   Expr largest, sum;
@@ -36,7 +29,7 @@ Exponentials exponentials(KernelBuilder& b, const Buffer& exps, const std::funct
 
 }  // namespace
 
-Kernel embed(DType dtype, int64_t rows, int64_t vocabulary, int64_t width, const Target& target) {
+Kernel embed(DType dtype, int64_t rows, int64_t vocabulary, int64_t width) {
   KernelBuilder b("embed");
   const Buffer tokens = b.input("tokens", DType::i64, {rows}), table = b.input("table", dtype, {vocabulary, width}),
                x = b.output("x", dtype, {rows, width});
@@ -46,9 +39,7 @@ Kernel embed(DType dtype, int64_t rows, int64_t vocabulary, int64_t width, const
       b.loop("column", 0, width, [&](Expr column) { b.store(x, {row, column}, load(table, {token, column})); });
     });
   });
-  Schedule schedule(b.build());
-  vectorize_elements(schedule, schedule.loop("column"), size_of(dtype), 1, target);
-  return schedule.kernel();
+  return b.build();
 }
 
 Kernel output_layer(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidden, const Target& target) {
@@ -88,7 +79,7 @@ Kernel output_layer_grad(DType dtype, int64_t rows, int64_t vocabulary, int64_t 
   return schedule.kernel();
 }
 
-Kernel cross_entropy(DType dtype, int64_t rows, int64_t vocabulary, const Target& target) {
+Kernel cross_entropy(DType dtype, int64_t rows, int64_t vocabulary) {
   KernelBuilder b("cross_entropy");
   const Buffer logits = b.input("logits", dtype, {rows, vocabulary}), targets = b.input("targets", DType::i64, {rows});
   const Buffer losses = b.output("losses", dtype, {rows}), dlogits = b.output("dlogits", dtype, {rows, vocabulary});
@@ -105,14 +96,10 @@ Kernel cross_entropy(DType dtype, int64_t rows, int64_t vocabulary, const Target
       });
     });
   });
-  Schedule schedule(b.build());
-  rows_to_threads(schedule, rows);
-  for (const char* loop : {"exp", "gradient"})
-    vectorize_elements(schedule, schedule.loop(loop), size_of(dtype), 1, target);
-  return schedule.kernel();
+  return b.build();
 }
 
-Kernel softmax(DType dtype, int64_t vocabulary, const Target& target) {
+Kernel softmax(DType dtype, int64_t vocabulary) {
   KernelBuilder b("softmax");
   const Expr sharpness = b.scalar("sharpness", {}, {}, dtype);
   const Buffer logits = b.input("logits", dtype, {1, vocabulary}),
@@ -120,13 +107,10 @@ Kernel softmax(DType dtype, int64_t vocabulary, const Target& target) {
   const Buffer exps = b.alloc("exps", dtype, {vocabulary});
   const Expr sum = exponentials(b, exps, [&](Expr v) { return load(logits, {0, v}) * sharpness; }).sum;
   b.loop("scale", 0, vocabulary, [&](Expr v) { b.store(probabilities, {0, v}, load(exps, {v}) / sum); });
-  Schedule schedule(b.build());
-  for (const char* loop : {"exp", "scale"})
-    vectorize_elements(schedule, schedule.loop(loop), size_of(dtype), 1, target);
-  return schedule.kernel();
+  return b.build();
 }
 
-Kernel adam(DType dtype, int64_t n, const Target& target) {
+Kernel adam(DType dtype, int64_t n) {
   KernelBuilder b("adam");
   const Expr rate = b.scalar("rate", {}, {}, dtype), correction1 = b.scalar("correction1", {}, {}, dtype),
              correction2 = b.scalar("correction2", {}, {}, dtype);
@@ -141,9 +125,7 @@ Kernel adam(DType dtype, int64_t n, const Target& target) {
     const Expr size = unary(UnaryOp::sqrt, s * correction2) + adam_epsilon;
     b.store(parameters, {i}, load(parameters, {i}) - rate * (m * correction1 / size));
   });
-  Schedule schedule(b.build());
-  vectorize_elements(schedule, schedule.loop("i"), size_of(dtype), 2, target);
-  return schedule.kernel();
+  return b.build();
 }
 
 }  // namespace train_gru

@@ -28,11 +28,11 @@ std::string sample(Runtime& runtime, const Parameters& p, const Sizes& sizes, co
   const Tensor before = Tensor::empty(dtype, {1, 1, hidden}), after = Tensor::empty(dtype, {1, 1, 1, hidden});
   const Tensor logits = Tensor::empty(dtype, {1, vocabulary}), probabilities = Tensor::empty(dtype, {1, vocabulary});
   const std::vector<Call> step{
-      bind(runtime, embed(dtype, 1, vocabulary, embedding, target), {token, p.table, x.trimmed({1, embedding})}),
+      bind(runtime, embed(dtype, 1, vocabulary, embedding), {token, p.table, x.trimmed({1, embedding})}),
       bind(runtime, "GRUTraining", {x, p.w, p.r, p.b, {}, before}, {after, {}, gates}, gru_attributes),
       bind(runtime, output_layer(dtype, 1, vocabulary, hidden, target), {after.trimmed({1, hidden}), p.v, p.c, logits}),
   };
-  const ScalarCall to_probabilities = bind(runtime, softmax(dtype, vocabulary, target), {logits, probabilities}, dtype);
+  const ScalarCall to_probabilities = bind(runtime, softmax(dtype, vocabulary), {logits, probabilities}, dtype);
 
   const size_t line_end = characters.find('\n');
   int64_t current = line_end == std::string::npos ? 0 : static_cast<int64_t>(line_end);

@@ -90,8 +90,8 @@ struct RunOptions {
 
 // How a user's own loop nest is compiled.
 struct KernelOptions {
-  // A nest without GPU loops gets the target's default schedule; false: it is compiled as it is. CPUs have no default
-  // schedule.
+  // A nest without a schedule (for a GPU: without GPU loops; for a CPU: all its loops are serial) gets the target's
+  // default one, which keeps every bit; false: it is compiled as it is.
   bool default_schedule = true;
 };
 

@@ -52,7 +52,7 @@ class Widen : public Rewriter {
         break;
       case BinaryOp::shl:
       case BinaryOp::shr:
-        if (!around_.shift_count(b)) b = harmless(b, 0);
+        if (!around_.shift_count(b)) b = in_range(harmless(b, 0), b);
         break;
       default:
         break;
@@ -195,6 +195,14 @@ class Widen : public Rewriter {
     if (const Broadcast* b = operand.as<Broadcast>(); b && b->value.as<Const>()) return operand;
     const Expr on = guard_for(operand.lanes() > 1);
     return on ? select(on, operand, constant_int(operand.dtype(), value)) : operand;
+  }
+
+  // A count that only the mask shows to be in range, so that it is seen to be: of active lanes the same.
+  static Expr in_range(const Expr& masked, const Expr& count) {
+    if (masked.same_as(count)) return count;
+    const int64_t most = 8 * size_of(count.dtype()) - 1;
+    const auto all = [&](int64_t value) { return broadcast(constant_int(count.dtype(), value), count.lanes()); };
+    return min(max(masked, all(0)), all(most));
   }
 
   // A loop is worth a branch around it for the case that no lane is active.

@@ -115,19 +115,33 @@ struct Packer {
   // Square tiles that share a cache line of the operand's rows are processed together: rows far apart map to the same
   // sets of the nearest cache, and a line would be evicted before its second half is read.
   Stmt squares() const {
-    const int side = p.group, together = std::max<int>(1, line_bytes / (side * size_of(p.buffer->dtype)));
+    const int side = square_side(), together = std::max<int>(1, line_bytes / (side * size_of(p.buffer->dtype)));
     const Expr whole = index_div(p.k_count, side), rest = index_mod(p.k_count, side);
     const Expr lines = index_div(whole, together), odd = index_mod(whole, together);
-    const auto each = [&](const Expr& count, const Expr& begin, int n, const char* suffix) {
-      return product_loop(name + suffix, count, ForKind::serial, [&](Expr at) {
-        return product_loop(name + "_v", p.width / side, ForKind::serial, [&](Expr v) {
-          return product_loop(name + "_u", n, ForKind::unroll,
-                              [&](Expr u) { return square(index_add(begin, index_add(index_mul(at, n), u)), v); });
-        });
+    const auto each = [&](const Expr& count, const char* suffix, const std::function<Stmt(const Expr& at)>& body) {
+      return product_loop(name + suffix, count, ForKind::serial, body);
+    };
+    const auto line = [&](const Expr& first, const Expr& n, ForKind kind) {
+      return product_loop(name + "_v", p.width / side, ForKind::serial, [&](Expr v) {
+        return product_loop(name + "_u", n, kind, [&](Expr u) { return square(index_add(first, u), v); });
       });
     };
-    const Stmt main = block({is_const(lines, 0) ? Stmt() : each(lines, 0, together, "_kb"),
-                             is_const(odd, 0) ? Stmt() : each(odd, index_mul(lines, together), 1, "_ko")});
+    Stmt main;
+    if (p.brief && together > 1) {
+      main = each(index_div(index_add(whole, together - 1), together), "_kb", [&](const Expr& at) {
+        const Expr first = index_mul(at, together);
+        return line(first, index_min(together, index_sub(whole, first)), ForKind::serial);
+      });
+    } else {
+      main =
+          block({is_const(lines, 0)
+                     ? Stmt()
+                     : each(lines, "_kb",
+                            [&](const Expr& at) { return line(index_mul(at, together), together, ForKind::unroll); }),
+                 is_const(odd, 0) ? Stmt() : each(odd, "_ko", [&](const Expr& at) {
+                   return line(index_add(index_mul(lines, together), at), 1, ForKind::unroll);
+                 })});
+    }
     if (is_const(rest, 0)) return main;
     Stmt last = product_loop(name + "_kt", rest, ForKind::serial, [&](Expr k) {
       const Expr at = index_add(index_mul(whole, side), k);
@@ -139,9 +153,10 @@ struct Packer {
   }
 
  private:
+  int square_side() const { return p.brief ? std::min(p.group, 8) : p.group; }
   // Lanes [v * side, (v + 1) * side) by `side` steps along k.
   Stmt square(const Expr& number, const Expr& v) const {
-    const int side = p.group;
+    const int side = square_side();
     Transposer t{.name = name + "_x"};
     const Expr first = index_mul(number, side), lane = index_mul(v, side);
     std::vector<Expr> rows;

@@ -36,6 +36,17 @@ Expr shorter(const Expr& e, int64_t most) {
   return n ? Expr(std::min(*n, most)) : min(e, most);
 }
 
+// One register tile.
+struct Tile {
+  Var m0, n0;  // its first row and column
+  Buffer sums;
+  Expr end_m, end_n;  // of the operands
+  Expr inside;        // the tile is entirely inside; absent where that is known
+
+  Expr row(const Expr& i) const { return index_add(var(m0), i); }
+  Expr column(const Expr& c) const { return index_add(var(n0), c); }
+};
+
 class ProductNest {
  public:
   ProductNest(const Product& product, const ProductTiles& tiles, const Ranges& scope, bool b_before)
@@ -143,6 +154,7 @@ class ProductNest {
     panel.first_k = index_add(k_.begin, k0);
     panel.k_count = depth;
     panel.transpose = transposed(e, lane);
+    panel.brief = any_shape_;
     return pack_panel(panel, name_ + name);
   }
   bool b_side_by_side() const { return !transposed(p_.b, p_.n->var); }
@@ -235,96 +247,103 @@ class ProductNest {
     return index_add(scaled(no, t_.outer_n), scaled(nb, t_.block_n));
   }
 
-  // One register tile over one k block.
+  using Element = std::function<Stmt(const Expr& row, const Expr& column)>;
+
+  Tile make_tile() const {
+    Tile t{make_var(name_ + "0"), make_var(p_.n->var.name + "0"), {}, {}, {}, {}};
+    t.sums = make_buffer({.name = p_.sum->name,
+                          .dtype = p_.sum->dtype,
+                          .dims = {t_.rows, t_.columns()},
+                          .role = Role::temp,
+                          .space = Space::registers,
+                          .alignment = 64});
+    t.end_m = index_add(m_.begin, m_.extent), t.end_n = index_add(n_.begin, n_.extent);
+    if (!whole_m_) t.inside = t.row(t_.rows) <= t.end_m;
+    if (!whole_n_) t.inside = both(t.inside, t.column(t_.columns()) <= t.end_n);
+    return t;
+  }
+  // Vectors of a row, over `rows` rows.
+  Stmt each(const Element& body) const { return each(t_.rows, ForKind::unroll, body); }
+  Stmt each(const Expr& rows, ForKind kind, const Element& body) const {
+    return loop("_r", rows, kind, [&](Expr i) {
+      return loop("_v", t_.vectors, kind, [&](Expr v) {
+        return loop("_l", t_.lanes, ForKind::vector,
+                    [&](Expr l) { return body(i, index_add(scaled(v, t_.lanes), l)); });
+      });
+    });
+  }
+  Substitution at_element(const Tile& t, const Expr& i, const Expr& c) const {
+    return {{p_.m->var.id, t.row(i)}, {p_.n->var.id, t.column(c)}};
+  }
+
+  // The sums' initial values.
+  Stmt set(const Tile& t, const Expr& value) const {
+    const auto fill = [&](const Expr& e) {
+      return each([&](Expr i, Expr c) { return store(t.sums, {i, c}, substitute(e, at_element(t, i, c))); });
+    };
+    std::vector<EdgeGuard> edges;
+    if (!whole_m_) edges.push_back({p_.m->var, t.end_m});
+    if (!whole_n_) edges.push_back({p_.n->var, t.end_n});
+    const Expr guarded = guard_loads(value, edges);
+    return guarded.same_as(value) ? fill(value) : if_then(t.inside, fill(value), fill(guarded));
+  }
+  // What the statement does with a finished sum, for each of them.
+  Stmt write(const Tile& t, const Stmt& s) const {
+    const auto at = [&](const Buffer& sums) {
+      return [&](const Expr& i, const Expr& c) {
+        const Stmt own = redirect(s, p_.sum, {sums, [&](const auto&) { return std::vector<Expr>{i, c}; }});
+        return substitute(refresh(own), at_element(t, i, c));
+      };
+    };
+    const Stmt plain = each(at(t.sums));
+    if (!t.inside) return plain;
+    if (any_shape_) {
+      // Short code rather than fast: the sums go through memory, by loops over the rows and vectors inside.
+      const Buffer sums = panels("edge", {t_.rows, t_.columns()});
+      const Stmt keep = each([&](Expr i, Expr c) { return store(sums, {i, c}, load(t.sums, {i, c})); });
+      const Expr rows = whole_m_ ? Expr(t_.rows) : shorter(index_sub(t.end_m, var(t.m0)), t_.rows);
+      const Stmt rest =
+          each(rows, ForKind::serial, [&](Expr i, Expr c) { return if_then(t.column(c) < t.end_n, at(sums)(i, c)); });
+      return if_then(t.inside, plain, alloc(sums, block({keep, rest})));
+    }
+    const Stmt guarded = each([&](Expr i, Expr c) {
+      Stmt one = at(t.sums)(i, c);
+      if (!whole_n_) one = if_then(t.column(c) < t.end_n, one);
+      return whole_m_ ? one : if_then(t.row(i) < t.end_m, one);
+    });
+    return if_then(t.inside, plain, guarded);
+  }
+
+  // A tile over one k block.
   Stmt tile(const Expr& no, const Expr& mb, const Expr& nb, const Expr& kb, const Expr& np, const Expr& mt) {
-    const Var m0 = make_var(name_ + "0"), n0 = make_var(p_.n->var.name + "0");
+    const Tile t = make_tile();
     const Expr in_m = index_add(scaled(mb, t_.block_m), scaled(mt, t_.rows)),
                in_outer_n = index_add(scaled(nb, t_.block_n), scaled(np, t_.columns()));
-    const Buffer acc = make_buffer({.name = p_.sum->name,
-                                    .dtype = p_.sum->dtype,
-                                    .dims = {t_.rows, t_.columns()},
-                                    .role = Role::temp,
-                                    .space = Space::registers,
-                                    .alignment = 64});
-    const Expr end_m = index_add(m_.begin, m_.extent), end_n = index_add(n_.begin, n_.extent);
-    const auto row = [&](const Expr& i) { return index_add(var(m0), i); };
-    const auto column = [&](const Expr& c) { return index_add(var(n0), c); };
-    const auto each = [&](const std::function<Stmt(Expr, Expr)>& body) {
-      return loop("_r", t_.rows, ForKind::unroll, [&](Expr i) {
-        return loop("_v", t_.vectors, ForKind::unroll, [&](Expr v) {
-          return loop("_l", t_.lanes, ForKind::vector,
-                      [&](Expr l) { return body(i, index_add(scaled(v, t_.lanes), l)); });
-        });
-      });
-    };
-    const auto at_element = [&](const Expr& i, const Expr& c) {
-      return Substitution{{p_.m->var.id, row(i)}, {p_.n->var.id, column(c)}};
-    };
-
-    Expr inside;  // the tile is entirely inside
-    if (!whole_m_) inside = row(t_.rows) <= end_m;
-    if (!whole_n_) inside = both(inside, column(t_.columns()) <= end_n);
-    std::vector<EdgeGuard> edges;
-    if (!whole_m_) edges.push_back({p_.m->var, end_m});
-    if (!whole_n_) edges.push_back({p_.n->var, end_n});
-    const auto set = [&](const Expr& value) {
-      const auto fill = [&](const Expr& e) {
-        return each([&](Expr i, Expr c) { return store(acc, {i, c}, substitute(e, at_element(i, c))); });
-      };
-      const Expr guarded = guard_loads(value, edges);
-      return guarded.same_as(value) ? fill(value) : if_then(inside, fill(value), fill(guarded));
-    };
-    const auto write = [&](const Stmt& s) {
-      const auto at = [&](const Buffer& sums) {
-        return [&](const Expr& i, const Expr& c) {
-          const Stmt own = redirect(s, p_.sum, {sums, [&](const auto&) { return std::vector<Expr>{i, c}; }});
-          return substitute(refresh(own), at_element(i, c));
-        };
-      };
-      const Stmt plain = each(at(acc));
-      if (!inside) return plain;
-      if (any_shape_) {
-        // Short code rather than fast: the sums go through memory, by loops over the rows and vectors inside.
-        const Buffer sums = panels("edge", {t_.rows, t_.columns()});
-        const Stmt keep = each([&](Expr i, Expr c) { return store(sums, {i, c}, load(acc, {i, c})); });
-        const Expr rows = whole_m_ ? Expr(t_.rows) : shorter(index_sub(end_m, var(m0)), t_.rows);
-        const Stmt rest = loop("_r", rows, ForKind::serial, [&](Expr i) {
-          return loop("_v", t_.vectors, ForKind::serial, [&](Expr v) {
-            return loop("_l", t_.lanes, ForKind::vector, [&](Expr l) {
-              const Expr c = index_add(scaled(v, t_.lanes), l);
-              return if_then(column(c) < end_n, at(sums)(i, c));
-            });
-          });
-        });
-        return if_then(inside, plain, alloc(sums, block({keep, rest})));
-      }
-      const Stmt guarded = each([&](Expr i, Expr c) {
-        Stmt one = at(acc)(i, c);
-        if (!whole_n_) one = if_then(column(c) < end_n, one);
-        return whole_m_ ? one : if_then(row(i) < end_m, one);
-      });
-      return if_then(inside, plain, guarded);
-    };
-
-    Stmt begin = set(p_.first), end = write(p_.rest);
+    Stmt begin = set(t, p_.first), end = write(t, p_.rest);
     if (const Expr blocks = k_blocks(); !is_const(blocks, 1)) {
-      const Stmt resumed = p_.plain ? set(load(p_.plain->buffer, p_.plain->index)) : each([&](Expr i, Expr c) {
-        return store(acc, {i, c}, load(partial_, {index_add(in_m, i), index_add(in_outer_n, c)}));
+      const Stmt resumed = p_.plain ? set(t, load(p_.plain->buffer, p_.plain->index)) : each([&](Expr i, Expr c) {
+        return store(t.sums, {i, c}, load(partial_, {index_add(in_m, i), index_add(in_outer_n, c)}));
       });
       begin = if_then(kb == 0, begin, resumed);
       if (!p_.plain)
         end = if_then(kb == index_sub(blocks, 1), end, each([&](Expr i, Expr c) {
-                        return store(partial_, {index_add(in_m, i), index_add(in_outer_n, c)}, load(acc, {i, c}));
+                        return store(partial_, {index_add(in_m, i), index_add(in_outer_n, c)}, load(t.sums, {i, c}));
                       }));
     }
-
+    const Stmt next = p_.plain && !is_const(k_blocks(), 1) ? fetch_next(p_, t_, var(t.m0), var(t.n0)) : Stmt();
+    const Stmt body = alloc(t.sums, block({begin, next, products(t, no, nb, kb, np, mt), end}));
+    return let(t.m0, index_add(m_.begin, in_m),
+               let(t.n0, index_add(n_.begin, index_add(scaled(no, t_.outer_n), in_outer_n)), body));
+  }
+  // The tile's multiply-adds along one k block.
+  Stmt products(const Tile& t, const Expr& no, const Expr& nb, const Expr& kb, const Expr& np, const Expr& mt) {
     const Expr k0 = scaled(kb, t_.block_k);
     const Expr panel = index_add(scaled(nb, panels_before(t_.block_n)), np);
-    const auto products = [&](bool guarded) {
+    const auto steps = [&](bool guarded) {
       return steps_along_k(block_depth(kb), [&](Expr k) {
         const Expr from = index_add(k_.begin, index_add(k0, k));
         return each([&](Expr i, Expr c) {
-          const Expr place = whole_m_ ? row(i) : min(row(i), index_sub(end_m, 1));
+          const Expr place = whole_m_ ? t.row(i) : min(t.row(i), index_sub(t.end_m, 1));
           Expr a = substitute(p_.a, {{p_.m->var.id, place}, {p_.k->var.id, from}}), b;
           if (t_.pack_a) a = load(panels_a_, {mt, k, i});
           if (b_before_)
@@ -332,19 +351,15 @@ class ProductNest {
           else if (t_.pack_b)
             b = load(panels_b_, {b_by_block() ? np : panel, k, c});
           else
-            b = substitute(guarded ? guard_loads(p_.b, {{p_.n->var, end_n}}) : p_.b,
-                           {{p_.k->var.id, from}, {p_.n->var.id, column(c)}});
-          return accumulate(acc, {i, c}, AccumulateOp::fma, p_.a_first ? a : b, p_.a_first ? b : a);
+            b = substitute(guarded ? guard_loads(p_.b, {{p_.n->var, t.end_n}}) : p_.b,
+                           {{p_.k->var.id, from}, {p_.n->var.id, t.column(c)}});
+          return accumulate(t.sums, {i, c}, AccumulateOp::fma, p_.a_first ? a : b, p_.a_first ? b : a);
         });
       });
     };
     const bool edge_loads = !whole_n_ && !b_before_ && !t_.pack_b;
-    const Stmt within = products(false);
-    const Stmt middle = edge_loads ? if_then(column(t_.columns()) <= end_n, within, products(true)) : within;
-    const Stmt next = p_.plain && !is_const(k_blocks(), 1) ? fetch_next(p_, t_, var(m0), var(n0)) : Stmt();
-    const Stmt body = alloc(acc, block({begin, next, middle, end}));
-    return let(m0, index_add(m_.begin, in_m),
-               let(n0, index_add(n_.begin, index_add(scaled(no, t_.outer_n), in_outer_n)), body));
+    const Stmt within = steps(false);
+    return edge_loads ? if_then(t.column(t_.columns()) <= t.end_n, within, steps(true)) : within;
   }
   Stmt steps_along_k(const Expr& depth, const std::function<Stmt(Expr)>& body) {
     const auto steps = [&](const Expr& begin, const Expr& extent, int unrolled) {

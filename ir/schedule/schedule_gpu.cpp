@@ -7,6 +7,7 @@
 #include "ir/analysis/races.h"
 #include "ir/analysis/verify_gpu.h"
 #include "ir/rewrite.h"
+#include "ir/schedule/nest_shape.h"
 #include "ir/schedule/site.h"
 
 namespace gradloom::ir {
@@ -21,23 +22,6 @@ constexpr int64_t few_threads = 64;
 constexpr int64_t short_nest = 32;
 constexpr int64_t short_loop = 16;  // iterations that all threads of a block may well execute redundantly
 
-// The outermost loops of a statement.
-void outermost(const Stmt& s, std::vector<Loop>& loops) {
-  if (!s) return;
-  if (const For* n = s.as<For>()) return loops.push_back(n->var.id);
-  if (const Block* n = s.as<Block>())
-    for (const Stmt& part : n->stmts) outermost(part, loops);
-  if (const Let* n = s.as<Let>()) outermost(n->body, loops);
-  if (const If* n = s.as<If>()) outermost(n->then_case, loops), outermost(n->else_case, loops);
-  if (const Alloc* n = s.as<Alloc>()) outermost(n->body, loops);
-  if (const Check* n = s.as<Check>()) outermost(n->body, loops);
-}
-std::vector<Loop> outermost(const Stmt& s) {
-  std::vector<Loop> loops;
-  outermost(s, loops);
-  return loops;
-}
-
 class General {
  public:
   General(Schedule& schedule, const Target& target) : s_(schedule), target_(target) {}
@@ -49,7 +33,7 @@ class General {
     if (!host_bounds(loop) || runs_nothing(loop)) return false;
     const std::vector<const For*> below = loops_below(now.body);
     if (std::any_of(below.begin(), below.end(), [](const For* f) { return on_gpu(f->kind); })) {  // bound by the op
-      for (const Loop inner : outermost(now.body)) host(inner, true);
+      for (const Loop inner : outermost_loops(now.body)) host(inner, true);
       return true;
     }
     if (repeated && extent_of(s_, nest(loop)).value_or(short_nest) < short_nest) return false;
@@ -62,7 +46,7 @@ class General {
       return false;
     }
     bool any = false;
-    for (const Loop inner : outermost(s_.get(loop).body)) any |= host(inner, true);
+    for (const Loop inner : outermost_loops(s_.get(loop).body)) any |= host(inner, true);
     return any;
   }
 
@@ -82,27 +66,17 @@ class General {
     return !needs_memory(site.loop->begin) && !needs_memory(site.loop->extent);
   }
 
-  static bool is_parallel(const Schedule& s, Loop loop) {
-    const Site site = find_loop(s.kernel(), loop);
-    return site.loop->kind == ForKind::serial && loop_carried_conflict(*site.loop, site.scope).empty();
-  }
-
   // A nest without iterations needs no launch, and fusing its loops would remove it.
   bool runs_nothing(Loop loop) const {
     const std::vector<Loop> loops = nest(loop);
     return std::any_of(loops.begin(), loops.end(), [&](Loop l) { return as_int(s_.get(l).extent).value_or(1) <= 0; });
   }
 
-  // The perfect nest rooted at the loop, with bounds independent of it.
+  // Of the perfect nest, the loops whose bounds the host can evaluate.
   std::vector<Loop> nest(Loop loop) const {
-    std::vector<Loop> loops{loop};
-    while (const For* inner = s_.get(loops.back()).body.as<For>()) {
-      if (inner->kind != ForKind::serial) break;
-      const bool depends = std::any_of(loops.begin(), loops.end(),
-                                       [&](Loop l) { return mentions(inner->begin, l) || mentions(inner->extent, l); });
-      if (depends || !host_bounds(inner->var.id)) break;
-      loops.push_back(inner->var.id);
-    }
+    std::vector<Loop> loops = perfect_nest(s_, loop);
+    for (size_t i = 1; i < loops.size(); ++i)
+      if (!host_bounds(loops[i])) loops.resize(i);
     return loops;
   }
   std::vector<Loop> parallel_nest(Loop loop) const {
@@ -111,16 +85,6 @@ class General {
     while (n < loops.size() && is_parallel(s_, loops[n])) ++n;
     loops.resize(n);
     return loops;
-  }
-  // The product of the loops' extents; absent: not constant.
-  static std::optional<int64_t> extent_of(const Schedule& s, const std::vector<Loop>& loops) {
-    int64_t product = 1;
-    for (const Loop loop : loops) {
-      const std::optional<int64_t> n = as_int(s.get(loop).extent);
-      if (!n || (*n > 0 && product > (int64_t{1} << 40) / *n)) return std::nullopt;
-      product *= std::max<int64_t>(*n, 0);
-    }
-    return product;
   }
 
   // Moves parallel loops out of an enclosing non-parallel loop, so that they are one launch. Returns the outermost loop
@@ -142,40 +106,11 @@ class General {
     return loops.front();
   }
 
-  // How many accesses below are contiguous along this loop.
-  static int neighbours(const Schedule& s, Loop loop) {
-    const Site site = find_loop(s.kernel(), loop);
-    int count = 0;
-    const auto look = [&](const Buffer& b, const std::vector<Expr>& index) {
-      if (b->role == Role::temp && b->space != Space::global) return;
-      bool neighbour = false;
-      for (size_t d = 0; d < index.size(); ++d) {
-        const int64_t c = linear(index[d]).coefficient(var(site.loop->var));
-        if (c == 0 && !mentions(index[d], loop)) continue;
-        const std::optional<int64_t> stride =
-            b->strides.empty() ? std::optional<int64_t>(d + 1 == index.size() ? 1 : 2) : as_int(b->strides[d]);
-        if ((c != 1 && c != -1) || !stride || (*stride != 1 && *stride != -1)) return;
-        neighbour = true;
-      }
-      count += neighbour;
-    };
-    walk(
-        site.loop->body,
-        [&](const Stmt& x) {
-          if (const Store* n = x.as<Store>()) look(n->buffer, n->index);
-          if (const Accumulate* n = x.as<Accumulate>()) look(n->buffer, n->index);
-        },
-        [&](const Expr& e) {
-          if (const Load* n = e.as<Load>()) look(n->buffer, n->index);
-        });
-    return count;
-  }
-
   // The loop with most contiguous accesses goes innermost.
   static void coalesce(Schedule& s, std::vector<Loop>& loops) {
     size_t best = loops.size() - 1;
     for (size_t i = loops.size(); i-- > 0;)
-      if (neighbours(s, loops[i]) > neighbours(s, loops[best])) best = i;
+      if (steps_along(s, loops[i]).contiguous > steps_along(s, loops[best]).contiguous) best = i;
     for (size_t i = best; i + 1 < loops.size(); ++i) {
       s.reorder(loops[i], loops[i + 1]);
       std::swap(loops[i], loops[i + 1]);
@@ -200,7 +135,7 @@ class General {
     if (!plain || bytes == 0 || bytes > vector_bytes / 2) return;
     const int64_t lanes = vector_bytes / bytes;
     const std::optional<int64_t> extent = as_int(loop.extent);
-    if (!extent || *extent < lanes || *extent % lanes != 0 || neighbours(s, loops.back()) == 0) return;
+    if (!extent || *extent < lanes || *extent % lanes != 0 || steps_along(s, loops.back()).contiguous == 0) return;
     s.attempt([&](Schedule& trial) {
       const Schedule::Split cut = trial.split(loops.back(), lanes);
       trial.vectorize(cut.inner);
@@ -247,14 +182,14 @@ class General {
   // threads.
   bool block(Schedule& s, const Stmt& body) const {
     bool any = false;
-    for (const Loop loop : outermost(body)) {
+    for (const Loop loop : outermost_loops(body)) {
       const For& n = s.get(loop);
       if (is_parallel(s, loop) && as_int(n.extent).value_or(short_loop + 1) > short_loop && as_int(n.extent)) {
         s.bind(loop, ForKind::thread);
         any = true;
         continue;
       }
-      const std::vector<Loop> below = outermost(n.body);
+      const std::vector<Loop> below = outermost_loops(n.body);
       if (!below.empty() && block(s, n.body)) {
         any = true;
         continue;
@@ -274,7 +209,7 @@ void schedule_gpu(Schedule& schedule, const Target& target) {
   // Parallel loops target CPU cores: here they are rescheduled, and proved again.
   for (const Loop loop : schedule.loops())
     if (schedule.get(loop).kind == ForKind::parallel) schedule.serial(loop);
-  for (const Loop loop : outermost(schedule.kernel().body)) General(schedule, target).host(loop, false);
+  for (const Loop loop : outermost_loops(schedule.kernel().body)) General(schedule, target).host(loop, false);
 }
 
 bool schedule_gpu(Schedule& schedule, Loop loop, const Target& target) {

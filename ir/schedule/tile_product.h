@@ -50,6 +50,7 @@ struct Panel {
   bool whole = false;         // every lane is before the end
   Expr first_k, k_count;      // of the operand: [first_k, first_k + k_count) goes to rows 0, 1, ...
   bool transpose = false;     // k is the contiguous axis: read by vectors along k and transposed
+  bool brief = false;         // less code is preferred to faster code
 };
 Stmt pack_panel(const Panel& panel, const std::string& name);
 

@@ -113,10 +113,11 @@ class BroadcastGradientArgs final : public Op {
   }
 
  private:
-  // A few numbers: the serial nest needs no schedule.
-  static ScheduleNest author(KernelFrame& frame, const ir::Target&) {
+  // A few numbers: on a CPU the nest stays serial.
+  static ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
     Nest(frame).write();
-    return {};
+    if (target.gpu) return {};
+    return [](ir::Schedule&) {};
   }
 
   Plan plan(const Request& request) const override {

@@ -8,6 +8,7 @@ ir::Schedule::Loop vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop
                                       const ir::Target& target) {
   int64_t lanes = std::min(target.lanes(element_bytes), 64);
   if (const std::optional<int64_t> extent = ir::as_int(schedule.get(loop).extent)) {
+    if (*extent < 2) return loop;
     while (lanes > *extent) lanes /= 2;
     while (copies > 1 && lanes * copies > *extent) copies /= 2;
   }

@@ -19,6 +19,14 @@ F64 = torch.float64
 INPUT, HIDDEN = 3, 4
 
 
+@pytest.fixture(autouse=True, scope="module")
+def runtime() -> Iterator[None]:
+    """One that compiles nothing in the background: a kernel for any shape has the same bits."""
+    gradloom.set_default_runtime(gradloom.Runtime(threads=1, specialise_after=1 << 30, disk_cache="off"))
+    yield
+    gradloom.set_default_runtime(None)
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> Iterator[None]:
     threads = torch.get_num_threads()
@@ -81,7 +89,6 @@ def test_equals_pytorch(options: dict[str, Any]) -> None:
     for sequences, hx, enforce_sorted in (
         (batched, None, True),
         (batched, state(2), True),
-        (batched[:1] if options["batch_first"] else batched[:, :1], state(1), True),
         (torch.randn(5, INPUT, dtype=F64), None, True),
         (torch.randn(5, INPUT, dtype=F64), state(), True),
         (falling, None, True),
@@ -209,17 +216,15 @@ def test_opcheck_of_a_layer(both: bool, bias: bool, lengths: bool) -> None:
     output, final, gates = torch.ops.gradloom.gru_layer(*args)
     upstream = torch.randn_like(output), torch.randn_like(final)
     saved = output.detach(), gates.detach()
-    for wanted in ([True, True, True], [both, bias, lengths]):
-        torch.library.opcheck(
-            torch.ops.gradloom.gru_layer_backward.default,
-            (*(a if a is None else a.detach() for a in args), *saved, *upstream, wanted),
-            test_utils=("test_schema", "test_faketensor"),
-        )
+    torch.library.opcheck(
+        torch.ops.gradloom.gru_layer_backward.default,
+        (*(a if a is None else a.detach() for a in args), *saved, *upstream, [both, bias, not lengths]),
+        test_utils=("test_schema", "test_faketensor"),
+    )
 
 
-@pytest.mark.parametrize("both", [False, True])
-def test_opcheck_and_gradcheck_of_a_stack(both: bool) -> None:
-    directions = 2 if both else 1
+def test_opcheck_and_gradcheck_of_a_stack() -> None:
+    both, directions = True, 2
     layer = gt.nn.GRU(INPUT, HIDDEN, 2, bidirectional=both, dtype=F64)
     parameters = [p.detach().requires_grad_() for p in layer.parameters()]
     hx = torch.randn(2 * directions, 3, HIDDEN, dtype=F64, requires_grad=True)
@@ -373,6 +378,11 @@ def test_what_pytorch_refuses_is_refused() -> None:
         layer(x[..., :2])
     with pytest.raises(RuntimeError, match="sequence length"):
         layer(x[:0])
+    short = layer_arguments(True, True, False)
+    with pytest.raises(gradloom.InvalidArgument, match="the parameters of its directions differ"):
+        torch.ops.gradloom.gru_layer(*short[:-1], None)
+    with pytest.raises(gradloom.InvalidArgument, match="hx of 5 features it must have 15 rows"):
+        torch.ops.gradloom.gru_layer(short[0], torch.zeros(2, 2, 5, dtype=F64), *short[2:])
     with pytest.raises(gradloom.InvalidArgument, match="params has 4 tensors; expected 8"):
         torch.ops.gradloom.gru.input(
             x, torch.zeros(2, 2, 4), list(layer.parameters()), True, 2, 0.0, False, False, False

@@ -16,6 +16,7 @@
 #include "ir/analysis/verify.h"
 #include "ir/analysis/verify_gpu.h"
 #include "ir/passes/passes.h"
+#include "ir/schedule/schedule_default.h"
 #include "tests/support/error_of.h"
 #include "tests/support/schedule_support.h"
 
@@ -76,6 +77,10 @@ class CaseCheck {
         EXPECT_EQ(schedule().trace().back(), what);
         SCOPED_TRACE(line);
         check_same(schedule().kernel());
+      } else if (verb == "default") {
+        expect(default_steps(what));
+        SCOPED_TRACE(line);
+        check_same(schedule().kernel());
       } else if (verb == "refused") {
         expect(unchanged([&] { return refusal([&] { schedule().replay({what}); }); }));
       } else if (verb == "wrong") {
@@ -116,6 +121,16 @@ class CaseCheck {
       else
         FAIL() << "no target: " << word;
     }
+  }
+
+  // The trace of the default schedule for this many threads and bytes of a vector, "THREADS VECTOR_BYTES".
+  std::string default_steps(const std::string& numbers) {
+    Target target{.gpu = options_.gpu};
+    std::istringstream(numbers) >> target.threads >> target.vector_bytes;
+    schedule_default(schedule(), target);
+    std::string steps;
+    for (const std::string& step : schedule().trace()) steps += (steps.empty() ? "" : "; ") + step;
+    return steps;
   }
 
   // "n=0,5 m=1,2": n=0 m=1, n=0 m=2, n=5 m=1, n=5 m=2.

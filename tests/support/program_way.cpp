@@ -8,7 +8,7 @@
 #include "ir/analysis/verify.h"
 #include "ir/passes/passes.h"
 #include "ir/rewrite.h"
-#include "ir/schedule/schedule_gpu.h"
+#include "ir/schedule/schedule_default.h"
 
 namespace gradloom::ir::testing {
 
@@ -27,6 +27,7 @@ class AllSerial : public Rewriter {
   }
 };
 
+const Target cpu_target{.vector_bytes = 32, .threads = 2};
 const Target gpu_target{.gpu = true, .multiprocessors = 4, .block_threads = 32, .shared_bytes = 256};
 
 // Processor time, so that other processes on the machine do not count.
@@ -76,9 +77,28 @@ ProgramFailure ProgramWay::steps() {
     if (ProgramFailure f = differs(result); !f.stage.empty()) return {f.stage, f.what + " (" + isa.name + ")"};
   }
 #endif
+  at("schedule for a CPU");
+  Schedule vectors(serial);
+  schedule_default(vectors, cpu_target);
+  verify(vectors.kernel(), Stage::scheduled);
+  if (ProgramFailure f = differs(interpreted(program_, vectors.kernel(), {.reverse_parallel = true})); !f.stage.empty())
+    return f;
+  at("lower for a CPU");
+  const Kernel shared = lower(vectors.kernel());
+  verify(shared, Stage::lowered);
+  if (ProgramFailure f = differs(interpreted(program_, shared, {.reverse_parallel = true})); !f.stage.empty()) return f;
+#if GRADLOOM_WITH_LLVM
+  if (seed_ % 4 == 0) {
+    at("llvm, scheduled for a CPU");
+    Result result{program_.buffers};
+    result.bad_position =
+        run_compiled(shared, codegen::host_isa(), pointers(result.memory, program_.origins), program_.scalars);
+    if (ProgramFailure f = differs(result); !f.stage.empty()) return f;
+  }
+#endif
   at("schedule for a GPU");
   Schedule blocks(kernel);
-  schedule_gpu(blocks, gpu_target);
+  schedule_default(blocks, gpu_target);
   verify(blocks.kernel(), Stage::scheduled);
   at("lower for a GPU");
   const Kernel launched = lower(blocks.kernel(), {.gpu = true, .shared_bytes = gpu_target.shared_bytes});

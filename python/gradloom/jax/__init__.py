@@ -98,7 +98,7 @@ def _checked(op: str, x: Any, indices: Any, axis: int) -> tuple[_Array, _Array, 
         raise InvalidArgument(f"gradloom.jax.{op}: indices are {indices.dtype.name}; they must be integers")
     if indices.dtype.name in ("uint32", "uint64"):  # a large one must not become a negative one
         wide = jnp.arange(0).dtype  # int64 where jax has it
-        largest = min(int(jnp.iinfo(wide).max), int(jnp.iinfo(indices.dtype).max))
+        largest = min(np.iinfo(wide.name).max, np.iinfo(indices.dtype.name).max)
         indices = jnp.minimum(indices, np.array(largest, indices.dtype)).astype(wide)
     elif indices.dtype.name not in ("int32", "int64"):
         indices = indices.astype(jnp.int32)

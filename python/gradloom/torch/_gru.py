@@ -22,27 +22,28 @@ _LAYER = (
 )
 _LAYER_ARGUMENTS = 11
 
-
-def _exchanged(gates: list[Tensor]) -> Tensor:
-    """r, z, n of each group of three as z, r, n, and the other way."""
-    order = [gates[start + offset] for start in range(0, len(gates), 3) for offset in (1, 0, 2)]
-    return torch.cat(order)
+_EXCHANGED = torch.tensor([1, 0, 2], device="cpu")  # whatever the default device is
 
 
 def _onnx(hidden: int, weights: Weights) -> tuple[Tensor, Tensor, Tensor | None]:
-    """W, R and B of all directions."""
+    """W, R and B of all directions: r, z, n as z, r, n."""
     directions = 1 if weights[PARAMETERS] is None else 2
 
     def stacked(*kinds: int) -> Tensor:
-        parts: list[Tensor] = []
-        for direction in range(directions):
-            for kind in kinds:
-                weight = weights[PARAMETERS * direction + kind]
-                if weight is None:
-                    raise InvalidArgument("gradloom::gru_layer: a parameter of a direction is missing")
-                parts += detached(weight).split(hidden)
-        together = _exchanged(parts)
-        return together.view(directions, -1, *together.shape[1:])
+        given = [weights[PARAMETERS * direction + kind] for direction in range(directions) for kind in kinds]
+        parts = [part for part in given if part is not None]
+        first = parts[0]
+        if len(parts) < len(given) or any(part.shape != first.shape for part in parts):
+            raise InvalidArgument("gradloom::gru_layer: the parameters of its directions differ in shape or number")
+        if first.shape[0] != 3 * hidden:
+            raise InvalidArgument(
+                f"gradloom::gru_layer: a parameter has shape {list(first.shape)}; for hx of {hidden} features it must "
+                f"have {3 * hidden} rows"
+            )
+        together = first.new_empty((len(parts), 3, first.numel() // 3))
+        for part, place in zip(parts, together, strict=True):
+            torch.index_select(part.detach().reshape(place.shape), 0, _EXCHANGED, out=place)
+        return together.view(directions, -1, *first.shape[1:])
 
     return stacked(0), stacked(1), None if weights[2] is None else stacked(2, 3)
 
@@ -98,14 +99,12 @@ def _backward_cpu(*args: Any) -> tuple[Tensor, ...]:
     dX, dW, dR, dB, dH0 = call(
         detached(input), W, R, B, lengths, detached(hx), states, detached(gates), grad_states, grad_final
     )
-
-    def of_parameters(gradient: Tensor | None) -> Tensor | None:
-        if gradient is None:
-            return None
-        return _exchanged(list(gradient.view(-1, *gradient.shape[2:]).split(hidden))).view(gradient.shape)
-
-    all_gradients = (dX, dH0, of_parameters(dW), of_parameters(dR), of_parameters(dB))
-    return tuple(input.new_empty(0) if gradient is None else gradient for gradient in all_gradients)
+    for gradient in (dW, dR, dB):
+        if gradient is not None:
+            z, r, _ = gradient.view(-1, 3, hidden, *gradient.shape[2:]).unbind(1)
+            kept = z.clone()
+            z.copy_(r), r.copy_(kept)
+    return tuple(input.new_empty(0) if gradient is None else gradient for gradient in (dX, dH0, dW, dR, dB))
 
 
 def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
