@@ -112,20 +112,20 @@ class Handles {
   static constexpr int max_threads = 256;
 
   // Null: the library refused, as its last error says. Axis of slice_grad: 0.
-  const gradloom_prepared* get(Op op, int64_t axis, bool accumulate) {
+  const gradloom_prepared* get(Op op, int64_t axis, bool accumulate, bool specialise) {
     std::atomic<PerThreads*>& slot = by_threads_[std::min(at::get_num_threads(), max_threads) - 1];
     PerThreads* mine = slot.load(std::memory_order_acquire);
     if (!mine) mine = make(slot);
     if (!mine) return nullptr;
-    std::atomic<gradloom_prepared*>& handle = mine->handles[op][axis][accumulate];
+    std::atomic<gradloom_prepared*>& handle = mine->handles[op][axis][accumulate][specialise];
     if (gradloom_prepared* const made = handle.load(std::memory_order_acquire)) return made;
-    return prepare(*mine, handle, op, axis, accumulate);
+    return prepare(*mine, handle, op, axis, accumulate, specialise);
   }
 
  private:
   struct PerThreads {
     gradloom_runtime* runtime = nullptr;
-    std::atomic<gradloom_prepared*> handles[op_count][max_rank][2] = {};
+    std::atomic<gradloom_prepared*> handles[op_count][max_rank][2][2] = {};
   };
 
   // PyTorch's own threads, which it has for its other kernels anyway.
@@ -161,11 +161,12 @@ class Handles {
   }
 
   static gradloom_prepared* prepare(PerThreads& of, std::atomic<gradloom_prepared*>& handle, Op op, int64_t axis,
-                                    bool accumulate) {
+                                    bool accumulate, bool specialise) {
     constexpr const char* names[] = {"GatherGrad", "GatherElementsGrad", "SliceGrad"};
     gradloom_run_options options;
     library->run_options_init_sized(&options, sizeof options);
     options.accumulate = accumulate;
+    if (specialise) options.policy = GRADLOOM_POLICY_SPECIALISE;
     gradloom_attributes* attributes = nullptr;
     gradloom_prepared* made = nullptr;
     const bool failed = library->attributes_create(&attributes) ||
@@ -183,12 +184,61 @@ class Handles {
 };
 inline Handles* const handles = new Handles;
 
+// Sizes that came before. The library makes kernels for such in the background, but compares each with the one for all
+// sizes first, which takes seconds where tensors are large and each call waits for memory. So a large output's kernel
+// is made at once when its sizes come for the eighth time; the bits are the same.
+class SeenSizes {
+ public:
+  static constexpr size_t large_bytes = size_t{4} << 20;
+
+  bool again(uint64_t hash) {
+    std::atomic<uint64_t>& slot = slots_[hash % slot_count];
+    const uint64_t seen = slot.load(std::memory_order_relaxed), tag = hash & ~count_mask;
+    if ((seen & ~count_mask) != tag) {
+      slot.store(tag | 1, std::memory_order_relaxed);
+      return false;
+    }
+    if ((seen & count_mask) == often) return true;
+    if ((seen & count_mask) + 1 == often && made_.fetch_add(1, std::memory_order_relaxed) >= most) return false;
+    slot.store(seen + 1, std::memory_order_relaxed);
+    return (seen & count_mask) + 1 == often;
+  }
+
+ private:
+  static constexpr size_t slot_count = 1024;
+  static constexpr uint64_t count_mask = 15, often = 8;
+  static constexpr int most = 1024;  // so that sizes that differ all the time do not compile all the time
+  std::atomic<uint64_t> slots_[slot_count] = {};
+  std::atomic<int> made_ = 0;
+};
+inline SeenSizes* const seen_sizes = new SeenSizes;
+
+inline uint64_t mixed(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+  return hash ^ hash >> 29;
+}
+
+inline uint64_t mixed(uint64_t hash, const DLTensor& tensor) {
+  hash = mixed(hash, static_cast<uint64_t>(tensor.ndim) << 16 | tensor.dtype.code << 8 | tensor.dtype.bits);
+  for (int32_t d = 0; d < tensor.ndim; ++d) {
+    hash = mixed(hash, static_cast<uint64_t>(tensor.shape[d]));
+    if (tensor.strides) hash = mixed(hash, static_cast<uint64_t>(tensor.strides[d]));
+  }
+  return hash;
+}
+
 template <size_t n>
 gradloom_status call(Handles::Op op, int64_t axis, bool accumulate, const std::array<const DLTensor*, n>& inputs,
                      const at::Tensor& out) {
-  const gradloom_prepared* const handle = handles->get(op, axis, accumulate);
-  if (!handle) return GRADLOOM_INTERNAL;
   Argument output = Argument::output(out);
+  bool again = false;
+  if (out.nbytes() >= SeenSizes::large_bytes) {
+    uint64_t hash = mixed(static_cast<uint64_t>(op) << 8 | static_cast<uint64_t>(axis) << 1 | accumulate, output);
+    for (const DLTensor* const input : inputs) hash = mixed(hash, *input);
+    again = seen_sizes->again(mixed(hash, static_cast<uint64_t>(at::get_num_threads())));
+  }
+  const gradloom_prepared* const handle = handles->get(op, axis, accumulate, again);
+  if (!handle) return GRADLOOM_INTERNAL;
   DLTensor* const outputs[] = {&output};
   return library->prepared_run_into(handle, inputs.data(), n, nullptr, outputs, 1);
 }
