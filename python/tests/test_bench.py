@@ -94,3 +94,25 @@ def test_a_refusal_takes_one_line(arguments: list[str], before: str, code: int, 
     done = bench(arguments, before)
     assert done.returncode == code and done.stdout == ""
     assert done.stderr.startswith("gradloom.bench: ") and message in done.stderr and done.stderr.count("\n") == 1
+
+
+INTERRUPTED = """
+from gradloom.bench import race
+measure = race.measure
+
+def interrupted(case, *rest):
+    if case.name != "gru_c":
+        raise KeyboardInterrupt
+    return measure(case, *rest)
+
+race.measure = interrupted
+from gradloom.bench import cases
+cases.CASES.reverse()
+"""
+
+
+def test_what_was_measured_is_shown_after_ctrl_c() -> None:
+    done = bench(["--seconds", "0.02"], INTERRUPTED)
+    assert done.returncode == 130 and done.stderr == ""
+    table = done.stdout.split("\n\n")[1].splitlines()
+    assert [line.split()[0] for line in table] == ["case", "gru_c"]

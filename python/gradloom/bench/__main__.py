@@ -174,4 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # while libraries are imported: there is nothing to show yet
+        sys.exit(130)
