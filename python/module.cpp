@@ -5,6 +5,7 @@
 #include "gradloom/log.h"
 #include "python/arrays.h"
 #include "python/builder.h"
+#include "python/c_functions.h"
 #include "python/errors.h"
 #include "python/gil.h"
 #include "python/logging.h"
@@ -35,6 +36,7 @@ NB_MODULE(_gradloom, m) {
   python::bind_builder(m);
   python::bind_runtime(m);
   python::bind_compiled(m);
+  python::bind_c_functions(m);
   m.attr("version") = GRADLOOM_VERSION;
   m.def("set_log_level", set_level, nb::arg("level"),
         "What goes to logging.getLogger(\"gradloom\"): off, error, warn, info or debug.");

@@ -49,7 +49,7 @@ def mypy(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_example_runs() -> None:
     page = (ROOT / "docs" / "python.md").read_text()
-    example, built = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    example, built, _ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     example += built + "assert str(kernel) == str(gradloom.parse(str(kernel)))\n"
     done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

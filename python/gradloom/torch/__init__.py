@@ -1,0 +1,43 @@
+"""gradloom for PyTorch: ops and modules whose gradients are gradloom's.
+
+The functions have the names and arguments of PyTorch's, and the results: only the gradient is computed by another
+kernel. `gradloom.torch.nn` has modules. The ops are `torch.ops.gradloom.*`.
+"""
+
+try:
+    import torch as _torch
+except ImportError as error:
+    raise ImportError(f"gradloom.torch needs PyTorch: pip install torch ({error})") from None
+if not hasattr(_torch, "get_autocast_dtype"):
+    raise ImportError(f"gradloom.torch needs PyTorch 2.4 or later; this is {_torch.__version__}")
+
+from gradloom.torch import nn
+from gradloom.torch._embedding import embedding
+from gradloom.torch._expand import expand, sum_to_size
+from gradloom.torch._gather import gather, scatter_add, take_along_dim
+from gradloom.torch._index import index_add, index_select
+from gradloom.torch._override import OpStats, Stats, disable, enable, enabled, stats
+from gradloom.torch._runtime import runtime
+from gradloom.torch._slice import narrow, select, slice
+
+__all__ = [
+    "OpStats",
+    "Stats",
+    "disable",
+    "embedding",
+    "enable",
+    "enabled",
+    "expand",
+    "gather",
+    "index_add",
+    "index_select",
+    "narrow",
+    "nn",
+    "runtime",
+    "scatter_add",
+    "select",
+    "slice",
+    "stats",
+    "sum_to_size",
+    "take_along_dim",
+]

@@ -1,0 +1,96 @@
+"""`python -m gradloom.bench`: its cases, what it measures, its picture."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import gradloom
+import numpy as np
+import pytest
+from gradloom.bench import cases, race
+
+TINY: list[cases.Case] = [
+    cases.GatherElements("ge_2d", (40, 9), 1, (30, 20)),
+    cases.GatherElements("ge_1d", (40,), 0, (300,)),
+    cases.Gather("gg", (40, 9), (5, 20)),
+    cases.Gather("gg_zipf", (40, 9), (100,), zipf=True),
+    cases.Slice("sl", (8, 9, 7), {1: (1, -1, 1), 2: (None, None, 3)}),
+    cases.Slice("sl_back", (8, 9, 7), {0: (None, None, -2), 2: (-2, None, -1)}),
+    cases.Broadcast("bg", (8, 9, 7), (9, 1)),
+    cases.Gru("gru", 5, 3, 4, 6),
+]
+
+
+def bench(arguments: Sequence[str], before: str = "") -> subprocess.CompletedProcess[str]:
+    program = f"{before}\nimport sys; from gradloom.bench.__main__ import main; sys.exit(main({list(arguments)!r}))"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("case", TINY, ids=lambda case: str(case.name))
+def test_a_case_is_measured_and_verified(case: cases.Case) -> None:
+    result = race.measure(case, gradloom.Runtime(threads=2, disk_cache="off"), seconds=0.02)
+    assert result.wrong is None
+    assert set(result.seconds) == {"gradloom", "numpy"}
+    assert all(len(samples) >= 2 and min(samples) > 0 for samples in result.seconds.values())
+    assert result.roof > 0
+
+
+@pytest.mark.parametrize("case", TINY, ids=lambda case: str(case.name))
+def test_a_wrong_output_is_found(case: cases.Case) -> None:
+    operands = case.operands()
+    got = gradloom.run(case.op, operands, **case.attributes)
+    want = case.in_numpy(operands)()
+    first = got[1] if isinstance(got, tuple) else got
+    first.reshape(-1)[3] += np.abs(first).max() * 1e-3
+    assert case.difference(got, operands, want)
+
+
+def test_the_cases_are_those_of_the_command() -> None:
+    text = (Path(__file__).parents[2] / "cli" / "bench" / "bench_cases.cpp").read_text()
+    of_the_gpu = text.index("make_more_gpu_cases() {")
+    for case in cases.CASES:
+        assert 0 < text.index(f'"{case.name}"')
+    before = text[text.index("make_cases() {") : of_the_gpu]
+    assert sorted(case.name for case in cases.CASES if case.group != "gru_grad") == sorted(
+        word.partition('"')[0] for word in before.split('("')[1:]
+    )
+
+
+def test_list() -> None:
+    done = bench(["--list"])
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [case.name for case in cases.CASES]
+
+
+def test_a_run_and_its_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "roof.png"
+    done = bench(["gru_c", "sl_neginner", "--seconds", "0.02", "--threads", "1", "--json", "--plot", str(picture)])
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["case"] for line in lines] == ["sl_neginner", "gru_c"]
+    assert all(line["verified"] and line["roof_ms"] > 0 and line["median_ms"]["numpy"] > 0 for line in lines)
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 20000
+
+
+WITHOUT = "import sys; sys.modules[{!r}] = None"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "before", "code", "message"),
+    [
+        (["gg_none"], "", 2, "got case 'gg_none', expected all, ge, gg,"),
+        (["--threads", "9999"], "", 2, "--threads is 9999, expected 0 to"),
+        (["--seconds", "nan"], "", 2, "--seconds is nan, expected 0.01 to 600"),
+        (["--plot", "roof.txt"], "", 2, "expected a name that ends with .png"),
+        (["--plot", "nowhere/roof.png"], "", 2, "whose folder is not there"),
+        (["--plot", "roof.png"], WITHOUT.format("matplotlib"), 1, "--plot needs matplotlib: pip install matplotlib"),
+        ([], WITHOUT.format("numpy"), 1, "the bench needs numpy: pip install numpy"),
+    ],
+)
+def test_a_refusal_takes_one_line(arguments: list[str], before: str, code: int, message: str) -> None:
+    done = bench(arguments, before)
+    assert done.returncode == code and done.stdout == ""
+    assert done.stderr.startswith("gradloom.bench: ") and message in done.stderr and done.stderr.count("\n") == 1
