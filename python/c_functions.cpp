@@ -2,7 +2,7 @@
 
 #include <mutex>
 
-#include "python/gradloom/torch/_c_functions.h"
+#include "python/gradloom/_c_functions.h"
 #include "runtime/memory/recycler.h"
 #include "support/fork.h"
 
@@ -64,7 +64,7 @@ constexpr GradloomFunctions functions = {
 void bind_c_functions(nb::module_& m) {
   m.def(
       "_c_functions", [] { return nb::capsule(&functions, GRADLOOM_FUNCTIONS_NAME); },
-      "The C interface as a table, for extensions of the package: gradloom/torch/_c_functions.h.");
+      "The C interface as a table, for extensions of the package: gradloom/_c_functions.h.");
 }
 
 }  // namespace gradloom::python

@@ -226,12 +226,22 @@ Interval Ranges::interval(const Expr& e) const {
   return fits_i64(v) ? v : term_interval(e);  // it may wrap: use what the node and guards imply about its value
 }
 
+// What was assumed of a sum that might have wrapped is known of its expression, not of its terms.
+Interval Ranges::interval_as_written(const Expr& e) const {
+  Interval v = interval(e);
+  for (const auto& [term, bound] : bounds_)
+    if (equal(term, e)) v = intersect(v, bound);
+  return v;
+}
+
 bool Ranges::nonzero(const Expr& e) const {
-  const Interval v = interval(e);
+  const Interval v = interval_as_written(e);
   return v.low > 0 || v.high < 0;
 }
 
-bool Ranges::shift_count(const Expr& e) const { return Interval{0, 8 * size_of(e.dtype()) - 1}.contains(interval(e)); }
+bool Ranges::shift_count(const Expr& e) const {
+  return Interval{0, 8 * size_of(e.dtype()) - 1}.contains(interval_as_written(e));
+}
 
 Range Ranges::of(const Expr& e) const { return is_float(e.dtype()) ? Range{} : to_range(interval(e), e.dtype()); }
 

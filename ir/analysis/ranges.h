@@ -122,6 +122,7 @@ class Ranges {
   const Entry* find(int64_t id) const;
   void push(Entry entry);
   Interval interval(const Expr& e) const;
+  Interval interval_as_written(const Expr& e) const;
   Interval interval(const Linear& l) const;                       // of its exact value
   Interval term_interval(const Expr& e) const;                    // of a term that `expand` does not decompose
   Interval node_interval(const Expr& e, bool any = false) const;  // from the node's own semantics; any: as any_lane

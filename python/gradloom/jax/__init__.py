@@ -31,7 +31,7 @@ def _register() -> None:
     extension = Extension(
         "gradloom.jax",
         _here / "_jax.cpp",
-        [_here.parent / "torch" / "_c_functions.h"],
+        [_here.parent / "_c_functions.h"],
         f"jax {jax.__version__}",
         [Path(jax.ffi.include_dir())],
     ).load()

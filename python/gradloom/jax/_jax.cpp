@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "../torch/_c_functions.h"
+#include "../_c_functions.h"
 
 namespace ffi = xla::ffi;
 

@@ -10,7 +10,7 @@
 #include <atomic>
 #include <string>
 
-#include "_c_functions.h"
+#include "../_c_functions.h"
 
 namespace gradloom_torch {
 

@@ -1,5 +1,5 @@
-#ifndef GRADLOOM_TORCH_C_FUNCTIONS_H
-#define GRADLOOM_TORCH_C_FUNCTIONS_H
+#ifndef GRADLOOM_C_FUNCTIONS_H
+#define GRADLOOM_C_FUNCTIONS_H
 // The library's C interface as a table: the module exports no symbols, and another extension in the process calls it
 // through `_gradloom._c_functions()`, a capsule of this name that holds a GradloomFunctions. A change of the struct
 // raises the version; whoever finds another one, or another size, refuses it.
