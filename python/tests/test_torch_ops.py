@@ -523,6 +523,39 @@ def test_a_transform_over_the_index_too() -> None:
     torch.testing.assert_close(got, per_sample(lambda x, index: torch.index_select(x, 0, index)))
 
 
+def test_compiled_transforms() -> None:
+    torch._dynamo.reset()
+    x, index = floats(4, 5).detach(), ints(4, 3)
+
+    def gradient(x: Tensor) -> Tensor:
+        result: Tensor = torch.func.grad(lambda a: gt.index_select(a, 0, index).pow(2).sum())(x)
+        return result
+
+    def mapped(x: Tensor) -> Tensor:
+        result: Tensor = torch.func.vmap(lambda a: gt.index_select(a, 0, index))(torch.stack([x, 2 * x]))
+        return result
+
+    for function, fullgraph in ((gradient, False), (mapped, True)):
+        compiled = torch.compile(function, backend="aot_eager", fullgraph=fullgraph)
+        torch.testing.assert_close(compiled(x), function(x))
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=r"torch\.ops\.gradloom\.index_select in a transform of torch\.func"):
+        torch.compile(gradient, backend="aot_eager", fullgraph=True)(x)
+
+
+def test_an_op_mapped_is_pytorchs() -> None:
+    """In reverse mode beneath vmap, too."""
+    x, index = floats(2, 4, 5).detach(), ints(4, 3)
+
+    def gradient(select: Op) -> Any:
+        def loss(x: Tensor) -> Tensor:
+            return torch.func.vmap(lambda a: select(a, 0, index))(x).pow(3).sum()
+
+        return torch.func.grad(loss)(x)
+
+    torch.testing.assert_close(gradient(torch.ops.gradloom.index_select), gradient(torch.index_select))
+
+
 def test_forward_mode_without_a_transform() -> None:
     forward_ad = torch.autograd.forward_ad
     x, tangent, index = floats(4, 5).detach(), floats(4, 5).detach(), ints(4, 3)

@@ -152,6 +152,8 @@ def differentiable(
             return eager.apply(*args)
         if _is_before_transforms():
             return transformed.apply(*(_Opaque(a) if isinstance(a, list | tuple) else a for a in args))
+        if torch._C._functorch.peek_interpreter_stack().key() == torch._C._functorch.TransformType.Vmap:
+            return forward(*args)  # whose ops are PyTorch's, with its derivatives beneath this vmap
         raise Unsupported(f"torch.ops.gradloom.{name} in a transform of torch.func: call gradloom.torch's function")
 
     return apply
