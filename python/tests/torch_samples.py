@@ -1,11 +1,16 @@
 """PyTorch's own sample inputs, run with and without gradloom's overrides: for test_torch_enable_samples.py."""
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+ALL = "GRADLOOM_TEST_ALL" in os.environ
+"""Minutes instead of seconds: by hand."""
+SEEDS = 60 if ALL else 6
+THREADS = (1, 2, 1, 2) if ALL else (1, 2)  # of runs that must have the same bits
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 

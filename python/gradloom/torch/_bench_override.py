@@ -1,6 +1,6 @@
 """Gradients of unchanged PyTorch code: PyTorch alone, PyTorch with an allocator that keeps its pages, `enable()`.
 
-    python -m gradloom.torch._bench_override [--threads 1 2] [--rounds 15] [--cases TEXT] [--small]
+    python -m gradloom.torch._bench_override [--threads 1 2] [--rounds 15] [--cases TEXT] [--small] [--cpu-time]
 
 All three in one process, interleaved; each round measures a case in each way once, warm. Medians over the rounds,
 of times and of ratios.
@@ -168,7 +168,7 @@ def ways() -> Iterator[tuple[str, Callable[[], None], Callable[[], None]]]:
     yield "enable", override.enable, override.disable
 
 
-def measure(case: Case, rounds: int) -> dict[str, float]:
+def measure(case: Case, rounds: int, clock: Callable[[], float]) -> dict[str, float]:
     """Median seconds of each way, and the medians of the rounds' ratios to `enable`, which noise moves less."""
     run = case.make()
     times: dict[str, list[float]] = {name: [] for name, _, _ in ways()}
@@ -183,10 +183,10 @@ def measure(case: Case, rounds: int) -> dict[str, float]:
             begin()
             run()
             run()
-            start = time.perf_counter()
+            start = clock()
             for _ in range(repeats):
                 run()
-            times[name].append((time.perf_counter() - start) / repeats)
+            times[name].append((clock() - start) / repeats)
             end()
     result = {name: statistics.median(all_of) for name, all_of in times.items()}
     for name in ("plain", "keeping"):
@@ -201,7 +201,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--cases", default="", help="those whose name has this text")
     parser.add_argument("--small", action="store_true", help="calls of 4 elements, in microseconds")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="of the calling thread: for 1 on a machine with other work"
+    )
     given = parser.parse_args()
+    clock = time.thread_time if given.cpu_time else time.perf_counter
     unit, scale = ("us", 1e6) if given.small else ("ms", 1e3)
     for threads in given.threads:
         torch.set_num_threads(threads)
@@ -210,7 +214,7 @@ def main() -> None:
             if given.cases not in case.name:
                 continue
             torch.manual_seed(0)
-            at = measure(case, given.rounds)
+            at = measure(case, given.rounds, clock)
             print(
                 f"  {case.name:48} {at['plain'] * scale:12.3f}{at['keeping'] * scale:9.3f}{at['enable'] * scale:9.3f}"
                 f"{at['x plain']:10.2f}{at['x keeping']:11.2f}  {case.target}",
