@@ -33,25 +33,36 @@ class Extension:
     """The other package and its version."""
     include: Sequence[Path]
     """Folders of its headers."""
+    flags: Sequence[str] = ()
+    libraries: Sequence[str] = ()
+    """Of the other package, as the linker is told."""
+    tried: Sequence[str] = ()
+    """The versions of the other package that the tests have run with; none are named: any."""
+    version: str = ""
 
-    def load(self) -> ctypes.CDLL:
-        """Built where it is not there yet, then opened and given the library's C interface."""
+    def load(self) -> ctypes.PyDLL:
+        """Built where it is not there yet, then opened and given the library's C interface.
+
+        Calls keep the interpreter's lock.
+        """
         compiler = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+        name = self.module.rpartition(".")[2]
         cache = self._cache()
         if cache is None:
             with tempfile.TemporaryDirectory(prefix="gradloom-") as folder:
                 self._compile(compiler, Path(folder, "made"))
                 return self._open(Path(folder, "made", "extension.so"))  # stays loaded without its file
-        made = cache / f"{self.source.stem.strip('_')}-{self._key(compiler)}"
+        made = cache / f"{name}-{self._key(compiler)}"
         if not (made / "extension.so").is_file():
-            with _locked(cache / f"{self.source.stem.strip('_')}.lock"):
+            with _locked(cache / f"{name}.lock"):
                 if not (made / "extension.so").is_file():  # another process may have built it meanwhile
                     self._compile(compiler, made)
         return self._open(made / "extension.so")
 
     def _flags(self) -> list[str]:
         folders = [flag for folder in self.include for flag in ("-isystem", str(folder))]
-        return ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{self._public()}", *folders]
+        own = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{self._public()}"]
+        return [*own, *folders, *self.flags]
 
     def _public(self) -> Path:
         """The folder that has gradloom/gradloom.h: in an installed package, or in a clone."""
@@ -63,7 +74,7 @@ class Extension:
 
     def _key(self, compiler: Sequence[str]) -> str:
         digest = hashlib.sha256()
-        for part in (self.package, *compiler, *self._flags()):
+        for part in (self.package, sys.implementation.cache_tag or "", *compiler, *self._flags(), *self.libraries):
             digest.update(f"{part}\0".encode())
         public = [self._public() / "gradloom" / name for name in ("gradloom.h", "dlpack.h")]
         for file in (self.source, *self.headers, *public):
@@ -92,23 +103,30 @@ class Extension:
                 f"{self.module}: it builds an extension and needs a C++ compiler: {compiler[0]} is missing; "
                 "install g++, or name another one in CXX"
             )
-        print(f"{self.module}: building its extension for {self.package} (once, some seconds)", file=sys.stderr)
+        if self.tried and not self.version.startswith(tuple(f"{version}." for version in self.tried)):
+            _log.info("%s: %s has not been tried; tried are %s", self.module, self.package, ", ".join(self.tried))
+        print(f"{self.module}: building its extension for {self.package} (once, up to a minute)", file=sys.stderr)
         with tempfile.TemporaryDirectory(prefix="building-", dir=into.parent) as building:
             made = Path(building, "made")
             made.mkdir()
-            command = [*compiler, *self._flags(), str(self.source), "-o", str(made / "extension.so")]
+            command = [*compiler, *self._flags(), str(self.source), *self.libraries]
+            command += ["-o", str(made / "extension.so")]
             done = subprocess.run(command, capture_output=True, text=True, errors="replace")
             if done.returncode != 0:
                 _log.error("%s\n%s", shlex.join(command), done.stderr)
                 first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
+                tried = f" (tried: {', '.join(self.tried)})" if self.tried else ""
                 raise Unsupported(
-                    f"{self.module}: its extension cannot be built for {self.package}: {first.strip()}"
+                    f"{self.module}: its extension cannot be built for {self.package}{tried}: {first.strip()}"
                 )
             shutil.rmtree(into, ignore_errors=True)
             made.rename(into)
 
-    def _open(self, path: Path) -> ctypes.CDLL:
-        extension = ctypes.CDLL(str(path))
+    def _open(self, path: Path) -> ctypes.PyDLL:
+        try:
+            extension = ctypes.PyDLL(str(path))
+        except OSError as error:
+            raise Unsupported(f"{self.module}: its extension cannot be loaded: {error}") from None
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
         extension.gradloom_open.restype, extension.gradloom_open.argtypes = ctypes.c_char_p, [ctypes.c_void_p]

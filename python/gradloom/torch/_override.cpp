@@ -69,7 +69,7 @@ using namespace gradloom_torch;
 
 // For ctypes. Each returns null or what went wrong, and is called with Python's lock held: no thread of Python's
 // dispatches meanwhile.
-extern "C" __attribute__((visibility("default"))) const char* gradloom_torch_open(const GradloomFunctions* functions) {
+extern "C" __attribute__((visibility("default"))) const char* gradloom_open(const GradloomFunctions* functions) {
   if (functions->version != GRADLOOM_FUNCTIONS_VERSION || functions->size != sizeof(GradloomFunctions))
     return "the extension was built for another gradloom";
   library = functions;

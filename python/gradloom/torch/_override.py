@@ -25,7 +25,7 @@ class OpStats:
     served: int
     """By gradloom."""
     fallback: dict[str, int]
-    """By PyTorch's own kernel, and why: the reasons of docs/torch.md."""
+    """By PyTorch's own kernel, and why: the reasons of docs/torch_enable.md."""
 
 
 @dataclass(frozen=True)
