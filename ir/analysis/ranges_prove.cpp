@@ -64,7 +64,7 @@ bool Ranges::nonnegative(const Linear& l) const {
   if (l.terms.size() != 1) return false;
   const auto [term, coefficient] = l.terms[0];
   const Binary* b = term.as<Binary>();
-  if (!b || (b->op != BinaryOp::min && b->op != BinaryOp::max) || term.dtype() != DType::i64) return false;
+  if (!b || (b->op != BinaryOp::min && b->op != BinaryOp::max) || !is_integer(term)) return false;
   const auto with = [&](const Expr& side) {
     Linear one{.constant = l.constant};
     one.add(quick_form(side), coefficient);
