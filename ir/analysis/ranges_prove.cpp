@@ -59,18 +59,7 @@ bool Ranges::nonnegative(const Linear& l) const {
   std::vector<Linear> axioms;
   add_axioms(l, axioms, 3);
   int budget = 24;
-  if (prove(l, axioms, 4, budget)) return true;
-  // Of a lone min or max, each side has the whole budget.
-  if (l.terms.size() != 1) return false;
-  const auto [term, coefficient] = l.terms[0];
-  const Binary* b = term.as<Binary>();
-  if (!b || (b->op != BinaryOp::min && b->op != BinaryOp::max) || !is_integer(term)) return false;
-  const auto with = [&](const Expr& side) {
-    Linear one{.constant = l.constant};
-    one.add(quick_form(side), coefficient);
-    return nonnegative(one);
-  };
-  return with(b->a) && with(b->b);
+  return prove(l, axioms, 4, budget);
 }
 
 // c * floor_div(x, c) + floor_mod(x, c) is x, for c > 0.

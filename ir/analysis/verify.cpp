@@ -215,16 +215,13 @@ class Verifier : public ScopedWalk<Verifier> {
     switch (n.op) {
       case BinaryOp::floor_div:
       case BinaryOp::floor_mod:
-        if (!nonzero(n.b, scope_)) fail(self, "the divisor must be proved nonzero");
+        if (!is_defined(n, scope_)) fail(self, "the divisor must be proved nonzero");
         break;
       case BinaryOp::shl:
-      case BinaryOp::shr: {
-        const int bits = 8 * size_of(n.b.dtype());
-        const Expr low = zero(n.b.type()), high = broadcast(constant_int(n.b.dtype(), bits), n.b.lanes());
-        if (!scope_.shift_count(n.b) && scope_.proves((n.b >= low) & (n.b < high)) != true)
-          fail(self, "the shift count must be proved within [0, " + std::to_string(bits) + ")");
+      case BinaryOp::shr:
+        if (!is_defined(n, scope_))
+          fail(self, "the shift count must be proved within [0, " + std::to_string(8 * size_of(n.b.dtype())) + ")");
         break;
-      }
       case BinaryOp::add:
       case BinaryOp::sub:
       case BinaryOp::mul:
@@ -385,6 +382,14 @@ bool constant_index(const Expr& e) {
   if (const Ramp* r = e.as<Ramp>()) return as_int(r->base) && as_int(r->stride);
   if (const Broadcast* b = e.as<Broadcast>()) return as_int(b->value).has_value();
   return as_int(e).has_value();
+}
+
+bool is_defined(const Binary& n, const Ranges& scope) {
+  if (n.op == BinaryOp::floor_div || n.op == BinaryOp::floor_mod) return nonzero(n.b, scope);
+  if (n.op != BinaryOp::shl && n.op != BinaryOp::shr) return true;
+  if (scope.shift_count(n.b)) return true;
+  const Expr low = zero(n.b.type()), high = broadcast(constant_int(n.b.dtype(), 8 * size_of(n.b.dtype())), n.b.lanes());
+  return scope.proves((n.b >= low) & (n.b < high)) == true;
 }
 
 }  // namespace gradloom::ir

@@ -1,6 +1,7 @@
 #pragma once
 // Legality after each stage. Throws Error(invalid_argument) that names the kernel, the node and the rule.
 #include "gradloom/stmt.h"
+#include "ir/analysis/ranges.h"
 
 namespace gradloom::ir {
 
@@ -13,6 +14,9 @@ enum class Stage : uint8_t {
 const char* to_string(Stage stage);
 
 void verify(const Kernel& kernel, Stage stage);
+
+// Whether a division's divisor is proved nonzero, and a shift's count to be in range; of other operations true.
+bool is_defined(const Binary& n, const Ranges& scope);
 
 // Legal indices of a lowered register buffer: a constant, or a broadcast or ramp of constants.
 bool constant_index(const Expr& e);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ir/analysis/races.h"
+#include "ir/analysis/verify.h"
 #include "ir/index_math.h"
 #include "ir/passes/fold.h"
 #include "ir/passes/passes.h"
@@ -87,7 +88,15 @@ class Simplifier : public Rewriter {
     return result;
   }
   Expr rewrite(const Unary& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
-  Expr rewrite(const Binary& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
+  // What makes a division or a shift defined stays where the verifier could not do without it.
+  Expr rewrite(const Binary& n, const Expr& self) override {
+    const Expr folded = fold(Rewriter::rewrite(n, self), scope_);
+    const Binary* b = folded.as<Binary>();
+    if (!b || b->op != n.op || b->b.as<Const>() || b->b.same_as(n.b) || has_load(n.b) || is_defined(*b, scope_))
+      return folded;
+    const Expr kept = original(n.b);
+    return b->a.same_as(n.a) && kept.same_as(n.b) ? self : binary(n.op, b->a, kept);
+  }
   Expr rewrite(const Fma& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
   Expr rewrite(const Select& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
   Expr rewrite(const Cast& n, const Expr& self) override { return fold(Rewriter::rewrite(n, self), scope_); }
