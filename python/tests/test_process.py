@@ -104,7 +104,7 @@ def test_ctrl_c_ends_a_loop_of_calls() -> None:
         import gradloom, numpy as np
         call = [np.broadcast_to(np.float32(1), (4096, 4096)), [1]]
         gradloom.run("BroadcastGrad", call)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell started the tests in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
         threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
             while True:
