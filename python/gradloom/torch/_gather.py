@@ -8,17 +8,8 @@ from torch import Tensor
 from gradloom.errors import InvalidArgument, Unsupported
 from gradloom.torch._expand import expand
 from gradloom.torch._indices import INDEX_DTYPES, check_not_negative, wrapped_dim
-from gradloom.torch._library import (
-    DTYPES,
-    Composite,
-    Kernel,
-    Shape,
-    check_differentiable,
-    detached,
-    differentiable,
-    is_plain,
-    records,
-)
+from gradloom.torch._library import DTYPES, Composite, Kernel, Shape, check_differentiable, detached, is_plain
+from gradloom.torch._lookup import lookup
 from gradloom.torch._runtime import handle
 from gradloom.torch._slice import narrow
 
@@ -35,43 +26,7 @@ def _gather_backward_cpu(grad: Tensor, shape: Shape, dim: int, index: Tensor) ->
     return result
 
 
-def _save_index(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    _, _, ctx.dim, index = inputs
-    ctx.save_for_backward(index)
-
-
-gather_backward = Kernel(
-    "gather_backward(Tensor grad, SymInt[] shape, int dim, Tensor index) -> Tensor",
-    _gather_backward_cpu,
-    lambda grad, shape, dim, index: grad.new_empty(shape),
-    _save_index,
-    lambda ctx, grad: (_gather_op(grad, ctx.dim, *ctx.saved_tensors), None, None, None),
-)
-
-
-def _save_gather(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    self, ctx.dim, index = inputs
-    ctx.shape = self.shape
-    ctx.save_for_backward(index)
-
-
-_recorded_gather = differentiable(
-    "gather",
-    lambda self, dim, index: torch.gather(self, dim, index),
-    _save_gather,
-    lambda ctx, grad: (gather_backward(grad, ctx.shape, ctx.dim, *ctx.saved_tensors), None, None),
-)
-
-
-def _gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
-    if not records((self,)):
-        return torch.gather(self, dim, index)
-    check_differentiable("gather", input=self)
-    result: Tensor = _recorded_gather(self, dim, index)
-    return result
-
-
-_gather_op: Composite = Composite("gather(Tensor self, int dim, Tensor index) -> Tensor", _gather)
+_gather_op = lookup("gather", lambda self, dim, index: torch.gather(self, dim, index), _gather_backward_cpu)
 
 
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
@@ -84,7 +39,8 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
 
 def _take_along_dim(self: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     if dim is None:
-        return _gather(self.reshape(-1), 0, _wrapped(indices.reshape(-1), self.numel()))
+        flat: Tensor = _gather_op(self.reshape(-1), 0, _wrapped(indices.reshape(-1), self.numel()))
+        return flat
     if self.dim() != indices.dim():
         raise InvalidArgument(
             f"gradloom::take_along_dim: input has {self.dim()} dims and indices {indices.dim()}; expected as many"
@@ -98,7 +54,8 @@ def _take_along_dim(self: Tensor, indices: Tensor, dim: int | None = None) -> Te
     if list(self.shape) != with_axis(self.shape):
         self = expand(self, with_axis(self.shape))
     indices = _wrapped(indices, self.shape[axis] if self.dim() else 1)
-    return _gather(self, axis, indices.expand(with_axis(indices.shape)))
+    result: Tensor = _gather_op(self, axis, indices.expand(with_axis(indices.shape)))
+    return result
 
 
 def _without(shape: Shape, axis: int) -> Shape:

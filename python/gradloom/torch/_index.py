@@ -7,16 +7,8 @@ from torch import Tensor
 
 from gradloom.errors import InvalidArgument
 from gradloom.torch._indices import INDEX_DTYPES, check_not_negative, wrapped_dim
-from gradloom.torch._library import (
-    DTYPES,
-    Composite,
-    Kernel,
-    Shape,
-    check_differentiable,
-    detached,
-    differentiable,
-    records,
-)
+from gradloom.torch._library import DTYPES, Kernel, Shape, check_differentiable, detached
+from gradloom.torch._lookup import lookup
 from gradloom.torch._runtime import handle
 
 
@@ -30,43 +22,9 @@ def _index_select_backward_cpu(grad: Tensor, shape: Shape, dim: int, index: Tens
     return result
 
 
-def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    _, _, ctx.dim, index = inputs
-    ctx.save_for_backward(index)
-
-
-index_select_backward = Kernel(
-    "index_select_backward(Tensor grad, SymInt[] shape, int dim, Tensor index) -> Tensor",
-    _index_select_backward_cpu,
-    lambda grad, shape, dim, index: grad.new_empty(shape),
-    _save_backward,
-    lambda ctx, grad: (_index_select_op(grad, ctx.dim, *ctx.saved_tensors), None, None, None),
+_index_select_op = lookup(
+    "index_select", lambda self, dim, index: torch.index_select(self, dim, index), _index_select_backward_cpu
 )
-
-
-def _save_index_select(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    self, ctx.dim, index = inputs
-    ctx.shape = self.shape
-    ctx.save_for_backward(index)
-
-
-_recorded_index_select = differentiable(
-    "index_select",
-    lambda self, dim, index: torch.index_select(self, dim, index),
-    _save_index_select,
-    lambda ctx, grad: (index_select_backward(grad, ctx.shape, ctx.dim, *ctx.saved_tensors), None, None),
-)
-
-
-def _index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
-    if not records((self,)):
-        return torch.index_select(self, dim, index)
-    check_differentiable("index_select", input=self)
-    result: Tensor = _recorded_index_select(self, dim, index)
-    return result
-
-
-_index_select_op: Composite = Composite("index_select(Tensor self, int dim, Tensor index) -> Tensor", _index_select)
 
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
