@@ -90,20 +90,15 @@ Scheduled scheduled(const ir::Kernel& kernel, const NestOptions& options) {
     return {schedule.kernel(), {.default_schedule = false}};
   }
   const bool wanted = options.schedule != "none";
-  if (!wanted || options.stage.arch.empty() || ir::is_gpu(kernel)) return {kernel, {.default_schedule = wanted}};
-  ir::Schedule schedule(kernel);
-  ir::schedule_default(schedule, options.stage.target());
-  return {schedule.kernel(), {.default_schedule = false}};
+  if (!wanted || options.stage.arch.empty()) return {kernel, {.default_schedule = wanted}};
+  return {ir::with_default_schedule(kernel, options.stage.target()), {.default_schedule = false}};
 }
 
 void print_stage(const ir::Kernel& kernel, const Scheduled& scheduled, const NestOptions& options) {
   const ir::Target target = options.stage.target();
   ir::Kernel made = scheduled.kernel;
-  if (options.stage.stage != "authored" && scheduled.how.default_schedule) {
-    ir::Schedule schedule(made);
-    ir::schedule_default(schedule, target);
-    made = schedule.kernel();
-  }
+  if (options.stage.stage != "authored" && scheduled.how.default_schedule)
+    made = ir::with_default_schedule(made, target);
   const bool lower =
       !options.stage.of_passes() && options.stage.stage != "authored" && options.stage.stage != "scheduled";
   fmt::print("{}", stage_text(kernel, made, lower ? ir::lower(made, ir::lowering_for(target)) : made, options.stage));
@@ -231,9 +226,8 @@ void add_nest(CLI::App& app, int& status) {
       "print the nest instead: authored, scheduled, lowered, llvm-raw, llvm, asm; for a GPU cuda, ptx, sass-report");
   command->add_option("--scalar", options->scalars, "NAME=VALUE, once for each scalar")->allow_extra_args(false);
   command
-      ->add_option(
-          "--schedule", options->schedule,
-          "default: what Runtime does with a nest that has no schedule; none: the nest as it is")
+      ->add_option("--schedule", options->schedule,
+                   "default: what Runtime does with a nest that has no schedule; none: the nest as it is")
       ->check(CLI::IsMember({"none", "default"}));
   command->add_option("--trace", options->trace,
                       "replay these schedule steps, a line each, as `gradloom emit --trace` prints them");

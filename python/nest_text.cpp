@@ -100,11 +100,7 @@ std::string text_of(const Nest& nest, const TextOptions& options) {
   if (options.stage == "authored" && options.after.empty()) return ir::print(*nest.authored);
   ir::Kernel kernel = nest.kernel;
   // What Runtime does with a nest that has no schedule.
-  if (nest.trace.empty()) {
-    ir::Schedule schedule(kernel);
-    ir::schedule_default(schedule, target);
-    kernel = schedule.kernel();
-  }
+  if (nest.trace.empty()) kernel = ir::with_default_schedule(kernel, target);
   if (!options.after.empty()) return after_pass(kernel, target, options.after);
   if (options.stage == "scheduled") return ir::print(kernel);
   const ir::Kernel lowered = ir::lower(kernel, ir::lowering_for(target));

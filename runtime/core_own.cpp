@@ -23,10 +23,7 @@ ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool de
             "kernel {}: it has loops of a GPU (grid, thread, warp, lane, cooperative), which target {} does not run",
             kernel.name, target.name));
   }
-  if (!default_schedule) return ir::lower(kernel, lowering);
-  ir::Schedule schedule(kernel);
-  ir::schedule_default(schedule, target);
-  return ir::lower(schedule.kernel(), lowering);
+  return ir::lower(default_schedule ? ir::with_default_schedule(kernel, target) : kernel, lowering);
 }
 
 // "[n,m] [n]"

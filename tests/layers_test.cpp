@@ -129,7 +129,8 @@ TEST(Layers, IncludesPointDown) {
                         folder = folder_of(file);
       ASSERT_TRUE(arrows().contains(folder)) << file << ": " << folder << " has no line in this test";
       for (std::string included : includes_of(entry.path())) {
-        if (included.starts_with("../")) included = (fs::path(file).parent_path() / included).lexically_normal().string();
+        if (included.starts_with("../"))
+          included = (fs::path(file).parent_path() / included).lexically_normal().string();
         const std::string other = folder_of(included), arrow = file + " includes " + included;
         if (included == "gradloom/runtime.h") {
           EXPECT_TRUE(file == "runtime/runtime.cpp" || folder == "runtime/c_abi" || folder.starts_with("cli") ||

@@ -1,6 +1,6 @@
 #pragma once
-// The loop nests that the model needs besides the library's ops. Products have a schedule for the target, all others get
-// the default one. Shapes are constants of the kernel.
+// The loop nests that the model needs besides the library's ops. Products have a schedule for the target, all others
+// get the default one. Shapes are constants of the kernel.
 #include <gradloom/stmt.h>
 #include <gradloom/target.h>
 

@@ -103,4 +103,15 @@ StepsAlong steps_along(const Schedule& s, Loop loop) {
   return steps;
 }
 
+std::optional<Vectors> fitting_vectors(const Expr& extent, int element_bytes, int copies, const Target& target) {
+  int lanes = std::min(target.lanes(element_bytes), 64);
+  if (const std::optional<int64_t> known = as_int(extent)) {
+    if (*known < 2) return std::nullopt;
+    while (lanes > *known) lanes /= 2;
+    while (copies > 1 && int64_t{lanes} * copies > *known) copies /= 2;
+  }
+  if (lanes < 2) return std::nullopt;
+  return Vectors{lanes, copies};
+}
+
 }  // namespace gradloom::ir

@@ -1,9 +1,10 @@
 #pragma once
-// Internal to the default schedules: what a nest looks like.
+// For schedules: what a nest looks like.
 #include <optional>
 #include <vector>
 
 #include "gradloom/schedule.h"
+#include "gradloom/target.h"
 
 namespace gradloom::ir {
 
@@ -22,7 +23,18 @@ struct StepsAlong {
   int contiguous = 0, others = 0;
   int scattered = 0;  // of the others, those that write
   int summed = 0;     // accumulates into an element that does not move, in any memory
+
+  int score() const { return contiguous - others; }
+  // Whether iterations add to one element, or write where only their data says.
+  bool waits() const { return scattered > 0 || summed > 0; }
 };
 StepsAlong steps_along(const Schedule& s, Loop loop);
+
+// Lanes of such elements, and at most so many copies of their vector, that fit a loop of this extent; absent: not even
+// two lanes.
+struct Vectors {
+  int lanes, copies;
+};
+std::optional<Vectors> fitting_vectors(const Expr& extent, int element_bytes, int copies, const Target& target);
 
 }  // namespace gradloom::ir

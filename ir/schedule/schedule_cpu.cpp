@@ -22,12 +22,13 @@ class General {
     const std::vector<Loop> loops = perfect_nest(s_, loop);
     const Stmt body = s_.get(loops.back()).body;
     const bool leaf = !holds_loop(body);
-    Loop lanes = leaf ? most_contiguous(loops, [&](Loop l) { return suits_lanes(l); }) : 0;
+    const bool sharing = !shared && worth_sharing(loops);
+    Loop lanes = leaf ? most_contiguous(loops, suits_lanes) : 0;
     const bool rows = !lanes && waits_for_sums(loops);
-    if (rows) lanes = most_contiguous(loops, [&](Loop l) { return !waits(l); });
-    if (leaf && !lanes && transposed(loops, !shared && worth_sharing(loops))) return;
+    if (rows) lanes = most_contiguous(loops, [](const StepsAlong& steps) { return !steps.waits(); });
+    if (leaf && !lanes && transposed(loops, sharing)) return;
     std::vector<Loop> parts;  // those of `lanes`, where it is shared
-    if (!shared && worth_sharing(loops)) shared = share(loops, lanes, rows, parts);
+    if (sharing) shared = share(loops, lanes, rows, parts);
     if (parts.empty() && lanes) parts = {lanes};
     bool vectors = false;
     for (const Loop part : parts) vectors |= to_lanes(part, rows);
@@ -37,21 +38,14 @@ class General {
 
  private:
   // Whether neighbouring iterations mostly access neighbouring memory, and none waits for another.
-  bool suits_lanes(Loop loop) const { return score(loop) > 0 && !waits(loop); }
-  // Whether iterations add to one element, or write where only their data says.
-  bool waits(Loop loop) const {
-    const StepsAlong steps = steps_along(s_, loop);
-    return steps.scattered > 0 || steps.summed > 0;
-  }
-  int score(Loop loop) const {
-    const StepsAlong steps = steps_along(s_, loop);
-    return steps.contiguous - steps.others;
-  }
+  static bool suits_lanes(const StepsAlong& steps) { return steps.score() > 0 && !steps.waits(); }
   // The innermost of those with most contiguous accesses among these; 0: none of them.
-  Loop most_contiguous(const std::vector<Loop>& loops, const std::function<bool(Loop)>& among) const {
+  Loop most_contiguous(const std::vector<Loop>& loops, const std::function<bool(const StepsAlong&)>& among) const {
     Loop best = 0;
+    int most = 0;
     for (size_t i = loops.size(); i-- > 0;)
-      if (among(loops[i]) && (!best || score(loops[i]) > score(best))) best = loops[i];
+      if (const StepsAlong steps = steps_along(s_, loops[i]); among(steps) && (!best || steps.score() > most))
+        best = loops[i], most = steps.score();
     return best;
   }
   // Whether the innermost loops are sums in order, and no loop suits vectors.
@@ -61,8 +55,8 @@ class General {
     for (const For* f : loops_below(s_.get(loops.back()).body)) all.push_back(f->var.id);
     for (const Loop loop : all) {
       if (holds_loop(s_.get(loop).body)) continue;
-      if (suits_lanes(loop)) return false;
       const StepsAlong steps = steps_along(s_, loop);
+      if (suits_lanes(steps)) return false;
       sums |= steps.summed > 0;
       if (steps.scattered > 0) return false;
     }
@@ -106,9 +100,10 @@ class General {
   // Where what is contiguous along one loop is far apart along another, as in a transposition: the loop along which
   // memory is written becomes lanes, a few lines at a time, so that the lines that are read stay in the nearest cache.
   bool transposed(const std::vector<Loop>& loops, bool sharing) {
-    const auto contiguous = [&](Loop l) { return steps_along(s_, l).contiguous > 0; };
-    const Loop written = most_contiguous(loops, [&](Loop l) { return contiguous(l) && !waits(l); });
-    const auto read = std::find_if(loops.begin(), loops.end(), [&](Loop l) { return l != written && contiguous(l); });
+    const Loop written =
+        most_contiguous(loops, [](const StepsAlong& steps) { return steps.contiguous > 0 && !steps.waits(); });
+    const auto read = std::find_if(loops.begin(), loops.end(),
+                                   [&](Loop l) { return l != written && steps_along(s_, l).contiguous > 0; });
     const int lanes = target_.lanes(widest(s_.get(loops.back()).body));
     if (!written || read == loops.end() || lanes < 2) return false;
     return static_cast<bool>(s_.attempt([&](Schedule& trial) {
@@ -141,17 +136,11 @@ class General {
     std::vector<Loop> within = rows ? std::vector<Loop>{loop} : perfect_nest(s_, loop);
     within.erase(within.begin());
     const For& n = s_.get(loop);
-    int64_t lanes = target_.lanes(widest(n.body)), copies = copies_for(n.body);
-    if (const std::optional<int64_t> extent = as_int(n.extent)) {
-      if (*extent < 2) return false;
-      while (lanes > *extent) lanes /= 2;
-      while (copies > 1 && lanes * copies > *extent) copies /= 2;
-    }
-    if (lanes < 2) return false;
-    return static_cast<bool>(s_.attempt([&](Schedule& trial) {
+    const std::optional<Vectors> vectors = fitting_vectors(n.extent, widest(n.body), copies_for(n.body), target_);
+    return vectors && s_.attempt([&](Schedule& trial) {
       for (const Loop inner : within) trial.reorder(loop, inner);
-      trial.vectorize(loop, static_cast<int>(lanes), static_cast<int>(copies));
-    }));
+      trial.vectorize(loop, vectors->lanes, vectors->copies);
+    });
   }
   // Bytes of the widest element that is written.
   static int widest(const Stmt& body) {
@@ -162,7 +151,7 @@ class General {
     });
     return bytes;
   }
-  static int64_t copies_for(const Stmt& body) {
+  static int copies_for(const Stmt& body) {
     int64_t statements = 0;
     bool loops = false;
     walk(body, [&](const Stmt& s) {

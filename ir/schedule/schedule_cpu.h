@@ -7,7 +7,8 @@ namespace gradloom::ir {
 
 // For each outermost loop of a kernel without a schedule, by steps that are proved, or else left out:
 //   - of loops that are perfectly nested, one along which memory is contiguous goes innermost and becomes vectors
-//   - where it is contiguous along one loop to write and along another to read, a few lines of what is written at a time
+//   - where it is contiguous along one loop to write and along another to read, a few lines of what is written at a
+//     time
 //   - where the innermost loops are sums in order, iterations of a loop around them become lanes, so that many sums
 //     advance together
 //   - the outermost loop that is proved independent goes to threads, unless all that it does is known to be too little;

@@ -19,4 +19,10 @@ void schedule_default(Schedule& schedule, const Target& target) {
     schedule_cpu(schedule, target);
 }
 
+Kernel with_default_schedule(const Kernel& kernel, const Target& target) {
+  Schedule schedule(kernel);
+  schedule_default(schedule, target);
+  return schedule.kernel();
+}
+
 }  // namespace gradloom::ir

@@ -1,19 +1,14 @@
 #include "gradloom/schedule_common.h"
 
 #include "ir/rewrite.h"
+#include "ir/schedule/nest_shape.h"
 
 namespace gradloom {
 
 ir::Schedule::Loop vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop loop, int element_bytes, int copies,
                                       const ir::Target& target) {
-  int64_t lanes = std::min(target.lanes(element_bytes), 64);
-  if (const std::optional<int64_t> extent = ir::as_int(schedule.get(loop).extent)) {
-    if (*extent < 2) return loop;
-    while (lanes > *extent) lanes /= 2;
-    while (copies > 1 && lanes * copies > *extent) copies /= 2;
-  }
-  if (lanes < 2) return loop;
-  return schedule.vectorize(loop, static_cast<int>(lanes), copies);
+  const auto vectors = ir::fitting_vectors(schedule.get(loop).extent, element_bytes, copies, target);
+  return vectors ? schedule.vectorize(loop, vectors->lanes, vectors->copies) : loop;
 }
 
 ir::Schedule::Loop fuse_all(ir::Schedule& schedule, const std::vector<ir::Schedule::Loop>& loops) {

@@ -1,8 +1,8 @@
 #ifndef GRADLOOM_TORCH_OVERRIDE_CHOICE_H
 #define GRADLOOM_TORCH_OVERRIDE_CHOICE_H
 // Whether adding into a tensor that is there pays. PyTorch's kernels add each value where it goes; the library sums the
-// values of an element first, which pays where they are many, strided or of 16 bits. The bounds are measured; they depend
-// on dtype and sizes alone, so that a call has the same bits every time.
+// values of an element first, which pays where they are many, strided or of 16 bits. The bounds are measured; they
+// depend on dtype and sizes alone, so that a call has the same bits every time.
 #include <ATen/core/Tensor.h>
 
 namespace gradloom_torch {
