@@ -7,7 +7,6 @@
 #include "gradloom/runtime.h"
 #include "gradloom/schedule.h"
 #include "gradloom/text.h"
-#include "ir/analysis/verify_gpu.h"
 #include "ir/passes/passes.h"
 #include "ir/schedule/schedule_default.h"
 #include "python/errors.h"

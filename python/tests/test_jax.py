@@ -136,7 +136,10 @@ def test_a_large_unsigned_index_is_not_a_negative_one(dtype: str) -> None:
         (lambda: ours.take(jnp.arange(3), jnp.arange(3), axis=0), "x is int64; it must be one of float64"),
         (lambda: ours.take(values(3), values(3), axis=0), "indices are float64; they must be integers"),
         (lambda: ours.take(values(3), jnp.arange(3), axis=1), r"axis is 1; it must be in \[-1, 0\]"),
-        (lambda: ours.take_along_axis(values(3, 2), jnp.arange(3), axis=0), "indices have 1 dims; they must have 2, as x"),
+        (
+            lambda: ours.take_along_axis(values(3, 2), jnp.arange(3), axis=0),
+            "indices have 1 dims; they must have 2, as x",
+        ),
     ],
 )
 def test_refusals(call: Any, message: str) -> None:

@@ -3,7 +3,6 @@
 import copy
 import itertools
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import gradloom
@@ -14,26 +13,11 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import gradloom.torch as gt  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence  # noqa: E402
+from torch_fixtures import runtime, seeded  # noqa: E402, F401
 
 F64 = torch.float64
+SEED = 7
 INPUT, HIDDEN = 3, 4
-
-
-@pytest.fixture(autouse=True, scope="module")
-def runtime() -> Iterator[None]:
-    """One that compiles nothing in the background: a kernel for any shape has the same bits."""
-    gradloom.set_default_runtime(gradloom.Runtime(threads=1, specialise_after=1 << 30, disk_cache="off"))
-    yield
-    gradloom.set_default_runtime(None)
-
-
-@pytest.fixture(autouse=True)
-def seeded() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(7)
-    yield
-    torch.set_num_threads(threads)
 
 
 def pair(dtype: Any = F64, **options: Any) -> tuple[Any, Any]:

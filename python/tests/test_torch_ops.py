@@ -12,8 +12,10 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import gradloom.torch as gt  # noqa: E402
 from torch import Tensor  # noqa: E402
+from torch_fixtures import runtime, seeded  # noqa: E402, F401
 
 F64 = torch.float64
+SEED = 11
 ROUNDING = {
     F64: {"rtol": 1e-11, "atol": 1e-11},
     torch.float32: {"rtol": 1e-5, "atol": 1e-5},
@@ -22,23 +24,6 @@ ROUNDING = {
 }
 Op = Callable[..., Tensor]
 Arguments = tuple[Any, ...]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def runtime() -> Iterator[None]:
-    """One that compiles nothing in the background: a kernel for any shape has the same bits."""
-    gradloom.set_default_runtime(gradloom.Runtime(threads=1, specialise_after=1 << 30, disk_cache="off"))
-    yield
-    gradloom.set_default_runtime(None)
-
-
-@pytest.fixture(autouse=True)
-def seeded() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(11)
-    yield
-    torch.set_num_threads(threads)
 
 
 def floats(*shape: int, dtype: Any = F64) -> Tensor:
