@@ -8,7 +8,8 @@ namespace {
 
 using ir::Loop;
 
-constexpr int64_t rows_ahead = 8;  // prefetch distance in a strip: more would conflict in L1 cache sets
+// Prefetch distance in a strip: rows farther ahead would evict one another from the L1 cache.
+constexpr int64_t rows_ahead = 4;
 
 void schedule_row(ir::Schedule& schedule, const GatherColumns& loops, const GatherSizes& s, const ir::Target& target) {
   if (!loops.outer.empty()) {
