@@ -132,6 +132,7 @@ CASES = [
     Case("x[:, 0] [64,512,768]", lambda: _of((64, 512, 768), lambda x: x[:, 0])),
     Case("x[:, 0] [16,32,64]", lambda: _of((16, 32, 64), lambda x: x[:, 0])),
     Case("nn.GRU, both passes, gru_a: 50 x 32, 128 to 256", lambda: _gru(50, 32, 128, 256)),
+    Case("nn.GRU, both passes, gru_b: 128 x 64, 512 to 512", lambda: _gru(128, 64, 512, 512)),
     Case("nn.GRU, both passes, 8 x 4, 16 to 16", lambda: _gru(8, 4, 16, 16)),
 ]
 SMALL = [
