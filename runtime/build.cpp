@@ -142,7 +142,7 @@ BuiltKernel build(const PlannedCall& call, const ir::Target& target, bool lowere
   built.sources = frame.take_sources();
   check_authored(call, built);
   if (lowered) {
-    ir::Schedule schedule(built.authored);
+    ir::Schedule schedule(built.authored, call.strategy.level);
     rewrite(schedule, own);
     built.scheduled = schedule.kernel();
     built.trace = schedule.trace();

@@ -10,6 +10,7 @@
 
 #include "gradloom/refusal.h"
 #include "gradloom/stmt.h"
+#include "gradloom/target.h"
 
 #pragma GCC visibility push(default)
 namespace gradloom::ir {
@@ -46,7 +47,8 @@ class Schedule {
     Loop tail = 0;  // the remainder loop, 0 when the factor is known to divide the extent
   };
 
-  explicit Schedule(Kernel kernel);
+  // Steps that change the order of sums are refused unless `level` allows it, the weakest that the kernel may have.
+  explicit Schedule(Kernel kernel, Determinism level = Determinism::sequential);
   const Kernel& kernel() const { return kernel_; }
   const std::vector<std::string>& trace() const { return trace_; }  // one line per step, as replay() reads it
 
@@ -64,7 +66,8 @@ class Schedule {
   Split split_guarded(Loop loop, int64_t factor);
   // Fuses two perfectly nested loops (the indices by floor_div and floor_mod).
   Loop fuse(Loop outer, Loop inner);
-  // Interchanges two perfectly nested loops; refused unless proved legal.
+  // Interchanges two nested loops; refused unless proved legal. Lets, checks and conditions that stand between them go
+  // into the inner loop with the outer one: a check is then evaluated more often, with the same positions.
   void reorder(Loop outer, Loop inner);
   // Splits [b, b+n) at `point` (clamped) into two consecutive loops; conditions on the variable that become constant
   // are folded.
@@ -72,6 +75,11 @@ class Schedule {
   // Loop distribution: one loop per statement of the body; buffers allocated in the body that are live across
   // statements are expanded by a dim. Refused unless proved legal.
   std::vector<Loop> distribute(Loop loop);
+  // Loop fusion, the reverse: `first` moves down to `second`, a loop with the same bounds that follows it in the same
+  // body, and each iteration does that of `first`, then that of `second`. Refused unless no iteration of one is proved
+  // to touch what another iteration of the other writes, and unless `first` may move past the statements between them.
+  // Returns the one loop, which keeps the handle of `first`.
+  Loop join(Loop first, Loop second);
   void parallel(Loop loop);  // refused unless loop_carried_conflict is empty
   void serial(Loop loop);    // makes a parallel loop serial again
   // Binds to a GPU's grid, threads, warps or lanes: refused like parallel (lane: like vectorize, extent 2 to 32); or
@@ -84,12 +92,13 @@ class Schedule {
   // Returns the loop over whole vectors.
   Loop vectorize(Loop loop, int lanes, int copies = 1);
   // Redirects every access to `buffer` below `loop` to a fresh buffer that stages the window [begin, begin + extent)
-  // per dim: copied in first unless the body is proved to fill it before it reads, copied back afterwards. Refused
-  // unless all accesses are proved inside the window, and unless contents copied in from an output or an allocated
-  // buffer are proved to have been written earlier.
+  // per dim: copied in first unless the body is proved to fill it before it reads, copied back afterwards unless it is
+  // allocated memory that nothing else touches (which then goes). Refused unless all accesses are proved inside the
+  // window, and unless contents copied in from an output or an allocated buffer are proved to have been written
+  // earlier.
   Buffer stage(Loop loop, const Buffer& buffer, std::vector<Expr> begin, std::vector<Expr> extent);
   // Privatisation: accumulates below a loop go to a private copy per iteration; copies are reduced into the buffer in
-  // iteration order after the loop.
+  // iteration order after the loop. Sums of floats are then rounded in another order: refused at level sequential.
   Buffer privatise(Loop loop, const Buffer& buffer);
   // For a buffer that every iteration allocates, zero-fills first and reads last, in loops over all of it: hoists the
   // allocation and the zero-fill out of the loop; each element is re-zeroed where it is read last.
@@ -100,6 +109,42 @@ class Schedule {
   // epilogue's (`rest`) destination when it only stores the sum, else in a temporary. With `pack_before`, a loop
   // enclosing the product, B is packed before that loop. Returns the tiles' k loops, in order of appearance.
   std::vector<Loop> tile_product(Loop m, const ProductTiles& tiles, Loop pack_before = 0);
+  // Scatters. These steps take a serial loop around one accumulate into the buffer, with lets, checks, conditions and
+  // loops between them, where the loop's iterations choose the element: for k { let j = idx[k]; check 0 <= j < n { for
+  // q { d[j, q] += v } } }. Each element receives the same values in the same order, from the same start, whatever the
+  // operation and the type. Refused when the loop does more than that, when it reads the buffer, when the destination
+  // (the dims of the index that vary with the loop) depends on a loop inside, and when it is not proved within the
+  // buffer's dims.
+  struct Groups {
+    Loop clear = 0, count = 0, starts = 0, place = 0;  // what sorts
+    std::vector<Loop> rows;                            // over the destination dims, outermost first
+    Loop group = 0;                                    // over the iterations of one destination
+  };
+  // A stable counting sort of the iterations by destination, then for each destination its iterations, in order:
+  //   for k_r { for k_g in first[k_r] .. first[k_r + 1] { let k = order[k_g]; for q { d[k_r, q] += v } } }
+  // Several destination dims are one key. Checks and conditions that the destination depends on go with the sorting,
+  // which moves out of enclosing loops that it does not depend on. Also refused when its tables are known to take more
+  // than max_table_bytes.
+  static constexpr int64_t max_table_bytes = int64_t{16} << 30;
+  Groups group(Loop loop, const Buffer& buffer);
+  struct Bins {
+    Loop chunks = 0;                                   // over chunks of iterations
+    Loop clear = 0, count = 0, starts = 0, place = 0;  // in each: what sorts it
+    Loop bins = 0, runs = 0, records = 0;              // over the bins, a bin's chunks, its records there
+  };
+  // A stable sort of what the iterations add by bins, ranges of `size` neighbouring values of the first destination
+  // dim; then each bin adds its records, chunk after chunk. Sorted are `chunk` iterations at a time, which should fit a
+  // cache, as a bin should. Values are computed where they are placed. Also refused when an iteration adds more than
+  // one value. 1 <= size, chunk <= 2^30.
+  Bins bin(Loop loop, const Buffer& buffer, int64_t size, int64_t chunk);
+  // Owner computes: a new loop around this one, over ranges of `size` neighbouring values of the first destination dim,
+  // each of which reads all iterations and does those that are its own. The new loop, which is returned, can then be
+  // made parallel, or each of its ranges staged.
+  Loop owner(Loop loop, const Buffer& buffer, int64_t size);
+  // Marks the accumulates into the buffer below the loop as atomic, so that iterations that share an element may run in
+  // any order. Refused when the loop also reads or stores the buffer, and for sums of floats unless the level is
+  // relaxed.
+  void atomic(Loop loop, const Buffer& buffer);
   void streaming(const Buffer& buffer);  // marks every store to it as streaming
   // Prefetches the cache lines that the load of `buffer` in `loop` accesses `distance` iterations later.
   void prefetch(Loop loop, const Buffer& buffer, int64_t distance, int level);
@@ -120,6 +165,7 @@ class Schedule {
   void put(const char* step, const Site& site, const Stmt& to, const std::string& line);
 
   Kernel kernel_;
+  Determinism level_;
   std::vector<std::string> trace_;
   bool part_of_step_ = false;  // the enclosing step re-proves once, at its end
 };

@@ -18,10 +18,6 @@ class KernelFrame;
 class Op;
 struct Plan;
 
-// How far the summation order is fixed, strongest first. sequential: the authored order, the same bits everywhere.
-// run_to_run: the same bits for any run, launch and number of threads. relaxed: any order.
-enum class Determinism : uint8_t { sequential, run_to_run, relaxed };
-
 // Suitability of a strategy for a call: not applicable; only as a fallback; preferred.
 enum class Fit : uint8_t { none, possible, preferred };
 

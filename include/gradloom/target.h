@@ -4,6 +4,13 @@
 #include <string>
 
 #pragma GCC visibility push(default)
+namespace gradloom {
+
+// How far the summation order is fixed, strongest first. sequential: the authored order, the same bits everywhere.
+// run_to_run: the same bits for any run, launch and number of threads. relaxed: any order.
+enum class Determinism : uint8_t { sequential, run_to_run, relaxed };
+
+}  // namespace gradloom
 namespace gradloom::ir {
 
 inline constexpr int64_t line_bytes = 64;  // of every cache

@@ -10,7 +10,8 @@ namespace {
 
 class Collector : public ScopedWalk<Collector> {
  public:
-  Collector(const For& loop, const Ranges& scope) : ScopedWalk(scope), loop_var_(loop.var), loop_(loop.var.id) {
+  Collector(const For& loop, const Ranges& scope)
+      : ScopedWalk(scope), body_(loop.body), loop_var_(loop.var), loop_(loop.var.id) {
     walk(loop.body, [&](const Stmt& s) {
       if (const Store* st = s.as<Store>()) written_.insert(st->buffer->id);
       if (const Accumulate* ac = s.as<Accumulate>()) written_.insert(ac->buffer->id);
@@ -32,6 +33,10 @@ class Collector : public ScopedWalk<Collector> {
     ++depth_;
     below(n);
     --depth_;
+  }
+  void visit(const Block& n, const Stmt& self) {
+    if (!self.same_as(body_)) return below(n);
+    for (const Stmt& s : n.stmts) (*this)(s), ++part_;
   }
   void visit(const Let& n, const Stmt&) {
     reads(n.value), ++statement_;
@@ -89,6 +94,7 @@ class Collector : public ScopedWalk<Collector> {
     }
     access.iterations = scope_.of(var(loop_var_));
     access.statement = statement_;
+    access.part = part_;
     access.inner_loop = depth_ > 0;
     found_.push_back(std::move(access));
   }
@@ -236,6 +242,7 @@ class Collector : public ScopedWalk<Collector> {
     t.segment = form(segment, depth + 1);
   }
 
+  const Stmt body_;
   Var loop_var_;
   int64_t loop_;
   std::unordered_set<int64_t> written_, private_;
@@ -243,6 +250,7 @@ class Collector : public ScopedWalk<Collector> {
   std::unordered_set<int64_t> tied_;    // variables derived from the loop's variable
   std::vector<Access> found_;
   int statement_ = 0, depth_ = 0;
+  size_t part_ = 0;
   bool windows_ = true, windowed_ = false;  // whether terms may be replaced by their bounds, and whether one was
 };
 

@@ -43,6 +43,7 @@ struct Access {
   AccumulateOp op = AccumulateOp::add;
   Range iterations;         // iterations that execute it, as far as guards show
   int statement = 0;        // accesses of one statement share it
+  size_t part = 0;          // the statement of the loop's body that it is in
   bool inner_loop = false;  // inside another loop within the loop
   bool writes() const { return kind != load; }
 };

@@ -189,15 +189,20 @@ const char* verb(const Access& a) {
   return "?";
 }
 
+struct Conflict {
+  Access a, b;
+};
+
 // The first pair of accesses that must be independent and is not proved to be.
 template <class MayConflict>
-std::string first_conflict(const For& loop, const Ranges& scope, MayConflict&& may_conflict) {
+std::optional<Conflict> first_pair(const For& loop, const Ranges& scope, bool trust, MayConflict&& may_conflict) {
   const Range extent = scope.of(loop.extent);
   if (scope.never() || (extent.max && *extent.max <= 1)) return {};
   const std::vector<Access> all = accesses(loop, scope);
-  // By the author's word. It speaks of writes: what one lane writes another may read in the next statement.
+  // By the author's word, of iterations of one loop. It speaks of writes: what one lane writes another may read in the
+  // next statement.
   const auto apart = [&](const Access& a, const Access& b) {
-    return a.buffer->facts.exclusive && (loop.kind != ForKind::lane || (a.writes() && b.writes()));
+    return trust && a.buffer->facts.exclusive && (loop.kind != ForKind::lane || (a.writes() && b.writes()));
   };
   for (size_t i = 0; i < all.size(); ++i)
     for (size_t j = i; j < all.size(); ++j) {
@@ -211,11 +216,18 @@ std::string first_conflict(const For& loop, const Ranges& scope, MayConflict&& m
       };
       if ((!a.plain.empty() || !b.plain.empty()) && DependenceTest(loop.var.id).independent(plain(a), plain(b)))
         continue;
-      std::string message = "two iterations of loop " + loop.var.name + " may " + verb(a);
-      if (a.kind != b.kind) message += std::string(" and ") + verb(b);
-      return message + " the same element of " + a.buffer->name;
+      return Conflict{a, b};
     }
   return {};
+}
+
+template <class MayConflict>
+std::string first_conflict(const For& loop, const Ranges& scope, MayConflict&& may_conflict) {
+  const std::optional<Conflict> found = first_pair(loop, scope, true, may_conflict);
+  if (!found) return {};
+  std::string message = "two iterations of loop " + loop.var.name + " may " + verb(found->a);
+  if (found->a.kind != found->b.kind) message += std::string(" and ") + verb(found->b);
+  return message + " the same element of " + found->a.buffer->name;
 }
 
 }  // namespace
@@ -229,6 +241,15 @@ std::string loop_carried_conflict(const For& loop, const Ranges& scope) {
 std::string lane_order_conflict(const For& loop, const Ranges& scope) {
   // A single write executes lane after lane, in order, unless an inner loop repeats it for all lanes.
   return first_conflict(loop, scope, [](const Access& a, const Access& b) { return &a == &b && !a.inner_loop; });
+}
+
+std::string fusion_conflict(const For& loop, size_t count, const Ranges& scope) {
+  const std::optional<Conflict> found = first_pair(
+      loop, scope, false, [&](const Access& a, const Access& b) { return (a.part < count) == (b.part < count); });
+  if (!found) return {};
+  const Access& first = found->a.part < count ? found->a : found->b;
+  return "touches elements of " + first.buffer->name + " that another iteration of " + loop.var.name +
+         (first.writes() ? " fills" : " reads");
 }
 
 }  // namespace gradloom::ir

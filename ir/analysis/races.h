@@ -17,4 +17,8 @@ std::string loop_carried_conflict(const For& loop, const Ranges& scope);
 // count as conflicts.
 std::string lane_order_conflict(const For& loop, const Ranges& scope);
 
+// The same for loop fusion, between the first `count` statements of the loop's body and the others: what the others
+// touch in one iteration must not be written by the first in another, nor the reverse.
+std::string fusion_conflict(const For& loop, size_t count, const Ranges& scope);
+
 }  // namespace gradloom::ir

@@ -6,7 +6,9 @@
 #include "ir/index_math.h"
 #include "ir/redirect.h"
 #include "ir/rewrite.h"
+#include "ir/schedule/fuse_segments.h"
 #include "ir/schedule/site.h"
+#include "ir/schedule/wrappers.h"
 
 namespace gradloom::ir {
 namespace {
@@ -30,6 +32,48 @@ const For& perfectly_nested(const Kernel& kernel, const char* step, const Site& 
              "the bounds of its inner loop " + in->var.name + " are read from memory, and it may run no iteration");
   }
   return *in;
+}
+
+// A loop with the lets, checks and conditions that stand between it and the loop around it, outermost first.
+struct Nested {
+  const For* loop = nullptr;
+  std::vector<Stmt> between;
+};
+
+// The loop `inner` with what stands between it and the site's loop, when that may as well stand in it: it is then
+// evaluated once an iteration of both loops.
+Nested nested_in(const Kernel& kernel, const Site& site, int64_t inner) {
+  const For& outer = *site.loop;
+  Nested nested;
+  Stmt s = outer.body;
+  for (; is_wrapper(s) && !s.as<For>() && !s.as<Alloc>(); s = body_of(s)) nested.between.push_back(s);
+  if (nested.between.empty()) return {&perfectly_nested(kernel, "reorder", site, inner), {}};
+  const std::string& name = outer.var.name;
+  nested.loop = s.as<For>();
+  const std::string inner_name = get_loop(kernel, inner).var.name;  // an invalid handle is an error, not a refusal
+  if (!nested.loop || nested.loop->var.id != inner)
+    refuse("reorder", name, "its body is not lets, checks and conditions around loop " + inner_name);
+  const For& in = *nested.loop;
+  require_serial("reorder", outer);
+  require_serial("reorder", in);
+  const auto refuse_bounds = [&](const std::string& why) {
+    refuse("reorder", name, "the bounds of its inner loop " + inner_name + " " + why);
+  };
+  for (const Expr* bound : {&in.begin, &in.extent}) {
+    if (mentions(*bound, outer.var.id)) refuse_bounds("depend on it");
+    if (has_load(*bound)) refuse_bounds("are read from memory in its body");
+  }
+  for (const Stmt& w : nested.between) {
+    const Let* l = w.as<Let>();
+    if (l && (mentions(in.begin, l->var.id) || mentions(in.extent, l->var.id)))
+      refuse_bounds("depend on the let " + l->var.name + " in its body");
+    if (w.as<Check>() && site.scope.of(in.extent).min.value_or(0) < 1)
+      refuse("reorder", name,
+             "its inner loop " + inner_name + " may run no iteration, and a check stands between them");
+    if (any_of_own(w, [&](const Expr& e) { return may_clobber(outer.body, e); }))
+      refuse("reorder", name, "what stands between it and loop " + inner_name + " reads memory that it writes");
+  }
+  return nested;
 }
 
 // One statement of a distributed body, with the lets and allocs that enclose it.
@@ -67,6 +111,10 @@ Stmt wrap_in(const Stmt& wrapper, const Stmt& body) {
 Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
   const Site site = find_loop(kernel_, outer_id);
   const For& outer = *site.loop;
+  if (const FusedSegments fused = fuse_segments(site, inner_id); fused.loop) {
+    put("fuse", site, fused.nest, "fuse " + handle_name(kernel_, outer_id) + " " + handle_name(kernel_, inner_id));
+    return fused.loop;
+  }
   const For& inner = perfectly_nested(kernel_, "fuse", site, inner_id);
   const std::string line = "fuse " + handle_name(kernel_, outer_id) + " " + handle_name(kernel_, inner_id);
   const Bounds rows = read_once(outer, site.scope), columns = read_once(inner, site.scope);
@@ -102,10 +150,12 @@ Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
 void Schedule::reorder(Loop outer_id, Loop inner_id) {
   const Site site = find_loop(kernel_, outer_id);
   const For& outer = *site.loop;
-  const For& inner = perfectly_nested(kernel_, "reorder", site, inner_id);
+  const Nested nested = nested_in(kernel_, site, inner_id);
+  const For& inner = *nested.loop;
   const Bounds rows = read_once(outer, site.scope);
-  const Stmt swapped = for_loop(inner.var, inner.begin, inner.extent, inner.kind,
-                                for_loop(outer.var, rows.begin, rows.extent, outer.kind, inner.body));
+  const Stmt swapped =
+      for_loop(inner.var, inner.begin, inner.extent, inner.kind,
+               for_loop(outer.var, rows.begin, rows.extent, outer.kind, wrapped(nested.between, inner.body)));
   const std::string conflict = loop_carried_conflict(outer, site.scope);
   if (!conflict.empty() && !loop_carried_conflict(*swapped.as<For>(), site.scope).empty())
     refuse("reorder", outer.var.name, "with loop " + inner.var.name + ": " + conflict);

@@ -40,7 +40,7 @@ int64_t constant_extent(const char* step, const For& loop, int64_t lowest) {
 
 }  // namespace
 
-Schedule::Schedule(Kernel kernel) : kernel_(std::move(kernel)) {}
+Schedule::Schedule(Kernel kernel, Determinism level) : kernel_(std::move(kernel)), level_(level) {}
 
 void Schedule::put(const char* step, const Site& site, const Stmt& to, const std::string& line) {
   Kernel changed = replace(kernel_, site, to);

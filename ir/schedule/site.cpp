@@ -120,6 +120,10 @@ void require_outside(const std::string& step, const For& loop, const Buffer& buf
   });
 }
 
+const char* level_name(Determinism level) {
+  return level == Determinism::sequential ? "sequential" : level == Determinism::run_to_run ? "run_to_run" : "relaxed";
+}
+
 std::vector<Buffer> buffers_of(const Kernel& kernel) {
   std::vector<Buffer> result = kernel.buffers;
   walk(kernel.body, [&](const Stmt& s) {

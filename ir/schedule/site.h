@@ -5,6 +5,7 @@
 
 #include "gradloom/refusal.h"
 #include "gradloom/stmt.h"
+#include "gradloom/target.h"
 #include "ir/analysis/buffer_access.h"
 #include "ir/analysis/loop_bounds.h"
 #include "ir/analysis/ranges.h"
@@ -37,6 +38,8 @@ void require_proved(const std::string& step, const Site& site, const Kernel& bef
 void require_serial(const std::string& step, const For& loop);
 // ... when the loop's body allocates the buffer.
 void require_outside(const std::string& step, const For& loop, const Buffer& buffer);
+
+const char* level_name(Determinism level);  // as in messages
 
 // Parameters, then allocated buffers in order of appearance.
 std::vector<Buffer> buffers_of(const Kernel& kernel);

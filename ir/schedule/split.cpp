@@ -115,7 +115,7 @@ Schedule::Loop Schedule::vectorize(Loop id, int lanes, int copies) {
   const std::string line = "vectorize " + handle_name(kernel_, id) + " " + std::to_string(lanes) +
                            (copies > 1 ? " " + std::to_string(copies) : "");
 
-  Schedule work(kernel_);
+  Schedule work(kernel_, level_);
   work.part_of_step_ = true;
   Loop whole = 0, rest = id;
   if (copies > 1) {

@@ -42,10 +42,11 @@ class EachAccess : public ScopedWalk<EachAccess> {
   const See see_;
 };
 
-// Whether the first statement that accesses the buffer fills the whole window: a plain loop nest around one store whose
-// index traverses it.
+// Whether the first statement that accesses the buffer fills the whole window: a loop nest around one store whose index
+// traverses it, perhaps under conditions that hold wherever the buffer has an element.
+// The rest of the window, beyond the buffer's edges, is then not written: `partly`.
 bool writes_region(const Stmt& body, const Buffer& buffer, const std::vector<Expr>& begin,
-                   const std::vector<Expr>& extent) {
+                   const std::vector<Expr>& extent, const Ranges& known, bool* partly = nullptr) {
   Stmt s = body;
   for (bool inside = true; inside;) {
     inside = false;
@@ -59,9 +60,23 @@ bool writes_region(const Stmt& body, const Buffer& buffer, const std::vector<Exp
     }
   }
   std::vector<const For*> loops;
-  while (const For* f = s.as<For>()) loops.push_back(f), s = f->body;
+  std::vector<Expr> conditions;
+  for (; s.as<For>() || (s.as<If>() && !s.as<If>()->else_case);
+       s = s.as<For>() ? s.as<For>()->body : s.as<If>()->then_case)
+    if (const For* f = s.as<For>())
+      loops.push_back(f);
+    else
+      conditions.push_back(s.as<If>()->condition);
   const Store* st = s.as<Store>();
   if (!st || st->guard || !st->buffer.same_as(buffer) || accesses(s, buffer).size() != 1) return false;
+  if (partly) *partly = !conditions.empty();
+  if (!conditions.empty()) {
+    Ranges there = known;
+    for (const For* f : loops) there.enter(*f);
+    for (size_t d = 0; d < begin.size(); ++d) there.assume((0 <= st->index[d]) & (st->index[d] < buffer->dims[d]));
+    for (const Expr& c : conditions)
+      if (there.proves(c) != true) return false;
+  }
   return covers_region(loops, st->index, begin, extent);
 }
 
@@ -74,7 +89,8 @@ bool filled_before(const Site& site, const Buffer& buffer, const std::vector<Exp
     if (!b) continue;
     for (const Stmt& earlier : b->stmts) {
       if (earlier.same_as(site.path[i + 1])) break;
-      if (writes_region(earlier, buffer, begin, extent) || writes_region(earlier, buffer, origin, buffer->dims))
+      if (writes_region(earlier, buffer, begin, extent, site.scope) ||
+          writes_region(earlier, buffer, origin, buffer->dims, site.scope))
         return true;
     }
   }
@@ -96,7 +112,7 @@ Stmt over(const std::string& name, const std::vector<Expr>& extents,
 }
 
 Expr identity(AccumulateOp op, DType t) {
-  if (op == AccumulateOp::add) return constant_int(t, 0);
+  if (op == AccumulateOp::add || op == AccumulateOp::fma) return constant_int(t, 0);
   const bool low = op == AccumulateOp::max;
   if (is_float(t))
     return constant(t, low ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity());
@@ -179,7 +195,13 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
     return inside_buffer;
   };
   Stmt in, out;
-  if (!writes_region(loop.body, buffer, begin, extent)) {
+  bool partly = false;
+  const bool filled = writes_region(loop.body, buffer, begin, extent, inside, &partly);
+  // What no other statement touches is not copied back, and not needed any more.
+  const auto hint = [&](const Expr& e) { return e.as<Intrinsic>() && e.as<Intrinsic>()->buffer.same_as(buffer); };
+  const bool only_here = filled && buffer->role == Role::temp && accesses(kernel_.body, buffer).size() == all.size() &&
+                         !any_of(kernel_.body, hint);
+  if (!filled) {
     if ((buffer->role == Role::out || buffer->role == Role::temp) && !filled_before(site, buffer, begin, extent))
       refuse("stage", loop.var.name,
              "it would copy in elements of buffer " + buffer->name + " that are not proved to be written earlier");
@@ -188,13 +210,13 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
       return store(staged, offset, load(buffer, from, guard(from)));
     });
   }
-  if (writes(loop.body, buffer)) {
+  if (writes(loop.body, buffer) && !only_here) {
     const bool streaming = std::all_of(all.begin(), all.end(), [](const BufferAccess& a) {
       return !a.writes || (a.stmt.as<Store>() && a.stmt.as<Store>()->streaming);
     });
     out = over(staged->name + "_w", extent, [&](const std::vector<Expr>& offset) {
       const std::vector<Expr> to = place(offset);
-      return store(buffer, to, load(staged, offset), guard(to), streaming);
+      return store(buffer, to, load(staged, offset, filled && partly ? guard(to) : Expr()), guard(to), streaming);
     });
   }
   const auto offset = [&](std::vector<Expr> index) {
@@ -204,6 +226,7 @@ Buffer Schedule::stage(Loop id, const Buffer& buffer, std::vector<Expr> begin, s
   const Stmt body = redirect(loop.body, buffer, {staged, offset, false, shared_below(loop)});
   const Stmt result = for_loop(loop.var, loop.begin, loop.extent, loop.kind, alloc(staged, block({in, body, out})));
   put("stage", site, result, line);
+  if (only_here) kernel_.body = redirect(kernel_.body, buffer, {staged, {}});  // drops its alloc
   return staged;
 }
 
@@ -224,9 +247,11 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
     op = acc->op;
   }
   if (!op) refuse("privatise", loop.var.name, "nothing in it accumulates into buffer " + buffer->name);
-  if (is_float(buffer->dtype) && (*op == AccumulateOp::add || *op == AccumulateOp::fma))
+  if (is_float(buffer->dtype) && (*op == AccumulateOp::add || *op == AccumulateOp::fma) &&
+      level_ == Determinism::sequential)
     refuse("privatise", loop.var.name,
-           "it would change the order in which sums of " + std::string(to_string(buffer->dtype)) + " are rounded");
+           "it would change the order in which sums of " + std::string(to_string(buffer->dtype)) +
+               " are rounded; the kernel's level is " + level_name(level_));
   // The reduction adds the copies to every element, whichever elements the loop accesses.
   const std::vector<Expr> origin(buffer->dims.size(), Expr(0));
   if ((buffer->role == Role::out || buffer->role == Role::temp) && !filled_before(site, buffer, origin, buffer->dims))
@@ -251,7 +276,8 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
       redirect(loop.body, buffer,
                {own, [&](const std::vector<Expr>& index) { return at(here, index); }, false, shared_below(loop)});
   const Stmt merge = over(own->name + "_m", dims, [&](const std::vector<Expr>& e) {
-    return accumulate(buffer, {e.begin() + 1, e.end()}, *op, load(own, e));
+    const AccumulateOp merged = *op == AccumulateOp::fma ? AccumulateOp::add : *op;
+    return accumulate(buffer, {e.begin() + 1, e.end()}, merged, load(own, e));
   });
   const Stmt work = for_loop(loop.var, bounds.begin, bounds.extent, loop.kind, block({clear, body}));
   put("privatise", site, bounds.wrap(alloc(own, block({work, merge}))), line);

@@ -114,7 +114,7 @@ Expr read_expr(const std::string& text, const std::vector<Var>& vars) {
 }
 
 void Schedule::replay(const std::vector<std::string>& trace) {
-  Schedule work(kernel_);
+  Schedule work(kernel_, level_);
   for (const std::string& line : trace) {
     std::istringstream stream(line);
     std::vector<std::string> words;
@@ -142,6 +142,12 @@ void Schedule::replay(const std::vector<std::string>& trace) {
                          read_expr(words[2], visible(work.kernel_, find_loop(work.kernel_, loop_at(1)), false)));
     } else if (step == "distribute") {
       arguments(1, 1), work.distribute(loop_at(1));
+    } else if (step == "join") {
+      arguments(2, 2), work.join(loop_at(1), loop_at(2));
+    } else if (step == "group") {
+      arguments(2, 2), work.group(loop_at(1), buffer_at(2));
+    } else if (step == "owner") {
+      arguments(3, 3), work.owner(loop_at(1), buffer_at(2), number(line, words[3]));
     } else if (step == "parallel") {
       arguments(1, 1), work.parallel(loop_at(1));
     } else if (step == "serial") {
@@ -187,6 +193,10 @@ void Schedule::replay(const std::vector<std::string>& trace) {
       tiles.along_rows = choice(words[12], 1) != 0;
       tiles.share = static_cast<ProductTiles::Share>(choice(words[13], ProductTiles::columns_parallel));
       work.tile_product(loop_at(1), tiles, words.size() > 14 ? loop_at(14) : 0);
+    } else if (step == "bin") {
+      arguments(4, 4), work.bin(loop_at(1), buffer_at(2), number(line, words[3]), number(line, words[4]));
+    } else if (step == "atomic") {
+      arguments(2, 2), work.atomic(loop_at(1), buffer_at(2));
     } else if (step == "streaming") {
       arguments(1, 1), work.streaming(buffer_at(1));
     } else if (step == "prefetch") {

@@ -2,7 +2,7 @@
 // the text compiled with the host's compiler, bit for bit (all NaNs are equal). After each accepted step the nest
 // verifies, lowers, and interprets to the same bits. GRADLOOM_FUZZ_RUNS: the number of seeds; GRADLOOM_FUZZ_SEED: the
 // first one; GRADLOOM_FUZZ_FAILURES: the failures after which it stops; GRADLOOM_FUZZ_INTERPRET: if set, nothing is
-// compiled.
+// compiled; GRADLOOM_FUZZ_REASONS: if set, how often each step was taken, and each reason given against one.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -42,6 +42,7 @@ struct Counts {
   int gpu_accepted = 0, gpu_refused = 0;  // steps of random GPU schedules
   int gpu_kernels = 0, gpu_unsupported = 0;
   int launches = 0;  // of the general GPU schedule
+  std::map<std::string, int> taken, reasons;
 };
 
 #if GRADLOOM_WITH_CUDA
@@ -143,6 +144,8 @@ std::string fuzz(uint64_t seed, Counts& counts) {
     }
     counts.accepted += random.accepted;
     counts.refused += random.refused;
+    for (const auto& [step, times] : random.taken) counts.taken[step] += times;
+    for (const auto& [reason, times] : random.reasons) counts.reasons[reason] += times;
     const Kernel& scheduled = random.schedule.kernel();
     stage = "replay";
     Schedule again(kernel);
@@ -222,6 +225,9 @@ TEST(Fuzz, EveryExecutorAgreesOnRandomKernels) {
             << n.launches << " with loops bound to a GPU\n"
             << "random GPU schedules: " << n.gpu_kernels << " run, " << n.gpu_unsupported
             << " of no form for a GPU; steps: " << n.gpu_accepted << " accepted, " << n.gpu_refused << " refused\n";
+  if (std::getenv("GRADLOOM_FUZZ_REASONS"))
+    for (const auto* counted : {&n.taken, &n.reasons})
+      for (const auto& [what, times] : *counted) std::cout << times << " " << what << "\n";
 #if GRADLOOM_WITH_CUDA
   batch.flush();
   std::cout << "cuda-host: " << batch.kernels() << " kernels\n";

@@ -69,6 +69,9 @@ class CaseCheck {
       } else if (verb == "target") {
         read_target(what);
         continue;
+      } else if (verb == "level") {
+        level_ = what == "relaxed" ? Determinism::relaxed : Determinism::run_to_run;
+        continue;
       } else if (verb == "run") {
         runs_ = read_runs(what);
         continue;
@@ -106,7 +109,7 @@ class CaseCheck {
  private:
   Kernel kernel() const { return parse(case_.kernel); }
   Schedule& schedule() {
-    if (!schedule_.kernel().body) schedule_ = Schedule(kernel());
+    if (!schedule_.kernel().body) schedule_ = Schedule(kernel(), level_);
     return schedule_;
   }
 
@@ -123,10 +126,13 @@ class CaseCheck {
     }
   }
 
-  // The trace of the default schedule for this many threads and bytes of a vector, "THREADS VECTOR_BYTES".
+  // The trace of the default schedule for this many threads and bytes of a vector, "THREADS VECTOR_BYTES", and of the L2
+  // cache where a third number follows.
   std::string default_steps(const std::string& numbers) {
     Target target{.gpu = options_.gpu};
-    std::istringstream(numbers) >> target.threads >> target.vector_bytes;
+    std::istringstream words(numbers);
+    words >> target.threads >> target.vector_bytes;
+    if (int64_t l2 = 0; words >> l2) target.l2_bytes = l2;
     schedule_default(schedule(), target);
     std::string steps;
     for (const std::string& step : schedule().trace()) steps += (steps.empty() ? "" : "; ") + step;
@@ -213,6 +219,7 @@ class CaseCheck {
   LoopCase& case_;
   LowerOptions options_{.shared_bytes = 1 << 10};
   std::vector<ScalarValues> runs_;
+  Determinism level_ = Determinism::sequential;
   Schedule schedule_{{}};
   bool changed_ = false;
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gradloom/builder.h"
+#include "ir/index_math.h"
 #include "ir/scalar_math.h"
 #include "tests/support/random_ir_expr.h"
 
@@ -70,6 +71,8 @@ class RandomIr : RandomDraw {
     const std::vector<int> rows{pick(3)};
     indices_ = parameter(builder_.input(name("indices"), DType::i64, dims(rows)), rows);
     indices_.indexes = parameters_.back().indexes = updated_[0].axes.empty() ? 0 : updated_[0].axes[0];
+    more_indices_ = parameter(builder_.input(name("indices"), DType::i64, dims(rows)), rows);
+    more_indices_.indexes = parameters_.back().indexes = updated_[0].axes.size() < 2 ? 0 : updated_[0].axes[1];
   }
   std::vector<int> some_axes() {
     std::vector<int> axes(chance(10) ? 0 : 1 + pick(3));
@@ -143,7 +146,7 @@ class RandomIr : RandomDraw {
     } else if (what < 45) {
       const std::vector<int> axes = some_axes();
       define({builder_.alloc(name("t"), draw_.element(), dims(axes)), axes});
-    } else if (what < 70) {
+    } else if (what < 60) {
       update(any(updated_));
     } else if (what < 82) {
       scatter(updated_[0]);
@@ -267,22 +270,57 @@ class RandomIr : RandomDraw {
       if (chance(20)) add(array.buffer, at);
     });
   }
-  // Scatters: accumulates into rows that the index buffer selects.
+  // Scatters: accumulates into elements that index buffers select in the first dim, or the first two. The other dims'
+  // loops stand around or in the loop over positions, and what says where an element goes around or in those.
   void scatter(const Array& array) {
     if (array.axes.empty()) return update(array);
-    loops(indices_.axes, [&] {
-      const Expr row = scope_.indices.back().var;
-      const Expr target = builder_.let(name("row"), load(indices_.buffer, {row}));
-      builder_.check((target >= 0) & (target < scope_.axes[indices_.indexes].extent), row, "indices", [&] {
-        const std::vector<int> rest(array.axes.begin() + 1, array.axes.end());
-        loops(rest, [&] {
-          std::vector<Expr> at{target};
-          for (size_t d = 0; d < rest.size(); ++d)
-            at.push_back(scope_.indices[scope_.indices.size() - rest.size() + d].var);
-          add(array.buffer, at);
-        });
+    const size_t chosen = array.axes.size() > 1 && chance(30) ? 2 : 1;
+    if (chance(30))
+      loops(array.axes, [&] { builder_.store(array.buffer, innermost(array), zero({array.buffer->dtype, 1})); });
+    std::vector<int> around, inside;
+    std::vector<bool> is_around;
+    for (size_t d = chosen; d < array.axes.size(); ++d) {
+      is_around.push_back(chance(25));
+      (is_around.back() ? around : inside).push_back(array.axes[d]);
+    }
+    const bool late = chance(30), guarded = chance(30);
+    loops(around, [&] {
+      const size_t outer = scope_.indices.size() - around.size();
+      loops(indices_.axes, [&] {
+        const Expr k = scope_.indices.back().var;
+        const auto add_at = [&](const std::vector<Expr>& destination) {
+          size_t from_outer = outer, from_inner = scope_.indices.size() - inside.size();
+          std::vector<Expr> at = destination;
+          for (const bool outside : is_around) at.push_back(scope_.indices[outside ? from_outer++ : from_inner++].var);
+          const auto update = [&] { add(array.buffer, at); };
+          if (guarded && chance(40)) return builder_.if_then(draw_.condition(1), update);
+          update();
+        };
+        if (late) return loops(inside, [&] { destination(array, chosen, k, add_at); });
+        const auto rest = [&] {
+          destination(array, chosen, k, [&](const std::vector<Expr>& at) { loops(inside, [&] { add_at(at); }); });
+        };
+        if (guarded && chance(50)) return builder_.if_then(draw_.condition(1), rest);
+        rest();
       });
     });
+  }
+  // The checked destination of position k, in the first dims.
+  void destination(const Array& array, size_t dims, const Expr& k,
+                   const std::function<void(const std::vector<Expr>&)>& body) {
+    std::vector<Expr> at;
+    Expr checked;
+    for (size_t d = 0; d < dims; ++d) {
+      const Expr extent = scope_.axes[array.axes[d]].extent;
+      const Expr raw = load((d == 0 ? indices_ : more_indices_).buffer, {k});
+      const Expr target = chance(15)   ? raw
+                          : chance(10) ? min(max(raw, Expr(0)), extent - 1)
+                                       : builder_.let(name("row"), raw);
+      checked = both(checked, (target >= 0) & (target < extent));
+      at.push_back(target);
+    }
+    if (chance(15)) return builder_.if_then(checked, [&] { body(at); });
+    builder_.check(checked, k, "indices", [&] { body(at); });
   }
   // Several statements in one loop over the outermost axis of an updated array.
   void outer() {
@@ -309,7 +347,7 @@ class RandomIr : RandomDraw {
   RandomIrScope scope_;
   RandomIrExpr draw_{engine_, scope_};
   std::vector<Array> parameters_, updated_, unwritten_;
-  Array indices_;
+  Array indices_, more_indices_;
   int names_ = 0;
 };
 

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
+#include <map>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -11,6 +14,7 @@
 #include "gradloom/target.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/site.h"
+#include "ir/schedule/wrappers.h"
 
 namespace gradloom::ir::testing {
 
@@ -27,29 +31,42 @@ class RandomSchedule {
     const Stmt body = schedule.kernel().body;
     try {
       apply(loop);
-    } catch (const ScheduleRefusal&) {
+    } catch (const ScheduleRefusal& refusal) {
+      ++reasons[reason_of(refusal.what())];
       EXPECT_EQ(schedule.trace().size(), before);
       EXPECT_TRUE(schedule.kernel().body.same_as(body));
       ++refused;
       return false;
     }
     ++accepted;
+    const std::string line = schedule.trace().back();
+    ++taken[line.substr(0, line.find(' '))];
     return true;
   }
 
   Schedule schedule;
   int accepted = 0, refused = 0;
+  std::map<std::string, int> taken, reasons;  // accepted steps by kind, refused ones by what was said
 
  private:
   int pick(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+  // The message without the names in it, all of which hold digits here.
+  static std::string reason_of(const std::string& message) {
+    std::istringstream words(message);
+    std::string reason;
+    for (std::string word; words >> word;)
+      reason += (reason.empty() ? "" : " ") + (std::any_of(word.begin(), word.end(), isdigit) ? "_" : word);
+    return reason;
+  }
 
   void apply(Schedule::Loop loop) {
     const For& site = schedule.get(loop);
     const For* inner = site.body.as<For>();
     const std::optional<int64_t> extent = as_int(site.extent);
+    const std::optional<Buffer> sums = accumulated(site);
     const std::vector<Buffer> buffers = buffers_of(schedule.kernel());
     const Buffer buffer = buffers[pick(static_cast<int>(buffers.size()))];
-    switch (pick(18)) {
+    switch (pick(23)) {
       case 0:
       case 1:
         return void(schedule.split(loop, 2 + pick(6)));
@@ -60,7 +77,7 @@ class RandomSchedule {
         return void(schedule.split(loop, 4));
       case 4:
       case 5:
-        if (inner) return schedule.reorder(loop, inner->var.id);
+        if (const For* nested = nested_in(site)) return schedule.reorder(loop, nested->var.id);
         return void(schedule.split_guarded(loop, 4));
       case 6:
         return void(schedule.partition(loop, index_point(site)));
@@ -91,9 +108,48 @@ class RandomSchedule {
         });
         return schedule.hoist_zeroed_buffer(loop, own);
       }
+      case 17:
+      case 18:
+        return join(loop);
+      case 19:
+        if (sums) return void(schedule.group(loop, *sums));
+        return join(loop);
+      case 20:
+        if (sums) return void(schedule.owner(loop, *sums, 1 + pick(6)));
+        return join(loop);
+      case 21:
+        if (sums) return void(schedule.bin(loop, *sums, 1 + pick(6), 1 + pick(8)));
+        return join(loop);
       default:
+        if (pick(2) && sums) return schedule.atomic(loop, *sums);
         return void(schedule.privatise(loop, buffer));
     }
+  }
+  // The loop inside with only lets, checks and conditions around it.
+  static const For* nested_in(const For& loop) {
+    Stmt s = loop.body;
+    while (is_wrapper(s) && !s.as<For>()) s = body_of(s);
+    return s.as<For>();
+  }
+  // What is accumulated into below the loop at an index from memory or a let.
+  static std::optional<Buffer> accumulated(const For& loop) {
+    std::optional<Buffer> found;
+    walk(loop.body, [&](const Stmt& s) {
+      const Accumulate* a = s.as<Accumulate>();
+      if (a && std::any_of(a->index.begin(), a->index.end(), [](const Expr& i) { return !i.as<Const>(); }))
+        found = a->buffer;
+    });
+    return found;
+  }
+  // With one of the loops that have the same bounds.
+  void join(Schedule::Loop loop) {
+    std::vector<Schedule::Loop> others;
+    const std::vector<Schedule::Loop> all = schedule.loops();
+    const auto after = std::find(all.begin(), all.end(), loop);
+    std::copy_if(after + 1, all.end(), std::back_inserter(others),
+                 [&](Schedule::Loop other) { return equal(schedule.get(other).extent, schedule.get(loop).extent); });
+    if (others.empty()) return void(schedule.split(loop, 2 + pick(6)));
+    schedule.join(loop, others[pick(static_cast<int>(others.size()))]);
   }
   // The whole buffer, or in some dims a region around a variable.
   void stage(Schedule::Loop loop, const Buffer& buffer) {

@@ -32,8 +32,8 @@ struct Run {
   int64_t bad_position = 0;
 };
 
-// Inputs are small numbers that depend on the position, some of them -0, integers within the buffer's facts; outputs
-// are initialised with a pattern.
+// Inputs are small numbers that depend on the position, some of them -0, integers within the buffer's facts and in order
+// where those say so; outputs are initialised with a pattern.
 inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed, const InterpretOptions& options = {}) {
   Run result;
   for (const Buffer& b : kernel.buffers) {
@@ -43,9 +43,13 @@ inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed,
     std::vector<std::byte> data(static_cast<size_t>(count) * size, std::byte{0x5a});
     const int64_t low = b->facts.min ? value_of(b->facts.min, scalars) : -3,
                   high = b->facts.max ? value_of(b->facts.max, scalars) : 9;
+    const int64_t row = b->dims.empty() ? 1 : value_of(b->dims.back(), scalars);
+    int64_t before = 0;
     for (int64_t i = 0; b->role != Role::out && i < count; ++i) {
       seed = seed * 1664525u + 1013904223u;
-      const int64_t whole = low + static_cast<int64_t>((seed >> 8) % static_cast<uint32_t>(high - low + 1));
+      int64_t whole = low + static_cast<int64_t>((seed >> 8) % static_cast<uint32_t>(high - low + 1));
+      if (b->facts.nondecreasing && i % row != 0) whole = std::max(whole, before);
+      before = whole;
       const double real = (seed >> 16) % 16 == 0 && low <= 0 && high >= 0 ? -0.0 : whole + (seed >> 12) % 1000 * 0.001;
       const uint64_t bits = is_float(b->dtype) ? bits_from_double(b->dtype, real) : bits_from_int(b->dtype, whole);
       std::memcpy(data.data() + static_cast<size_t>(i) * size, &bits, size);
