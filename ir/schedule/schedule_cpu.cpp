@@ -4,6 +4,7 @@
 
 #include "ir/rewrite.h"
 #include "ir/schedule/nest_shape.h"
+#include "ir/schedule/schedule_scatter.h"
 
 namespace gradloom::ir {
 namespace {
@@ -168,7 +169,9 @@ class General {
 }  // namespace
 
 void schedule_cpu(Schedule& schedule, const Target& target) {
-  for (const Loop loop : outermost_loops(schedule.kernel().body)) General(schedule, target).nest(loop, false);
+  const std::vector<Loop> done = schedule_scatters(schedule, target);
+  for (const Loop loop : outermost_loops(schedule.kernel().body))
+    if (std::find(done.begin(), done.end(), loop) == done.end()) General(schedule, target).nest(loop, false);
 }
 
 }  // namespace gradloom::ir

@@ -1,0 +1,279 @@
+#include "ir/schedule/schedule_scatter.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "ir/index_math.h"
+#include "ir/rewrite.h"
+#include "ir/schedule/nest_shape.h"
+#include "ir/schedule/scatter.h"
+#include "ir/schedule/wrappers.h"
+
+namespace gradloom::ir {
+namespace {
+
+// A loop around one accumulate whose destination is read from memory.
+struct Found {
+  Loop loop = 0;
+  std::vector<Loop> inner;  // loops around the accumulate in it, outermost first
+  const Accumulate* update = nullptr;
+};
+
+std::optional<Found> find_scatter(const Schedule& s, Loop loop) {
+  Found found{loop};
+  std::vector<const Let*> lets;
+  Stmt body = s.get(loop).body;
+  for (; is_wrapper(body) && !body.as<Alloc>(); body = body_of(body)) {
+    if (const For* f = body.as<For>()) found.inner.push_back(f->var.id);
+    if (const Let* l = body.as<Let>()) lets.push_back(l);
+  }
+  found.update = body.as<Accumulate>();
+  if (!found.update || found.update->buffer->role == Role::in) return std::nullopt;
+  std::vector<int64_t> read;  // lets that depend on memory
+  const auto from_memory = [&](const Expr& e) {
+    return any_of(e, [&](const Expr& x) {
+      const Var* v = x.as<Var>();
+      const Load* l = x.as<Load>();  // what is in order needs no sorting
+      return (l && !l->buffer->facts.nondecreasing) || (v && std::find(read.begin(), read.end(), v->id) != read.end());
+    });
+  };
+  for (const Let* l : lets)
+    if (from_memory(l->value)) read.push_back(l->var.id);
+  const std::vector<Expr>& index = found.update->index;
+  return std::any_of(index.begin(), index.end(), from_memory) ? std::optional(found) : std::nullopt;
+}
+
+// The outermost such loop of each nest.
+std::vector<Found> find_scatters(const Schedule& s) {
+  std::vector<Found> all;
+  std::vector<Loop> taken;
+  for (const Loop loop : s.loops()) {
+    if (std::find(taken.begin(), taken.end(), loop) != taken.end()) continue;
+    const std::optional<Found> found = find_scatter(s, loop);
+    if (!found) continue;
+    taken.insert(taken.end(), found->inner.begin(), found->inner.end());
+    all.push_back(*found);
+  }
+  return all;
+}
+
+std::optional<int64_t> product(const std::vector<Expr>& extents) {
+  int64_t all = 1;
+  for (const Expr& e : extents) {
+    const std::optional<int64_t> n = as_int(e);
+    if (!n || *n < 0 || __builtin_mul_overflow(all, *n, &all)) return std::nullopt;
+  }
+  return all;
+}
+
+// Joins the loop with those before and after it that have its bounds and touch the buffer. Returns the one loop, and
+// whether one before it filled the buffer.
+struct Joined {
+  Loop loop;
+  bool filled = false;
+};
+Joined with_neighbours(Schedule& s, Loop loop, const Buffer& buffer) {
+  Joined joined{loop};
+  const std::vector<Loop> all = s.loops();
+  const size_t own = static_cast<size_t>(std::find(all.begin(), all.end(), loop) - all.begin());
+  const auto touches = [&](Loop other) { return !accesses(s.get(other).body, buffer).empty(); };
+  for (size_t i = own; i-- > 0;)
+    if (touches(all[i]) && equal(s.get(all[i]).extent, s.get(joined.loop).extent) &&
+        s.attempt([&](Schedule& trial) { trial.join(all[i], joined.loop); }))
+      joined = {all[i], true};
+  for (size_t i = own + 1; i < all.size(); ++i) {
+    const std::vector<Loop> left = s.loops();
+    if (std::find(left.begin(), left.end(), all[i]) == left.end() || !touches(all[i])) continue;
+    if (equal(s.get(all[i]).extent, s.get(joined.loop).extent))
+      s.attempt([&](Schedule& trial) { trial.join(joined.loop, all[i]); });
+  }
+  return joined;
+}
+
+class Scatters {
+ public:
+  Scatters(Schedule& schedule, const Target& target) : s_(schedule), target_(target) {}
+
+  std::vector<Loop> all() {
+    for (const Found& found : find_scatters(s_)) {
+      const Buffer buffer = found.update->buffer;
+      const std::optional<int64_t> elements = product(buffer->dims);
+      if (!elements || *elements * size_of(buffer->dtype) <= target_.l2_bytes || repeats_little(found)) continue;
+      if (found.inner.empty())
+        in_bins(found, buffer);
+      else if (!in_groups(found, buffer) && !segments_in_groups(found, buffer))
+        in_strips(found, buffer);
+    }
+    return std::move(done_);
+  }
+
+ private:
+  // Whether so few elements are added to that sorting them costs more.
+  bool repeats_little(const Found& found) const {
+    std::vector<Loop> loops = found.inner;
+    loops.push_back(found.loop);
+    const std::optional<int64_t> updates = extent_of(s_, loops), elements = product(found.update->buffer->dims);
+    return updates && *updates < *elements / 8;
+  }
+  bool shared() const { return target_.threads > 1; }
+  void vectorize(Schedule& s, Loop loop, int bytes, int64_t most) const {
+    const std::optional<int64_t> extent = as_int(s.get(loop).extent);
+    int64_t lanes = most;
+    while (lanes > target_.lanes(bytes) && extent && lanes > *extent) lanes /= 2;
+    while (extent && lanes > *extent) lanes /= 2;
+    if (lanes >= 2) s.vectorize(loop, static_cast<int>(lanes));
+  }
+
+  // A row's updates one after the other, in registers where it is filled or stored beside.
+  bool in_groups(const Found& found, const Buffer& buffer) {
+    const int bytes = size_of(buffer->dtype);
+    const std::optional<int64_t> row = extent_of(s_, found.inner);
+    if (!row || *row * bytes < 32) return false;
+    Schedule::Groups groups;
+    Loop rows = 0;
+    const Schedule::Attempt done = s_.attempt([&](Schedule& t) {
+      groups = t.group(found.loop, buffer);
+      const Joined joined = with_neighbours(t, groups.rows[0], buffer);
+      rows = joined.loop;
+      const bool in_registers = joined.filled && t.attempt([&](Schedule& u) {
+        Loop column = 0;
+        for (const Loop c : found.inner) u.reorder(groups.group, c);
+        for (const Loop c : found.inner) column = with_neighbours(u, c, buffer).loop;
+        const std::vector<Expr> element = find_update(u.get(column).body, buffer)->index;
+        u.stage(column, buffer, element, std::vector<Expr>(element.size(), Expr(1)));
+        vectorize(u, column, bytes, 64);
+      });
+      if (!in_registers) vectorize(t, found.inner.back(), bytes, target_.lanes(bytes));
+      if (shared()) t.parallel(rows);
+    });
+    if (!done) return false;
+    s_.attempt([&](Schedule& t) { t.vectorize(groups.clear, target_.lanes(4), 4); });
+    finish({rows, groups.count, groups.starts, groups.place});
+    return true;
+  }
+
+  // The same where the loop is over segments of what is added.
+  bool segments_in_groups(const Found& found, const Buffer& buffer) {
+    const size_t before = done_.size();
+    return static_cast<bool>(s_.attempt([&](Schedule& t) {
+      const Loop fused = t.fuse(found.loop, found.inner[0]);
+      const std::optional<Found> places = find_scatter(t, fused);
+      Scatters within(t, target_);
+      if (!places || places->inner.empty() || !within.in_groups(*places, buffer))
+        throw ScheduleRefusal("segments are no groups");
+      done_.insert(done_.begin() + static_cast<std::ptrdiff_t>(before), within.done_.begin(), within.done_.end());
+    }));
+  }
+
+  // Strips of neighbouring columns, each in a cache.
+  bool in_strips(const Found& found, const Buffer& buffer) {
+    const Loop column = found.inner.back();
+    const int bytes = size_of(buffer->dtype);
+    const std::optional<int64_t> columns = as_int(s_.get(column).extent), elements = product(buffer->dims);
+    if (found.inner.size() != 1 || !columns || *columns == 0) return false;
+    const int64_t height = *elements / *columns * bytes, line = line_bytes / bytes;
+    int64_t width = 64;
+    while (width > line && (height * width > 2 * target_.l2_bytes || *columns < target_.threads * width)) width /= 2;
+    if (height * width > 4 * target_.l2_bytes || *columns % width != 0) return false;
+    return static_cast<bool>(s_.attempt([&](Schedule& t) {
+      t.reorder(found.loop, column);
+      const Schedule::Split cut = t.split(column, width);
+      t.reorder(cut.inner, found.loop);
+      split_neighbours(t, cut.outer, *columns, width, buffer);
+      const Joined joined = with_neighbours(t, cut.outer, buffer);
+      std::vector<Expr> begin(buffer->dims.size(), Expr(0)), extent = buffer->dims;
+      const size_t d = column_dim(t, joined.loop, buffer);
+      begin[d] = index_mul(var(t.get(joined.loop).var), width), extent[d] = width;
+      t.stage(joined.loop, buffer, begin, extent);
+      const std::vector<const For*> below = loops_below(t.get(joined.loop).body);
+      std::vector<Loop> lanes;
+      for (const For* f : below)
+        if (is_const(f->extent, width) && f->kind == ForKind::serial) lanes.push_back(f->var.id);
+      for (const Loop l : lanes) t.attempt([&](Schedule& u) { vectorize(u, l, bytes, target_.lanes(bytes)); });
+      if (shared()) t.parallel(joined.loop);
+      finish({joined.loop});
+    }));
+  }
+  // Loops over the same columns that touch the buffer become outermost, and strips too.
+  void split_neighbours(Schedule& t, Loop strips, int64_t columns, int64_t width, const Buffer& buffer) const {
+    for (const Loop loop : t.loops()) {
+      const std::vector<Loop> left = t.loops();
+      if (loop == strips || std::find(left.begin(), left.end(), loop) == left.end()) continue;
+      const std::vector<Loop> nest = perfect_nest(t, loop);
+      if (nest.size() != 2 || !is_const(t.get(nest[1]).extent, columns)) continue;
+      if (accesses(t.get(loop).body, buffer).empty()) continue;
+      t.attempt([&](Schedule& u) {
+        u.reorder(nest[0], nest[1]);
+        const Schedule::Split cut = u.split(nest[1], width);
+        u.reorder(cut.inner, nest[0]);
+      });
+    }
+  }
+  // The dim of the buffer along which the strip's loop moves.
+  static size_t column_dim(const Schedule& t, Loop strips, const Buffer& buffer) {
+    const Accumulate* update = find_update(t.get(strips).body, buffer);
+    for (size_t d = 0; d < update->index.size(); ++d)
+      if (mentions(update->index[d], strips)) return d;
+    throw ScheduleRefusal("the scatter's columns are no dim of its buffer");
+  }
+
+  // Single elements: sorted by bins that stay in a cache, then each bin summed there.
+  bool in_bins(const Found& found, const Buffer& buffer) {
+    const int64_t bytes = size_of(buffer->dtype),
+                  l2 = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(target_.l2_bytes)));
+    int64_t size = l2 / 8 / bytes, chunk = l2 / 8 / bytes;
+    const int64_t rows = *product(buffer->dims);
+    while (rows / size > 1024 && size * bytes < l2 / 2) size *= 2;
+    while (chunk * size / 64 < rows && chunk * bytes < l2 / 2) chunk *= 2;
+    Schedule::Bins bins;
+    Joined joined{};
+    const Schedule::Attempt done = s_.attempt([&](Schedule& t) {
+      bins = t.bin(found.loop, buffer, size, chunk);
+      if (buffer->dims.size() != 1) throw ScheduleRefusal("bins of several dims are not staged");
+      split_elements(t, rows, size, buffer);
+      joined = with_neighbours(t, bins.bins, buffer);
+      t.stage(joined.loop, buffer, {index_mul(var(t.get(joined.loop).var), size)}, {size});
+      std::vector<Loop> lanes;
+      for (const For* f : loops_below(t.get(joined.loop).body))
+        if (is_const(f->extent, size)) lanes.push_back(f->var.id);
+      for (const Loop l : lanes)
+        t.attempt([&](Schedule& u) { vectorize(u, l, static_cast<int>(bytes), target_.lanes(4)); });
+      t.attempt([&](Schedule& u) { u.vectorize(bins.clear, target_.lanes(4), 4); });
+      if (shared()) t.parallel(bins.chunks), t.parallel(joined.loop);
+    });
+    if (!done) return false;
+    finish({bins.chunks, joined.loop});
+    return true;
+  }
+  static void split_elements(Schedule& t, int64_t rows, int64_t size, const Buffer& buffer) {
+    for (const Loop loop : t.loops()) {
+      const std::vector<Loop> left = t.loops();
+      if (std::find(left.begin(), left.end(), loop) == left.end()) continue;
+      const For& f = t.get(loop);
+      if (is_const(f.extent, rows) && !holds_loop(f.body) && !accesses(f.body, buffer).empty())
+        t.attempt([&](Schedule& u) { u.split_guarded(loop, size); });
+    }
+  }
+
+  static const Accumulate* find_update(const Stmt& body, const Buffer& buffer) {
+    const Accumulate* found = nullptr;
+    walk(body, [&](const Stmt& s) {
+      if (const Accumulate* a = s.as<Accumulate>(); a && a->buffer.same_as(buffer)) found = a;
+    });
+    if (!found) throw ScheduleRefusal("nothing accumulates into the buffer");
+    return found;
+  }
+  void finish(const std::vector<Loop>& loops) { done_.insert(done_.end(), loops.begin(), loops.end()); }
+
+  Schedule& s_;
+  const Target& target_;
+  std::vector<Loop> done_;
+};
+
+}  // namespace
+
+std::vector<Loop> schedule_scatters(Schedule& schedule, const Target& target) {
+  return Scatters(schedule, target).all();
+}
+
+}  // namespace gradloom::ir
