@@ -116,6 +116,11 @@ class Scatters {
     return updates && *updates < *elements / 8;
   }
   bool shared() const { return target_.threads > 1; }
+  // Written once and read later at best: past the caches.
+  void stream(Schedule& s, const Buffer& buffer) const {
+    const int64_t bytes = product(buffer->dims).value_or(0) * size_of(buffer->dtype);
+    if (target_.streaming_stores && bytes > 4 * target_.l2_bytes) s.attempt([&](Schedule& t) { t.streaming(buffer); });
+  }
   void vectorize(Schedule& s, Loop loop, int bytes, int64_t most) const {
     const std::optional<int64_t> extent = as_int(s.get(loop).extent);
     int64_t lanes = most;
@@ -141,6 +146,7 @@ class Scatters {
         for (const Loop c : found.inner) column = with_neighbours(u, c, buffer).loop;
         const std::vector<Expr> element = find_update(u.get(column).body, buffer)->index;
         u.stage(column, buffer, element, std::vector<Expr>(element.size(), Expr(1)));
+        stream(u, buffer);
         vectorize(u, column, bytes, 64);
       });
       if (!in_registers) vectorize(t, found.inner.back(), bytes, target_.lanes(bytes));
@@ -172,7 +178,7 @@ class Scatters {
     const std::optional<int64_t> columns = as_int(s_.get(column).extent), elements = product(buffer->dims);
     if (found.inner.size() != 1 || !columns || *columns == 0) return false;
     const int64_t height = *elements / *columns * bytes, line = line_bytes / bytes;
-    int64_t width = 64;
+    int64_t width = 32;
     while (width > line && (height * width > 2 * target_.l2_bytes || *columns < target_.threads * width)) width /= 2;
     if (height * width > 4 * target_.l2_bytes || *columns % width != 0) return false;
     return static_cast<bool>(s_.attempt([&](Schedule& t) {
@@ -185,14 +191,24 @@ class Scatters {
       const size_t d = column_dim(t, joined.loop, buffer);
       begin[d] = index_mul(var(t.get(joined.loop).var), width), extent[d] = width;
       t.stage(joined.loop, buffer, begin, extent);
+      stream(t, buffer);
       const std::vector<const For*> below = loops_below(t.get(joined.loop).body);
       std::vector<Loop> lanes;
       for (const For* f : below)
         if (is_const(f->extent, width) && f->kind == ForKind::serial) lanes.push_back(f->var.id);
-      for (const Loop l : lanes) t.attempt([&](Schedule& u) { vectorize(u, l, bytes, target_.lanes(bytes)); });
+      for (const Loop l : lanes)
+        t.attempt([&](Schedule& u) { vectorize(u, l, bytes, std::min(8, target_.lanes(bytes))); });
+      prefetch_inputs(t, found.loop);
       if (shared()) t.parallel(joined.loop);
       finish({joined.loop});
     }));
+  }
+  // Of rows that a strip reads a piece of: few of them, which would else share the sets of the L1 cache.
+  static void prefetch_inputs(Schedule& t, Loop rows) {
+    constexpr int64_t rows_ahead = 4;
+    for (const Buffer& b : t.kernel().buffers)
+      if (b->role == Role::in && !accesses(t.get(rows).body, b).empty())
+        t.attempt([&](Schedule& u) { u.prefetch(rows, b, rows_ahead, 1); });
   }
   // Loops over the same columns that touch the buffer become outermost, and strips too.
   void split_neighbours(Schedule& t, Loop strips, int64_t columns, int64_t width, const Buffer& buffer) const {
@@ -233,6 +249,7 @@ class Scatters {
       split_elements(t, rows, size, buffer);
       joined = with_neighbours(t, bins.bins, buffer);
       t.stage(joined.loop, buffer, {index_mul(var(t.get(joined.loop).var), size)}, {size});
+      stream(t, buffer);
       std::vector<Loop> lanes;
       for (const For* f : loops_below(t.get(joined.loop).body))
         if (is_const(f->extent, size)) lanes.push_back(f->var.id);

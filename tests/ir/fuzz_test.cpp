@@ -11,6 +11,7 @@
 #include "ir/analysis/verify.h"
 #include "ir/analysis/verify_gpu.h"
 #include "ir/passes/passes.h"
+#include "ir/schedule/schedule_cpu.h"
 #include "ir/schedule/schedule_gpu.h"
 #include "tests/support/environment.h"
 #include "tests/support/kernel_run.h"
@@ -76,6 +77,8 @@ std::string step_difference(const RandomCase& c, const Kernel& scheduled, const 
   return interpreted_difference(c, lower(scheduled, options), Stage::lowered, expected);
 }
 
+// A cache so small that scatters are worth sorting.
+const Target cpu_target{.vector_bytes = 32, .l2_bytes = 64, .threads = 2};
 const LowerOptions for_gpu{.gpu = true, .shared_bytes = gpu_target.shared_bytes};
 
 // Loops may be bound where a GPU does not support them, which is detected only in lowering: the exceptions to "an
@@ -163,6 +166,12 @@ std::string fuzz(uint64_t seed, Counts& counts) {
       }
     }
 #endif
+    stage = "default CPU schedule";
+    Schedule vectors(kernel);
+    schedule_cpu(vectors, cpu_target);
+    steps = lines_of(vectors.trace());
+    if (std::string d = step_difference(c, vectors.kernel(), {}, expected); !d.empty()) return report(d);
+
     stage = "general GPU schedule";
     Schedule blocks(kernel);
     schedule_gpu(blocks, gpu_target);
