@@ -64,7 +64,7 @@ class Schedule {
   // Like split, but with a guard on the last outer iteration instead of a tail loop: for io in ceil(n/factor) { for ii
   // in factor { if (i < n) } }; vector lanes become masks.
   Split split_guarded(Loop loop, int64_t factor);
-  // Fuses two perfectly nested loops: indices by floor_div and floor_mod, or, of segments (docs), from a table.
+  // Fuses two perfectly nested loops: by floor_div and floor_mod; segments, offsets[i] to offsets[i + 1], by a table.
   Loop fuse(Loop outer, Loop inner);
   // Interchanges two nested loops; refused unless proved legal. Lets, checks and conditions that stand between them go
   // into the inner loop with the outer one: a check is then evaluated more often, with the same positions.
