@@ -16,7 +16,7 @@ namespace {
 struct Found {
   Loop loop = 0;
   std::vector<Loop> inner;  // loops around the accumulate in it, outermost first
-  const Accumulate* update = nullptr;
+  Buffer buffer;
 };
 
 std::optional<Found> find_scatter(const Schedule& s, Loop loop) {
@@ -27,8 +27,9 @@ std::optional<Found> find_scatter(const Schedule& s, Loop loop) {
     if (const For* f = body.as<For>()) found.inner.push_back(f->var.id);
     if (const Let* l = body.as<Let>()) lets.push_back(l);
   }
-  found.update = body.as<Accumulate>();
-  if (!found.update || found.update->buffer->role == Role::in) return std::nullopt;
+  const Accumulate* update = body.as<Accumulate>();
+  if (!update) return std::nullopt;
+  found.buffer = update->buffer;
   std::vector<int64_t> read;  // lets that depend on memory
   const auto from_memory = [&](const Expr& e) {
     return any_of(e, [&](const Expr& x) {
@@ -39,22 +40,8 @@ std::optional<Found> find_scatter(const Schedule& s, Loop loop) {
   };
   for (const Let* l : lets)
     if (from_memory(l->value)) read.push_back(l->var.id);
-  const std::vector<Expr>& index = found.update->index;
+  const std::vector<Expr>& index = update->index;
   return std::any_of(index.begin(), index.end(), from_memory) ? std::optional(found) : std::nullopt;
-}
-
-// The outermost such loop of each nest.
-std::vector<Found> find_scatters(const Schedule& s) {
-  std::vector<Found> all;
-  std::vector<Loop> taken;
-  for (const Loop loop : s.loops()) {
-    if (std::find(taken.begin(), taken.end(), loop) != taken.end()) continue;
-    const std::optional<Found> found = find_scatter(s, loop);
-    if (!found) continue;
-    taken.insert(taken.end(), found->inner.begin(), found->inner.end());
-    all.push_back(*found);
-  }
-  return all;
 }
 
 std::optional<int64_t> product(const std::vector<Expr>& extents) {
@@ -95,24 +82,36 @@ class Scatters {
   Scatters(Schedule& schedule, const Target& target) : s_(schedule), target_(target) {}
 
   std::vector<Loop> all() {
-    for (const Found& found : find_scatters(s_)) {
-      const Buffer buffer = found.update->buffer;
-      const std::optional<int64_t> elements = product(buffer->dims);
-      if (!elements || *elements * size_of(buffer->dtype) <= target_.l2_bytes || repeats_little(found)) continue;
-      if (found.inner.empty())
-        in_bins(found, buffer);
-      else if (!in_groups(found, buffer) && !segments_in_groups(found, buffer))
-        in_strips(found, buffer);
+    std::vector<Loop> seen;  // in a scatter that was found
+    for (const Loop loop : s_.loops()) {
+      const std::vector<Loop> left = s_.loops();  // the steps for one scatter may consume the loops of another
+      const auto among = [&](const std::vector<Loop>& loops) {
+        return std::find(loops.begin(), loops.end(), loop) != loops.end();
+      };
+      if (!among(left) || among(seen)) continue;
+      const std::optional<Found> found = find_scatter(s_, loop);
+      if (!found) continue;
+      seen.insert(seen.end(), found->inner.begin(), found->inner.end());
+      schedule(*found);
     }
     return std::move(done_);
   }
 
  private:
+  void schedule(const Found& found) {
+    const Buffer& buffer = found.buffer;
+    const std::optional<int64_t> elements = product(buffer->dims);
+    if (!elements || *elements * size_of(buffer->dtype) <= target_.l2_bytes || repeats_little(found)) return;
+    if (found.inner.empty())
+      in_bins(found, buffer);
+    else if (!in_groups(found, buffer) && !segments_in_groups(found, buffer))
+      in_strips(found, buffer);
+  }
   // Whether so few elements are added to that sorting them costs more.
   bool repeats_little(const Found& found) const {
     std::vector<Loop> loops = found.inner;
     loops.push_back(found.loop);
-    const std::optional<int64_t> updates = extent_of(s_, loops), elements = product(found.update->buffer->dims);
+    const std::optional<int64_t> updates = extent_of(s_, loops), elements = product(found.buffer->dims);
     return updates && *updates < *elements / 8;
   }
   bool shared() const { return target_.threads > 1; }
