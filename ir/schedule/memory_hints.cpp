@@ -95,20 +95,23 @@ void MemoryHints::stream(Scheduled& scheduled) const {
 }
 
 void MemoryHints::fetch(Schedule& schedule) const {
-  for (const Loop loop : schedule.loops()) {
-    const For& f = schedule.get(loop);
-    if (fetched_.empty() || f.kind != ForKind::serial || holds_loop(f.body)) continue;
+  if (fetched_.empty()) return;
+  std::vector<std::pair<Loop, Buffer>> found;
+  for (const For* f : loops_below(schedule.kernel().body)) {
+    if (f->kind != ForKind::serial || holds_loop(f->body)) continue;
     std::vector<const Accumulate*> added;
-    walk(f.body, [&](const Stmt& s) {
+    walk(f->body, [&](const Stmt& s) {
       if (const auto* a = s.as<Accumulate>()) added.push_back(a);
     });
     if (added.size() != 1 || added[0]->value.lanes() > 1) continue;
-    const Buffer target = added[0]->buffer;
+    const bool large =
+        std::any_of(fetched_.begin(), fetched_.end(), [&](const Buffer& b) { return b.same_as(added[0]->buffer); });
     const bool loaded = std::any_of(added[0]->index.begin(), added[0]->index.end(),
-                                    [&](const Expr& e) { return loaded_index(e, f.body); });
-    if (loaded && std::any_of(fetched_.begin(), fetched_.end(), [&](const Buffer& b) { return b.same_as(target); }))
-      schedule.attempt([&](Schedule& trial) { trial.prefetch(loop, target, ahead, 1); });
+                                    [&](const Expr& e) { return loaded_index(e, f->body); });
+    if (large && loaded) found.emplace_back(f->var.id, added[0]->buffer);
   }
+  for (const auto& [loop, table] : found)
+    schedule.attempt([&](Schedule& trial) { trial.prefetch(loop, table, ahead, 1); });
 }
 
 }  // namespace gradloom::ir

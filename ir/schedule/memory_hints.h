@@ -16,6 +16,7 @@ class MemoryHints {
   // Throws a refusal unless the loop writes one element an iteration, contiguously, of a streamed output, and lines of
   // it are not known to start at cache lines.
   std::pair<Loop, Loop> at_lines(Schedule& schedule, Loop loop) const;
+  bool streams() const { return !streamed_.empty(); }
   // Makes the stores to such outputs streaming.
   void stream(Scheduled& scheduled) const;
   // Prefetches what single elements of tables that are too large are added to, where the element's index is loaded.

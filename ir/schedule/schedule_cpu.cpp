@@ -14,8 +14,8 @@ constexpr int64_t shared_elements = 64 << 10;  // fewer are done before other th
 constexpr int64_t task_elements = 16 << 10, task_columns = 1 << 10, task_rows = 64;
 constexpr int64_t small_body = 4;  // statements of which several vectors at a time are worth their code
 constexpr int copies_of_small_body = 4;
-constexpr int64_t rows_together = 8;           // sums whose latencies hide one another
-constexpr int64_t fewest_products = 16 << 10;  // of a product that is worth tiles
+constexpr int64_t rows_together = 8;          // sums whose latencies hide one another
+constexpr int64_t fewest_products = 4 << 10;  // of a product that is worth tiles
 
 class General {
  public:
@@ -216,7 +216,7 @@ class General {
       widen(trial, parts.first, {vectors->lanes, 1});
       widen(trial, parts.second, *vectors);
     };
-    if (!rows && s_.attempt(aligned)) return true;
+    if (!rows && hints_.streams() && s_.attempt(aligned)) return true;
     return static_cast<bool>(s_.attempt([&](Schedule& trial) { widen(trial, loop, *vectors); }));
   }
   // Bytes of the widest element that is written.
