@@ -1,5 +1,6 @@
 // Properties of the machine code: alignment, registers, streaming stores, gathers; instruction sets, lifetime and
 // compile times.
+#include "gradloom/text.h"
 #include "tests/support/llvm_run.h"
 
 namespace gradloom {
@@ -59,6 +60,20 @@ TEST(LlvmCode, StreamsWhereAlignmentIsProvedOrFoundAndFences) {
   EXPECT_NE(either.find("vmovntps\t%zmm"), std::string::npos) << either;
   EXPECT_NE(either.find("vmovups\t%zmm"), std::string::npos) << either;
   EXPECT_NE(either.find("sfence"), std::string::npos);
+}
+
+// Where the trip counts are known to the schedule, it has decided.
+TEST(LlvmCode, AParallelLoopOfLittleWorkIsNotShared) {
+  const auto text = [](const std::string& scalar, const std::string& rows) {
+    return codegen::emit_llvm(
+        parse("kernel rows(" + scalar + ") { in x: f32[" + rows + ", 8] out y: f32[" + rows + ", 8] for i in 0 .. " +
+              rows + " parallel { for j in 0 .. 8 { y[i, j] = x[i, j] } } }"),
+        codegen::isa_named("x86-64-v3"), false);
+  };
+  const std::string any = text("n: i64 in [0, 1000000]", "n"), known = text("", "64");
+  EXPECT_NE(any.find("fcmp oge double"), std::string::npos) << any;
+  EXPECT_NE(any.find("call void @rows.i.0("), std::string::npos) << any;
+  EXPECT_EQ(known.find("fcmp"), std::string::npos) << known;
 }
 
 TEST(LlvmCode, Avx512GathersAndScatters) {
