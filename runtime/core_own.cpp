@@ -13,9 +13,7 @@ namespace gradloom {
 namespace {
 
 // A user's nest may come unscheduled.
-ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool default_schedule, ir::PassTimes& times) {
-  ir::LowerOptions lowering = ir::lowering_for(target);
-  lowering.times = &times;
+ir::Scheduled schedule_own(const ir::Kernel& kernel, const ir::Target& target, bool default_schedule) {
   if (!target.gpu && ir::is_gpu(kernel)) {
     throw Error(
         ErrorCode::unsupported,
@@ -23,7 +21,7 @@ ir::Kernel lower_own(const ir::Kernel& kernel, const ir::Target& target, bool de
             "kernel {}: it has loops of a GPU (grid, thread, warp, lane, cooperative), which target {} does not run",
             kernel.name, target.name));
   }
-  return ir::lower(default_schedule ? ir::with_default_schedule(kernel, target) : kernel, lowering);
+  return default_schedule ? ir::schedule_default(kernel, target) : ir::Scheduled{kernel, {}};
 }
 
 // "[n,m] [n]"
@@ -73,14 +71,23 @@ std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel, std::stri
     }
   }
   ir::PassTimes pass_ms;
-  const ir::Kernel lowered = interprets() ? kernel : lower_own(kernel, target_, options.default_schedule, pass_ms);
-  dump(kernel.name, own_strategy,
-       {.authored = kernel, .scheduled = kernel, .lowered = lowered, .sources = {}, .trace = {}});
+  ir::LowerOptions lowering = ir::lowering_for(target_);
+  lowering.times = &pass_ms;
+  const ir::Scheduled scheduled =
+      interprets() ? ir::Scheduled{kernel, {}} : schedule_own(kernel, target_, options.default_schedule);
+  const ir::Kernel lowered = interprets() ? kernel : ir::lower(scheduled.kernel, lowering);
+  dump(
+      kernel.name, own_strategy,
+      {.authored = kernel, .scheduled = scheduled.kernel, .lowered = lowered, .sources = {}, .trace = scheduled.trace});
   auto entry = std::make_shared<KernelEntry>();
   entry->own = true;
-  const std::optional<ContentId> content = finish(
-      *entry, {.op = kernel.name, .strategy = own_strategy, .build_ms = milliseconds_since(start), .pass_ms = pass_ms},
-      lowered, *backend_);
+  const std::optional<ContentId> content = finish(*entry,
+                                                  {.op = kernel.name,
+                                                   .strategy = own_strategy,
+                                                   .build_ms = milliseconds_since(start),
+                                                   .pass_ms = pass_ms,
+                                                   .schedule_trace = scheduled.trace},
+                                                  lowered, *backend_);
   if (key && content) put_index(*key, *content, *entry);
   return entry;
 }

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstring>
+
+#include "cli/bench/bench_roof.h"
 
 namespace gradloom::cli {
 namespace {
@@ -13,6 +14,7 @@ struct OperandSet {
   Tensor
       probed;  // as large as the output: the write probe's buffer, so that the kernel's output survives for the check
   std::vector<Span> reads;
+  std::vector<Span> writes() const { return {{probed.data(), probed.elements() * 4}}; }
 };
 
 OperandSet make_set(std::vector<Tensor> inputs, const Dims& output) {
@@ -21,78 +23,6 @@ OperandSet make_set(std::vector<Tensor> inputs, const Dims& output) {
   std::memset(set.probed.data(), 0xff, set.probed.elements() * 4);
   return set;
 }
-
-// Samples of several loops, taken round-robin. After the first round only the two fastest continue, and their samples
-// restart.
-class Contest {
- public:
-  explicit Contest(size_t loops) : samples_(loops) {
-    for (size_t i = 0; i < loops; ++i) running_.push_back(i);
-  }
-  size_t next() { return running_[turn_++ % running_.size()]; }
-  void add(size_t loop, double ms) { samples_[loop].push_back(ms); }
-  void narrow() {
-    std::sort(running_.begin(), running_.end(),
-              [&](size_t a, size_t b) { return median(samples_[a]) < median(samples_[b]); });
-    running_.resize(std::min<size_t>(running_.size(), 2));
-    for (auto& samples : samples_) samples.clear();
-  }
-  double best() const {
-    double best = INFINITY;
-    for (const size_t i : running_)
-      if (!samples_[i].empty()) best = std::min(best, median(samples_[i]));
-    return best;
-  }
-  double least() const {
-    double least = INFINITY;
-    for (const auto& samples : samples_)
-      for (const double ms : samples) least = std::min(least, ms);
-    return least;
-  }
-
- private:
-  std::vector<std::vector<double>> samples_;
-  std::vector<size_t> running_;
-  size_t turn_ = 0;
-};
-
-// The probes of one measurement: they read the kernel's own inputs and write buffers as large as its outputs.
-class Roof {
- public:
-  Roof(ProbeTeam& team, bool warm)
-      : team_(team),
-        warm_(warm),
-        reads_(read_loops()),
-        writes_(write_loops()),
-        read_(reads_.size()),
-        write_(writes_.size()) {}
-  void select(const OperandSet& set) {
-    for (size_t i = 0; i < 2 * std::max(reads_.size(), writes_.size()); ++i) sample(set);
-    read_.narrow();
-    write_.narrow();
-  }
-  // With `warm`, preceded by an untimed pass that leaves the caches in the same state.
-  void sample(const OperandSet& set) {
-    const size_t r = read_.next(), w = write_.next();
-    const std::vector<Span> written{{set.probed.data(), set.probed.elements() * 4}};
-    if (warm_) {
-      team_.read(reads_[r], set.reads);
-      team_.write(writes_[w], written);
-    }
-    read_.add(r, team_.read(reads_[r], set.reads));
-    write_.add(w, team_.write(writes_[w], written));
-  }
-  double read_ms() const { return read_.best(); }
-  double write_ms() const { return write_.best(); }
-  double least_ms() const { return read_.least() + write_.least(); }
-
- private:
-  ProbeTeam& team_;
-  bool warm_;
-  std::vector<ReadLoop> reads_;
-  std::vector<WriteLoop> writes_;
-  Contest read_, write_;
-};
 
 int rotated_sets(int64_t set_bytes) {
   const int64_t total = 3 * last_level_cache_bytes();
@@ -164,7 +94,7 @@ Measurement BenchOperands::measure(Runtime& runtime, ProbeTeam& team, OutputMode
   const int batch = std::max(1, static_cast<int>(shortest_sample_ms / std::max(1e-4, elapsed_ms() - begin)));
 
   Roof roof(team, !rotated);
-  roof.select(sets.back());
+  roof.select(sets.back().reads, sets.back().writes());
   std::vector<double> kernel;
   const double deadline = elapsed_ms() + seconds * 1000;
   while (static_cast<int>(kernel.size()) < most_samples &&
@@ -173,7 +103,8 @@ Measurement BenchOperands::measure(Runtime& runtime, ProbeTeam& team, OutputMode
     begin = elapsed_ms();
     for (int b = 0; b < batch; ++b) call();
     kernel.push_back((elapsed_ms() - begin) / batch);
-    roof.sample(next_set());
+    const OperandSet& next = next_set();
+    roof.sample(next.reads, next.writes());
   }
 
   Measurement m{case_.name, handle.report().strategy};

@@ -14,6 +14,7 @@
 #include "cli/bench/bench_gru.h"
 #include "cli/bench/bench_latency.h"
 #include "cli/bench/bench_measure.h"
+#include "cli/bench/bench_nests.h"
 #include "cli/command.h"
 #include "cli/text.h"
 
@@ -130,8 +131,8 @@ void check_names(const std::vector<std::string>& names) {
   known.insert(known.end(), std::begin(alone), std::end(alone) - 1);
   for (const std::string& name : names) {
     if (name == "warm_process" || std::find(known.begin(), known.end(), name) != known.end()) continue;
-    throw UsageError(
-        fmt::format("bench: got case \"{}\", expected {}, or gpu-time and its cases", name, fmt::join(known, ", ")));
+    throw UsageError(fmt::format("bench: got case \"{}\", expected {}, or nests or gpu-time and their cases", name,
+                                 fmt::join(known, ", ")));
   }
 }
 
@@ -155,7 +156,12 @@ int bench(const BenchOptions& options) {
                            .json = options.json,
                            .markdown = options.markdown});
   }
-  check_names(options.cases);
+  const bool nests = options.cases[0] == "nests";
+  const std::vector<std::string> chosen_nests{options.cases.begin() + 1, options.cases.end()};
+  if (nests)
+    check_nest_names(chosen_nests);
+  else
+    check_names(options.cases);
   const std::vector<const GemmCase*> gemm = chosen_gemm_cases(options.cases);
   const std::vector<const GruCase*> gru = chosen_gru_cases(options.cases);
   const int threads = options.threads == 0 ? available_threads() : options.threads;
@@ -164,8 +170,8 @@ int bench(const BenchOptions& options) {
   if (named("throughput")) return bench_throughput(options.seconds, options.json);
   if (named("warm")) return bench_warm(options.processes, options.json);
   if (named("warm_process")) return warm_process();  // started by bench_warm
-  const bool others =
-      named("accumulate") || named("compile") || named("dispatch") || named("roof") || !gemm.empty() || !gru.empty();
+  const bool others = nests || named("accumulate") || named("compile") || named("dispatch") || named("roof") ||
+                      !gemm.empty() || !gru.empty();
   if (!others) chosen_cases(options.cases);  // rejected before any thread or process starts
   pin_process(threads);
   if (named("roof")) return bench_roof(threads, options.json);
@@ -178,6 +184,10 @@ int bench(const BenchOptions& options) {
   if (named("accumulate")) return bench_accumulate(runtime, options.seconds, options.json);
   if (named("compile")) return bench_compile(runtime, options.json);
   if (named("dispatch")) return bench_dispatch(runtime, options.json);
+  if (nests)
+    return bench_nests(
+        {.cases = chosen_nests, .seconds = options.seconds, .any_shape = options.any_shape, .json = options.json},
+        runtime);
   if (!gemm.empty()) return bench_gemm(gemm, runtime, options.seconds, options.json);
   if (!gru.empty()) return bench_gru(gru, runtime, run_options(options), options.seconds, options.json);
   return bench_cases_of(resolved, runtime);
@@ -192,7 +202,7 @@ void add_bench(CLI::App& app, int& status) {
       ->add_option("case", options->cases,
                    "cases (ge_ax0 ... bg_col), groups (ge gg sl bg), all; products (gemm, gemm_1024 ...), gru_grad "
                    "(gru_a, gru_b, gru_c); or one of accumulate, compile, "
-                   "dispatch, roof, churn, stall, throughput, warm; or gpu-time, then cases")
+                   "dispatch, roof, churn, stall, throughput, warm; or nests or gpu-time, then their cases")
       ->required();
   command->add_option("--threads", options->threads, "threads, pinned; 0: every CPU of this process")
       ->check(CLI::Range(0, 1024))
@@ -238,6 +248,7 @@ void add_bench(CLI::App& app, int& status) {
       "second by threads and processes.\n"
       "warm: the first call of a process whose kernel is on disk, by stage. These four say what is wanted and end with "
       "1 when it is missed.\n"
+      "nests: loop nests as a user writes them, with the default schedule, beside C++ loops; then their names, or all.\n"
       "gpu-time: calls on target cuda, back to back, beside another library's times (bench/gpu_check); there "
       "ge_ax0_one, ge_ax1_one, gg_one (all\n"
       "indices equal), gg_1m_zipf, gg_32k, bg_mid too. What a kernel takes of a GPU: gradloom emit ... --stage "

@@ -139,6 +139,47 @@ Emitter::Captures Emitter::captures(const ir::For& loop) const {
   return found;
 }
 
+namespace {
+constexpr int64_t worth_waking = 128 << 10;  // lanes of expression nodes: some microseconds
+
+int64_t nodes_of(const ir::Stmt& s) {
+  int64_t nodes = 0;
+  int lanes = 1;
+  const auto count = [&](const ir::Expr& e) { ++nodes, lanes = std::max(lanes, e.lanes()); };
+  ir::walk(
+      s, [](const ir::Stmt&) {}, count);
+  return nodes * lanes;
+}
+}  // namespace
+
+Value* Emitter::as_double(Value* v) { return builder_.CreateSIToFP(v, builder_.getDoubleTy()); }
+
+// What one run of the statement takes, in lanes of expression nodes, as a double; null where the trip count of a loop
+// in it is not known here. Values are those of the statement's surroundings.
+Value* Emitter::work(const ir::Stmt& s) {
+  const auto sum = [&](Value* a, Value* b) { return a && b ? builder_.CreateFAdd(a, b) : nullptr; };
+  Value* none = as_double(i64(0));
+  if (!s) return none;
+  if (const auto* n = s.as<ir::For>()) {
+    const bool known = !ir::has_variable_divisor(n->extent) && !ir::any_of(n->extent, [&](const ir::Expr& e) {
+      const auto* v = e.as<ir::Var>();
+      return e.as<ir::Load>() || (v && !frame_->vars.contains(v->id));
+    });
+    Value* body = known ? work(n->body) : nullptr;
+    return body ? builder_.CreateFMul(as_double(value(n->extent)), body) : nullptr;
+  }
+  if (const auto* n = s.as<ir::Block>()) {
+    Value* all = none;
+    for (const ir::Stmt& part : n->stmts) all = sum(all, all ? work(part) : nullptr);
+    return all;
+  }
+  if (const auto* n = s.as<ir::Let>()) return work(n->body);
+  if (const auto* n = s.as<ir::Alloc>()) return work(n->body);
+  if (const auto* n = s.as<ir::Check>()) return work(n->body);
+  if (const auto* n = s.as<ir::If>()) return sum(work(n->then_case), work(n->else_case));
+  return as_double(i64(nodes_of(s)));
+}
+
 void Emitter::parallel(const ir::For& loop) {
   const std::optional<int64_t> extent = ir::as_int(loop.extent);
   if (extent && *extent <= 0) return;
@@ -146,6 +187,10 @@ void Emitter::parallel(const ir::For& loop) {
   Value* count = value(loop.extent);
   const ir::Ranges::Scope scope(ranges_, loop);
   const Captures captured = captures(loop);
+  // Whether there is enough to do for other threads to be woken; null: yes, or a schedule knew.
+  Value* much = nullptr;
+  if (Value* each = work(loop.body); each && !(extent && llvm::isa<llvm::Constant>(each)))
+    much = builder_.CreateFCmpOGE(builder_.CreateFMul(as_double(count), each), as_double(i64(worth_waking)));
   // The environment: the context, the loop's begin, then every captured value. Constants are used directly instead.
   std::vector<Value*> values{frame_->context, begin};
   for (const int64_t id : captured.vars) values.push_back(frame_->vars[id].value);
@@ -169,8 +214,17 @@ void Emitter::parallel(const ir::For& loop) {
     llvm::Type* pointer = builder_.getPtrTy();
     auto* type =
         llvm::FunctionType::get(builder_.getVoidTy(), {pointer, builder_.getInt64Ty(), pointer, pointer}, false);
-    Value* run = builder_.CreateLoad(pointer, context_field(offsetof(LaunchContext, parallel_for)));
-    builder_.CreateCall(type, run, {frame_->context, count, body, env})->setDoesNotThrow();
+    const auto share = [&] {
+      Value* run = builder_.CreateLoad(pointer, context_field(offsetof(LaunchContext, parallel_for)));
+      builder_.CreateCall(type, run, {frame_->context, count, body, env})->setDoesNotThrow();
+    };
+    if (!much) return share();
+    when(
+        much, share,
+        [&] {
+          builder_.CreateCall(body, {env, i64(0), count});
+        },
+        true);
   };
   if (extent)
     call();

@@ -214,16 +214,29 @@ void Emitter::emit(const ir::Store& n) {
   when(guard, [&] { store_at(a, a.pointer, v, alignment(a)); });
 }
 
-// Streaming (non-temporal) stores of register-sized pieces, when each piece's full alignment is proved (an underaligned
-// one would become many narrow stores).
+// Streaming (non-temporal) stores of register-sized pieces, each at an address that is a multiple of its size (an
+// underaligned one would become many narrow stores): where that is not proved, by a branch on the address.
 bool Emitter::stream(const Address& a, Value* v) {
-  v = to_memory(v, a.buffer->dtype);
   const int size = size_of(a.buffer->dtype);
-  const int64_t bytes = static_cast<int64_t>(a.lanes) * size;
-  int64_t piece = std::min<int64_t>(machine_.vector_bytes, static_cast<int64_t>(alignment(a).value()));
-  while (piece > bytes) piece /= 2;
+  const int64_t bytes = static_cast<int64_t>(a.lanes) * size, widest = std::min(int64_t{machine_.vector_bytes}, bytes);
+  int64_t piece = std::min(widest, static_cast<int64_t>(alignment(a).value()));
+  const bool proved = piece >= 16;
+  if (!proved) piece = widest;
   if (!machine_.x86 || piece < 16 || bytes % piece != 0) return false;
-  const int lanes = static_cast<int>(piece / size);
+  frame_->streamed = true;
+  if (proved) return stream_pieces(a, v, piece), true;
+  // The buffer's own address is the same in every iteration.
+  const bool by_base = a.first_multiple * size % piece == 0;
+  Value* address = builder_.CreatePtrToInt(by_base ? a.base : a.pointer, builder_.getInt64Ty());
+  when(
+      builder_.CreateICmpEQ(builder_.CreateAnd(address, i64(piece - 1)), i64(0)), [&] { stream_pieces(a, v, piece); },
+      [&] { store_at(a, a.pointer, v, alignment(a)); }, true);
+  return true;
+}
+
+void Emitter::stream_pieces(const Address& a, Value* v, int64_t piece) {
+  v = to_memory(v, a.buffer->dtype);
+  const int lanes = static_cast<int>(piece / size_of(a.buffer->dtype));
   for (int first = 0; first < a.lanes; first += lanes) {
     Value* part = v;
     if (lanes != a.lanes) {
@@ -237,8 +250,6 @@ bool Emitter::stream(const Address& a, Value* v) {
                    llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(builder_.getInt32(1))));
     scoped(s, *a.buffer);
   }
-  frame_->streamed = true;
-  return true;
 }
 
 }  // namespace gradloom::codegen

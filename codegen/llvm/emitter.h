@@ -95,6 +95,8 @@ class Emitter {
   void bind(const ir::Var& v, llvm::Value* value);
   void parallel(const ir::For& loop);
   Captures captures(const ir::For& loop) const;
+  llvm::Value* as_double(llvm::Value* v);
+  llvm::Value* work(const ir::Stmt& s);
   llvm::Function* outline(const ir::For& loop, const Captures& captured, llvm::StructType* env_type,
                           llvm::Value* begin_of_loop);
   llvm::Value* context_field(size_t offset);
@@ -135,6 +137,7 @@ class Emitter {
   llvm::Value* load_vector(const Address& a, Type type, llvm::Value* mask, llvm::Value* otherwise);
   void store_vector(const Address& a, llvm::Value* v, llvm::Value* mask, bool streaming);
   bool stream(const Address& a, llvm::Value* v);
+  void stream_pieces(const Address& a, llvm::Value* v, int64_t piece);
   bool hardware_mask(const Address& a) const;
   bool hardware_scatter(const Address& a) const;
   llvm::Value* apply(ir::AccumulateOp op, DType dtype, llvm::Value* old, llvm::Value* value, llvm::Value* factor);

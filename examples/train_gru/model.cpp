@@ -71,7 +71,6 @@ Model::Model(Runtime& runtime, DType dtype, const Sizes& sizes)
       characters_(static_cast<double>(sizes.sequence * sizes.batch)) {
   const int64_t steps = sizes.sequence, windows = sizes.batch, rows = steps * windows;
   const int64_t vocabulary = sizes.vocabulary, embedding = sizes.embedding, hidden = sizes.hidden;
-  const ir::Target& target = runtime.target();
   const auto tensor = [&](const Dims& dims) { return Tensor::empty(dtype, dims); };
   // One row per character: the same memory with steps and windows collapsed to one dim.
   const auto as_rows = [&](const Tensor& t, int64_t width) { return t.trimmed({rows, width}); };
@@ -91,13 +90,13 @@ Model::Model(Runtime& runtime, DType dtype, const Sizes& sizes)
   forward_ = {
       bind(runtime, embed(dtype, rows, vocabulary, embedding), {tokens, p.table, as_rows(x, embedding)}),
       bind(runtime, "GRUTraining", {x, p.w, p.r, p.b}, {states, none, gates}, gru_attributes),
-      bind(runtime, output_layer(dtype, rows, vocabulary, hidden, target), {as_rows(states, hidden), p.v, p.c, logits}),
+      bind(runtime, output_layer(dtype, rows, vocabulary, hidden), {as_rows(states, hidden), p.v, p.c, logits}),
       bind(runtime, cross_entropy(dtype, rows, vocabulary), {logits, targets, losses, dlogits}),
       bind(runtime, "BroadcastGrad", {losses, one}, {loss_sum_}),
   };
   backward_ = {
       bind(runtime, "BroadcastGrad", {dlogits, bias_shape}, {g.c}),
-      bind(runtime, output_layer_grad(dtype, rows, vocabulary, hidden, target),
+      bind(runtime, output_layer_grad(dtype, rows, vocabulary, hidden),
            {dlogits, as_rows(states, hidden), p.v, as_rows(dstates, hidden), g.v}),
       bind(runtime, "GRUGrad", {x, p.w, p.r, p.b, none, none, states, gates, dstates}, {dx, g.w, g.r, g.b},
            gru_attributes),

@@ -2,7 +2,6 @@
 
 #include <gradloom/math.h>
 #include <gradloom/matmul.h>
-#include <gradloom/schedule.h>
 
 namespace train_gru {
 
@@ -42,7 +41,7 @@ Kernel embed(DType dtype, int64_t rows, int64_t vocabulary, int64_t width) {
   return b.build();
 }
 
-Kernel output_layer(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidden, const Target& target) {
+Kernel output_layer(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidden) {
   KernelBuilder b("output_layer");
   const Buffer states = b.input("states", dtype, {rows, hidden}),
                weights = b.input("weights", dtype, {vocabulary, hidden});
@@ -51,13 +50,11 @@ Kernel output_layer(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidde
   product.a = [&](Expr m, Expr k) { return load(states, {m, k}); };
   product.b = [&](Expr k, Expr n) { return load(weights, {n, k}); };
   product.store = [&](Expr m, Expr n, Expr sum) { b.store(logits, {m, n}, sum + load(bias, {n})); };
-  const Loop loop = author_matmul(b, product);
-  Schedule schedule(b.build());
-  schedule_matmul(schedule, loop, target);
-  return schedule.kernel();
+  author_matmul(b, product);
+  return b.build();
 }
 
-Kernel output_layer_grad(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidden, const Target& target) {
+Kernel output_layer_grad(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidden) {
   KernelBuilder b("output_layer_grad");
   const Buffer dlogits = b.input("dlogits", dtype, {rows, vocabulary}),
                states = b.input("states", dtype, {rows, hidden});
@@ -68,15 +65,13 @@ Kernel output_layer_grad(DType dtype, int64_t rows, int64_t vocabulary, int64_t 
   to_states.a = [&](Expr m, Expr k) { return load(dlogits, {m, k}); };
   to_states.b = [&](Expr k, Expr n) { return load(weights, {k, n}); };
   to_states.store = [&](Expr m, Expr n, Expr sum) { b.store(dstates, {m, n}, sum); };
-  const Loop states_loop = author_matmul(b, to_states);
+  author_matmul(b, to_states);
   Matmul to_weights{.prefix = "dweights", .m = vocabulary, .n = hidden, .k = rows, .sum = dtype};
   to_weights.a = [&](Expr m, Expr k) { return load(dlogits, {k, m}); };
   to_weights.b = [&](Expr k, Expr n) { return load(states, {k, n}); };
   to_weights.store = [&](Expr m, Expr n, Expr sum) { b.store(dweights, {m, n}, sum); };
-  const Loop weights_loop = author_matmul(b, to_weights);
-  Schedule schedule(b.build());
-  for (const Loop product : {states_loop, weights_loop}) schedule_matmul(schedule, product, target);
-  return schedule.kernel();
+  author_matmul(b, to_weights);
+  return b.build();
 }
 
 Kernel cross_entropy(DType dtype, int64_t rows, int64_t vocabulary) {

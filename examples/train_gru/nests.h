@@ -1,8 +1,7 @@
 #pragma once
-// The loop nests that the model needs besides the library's ops. Products have a schedule for the target, all others
-// get the default one. Shapes are constants of the kernel.
+// The loop nests that the model needs besides the library's ops. All get the default schedule. Shapes are constants of
+// the kernel.
 #include <gradloom/stmt.h>
-#include <gradloom/target.h>
 
 namespace train_gru {
 using namespace gradloom;
@@ -12,10 +11,10 @@ ir::Kernel embed(DType dtype, int64_t rows, int64_t vocabulary, int64_t width);
 
 // states [rows, hidden], weights [vocabulary, hidden], bias [vocabulary] -> logits [rows, vocabulary] = states weights'
 // + bias.
-ir::Kernel output_layer(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidden, const ir::Target& target);
+ir::Kernel output_layer(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidden);
 // dlogits, states, weights -> dstates = dlogits weights, dweights = dlogits' states. (The bias gets dlogits summed over
 // its rows: BroadcastGrad.)
-ir::Kernel output_layer_grad(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidden, const ir::Target& target);
+ir::Kernel output_layer_grad(DType dtype, int64_t rows, int64_t vocabulary, int64_t hidden);
 
 // logits [rows, vocabulary], targets i64 [rows] -> losses [rows] = -log softmax(logits)[target], dlogits: the gradient
 // of their mean.

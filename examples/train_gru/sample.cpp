@@ -22,7 +22,6 @@ std::string sample(Runtime& runtime, const Parameters& p, const Sizes& sizes, co
                    int64_t length, double sharpness, Random& random) {
   const DType dtype = DType::f32;
   const int64_t vocabulary = sizes.vocabulary, embedding = sizes.embedding, hidden = sizes.hidden;
-  const ir::Target& target = runtime.target();
   const Tensor token = Tensor::empty(DType::i64, {1}), x = Tensor::empty(dtype, {1, 1, embedding}),
                gates = Tensor::empty(dtype, {1, 1, 1, 3 * hidden});
   const Tensor before = Tensor::empty(dtype, {1, 1, hidden}), after = Tensor::empty(dtype, {1, 1, 1, hidden});
@@ -30,7 +29,7 @@ std::string sample(Runtime& runtime, const Parameters& p, const Sizes& sizes, co
   const std::vector<Call> step{
       bind(runtime, embed(dtype, 1, vocabulary, embedding), {token, p.table, x.trimmed({1, embedding})}),
       bind(runtime, "GRUTraining", {x, p.w, p.r, p.b, {}, before}, {after, {}, gates}, gru_attributes),
-      bind(runtime, output_layer(dtype, 1, vocabulary, hidden, target), {after.trimmed({1, hidden}), p.v, p.c, logits}),
+      bind(runtime, output_layer(dtype, 1, vocabulary, hidden), {after.trimmed({1, hidden}), p.v, p.c, logits}),
   };
   const ScalarCall to_probabilities = bind(runtime, softmax(dtype, vocabulary), {logits, probabilities}, dtype);
 

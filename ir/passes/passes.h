@@ -24,6 +24,8 @@ Kernel vectorize(const Kernel& kernel);
 // Merges interleaved stores (ramps of one stride k, at base, base+1, ..., base+k-1) into one dense store of shuffled
 // lanes.
 Kernel interleave_stores(const Kernel& kernel);
+// Replaces the vector loads of the columns of a square tile by loads of its rows, transposed in registers.
+Kernel transpose_loads(const Kernel& kernel);
 
 // Scalarizes scatter-updates lane by lane, with indices and values loaded as scalars, where all lanes' indices are in
 // range and need no wrapping. fast_scatter: updates whose lanes cannot conflict stay vectors.

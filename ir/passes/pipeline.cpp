@@ -31,6 +31,7 @@ constexpr Pass passes[] = {
     {"vectorize", plain<vectorize>},  //
     {"unroll", plain<unroll>},        //
     {"simplify", plain<simplify>},    // constant indices, ramps in normal form
+    {"transpose_loads", plain<transpose_loads>, Where::cpu},
     {"scalarize_scatters",
      [](const Kernel& kernel, const LowerOptions& options) { return scalarize_scatters(kernel, options.fast_scatter); },
      Where::cpu},

@@ -25,6 +25,56 @@ struct GuardLoads : Rewriter {
   const std::vector<EdgeGuard>& edges;
 };
 
+using Fail = std::function<void(const std::string& why)>;
+
+std::string no_sum(const Product& p) {
+  return "loop " + p.n->var.name + " holds no sum, its first value, a loop over k and what becomes of it";
+}
+std::string not_products(const Product& p) {
+  return "the second statement is not a loop that only adds products to " + p.sum->name;
+}
+
+// alloc sum { sum = first; for k { sum ... } rest }
+const Accumulate* match_own_sum(const Alloc& own, Product& p, const Fail& fail) {
+  const Block* body = own.body.as<Block>();
+  if (!body || body->stmts.size() < 3 || !own.buffer->dims.empty())
+    fail(no_sum(p));
+  p.sum = own.buffer;
+  const Store* first = body->stmts[0].as<Store>();
+  if (!first || !first->buffer.same_as(p.sum) || first->guard) fail("the first statement does not set " + p.sum->name);
+  p.first = first->value;
+  p.k = body->stmts[1].as<For>();
+  const Accumulate* added = p.k ? p.k->body.as<Accumulate>() : nullptr;
+  if (!added || !added->buffer.same_as(p.sum)) fail(not_products(p));
+  p.rest = block({body->stmts.begin() + 2, body->stmts.end()});
+  return added;
+}
+
+// [c[i, j] = first;] for k { c[i, j] ... } rest
+const Accumulate* match_element(const Stmt& body, Product& p, const Fail& fail) {
+  const Block* all = body.as<Block>();
+  std::vector<Stmt> stmts = all ? all->stmts : std::vector<Stmt>{body};
+  const Store* first = stmts.empty() ? nullptr : stmts[0].as<Store>();
+  const size_t at = first ? 1 : 0;
+  p.k = at < stmts.size() ? stmts[at].as<For>() : nullptr;
+  const Accumulate* added = p.k ? p.k->body.as<Accumulate>() : nullptr;
+  if (!added) fail(no_sum(p));
+  const Buffer& c = added->buffer;
+  for (const Expr& i : added->index)
+    if (mentions(i, p.k->var.id) || has_load(i)) fail("what is added to is not one element of " + c->name);
+  if (first && (!first->buffer.same_as(c) || first->guard ||
+                !std::equal(first->index.begin(), first->index.end(), added->index.begin(), added->index.end(),
+                            [](const Expr& x, const Expr& y) { return equal(x, y); })))
+    fail("the first statement does not set the element of " + c->name + " that is added to");
+  p.sum = make_buffer(
+      {.name = c->name + "_sum", .dtype = c->dtype, .dims = {}, .role = Role::temp, .space = Space::registers});
+  p.first = first ? first->value : load(c, added->index);
+  std::vector<Stmt> rest(stmts.begin() + static_cast<std::ptrdiff_t>(at) + 1, stmts.end());
+  rest.insert(rest.begin(), store(c, added->index, load(p.sum, {})));
+  p.rest = block(std::move(rest));
+  return added;
+}
+
 }  // namespace
 
 Product match_product(const Site& site, const std::string& step) {
@@ -36,25 +86,22 @@ Product match_product(const Site& site, const std::string& step) {
   if (!p.n) fail("its body is not just the loop over columns");
   require_serial(step, m);
   require_serial(step, *p.n);
-  const Alloc* own = p.n->body.as<Alloc>();
-  const Block* body = own ? own->body.as<Block>() : nullptr;
-  if (!body || body->stmts.size() < 3 || !own->buffer->dims.empty())
-    fail("loop " + p.n->var.name + " holds no sum, its first value, a loop over k and what becomes of it");
-  p.sum = own->buffer;
-  const Store* first = body->stmts[0].as<Store>();
-  if (!first || !first->buffer.same_as(p.sum) || first->guard) fail("the first statement does not set " + p.sum->name);
-  p.first = first->value;
-  p.k = body->stmts[1].as<For>();
-  const Accumulate* step_k = p.k ? p.k->body.as<Accumulate>() : nullptr;
-  if (!step_k || !step_k->buffer.same_as(p.sum) || step_k->op != AccumulateOp::fma || step_k->guard || step_k->atomic)
-    fail("the second statement is not a loop that only adds products to " + p.sum->name);
+  const Accumulate* step_k = nullptr;
+  if (const Alloc* own = p.n->body.as<Alloc>())
+    step_k = match_own_sum(*own, p, fail);
+  else
+    step_k = match_element(p.n->body, p, fail);
   require_serial(step, *p.k);
-  p.rest = block({body->stmts.begin() + 2, body->stmts.end()});
+  const Binary* product = step_k->op == AccumulateOp::add ? step_k->value.as<Binary>() : nullptr;
+  if (product && product->op != BinaryOp::mul) product = nullptr;
+  if ((!product && step_k->op != AccumulateOp::fma) || step_k->guard || step_k->atomic) fail(not_products(p));
+  p.fused = !product;
+  const Expr value = product ? product->a : step_k->value, factor = product ? product->b : step_k->factor;
 
   const int64_t rows = m.var.id, columns = p.n->var.id, depth = p.k->var.id;
-  p.a_first = !mentions(step_k->value, columns) && !mentions(step_k->factor, rows);
-  p.a = p.a_first ? step_k->value : step_k->factor;
-  p.b = p.a_first ? step_k->factor : step_k->value;
+  p.a_first = !mentions(value, columns) && !mentions(factor, rows);
+  p.a = p.a_first ? value : factor;
+  p.b = p.a_first ? factor : value;
   if (mentions(p.a, columns) || mentions(p.b, rows))
     fail("a factor depends on both " + m.var.name + " and " + p.n->var.name);
   for (const For* inner : {p.n, p.k})

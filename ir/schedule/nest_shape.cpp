@@ -47,10 +47,15 @@ bool is_parallel(const Schedule& s, Loop loop) {
   return site.loop->kind == ForKind::serial && loop_carried_conflict(*site.loop, site.scope).empty();
 }
 
+std::optional<int64_t> known(const Expr& e) {
+  const Linear sum = linear(e);
+  return sum.terms.empty() && sum.exact ? std::optional<int64_t>(sum.constant) : std::nullopt;
+}
+
 std::optional<int64_t> extent_of(const Schedule& s, const std::vector<Loop>& loops) {
   int64_t product = 1;
   for (const Loop loop : loops) {
-    const std::optional<int64_t> n = as_int(s.get(loop).extent);
+    const std::optional<int64_t> n = known(s.get(loop).extent);
     if (!n || (*n > 0 && product > (int64_t{1} << 40) / *n)) return std::nullopt;
     product *= std::max<int64_t>(*n, 0);
   }
@@ -105,10 +110,10 @@ StepsAlong steps_along(const Schedule& s, Loop loop) {
 
 std::optional<Vectors> fitting_vectors(const Expr& extent, int element_bytes, int copies, const Target& target) {
   int lanes = std::min(target.lanes(element_bytes), 64);
-  if (const std::optional<int64_t> known = as_int(extent)) {
-    if (*known < 2) return std::nullopt;
-    while (lanes > *known) lanes /= 2;
-    while (copies > 1 && int64_t{lanes} * copies > *known) copies /= 2;
+  if (const std::optional<int64_t> n = known(extent)) {
+    if (*n < 2) return std::nullopt;
+    while (lanes > *n) lanes /= 2;
+    while (copies > 1 && int64_t{lanes} * copies > *n) copies /= 2;
   }
   if (lanes < 2) return std::nullopt;
   return Vectors{lanes, copies};

@@ -14,6 +14,8 @@ std::vector<Loop> outermost_loops(const Stmt& s);
 std::vector<Loop> perfect_nest(const Schedule& s, Loop loop);
 // Whether the loop is serial and proved independent.
 bool is_parallel(const Schedule& s, Loop loop);
+// The value of a sum of integer constants.
+std::optional<int64_t> known(const Expr& e);
 // The product of the loops' extents, at most 2^40; absent: not constant, or more.
 std::optional<int64_t> extent_of(const Schedule& s, const std::vector<Loop>& loops);
 

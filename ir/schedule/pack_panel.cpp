@@ -6,73 +6,10 @@
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/tile_product.h"
+#include "ir/transpose.h"
 
 namespace gradloom::ir {
 namespace {
-
-// In-lane shuffles (within 128 bits) are single instructions on every target with wider vectors.
-constexpr int bits_of_a_lane = 128;
-
-// Transposes a square tile by log2(n) rounds of pairwise shuffles. Each round adds lets around `body`.
-struct Transposer {
-  std::vector<std::pair<Var, Expr>> lets;
-  std::string name;
-
-  Expr named(const Expr& e) {
-    const Var v = make_var(name + std::to_string(lets.size()), e.type());
-    lets.emplace_back(v, e);
-    return var(v);
-  }
-  // Pairs rows i and i + distance: swaps their off-diagonal blocks of `size` lanes.
-  static std::vector<int> exchanged(int lanes, int size, bool upper) {
-    std::vector<int> picked;
-    for (int l = 0; l < lanes; ++l) {
-      const bool high = (l / size) % 2 == 1;
-      picked.push_back(high ? lanes + l - (upper ? 0 : size) : l + (upper ? size : 0));
-    }
-    return picked;
-  }
-  // Interleaves blocks of `size` lanes within 128-bit groups of `group` lanes.
-  static std::vector<int> interleaved(int lanes, int size, int group, bool upper) {
-    std::vector<int> picked;
-    for (int g = 0; g < lanes; g += group)
-      for (int block = 0; block < group / 2 / size; ++block)
-        for (const int from : {0, lanes})
-          for (int l = 0; l < size; ++l) picked.push_back(from + g + (upper ? group / 2 : 0) + block * size + l);
-    return picked;
-  }
-  std::vector<Expr> transpose(std::vector<Expr> rows) {
-    const int n = static_cast<int>(rows.size());
-    const int group = std::min(n, bits_of_a_lane / (8 * size_of(rows[0].dtype())));
-    // Within 128-bit groups: after the rounds, row r of each run of `group` rows holds column r of every group.
-    for (int size = 1; size < group; size *= 2) {
-      std::vector<Expr> next(rows.size());
-      for (int base = 0; base < n; base += 2 * size)
-        for (int i = 0; i < size; ++i) {
-          // Rows base+i and base+i+size hold the same lanes' runs of `size`.
-          next[base + 2 * i] =
-              named(shuffle(rows[base + i], rows[base + size + i], interleaved(n, size, group, false)));
-          next[base + 2 * i + 1] =
-              named(shuffle(rows[base + i], rows[base + size + i], interleaved(n, size, group, true)));
-        }
-      rows = std::move(next);
-    }
-    for (int size = group; size < n; size *= 2) {
-      std::vector<Expr> next(rows.size());
-      for (int i = 0; i < n; ++i) {
-        if ((i / size) % 2 == 1) continue;
-        next[i] = named(shuffle(rows[i], rows[i + size], exchanged(n, size, false)));
-        next[i + size] = named(shuffle(rows[i], rows[i + size], exchanged(n, size, true)));
-      }
-      rows = std::move(next);
-    }
-    return rows;
-  }
-  Stmt wrap(Stmt body) const {
-    for (size_t i = lets.size(); i-- > 0;) body = let(lets[i].first, lets[i].second, body);
-    return body;
-  }
-};
 
 struct Packer {
   const Panel& p;
@@ -157,7 +94,7 @@ struct Packer {
   // Lanes [v * side, (v + 1) * side) by `side` steps along k.
   Stmt square(const Expr& number, const Expr& v) const {
     const int side = square_side();
-    Transposer t{.name = name + "_x"};
+    Transposer t(name + "_x");
     const Expr first = index_mul(number, side), lane = index_mul(v, side);
     std::vector<Expr> rows;
     for (int i = 0; i < side; ++i)

@@ -15,9 +15,9 @@
 //     }
 //   }
 //
-// Each sum is its initial value, then an fma for each k in order: k blocks run in sequence, and a tile resumes from its
-// stored partial sum. A tile that crosses an edge computes padding lanes of repeated or zero elements there, whose
-// results nothing reads.
+// Each sum is its initial value, then a product is added for each k in order: k blocks run in sequence, and a tile
+// resumes from its stored partial sum. A tile that crosses an edge computes padding lanes of repeated or zero elements
+// there, whose results nothing reads.
 #include <algorithm>
 
 #include "gradloom/target.h"
@@ -353,7 +353,9 @@ class ProductNest {
           else
             b = substitute(guarded ? guard_loads(p_.b, {{p_.n->var, t.end_n}}) : p_.b,
                            {{p_.k->var.id, from}, {p_.n->var.id, t.column(c)}});
-          return accumulate(t.sums, {i, c}, AccumulateOp::fma, p_.a_first ? a : b, p_.a_first ? b : a);
+          const Expr value = p_.a_first ? a : b, factor = p_.a_first ? b : a;
+          return p_.fused ? accumulate(t.sums, {i, c}, AccumulateOp::fma, value, factor)
+                          : accumulate(t.sums, {i, c}, AccumulateOp::add, value * factor);
         });
       });
     };

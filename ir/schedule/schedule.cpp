@@ -80,8 +80,9 @@ Schedule::Loop Schedule::loop(const std::string& name) const {
     throw Error(ErrorCode::invalid_argument, "schedule: kernel " + kernel_.name + " has " +
                                                  std::to_string(named.size()) + " loops named " + name + ": use " +
                                                  name + "#0 to " + name + "#" + std::to_string(named.size() - 1));
-  for (const For* f : loops_below(kernel_.body))
-    if (handle_name(kernel_, f->var.id) == name) return f->var.id;
+  if (const std::vector<Loop> of_name = loops(name.substr(0, name.rfind('#'))); of_name.size() > 1)
+    for (size_t i = 0; i < of_name.size(); ++i)
+      if (name.ends_with("#" + std::to_string(i))) return of_name[i];
   std::string all;
   for (const For* f : loops_below(kernel_.body)) all += " " + f->var.name;
   throw Error(ErrorCode::invalid_argument,

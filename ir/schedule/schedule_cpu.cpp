@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "ir/rewrite.h"
+#include "ir/schedule/memory_hints.h"
 #include "ir/schedule/nest_shape.h"
+#include "ir/schedule/schedule_product.h"
 #include "ir/schedule/schedule_scatter.h"
 
 namespace gradloom::ir {
@@ -13,14 +15,18 @@ constexpr int64_t shared_elements = 64 << 10;  // fewer are done before other th
 constexpr int64_t task_elements = 16 << 10, task_columns = 1 << 10, task_rows = 64;
 constexpr int64_t small_body = 4;  // statements of which several vectors at a time are worth their code
 constexpr int copies_of_small_body = 4;
+constexpr int64_t rows_together = 8;          // sums whose latencies hide one another
+constexpr int64_t fewest_products = 4 << 10;  // of a product that is worth tiles
 
 class General {
  public:
-  General(Schedule& schedule, const Target& target) : s_(schedule), target_(target) {}
+  General(Schedule& schedule, const Target& target, const MemoryHints& hints)
+      : s_(schedule), target_(target), hints_(hints) {}
 
   // Schedules the loop and all in it. `shared`: a loop around it is parallel.
   void nest(Loop loop, bool shared) {
     const std::vector<Loop> loops = perfect_nest(s_, loop);
+    if (product(loops, shared)) return;
     const Stmt body = s_.get(loops.back()).body;
     const bool leaf = !holds_loop(body);
     const bool sharing = !shared && worth_sharing(loops);
@@ -31,9 +37,9 @@ class General {
     std::vector<Loop> parts;  // those of `lanes`, where it is shared
     if (sharing) shared = share(loops, lanes, rows, parts);
     if (parts.empty() && lanes) parts = {lanes};
-    bool vectors = false;
-    for (const Loop part : parts) vectors |= to_lanes(part, rows);
-    if (vectors || leaf) return;
+    bool done = false;
+    for (const Loop part : parts) done |= (rows && sums_together(part)) || to_lanes(part, rows);
+    if (done || leaf) return;
     for (const Loop inner : outermost_loops(body)) nest(inner, shared);
   }
 
@@ -52,9 +58,7 @@ class General {
   // Whether the innermost loops are sums in order, and no loop suits vectors.
   bool waits_for_sums(const std::vector<Loop>& loops) const {
     bool sums = false;
-    std::vector<Loop> all{loops.back()};
-    for (const For* f : loops_below(s_.get(loops.back()).body)) all.push_back(f->var.id);
-    for (const Loop loop : all) {
+    for (const Loop loop : all_below(loops)) {
       if (holds_loop(s_.get(loop).body)) continue;
       const StepsAlong steps = steps_along(s_, loop);
       if (suits_lanes(steps)) return false;
@@ -63,12 +67,40 @@ class General {
     }
     return sums;
   }
+  // The last of the loops, and those in it.
+  std::vector<Loop> all_below(const std::vector<Loop>& loops) const {
+    std::vector<Loop> all{loops.back()};
+    for (const For* f : loops_below(s_.get(loops.back()).body)) all.push_back(f->var.id);
+    return all;
+  }
 
   bool worth_sharing(const std::vector<Loop>& loops) const {
     if (target_.threads < 2) return false;
     std::vector<Loop> all = loops;
     for (const For* f : loops_below(s_.get(loops.back()).body)) all.push_back(f->var.id);
     return extent_of(s_, all).value_or(shared_elements) >= shared_elements;
+  }
+
+  // A matrix product, in a nest or alone, in tiles. Of a nest, the outermost loop goes to threads where it has enough
+  // iterations for them, else the product's rows or columns do.
+  bool product(const std::vector<Loop>& loops, bool shared) {
+    if (loops.size() < 2) return false;
+    const auto much = [&](const std::vector<Loop>& some) {
+      return extent_of(s_, some).value_or(fewest_products) >= fewest_products;
+    };
+    std::vector<Loop> all = loops;
+    for (const For* f : loops_below(s_.get(loops.back()).body)) all.push_back(f->var.id);
+    for (size_t at = 0; at + 1 < loops.size(); ++at) {
+      if (!much({all.begin() + static_cast<std::ptrdiff_t>(at), all.end()})) return false;
+      const bool outer =
+          !shared && at > 0 && worth_sharing(loops) && extent_of(s_, {loops[0]}).value_or(0) >= target_.threads;
+      const auto done = s_.attempt([&](Schedule& trial) {
+        schedule_product(trial, loops[at], target_, {.parallel = !shared && !outer});
+        if (outer) trial.parallel(loops[0]);
+      });
+      if (done) return true;
+    }
+    return false;
   }
 
   // Makes a loop parallel, moved outermost; the one that is to become lanes only where no other can be, in pieces:
@@ -98,28 +130,44 @@ class General {
     return true;
   }
 
-  // Where what is contiguous along one loop is far apart along another, as in a transposition: the loop along which
-  // memory is written becomes lanes, a few lines at a time, so that the lines that are read stay in the nearest cache.
+  // Where what is contiguous along one loop is far apart along another, as in a transposition: square tiles of one
+  // vector of each, the loop along which memory is written in lanes, so that lowering transposes them in registers.
+  // Neighbouring tiles go on along what is read, which the hardware fetches ahead; whole lines are written.
   bool transposed(const std::vector<Loop>& loops, bool sharing) {
     const Loop written =
         most_contiguous(loops, [](const StepsAlong& steps) { return steps.contiguous > 0 && !steps.waits(); });
     const auto read = std::find_if(loops.begin(), loops.end(),
                                    [&](Loop l) { return l != written && steps_along(s_, l).contiguous > 0; });
-    const int lanes = target_.lanes(widest(s_.get(loops.back()).body));
+    const int lanes = std::min(target_.lanes(widest(s_.get(loops.back()).body)), 16);
     if (!written || read == loops.end() || lanes < 2) return false;
     return static_cast<bool>(s_.attempt([&](Schedule& trial) {
-      const size_t at = place(loops, written), outside = std::min(at, place(loops, *read));
-      for (size_t i = at; i-- > outside;) trial.reorder(loops[i], written);
-      const Schedule::Split cut = trial.split(written, int64_t{2} * lanes);
-      require_left(trial, cut.outer);
-      for (const Loop part : {cut.inner, cut.tail}) {
-        if (!part) continue;
-        const std::vector<Loop> nest = perfect_nest(trial, part);
-        for (size_t i = 1; i < nest.size(); ++i) trial.reorder(part, nest[i]);
-        trial.vectorize(part, lanes, part == cut.inner ? 2 : 1);
+      const Loop across = *read;
+      std::vector<Loop> order = loops;
+      const auto outwards = [&](Loop loop, size_t to) {
+        for (size_t i = place(order, loop); i-- > to;) {
+          trial.reorder(order[i], loop);
+          std::swap(order[i], order[i + 1]);
+        }
+      };
+      if (place(order, across) < place(order, written)) outwards(written, place(order, across));
+      const auto inwards = [&](Loop loop) {
+        const std::vector<Loop> nest = perfect_nest(trial, loop);
+        for (size_t i = 1; i < nest.size(); ++i) trial.reorder(loop, nest[i]);
+      };
+      const Schedule::Split columns = trial.split(written, lanes);
+      require_left(trial, columns.outer);
+      inwards(columns.inner);
+      if (columns.tail) {
+        inwards(columns.tail);
+        trial.vectorize(columns.tail, lanes);
       }
-      std::vector<Loop> around(loops.begin(), loops.begin() + static_cast<std::ptrdiff_t>(outside));
-      around.push_back(cut.outer);
+      const Schedule::Split rows = trial.split(across, lanes);
+      require_left(trial, rows.outer);
+      if (rows.tail) trial.vectorize(perfect_nest(trial, rows.tail).back());
+      trial.vectorize(columns.inner);
+      trial.unroll(rows.inner);
+      std::vector<Loop> around(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(place(order, written)));
+      around.push_back(columns.outer);
       const auto shared = std::find_if(around.begin(), around.end(), [&](Loop l) { return is_parallel(trial, l); });
       if (sharing && shared != around.end()) trial.parallel(*shared);
     }));
@@ -132,16 +180,45 @@ class General {
     if (place(s.loops(), loop) == s.loops().size()) throw ScheduleRefusal("it is shorter than a piece");
   }
 
-  // The loop as vectors: innermost of its nest, or with the loops in it where they are sums.
+  // Sums in order of rows that memory is not contiguous along: a few rows advance together, each sum in a register.
+  bool sums_together(Loop loop) {
+    if (steps_along(s_, loop).others == 0) return false;
+    return static_cast<bool>(s_.attempt([&](Schedule& trial) {
+      const Schedule::Split cut = trial.split(loop, rows_together);
+      require_left(trial, cut.outer);
+      std::vector<Loop> parts{cut.inner};
+      trial.attempt([&](Schedule& inner) { parts = inner.distribute(cut.inner); });
+      for (const Loop part : parts) {
+        const std::vector<Loop> nest = perfect_nest(trial, part);
+        if (holds_loop(trial.get(nest.back()).body)) throw ScheduleRefusal("the rows do not come innermost");
+        for (size_t i = 1; i < nest.size(); ++i) trial.reorder(part, nest[i]);
+        trial.unroll(part);
+      }
+    }));
+  }
+
+  // The loop as vectors: innermost of its nest, or with the loops in it where they are sums. Lines of a large output
+  // that do not begin where cache lines do are cut there first.
   bool to_lanes(Loop loop, bool rows) {
-    std::vector<Loop> within = rows ? std::vector<Loop>{loop} : perfect_nest(s_, loop);
-    within.erase(within.begin());
     const For& n = s_.get(loop);
     const std::optional<Vectors> vectors = fitting_vectors(n.extent, widest(n.body), copies_for(n.body), target_);
-    return vectors && s_.attempt([&](Schedule& trial) {
-      for (const Loop inner : within) trial.reorder(loop, inner);
-      trial.vectorize(loop, vectors->lanes, vectors->copies);
-    });
+    if (!vectors) return false;
+    const auto widen = [&](Schedule& trial, Loop part, const Vectors& v) {
+      if (!rows) {
+        const std::vector<Loop> nest = perfect_nest(trial, part);
+        for (size_t i = 1; i < nest.size(); ++i) trial.reorder(part, nest[i]);
+      }
+      trial.vectorize(part, v.lanes, v.copies);
+    };
+    const auto aligned = [&](Schedule& trial) {
+      const std::vector<Loop> nest = perfect_nest(trial, loop);
+      for (size_t i = 1; i < nest.size(); ++i) trial.reorder(loop, nest[i]);
+      const std::pair<Loop, Loop> parts = hints_.at_lines(trial, loop);
+      widen(trial, parts.first, {vectors->lanes, 1});
+      widen(trial, parts.second, *vectors);
+    };
+    if (!rows && hints_.streams() && s_.attempt(aligned)) return true;
+    return static_cast<bool>(s_.attempt([&](Schedule& trial) { widen(trial, loop, *vectors); }));
   }
   // Bytes of the widest element that is written.
   static int widest(const Stmt& body) {
@@ -164,14 +241,23 @@ class General {
 
   Schedule& s_;
   const Target& target_;
+  const MemoryHints& hints_;
 };
 
 }  // namespace
 
-void schedule_cpu(Schedule& schedule, const Target& target) {
-  const std::vector<Loop> done = schedule_scatters(schedule, target);
-  for (const Loop loop : outermost_loops(schedule.kernel().body))
-    if (std::find(done.begin(), done.end(), loop) == done.end()) General(schedule, target).nest(loop, false);
+Scheduled schedule_cpu(const Kernel& kernel, const Target& target) {
+  Schedule scatters(kernel);
+  const std::vector<Loop> done = schedule_scatters(scatters, target);
+  const MemoryHints hints(scatters.kernel(), target);
+  Scheduled nests = each_nest(scatters.kernel(), [&](Schedule& nest, Loop loop) {
+    if (std::find(done.begin(), done.end(), loop) != done.end()) return;
+    General(nest, target, hints).nest(loop, false);
+    hints.fetch(nest);
+  });
+  hints.stream(nests);
+  nests.trace.insert(nests.trace.begin(), scatters.trace().begin(), scatters.trace().end());
+  return nests;
 }
 
 }  // namespace gradloom::ir

@@ -9,20 +9,24 @@
 
 namespace gradloom::ir {
 
-void schedule_default(Schedule& schedule, const Target& target) {
+Scheduled schedule_default(const Kernel& kernel, const Target& target) {
   if (target.gpu) {
-    if (!is_gpu(schedule.kernel())) schedule_gpu(schedule, target);
-    return;
+    Schedule schedule(kernel);
+    if (!is_gpu(kernel)) schedule_gpu(schedule, target);
+    return {schedule.kernel(), schedule.trace()};
   }
-  const std::vector<const For*> loops = loops_below(schedule.kernel().body);
-  if (std::all_of(loops.begin(), loops.end(), [](const For* f) { return f->kind == ForKind::serial; }))
-    schedule_cpu(schedule, target);
+  const std::vector<const For*> loops = loops_below(kernel.body);
+  if (std::any_of(loops.begin(), loops.end(), [](const For* f) { return f->kind != ForKind::serial; }))
+    return {kernel, {}};
+  return schedule_cpu(kernel, target);
+}
+
+void schedule_default(Schedule& schedule, const Target& target) {
+  schedule.replay(schedule_default(schedule.kernel(), target).trace);
 }
 
 Kernel with_default_schedule(const Kernel& kernel, const Target& target) {
-  Schedule schedule(kernel);
-  schedule_default(schedule, target);
-  return schedule.kernel();
+  return schedule_default(kernel, target).kernel;
 }
 
 }  // namespace gradloom::ir

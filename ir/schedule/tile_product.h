@@ -10,13 +10,16 @@
 
 namespace gradloom::ir {
 
-// for m { for n { alloc sum { sum = first; for k { sum fma= (value, factor) } rest } } }
+// for m { for n { alloc sum { sum = first; for k { sum fma= (value, factor) } rest } } }, also with sum += value *
+// factor. The sum may be an element of any other buffer, c[i, j] = first; for k { c[i, j] fma= ... } rest: it is then
+// made in `sum`, a buffer of its own, and stored before the rest; without `first` it starts from the element's value.
 struct Product {
   const For *m = nullptr, *n = nullptr, *k = nullptr;
   Buffer sum;
   Expr first;
   Expr a, b;            // a does not depend on n, b not on m
   bool a_first = true;  // a is the accumulate's value, b its factor
+  bool fused = true;    // each step is rounded once
   Stmt rest;
   // The epilogue, when it is one unguarded store of the sum itself to a buffer of its dtype.
   const Store* plain = nullptr;

@@ -1,5 +1,7 @@
 #include "gradloom/matmul.h"
 
+#include "ir/schedule/schedule_product.h"
+
 namespace gradloom {
 
 using namespace ir;
@@ -16,6 +18,15 @@ Loop author_matmul(KernelBuilder& builder, const Matmul& product) {
       product.store(m, n, load(sum, {}));
     });
   });
+}
+
+void schedule_matmul(Schedule& schedule, Loop rows, const Target& target, const MatmulHints& hints) {
+  schedule_product(schedule, rows, target,
+                   {.pack_before = hints.pack_b_before,
+                    .parallel = hints.parallel,
+                    .m = hints.m,
+                    .n = hints.n,
+                    .k = hints.k});
 }
 
 }  // namespace gradloom

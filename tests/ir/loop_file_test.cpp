@@ -126,14 +126,17 @@ class CaseCheck {
     }
   }
 
-  // The trace of the default schedule for this many threads and bytes of a vector, "THREADS VECTOR_BYTES", and of the L2
-  // cache where a third number follows.
+  // The trace of the default schedule for this many threads, bytes of a vector and, if given, of the second-level
+  // cache: "THREADS VECTOR_BYTES [L2_BYTES]".
   std::string default_steps(const std::string& numbers) {
     Target target{.gpu = options_.gpu};
     std::istringstream words(numbers);
     words >> target.threads >> target.vector_bytes;
     if (int64_t l2 = 0; words >> l2) target.l2_bytes = l2;
+    const Kernel before = schedule().kernel();
     schedule_default(schedule(), target);
+    EXPECT_EQ(print(with_default_schedule(before, target)), print(schedule().kernel()))
+        << "the trace gives another nest";
     std::string steps;
     for (const std::string& step : schedule().trace()) steps += (steps.empty() ? "" : "; ") + step;
     return steps;

@@ -1,5 +1,6 @@
 // Properties of the machine code: alignment, registers, streaming stores, gathers; instruction sets, lifetime and
 // compile times.
+#include "gradloom/text.h"
 #include "tests/support/llvm_run.h"
 
 namespace gradloom {
@@ -47,16 +48,32 @@ TEST(LlvmCode, RegisterBuffersBecomeValues) {
   EXPECT_EQ(assembly.find("(%rsp)"), std::string::npos) << assembly;
 }
 
-TEST(LlvmCode, StreamsWhereAlignmentIsProvedAndFences) {
+TEST(LlvmCode, StreamsWhereAlignmentIsProvedOrFoundAndFences) {
   const std::string wide = codegen::emit_assembly(row_sums(16), codegen::isa_named("x86-64-v4"));
   EXPECT_NE(wide.find("vmovntps\t%zmm"), std::string::npos) << wide;
   EXPECT_NE(wide.find("sfence"), std::string::npos);
   KernelBuilder b("unaligned");
   const Buffer x = b.input("x", DType::f32, {64}), y = b.output("y", DType::f32, {64});
   b.store(y, {ramp(0, 1, 16)}, load(x, {ramp(0, 1, 16)}), {}, true);
-  const std::string plain = codegen::emit_assembly(b.build(), codegen::isa_named("x86-64-v4"));
-  EXPECT_EQ(plain.find("movnt"), std::string::npos) << plain;
-  EXPECT_EQ(plain.find("sfence"), std::string::npos);
+  const Kernel kernel = b.build();
+  const std::string either = codegen::emit_assembly(kernel, codegen::isa_named("x86-64-v4"));
+  EXPECT_NE(either.find("vmovntps\t%zmm"), std::string::npos) << either;
+  EXPECT_NE(either.find("vmovups\t%zmm"), std::string::npos) << either;
+  EXPECT_NE(either.find("sfence"), std::string::npos);
+}
+
+// Where the trip counts are known to the schedule, it has decided.
+TEST(LlvmCode, AParallelLoopOfLittleWorkIsNotShared) {
+  const auto text = [](const std::string& scalar, const std::string& rows) {
+    return codegen::emit_llvm(
+        parse("kernel rows(" + scalar + ") { in x: f32[" + rows + ", 8] out y: f32[" + rows + ", 8] for i in 0 .. " +
+              rows + " parallel { for j in 0 .. 8 { y[i, j] = x[i, j] } } }"),
+        codegen::isa_named("x86-64-v3"), false);
+  };
+  const std::string any = text("n: i64 in [0, 1000000]", "n"), known = text("", "64");
+  EXPECT_NE(any.find("fcmp oge double"), std::string::npos) << any;
+  EXPECT_NE(any.find("call void @rows.i.0("), std::string::npos) << any;
+  EXPECT_EQ(known.find("fcmp"), std::string::npos) << known;
 }
 
 TEST(LlvmCode, Avx512GathersAndScatters) {

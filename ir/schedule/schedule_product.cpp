@@ -1,16 +1,16 @@
 // Chooses register tiles, packed panels and cache blocks for one product. Costs are in cycles and bytes.
+#include "ir/schedule/schedule_product.h"
+
 #include <algorithm>
 
-#include "gradloom/matmul.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/tile_product.h"
-#include "ops/patterns/integer_math.h"
 
-namespace gradloom {
-
-using namespace ir;
-
+namespace gradloom::ir {
 namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 // What a schedule depends on.
 struct Shape {
@@ -36,7 +36,7 @@ int64_t row_bytes(const Product& p) {
   return bytes;
 }
 
-Shape shape_of(const Product& p, const MatmulHints& hints) {
+Shape shape_of(const Product& p, const ProductHints& hints) {
   Shape s{};
   s.m = as_int(p.m->extent).value_or(hints.m);
   s.n = as_int(p.n->extent).value_or(hints.n);
@@ -146,15 +146,15 @@ Target with_caches_for_blocks(Target target) {
 
 }  // namespace
 
-void schedule_matmul(Schedule& schedule, Loop rows, const Target& machine, const MatmulHints& hints) {
+void schedule_product(Schedule& schedule, Loop rows, const Target& machine, const ProductHints& hints) {
   const Target target = with_caches_for_blocks(machine);
   const Site site = find_loop(schedule.kernel(), rows);
-  const Product p = match_product(site, "schedule_matmul");
+  const Product p = match_product(site, "schedule_product");
   const Shape s = shape_of(p, hints);
   // Few rows read B once per product: packing does not pay where B is contiguous along n and a row is shorter than a
   // page.
   const bool before =
-      hints.pack_b_before && !(s.m <= few_rows && s.b_plain && s.b_step_n == 1 && s.n * s.bytes < page_bytes);
+      hints.pack_before && !(s.m <= few_rows && s.b_plain && s.b_step_n == 1 && s.n * s.bytes < page_bytes);
   ProductTiles t;
   choose_tile(t, s, target);
   choose_panels(t, s, target, before);
@@ -163,10 +163,10 @@ void schedule_matmul(Schedule& schedule, Loop rows, const Target& machine, const
                                   [](const Stmt& p) { return p.as<For>() && p.as<For>()->kind == ForKind::parallel; });
   const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   if (hints.parallel && target.threads > 1 && !inside && flops >= parallel_flops) choose_sharing(t, s, target);
-  const std::vector<Loop> along_k = schedule.tile_product(rows, t, before ? hints.pack_b_before : 0);
+  const std::vector<Loop> along_k = schedule.tile_product(rows, t, before ? hints.pack_before : 0);
   if (before || t.pack_b) return;
   // A panel of an unpacked B is read in strided pieces, which the hardware prefetcher does not follow.
   for (const Loop k : along_k) schedule.prefetch(k, p.b.as<Load>()->buffer, rows_early, 1);
 }
 
-}  // namespace gradloom
+}  // namespace gradloom::ir

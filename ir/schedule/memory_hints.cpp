@@ -1,0 +1,117 @@
+#include "ir/schedule/memory_hints.h"
+
+#include <algorithm>
+
+#include "ir/index_math.h"
+#include "ir/rewrite.h"
+#include "ir/schedule/nest_shape.h"
+#include "ir/schedule/site.h"
+
+namespace gradloom::ir {
+namespace {
+
+constexpr int64_t caches = 4;                // a buffer of more than so many second-level caches is too large for them
+constexpr int64_t longest_short_line = 256;  // elements; a part before its first cache line would cost too much
+constexpr int64_t ahead = 32;                // iterations of one update
+
+std::optional<int64_t> bytes_of(const Buffer& b) {
+  int64_t bytes = size_of(b->dtype);
+  for (const Expr& d : b->dims) {
+    const std::optional<int64_t> n = known(d);
+    if (!n || *n < 0 || __builtin_mul_overflow(bytes, *n, &bytes)) return std::nullopt;
+  }
+  return bytes;
+}
+
+bool only_stored_to(const Kernel& kernel, const Buffer& b) {
+  const std::vector<BufferAccess> all = accesses(kernel.body, b);
+  return !all.empty() &&
+         std::all_of(all.begin(), all.end(), [](const BufferAccess& a) { return a.writes && a.stmt.as<Store>(); });
+}
+
+// The element's distance from the buffer's first one.
+Expr offset(const Store& s) {
+  Expr sum = 0, dense = 1;
+  for (size_t d = s.index.size(); d-- > 0;) {
+    sum = index_add(sum, index_mul(s.index[d], s.buffer->strides.empty() ? dense : s.buffer->strides[d]));
+    if (s.buffer->strides.empty()) dense = to_expr(linear(index_mul(dense, s.buffer->dims[d])));
+  }
+  return sum;
+}
+
+// Whether it is, or names in the body, a value from memory.
+bool loaded_index(const Expr& e, const Stmt& body) {
+  if (has_load(e)) return true;
+  bool loaded = false;
+  walk(body, [&](const Stmt& s) {
+    const auto* l = s.as<Let>();
+    loaded |= l && has_load(l->value) && mentions(e, l->var.id);
+  });
+  return loaded;
+}
+
+}  // namespace
+
+MemoryHints::MemoryHints(const Kernel& kernel, const Target& target) {
+  for (const Buffer& b : kernel.buffers) {
+    if (bytes_of(b).value_or(0) <= caches * target.l2_bytes) continue;
+    if (b->role == Role::out && target.streaming_stores && only_stored_to(kernel, b)) streamed_.push_back(b);
+    if (b->role != Role::in) fetched_.push_back(b);
+  }
+}
+
+std::pair<Loop, Loop> MemoryHints::at_lines(Schedule& schedule, Loop loop) const {
+  const auto no = [] { throw ScheduleRefusal("no line of a streamed output is to be cut"); };
+  const Site site = find_loop(schedule.kernel(), loop);
+  const Store* s = site.loop->body.as<Store>();
+  for (Stmt body = site.loop->body; body && !s;) {  // under lets
+    const Let* l = body.as<Let>();
+    body = l ? l->body : Stmt();
+    s = body ? body.as<Store>() : nullptr;
+  }
+  if (known(site.loop->extent).value_or(longest_short_line) <= longest_short_line) no();
+  if (!s || std::none_of(streamed_.begin(), streamed_.end(), [&](const Buffer& b) { return b.same_as(s->buffer); }))
+    no();
+  const int64_t line = line_bytes / size_of(s->buffer->dtype);
+  const Linear place = linear(substitute(offset(*s), {{loop, site.loop->begin}}));
+  if (linear(offset(*s)).coefficient(var(site.loop->var)) != 1 || !place.exact) no();
+  Linear past;  // of the line that the first element is in
+  for (const auto& [term, coefficient] : place.terms)
+    if (coefficient % line != 0 && known_multiple(index_mul(term, coefficient), site.scope) % line != 0)
+      past.add(term, coefficient % line);
+  past.constant = place.constant % line;
+  if (past.terms.empty() && past.constant == 0) no();
+  Linear before;
+  for (const auto& [term, coefficient] : past.terms) before.add(term, -coefficient);
+  before.constant = -past.constant;
+  return schedule.partition(loop, index_add(site.loop->begin, index_mod(to_expr(before), line)));
+}
+
+void MemoryHints::stream(Scheduled& scheduled) const {
+  Schedule all(scheduled.kernel);
+  for (const Buffer& b : streamed_) all.streaming(b);
+  scheduled.kernel = all.kernel();
+  scheduled.trace.insert(scheduled.trace.end(), all.trace().begin(), all.trace().end());
+}
+
+void MemoryHints::fetch(Schedule& schedule) const {
+  if (fetched_.empty()) return;
+  std::vector<std::pair<Loop, Buffer>> found;
+  for (const For* f : loops_below(schedule.kernel().body)) {
+    if (f->kind != ForKind::serial || holds_loop(f->body)) continue;
+    std::vector<const Accumulate*> added;
+    walk(f->body, [&](const Stmt& s) {
+      if (const auto* a = s.as<Accumulate>()) added.push_back(a);
+    });
+    if (added.size() != 1 || added[0]->value.lanes() > 1) continue;
+    const bool large =
+        std::any_of(fetched_.begin(), fetched_.end(), [&](const Buffer& b) { return b.same_as(added[0]->buffer); });
+    const bool loaded = std::any_of(added[0]->index.begin(), added[0]->index.end(),
+                                    [&](const Expr& e) { return loaded_index(e, f->body); });
+    if (large && loaded) found.emplace_back(f->var.id, added[0]->buffer);
+  }
+  for (const auto& [loop, table] : found)
+    schedule.attempt([&](Schedule& trial) { trial.prefetch(loop, table, ahead, 1); });
+}
+
+}  // namespace gradloom::ir

@@ -1,0 +1,31 @@
+#pragma once
+// For the default schedule of a CPU: outputs that are too large for its caches are written past them, and tables that
+// are too large are fetched ahead of use.
+#include <vector>
+
+#include "gradloom/target.h"
+#include "ir/schedule/each_nest.h"
+
+namespace gradloom::ir {
+
+class MemoryHints {
+ public:
+  MemoryHints(const Kernel& kernel, const Target& target);
+
+  // Cuts the loop before the first iteration that writes at the start of a cache line, if the buffer does start at one.
+  // Throws a refusal unless the loop writes one element an iteration, contiguously, of a streamed output, and lines of
+  // it are not known to start at cache lines.
+  std::pair<Loop, Loop> at_lines(Schedule& schedule, Loop loop) const;
+  bool streams() const { return !streamed_.empty(); }
+  // Makes the stores to such outputs streaming.
+  void stream(Scheduled& scheduled) const;
+  // Prefetches what single elements of tables that are too large are added to, where the element's index is loaded.
+  // Whole lines are left to the hardware, which has enough of them under way.
+  void fetch(Schedule& schedule) const;
+
+ private:
+  std::vector<Buffer> streamed_;  // outputs that are only stored to
+  std::vector<Buffer> fetched_;
+};
+
+}  // namespace gradloom::ir
