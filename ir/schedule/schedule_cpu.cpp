@@ -4,6 +4,7 @@
 
 #include "ir/rewrite.h"
 #include "ir/schedule/nest_shape.h"
+#include "ir/schedule/schedule_reductions.h"
 
 namespace gradloom::ir {
 namespace {
@@ -168,7 +169,11 @@ class General {
 }  // namespace
 
 void schedule_cpu(Schedule& schedule, const Target& target) {
-  for (const Loop loop : outermost_loops(schedule.kernel().body)) General(schedule, target).nest(loop, false);
+  std::vector<Loop> own = schedule.loops();
+  const std::vector<Loop> tiles = schedule_reductions_cpu(schedule, target);
+  own.insert(own.end(), tiles.begin(), tiles.end());
+  for (const Loop loop : outermost_loops(schedule.kernel().body))
+    if (std::find(own.begin(), own.end(), loop) != own.end()) General(schedule, target).nest(loop, false);
 }
 
 }  // namespace gradloom::ir
