@@ -100,6 +100,61 @@ void KernelBuilder::accumulate(const Buffer& buffer, std::vector<Expr> index, Ex
   append(ir::accumulate(buffer, std::move(index), op, std::move(value), std::move(factor), {}, atomic));
 }
 
+Loop KernelBuilder::reduce(Reduce node, const std::vector<Bounds>& bounds, const Terms& value, const Terms& factor) {
+  std::vector<Expr> at;
+  for (const Bounds& b : bounds) {
+    node.ranges.push_back({make_var(b.name), b.begin, b.extent});
+    at.push_back(var(node.ranges.back().var));
+  }
+  Stmt rest = scoped([&] {
+    node.value = value(at);
+    if (factor) node.factor = factor(at);
+  });
+  for (const Let* l = rest.as<Let>(); l; l = rest.as<Let>()) {
+    node.lets.push_back({l->var, l->value});
+    rest = Stmt(l->body);
+  }
+  if (const Block* none = rest.as<Block>(); !none || !none->stmts.empty())
+    throw Error(ErrorCode::invalid_argument,
+                "KernelBuilder: the terms of a reduction may use lets, but no other statements; one over several "
+                "variables is one reduce");
+  const Loop handle = node.ranges.empty() ? 0 : node.ranges[0].var.id;
+  append(ir::reduce(std::move(node)));
+  return handle;
+}
+
+Loop KernelBuilder::reduce(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op,
+                           const std::vector<Bounds>& bounds, const Terms& value, SumOrder order) {
+  return reduce({.buffer = buffer, .index = std::move(index), .op = op, .order = order}, bounds, value, {});
+}
+
+// The terms' dtype is that of a term at a variable that the reduction does not have.
+Expr KernelBuilder::total(AccumulateOp op, Bounds bounds, const Term& value, const Term& factor, SumOrder order) {
+  DType dtype{};
+  scoped([&] { dtype = dtype_of(value(var(make_var(bounds.name)))); });
+  const Buffer all = alloc(bounds.name + "_total", dtype, {1}, {}, Space::registers);
+  const auto of_one = [](const Term& term) -> Terms {
+    return term ? [term](const std::vector<Expr>& at) { return term(at[0]); } : Terms();
+  };
+  reduce({.buffer = all, .index = {0}, .op = op, .order = order}, {std::move(bounds)}, of_one(value), of_one(factor));
+  return load(all, {0});
+}
+
+Expr KernelBuilder::sum(std::string name, Expr begin, Expr extent, const Term& value, SumOrder order) {
+  return total(AccumulateOp::add, {std::move(name), std::move(begin), std::move(extent)}, value, {}, order);
+}
+Expr KernelBuilder::min(std::string name, Expr begin, Expr extent, const Term& value) {
+  return total(AccumulateOp::min, {std::move(name), std::move(begin), std::move(extent)}, value, {},
+               SumOrder::in_tree());
+}
+Expr KernelBuilder::max(std::string name, Expr begin, Expr extent, const Term& value) {
+  return total(AccumulateOp::max, {std::move(name), std::move(begin), std::move(extent)}, value, {},
+               SumOrder::in_tree());
+}
+Expr KernelBuilder::dot(std::string name, Expr begin, Expr extent, const Term& a, const Term& b, SumOrder order) {
+  return total(AccumulateOp::fma, {std::move(name), std::move(begin), std::move(extent)}, a, b, order);
+}
+
 void KernelBuilder::if_then(Expr condition, const std::function<void()>& then_case,
                             const std::function<void()>& else_case) {
   Stmt then_stmt = scoped(then_case);

@@ -35,6 +35,12 @@ struct Children {
   void operator()(const Let& n) const { visit(n.value), visit(n.body); }
   void operator()(const Store& n) const { all(n.index), visit(n.value), visit(n.guard); }
   void operator()(const Accumulate& n) const { all(n.index), visit(n.value), visit(n.factor), visit(n.guard); }
+  void operator()(const Reduce& n) const {
+    for (const Reduce::Range& r : n.ranges) visit(r.begin), visit(r.extent);
+    all(n.index), visit(n.guard);
+    for (const Reduce::Definition& d : n.lets) visit(d.value);
+    visit(n.value), visit(n.factor);
+  }
   void operator()(const If& n) const { visit(n.condition), visit(n.then_case), visit(n.else_case); }
   void operator()(const Alloc& n) const {
     all(n.buffer->dims), all(n.buffer->strides), visit(n.buffer->facts.min), visit(n.buffer->facts.max), visit(n.body);

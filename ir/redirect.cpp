@@ -41,6 +41,19 @@ class Redirect : public Rewriter {
     return accumulate(r->to, moved(*r, n.index), n.op, (*this)(n.value), (*this)(n.factor), (*this)(n.guard),
                       n.atomic && r->atomic);
   }
+  Stmt rewrite(const Reduce& n, const Stmt& self) override {
+    const Redirection* r = of(n.buffer);
+    if (!r) return Rewriter::rewrite(n, self);
+    Reduce now = n;
+    now.buffer = r->to;
+    now.index = moved(*r, n.index);
+    const auto again = [&](Expr& e) { e = (*this)(e); };
+    for (Reduce::Range& range : now.ranges) again(range.begin), again(range.extent);
+    again(now.guard);
+    for (Reduce::Definition& d : now.lets) again(d.value);
+    again(now.value), again(now.factor);
+    return reduce(std::move(now));
+  }
   Stmt rewrite(const Alloc& n, const Stmt& self) override {
     const Redirection* r = of(n.buffer);
     if (!r) return Rewriter::rewrite(n, self);

@@ -155,6 +155,23 @@ Stmt Rewriter::rewrite(const Accumulate& n, const Stmt& self) {
   return accumulate(b, std::move(index), n.op, value, factor, guard, n.atomic, n.ordered);
 }
 
+Stmt Rewriter::rewrite(const Reduce& n, const Stmt& self) {
+  Reduce now = n;
+  now.buffer = buffer(n.buffer);
+  bool changed = now.buffer.get() != n.buffer.get();
+  const auto again = [&](Expr& e) {
+    Expr fresh = (*this)(e);
+    changed |= !fresh.same_as(e);
+    e = std::move(fresh);
+  };
+  for (Reduce::Range& r : now.ranges) again(r.begin), again(r.extent);
+  for (Expr& i : now.index) again(i);
+  again(now.guard);
+  for (Reduce::Definition& d : now.lets) again(d.value);
+  again(now.value), again(now.factor);
+  return changed ? reduce(std::move(now)) : self;
+}
+
 Stmt Rewriter::rewrite(const If& n, const Stmt& self) {
   Expr condition = (*this)(n.condition);
   Stmt then_case = (*this)(n.then_case), else_case = (*this)(n.else_case);
@@ -229,60 +246,6 @@ class Search {
   bool found_ = false;
 };
 
-// Substitutes variables; a buffer whose declaration mentions one is rebuilt once, under its own id.
-struct Substitute : Rewriter {
-  explicit Substitute(const Substitution& v) : values(v) {}
-  using Rewriter::rewrite;
-  Expr rewrite(const Var& v, const Expr& self) override {
-    auto found = values.find(v.id);
-    return found == values.end() ? self : found->second;
-  }
-  Buffer buffer(const Buffer& b) override {
-    if (b->role != Role::temp) return b;
-    auto [slot, fresh] = buffers.try_emplace(b->id, b);
-    if (fresh) {
-      bool changed = false;
-      BufferNode node = declaration(b, changed);
-      if (changed) buffers[b->id] = make_buffer(std::move(node));
-    }
-    return buffers.at(b->id);
-  }
-  const Substitution& values;
-  std::unordered_map<int64_t, Buffer> buffers;
-};
-
-struct Refresh : Rewriter {
-  using Rewriter::rewrite;
-  Expr rewrite(const Var& v, const Expr& self) override {
-    auto found = vars.find(v.id);
-    return found == vars.end() ? self : var(found->second);
-  }
-  Var renew(const Var& v) { return vars[v.id] = make_var(v.name, v.type); }
-  Stmt rewrite(const For& n, const Stmt&) override {
-    Expr begin = (*this)(n.begin), extent = (*this)(n.extent);
-    Var v = renew(n.var);
-    return for_loop(v, begin, extent, n.kind, (*this)(n.body));
-  }
-  Stmt rewrite(const Let& n, const Stmt&) override {
-    Expr value = (*this)(n.value);
-    Var v = renew(n.var);
-    return let(v, value, (*this)(n.body));
-  }
-  Stmt rewrite(const Alloc& n, const Stmt&) override {
-    bool changed = false;
-    BufferNode node = declaration(n.buffer, changed);
-    node.id = 0;
-    Buffer b = buffers[n.buffer->id] = make_buffer(std::move(node));
-    return alloc(b, (*this)(n.body));
-  }
-  Buffer buffer(const Buffer& b) override {
-    auto found = buffers.find(b->id);
-    return found == buffers.end() ? b : found->second;
-  }
-  std::unordered_map<int64_t, Var> vars;
-  std::unordered_map<int64_t, Buffer> buffers;
-};
-
 }  // namespace
 
 void walk(const Stmt& root, const std::function<void(const Stmt&)>& stmt,
@@ -325,9 +288,6 @@ auto is_variable(int64_t id) {
 bool has_variable_divisor(const Expr& e) { return any_of(e, divides_by_variable); }
 bool has_variable_divisor(const Stmt& s) { return any_of(s, divides_by_variable); }
 
-Expr substitute(const Expr& e, const Substitution& values) { return Substitute(values)(e); }
-Stmt substitute(const Stmt& s, const Substitution& values) { return Substitute(values)(s); }
-
 bool mentions(const Expr& e, int64_t var_id) { return any_of(e, is_variable(var_id)); }
 bool mentions(const Stmt& s, int64_t var_id) { return any_of(s, is_variable(var_id)); }
 
@@ -339,7 +299,9 @@ bool writes(const Stmt& s, const Buffer& buffer) {
   return any_of(s, [&](const Stmt& x) {
     const Store* st = x.as<Store>();
     const Accumulate* ac = x.as<Accumulate>();
-    return (st && st->buffer.same_as(buffer)) || (ac && ac->buffer.same_as(buffer));
+    const Reduce* re = x.as<Reduce>();
+    return (st && st->buffer.same_as(buffer)) || (ac && ac->buffer.same_as(buffer)) ||
+           (re && re->buffer.same_as(buffer));
   });
 }
 
@@ -347,7 +309,9 @@ bool holds_loop(const Stmt& s) {
   return any_of(s, [](const Stmt& part) { return part.as<For>() != nullptr; });
 }
 
-Stmt refresh(const Stmt& s) { return Refresh()(s); }
+bool holds_reduction(const Stmt& s) {
+  return any_of(s, [](const Stmt& part) { return part.as<Reduce>() != nullptr; });
+}
 
 std::vector<const For*> loops_below(const Stmt& root) {
   std::vector<const For*> result;

@@ -36,6 +36,7 @@ class Rewriter {
   virtual Stmt rewrite(const Let& n, const Stmt& self);
   virtual Stmt rewrite(const Store& n, const Stmt& self);
   virtual Stmt rewrite(const Accumulate& n, const Stmt& self);
+  virtual Stmt rewrite(const Reduce& n, const Stmt& self);
   virtual Stmt rewrite(const If& n, const Stmt& self);
   virtual Stmt rewrite(const Alloc& n, const Stmt& self);
   virtual Stmt rewrite(const Check& n, const Stmt& self);
@@ -66,11 +67,12 @@ Stmt substitute(const Stmt& s, const Substitution& values);
 bool mentions(const Expr& e, int64_t var_id);
 bool mentions(const Stmt& s, int64_t var_id);
 bool reads(const Expr& e, const Buffer& buffer);   // whether e loads from the buffer
-bool writes(const Stmt& s, const Buffer& buffer);  // whether s stores to it or accumulates into it
+bool writes(const Stmt& s, const Buffer& buffer);  // whether s stores to it, accumulates or reduces into it
 // Whether a divisor or a shift count is not constant, so that only its context shows that the result is defined.
 bool has_variable_divisor(const Expr& e);
 bool has_variable_divisor(const Stmt& s);
-bool holds_loop(const Stmt& s);  // or is one
+bool holds_loop(const Stmt& s);       // or is one
+bool holds_reduction(const Stmt& s);  // or is one
 
 // A clone of the statement with fresh loop variables, Lets and allocated buffers: for duplicating statements.
 Stmt refresh(const Stmt& s);

@@ -89,6 +89,32 @@ Stmt accumulate(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, 
       Accumulate{buffer, std::move(index), op, std::move(value), std::move(factor), std::move(guard), atomic, ordered});
 }
 
+Stmt reduce(Reduce n) {
+  require(!n.ranges.empty(), "a reduction needs a variable");
+  for (const Reduce::Range& r : n.ranges) {
+    require(r.var.type == Type{}, "a reduction's variable is an i64 scalar");
+    require(r.begin && r.extent && r.begin.type() == Type{} && r.extent.type() == Type{},
+            "a reduction's bounds are i64 scalars");
+  }
+  require(index_lanes(n.buffer, n.index, "a reduction") == 1, "a reduction's index is scalar");
+  require(!is_storage_float(n.buffer->dtype), "a reduction into f16 or bf16 is illegal: use an f32 temporary");
+  for (const Reduce::Definition& d : n.lets)
+    require(d.value && d.var.type == d.value.type(), "a let's variable has its value's type");
+  require(static_cast<bool>(n.value), "a reduction needs a value");
+  const Type type{n.buffer->dtype, 1};
+  if (n.value.type() != type)
+    bad("a reduction: " + to_string(n.value.type()) + " into buffer " + n.buffer->name + " of " + to_string(type));
+  require((n.op == AccumulateOp::fma) == static_cast<bool>(n.factor), "fma, and only fma, has a factor");
+  require(!n.factor || (n.factor.type() == type && is_arithmetic_float(type.dtype)),
+          "an fma reduction takes f32 or f64");
+  require(!n.guard || n.guard.type() == Type{DType::boolean, 1}, "a reduction's guard is a bool scalar");
+  if (n.order.kind == SumOrder::loop)
+    require(n.order.block == 0, "a reduction in order of its loops has no blocks");
+  else if (n.order.block < sum_partials || n.order.block > 4096 || n.order.block % sum_partials != 0)
+    bad("a tree's block is a multiple of 16 up to 4096, got " + std::to_string(n.order.block));
+  return make(std::move(n));
+}
+
 Stmt if_then(Expr condition, Stmt then_case, Stmt else_case) {
   require(condition && condition.type() == Type{DType::boolean, 1}, "an if's condition is a bool scalar");
   if (!then_case) then_case = block({});

@@ -254,6 +254,10 @@ void FunctionEmitter::emit(const ir::Check& n) {
 
 void FunctionEmitter::emit(const ir::Evaluate&) {}  // a prefetch: a no-op here
 
+void FunctionEmitter::emit(const ir::Reduce&) {
+  throw Error(ErrorCode::internal, "emit: a reduction in a lowered kernel");
+}
+
 void FunctionEmitter::emit(const ir::Barrier& n) {
   switch (n.scope) {
     case ir::BarrierScope::warp:

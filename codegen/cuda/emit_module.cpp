@@ -89,6 +89,7 @@ class ModuleEmitter {
   }
   void step(const ir::Evaluate&, std::vector<HostStep>&) {}
   void step(const ir::Barrier&, std::vector<HostStep>&) { misplaced("a barrier"); }
+  void step(const ir::Reduce& n, std::vector<HostStep>&) { misplaced("a reduction into " + n.buffer->name); }
   void step(const ir::Store& n, std::vector<HostStep>&) { misplaced("a store to " + n.buffer->name); }
   void step(const ir::Accumulate& n, std::vector<HostStep>&) { misplaced("an accumulate into " + n.buffer->name); }
   void step(const ir::Check&, std::vector<HostStep>&) { misplaced("a check"); }

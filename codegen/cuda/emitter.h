@@ -69,6 +69,7 @@ class FunctionEmitter {
   void emit(const ir::Alloc& n);
   void emit(const ir::Check& n);
   void emit(const ir::Evaluate& n);
+  void emit(const ir::Reduce& n);
   void emit(const ir::Barrier& n);
   int threads_of(const ir::Stmt& body) const;
   void begin(std::initializer_list<ir::Expr> used);  // starts a statement: clears the memo of the last one

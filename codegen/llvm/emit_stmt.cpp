@@ -246,6 +246,8 @@ void Emitter::emit(const ir::Check& n) {
 }
 
 void Emitter::emit(const ir::Evaluate& n) { value(n.value); }
+void Emitter::emit(const ir::Reduce&) { throw Error(ErrorCode::internal, "emit: a reduction in a lowered kernel"); }
+
 void Emitter::emit(const ir::Barrier&) { throw Error(ErrorCode::internal, "emit: a barrier in a kernel for a CPU"); }
 
 }  // namespace gradloom::codegen

@@ -113,6 +113,7 @@ class Emitter {
   void emit(const ir::Alloc& n);
   void emit(const ir::Check& n);
   void emit(const ir::Evaluate& n);
+  void emit(const ir::Reduce& n);
   void emit(const ir::Barrier& n);
   void counted_loop(llvm::Value* begin, llvm::Value* end, llvm::Value* runs, bool innermost, const llvm::Twine& name,
                     const std::function<void(llvm::Value*)>& body);

@@ -45,6 +45,25 @@ class KernelBuilder {
                   Expr factor = {}, bool atomic = false) {
     accumulate(buffer, std::move(index), number_like(buffer->dtype, value), op, std::move(factor), atomic);
   }
+  // The sum of value(i) for i in [begin, begin + extent), in a declared order (stmt.h); the least, the largest of them.
+  // It is computed here, once, and the expression is good to the end of the scope. A value of f16 or bf16 is cast
+  // first.
+  //   b.store(y, {i}, b.sum("k", 0, n, [&](Expr k) { return load(x, {i, k}); }));
+  using Term = std::function<Expr(Expr)>;
+  Expr sum(std::string name, Expr begin, Expr extent, const Term& value, SumOrder order = SumOrder::in_tree());
+  Expr min(std::string name, Expr begin, Expr extent, const Term& value);
+  Expr max(std::string name, Expr begin, Expr extent, const Term& value);
+  // The sum of products, each rounded once, with its addition.
+  Expr dot(std::string name, Expr begin, Expr extent, const Term& a, const Term& b,
+           SumOrder order = SumOrder::in_tree());
+  // buffer[index] = the fold of value over several variables, outermost first. The value may use lets, as of exp, but
+  // no other statement. Returns the reduction's handle, as of a loop.
+  struct Bounds {
+    std::string name;
+    Expr begin, extent;
+  };
+  Loop reduce(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, const std::vector<Bounds>& bounds,
+              const std::function<Expr(const std::vector<Expr>&)>& value, SumOrder order = SumOrder::in_tree());
   void if_then(Expr condition, const std::function<void()>& then_case, const std::function<void()>& else_case = {});
   void guarded(const Expr& condition,
                const std::function<void()>& body);  // if_then; without a condition the body is unconditional
@@ -60,6 +79,9 @@ class KernelBuilder {
     std::vector<std::function<Stmt(Stmt)>> wrappers;  // lets and allocs, outermost first, each over what follows it
     std::vector<size_t> starts;                       // the first statement that each wrapper covers
   };
+  using Terms = std::function<Expr(const std::vector<Expr>&)>;
+  Loop reduce(Reduce node, const std::vector<Bounds>& bounds, const Terms& value, const Terms& factor);
+  Expr total(AccumulateOp op, Bounds bounds, const Term& value, const Term& factor, SumOrder order);
   Stmt scoped(const std::function<void()>& body);
   Stmt close();
   void wrap(std::function<Stmt(Stmt)> wrapper);

@@ -103,6 +103,20 @@ class Schedule {
   // For a buffer that every iteration allocates, zero-fills first and reads last, in loops over all of it: hoists the
   // allocation and the zero-fill out of the loop; each element is re-zeroed where it is read last.
   void hoist_zeroed_buffer(Loop loop, const Buffer& buffer);
+  // Reductions have handles, and names in a trace, as loops do: those of their first variable.
+  std::vector<Loop> reductions() const;  // in order of appearance
+  Loop reduction(const std::string& name) const;
+  const Reduce& get_reduction(Loop reduction) const;
+  // Makes the loops of its order of a reduction. One that no step has expanded is expanded so when it is lowered.
+  ReductionLoops expand(Loop reduction);
+  // The same for the reduction in the body of the loop `columns`, whose iterations are independent: `tile` of them
+  // advance together, term by term. What comes before and after the reduction in the body becomes loops of its own,
+  // over the tile. Tile 0: all columns. `rows_at_once`: the 16 terms of a block of 16 are read together, for machines
+  // with a vector register for each; else four and four.
+  ReductionLoops expand_across(Loop columns, int64_t tile, bool rows_at_once = false);
+  // The same for a tree over one variable, whose parts are stored for all columns (0: it has none), and then added, so
+  // that threads may share the parts.
+  ReductionLoops expand_parts(Loop reduction, Loop columns = 0, int64_t tile = 0, bool rows_at_once = false);
   // Tiles a matrix product, for m { for n { alloc sum { sum = first; for k { sum fma= (a, b) } rest } } } where a does
   // not depend on n nor b on m, into cache blocks, packed panels and register tiles; each element's reduction over k
   // stays in order. Refused unless elements are proved independent. Partial sums between k blocks are stored in the

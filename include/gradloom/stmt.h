@@ -99,6 +99,58 @@ struct Accumulate {
   Expr guard;
   bool atomic = false, ordered = false;
 };
+// The order in which the terms of a Reduce are folded. A part of its meaning: it decides the bits of a sum of floats.
+//   loop: one after the other, the variables as nested loops.
+//   tree: of the innermost variable's terms x_0 .. x_{n-1}, blocks of `block` (a multiple of 16; the last may be
+//   short).
+//     A block's fold begins with 16 strided partials p_l = ((identity op x_l) op x_{l+16}) op ..., then p_l = p_l op
+//     p_{l+h} for h = 8, 4, 2, 1 and l < h; p_0 is the block's. Parts of 64 blocks: a part's fold is the identity op,
+//     in order, its blocks'; the total is the identity op, in order, the parts' (just the blocks', where n is known to
+//     be one part: the same bits). The totals of an inner variable are the terms of the next outer one, in blocks of
+//     16, without parts. So lanes, and threads, can share one sum.
+// Min, max and integers have the same bits in any order.
+inline constexpr int64_t sum_partials = 16, sum_part_blocks = 64;
+struct SumOrder {
+  enum Kind : uint8_t { loop, tree } kind = loop;
+  int64_t block = 0;  // tree only
+  static SumOrder in_loops() { return {}; }
+  // 256: terms that are neighbours in memory, each partial a lane. 16: terms that are rows apart, as a column's.
+  static SumOrder in_tree(int64_t block = 256) { return {tree, block}; }
+  bool operator==(const SumOrder&) const = default;
+};
+// buffer[index] = the fold of `value` (fma: value * factor, rounded once with its addition to a partial) over
+// variables, outermost first, from op's identity: +0.0, or the largest or least value, infinities of floats. Bounds are
+// read once on entry to their variable, and may mention outer ones; an extent <= 0 has no terms. Terms whose guard is
+// false are left out, and not evaluated. `lets` are evaluated with each term, in order. Nothing of it reads the buffer.
+struct Reduce {
+  struct Range {
+    Var var;
+    Expr begin, extent;
+  };
+  struct Definition {
+    Var var;
+    Expr value;
+  };
+  std::vector<Range> ranges;
+  Buffer buffer;
+  std::vector<Expr> index;
+  AccumulateOp op;
+  SumOrder order;
+  std::vector<Definition> lets;
+  Expr value;
+  Expr factor;  // fma only
+  Expr guard;
+};
+// The loops that a reduction became, for further steps.
+struct ReductionLoops {
+  Loop tiles = 0;            // over tiles of columns; 0: none
+  Loop parts = 0;            // over parts of the sum that threads may share; 0: none
+  std::vector<Loop> stored;  // over a tile's columns: identities, and what comes before and after the reduction
+  std::vector<Loop> summed;  // over a tile's columns: terms
+  std::vector<Loop> steps;   // over the groups of 16 terms of a block
+  std::vector<Loop> lanes;   // over the 16 partials, or half of them, or fewer
+  std::vector<Loop> quads;   // over folds of four partials
+};
 struct If {
   Expr condition;  // scalar boolean
   Stmt then_case, else_case;
@@ -134,7 +186,7 @@ struct Barrier {
 inline constexpr int max_stmt_depth = 5000, max_stmt_nodes = 1 << 22;
 
 struct StmtNode {
-  std::variant<For, Block, Let, Store, Accumulate, If, Alloc, Check, Evaluate, Barrier> value;
+  std::variant<For, Block, Let, Store, Accumulate, Reduce, If, Alloc, Check, Evaluate, Barrier> value;
   TreeSize tree;  // of statements alone
 };
 
@@ -150,6 +202,7 @@ Stmt store(const Buffer& buffer, std::vector<Expr> index, Expr value, Expr guard
            bool ordered = false);
 Stmt accumulate(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, Expr value, Expr factor = {},
                 Expr guard = {}, bool atomic = false, bool ordered = false);
+Stmt reduce(Reduce node);  // all of it scalar
 Stmt if_then(Expr condition, Stmt then_case, Stmt else_case = {});
 Stmt alloc(const Buffer& buffer, Stmt body);
 Stmt check(Expr condition, Expr position, std::string argument, Stmt body);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/analysis/scoped_walk.h"
+#include "ir/reduction.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
@@ -15,6 +16,7 @@ class Collector : public ScopedWalk<Collector> {
     walk(loop.body, [&](const Stmt& s) {
       if (const Store* st = s.as<Store>()) written_.insert(st->buffer->id);
       if (const Accumulate* ac = s.as<Accumulate>()) written_.insert(ac->buffer->id);
+      if (const Reduce* re = s.as<Reduce>()) written_.insert(re->buffer->id);
       if (const Alloc* al = s.as<Alloc>()) private_.insert(al->buffer->id);
     });
     inside_.insert(loop_);
@@ -73,6 +75,9 @@ class Collector : public ScopedWalk<Collector> {
     add(n.buffer, n.index, n.guard, {.kind = Access::accumulate, .atomic = n.atomic, .ordered = n.ordered, .op = n.op});
     ++statement_;
   }
+
+  // What its loops access, in whatever order.
+  void visit(const Reduce& n, const Stmt&) { (*this)(in_loops(n)); }
 
   void reads(const Expr& e) {
     if (!e) return;

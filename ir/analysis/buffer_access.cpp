@@ -18,6 +18,7 @@ std::vector<BufferAccess> accesses(const Stmt& root, const Buffer& buffer) {
         if (const Store* n = s.as<Store>(); n && n->buffer.same_as(buffer)) result.push_back({s, n->index, true});
         if (const Accumulate* n = s.as<Accumulate>(); n && n->buffer.same_as(buffer))
           result.push_back({s, n->index, true});
+        if (const Reduce* n = s.as<Reduce>(); n && n->buffer.same_as(buffer)) result.push_back({s, n->index, true});
       },
       [&](const Expr& e) {
         if (const Load* n = e.as<Load>(); n && n->buffer.same_as(buffer)) result.push_back({current, n->index, false});

@@ -11,7 +11,7 @@ struct BufferAccess {
   std::vector<Expr> index;
   bool writes = false;
 };
-// Every load, store and accumulate of the buffer in this statement and below.
+// Every load, store, accumulate and reduction of the buffer in this statement and below.
 std::vector<BufferAccess> accesses(const Stmt& s, const Buffer& buffer);
 // Whether an index inside these loops visits every element of the window exactly once: each dim is traversed by its own
 // loop, and all other loops run at least once.

@@ -35,6 +35,7 @@ class ScopedWalk {
   void below(const Alloc& n) { (*this)(n.body); }
   void below(const Store&) {}
   void below(const Accumulate&) {}
+  void below(const Reduce&) {}
   void below(const Evaluate&) {}
   void below(const Barrier&) {}
 

@@ -9,6 +9,7 @@
 #include "ir/analysis/scoped_walk.h"
 #include "ir/analysis/verify_gpu.h"
 #include "ir/analysis/widenable.h"
+#include "ir/reduction.h"
 #include "ir/rewrite.h"
 
 // Every stage:
@@ -22,6 +23,7 @@
 //   - no store and no accumulate goes into an `in` buffer; no accumulate into f16, bf16 or bool
 //   - divisors of floor_div and floor_mod are proved nonzero, shift counts proved within [0, bits)
 //   - constants have the bits of their dtype; a prefetch stands in a statement of its own
+//   - a reduction does not read its destination
 //   - no vector has more than 4096 lanes
 // authored:
 //   - serial loops only; no expression has more than one lane; no streaming store; no barrier
@@ -34,6 +36,7 @@
 //   - parallel, grid, thread, warp and fragment loops are proved by loop_carried_conflict, vector and lane loops by
 //     lane_order_conflict
 // lowered:
+//   - no reduction (expand_reductions makes loops of them)
 //   - no vector and no unroll loop; the others are proved as before, but lane loops by loop_carried_conflict
 //   - a buffer in registers has constant dims, and every index into it is constant (a ramp of constants, a broadcast
 //     constant)
@@ -210,35 +213,10 @@ class Verifier : public ScopedWalk<Verifier> {
   }
   void node(const Unary& n, const Expr&) { expr(n.a); }
   void node(const Binary& n, const Expr& self) {
-    expr(n.a);
-    expr(n.b);
-    switch (n.op) {
-      case BinaryOp::floor_div:
-      case BinaryOp::floor_mod:
-        if (!is_defined(n, scope_)) fail(self, "the divisor must be proved nonzero");
-        break;
-      case BinaryOp::shl:
-      case BinaryOp::shr:
-        if (!is_defined(n, scope_))
-          fail(self, "the shift count must be proved within [0, " + std::to_string(8 * size_of(n.b.dtype())) + ")");
-        break;
-      case BinaryOp::add:
-      case BinaryOp::sub:
-      case BinaryOp::mul:
-      case BinaryOp::div:
-      case BinaryOp::min:
-      case BinaryOp::max:
-      case BinaryOp::bit_and:
-      case BinaryOp::bit_or:
-      case BinaryOp::bit_xor:
-      case BinaryOp::eq:
-      case BinaryOp::ne:
-      case BinaryOp::lt:
-      case BinaryOp::le:
-      case BinaryOp::gt:
-      case BinaryOp::ge:
-        break;
-    }
+    operands({n.a, n.b});
+    if (is_defined(n, scope_)) return;
+    if (n.op == BinaryOp::floor_div || n.op == BinaryOp::floor_mod) fail(self, "the divisor must be proved nonzero");
+    fail(self, "the shift count must be proved within [0, " + std::to_string(8 * size_of(n.b.dtype())) + ")");
   }
   void node(const Fma& n, const Expr&) { operands({n.a, n.b, n.c}); }
   void node(const Select& n, const Expr&) { operands({n.condition, n.a, n.b}); }
@@ -329,6 +307,16 @@ class Verifier : public ScopedWalk<Verifier> {
       fail(self, std::string("an accumulate goes into integers, f32 or f64, got ") + to_string(n.buffer->dtype));
     access(n.buffer, n.index, self);
     operands({n.value, n.factor, n.guard});
+  }
+  // The rest is as its loops have it.
+  void visit(const Reduce& n, const Stmt& self) {
+    if (stage_ == Stage::lowered) fail(self, "a lowered kernel has no reduction");
+    writes(n.buffer, self);
+    if (!is_arithmetic(n.buffer->dtype))
+      fail(self, std::string("a reduction goes into integers, f32 or f64, got ") + to_string(n.buffer->dtype));
+    if (any_of(self, [&](const Expr& e) { return e.as<Load>() && e.as<Load>()->buffer.same_as(n.buffer); }))
+      fail(self, "a reduction does not read its destination " + n.buffer->name);
+    (*this)(in_loops(n));
   }
   void visit(const If& n, const Stmt&) {
     expr(n.condition);

@@ -245,6 +245,7 @@ class Form {
     for (const Expr& e : {n.condition, n.position}) reads(e);
     stmt(n.body, part);
   }
+  void node(const Reduce& n, Part) { fail("the reduction into " + n.buffer->name + " is not expanded"); }
   void node(const Evaluate&, Part) {}
   void node(const Barrier& n, Part part) {
     const bool fits = n.scope == BarrierScope::warp    ? part == Part::warp

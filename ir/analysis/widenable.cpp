@@ -26,6 +26,10 @@ std::string not_widenable(const For& loop) {
           if (std::any_of(n->buffer->dims.begin(), n->buffer->dims.end(), varies))
             why = "the dims of buffer " + n->buffer->name + " depend on it";
         }
+        if (const Reduce* n = s.as<Reduce>())
+          for (const Reduce::Range& r : n->ranges)
+            if (varies(r.begin) || varies(r.extent))
+              why = "the bounds of the reduction over " + r.var.name + " depend on it";
         if (const For* n = s.as<For>()) {
           if (in_lanes(n->kind) || any_order(n->kind))
             why = "it holds the " + std::string(to_string(n->kind)) + " loop " + n->var.name;

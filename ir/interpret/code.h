@@ -130,6 +130,7 @@ class Translator {
   StmtPtr make(const Let& n);
   StmtPtr make(const Store& n);
   StmtPtr make(const Accumulate& n);
+  StmtPtr make(const Reduce& n);
   StmtPtr make(const If& n);
   StmtPtr make(const Alloc& n);
   StmtPtr make(const Check& n);

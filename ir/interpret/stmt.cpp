@@ -1,5 +1,5 @@
-// Execution of statements in the interpreter (loops: loop.cpp). With several frames (inside vector loops) each
-// statement runs for all of them before the next one begins.
+// Execution of statements in the interpreter (loops: loop.cpp, reductions: reduce.cpp). With several frames (inside
+// vector loops) each statement runs for all of them before the next one begins.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -208,7 +208,7 @@ Translator::ShapeCode Translator::shape(const Buffer& buffer) {
 StmtPtr Translator::stmt(const Stmt& s) {
   if (!s) fault("a statement is absent");
   StmtPtr code = std::visit([&](const auto& n) { return make(n); }, s.node().value);
-  const bool write = s.as<Store>() || s.as<Accumulate>();
+  const bool write = s.as<Store>() || s.as<Accumulate>() || s.as<Reduce>();
   return write && run_.races.explicit_barriers ? std::make_unique<AlikeStmt>(run_, std::move(code)) : std::move(code);
 }
 

@@ -299,6 +299,7 @@ class Form {
   Stmt node(const Store&, const Stmt& self) { return self; }
   Stmt node(const Accumulate&, const Stmt& self) { return self; }
   Stmt node(const Evaluate&, const Stmt& self) { return self; }
+  Stmt node(const Reduce&, const Stmt& self) { return self; }
   Stmt node(const Barrier&, const Stmt& self) { return self; }
 
   std::vector<Wrap> inside_;  // the constructs that each launch here is nested in, outermost first

@@ -13,6 +13,9 @@
 
 namespace gradloom::ir {
 
+// Makes loops of the reductions that the schedule left as they are (expand_reduction.h). Gives: no reduction. Requires
+// and breaks: nothing; of a kernel without one, nothing changes.
+Kernel expand_reductions(const Kernel& kernel);
 // Folds constants, identities and proved conditions; removes empty loops, dead branches and unused lets. Any stage;
 // preserves every bit.
 Kernel simplify(const Kernel& kernel);

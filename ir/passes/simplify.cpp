@@ -40,6 +40,12 @@ class Uses : Rewriter {
     --depth_;
     return self;
   }
+  Stmt rewrite(const Reduce& n, const Stmt& self) override {
+    ++depth_;  // its index, too: a use more than there is keeps a let
+    Rewriter::rewrite(n, self);
+    --depth_;
+    return self;
+  }
   Stmt rewrite(const Let& n, const Stmt& self) override {
     (*this)(n.value);
     depth_of_[n.var.id] = depth_;

@@ -105,6 +105,7 @@ void Schedule::hoist_zeroed_buffer(Loop id, const Buffer& buffer) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
   require_serial("hoist_zeroed_buffer", loop);
+  require_expanded("hoist_zeroed_buffer", loop);
   const std::string line = "hoist_zeroed_buffer " + handle_name(kernel_, id) + " " + handle_name(kernel_, buffer);
   const std::vector<Var> around = visible(kernel_, site, false);
   for (const Expr& dim : buffer->dims) {

@@ -193,6 +193,7 @@ void Schedule::streaming(const Buffer& buffer) {
 void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int level) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
+  require_expanded("prefetch", loop);
   if (distance < 1)
     wrong_argument("prefetch", loop.var.name, "the distance must be at least 1, got " + std::to_string(distance));
   if (level < 1 || level > 3)

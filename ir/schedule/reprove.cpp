@@ -11,7 +11,7 @@ void require_proved(const std::string& step, const Site& site, const Kernel& bef
                     const Stmt& to) {
   const auto refuse_unproved = [&](const std::string& why) {
     verify(before, Stage::scheduled);  // an error that existed before the step is not a refusal of it
-    refuse(step, site.loop->var.name, why);
+    refuse(step, site.name(), why);
   };
   const auto prove = [&](const For& old) {
     if (!any_order(old.kind) && !in_lanes(old.kind)) return;

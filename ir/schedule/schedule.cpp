@@ -30,6 +30,27 @@ int64_t unrolled_size(const Stmt& s) {
   return size;
 }
 
+// Whether all that the loop does is to add floats to one element, one after the other, each of a few operations. (Of
+// more, vectors do the operations together.)
+bool only_sums_in_order(const For& loop) {
+  constexpr int few = 4;
+  int operations = 0;
+  bool others = false;
+  walk(
+      loop.body,
+      [&](const Stmt& s) {
+        const Accumulate* n = s.as<Accumulate>();
+        others |= !s.as<Block>() && !(n && (n->op == AccumulateOp::add || n->op == AccumulateOp::fma) &&
+                                      is_float(n->buffer->dtype) && !n->atomic &&
+                                      std::none_of(n->index.begin(), n->index.end(),
+                                                   [&](const Expr& i) { return mentions(i, loop.var.id); }));
+      },
+      [&](const Expr& e) {
+        operations += is_float(e.dtype()) && (e.as<Unary>() || e.as<Binary>() || e.as<Fma>() || e.as<Select>());
+      });
+  return !others && operations <= few;
+}
+
 int64_t constant_extent(const char* step, const For& loop, int64_t lowest) {
   const std::optional<int64_t> n = as_int(loop.extent);
   if (!n) refuse(step, loop.var.name, "its extent is not a constant");
@@ -88,6 +109,24 @@ Schedule::Loop Schedule::loop(const std::string& name) const {
   throw Error(ErrorCode::invalid_argument,
               "schedule: kernel " + kernel_.name + " has no loop " + name + "; its loops are:" + all);
 }
+
+std::vector<Schedule::Loop> Schedule::reductions() const {
+  std::vector<Loop> result;
+  for (const Reduce* r : reductions_below(kernel_.body)) result.push_back(r->ranges[0].var.id);
+  return result;
+}
+
+Schedule::Loop Schedule::reduction(const std::string& name) const {
+  std::string all;
+  for (const Loop r : reductions()) {
+    if (reduction_name(kernel_, r) == name) return r;
+    all += " " + reduction_name(kernel_, r);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "schedule: kernel " + kernel_.name + " has no reduction " + name + "; its reductions are:" + all);
+}
+
+const Reduce& Schedule::get_reduction(Loop reduction) const { return *find_reduction(kernel_, reduction).reduction; }
 
 const For& Schedule::get(Loop loop) const { return get_loop(kernel_, loop); }
 Buffer Schedule::buffer(const std::string& name) const { return find_buffer(kernel_, name); }
@@ -179,6 +218,9 @@ void Schedule::vectorize(Loop id) {
   if (const std::string why = not_widenable(loop); !why.empty()) refuse("vectorize", loop.var.name, why);
   if (const std::string conflict = lane_order_conflict(loop, site.scope); !conflict.empty())
     refuse("vectorize", loop.var.name, conflict);
+  if (only_sums_in_order(loop))
+    refuse("vectorize", loop.var.name,
+           "it only adds to one element, in order, which vectors do no faster: declare the sum's order to be a tree");
   const std::string line = "vectorize " + handle_name(kernel_, id);
   kernel_ = replace(kernel_, site, with_kind(loop, ForKind::vector));
   trace_.push_back(line);

@@ -6,6 +6,7 @@
 #include "ir/schedule/memory_hints.h"
 #include "ir/schedule/nest_shape.h"
 #include "ir/schedule/schedule_product.h"
+#include "ir/schedule/schedule_reductions.h"
 #include "ir/schedule/schedule_scatter.h"
 
 namespace gradloom::ir {
@@ -247,16 +248,22 @@ class General {
 }  // namespace
 
 Scheduled schedule_cpu(const Kernel& kernel, const Target& target) {
-  Schedule scatters(kernel);
-  const std::vector<Loop> done = schedule_scatters(scatters, target);
-  const MemoryHints hints(scatters.kernel(), target);
-  Scheduled nests = each_nest(scatters.kernel(), [&](Schedule& nest, Loop loop) {
-    if (std::find(done.begin(), done.end(), loop) != done.end()) return;
+  Schedule whole(kernel);
+  const std::vector<Loop> done = schedule_scatters(whole, target);
+  std::vector<Loop> open = whole.loops();
+  const std::vector<Loop> tiles = schedule_reductions_cpu(whole, target);
+  open.insert(open.end(), tiles.begin(), tiles.end());
+  const auto contains = [](const std::vector<Loop>& loops, Loop l) {
+    return std::find(loops.begin(), loops.end(), l) != loops.end();
+  };
+  const MemoryHints hints(whole.kernel(), target);
+  Scheduled nests = each_nest(whole.kernel(), [&](Schedule& nest, Loop loop) {
+    if (contains(done, loop) || !contains(open, loop)) return;
     General(nest, target, hints).nest(loop, false);
     hints.fetch(nest);
   });
   hints.stream(nests);
-  nests.trace.insert(nests.trace.begin(), scatters.trace().begin(), scatters.trace().end());
+  nests.trace.insert(nests.trace.begin(), whole.trace().begin(), whole.trace().end());
   return nests;
 }
 

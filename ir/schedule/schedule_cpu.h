@@ -5,7 +5,8 @@
 
 namespace gradloom::ir {
 
-// For each outermost loop of a kernel without a schedule, by steps that are proved, or else left out:
+// First scatters (schedule_scatter.h) and reductions (schedule_reductions.h). Then, for each outermost loop of a kernel
+// without a schedule, by steps that are proved, or else left out:
 //   - matrix products in tiles (schedule_product.h)
 //   - of loops that are perfectly nested, one along which memory is contiguous goes innermost and becomes vectors
 //   - where it is contiguous along one loop to write and along another to read, square tiles that lowering transposes

@@ -8,6 +8,7 @@
 #include "ir/analysis/verify_gpu.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/nest_shape.h"
+#include "ir/schedule/schedule_reductions.h"
 #include "ir/schedule/site.h"
 
 namespace gradloom::ir {
@@ -209,7 +210,14 @@ void schedule_gpu(Schedule& schedule, const Target& target) {
   // Parallel loops target CPU cores: here they are rescheduled, and proved again.
   for (const Loop loop : schedule.loops())
     if (schedule.get(loop).kind == ForKind::parallel) schedule.serial(loop);
+  const std::vector<Loop> own = schedule_reductions_gpu(schedule);
   for (const Loop loop : outermost_loops(schedule.kernel().body)) General(schedule, target).host(loop, false);
+  unroll_left(schedule, own);
+}
+
+void unroll_left(Schedule& schedule, const std::vector<Loop>& own) {
+  for (const Loop loop : schedule.loops())
+    if (std::count(own.begin(), own.end(), loop) && schedule.get(loop).kind == ForKind::serial) schedule.unroll(loop);
 }
 
 bool schedule_gpu(Schedule& schedule, Loop loop, const Target& target) {

@@ -14,6 +14,9 @@ namespace gradloom::ir {
 //   - the remainder runs in order, in a launch of one block (passes/outline_kernels.cpp)
 void schedule_gpu(Schedule& schedule, const Target& target);
 
+// Unrolls those of the loops that are still serial: per-thread partials then have constant indices, and are registers.
+void unroll_left(Schedule& schedule, const std::vector<Loop>& own);
+
 // Schedules one loop (and its nest) likewise; true when something was bound. For ops with their own schedules for the
 // other loops.
 bool schedule_gpu(Schedule& schedule, Schedule::Loop loop, const Target& target);

@@ -8,30 +8,35 @@
 namespace gradloom::ir {
 namespace {
 
-// The path to the loop, innermost first; empty when there is none.
+// The path to the loop, or the reduction, innermost first; empty when there is none.
 struct Finder {
   int64_t id;
   const For* loop = nullptr;
+  const Reduce* reduction = nullptr;
   std::vector<Stmt> path;
 
+  bool found() const { return loop || reduction; }
   void visit(const Stmt& s) {
     const For* f = s.as<For>();
+    const Reduce* r = s.as<Reduce>();
     if (f && f->var.id == id)
       loop = f;
+    else if (r && r->ranges[0].var.id == id)
+      reduction = r;
     else if (s)
       std::visit(Children{[&](const auto& part) {
                    if constexpr (std::is_same_v<std::decay_t<decltype(part)>, Stmt>)
-                     if (!loop) visit(part);
+                     if (!found()) visit(part);
                  }},
                  s.node().value);
-    if (loop) path.push_back(s);
+    if (found()) path.push_back(s);
   }
 };
 
 Finder found(const Kernel& kernel, int64_t loop) {
   Finder finder{loop};
   finder.visit(kernel.body);
-  if (!finder.loop)
+  if (!finder.loop)  // none, or a reduction
     throw Error(ErrorCode::invalid_argument,
                 "schedule: kernel " + kernel.name + " has no loop with this handle (a step has consumed it)");
   return finder;
@@ -71,6 +76,7 @@ struct ReplaceChild {
   Stmt operator()(const Store&) const { return self; }
   Stmt operator()(const Accumulate&) const { return self; }
   Stmt operator()(const Evaluate&) const { return self; }
+  Stmt operator()(const Reduce&) const { return self; }
   Stmt operator()(const Barrier&) const { return self; }
 };
 
@@ -82,11 +88,21 @@ Ranges Site::inside() const {
   return r;
 }
 
-Site find_loop(const Kernel& kernel, int64_t loop) {
-  const Finder finder = found(kernel, loop);
-  Site site{{finder.path.rbegin(), finder.path.rend()}, finder.loop, Ranges(kernel)};
+static Site site_of(const Finder& finder, const Kernel& kernel) {
+  Site site{{finder.path.rbegin(), finder.path.rend()}, finder.loop, finder.reduction, Ranges(kernel)};
   for (size_t i = 0; i + 1 < site.path.size(); ++i) enter(site.scope, site.path[i], site.path[i + 1]);
   return site;
+}
+
+Site find_loop(const Kernel& kernel, int64_t loop) { return site_of(found(kernel, loop), kernel); }
+
+Site find_reduction(const Kernel& kernel, int64_t reduction) {
+  Finder finder{reduction};
+  finder.visit(kernel.body);
+  if (!finder.reduction)
+    throw Error(ErrorCode::invalid_argument,
+                "schedule: kernel " + kernel.name + " has no reduction with this handle (a step has consumed it)");
+  return site_of(finder, kernel);
 }
 
 const For& get_loop(const Kernel& kernel, int64_t loop) { return *found(kernel, loop).loop; }
@@ -111,6 +127,10 @@ void wrong_argument(const std::string& step, const std::string& loop, const std:
 void require_serial(const std::string& step, const For& loop) {
   if (loop.kind != ForKind::serial)
     refuse(step, loop.var.name, std::string("it is a ") + to_string(loop.kind) + " loop, not a serial one");
+}
+
+void require_expanded(const std::string& step, const For& loop) {
+  if (holds_reduction(loop.body)) refuse(step, loop.var.name, "it holds a reduction: expand that first");
 }
 
 void require_outside(const std::string& step, const For& loop, const Buffer& buffer) {
@@ -144,6 +164,25 @@ std::string handle_name(const Kernel& kernel, int64_t loop) {
   if (self == all.end()) return get_loop(kernel, loop).var.name;  // throws
   const auto same = [&](const For* f) { return f->var.name == (*self)->var.name; };
   return numbered((*self)->var.name, static_cast<size_t>(std::count_if(all.begin(), all.end(), same)),
+                  static_cast<size_t>(std::count_if(all.begin(), self, same)));
+}
+
+std::vector<const Reduce*> reductions_below(const Stmt& root) {
+  std::vector<const Reduce*> result;
+  walk(root, [&](const Stmt& s) {
+    if (const Reduce* n = s.as<Reduce>()) result.push_back(n);
+  });
+  return result;
+}
+
+std::string reduction_name(const Kernel& kernel, int64_t reduction) {
+  const std::vector<const Reduce*> all = reductions_below(kernel.body);
+  const auto name = [](const Reduce* r) -> const std::string& { return r->ranges[0].var.name; };
+  const auto self =
+      std::find_if(all.begin(), all.end(), [&](const Reduce* r) { return r->ranges[0].var.id == reduction; });
+  if (self == all.end()) return find_reduction(kernel, reduction).name();  // throws
+  const auto same = [&](const Reduce* r) { return name(r) == name(*self); };
+  return numbered(name(*self), static_cast<size_t>(std::count_if(all.begin(), all.end(), same)),
                   static_cast<size_t>(std::count_if(all.begin(), self, same)));
 }
 

@@ -1,12 +1,12 @@
 // Steps that redirect accesses to separate memory: stage, privatise.
 #include <algorithm>
-#include <limits>
 
 #include "gradloom/schedule.h"
 #include "ir/analysis/scoped_walk.h"
 #include "ir/children.h"
 #include "ir/index_math.h"
 #include "ir/redirect.h"
+#include "ir/reduction.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/site.h"
 
@@ -24,6 +24,7 @@ class EachAccess : public ScopedWalk<EachAccess> {
   friend ScopedWalk;
   template <class Node>
   void visit(const Node& n, const Stmt&) {
+    if constexpr (std::is_same_v<Node, Reduce>) return (*this)(in_loops(n));
     if constexpr (std::is_same_v<Node, Store> || std::is_same_v<Node, Accumulate>) look(n.buffer, n.index, n.guard);
     Children{[&](const auto& part) {
       if constexpr (std::is_same_v<std::decay_t<decltype(part)>, Expr>)
@@ -109,14 +110,6 @@ Stmt over(const std::string& name, const std::vector<Expr>& extents,
   Stmt s = body(index);
   for (size_t d = extents.size(); d-- > 0;) s = for_loop(vars[d], 0, extents[d], ForKind::serial, s);
   return s;
-}
-
-Expr identity(AccumulateOp op, DType t) {
-  if (op == AccumulateOp::add || op == AccumulateOp::fma) return constant_int(t, 0);
-  const bool low = op == AccumulateOp::max;
-  if (is_float(t))
-    return constant(t, low ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity());
-  return constant_int(t, static_cast<int64_t>(low ? limits(t).low : limits(t).high));
 }
 
 std::string joined(const std::vector<Expr>& exprs, const std::vector<Var>& vars) {

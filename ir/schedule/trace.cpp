@@ -126,6 +126,11 @@ void Schedule::replay(const std::vector<std::string>& trace) {
         bad(line, step + " takes " + std::to_string(least) + (most > least ? " to " + std::to_string(most) : "") +
                       " words, got " + std::to_string(words.size() - 1));
     };
+    const auto flag = [&](const std::vector<std::string>& from, size_t i) {
+      const int64_t chosen = i < from.size() ? number(line, from[i]) : 0;
+      if (chosen < 0 || chosen > 1) bad(line, "a choice out of range: " + from[i]);
+      return chosen != 0;
+    };
     const auto loop_at = [&](size_t i) { return work.loop(words[i]); };
     const auto buffer_at = [&](size_t i) { return find_buffer(work.kernel_, words[i]); };
     if (step == "split") {
@@ -175,6 +180,16 @@ void Schedule::replay(const std::vector<std::string>& trace) {
       arguments(2, 2), work.hoist_zeroed_buffer(loop_at(1), buffer_at(2));
     } else if (step == "privatise") {
       arguments(2, 2), work.privatise(loop_at(1), buffer_at(2));
+    } else if (step == "expand") {
+      arguments(1, 1), work.expand(work.reduction(words[1]));
+    } else if (step == "expand_across") {
+      arguments(2, 3), work.expand_across(loop_at(1), number(line, words[2]), flag(words, 3));
+    } else if (step == "expand_parts") {
+      arguments(1, 4);
+      const bool across = words.size() > 3;  // of a loop and a tile
+      if (words.size() == 3) bad(line, "a loop without the columns of a tile");
+      work.expand_parts(work.reduction(words[1]), across ? loop_at(2) : 0, across ? number(line, words[3]) : 0,
+                        flag(words, 4));
     } else if (step == "tile_product") {
       arguments(13, 14);
       ProductTiles tiles{.rows = small_number(line, words[2]),

@@ -172,16 +172,21 @@ Stmt Parser::stmt() {
   return write();
 }
 
-// for i in begin .. +extent, or for i in begin .. end (the extent is then end - begin, and end itself when begin is 0).
-Stmt Parser::loop() {
-  const Position at = next().at;
-  const Token token = name("a loop variable's name");
+// in begin .. +extent, or in begin .. end (the extent is then end - begin, and end itself when begin is 0).
+Parser::Bounds Parser::bounds(Position at) {
   expect_keyword("in");
-  Expr begin = expr();
+  const Expr begin = expr();
   expect_symbol("..");
   const bool relative = take_symbol("+");
   Expr extent = expr();
   if (!relative && !is_const(begin, 0)) extent = built(at, [&] { return extent - begin; });
+  return {begin, extent};
+}
+
+Stmt Parser::loop() {
+  const Position at = next().at;
+  const Token token = name("a loop variable's name");
+  const auto [begin, extent] = bounds(at);
   ForKind kind = ForKind::serial;
   for (ForKind k : all_for_kinds)
     if (take_keyword(to_string(k))) {
@@ -223,6 +228,9 @@ Stmt Parser::write() {
   const bool named = op.kind == TokenKind::name && op.suffix.empty() &&
                      (op.text == "min" || op.text == "max" || op.text == "fma") && take_symbol("=");
   if (!add && !assign && !named) fail_at(op.at, "expected =, +=, min=, max= or fma=, got " + describe(op));
+  if (assign && peek().kind == TokenKind::name && peek(1).kind == TokenKind::name &&
+      peek(2).is(TokenKind::keyword, "in"))
+    return reduction(at, std::move(target));
   Expr value, factor;
   if (op.text == "fma") {
     expect_symbol("(");
@@ -245,6 +253,59 @@ Stmt Parser::write() {
   const bool atomic = take_keyword("atomic"), ordered = take_keyword("ordered");
   return built(at,
                [&] { return accumulate(target.buffer, target.index, kind, value, factor, where, atomic, ordered); });
+}
+
+// After the equals sign: sum k in 0 .. n tree 256 of x[k].
+Stmt Parser::reduction(Position at, Access target) {
+  Reduce n{.buffer = target.buffer, .index = target.index};
+  const auto word = [&](std::string_view text) { return peek().is(TokenKind::name, text) && (next(), true); };
+  if (word("sum"))
+    n.op = AccumulateOp::add;
+  else if (word("min"))
+    n.op = AccumulateOp::min;
+  else if (word("max"))
+    n.op = AccumulateOp::max;
+  else if (word("fma"))
+    n.op = AccumulateOp::fma;
+  else
+    expected("sum, min, max or fma");
+  const size_t outer = symbols_.size();
+  do {
+    const Token token = name("a variable's name");
+    const auto [begin, extent] = bounds(at);
+    n.ranges.push_back({make_var(token.text), begin, extent});
+    bind(token, n.ranges.back().var, {});
+  } while (take_symbol(","));
+  if (word("tree"))
+    n.order = SumOrder::in_tree(integer("the elements of a tree's block", 1, int64_t{1} << 32));
+  else if (!word("loop"))
+    expected("the order, loop or tree and its block");
+  n.guard = guard();
+  if (!word("of")) expected("of");
+  for (bool more = at_keyword("let"); more;) {
+    expect_keyword("let");
+    const Token token = name("a variable's name");
+    expect_symbol(":");
+    const Position type_at = peek().at;
+    const Type declared = type();
+    expect_symbol("=");
+    const Expr value = expr();
+    if (value.type() != declared)
+      fail_at(type_at, "expected the value's type " + to_string(value.type()) + ", got " + to_string(declared));
+    n.lets.push_back({make_var(token.text, declared), value});
+    bind(token, n.lets.back().var, {});
+    more = take_symbol(",");
+    if (!more) expect_keyword("in");
+  }
+  if (n.op == AccumulateOp::fma) expect_symbol("(");
+  n.value = expr();
+  if (n.op == AccumulateOp::fma) {
+    expect_symbol(",");
+    n.factor = expr();
+    expect_symbol(")");
+  }
+  unbind(outer);
+  return built(at, [&] { return reduce(std::move(n)); });
 }
 
 // in [min, max], either side left out when it is unknown. An `in` before a name starts the next parameter.

@@ -93,6 +93,11 @@ class Parser {
   Stmt branch();
   Stmt checked();
   Stmt write();
+  Stmt reduction(Position at, Access target);
+  struct Bounds {
+    Expr begin, extent;
+  };
+  Bounds bounds(Position at);
   Expr guard() { return take_keyword("where") ? expr() : Expr(); }
   void scalar(Kernel& kernel);
   bool parameter(Kernel& kernel);

@@ -203,9 +203,11 @@ class Printer {
   void stmt(const Stmt& s) {
     std::visit([&](const auto& n) { put(n, s); }, s.node().value);
   }
+  std::string bounds(const Expr& begin, const Expr& extent) {
+    return join({" in ", (*this)(begin), is_const(begin, 0) ? " .. " : " .. +", (*this)(extent)});
+  }
   void put(const For& n, const Stmt&) {
-    const auto first = as_int(n.begin);
-    std::string bounds = join({" in ", (*this)(n.begin), first && *first == 0 ? " .. " : " .. +", (*this)(n.extent)});
+    std::string bounds = this->bounds(n.begin, n.extent);
     if (n.kind != ForKind::serial) bounds += std::string(" ") + to_string(n.kind);
     braces("for " + bind(vars_, n.var.id, n.var.name) + bounds, n.body);
     unbind(vars_, n.var.id);
@@ -238,6 +240,26 @@ class Printer {
         break;
     }
     line(text + guard(n.guard) + (n.atomic ? " atomic" : "") + (n.ordered ? " ordered" : ""));
+  }
+  void put(const Reduce& n, const Stmt&) {
+    std::string text = access(n.buffer, n.index) + " = " + (n.op == AccumulateOp::add ? "sum" : to_string(n.op));
+    for (const Reduce::Range& r : n.ranges) {
+      const std::string bounds = this->bounds(r.begin, r.extent);
+      text += (&r == &n.ranges[0] ? " " : ", ") + bind(vars_, r.var.id, r.var.name) + bounds;
+    }
+    text += n.order.kind == SumOrder::loop ? " loop" : " tree " + std::to_string(n.order.block);
+    text += guard(n.guard) + " of";
+    if (!n.lets.empty()) {
+      line(text);
+      text = "  in";
+    }
+    for (const Reduce::Definition& d : n.lets) {
+      const std::string value = ": " + to_string(d.var.type) + " = " + (*this)(d.value);
+      line("  let " + bind(vars_, d.var.id, d.var.name) + value + (&d == &n.lets.back() ? "" : ","));
+    }
+    line(text + (n.factor ? join({" (", (*this)(n.value), ", ", (*this)(n.factor), ")"}) : " " + (*this)(n.value)));
+    for (size_t i = n.lets.size(); i-- > 0;) unbind(vars_, n.lets[i].var.id);
+    for (size_t i = n.ranges.size(); i-- > 0;) unbind(vars_, n.ranges[i].var.id);
   }
   void put(const If& n, const Stmt&) {
     std::string head = "if " + (*this)(n.condition) + " {";

@@ -1,23 +1,17 @@
 #pragma once
 // BroadcastGrad's roles after dim merging, and the order of its sums: shared by its check, its nests and its schedules.
 //
-// A sum is a fixed tree of additions, the same on every target and in every strategy. The total of a reduced dim x_0 ..
-// x_{n-1} is +0.0 plus, in order, the sums of blocks of B elements (the last may be short). A block's sum starts from
-// 16 strided partials p_l = ((+0.0 + x_l) + x_{l+16}) + ..., then p_l += p_{l+h} for h = 8, 4, 2, 1 and l < h. B is 256
-// for the innermost dim of dY's view, 16 for every other. Where several dims are reduced, an inner one's total is an
-// element of the outer one. The innermost reduced dim has parts of 64 blocks: its total is +0.0 plus, in order, each
-// part's total. So many threads can share the reduction of one output, with few intermediate sums.
+// A sum is a tree (SumOrder), the same on every target and in every strategy: over the reduced dims, outermost first,
+// with blocks of 256 elements where the innermost dim of dY's view is reduced, else of 16.
 //
 // The order follows the merged dims. Neighbouring reduced axes are one dim where dY's strides let them be walked as
 // one, nested dims where a gap prevents merging: the same values may then differ in the last bits. Equal strides give
 // equal bits.
-#include <optional>
-
 #include "gradloom/plan_key.h"
 
 namespace gradloom {
 
-inline constexpr int64_t partials = 16, block_elements = 256, part_blocks = 64;
+inline constexpr int64_t partials = ir::sum_partials, block_elements = 256, part_blocks = ir::sum_part_blocks;
 
 // The reduction tree that ends a block's sum, from its partials.
 inline ir::Expr tree(std::vector<ir::Expr> p) {
@@ -53,24 +47,20 @@ struct ReduceRoles {
   ir::Expr parts(const ir::Expr& n) const { return ir::floor_div(n + (part() - 1), part()); }
 };
 
-// The loops of "direct" and "split" that their schedules use.
-struct ReduceLoops {
-  std::vector<ir::Loop> kept;     // one per kept dim, outermost first; none for tiled columns
-  std::optional<ir::Loop> tiles;  // over tiles of columns
-  ir::Loop parts = 0;             // "split": over parts
-  std::vector<ir::Loop> stored;   // over the columns of a tile: zeros or results
-  std::vector<ir::Loop> summed;   // over the columns of a tile: sums
-  std::vector<ir::Loop> steps;    // over the groups of 16 elements of a block
-  std::vector<ir::Loop> lanes;    // over the partials, or half of them, or fewer
-  std::vector<ir::Loop> quads;    // over the sums of four partials
+// What the schedules of "direct" and "split" use.
+struct SumNest {
+  std::vector<ir::Loop> kept;  // one per kept dim, outermost first, but that of columns
+  ir::Loop columns = 0;        // over the innermost dim, where it is kept and others are reduced
+  ir::Loop reduction = 0;      // none where nothing is reduced
+  int64_t tile = 64;           // columns whose sums advance together
 };
 
 ScheduleNest author_broadcast_direct(KernelFrame& frame, const ir::Target& target);
-void schedule_broadcast_direct(ir::Schedule& s, const ReduceLoops& loops, const Plan& plan, const ir::Target& target);
+void schedule_broadcast_direct(ir::Schedule& s, const SumNest& nest, const Plan& plan, const ir::Target& target);
 
 // Stores every part's total, so that all threads share the reduction of one output row.
 ScheduleNest author_broadcast_split(KernelFrame& frame, const ir::Target& target);
-void schedule_broadcast_split(ir::Schedule& s, const ReduceLoops& loops, const Plan& plan, const ir::Target& target);
+void schedule_broadcast_split(ir::Schedule& s, const SumNest& nest, const Plan& plan, const ir::Target& target);
 
 // For a GPU: threads sum blocks in parallel into shared memory, one reduced dim after the other, innermost first.
 ScheduleNest author_broadcast_staged(KernelFrame& frame, const ir::Target& target);

@@ -10,8 +10,8 @@ namespace {
 using Loop = ir::Schedule::Loop;
 
 // Parallelises one kept loop (the first with enough tasks, else the longest), or the tiles of columns.
-void share(ir::Schedule& s, const std::vector<Loop>& kept, std::optional<Loop> tiles, const Plan& plan,
-           const ReduceRoles& roles, const ir::Target& target) {
+void share(ir::Schedule& s, const std::vector<Loop>& kept, Loop tiles, const Plan& plan, const ReduceRoles& roles,
+           const ir::Target& target) {
   const View& dy = plan.views[0];
   std::optional<Loop> best;
   int64_t most = 1;
@@ -21,8 +21,8 @@ void share(ir::Schedule& s, const std::vector<Loop>& kept, std::optional<Loop> t
     if (extent >= wanted_tasks(target)) break;
   }
   if (most < wanted_tasks(target) && tiles) {
-    const std::optional<int64_t> extent = ir::as_int(s.get(*tiles).extent);
-    if (!extent || *extent > most) return s.parallel(*tiles);
+    const std::optional<int64_t> extent = ir::as_int(s.get(tiles).extent);
+    if (!extent || *extent > most) return s.parallel(tiles);
   }
   if (!best) return;
   if (ir::holds_loop(s.get(*best).body)) return s.parallel(*best);
@@ -47,7 +47,10 @@ bool gathers(const View& dy, const ir::Target& target) {
   return stride > 1 && !(target.hardware_scatter && size_of(dy.dtype) >= 4);
 }
 
-void vectorize_sums(ir::Schedule& s, const ReduceLoops& loops, const View& dy, const ir::Target& target) {
+// With a vector register for each row of a block.
+bool rows_at_once(const ir::Target& target) { return !target.gpu && target.vector_registers > partials; }
+
+void vectorize_sums(ir::Schedule& s, const ir::ReductionLoops& loops, const View& dy, const ir::Target& target) {
   const bool scalar = gathers(dy, target);
   const int sum_bytes = size_of(accumulator_of(dy.dtype));
   for (const Loop loop : loops.stored) vectorize_elements(s, loop, sum_bytes, 2, target);
@@ -64,20 +67,19 @@ void vectorize_sums(ir::Schedule& s, const ReduceLoops& loops, const View& dy, c
 
 }  // namespace
 
-void schedule_broadcast_direct(ir::Schedule& s, const ReduceLoops& loops, const Plan& plan, const ir::Target& target) {
+void schedule_broadcast_direct(ir::Schedule& s, const SumNest& nest, const Plan& plan, const ir::Target& target) {
+  const ir::ReductionLoops loops = nest.columns     ? s.expand_across(nest.columns, nest.tile, rows_at_once(target))
+                                   : nest.reduction ? s.expand(nest.reduction)
+                                                    : ir::ReductionLoops();
   if (target.gpu) {
     ir::schedule_gpu(s, target);
-    // Unrolled, the per-thread partials have constant indices and live in registers. Loops bound to threads no longer
-    // exist.
     std::vector<Loop> own = loops.lanes;
     own.insert(own.end(), loops.quads.begin(), loops.quads.end());
-    for (const Loop loop : s.loops())
-      if (std::count(own.begin(), own.end(), loop) && s.get(loop).kind == ir::ForKind::serial) s.unroll(loop);
-    return;
+    return ir::unroll_left(s, own);
   }
   const ReduceRoles roles(plan);
   const View& dy = plan.views[0];
-  std::vector<Loop> kept = loops.kept;
+  std::vector<Loop> kept = nest.kept;
   if (!kept.empty() && !roles.columns() && !roles.reduced.empty() && plan.bytes_read > 4 * target.l2_bytes)
     kept.back() = two_streams(s, kept.back());
   if (worth_threads(plan.bytes_read + plan.bytes_written, target)) share(s, kept, loops.tiles, plan, roles, target);
@@ -87,10 +89,11 @@ void schedule_broadcast_direct(ir::Schedule& s, const ReduceLoops& loops, const 
     vectorize_elements(s, loop, size_of(roles.accumulate ? accumulator_of(dy.dtype) : dy.dtype), 4, target);
 }
 
-void schedule_broadcast_split(ir::Schedule& s, const ReduceLoops& loops, const Plan& plan, const ir::Target& target) {
+void schedule_broadcast_split(ir::Schedule& s, const SumNest& nest, const Plan& plan, const ir::Target& target) {
+  const ir::ReductionLoops loops = s.expand_parts(nest.reduction, nest.columns, nest.tile, rows_at_once(target));
   if (worth_threads(plan.bytes_read + plan.bytes_written, target)) {
     s.parallel(loops.parts);
-    if (loops.tiles) s.parallel(*loops.tiles);
+    if (loops.tiles) s.parallel(loops.tiles);
   }
   vectorize_sums(s, loops, plan.views[0], target);
 }

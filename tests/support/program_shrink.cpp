@@ -2,6 +2,7 @@
 // as it still fails.
 #include <chrono>
 
+#include "ir/reduction.h"
 #include "ir/rewrite.h"
 #include "tests/support/program_run.h"
 
@@ -77,6 +78,13 @@ class Edit : public Rewriter {
     if (now()) return store(n.buffer, n.index, n.value, n.guard);
     return Rewriter::rewrite(n, self);
   }
+  Stmt rewrite(const Reduce& n, const Stmt& self) override {
+    if (now()) return block({});
+    if (now()) return in_loops(n);
+    Reduce less = n;
+    less.guard = {};
+    return n.guard && now() ? reduce(less) : Rewriter::rewrite(n, self);
+  }
   Stmt rewrite(const If& n, const Stmt& self) override {
     if (now()) return block({});
     if (now()) return n.then_case;
@@ -116,6 +124,7 @@ RandomProgram trimmed(const RandomProgram& program) {
       [&](const Stmt& s) {
         if (const Store* n = s.as<Store>()) used[n->buffer->id] = true;
         if (const Accumulate* n = s.as<Accumulate>()) used[n->buffer->id] = true;
+        if (const Reduce* n = s.as<Reduce>()) used[n->buffer->id] = true;
         if (const Alloc* n = s.as<Alloc>()) note_buffer(n->buffer);
       },
       note);

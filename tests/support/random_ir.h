@@ -243,9 +243,37 @@ class RandomIr : RandomDraw {
   void reduce(const Array& array, const std::vector<Expr>& at) {
     const DType t = accumulator_of(array.buffer->dtype == DType::boolean ? DType::i32 : array.buffer->dtype);
     Buffer sum = builder_.alloc(name("sum"), t, {1});
-    builder_.store(sum, {0}, constant_int(t, 0));
-    loops({pick(3)}, [&] { add(sum, {0}); });
+    if (chance(50)) {
+      declared_sum(sum);
+    } else {
+      builder_.store(sum, {0}, constant_int(t, 0));
+      loops({pick(3)}, [&] { add(sum, {0}); });
+    }
     builder_.store(array.buffer, at, cast(array.buffer->dtype, load(sum, {0})));
+  }
+  // Over one or two axes, in a declared order.
+  void declared_sum(const Buffer& sum) {
+    const DType t = sum->dtype;
+    static const std::vector<SumOrder> orders{SumOrder::in_loops(), SumOrder::in_tree(16), SumOrder::in_tree(32),
+                                              SumOrder::in_tree()};
+    Reduce n{.buffer = sum, .index = {0}, .op = AccumulateOp::add, .order = any(orders)};
+    const size_t known = scope_.indices.size(), values = scope_.values.size();
+    for (int k = pick(2); k >= 0; --k) {
+      const int axis = pick(3);
+      n.ranges.push_back({make_var(name("r")), 0, scope_.axes[axis].extent});
+      scope_.indices.push_back({axis, var(n.ranges.back().var)});
+    }
+    if (chance(30)) n.guard = draw_.condition(1);
+    if (chance(30)) {
+      n.lets.push_back({make_var(name("v"), {t, 1}), draw_.value(t, 2)});
+      scope_.values.push_back(var(n.lets.back().var));
+    }
+    static const std::vector<AccumulateOp> ops{AccumulateOp::add, AccumulateOp::min, AccumulateOp::max};
+    n.op = is_float(t) && chance(30) ? AccumulateOp::fma : any(ops);
+    n.value = draw_.value(t, 3);
+    if (n.op == AccumulateOp::fma) n.factor = draw_.value(t, 2);
+    scope_.indices.resize(known), scope_.values.resize(values);
+    builder_.append(ir::reduce(std::move(n)));
   }
   void add(const Buffer& buffer, const std::vector<Expr>& at) {
     const DType t = buffer->dtype;

@@ -54,6 +54,7 @@ void ProgramStmt::statement(int depth) {
   if (depth < 3 && what < 63) return local();
   if (what < 64) return chain();
   if (what < 66 && scope_.shape.vectors) return evaluated();
+  if (what < 72) return reduce_somewhere();
   if (what < 82) return accumulate_somewhere();
   store_somewhere();
 }
@@ -325,6 +326,43 @@ void ProgramStmt::accumulate_somewhere() {
   const bool atomic = is_int(t) && size_of(t) >= 4 && chance(15);
   const AccumulateOp op = fused ? AccumulateOp::fma : atomic ? AccumulateOp::add : any(ops);
   scope_.builder.append(accumulate(at->array.buffer, at->index, op, a, factor, at->guard, atomic));
+}
+
+// Over one or two variables, in any order, of terms with a guard and lets.
+void ProgramStmt::reduce_somewhere() {
+  const std::optional<Place> at = place(true);
+  if (!at || at->lanes > 1) return store_somewhere();
+  const DType t = at->array.buffer->dtype;
+  static const std::vector<AccumulateOp> ops{AccumulateOp::add, AccumulateOp::min, AccumulateOp::max};
+  static const std::vector<SumOrder> orders{SumOrder::in_loops(), SumOrder::in_tree(16), SumOrder::in_tree(48)};
+  Reduce n{.buffer = at->array.buffer, .index = at->index, .op = any(ops), .order = any(orders)};
+  if ((t == DType::f32 || t == DType::f64) && chance(30)) n.op = AccumulateOp::fma;
+  const int64_t before = scope_.iterations;
+  scoped([&] {
+    for (int k = pick(2); k >= 0; --k) {
+      const Extent count = extent();
+      const Expr begin = chance(60) ? Expr(0) : chance(60) ? draw_.pure() : Expr(edge());
+      scope_.iterations *= std::max<int64_t>(count.most, 1);
+      n.ranges.push_back({make_var(scope_.name("r")), begin, count.e});
+      const Expr v = var(n.ranges.back().var);
+      scope_.values.push_back(v);
+      scope_.within.push_back({is_const(begin, 0) ? v : v - begin, std::max<int64_t>(count.most, 1)});
+    }
+    if (chance(30)) n.guard = draw_.condition(1, 1);
+    if (chance(30)) {
+      const Expr value = draw_.value(chance(60) ? DType::i64 : t, 1, 2);
+      n.lets.push_back({make_var(scope_.name("v"), value.type()), value});
+      scope_.values.push_back(var(n.lets.back().var));
+    }
+    n.value = draw_.value(t, 1, 2);
+    if (n.op == AccumulateOp::fma) n.factor = draw_.value(t, 1, 1);
+  });
+  scope_.iterations = before;
+  const Stmt all = reduce(n);
+  bool own = false;
+  walk(all, {}, [&](const Expr& e) { own |= e.as<Load>() && e.as<Load>()->buffer.same_as(n.buffer); });
+  if (own) return store_somewhere();
+  scope_.builder.append(at->guard ? if_then(at->guard, all) : all);
 }
 
 }  // namespace gradloom::ir::testing

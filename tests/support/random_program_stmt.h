@@ -46,6 +46,7 @@ class ProgramStmt : ProgramDraw {
   std::optional<Place> place(bool accumulates);
   void store_somewhere();
   void accumulate_somewhere();
+  void reduce_somewhere();
 
   ProgramScope& scope_;
   ProgramParameters parameters_;

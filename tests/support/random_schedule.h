@@ -66,6 +66,9 @@ class RandomSchedule {
     const std::optional<Buffer> sums = accumulated(site);
     const std::vector<Buffer> buffers = buffers_of(schedule.kernel());
     const Buffer buffer = buffers[pick(static_cast<int>(buffers.size()))];
+    const std::vector<Schedule::Loop> reductions = schedule.reductions();
+    if (!reductions.empty() && pick(4) == 0)
+      return expand(loop, reductions[static_cast<size_t>(pick(static_cast<int>(reductions.size())))]);
     switch (pick(23)) {
       case 0:
       case 1:
@@ -150,6 +153,20 @@ class RandomSchedule {
                  [&](Schedule::Loop other) { return equal(schedule.get(other).extent, schedule.get(loop).extent); });
     if (others.empty()) return void(schedule.split(loop, 2 + pick(6)));
     schedule.join(loop, others[pick(static_cast<int>(others.size()))]);
+  }
+  void expand(Schedule::Loop loop, Schedule::Loop reduction) {
+    const bool at_once = pick(2);
+    switch (pick(4)) {
+      case 0:
+        return void(schedule.expand(reduction));
+      case 1:
+        return void(schedule.expand_parts(reduction));
+      default:
+        // The loop that is next to it, if there is one.
+        for (const Stmt& s : find_reduction(schedule.kernel(), reduction).path)
+          if (const For* f = s.as<For>()) loop = f->var.id;
+        return void(schedule.expand_across(loop, pick(6), at_once));
+    }
   }
   // The whole buffer, or in some dims a region around a variable.
   void stage(Schedule::Loop loop, const Buffer& buffer) {

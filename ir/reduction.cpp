@@ -1,0 +1,35 @@
+#include "ir/reduction.h"
+
+#include <limits>
+
+#include "ir/scalar_math.h"
+
+namespace gradloom::ir {
+
+Expr identity(AccumulateOp op, DType dtype) {
+  if (op == AccumulateOp::add || op == AccumulateOp::fma) return zero({dtype, 1});
+  const bool least = op == AccumulateOp::max;
+  if (is_float(dtype)) {
+    const double far = std::numeric_limits<double>::infinity();
+    return constant(dtype, least ? -far : far);
+  }
+  const int bits = 8 * size_of(dtype);
+  const uint64_t all = bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1, sign = uint64_t{1} << (bits - 1);
+  if (is_signed_int(dtype)) return constant_bits(dtype, least ? sign : all ^ sign);
+  return constant_bits(dtype, least ? 0 : all);
+}
+
+Stmt with_lets(const Reduce& n, Stmt body) {
+  for (size_t i = n.lets.size(); i-- > 0;) body = let(n.lets[i].var, n.lets[i].value, std::move(body));
+  return body;
+}
+
+Stmt in_loops(const Reduce& n) {
+  Stmt body = with_lets(n, accumulate(n.buffer, n.index, n.op, n.value, n.factor));
+  if (n.guard) body = if_then(n.guard, std::move(body));
+  for (size_t i = n.ranges.size(); i-- > 0;)
+    body = for_loop(n.ranges[i].var, n.ranges[i].begin, n.ranges[i].extent, ForKind::serial, std::move(body));
+  return block({store(n.buffer, n.index, identity(n.op, n.buffer->dtype)), std::move(body)});
+}
+
+}  // namespace gradloom::ir

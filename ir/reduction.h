@@ -1,0 +1,18 @@
+#pragma once
+// What a reduction means, in nodes: its identity, and loops of the same terms.
+#include "gradloom/stmt.h"
+
+namespace gradloom::ir {
+
+// The value that a fold begins with: +0.0 (or 0) of sums, the largest value of min, the least of max; infinities of
+// floats.
+Expr identity(AccumulateOp op, DType dtype);
+
+// The reduction in order of its loops, whatever its order is: the same terms, accesses and facts, and where the order
+// is `loop`, min, max, or of integers, the same bits. Its variables become those loops'.
+Stmt in_loops(const Reduce& reduction);
+
+// The statement with the reduction's definitions around it.
+Stmt with_lets(const Reduce& reduction, Stmt body);
+
+}  // namespace gradloom::ir

@@ -1,0 +1,142 @@
+#include "ir/schedule/schedule_reductions.h"
+
+#include <algorithm>
+
+#include "ir/analysis/linear.h"
+#include "ir/rewrite.h"
+#include "ir/schedule/nest_shape.h"
+#include "ir/schedule/site.h"
+
+namespace gradloom::ir {
+namespace {
+
+constexpr int64_t shared_terms = 64 << 10;  // fewer are summed before other threads are awake
+constexpr int64_t tile_bytes = 4096;        // of totals, which stay in the nearest cache beside the rows read
+constexpr int64_t any_columns = 256;        // of a tile, where their number is not known
+constexpr int64_t parts_columns = 64;       // of a tile of parts' totals
+
+// Of a term's loads, how many are of neighbours along the variable, and how many move along it otherwise.
+struct Along {
+  int neighbours = 0, apart = 0;
+};
+Along along(const Reduce& n, const Var& v) {
+  Along result;
+  const auto look = [&](const Expr& e) {
+    const Load* l = e.as<Load>();
+    if (!l) return;
+    for (size_t d = 0; d < l->index.size(); ++d) {
+      if (!mentions(l->index[d], v.id)) continue;
+      const int64_t c = linear(l->index[d]).coefficient(var(v));
+      const std::vector<Expr>& strides = l->buffer->strides;
+      const bool near =
+          strides.empty() ? d + 1 == l->index.size() : is_const(strides[d], 1) || is_const(strides[d], -1);
+      ++(near && (c == 1 || c == -1) ? result.neighbours : result.apart);
+      return;
+    }
+  };
+  walk(n.value, look);
+  if (n.factor) walk(n.factor, look);
+  for (const Reduce::Definition& d : n.lets) walk(d.value, look);
+  return result;
+}
+
+class Reductions {
+ public:
+  Reductions(Schedule& s, const Target& target) : s_(s), target_(target) {}
+
+  const std::vector<Loop>& tiles() const { return tiles_; }
+
+  void one(Loop reduction) {
+    const Site site = find_reduction(s_.kernel(), reduction);
+    const Reduce& n = *site.reduction;
+    const For* around = nullptr;  // the innermost loop
+    int loops = 0;
+    for (const Stmt& s : site.path)
+      if (const For* f = s.as<For>()) around = f, ++loops;
+    const Along terms = along(n, n.ranges.back().var), columns = around ? along(n, around->var) : Along();
+    const int bytes = size_of(n.buffer->dtype);
+    const bool shares = target_.threads > 1 && n.order.kind == SumOrder::tree && n.ranges.size() == 1;
+    if (around && columns.neighbours > terms.neighbours) {
+      const Loop loop = around->var.id;
+      const int64_t tile = columns_together(around->extent, bytes);
+      if (shares && loops == 1 && long_enough(n, around) && parts(reduction, loop, bytes)) return;
+      if (to_vectors([&](Schedule& t) { return t.expand_across(loop, tile, rows_at_once()); }, bytes, true)) return;
+    }
+    const bool gathers = terms.neighbours == 0;
+    if (shares && loops == 0 && long_enough(n, nullptr) && parts(reduction, 0, bytes)) return;
+    to_vectors([&](Schedule& t) { return t.expand(reduction); }, bytes, !gathers);
+  }
+
+ private:
+  bool rows_at_once() const { return target_.vector_registers > sum_partials; }
+
+  // As many as keep their totals in the nearest cache, beside the rows that are read in long pieces; fewer where there
+  // would be too few tiles for all threads.
+  int64_t columns_together(const Expr& extent, int64_t bytes) const {
+    const std::optional<int64_t> columns = as_int(extent);
+    if (!columns) return any_columns;
+    const int64_t line = line_bytes / bytes, each = (*columns + target_.threads - 1) / target_.threads;
+    return std::clamp<int64_t>((each + line - 1) / line * line, 1,
+                               std::clamp<int64_t>(*columns, 1, tile_bytes / bytes));
+  }
+  static bool long_enough(const Reduce& n, const For* columns) {
+    const auto terms = as_int(n.ranges[0].extent), each = columns ? as_int(columns->extent) : 1;
+    const int64_t part = sum_part_blocks * n.order.block;
+    return (!terms || *terms > part) && (!terms || !each || *terms >= shared_terms / std::max<int64_t>(*each, 1));
+  }
+
+  bool parts(Loop reduction, Loop columns, int bytes) {
+    return to_vectors(
+        [&](Schedule& t) {
+          ReductionLoops loops = t.expand_parts(reduction, columns, parts_columns, rows_at_once());
+          t.parallel(loops.parts);
+          return loops;
+        },
+        bytes, true);
+  }
+
+  // Expands, and makes vectors of what is contiguous; else unrolled copies of the partials.
+  bool to_vectors(const std::function<ReductionLoops(Schedule&)>& expand, int bytes, bool vectors) {
+    ReductionLoops loops;
+    if (!s_.attempt([&](Schedule& trial) { loops = expand(trial); })) return false;
+    if (loops.tiles) tiles_.push_back(loops.tiles);
+    const auto lanes_of = [&](Loop loop, int64_t most) {
+      const int64_t lanes = std::min(most, as_int(s_.get(loop).extent).value_or(most));
+      if (lanes > 1) s_.attempt([&](Schedule& trial) { trial.vectorize(loop, static_cast<int>(lanes)); });
+    };
+    for (const Loop loop : loops.stored) lanes_of(loop, std::max(2, target_.lanes(bytes)));
+    for (const Loop loop : loops.summed) lanes_of(loop, line_bytes / bytes);
+    for (const Loop loop : loops.lanes) {
+      const bool one = as_int(s_.get(loop).extent) == 1;
+      if (!vectors || one || !s_.attempt([&](Schedule& trial) { trial.vectorize(loop); }))
+        s_.attempt([&](Schedule& trial) { trial.unroll(loop); });
+    }
+    if (vectors)
+      for (const Loop loop : loops.steps) s_.attempt([&](Schedule& trial) { trial.unroll(loop); });
+    return true;
+  }
+
+  Schedule& s_;
+  const Target& target_;
+  std::vector<Loop> tiles_;
+};
+
+}  // namespace
+
+std::vector<Loop> schedule_reductions_cpu(Schedule& schedule, const Target& target) {
+  Reductions all(schedule, target);
+  for (const Loop reduction : schedule.reductions()) all.one(reduction);
+  return all.tiles();
+}
+
+std::vector<Loop> schedule_reductions_gpu(Schedule& schedule) {
+  std::vector<Loop> own;
+  for (const Loop reduction : schedule.reductions()) {
+    const ReductionLoops loops = schedule.expand(reduction);
+    own.insert(own.end(), loops.lanes.begin(), loops.lanes.end());
+    own.insert(own.end(), loops.quads.begin(), loops.quads.end());
+  }
+  return own;
+}
+
+}  // namespace gradloom::ir
