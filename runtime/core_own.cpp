@@ -72,6 +72,8 @@ std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel, std::stri
       }
     }
   }
+  if (options.default_schedule)
+    if (std::shared_ptr<KernelEntry> tuned = build_tuned(kernel, key)) return tuned;
   ir::PassTimes pass_ms;
   const ir::Kernel lowered = interprets() ? kernel : lower_own(kernel, target_, options.default_schedule, pass_ms);
   dump(kernel.name, own_strategy,
