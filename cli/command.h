@@ -14,6 +14,7 @@ void add_ops(CLI::App& app, int& status);
 void add_check(CLI::App& app, int& status);
 void add_run(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
+void add_tune(CLI::App& app, int& status);
 void add_emit(CLI::App& app, int& status);
 void add_nest(CLI::App& app, int& status);
 void add_demo(CLI::App& app, int& status);

@@ -80,6 +80,7 @@ int main(int argc, char** argv) {
   cli::add_emit(app, status);
   cli::add_nest(app, status);
   cli::add_bench(app, status);
+  cli::add_tune(app, status);
   cli::add_demo(app, status);
   cli::add_cache(app, status);
   const std::vector<std::string> words = words_of(argc, argv);

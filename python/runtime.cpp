@@ -183,7 +183,10 @@ nb::dict stats_dict(const Stats& s) {
                                                     {"specialise_refused", s.specialise_refused},
                                                     {"live_specialisations", s.live_specialisations},
                                                     {"abandoned_compiles", s.abandoned_compiles},
-                                                    {"strategies_refused", s.strategies_refused}};
+                                                    {"strategies_refused", s.strategies_refused},
+                                                    {"tuned", s.tuned},
+                                                    {"tuning_runs", s.tuning_runs},
+                                                    {"tuning_ignored", s.tuning_ignored}};
   for (const auto& [name, count] : counts) d[name] = count;
   d["compile_ms"] = s.compile_ms, d["build_ms"] = s.build_ms, d["read_ms"] = s.read_ms, d["load_ms"] = s.load_ms;
   d["stages"] = stages_dict(s.stages);
@@ -238,6 +241,7 @@ nb::dict report_dict(const KernelReport& report) {
   d["op"] = report.op, d["strategy"] = report.strategy, d["target"] = report.target;
   d["determinism"] = to_name(report.determinism);
   d["compiled"] = report.compiled, d["from_disk"] = report.from_disk, d["any_shape"] = report.any_shape;
+  d["tuned"] = report.tuned;
   d["build_ms"] = report.build_ms, d["compile_ms"] = report.compile_ms;
   d["stages"] = stages_dict(report.stages);
   nb::dict passes;
@@ -266,7 +270,8 @@ void bind_runtime(nb::module_& m) {
           [](PyRuntime* self, const std::string& target, int threads, const std::string& isa, int64_t cache_bytes,
              int64_t recycle_bytes, const std::string& dump_folder, int device, const std::string& disk_cache,
              const std::vector<std::string>& disk_cache_read_only, int64_t disk_cache_bytes, const std::string& policy,
-             int specialise_after, int specialisations, int compile_threads, bool shared) {
+             int specialise_after, int specialisations, int compile_threads, const std::string& tuning,
+             const std::string& tuning_log, bool shared) {
             RuntimeOptions options{.target = target_of(target),
                                    .threads = threads,
                                    .isa = isa,
@@ -280,7 +285,9 @@ void bind_runtime(nb::module_& m) {
                                    .policy = policy_of(policy),
                                    .specialise_after = specialise_after,
                                    .specialisations = specialisations,
-                                   .compile_threads = compile_threads};
+                                   .compile_threads = compile_threads,
+                                   .tuning = tuning_of(tuning),
+                                   .tuning_log = tuning_log};
             std::shared_ptr<Runtime> runtime =
                 unlocked([&] { return shared ? shared_runtime(options).value() : std::make_shared<Runtime>(options); });
             log_waiting();
@@ -291,8 +298,8 @@ void bind_runtime(nb::module_& m) {
           nb::arg("dump_folder") = "", nb::arg("device") = 0, nb::arg("disk_cache") = "",
           nb::arg("disk_cache_read_only") = std::vector<std::string>(), nb::arg("disk_cache_bytes") = int64_t{1} << 30,
           nb::arg("policy") = "generic_first", nb::arg("specialise_after") = 32, nb::arg("specialisations") = 4,
-          nb::arg("compile_threads") = 1, nb::arg("_shared") = false,
-          "Its options are RuntimeOptions' (docs/python.md).")
+          nb::arg("compile_threads") = 1, nb::arg("tuning") = "off", nb::arg("tuning_log") = "",
+          nb::arg("_shared") = false, "Its options are RuntimeOptions' (docs/python.md).")
       .def("run", run, nb::arg("op"), nb::arg("inputs"), nb::arg("options"),
            "Runs an op by its ONNX name, with its attributes and gradloom.Options by name: as gradloom.run.")
       .def("prepare", prepare, nb::arg("op"), nb::arg("options"), "A handle for hot loops: as gradloom.prepare.")

@@ -18,6 +18,7 @@ constexpr Named<Determinism> levels[] = {{"sequential", Determinism::sequential}
                                          {"run_to_run", Determinism::run_to_run},
                                          {"relaxed", Determinism::relaxed}};
 constexpr Named<Policy> policies[] = {{"specialise", Policy::specialise}, {"generic_first", Policy::generic_first}};
+constexpr Named<Tuning> tunings[] = {{"off", Tuning::off}, {"use", Tuning::use}, {"background", Tuning::background}};
 constexpr Named<TargetKind> targets[] = {{"automatic", TargetKind::automatic},
                                          {"llvm", TargetKind::llvm},
                                          {"interpreter", TargetKind::interpreter},
@@ -61,6 +62,7 @@ bool option_flag(const char* option, nb::handle value) {
 Determinism determinism_of(std::string_view name) { return find("determinism", levels, name); }
 const char* to_name(Determinism determinism) { return levels[static_cast<size_t>(determinism)].name; }
 Policy policy_of(std::string_view name) { return find("policy", policies, name); }
+Tuning tuning_of(std::string_view name) { return find("tuning", tunings, name); }
 TargetKind target_of(std::string_view name) { return find("target", targets, name); }
 
 }  // namespace gradloom::python

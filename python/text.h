@@ -17,6 +17,7 @@ bool option_flag(const char* option, nanobind::handle value);
 Determinism determinism_of(std::string_view name);
 const char* to_name(Determinism determinism);
 Policy policy_of(std::string_view name);
+Tuning tuning_of(std::string_view name);
 TargetKind target_of(std::string_view name);
 
 // Of any iterable. Throws python_error.

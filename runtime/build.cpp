@@ -169,6 +169,14 @@ BuiltKernel build_kernel(const PlannedCall& call, const ir::Target& target) {
                [&](ir::Schedule& s, const ScheduleNest& own) { own ? own(s) : ir::schedule_default(s, target); });
 }
 
+BuiltKernel replay_kernel(const PlannedCall& call, const ir::Target& target, const std::vector<std::string>& trace,
+                          const std::function<void(const ir::Kernel& authored)>& check) {
+  return build(call, target, true, [&](ir::Schedule& s, const ScheduleNest&) {
+    if (check) check(s.kernel());
+    s.replay(trace);
+  });
+}
+
 ServingKernel build_serving(const PlannedCall& call, const ir::Target& target, const Finish& finish) {
   ServingKernel serving;
   const auto use = [&](BuiltKernel built, const Strategy& strategy) {

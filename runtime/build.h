@@ -51,6 +51,10 @@ struct BuiltKernel {
 
 // Throws whatever the op, the schedule and the passes throw.
 BuiltKernel build_kernel(const PlannedCall& call, const ir::Target& target);
+// The same with the steps of a trace instead of the strategy's schedule, which may be refused. `check` gets the
+// authored nest first, and may throw.
+BuiltKernel replay_kernel(const PlannedCall& call, const ir::Target& target, const std::vector<std::string>& trace,
+                          const std::function<void(const ir::Kernel& authored)>& check = {});
 // Only the authored nest and its sources.
 BuiltKernel author_kernel(const PlannedCall& call, const ir::Target& target);
 // The alignment of every input's first element, in bytes: on a GPU, where outputs are aligned, inputs are as well.

@@ -18,11 +18,16 @@
 namespace gradloom {
 namespace {
 
+// Empty: none.
+std::string cache_folder(const RuntimeOptions& options) {
+  if (options.disk_cache == "off") return "";
+  return options.disk_cache.empty() ? default_cache_folder() : options.disk_cache;
+}
+
 // None if the backend stores no code, or if the cache is off.
-std::unique_ptr<KernelStore> open_store(const RuntimeOptions& options, const BackendToolchain& toolchain,
-                                        const ir::Target& target) {
+std::unique_ptr<KernelStore> open_store(const RuntimeOptions& options, const std::string& folder,
+                                        const BackendToolchain& toolchain, const ir::Target& target) {
   if (options.disk_cache == "off" || toolchain.compiler.empty()) return nullptr;
-  const std::string folder = options.disk_cache.empty() ? default_cache_folder() : options.disk_cache;
   const std::vector<std::string> read_only =
       options.disk_cache_read_only.empty() ? default_read_only_folders() : options.disk_cache_read_only;
   if (folder.empty() && read_only.empty()) return nullptr;
@@ -30,6 +35,15 @@ std::unique_ptr<KernelStore> open_store(const RuntimeOptions& options, const Bac
                                              toolchain_text(toolchain.compiler),
                                              target_text(target, toolchain.features), toolchain.features);
   return store->usable() ? std::move(store) : nullptr;
+}
+
+// None for a target that is not tuned.
+std::unique_ptr<TuningLog> open_tuning_log(const RuntimeOptions& options, const std::string& folder,
+                                           const Backend& backend, const ir::Target& target) {
+  const BackendToolchain toolchain = backend.toolchain();
+  if (target.gpu || backend.runs_authored() || toolchain.features.empty()) return nullptr;
+  return std::make_unique<TuningLog>(tuning_log_path(options.tuning_log, folder),
+                                     machine_text(target, toolchain.features, toolchain.cpu));
 }
 
 // Which strategy makes the call's kernel, and why.
@@ -76,10 +90,13 @@ Core::Core(RuntimeOptions options)
       dump_folder_(dump_folder(options.dump_folder)),
       toolchain_(options.disk_cache == "off" ? BackendToolchain{} : backend_->toolchain()),
       policy_(options.policy),
+      tuning_(options.tuning),
       specialiser_(*this, options) {
   log_level();  // a misspelt GRADLOOM_LOG is reported now
   target_.threads = threads_.count();
-  store_ = open_store(options, toolchain_, target_);
+  const std::string folder = cache_folder(options);
+  store_ = open_store(options, folder, toolchain_, target_);
+  tuning_log_ = open_tuning_log(options, folder, *backend_, target_);
 }
 
 Stats Core::stats() const {
@@ -93,6 +110,9 @@ Stats Core::stats() const {
   stats.compiles = compiles_;
   stats.interpreted = interpreted_;
   stats.strategies_refused = strategies_refused_;
+  stats.tuned = tuned_.total();
+  stats.tuning_runs = tuning_runs_.total();
+  if (tuning_log_) stats.tuning_ignored = tuning_log_->ignored();
   stats.compile_ms = compile_ms_;
   stats.build_ms = build_ms_;
   stats.stages = stages_;
@@ -191,21 +211,23 @@ std::shared_ptr<KernelEntry> Core::build(const PlannedCall& call) {
   return entry;
 }
 
+// An embedder's op is looked up by content alone: its builds cannot be distinguished.
+std::optional<OpKey> Core::key_of(const PlannedCall& call) const {
+  if (!store_ || backend_for(call.op.schema()).runs_authored() || find_op(call.name()) != &call.op) return std::nullopt;
+  return OpKey(call, store_->target(), store_->toolchain());
+}
+
 std::shared_ptr<KernelEntry> Core::build_or_load(const PlannedCall& call) {
   if (logs(LogLevel::debug)) log_choice(call, target_);
   const Backend& backend = backend_for(call.op.schema());
   const bool interpreted = backend.runs_authored();
-  const bool own = find_op(call.name()) != &call.op;
-  std::optional<OpKey> key;
-  // An embedder's op is looked up by content alone: its builds cannot be distinguished.
-  if (store_ && !interpreted && !own) {
-    key.emplace(call, store_->target(), store_->toolchain());
-    if (!dumps()) {
-      if (std::shared_ptr<KernelEntry> entry = load(*key, call.options.any_shape)) return entry;
-    }
+  if (std::shared_ptr<KernelEntry> tuned = build_tuned(call)) return tuned;
+  const std::optional<OpKey> key = key_of(call);
+  if (key && !dumps()) {
+    if (std::shared_ptr<KernelEntry> entry = load(*key, call.options.any_shape)) return entry;
   }
   auto entry = std::make_shared<KernelEntry>();
-  entry->own = own;
+  entry->own = find_op(call.name()) != &call.op;
   std::optional<ContentId> content;
   const auto use = [&](const BuiltKernel& built, const Strategy& used) {
     dump(call.name(), used.name, built);
@@ -283,7 +305,7 @@ void Core::done(const PlannedCall& call, const KernelHandle& entry, bool built) 
 
 KernelHandle Core::kernel_for(const PlannedCall& call) {
   bool built = false;
-  const KernelKey key(call);
+  const KernelKey key = key_in_memory(call);
   const int64_t stack_bytes = interprets() ? interpreter_stack_bytes : compiler_stack_bytes;
   // Before others may wait for this thread's build, and for its error.
   KernelHandle entry;
@@ -311,6 +333,10 @@ bool Core::generic_first(const PlannedCall& call) const {
 KernelHandle Core::kernel_by_policy(const PlannedCall& call, KeptKernels& kept) {
   if (generic_first(call)) {
     KernelHandle entry = specialiser_.kernel_for(call, kept);
+    if (entry->report->tuned && !call.options.strategy.empty()) {  // others' of this key
+      entry = kernel_for(call);
+      kept = {};
+    }
     require_named(call, *entry);
     return entry;
   }

@@ -16,6 +16,7 @@
 #include "runtime/generic_first/specialise.h"
 #include "runtime/memory/recycler.h"
 #include "runtime/threads/threads.h"
+#include "runtime/tuning/tuning_log.h"
 #include "support/counter.h"
 #include "support/fork.h"
 #include "support/lasting.h"
@@ -55,6 +56,10 @@ class Core final : public KernelSource {
   KernelHandle kernel_by_policy(const PlannedCall& call, KeptKernels& kept);
   // The same for a call like the one that `kept` is of, without its request; null when another kernel is to serve.
   KernelHandle kept_kernel(const PlannedCall& call, const KeptKernels& kept);
+  // The key of its kernel in memory: with tuning, one of a named strategy is apart.
+  KernelKey key_in_memory(const PlannedCall& call) const {
+    return KernelKey(call, tuning_ != Tuning::off && !call.options.strategy.empty());
+  }
   // Builds, or loads from disk; bypasses the in-memory cache.
   std::shared_ptr<KernelEntry> build(const PlannedCall& call) override;
   // Records which kernel served a call, for last_report.
@@ -72,6 +77,17 @@ class Core final : public KernelSource {
   int64_t launch(const KernelEntry& entry, void* const* buffers, const int64_t* scalars, const LaunchOptions& options,
                  const Threads& threads, Recycler& recycler) const override;
 
+  // Tuning, of target llvm alone.
+  // Throws Error(unsupported) for what is not tuned.
+  void require_tunable(const std::string& name) const;
+  TuningLog& tuning_log() const { return *tuning_log_; }  // once it is required
+  // A kernel that is in no cache.
+  std::shared_ptr<const KernelEntry> compile_apart(const BuiltKernel& built, const std::string& name) const;
+  // Counts it; later calls look for their kernel anew.
+  void end_tuning(const KernelKey& key);
+  std::shared_ptr<KernelEntry> tuned_in_background(const PlannedCall& call,
+                                                   const std::function<bool()>& stopped) override;
+
   const Specialiser& specialiser() const { return specialiser_; }
 
   const KernelReport& last_report() const;
@@ -85,6 +101,14 @@ class Core final : public KernelSource {
   std::optional<ContentId> finish(KernelEntry& entry, KernelReport report, const ir::Kernel& kernel,
                                   const Backend& backend);
   std::shared_ptr<KernelEntry> build_or_load(const PlannedCall& call);
+  // As the tuning log says; null where it has no entry, or, with a line in the library's log, one that does not serve.
+  std::shared_ptr<KernelEntry> build_tuned(const PlannedCall& call);
+  std::shared_ptr<KernelEntry> build_tuned(const ir::Kernel& kernel, std::optional<OpKey> key);
+  std::optional<TuningEntry> tuning_entry(const std::string& op, const std::string& nest) const;
+  using Replay = std::function<BuiltKernel()>;
+  std::shared_ptr<KernelEntry> build_as(const TuningEntry& entry, std::optional<OpKey> key, KernelReport report,
+                                        const Replay& replay);
+  std::optional<OpKey> key_of(const PlannedCall& call) const;  // none for a kernel that is not stored
   std::shared_ptr<KernelEntry> load(const OpKey& key, bool any_shape);
   void log_made(const KernelEntry& entry, double ms) const;
   bool dumps() const { return !dump_folder_.empty(); }  // which needs the IR
@@ -112,7 +136,9 @@ class Core final : public KernelSource {
   const BackendToolchain toolchain_;
   std::unique_ptr<KernelStore> store_;  // none if the backend stores no code, or when it is off
   const Policy policy_;
-  mutable Counter launches_, interpreter_launches_;
+  const Tuning tuning_;
+  std::unique_ptr<TuningLog> tuning_log_;  // of target llvm
+  mutable Counter launches_, interpreter_launches_, tuned_, tuning_runs_;
   mutable Mutex mutex_;
   int64_t compiles_ = 0, interpreted_ = 0, strategies_refused_ = 0;
   double build_ms_ = 0, compile_ms_ = 0, load_ms_ = 0;

@@ -70,6 +70,8 @@ std::shared_ptr<KernelEntry> Core::build_own(const ir::Kernel& kernel, std::stri
       }
     }
   }
+  if (options.default_schedule)
+    if (std::shared_ptr<KernelEntry> tuned = build_tuned(kernel, key)) return tuned;
   ir::PassTimes pass_ms;
   ir::LowerOptions lowering = ir::lowering_for(target_);
   lowering.times = &pass_ms;

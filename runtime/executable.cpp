@@ -42,7 +42,7 @@ std::shared_ptr<const KnownCall> Executable::State::check_again(Arguments inputs
     if (latest && latest->same(inputs)) return latest;
   }
   auto checked = std::make_shared<const KnownCall>(settings(), inputs, outputs_wanted);
-  const KernelKey key({op, checked->plan, *strategy, options, outputs_wanted, aligned_outputs});
+  const KernelKey key = core->key_in_memory({op, checked->plan, *strategy, options, outputs_wanted, aligned_outputs});
   if (!std::equal(key.words().begin(), key.words().end(), aligned_kernel->key.begin(), aligned_kernel->key.end())) {
     const std::string difference = first->difference(op.schema(), inputs, "this handle was compiled for");
     throw Error(ErrorCode::invalid_argument,

@@ -12,6 +12,7 @@
 #include "runtime/executable.h"
 #include "runtime/prepared.h"
 #include "runtime/prewarm.h"
+#include "runtime/tune_call.h"
 #include "support/entry.h"
 #include "support/lasting.h"
 #include "support/lines.h"
@@ -100,6 +101,7 @@ RuntimeOptions checked(RuntimeOptions options) {
   };
   in_range("target", static_cast<int>(options.target), 0, static_cast<int>(TargetKind::cuda_host));
   in_range("policy", static_cast<int>(options.policy), 0, static_cast<int>(Policy::generic_first));
+  in_range("tuning", static_cast<int>(options.tuning), 0, static_cast<int>(Tuning::background));
   in_range("threads", options.threads, 0, 1 << 16);
   in_range("cache_bytes", options.cache_bytes, 0);
   in_range("recycle_bytes", options.recycle_bytes, 0);
@@ -109,6 +111,14 @@ RuntimeOptions checked(RuntimeOptions options) {
   in_range("specialisations", options.specialisations, 0);
   in_range("compile_threads", options.compile_threads, 1, 1 << 10);
   return options;
+}
+
+const TuneOptions& checked(const TuneOptions& how) {
+  if (how.candidates < 1 || !(how.seconds > 0))
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("TuneOptions: candidates is {} and seconds is {}, expected at least 1 and more than 0",
+                            how.candidates, how.seconds));
+  return how;
 }
 
 }  // namespace
@@ -244,6 +254,32 @@ Result<PrewarmReport> Runtime::prewarm(std::span<const CallKey> calls) {
   return capture([&] {
     const Entry entered;
     return gradloom::prewarm(*core_, calls);
+  });
+}
+Result<TuneReport> Runtime::tune(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes,
+                                 const RunOptions& options, const TuneOptions& how) {
+  return capture([&] {
+    const Entry entered;
+    return tune(op_named(op), inputs, attributes, options, how).value();
+  });
+}
+Result<TuneReport> Runtime::tune(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes,
+                                 const RunOptions& options, const TuneOptions& how) {
+  return capture([&] {
+    const Entry entered;
+    return gradloom::tune(*core_, op, inputs, attributes, options, checked(how));
+  });
+}
+Result<TuneReport> Runtime::tune(const ir::Kernel& kernel, std::span<const Tensor> buffers,
+                                 std::span<const int64_t> scalars, const TuneOptions& how) {
+  return capture([&] {
+    const Entry entered;
+    core_->require_tunable(kernel.name);
+    const KernelExecutable executable = compile(kernel).value();
+    std::vector<int64_t> storage;
+    const std::span<const int64_t> slots = scalar_slots(kernel, scalars, storage);
+    executable.state_->check(buffers, slots);
+    return gradloom::tune(*core_, kernel, buffers, slots, checked(how));
   });
 }
 void Runtime::wait_for_background() const {

@@ -30,8 +30,9 @@ const std::map<std::string, Folders>& arrows() {
   static const Folders family{"ir", "ir/analysis", "ir/schedule", "ops", "ops/matmul", "ops/patterns", "support"};
   static const Folders emitter{"codegen", "ir", "ir/analysis", "support"};
   static const Folders codegen{"codegen", "codegen/cuda", "codegen/cuda_host", "codegen/llvm"};
-  static const Folders runtime{"runtime",          "runtime/backend",       "runtime/cache",  "runtime/c_abi",
-                               "runtime/diagnose", "runtime/generic_first", "runtime/memory", "runtime/threads"};
+  static const Folders runtime{"runtime",        "runtime/backend",  "runtime/cache",
+                               "runtime/c_abi",  "runtime/diagnose", "runtime/generic_first",
+                               "runtime/memory", "runtime/threads",  "runtime/tuning"};
   static const Folders all = compiler + Folders{"ir/interpret"} + ops + codegen;
   static const std::map<std::string, Folders> known{
       {"support", {}},
@@ -60,6 +61,7 @@ const std::map<std::string, Folders>& arrows() {
                                              "ir/interpret", "runtime/diagnose", "runtime/memory", "runtime/threads"}},
       {"runtime/generic_first",
        {"codegen", "runtime/cache", "runtime/diagnose", "runtime/memory", "runtime/threads", "support"}},
+      {"runtime/tuning", {"runtime/cache", "runtime/diagnose", "support"}},
       {"runtime", all + runtime},
       {"runtime/c_abi", {"runtime", "runtime/diagnose", "runtime/memory", "support"}},
       {"cli", all + runtime + Folders{"cli/bench"}},

@@ -17,11 +17,14 @@ struct OperandSet {
   std::vector<Span> writes() const { return {{probed.data(), probed.elements() * 4}}; }
 };
 
+Tensor make_output(const Dims& dims) {
+  Tensor output = Tensor::empty(DType::f32, dims);
+  std::memset(output.data(), 0xff, output.elements() * 4);  // NaN: unwritten elements are detected
+  return output;
+}
+
 OperandSet make_set(std::vector<Tensor> inputs, const Dims& output) {
-  OperandSet set{std::move(inputs), {Tensor::empty(DType::f32, output)}, Tensor::empty(DType::f32, output), {}};
-  std::memset(set.outputs[0].data(), 0xff, set.outputs[0].elements() * 4);  // NaN: unwritten elements are detected
-  std::memset(set.probed.data(), 0xff, set.probed.elements() * 4);
-  return set;
+  return {std::move(inputs), {make_output(output)}, make_output(output), {}};
 }
 
 int rotated_sets(int64_t set_bytes) {
@@ -60,8 +63,24 @@ double elapsed_ms() {
 
 BenchOperands::BenchOperands(const BenchCase& c) : case_(c), inputs_(bench_inputs(c)), reference_(c, inputs_) {}
 
-Measurement BenchOperands::measure(Runtime& runtime, ProbeTeam& team, OutputMode mode, const RunOptions& options,
-                                   double seconds) const {
+namespace {
+
+// A runtime's kernel of a case, and its samples.
+struct Contender {
+  Runtime* runtime;
+  Executable handle;
+  std::vector<OperandSet> sets;
+  int batch = 1;
+  size_t turn = 0;
+  std::vector<double> ms;
+
+  OperandSet& next_set() { return sets[turn++ % sets.size()]; }
+};
+
+}  // namespace
+
+std::vector<Measurement> BenchOperands::measure(const std::vector<Runtime*>& runtimes, ProbeTeam& team, OutputMode mode,
+                                                const RunOptions& options, double seconds) const {
   const bool rotated = mode == OutputMode::rotated;
   std::vector<OperandSet> sets;
   sets.push_back(make_set(inputs_, case_.output));
@@ -76,51 +95,61 @@ Measurement BenchOperands::measure(Runtime& runtime, ProbeTeam& team, OutputMode
       if (case_.inputs[i].kind != BenchInput::shape_like)
         set.reads.push_back({set.inputs[i].data(), set.inputs[i].elements() * size_of(set.inputs[i].dtype())});
 
-  const Executable handle = runtime.compile(case_.op, inputs_, case_.attributes, options).value();
-  size_t turn = 0;
-  const auto next_set = [&]() -> OperandSet& { return sets[turn++ % sets.size()]; };
-  const auto call = [&] {
-    OperandSet& set = next_set();
+  std::vector<Contender> contenders;
+  for (Runtime* runtime : runtimes) {
+    contenders.push_back({runtime, runtime->compile(case_.op, inputs_, case_.attributes, options).value(), sets});
+    if (contenders.size() == 1) continue;
+    for (OperandSet& set : contenders.back().sets) set.outputs = {make_output(case_.output)};
+  }
+  const auto call = [&](Contender& c) {
+    OperandSet& set = c.next_set();
     if (mode == OutputMode::fresh) {
       set.outputs.clear();  // the last call's output is released before this one allocates its own
-      set.outputs = runtime.run(case_.op, set.inputs, case_.attributes, options).value();
+      set.outputs = c.runtime->run(case_.op, set.inputs, case_.attributes, options).value();
     } else {
-      handle(set.inputs, set.outputs).value();
+      c.handle(set.inputs, set.outputs).value();
     }
   };
-  for (size_t i = 0; i < sets.size(); ++i) call();
-  double begin = elapsed_ms();
-  call();
-  const int batch = std::max(1, static_cast<int>(shortest_sample_ms / std::max(1e-4, elapsed_ms() - begin)));
+  const auto sample = [&](Contender& c) {
+    if (!rotated) call(c);  // untimed: what ran before has evicted the operands from the caches
+    const double begin = elapsed_ms();
+    for (int b = 0; b < c.batch; ++b) call(c);
+    c.ms.push_back((elapsed_ms() - begin) / c.batch);
+  };
+  for (Contender& c : contenders) {
+    for (size_t i = 0; i < c.sets.size(); ++i) call(c);
+    const double begin = elapsed_ms();
+    call(c);
+    c.batch = std::max(1, static_cast<int>(shortest_sample_ms / std::max(1e-4, elapsed_ms() - begin)));
+  }
 
   Roof roof(team, !rotated);
   roof.select(sets.back().reads, sets.back().writes());
-  std::vector<double> kernel;
-  const double deadline = elapsed_ms() + seconds * 1000;
-  while (static_cast<int>(kernel.size()) < most_samples &&
-         (static_cast<int>(kernel.size()) < fewest_samples || elapsed_ms() < deadline)) {
-    if (!rotated) call();  // untimed: the probes have evicted the operands from the caches
-    begin = elapsed_ms();
-    for (int b = 0; b < batch; ++b) call();
-    kernel.push_back((elapsed_ms() - begin) / batch);
-    const OperandSet& next = next_set();
+  const double deadline = elapsed_ms() + seconds * 1000 * static_cast<double>(contenders.size());
+  for (int n = 0; n < most_samples && (n < fewest_samples || elapsed_ms() < deadline); ++n) {
+    for (Contender& c : contenders) sample(c);
+    const OperandSet& next = contenders[0].next_set();
     roof.sample(next.reads, next.writes());
   }
 
-  Measurement m{case_.name, handle.report().strategy};
-  m.threads = runtime.threads();
-  m.output = mode;
-  m.median_ms = median(kernel);
-  m.min_ms = *std::min_element(kernel.begin(), kernel.end());
-  m.read_ms = roof.read_ms();
-  m.write_ms = roof.write_ms();
-  m.least_roof_ms = roof.least_ms();
-  m.samples = static_cast<int>(kernel.size());
-  m.bytes = case_.bytes_read + case_.bytes_written;
-  for (const OperandSet& set : sets)
-    if (!m.wrong) m.wrong = reference_.difference(set.outputs[0]);
-  m.largest_error = reference_.largest_error(sets[0].outputs[0]);
-  return m;
+  std::vector<Measurement> measurements;
+  for (const Contender& c : contenders) {
+    Measurement m{case_.name, c.handle.report().strategy, c.handle.report().tuned};
+    m.threads = c.runtime->threads();
+    m.output = mode;
+    m.median_ms = median(c.ms);
+    m.min_ms = *std::min_element(c.ms.begin(), c.ms.end());
+    m.read_ms = roof.read_ms();
+    m.write_ms = roof.write_ms();
+    m.least_roof_ms = roof.least_ms();
+    m.samples = static_cast<int>(c.ms.size());
+    m.bytes = case_.bytes_read + case_.bytes_written;
+    for (const OperandSet& set : c.sets)
+      if (!m.wrong) m.wrong = reference_.difference(set.outputs[0]);
+    m.largest_error = reference_.largest_error(c.sets[0].outputs[0]);
+    measurements.push_back(std::move(m));
+  }
+  return measurements;
 }
 
 }  // namespace gradloom::cli

@@ -19,6 +19,7 @@ const char* to_string(OutputMode mode);
 
 struct Measurement {
   std::string name, strategy;
+  bool tuned = false;
   int threads = 1;
   OutputMode output = OutputMode::preallocated;
   double median_ms = 0, min_ms = 0;
@@ -39,8 +40,13 @@ double elapsed_ms();                        // of a steady clock
 class BenchOperands {
  public:
   explicit BenchOperands(const BenchCase& c);
+  // One for each runtime, whose samples alternate.
+  std::vector<Measurement> measure(const std::vector<Runtime*>& runtimes, ProbeTeam& team, OutputMode mode,
+                                   const RunOptions& options, double seconds) const;
   Measurement measure(Runtime& runtime, ProbeTeam& team, OutputMode mode, const RunOptions& options,
-                      double seconds) const;
+                      double seconds) const {
+    return measure(std::vector<Runtime*>{&runtime}, team, mode, options, seconds)[0];
+  }
   const std::vector<Tensor>& inputs() const { return inputs_; }
   const Reference& reference() const { return reference_; }
 

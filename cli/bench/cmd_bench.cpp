@@ -23,7 +23,7 @@ namespace {
 
 struct BenchOptions {
   std::vector<std::string> cases;
-  std::string strategy, output = "preallocated";
+  std::string strategy, output = "preallocated", isa = "host", tuned;
   int threads = 1;
   double seconds = 1.5;
   int64_t cycles = 100000;
@@ -38,6 +38,7 @@ void print_json(const Measurement& m) {
                                     {"threads", m.threads},
                                     {"output", to_string(m.output)},
                                     {"strategy", m.strategy},
+                                    {"tuned", m.tuned},
                                     {"median_ms", m.median_ms},
                                     {"min_ms", m.min_ms},
                                     {"roof_ms", m.roof_ms()},
@@ -53,7 +54,7 @@ void print_json(const Measurement& m) {
 
 std::vector<std::string> cells(const Measurement& m) {
   return {m.name,
-          m.strategy,
+          m.strategy + (m.tuned ? ", tuned" : ""),
           std::to_string(m.threads),
           to_string(m.output),
           milliseconds_text(m.median_ms),
@@ -80,7 +81,8 @@ RunOptions run_options(const BenchOptions& options) {
   return run;
 }
 
-int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
+// `tuned`: beside it, where a log is given.
+int bench_cases_of(const BenchOptions& options, Runtime& runtime, Runtime* tuned) {
   const auto chosen = chosen_cases(options.cases);
   ProbeTeam team(options.threads);
   const RunOptions run = run_options(options);
@@ -93,12 +95,14 @@ int bench_cases_of(const BenchOptions& options, Runtime& runtime) {
     try {
       const BenchOperands operands(*c);
       for (const OutputMode mode : modes(options.output)) {
-        const Measurement m = operands.measure(runtime, team, mode, run, options.seconds);
-        if (options.json)
-          print_json(m);
-        else
-          table.row(cells(m));
-        if (m.wrong) {
+        std::vector<Runtime*> runtimes{&runtime};
+        if (tuned) runtimes.push_back(tuned);
+        for (const Measurement& m : operands.measure(runtimes, team, mode, run, options.seconds)) {
+          if (options.json)
+            print_json(m);
+          else
+            table.row(cells(m));
+          if (!m.wrong) continue;
           status = exit_failure;
           to_stderr("{}{}: {}\n", progress ? "\r\x1b[K" : "", c->name, *m.wrong);
         }
@@ -145,6 +149,13 @@ int bench(const BenchOptions& options) {
   for (const char* mode : alone)
     if (named(mode) && options.cases.size() > 1)
       throw UsageError(fmt::format("bench: {} stands alone, expected no other case beside it", mode));
+  if (!options.tuned.empty()) {
+    if (const auto* mode = std::find_if(std::begin(alone), std::end(alone), named); mode != std::end(alone))
+      throw UsageError(fmt::format("bench: got --tuned beside {}, expected cases", *mode));
+    chosen_cases(options.cases);
+    if (access(options.tuned.c_str(), R_OK) != 0)
+      throw UsageError(fmt::format("bench: --tuned is {}, expected a tuning log", options.tuned));
+  }
   std::vector<DType> dtypes;
   for (const std::string& name : options.dtypes) dtypes.push_back(*dtype_from_string(name));
   if (options.cases[0] == "gpu-time") {
@@ -178,7 +189,14 @@ int bench(const BenchOptions& options) {
   RuntimeOptions runtime_options;
   runtime_options.threads = threads;
   runtime_options.disk_cache = "off";  // a cold compile is cold
+  runtime_options.isa = options.isa;
   Runtime runtime(runtime_options);
+  std::optional<Runtime> tuned;
+  if (!options.tuned.empty()) {
+    runtime_options.tuning = Tuning::use;
+    runtime_options.tuning_log = options.tuned;
+    tuned.emplace(runtime_options);
+  }
   BenchOptions resolved = options;
   resolved.threads = threads;
   if (named("accumulate")) return bench_accumulate(runtime, options.seconds, options.json);
@@ -190,7 +208,7 @@ int bench(const BenchOptions& options) {
         runtime);
   if (!gemm.empty()) return bench_gemm(gemm, runtime, options.seconds, options.json);
   if (!gru.empty()) return bench_gru(gru, runtime, run_options(options), options.seconds, options.json);
-  return bench_cases_of(resolved, runtime);
+  return bench_cases_of(resolved, runtime, tuned ? &*tuned : nullptr);
 }
 
 }  // namespace
@@ -211,6 +229,10 @@ void add_bench(CLI::App& app, int& status) {
       ->check(CLI::IsMember({"preallocated", "fresh", "rotated", "all"}))
       ->capture_default_str();
   command->add_option("--strategy", options->strategy, "the op's strategy; chosen by shape when not given");
+  command->add_option("--isa", options->isa, "host, x86-64-v2, x86-64-v3 or x86-64-v4; the probes take the host's")
+      ->capture_default_str();
+  command->add_option("--tuned", options->tuned,
+                      "of cases: also by this tuning log, in turns; a case without an entry is the rules' again");
   command->add_flag("--any-shape", options->any_shape, "time the kernel that serves every shape of the rank");
   command->add_option("--seconds", options->seconds, "time for each measurement")
       ->check(CLI::Range(0.01, 600.0))

@@ -76,6 +76,13 @@ typedef enum gradloom_policy {
       2 /* the kernel of every shape answers; a shape that comes often gets its own in the background. The same bits. */
 } gradloom_policy;
 
+/* Whether calls on a CPU use what measuring found (docs/tuning.md). The same bits. */
+typedef enum gradloom_tuning {
+  GRADLOOM_TUNING_OFF = 0,
+  GRADLOOM_TUNING_USE = 1,       /* what the tuning log says of a call */
+  GRADLOOM_TUNING_BACKGROUND = 2 /* and, under generic_first, shapes that come often are measured and logged */
+} gradloom_tuning;
+
 typedef struct gradloom_runtime gradloom_runtime;       /* threads, memory and compiled kernels */
 typedef struct gradloom_attributes gradloom_attributes; /* an op's attributes, by name */
 typedef struct gradloom_executable gradloom_executable; /* an op compiled for one set of dtypes and shapes */
@@ -123,6 +130,9 @@ typedef struct gradloom_runtime_options {
   gradloom_parallel_for parallel_for; /* null: threads of the library's */
   void* parallel_for_context;
   int32_t device; /* of target cuda */
+
+  const char* tuning_log; /* null: GRADLOOM_TUNING_LOG, else tuning.log in the disk cache's folder */
+  int32_t tuning;         /* a gradloom_tuning */
 } gradloom_runtime_options;
 #define gradloom_runtime_options_init(options) \
   gradloom_runtime_options_init_sized((options), sizeof(gradloom_runtime_options))

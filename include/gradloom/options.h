@@ -51,6 +51,15 @@ enum class Policy : uint8_t {
                   // the background. The same bits.
 };
 
+// Whether a call's kernel is the one that measuring found to be fastest, instead of the one that the op's rules choose
+// by shape (docs/tuning.md). Of target llvm; others ignore it. The same bits.
+enum class Tuning : uint8_t {
+  off,
+  use,         // what the tuning log says, where it has an entry for the call and this machine
+  background,  // and, under generic_first, a shape that gets its own kernel is measured in the background, once: what
+               // is found is used and written to the log
+};
+
 struct RuntimeOptions {
   TargetKind target = TargetKind::automatic;
   int threads = 0;  // 0: as many as this process may use: its affinity mask, limited by its control groups' CPU quota
@@ -73,6 +82,10 @@ struct RuntimeOptions {
   int specialise_after = 32;  // calls of a shape before it gets a specialised kernel
   int specialisations = 4;    // live ones per any-shape kernel, at most
   int compile_threads = 1;    // in the background
+
+  Tuning tuning = Tuning::off;
+  // The tuning log's file; empty: GRADLOOM_TUNING_LOG, else tuning.log in the disk cache's folder, if there is one.
+  std::string tuning_log = {};
 };
 
 struct RunOptions {

@@ -27,6 +27,7 @@ struct KernelReport {
   bool compiled = false;                                // by this very call
   bool from_disk = false;                               // its code was loaded, not compiled
   bool any_shape = false;                               // it serves every shape of the rank
+  bool tuned = false;                                   // the tuning log chose its strategy and schedule
   double build_ms = 0;                                  // author, schedule, passes
   std::vector<std::pair<std::string, double>> pass_ms;  // of build_ms: the lowering passes in their order; empty when
                                                         // its code is from the disk
@@ -66,6 +67,11 @@ struct Stats {
   // How often a strategy that the op chose was refused by its schedule or lowering, so that the next one served (each
   // is logged): a defect of gradloom's that only costs speed.
   int64_t strategies_refused = 0;
+
+  // Tuning.
+  int64_t tuned = 0;           // kernels made as the tuning log says
+  int64_t tuning_runs = 0;     // calls whose candidates were measured
+  int64_t tuning_ignored = 0;  // entries of the log that are damaged, of another format, or no longer serve their call
 };
 
 }  // namespace gradloom

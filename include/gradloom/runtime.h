@@ -14,6 +14,7 @@
 #include "gradloom/report.h"
 #include "gradloom/stmt.h"
 #include "gradloom/tensor.h"
+#include "gradloom/tune.h"
 
 #pragma GCC visibility push(default)
 namespace gradloom {
@@ -90,6 +91,20 @@ class Runtime {
   void clear_cache();
   std::vector<CallKey> used_calls() const;  // of library ops: those whose kernels calls have used so far
   Result<PrewarmReport> prewarm(std::span<const CallKey> calls);  // compiles such kernels ahead of the calls
+
+  // Measures the kernels that could serve the call, with these inputs' values and all of the runtime's threads, and
+  // writes the result to the tuning log, whatever RuntimeOptions::tuning says; calls after it use it where that is not
+  // off. Beside the inputs it needs twice the outputs' memory. Error(unsupported) for a target other than llvm;
+  // Error(invalid_argument) for an any-shape call and one of a named strategy; Error(resource_exhausted) when the log
+  // cannot be written; for a bad index value, the call's error.
+  Result<TuneReport> tune(std::string_view op, std::span<const Tensor> inputs, const Attributes& attributes = {},
+                          const RunOptions& options = {}, const TuneOptions& how = {});
+  Result<TuneReport> tune(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes = {},
+                          const RunOptions& options = {}, const TuneOptions& how = {});
+  // The same of a nest without a schedule, whose default schedule is what its variations are compared with. Arguments
+  // as KernelExecutable's; buffers that the nest writes are written, as by a call.
+  Result<TuneReport> tune(const ir::Kernel& kernel, std::span<const Tensor> buffers,
+                          std::span<const int64_t> scalars = {}, const TuneOptions& how = {});
 
   void wait_for_background() const;  // until no specialisation is under way
   int threads() const;

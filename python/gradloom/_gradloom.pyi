@@ -107,6 +107,8 @@ class Runtime:
         specialise_after: int = 32,
         specialisations: int = 4,
         compile_threads: int = 1,
+        tuning: Literal["off", "use", "background"] = "off",
+        tuning_log: str = "",
         _shared: bool = False,
     ) -> None: ...
     def run(self, op: str, inputs: Sequence[Any], /, **options: Any) -> Any: ...

@@ -105,12 +105,13 @@ std::string json_of(const Stats& s) {
       R"("stages":{{"emit_ms":{},"optimize_ms":{},"codegen_ms":{},"link_ms":{}}},"build_ms":{},"load_ms":{},"disk_hits":{},"disk_misses":{},"disk_rejected":{},)"
       R"("disk_write_failures":{},"disk_evictions":{},"disk_bytes_read":{},"disk_bytes_written":{},"generic_calls":{},"specialised":{},"specialise_refused":{},)"
       R"("live_specialisations":{},"strategies_refused":{},"abandoned_compiles":{},)"
+      R"("tuned":{},"tuning_runs":{},"tuning_ignored":{},)"
       R"("read_ms":{},"disk_miss_parts":{{{}}},"disk_recent_misses":[{}]}})",
       s.hits, s.misses, s.compiles, s.launches, s.evictions, s.entries, s.code_bytes, s.compile_ms, s.stages.emit_ms,
       s.stages.optimize_ms, s.stages.codegen_ms, s.stages.link_ms, s.build_ms, s.load_ms, s.disk_hits, s.disk_misses,
       s.disk_rejected, s.disk_write_failures, s.disk_evictions, s.disk_bytes_read, s.disk_bytes_written,
       s.generic_calls, s.specialised, s.specialise_refused, s.live_specialisations, s.strategies_refused,
-      s.abandoned_compiles, s.read_ms, parts, recent);
+      s.abandoned_compiles, s.tuned, s.tuning_runs, s.tuning_ignored, s.read_ms, parts, recent);
 }
 
 }  // namespace

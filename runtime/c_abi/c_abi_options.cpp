@@ -23,11 +23,18 @@ constexpr uint64_t second_size(const gradloom_runtime_options*) {
 }
 constexpr uint64_t second_size(const gradloom_run_options*) { return offsetof(gradloom_run_options, launch); }
 constexpr uint64_t second_size(const gradloom_launch_options* options) { return first_size(options); }
+// The third one's end, likewise.
+constexpr uint64_t third_size(const gradloom_runtime_options*) {
+  return offsetof(gradloom_runtime_options, tuning_log);
+}
+constexpr uint64_t third_size(const gradloom_run_options* options) { return second_size(options); }
+constexpr uint64_t third_size(const gradloom_launch_options* options) { return first_size(options); }
 
 // Whether some header version has a struct of this size: one that ends inside a member, as half a pointer, is invalid.
 template <class Options>
 bool some_version(const Options* options, uint64_t size) {
-  return size == first_size(options) || size == second_size(options) || size >= sizeof(Options);
+  return size == first_size(options) || size == second_size(options) || size == third_size(options) ||
+         size >= sizeof(Options);
 }
 
 // The defaults overridden by the caller's struct.
@@ -36,9 +43,10 @@ Options known_part(const Options* given, const Options& defaults, const char* fu
                    const char* argument = "options") {
   if (!given) return defaults;
   if (!some_version(given, given->size)) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: {}.size is {}, expected {}, {} or at least {}: initialise it first", function,
-                            argument, given->size, first_size(given), second_size(given), sizeof(Options)));
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("{}: {}.size is {}, expected {}, {}, {} or at least {}: initialise it first", function, argument,
+                    given->size, first_size(given), second_size(given), third_size(given), sizeof(Options)));
   }
   Options known = defaults;
   std::memcpy(static_cast<void*>(&known), given, std::min<uint64_t>(given->size, sizeof known));
@@ -51,8 +59,8 @@ void write_defaults(Options* options, uint64_t size, Options defaults, const cha
   constexpr uint64_t most = 4096;  // upper limit for any future version
   if (!some_version(options, size) || size > most) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: size is {}, expected {}, {} or {} to {}", function, size, first_size(options),
-                            second_size(options), sizeof(Options), most));
+                fmt::format("{}: size is {}, expected {}, {}, {} or {} to {}", function, size, first_size(options),
+                            second_size(options), third_size(options), sizeof(Options), most));
   }
   defaults.size = size;
   std::memset(static_cast<void*>(options), 0, size);
@@ -150,6 +158,9 @@ RuntimeOptions runtime_options(const gradloom_runtime_options* given, const char
   made.compile_threads = options.compile_threads;
   made.parallel_for = pool_of(options.parallel_for, options.parallel_for_context);
   made.device = options.device;
+  if (options.tuning_log) made.tuning_log = options.tuning_log;
+  constexpr Tuning tunings[] = {Tuning::off, Tuning::use, Tuning::background};
+  made.tuning = tunings[checked<int>(options.tuning, GRADLOOM_TUNING_BACKGROUND, function, "options.tuning")];
   return made;
 }
 

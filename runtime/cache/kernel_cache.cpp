@@ -113,6 +113,17 @@ void KernelCache::remove(const KernelKey& key) {
   }
 }
 
+void KernelCache::forget(const KernelKey& key) {
+  remove(key);
+  generation_.fetch_add(1, std::memory_order_release);
+}
+
+void KernelCache::replace(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry) {
+  remove(key);
+  put(key, entry);
+  generation_.fetch_add(1, std::memory_order_release);
+}
+
 KernelHandle KernelCache::get(const KernelKey& key, const std::function<std::shared_ptr<KernelEntry>()>& build,
                               bool& built) {
   built = false;

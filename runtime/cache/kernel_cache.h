@@ -53,6 +53,9 @@ class KernelCache {
   // Inserts a kernel that was built elsewhere.
   void put(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry);
   void remove(const KernelKey& key);
+  // The same, so that who kept the kernel looks for another one; `replace`: this one.
+  void forget(const KernelKey& key);
+  void replace(const KernelKey& key, const std::shared_ptr<KernelEntry>& entry);
   void clear();
   void add_to(Stats& stats) const;
 

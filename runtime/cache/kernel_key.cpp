@@ -59,11 +59,12 @@ struct KernelKey::Words {
   }
 };
 
-KernelKey::KernelKey(const PlannedCall& call) {
+KernelKey::KernelKey(const PlannedCall& call, bool as_named) {
   add(reinterpret_cast<uintptr_t>(&call.op));  // an embedder's op may share a name with another's
   Words words{*this};
   visit_key(call, words);
   words.flush();
+  if (as_named) add(as_named);
   finish();
 }
 

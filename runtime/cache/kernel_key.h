@@ -13,8 +13,9 @@ namespace gradloom {
 
 class KernelKey {
  public:
-  // The target and the number of threads are fixed per cache: there is one per runtime.
-  explicit KernelKey(const PlannedCall& call);
+  // The target and the number of threads are fixed per cache: there is one per runtime. `as_named`: the kernel is to
+  // have the call's strategy, where others like it may have another one by tuning.
+  explicit KernelKey(const PlannedCall& call, bool as_named = false);
   // Of a nest of an embedder's own: its text is its identity.
   KernelKey(std::string_view nest, const KernelOptions& options);
 

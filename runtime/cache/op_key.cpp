@@ -80,6 +80,10 @@ void OpKey::add_machine(std::string_view target, std::string_view toolchain) {
   parts_[static_cast<int>(KeyPart::build)] = fmt::format("{} format {}", build_id(), cache_format_version);
 }
 
+void OpKey::set_schedule(std::string_view strategy, const std::vector<std::string>& trace) {
+  parts_[static_cast<int>(KeyPart::strategy)] += one_line(fmt::format(" by {}: {}", strategy, fmt::join(trace, "; ")));
+}
+
 OpKey::OpKey(std::string_view text) {
   for (int part = 0; part < key_parts; ++part) {
     const std::string name = std::string(to_string(static_cast<KeyPart>(part))) + ": ";
@@ -131,6 +135,12 @@ std::string target_text(const ir::Target& target, std::string_view features) {
       "cooperative {} block_threads {} shared_bytes {} matrix_units {} features {}",
       name, vector_bytes, vector_registers, hardware_scatter, fast_scatter, streaming_stores, l1, l2, threads, gpu,
       multiprocessors, cooperative, block_threads, shared_bytes, matrix_units, features);
+}
+
+std::string machine_text(const ir::Target& target, std::string_view features, std::string_view cpu) {
+  return fmt::format("{} {}, L1 {} KiB, L2 {} KiB, {} {}, {}", target.name, cpu, target.l1_bytes >> 10,
+                     target.l2_bytes >> 10, target.threads, target.threads == 1 ? "thread" : "threads",
+                     to_hex(hash128(target_text(target, features))).substr(0, 16));
 }
 
 }  // namespace gradloom

@@ -23,6 +23,8 @@ class OpKey {
   // Of a kernel of an embedder's own: its text, which is its identity, and its buffers' dims, as text too.
   OpKey(const ir::Kernel& kernel, std::string_view nest, std::string_view dims, const KernelOptions& options,
         std::string_view target, std::string_view toolchain);
+  // Of a kernel that has this strategy and schedule instead of what is chosen for its call.
+  void set_schedule(std::string_view strategy, const std::vector<std::string>& trace);
   // Parses the output of `text`; throws Error(invalid_argument).
   explicit OpKey(std::string_view text);
 
@@ -48,5 +50,7 @@ std::optional<NearestKey> nearest_key(const std::string& wanted_file_name, const
 std::string toolchain_text(std::string_view compiler);
 // The machine as part of a key.
 std::string target_text(const ir::Target& target, std::string_view features);
+// The same for readers, on one line: what it is called, and a hash of all of it.
+std::string machine_text(const ir::Target& target, std::string_view features, std::string_view cpu);
 
 }  // namespace gradloom

@@ -43,7 +43,7 @@ bool asks(uint32_t calls, uint32_t after) { return calls % after == 0 && std::ha
 
 }  // namespace
 
-Specialiser::Job::Job(const PlannedCall& call, bool specialise_in)
+Specialiser::Job::Job(const PlannedCall& call, Task task_in)
     : op(call.op),
       plan(call.plan),
       strategy(call.strategy),
@@ -52,7 +52,7 @@ Specialiser::Job::Job(const PlannedCall& call, bool specialise_in)
       output_alignment(call.output_alignment),
       in_place(call.in_place),
       key(call),
-      specialise(specialise_in) {}
+      task(task_in) {}
 
 Specialiser::Specialiser(KernelSource& source, const RuntimeOptions& options)
     : source_(source),
@@ -102,7 +102,8 @@ KernelHandle Specialiser::use_own(const PlannedCall& call, KernelHandle own) {
 void Specialiser::count(const PlannedCall& call, uint64_t hash) {
   generic_calls_.add();
   const uint32_t calls = shapes_.count(hash);
-  if (most_live_ > 0 && asks(calls, after_) && shapes_.state(hash) == HotShapes::counting) enqueue(call, true);
+  if (most_live_ > 0 && asks(calls, after_) && shapes_.state(hash) == HotShapes::counting)
+    enqueue(call, Task::specialise);
   if (shapes_.window_ends()) decay();
 }
 
@@ -150,7 +151,7 @@ KernelHandle Specialiser::generic_for(const PlannedCall& call, const Strategy& s
     for (const Strategy* other :
          serving_strategies(call.op, call.plan, source_.target(), serves_any_shape(call.plan))) {
       if (KernelHandle entry = source_.cache().find(KernelKey(call.with(*other, options)))) {
-        enqueue(generic, false);
+        enqueue(generic, Task::build_generic);
         source_.answered(call, entry);
         return entry;
       }
@@ -160,9 +161,9 @@ KernelHandle Specialiser::generic_for(const PlannedCall& call, const Strategy& s
 }
 
 // Without a thread, or memory for the job, the kernel for every shape goes on.
-void Specialiser::enqueue(const PlannedCall& call, bool specialise) try {
+void Specialiser::enqueue(const PlannedCall& call, Task task) try {
   Team& team = this->team();
-  auto job = std::make_unique<Job>(call, specialise);
+  auto job = std::make_unique<Job>(call, task);
   const uint64_t hash = job->key.hash();
   bool refused = false;
   {
@@ -195,27 +196,57 @@ void Specialiser::work(Team& team) {
   for (;;) {
     team.changed.wait(lock, [&] { return team.stop || !team.jobs.empty(); });
     if (team.stop) return;
-    const std::unique_ptr<Job> job = std::move(team.jobs.front());
-    team.jobs.pop_front();
+    // No shape waits for its kernel until another one's is measured.
+    auto next = std::find_if(team.jobs.begin(), team.jobs.end(), [](const auto& j) { return j->task != Task::tune; });
+    if (next == team.jobs.end()) next = team.jobs.begin();
+    std::unique_ptr<Job> job = std::move(*next);
+    team.jobs.erase(next);
     lock.unlock();
-    run(*job);
+    const bool specialised = run(team, *job);
     lock.lock();
-    std::erase(team.queued, job->key.hash());
+    if (specialised && !team.stop) {
+      job->task = Task::tune;
+      team.jobs.push_back(std::move(job));  // it stays among those queued
+    } else {
+      std::erase(team.queued, job->key.hash());
+    }
     team.changed.notify_all();
   }
 }
 
-void Specialiser::run(const Job& job) {
+// Whether the shape has a kernel of its own now.
+bool Specialiser::run(Team& team, const Job& job) {
   try {
-    if (job.specialise) {
-      specialise(job);
-    } else {
-      source_.kernel_for(job.call());
+    switch (job.task) {
+      case Task::build_generic:
+        source_.kernel_for(job.call());
+        return false;
+      case Task::specialise:
+        specialise(job);
+        return shapes_.state(job.key.hash()) == HotShapes::ready;
+      case Task::tune:
+        tune(team, job);
+        return false;
     }
   } catch (const std::exception& error) {
-    if (process_ends()) return;
+    if (process_ends()) return false;
     log(LogLevel::warn, "{}: a kernel was not made in the background: {}", job.op.schema().name, error.what());
   }
+  return false;
+}
+
+void Specialiser::tune(Team& team, const Job& job) {
+  const PlannedCall call = job.call();
+  const std::shared_ptr<KernelEntry> better = source_.tuned_in_background(call, [&] {
+    std::lock_guard lock(team.mutex);
+    return team.stop;
+  });
+  if (!better) return;
+  source_.cache().replace(job.key, better);
+  std::lock_guard lock(mutex_);
+  for (auto& [generic, live] : live_)
+    for (Live& one : live)
+      if (same(one.key, job.key)) one.entry = better;
 }
 
 void Specialiser::specialise(const Job& job) {

@@ -3,6 +3,7 @@
 // shapes that are called often. No result bit depends on it: both kernels add in the same order, and a specialised one
 // is compared on generated inputs before it is swapped in.
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -23,6 +24,10 @@ class KernelSource {
   virtual KernelHandle kernel_for(const PlannedCall& call) = 0;
   // Builds, or loads from disk; bypasses the in-memory cache.
   virtual std::shared_ptr<KernelEntry> build(const PlannedCall& call) = 0;
+  // A faster kernel than `build`'s for the call, found by measuring; null where there is none, or that is not asked
+  // for. Ends early once `stopped`.
+  virtual std::shared_ptr<KernelEntry> tuned_in_background(const PlannedCall& call,
+                                                           const std::function<bool()>& stopped) = 0;
   // Records which kernel served a call, for last_report.
   virtual void answered(const PlannedCall& call, const KernelHandle& entry) = 0;
   // Returns the smallest bad position.
@@ -53,9 +58,10 @@ class Specialiser {
   void add_to(Stats& stats) const;
 
  private:
+  enum class Task : uint8_t { build_generic, specialise, tune };
   // A copy of a call that outlives its caller.
   struct Job {
-    Job(const PlannedCall& call, bool specialise);
+    Job(const PlannedCall& call, Task task);
     PlannedCall call() const {
       return {op, plan, strategy, options, outputs_wanted, output_alignment, nullptr, in_place};
     }
@@ -67,7 +73,7 @@ class Specialiser {
     const int64_t output_alignment;
     const uint32_t in_place;
     const KernelKey key;
-    const bool specialise;  // false: build the any-shape kernel
+    Task task;
   };
   // The threads, and what they have to do.
   struct Team;
@@ -80,10 +86,11 @@ class Specialiser {
   KernelHandle use_own(const PlannedCall& call, KernelHandle own);
   void count(const PlannedCall& call, uint64_t hash);
   KernelHandle generic_for(const PlannedCall& call, const Strategy& strategy, KeptKernels& kept);
-  void enqueue(const PlannedCall& call, bool specialise);
+  void enqueue(const PlannedCall& call, Task task);
   void work(Team& team);
-  void run(const Job& job);
+  bool run(Team& team, const Job& job);
   void specialise(const Job& job);
+  void tune(Team& team, const Job& job);
   bool admit(uint64_t generic, const KernelKey& key);
   void settle(uint64_t generic, const KernelKey& key, const KernelHandle& entry);
   void decay();

@@ -132,6 +132,7 @@ static void versions(void) {
   gradloom_runtime* runtime = NULL;
   const uint64_t older = offsetof(gradloom_runtime_options, disk_cache);
   const uint64_t second = offsetof(gradloom_runtime_options, parallel_for);
+  const uint64_t third = offsetof(gradloom_runtime_options, tuning_log);
   const char* const folders[1] = {NULL};
   memset(&options, 0x55, sizeof options);
   CHECK(gradloom_runtime_options_init_sized(&options, older) == GRADLOOM_OK && options.size == older &&
@@ -141,10 +142,13 @@ static void versions(void) {
   CHECK(gradloom_runtime_options_init_sized(&options, second) == GRADLOOM_OK &&
         gradloom_runtime_create(&options, &runtime) == GRADLOOM_OK);
   gradloom_runtime_destroy(runtime);
+  CHECK(gradloom_runtime_options_init_sized(&options, third) == GRADLOOM_OK &&
+        gradloom_runtime_create(&options, &runtime) == GRADLOOM_OK);
+  gradloom_runtime_destroy(runtime);
   REFUSED(gradloom_runtime_options_init_sized(&options, older - 1), GRADLOOM_INVALID_ARGUMENT, "size is ");
   /* A size that ends amid a member, as half a pointer, is no header's. */
   for (uint64_t size = older + 1; size < sizeof options; ++size) {
-    if (size == second) continue;
+    if (size == second || size == third) continue;
     REFUSED(gradloom_runtime_options_init_sized(&options, size), GRADLOOM_INVALID_ARGUMENT, "size is ");
     CHECK(gradloom_runtime_options_init(&options) == GRADLOOM_OK);
     options.disk_cache = "off", options.size = size;
@@ -157,6 +161,13 @@ static void versions(void) {
   CHECK(gradloom_runtime_options_init(&options) == GRADLOOM_OK);
   options.disk_cache_bytes = -1;
   REFUSED(gradloom_runtime_create(&options, &runtime), GRADLOOM_INVALID_ARGUMENT, "disk_cache_bytes is -1");
+  gradloom_runtime_options_init(&options);
+  options.tuning = 3;
+  REFUSED(gradloom_runtime_create(&options, &runtime), GRADLOOM_INVALID_ARGUMENT, "tuning is 3, allowed are 0 to 2");
+  gradloom_runtime_options_init(&options);
+  options.tuning = GRADLOOM_TUNING_USE, options.tuning_log = "/no/such/tuning.log"; /* as good as an empty one */
+  CHECK(gradloom_runtime_create(&options, &runtime) == GRADLOOM_OK);
+  gradloom_runtime_destroy(runtime);
   gradloom_runtime_options_init(&options);
   options.specialise_after = 0;
   REFUSED(gradloom_runtime_create(&options, &runtime), GRADLOOM_INVALID_ARGUMENT, "specialise_after is 0");
