@@ -16,6 +16,7 @@ void add_run(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_emit(CLI::App& app, int& status);
 void add_nest(CLI::App& app, int& status);
+void add_differentiate(CLI::App& app, int& status);
 void add_demo(CLI::App& app, int& status);
 void add_cache(CLI::App& app, int& status);
 
