@@ -116,7 +116,10 @@ void Forward::each_operand(const Expr& e, const std::function<void(const Expr&)>
   } else if (const Math* n = e.as<Math>()) {
     visit(n->a);
   } else if (const Bitcast* n = e.as<Bitcast>()) {
-    visit(n->value);  // has no rule: refused where it is active
+    // Has no rule, and is refused where bits of an active float reach it, through integers too.
+    walk(n->value, [&](const Expr& x) {
+      if (is_float(x.dtype()) && (x.as<Load>() || x.as<Var>())) visit(x);
+    });
   }
 }
 

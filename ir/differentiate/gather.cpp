@@ -100,7 +100,9 @@ class Gather {
     std::vector<Enclosing> path;
     find_terms(s, adjoint_.sums, path, terms);
     if (terms.empty()) return {s, false};
-    for (size_t count = terms.size(); count > 0; --count)
+    for (size_t count = terms.size(); count > 0; --count) {
+      // What is left is added after the sums are stored: it stands in later nests.
+      if (count < terms.size() && terms[count].nest().same_as(terms[count - 1].nest())) continue;
       if (const Stmt nest = gathered({terms.begin(), terms.begin() + count}, fixed, known, count == terms.size())) {
         Replace replace;
         for (size_t i = 0; i < count; ++i) replace.dropped.insert(terms[i].stmt.get());
@@ -109,6 +111,7 @@ class Gather {
         replace.after = nest;
         return {replace.of(s), count == terms.size()};
       }
+    }
     return inside(s, terms, std::move(fixed), known);
   }
 
@@ -169,8 +172,9 @@ class Gather {
   struct Solved {
     const Term* term;
     Inverse inverse;
+    Expr guard;  // the accumulate's own, absent where it is proved
     bool conditional() const {
-      if (!inverse.guards.empty() || term->node().guard) return true;
+      if (!inverse.guards.empty() || guard) return true;
       return std::any_of(term->path.begin(), term->path.end(),
                          [](const Enclosing& e) { return e.stmt.as<If>() || e.stmt.as<Check>(); });
     }
@@ -200,7 +204,12 @@ class Gather {
     for (const Term& t : terms) {
       std::optional<Inverse> inverse = may_move(t, terms.back()) ? inverse_of(t, at, elements) : std::nullopt;
       if (!inverse) return {};
-      solved.push_back({&t, std::move(*inverse)});
+      solved.push_back({&t, std::move(*inverse), t.node().guard});
+      Solved& s = solved.back();
+      Ranges inside = elements;
+      for (const For* f : s.inverse.summed) inside.enter(*f);
+      for (const Expr& g : s.inverse.guards) inside.assume(g);
+      if (s.guard && proves(inside, substitute(s.guard, s.inverse.values))) s.guard = {};
       if (only_elementwise_ && !solved.back().plain()) return {};
     }
     std::reverse(solved.begin(), solved.end());  // in the forward nest's order
@@ -261,14 +270,7 @@ class Gather {
     const Type sum{adjoint_.sums->dtype, 1};
     const auto stored = [&](const Expr& total) { return store(to, at, cast(to->dtype, total)); };
     if (std::all_of(terms.begin(), terms.end(), [](const Solved& s) { return s.plain(); })) {
-      Expr total;
-      for (const Solved& s : terms) {
-        const Expr value = substitute(value_of(s), s.inverse.values);
-        total = total ? total + value : value;
-      }
-      Stmt result = stored(total);
-      for (const Solved& s : terms) result = substitute(around(s, result), s.inverse.values);
-      return result;
+      return plain_sum(terms, stored);
     }
     if (terms.size() == 1 && terms[0].inverse.summed.empty() && !conditional_inside(terms[0])) {
       const Solved& s = terms[0];
@@ -279,13 +281,44 @@ class Gather {
     std::vector<Stmt> parts{store(acc, {0}, zero(sum))};
     for (const Solved& s : terms) {
       const Accumulate& n = s.term->node();
-      Stmt part = around(s, accumulate(acc, {0}, n.op, n.value, n.factor, n.guard));
+      Stmt part = around(s, accumulate(acc, {0}, n.op, n.value, n.factor, s.guard));
       if (const Expr guard = guard_of(s)) part = guarded(s, guard, part);
       parts.push_back(substitute(part, s.inverse.values));
     }
     parts.push_back(stored(load(acc, {0})));
     return alloc(acc, block(std::move(parts)));
   }
+  // One value after the other, each with lets of its own; those that are equal are shared.
+  static Stmt plain_sum(const std::vector<Solved>& terms, const std::function<Stmt(const Expr&)>& stored) {
+    struct Bound {
+      const StmtNode* let;
+      Expr value;
+      Var var;
+    };
+    std::vector<Bound> lets;
+    Expr total;
+    for (const Solved& s : terms) {
+      Substitution own = s.inverse.values;
+      for (size_t i = s.term->first_loop; i < s.term->path.size(); ++i) {
+        const Stmt& around = s.term->path[i].stmt;
+        const Let* n = around.as<Let>();
+        if (!n) continue;
+        const Expr value = substitute(n->value, own);
+        const auto same = std::find_if(lets.begin(), lets.end(),
+                                       [&](const Bound& b) { return b.let == around.get() && equal(b.value, value); });
+        const Var v = same == lets.end() ? make_var(n->var.name, n->var.type) : same->var;
+        if (same == lets.end()) lets.push_back({around.get(), value, v});
+        own[n->var.id] = var(v);
+      }
+      const Expr value = substitute(value_of(s), own);
+      total = total ? total + value : value;
+    }
+    Stmt result = stored(total);
+    for (size_t i = lets.size(); i-- > 0;)
+      if (mentions(result, lets[i].var.id)) result = let(lets[i].var, lets[i].value, result);
+    return result;
+  }
+
   // The guards around the part: inside of the loops that are summed over where they depend on them.
   static Stmt guarded(const Solved& s, const Expr& guard, const Stmt& part) {
     const For* loop = part.as<For>();

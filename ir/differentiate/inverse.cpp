@@ -144,7 +144,9 @@ class Solver {
         open.emplace_back(term, coefficient);
       else
         closed.add(term, coefficient);
-    const Expr left = index_sub(at_[d], solved(to_expr(closed)));
+    Linear difference = linear(at_[d]);
+    difference.add(linear(solved(to_expr(closed))), -1);
+    const Expr left = to_expr(difference);
     if (open.empty()) {
       if (!left.as<Const>() || !is_const(left, 0)) result_.guards.push_back(left == 0);
       return true;
@@ -159,16 +161,17 @@ class Solver {
   bool solve_variable(const Term& term, const Expr& left) {
     const int64_t coefficient = term.second;
     if (coefficient == std::numeric_limits<int64_t>::min()) return failed_ = true;
-    const Expr positive = coefficient < 0 ? opposite(left) : left;
+    const Expr positive = coefficient < 0 ? to_expr(negated(left)) : left;
     const int64_t size = coefficient < 0 ? -coefficient : coefficient;
     if (size != 1) result_.guards.push_back(floor_mod(positive, Expr(size)) == 0);
     set(*unsolved(term.first), index_div(positive, size));
     return true;
   }
 
-  static Expr opposite(const Expr& e) {
-    const Binary* n = e.as<Binary>();
-    return n && n->op == BinaryOp::sub ? index_sub(n->b, n->a) : index_sub(0, e);
+  static Linear negated(const Expr& e) {
+    Linear l;
+    l.add(linear(e), -1);
+    return l;
   }
 
   // left = floor_mod(v + rest, n).
@@ -262,6 +265,12 @@ class Solver {
 };
 
 }  // namespace
+
+bool proves(const Ranges& scope, const Expr& condition) {
+  const Binary* n = condition.as<Binary>();
+  if (n && n->op == BinaryOp::bit_and) return proves(scope, n->a) && proves(scope, n->b);
+  return Quotients(scope).proves(condition);
+}
 
 std::optional<Inverse> invert(const std::vector<const For*>& loops, const std::vector<Expr>& index,
                               const std::vector<Expr>& at, const Ranges& known) {

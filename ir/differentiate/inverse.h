@@ -22,4 +22,7 @@ struct Inverse {
 std::optional<Inverse> invert(const std::vector<const For*>& loops, const std::vector<Expr>& index,
                               const std::vector<Expr>& at, const Ranges& known);
 
+// Ranges::proves, of a conjunction too, and where solved indices hold divisions.
+bool proves(const Ranges& scope, const Expr& condition);
+
 }  // namespace gradloom::ir

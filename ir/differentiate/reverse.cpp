@@ -184,7 +184,9 @@ void Reverse::reverse_write(const Stmt& s, const Buffer& buffer, const std::vect
   if (is_extremum(buffer)) return reverse_extremum(s, buffer, index, guard);
   const Expr value = written_value(s);
   if (!forward_.is_active(value)) return;
-  const bool kept = s.as<Store>() && buffer->role == Role::out && forward_.is_kept(buffer);
+  const bool kept = s.as<Store>() && buffer->role == Role::out && forward_.is_kept(buffer) &&
+                    1 == std::count_if(forward_.events().begin(), forward_.events().end(),
+                                       [&](const Event& e) { return e.writes() && e.buffer.same_as(buffer); });
   const bool fused = s.as<Accumulate>() && s.as<Accumulate>()->op == AccumulateOp::fma;
   b_->append(
       captured([&] { add(value, adjoint_of(buffer, index), kept ? load(buffer, index) : Expr(), guard, fused); }));
