@@ -96,6 +96,10 @@ class Sweep {
     const auto [slot, fresh] = adjoints_.try_emplace(key(to), Adjoint{g, mask});
     if (fresh) return;
     Adjoint& sum = slot->second;
+    if (sum.mask && mask && equal(sum.mask, mask)) {
+      sum.value = sum.value + g;
+      return;
+    }
     if (const auto sides = two_sides(sum.mask, mask)) {
       sum.value = select(sides->first, g, sum.value);
       sum.mask = sides->second;
