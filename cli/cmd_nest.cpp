@@ -13,6 +13,7 @@
 #include "cli/emit_stage.h"
 #include "cli/nest_data.h"
 #include "cli/nest_draw.h"
+#include "cli/nest_file.h"
 #include "cli/nest_run.h"
 #include "cli/text.h"
 #include "gradloom/text.h"
@@ -33,35 +34,6 @@ struct NestOptions {
   bool json = false, compare = false;
 };
 
-std::string read_text(const std::string& file, const char* expected) {
-  std::ostringstream text;
-  if (file == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  std::error_code code;
-  const bool folder = std::filesystem::is_directory(file, code);
-  std::ifstream in(folder ? std::string() : file, std::ios::binary);
-  if (in) text << in.rdbuf();
-  if (!in || in.bad()) throw UsageError(fmt::format("nest: {}: cannot be read, expected {}", file, expected));
-  return text.str();
-}
-
-ir::Kernel parse_nest(const std::string& file) {
-  const std::string text = read_text(file, "a loop nest (.loop), or - for standard input");
-  try {
-    ir::Kernel kernel = ir::parse(text);
-    try {
-      ir::verify(kernel, ir::Stage::authored);
-    } catch (const Error&) {
-      ir::verify(kernel, ir::Stage::scheduled);  // its error takes precedence
-    }
-    return kernel;
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", file == "-" ? "standard input" : file, error.what()));
-  }
-}
-
 // The option's own integer conversion would wrap.
 uint64_t seed_of(const std::string& text) {
   uint64_t seed = 0;
@@ -81,7 +53,7 @@ struct Scheduled {
 
 Scheduled scheduled(const ir::Kernel& kernel, const NestOptions& options) {
   if (!options.trace.empty()) {
-    std::istringstream lines(read_text(options.trace, "a schedule's steps, a line each"));
+    std::istringstream lines(read_text(options.trace, "nest", "a schedule's steps, a line each"));
     std::vector<std::string> steps;
     for (std::string line; std::getline(lines, line);)
       if (!line.empty()) steps.push_back(line);
@@ -111,7 +83,7 @@ nest::Call call_of(const ir::Kernel& kernel, const NestOptions& options) {
   if (options.data.empty()) {
     nest::refuse_missing_values(call);
   } else {
-    std::istringstream json(read_text(options.data, "a JSON file: buffer name -> flat list"));
+    std::istringstream json(read_text(options.data, "nest", "a JSON file: buffer name -> flat list"));
     nest::read_buffers(call, json);
   }
   return call;
@@ -176,7 +148,7 @@ int run(NestOptions options) {
   runtime.target = target_named(options.target);
   runtime.threads = options.stage.threads;
   runtime.isa = options.stage.isa;
-  const ir::Kernel kernel = parse_nest(options.file);
+  const ir::Kernel kernel = parse_nest(options.file, "nest");
   const Scheduled nest = scheduled(kernel, options);
   if (options.stage.prints()) {
     print_stage(kernel, nest, options);

@@ -17,6 +17,7 @@ void add_bench(CLI::App& app, int& status);
 void add_tune(CLI::App& app, int& status);
 void add_emit(CLI::App& app, int& status);
 void add_nest(CLI::App& app, int& status);
+void add_differentiate(CLI::App& app, int& status);
 void add_demo(CLI::App& app, int& status);
 void add_cache(CLI::App& app, int& status);
 

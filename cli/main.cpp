@@ -79,6 +79,7 @@ int main(int argc, char** argv) {
   cli::add_run(app, status);
   cli::add_emit(app, status);
   cli::add_nest(app, status);
+  cli::add_differentiate(app, status);
   cli::add_bench(app, status);
   cli::add_tune(app, status);
   cli::add_demo(app, status);

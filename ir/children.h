@@ -28,6 +28,7 @@ struct Children {
   void operator()(const Broadcast& n) const { visit(n.value); }
   void operator()(const Shuffle& n) const { visit(n.a), visit(n.b); }
   void operator()(const Intrinsic& n) const { all(n.args); }
+  void operator()(const Math& n) const { visit(n.a); }
   void operator()(const For& n) const { visit(n.begin), visit(n.extent), visit(n.body); }
   void operator()(const Block& n) const {
     for (const Stmt& s : n.stmts) visit(s);

@@ -265,6 +265,13 @@ Expr reduce_lanes(IntrinsicOp op, Expr condition) {
 Expr all_lanes(Expr condition) { return reduce_lanes(IntrinsicOp::all, std::move(condition)); }
 Expr any_lane(Expr condition) { return reduce_lanes(IntrinsicOp::any, std::move(condition)); }
 
+Expr math(MathOp op, Expr a) {
+  require_present(a, to_string(op));
+  require(is_arithmetic_float(a.dtype()), "elementary functions take f32 or f64", a.type());
+  const Type type = a.type();
+  return make(type, Math{op, std::move(a)});
+}
+
 std::optional<int64_t> as_int(const Expr& e) {
   const Const* c = e.as<Const>();
   if (!c || !is_int(e.dtype())) return std::nullopt;
@@ -318,6 +325,7 @@ struct Equal {
     const Intrinsic& m = peer<Intrinsic>();
     return n.op == m.op && n.level == m.level && n.buffer.same_as(m.buffer) && equal_lists(n.args, m.args);
   }
+  bool operator()(const Math& n) const { return n.op == peer<Math>().op && equal(n.a, peer<Math>().a); }
 };
 }  // namespace
 
@@ -338,6 +346,12 @@ const char* to_string(BinaryOp op) { return info_of(op).name; }
 const char* to_string(IntrinsicOp op) {
   static constexpr const char* names[] = {"prefetch", "all", "any"};
   static_assert(std::size(names) == static_cast<size_t>(IntrinsicOp::any) + 1);
+  return names[static_cast<size_t>(op)];
+}
+
+const char* to_string(MathOp op) {
+  static constexpr const char* names[] = {"exp", "expm1", "log", "log1p", "tanh", "logistic", "softplus"};
+  static_assert(std::size(names) == std::size(all_math_ops));
   return names[static_cast<size_t>(op)];
 }
 

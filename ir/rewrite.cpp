@@ -114,6 +114,11 @@ Expr Rewriter::rewrite(const Intrinsic& n, const Expr& self) {
   return self;
 }
 
+Expr Rewriter::rewrite(const Math& n, const Expr& self) {
+  Expr a = (*this)(n.a);
+  return a.same_as(n.a) ? self : math(n.op, a);
+}
+
 Stmt Rewriter::rewrite(const For& n, const Stmt& self) {
   Expr begin = (*this)(n.begin), extent = (*this)(n.extent);
   Stmt body = (*this)(n.body);

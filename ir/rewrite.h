@@ -31,6 +31,7 @@ class Rewriter {
   virtual Expr rewrite(const Broadcast& n, const Expr& self);
   virtual Expr rewrite(const Shuffle& n, const Expr& self);
   virtual Expr rewrite(const Intrinsic& n, const Expr& self);
+  virtual Expr rewrite(const Math& n, const Expr& self);
   virtual Stmt rewrite(const For& n, const Stmt& self);
   virtual Stmt rewrite(const Block& n, const Stmt& self);
   virtual Stmt rewrite(const Let& n, const Stmt& self);

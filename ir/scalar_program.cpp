@@ -88,7 +88,7 @@ size_t operands(ScalarCode::Op op) {
 
 bool is_scalar_arithmetic(const Expr& e) {
   return !any_of(e,
-                 [](const Expr& x) { return x.lanes() > 1 || x.as<Load>() || x.as<Intrinsic>() || x.as<Shuffle>(); });
+                 [](const Expr& x) { return x.lanes() > 1 || x.as<Load>() || x.as<Intrinsic>() || x.as<Shuffle>() || x.as<Math>(); });
 }
 
 void append(ScalarProgram& program, const Expr& e, const SlotOf& slot_of) {
@@ -115,6 +115,7 @@ void append(ScalarProgram& program, const Expr& e, const SlotOf& slot_of) {
           [&](const Broadcast&) { refuse(); },
           [&](const Shuffle&) { refuse(); },
           [&](const Intrinsic&) { refuse(); },
+          [&](const Math&) { refuse(); },
       },
       e.node().value);
 }

@@ -1,9 +1,11 @@
 #include "python/nest.h"
 
 #include <fmt/format.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "gradloom/differentiate.h"
 #include "gradloom/schedule.h"
 #include "gradloom/text.h"
 #include "ir/analysis/verify.h"
@@ -55,6 +57,18 @@ Nest scheduled(const Nest& nest, nb::handle given) {
     trace.insert(trace.end(), schedule.trace().begin(), schedule.trace().end());
     return Nest{nest.authored, schedule.kernel(), std::move(trace)};
   });
+}
+
+using Names = std::vector<std::string>;
+
+Nest gradient(const Nest& nest, const Names& wanted, const std::optional<Names>& kept, const Names& inactive,
+              const std::string& tie) {
+  ir::Derivation how{.wanted = wanted, .kept = kept, .inactive = inactive};
+  bool known = false;
+  for (const ir::Tie t : ir::all_ties)
+    if (tie == ir::to_string(t)) how.tie = t, known = true;
+  if (!known) refuse("tie is " + tie + "; it must be halves, first, second or none");
+  return unlocked([&] { return verified(ir::differentiate(*nest.authored, how)); });
 }
 
 nb::list loops_of(const Nest& nest) {
@@ -110,6 +124,11 @@ void bind_nests(nb::module_& m) {
           nb::arg("threads") = 0,
           "Its text at a stage (authored, scheduled, lowered, llvm-raw, llvm, asm; cuda, ptx, sass-report), or after a "
           "pass of the lowering. `target`: host, x86-64-v3, ..., or sm_90, ...")
+      .def(
+          "gradient", gradient, nb::arg("wanted"), nb::kw_only(), nb::arg("kept") = nb::none(),
+          nb::arg("inactive") = Names(), nb::arg("tie") = "halves",
+          "The nest of the gradient of the nest as it was written, derived and proved, or refused: its inputs are what "
+          "is kept and d_y of each float output y, its outputs d_x of each wanted input x.")
       .def_prop_ro("name", [](const Nest& nest) { return nest.kernel.name; })
       .def_prop_ro("trace", [](const Nest& nest) { return nest.trace; })
       .def_prop_ro("loops", loops_of)

@@ -237,6 +237,14 @@ Result<KernelExecutable> Runtime::compile_text(std::string_view nest, std::strin
   });
 }
 
+Result<KernelExecutable> Runtime::gradient(const ir::Kernel& forward, const ir::Derivation& how,
+                                           const KernelOptions& options) {
+  return capture([&] {
+    const Entry entered;
+    return compile(ir::differentiate(forward, how), options).value();
+  });
+}
+
 // Floating-point counters and growing hash tables raise the inexact exception, which a host may trap.
 const KernelReport& Runtime::last_report() const {
   const Entry entered;

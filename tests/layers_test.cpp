@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using Folders = std::set<std::string>;
 
 const Folders language{"ir", "support"};
-const Folders compiler{"ir", "ir/analysis", "ir/passes", "ir/schedule", "ir/text", "support"};
+const Folders compiler{"ir", "ir/analysis", "ir/differentiate", "ir/passes", "ir/schedule", "ir/text", "support"};
 
 Folders operator+(Folders a, const Folders& b) {
   a.insert(b.begin(), b.end());
@@ -42,6 +42,7 @@ const std::map<std::string, Folders>& arrows() {
       {"ir/analysis", language + Folders{"ir/text"}},
       {"ir/schedule", language + Folders{"ir/analysis", "ir/text"}},
       {"ir/passes", language + Folders{"ir/analysis", "ir/text"}},
+      {"ir/differentiate", language + Folders{"ir/analysis"}},
       {"codegen", {}},
       {"codegen/llvm", emitter},
       {"codegen/cuda", emitter},

@@ -258,4 +258,8 @@ Text FunctionEmitter::node(const ir::Intrinsic& n, Type, const ir::Expr&) {
   throw Error(ErrorCode::internal, "emit_cuda: an unknown intrinsic");
 }
 
+Text FunctionEmitter::node(const ir::Math& n, Type, const ir::Expr&) {
+  throw Error(ErrorCode::internal, fmt::format("emit: {} is not expanded", to_string(n.op)));
+}
+
 }  // namespace gradloom::codegen

@@ -121,6 +121,7 @@ class FunctionEmitter {
   Text node(const ir::Broadcast& n, Type type, const ir::Expr& self);
   Text node(const ir::Shuffle& n, Type type, const ir::Expr& self);
   Text node(const ir::Intrinsic& n, Type type, const ir::Expr& self);
+  Text node(const ir::Math& n, Type type, const ir::Expr& self);
 
   // emit_convert.cpp
   Text node(const ir::Cast& n, Type type, const ir::Expr& self);

@@ -281,4 +281,8 @@ Value* Emitter::emit(const ir::Intrinsic& n, Type) {
   throw Error(ErrorCode::internal, "emit: an unknown intrinsic");
 }
 
+Value* Emitter::emit(const ir::Math& n, Type) {
+  throw Error(ErrorCode::internal, std::string("emit: ") + to_string(n.op) + " is not expanded");
+}
+
 }  // namespace gradloom::codegen

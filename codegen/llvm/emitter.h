@@ -171,6 +171,7 @@ class Emitter {
   llvm::Value* emit(const ir::Broadcast& n, Type type);
   llvm::Value* emit(const ir::Shuffle& n, Type type);
   llvm::Value* emit(const ir::Intrinsic& n, Type type);
+  llvm::Value* emit(const ir::Math& n, Type type);
   llvm::Value* lane_mask(const ir::Binary& n);
   llvm::Value* binary(ir::BinaryOp op, DType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* floor_division(bool modulo, DType dtype, llvm::Value* a, llvm::Value* b);

@@ -201,6 +201,16 @@ struct Intrinsic {
   int level = 0;           // prefetch: cache level
 };
 
+// An elementary function of f32 or f64, with the error bounds and limits that math.h states. The first lowering pass
+// expands it into the nodes above; the interpreter runs the same expansion, so every executor computes the same bits.
+enum class MathOp : uint8_t { exp, expm1, log, log1p, tanh, logistic, softplus };
+inline constexpr MathOp all_math_ops[] = {MathOp::exp,  MathOp::expm1,    MathOp::log,     MathOp::log1p,
+                                          MathOp::tanh, MathOp::logistic, MathOp::softplus};
+struct Math {
+  MathOp op;
+  Expr a;
+};
+
 // Size and depth as a tree: a shared subexpression counts once per use, as visitors visit it once per use. Constructors
 // refuse trees that are too deep or too large for a visitor's stack or time; bind a subexpression that is used often
 // with a let.
@@ -211,7 +221,8 @@ inline constexpr int max_expr_depth = 1000, max_expr_nodes = 1 << 16;
 
 struct ExprNode {
   Type type;
-  std::variant<Const, Var, Load, Unary, Binary, Fma, Select, Cast, Bitcast, Ramp, Broadcast, Shuffle, Intrinsic> value;
+  std::variant<Const, Var, Load, Unary, Binary, Fma, Select, Cast, Bitcast, Ramp, Broadcast, Shuffle, Intrinsic, Math>
+      value;
   TreeSize tree;
 };
 
@@ -242,6 +253,7 @@ Expr extract(Expr vector, int lane);
 Expr prefetch(const Buffer& buffer, std::vector<Expr> index, int level);
 Expr all_lanes(Expr condition);
 Expr any_lane(Expr condition);
+Expr math(MathOp op, Expr a);
 
 // Operators, as in C++, of two operands of one dtype; any other pair is Error(invalid_argument), naming
 // both:
@@ -334,6 +346,7 @@ bool equal(const Expr& a, const Expr& b);      // structural; variables and buff
 const char* to_string(UnaryOp op);   // "neg"
 const char* to_string(BinaryOp op);  // "add"
 const char* to_string(IntrinsicOp op);
+const char* to_string(MathOp op);  // "exp"
 const char* to_string(Role role);
 const char* to_string(Space space);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gradloom/call_key.h"
+#include "gradloom/differentiate.h"
 #include "gradloom/executable.h"
 #include "gradloom/op.h"
 #include "gradloom/options.h"
@@ -72,6 +73,9 @@ class Runtime {
   // any: it then gets no default schedule.
   Result<KernelExecutable> compile_text(std::string_view nest, std::string_view trace = {},
                                         const KernelOptions& options = {});
+  // The gradient of a nest, derived and proved or refused (differentiate.h), and compiled as any other.
+  Result<KernelExecutable> gradient(const ir::Kernel& forward, const ir::Derivation& how,
+                                    const KernelOptions& options = {});
 
   // Target cuda takes and returns tensors in its device's memory; shape-like inputs, and all tensors of
   // BroadcastGradientArgs, are in host memory. On a CPU these three do nothing: there is no device, a tensor is its own

@@ -235,6 +235,10 @@ class Verifier : public ScopedWalk<Verifier> {
         break;
     }
   }
+  void node(const Math& n, const Expr& self) {
+    if (stage_ == Stage::lowered) fail(self, "an elementary function is expanded when lowered");
+    expr(n.a);
+  }
   void operands(const std::vector<Expr>& list) {
     for (const Expr& e : list) expr(e);
   }

@@ -125,6 +125,7 @@ class Translator {
   ExprPtr make(const Broadcast& n, Type type);
   ExprPtr make(const Shuffle& n, Type type);
   ExprPtr make(const Intrinsic& n, Type type);
+  ExprPtr make(const Math& n, Type type);
   StmtPtr make(const For& n);
   StmtPtr make(const Block& n);
   StmtPtr make(const Let& n);

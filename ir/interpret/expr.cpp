@@ -324,4 +324,6 @@ ExprPtr Translator::make(const Intrinsic& n, Type) {
   return std::make_unique<IntrinsicCode>(n.op, exprs(n.args));
 }
 
+ExprPtr Translator::make(const Math& n, Type) { fault(std::string(to_string(n.op)) + " is not expanded"); }
+
 }  // namespace gradloom::ir::interp

@@ -245,6 +245,7 @@ struct Fold {
     const Const* c = uniform(n.args[0]);
     return c ? boolean(c->bits != 0, 1) : e;
   }
+  Expr operator()(const Math&) const { return e; }
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "gradloom/text.h"
 #include "ir/analysis/verify.h"
 #include "ir/analysis/verify_gpu.h"
+#include "ir/expand_math.h"
 #include "ir/passes/passes.h"
 #include "support/float_mode.h"
 
@@ -26,6 +27,7 @@ Kernel plain(const Kernel& kernel, const LowerOptions&) {
 }
 
 constexpr Pass passes[] = {
+    {"expand_math", plain<expand_math>},
     {"expand_reductions", plain<expand_reductions>},  // those that the schedule left
     {"drop_prefetches", plain<drop_prefetches>, Where::gpu},
     {"simplify", plain<simplify>},    // remove dead tails and constant conditions before anything is widened or copied

@@ -25,6 +25,12 @@ std::optional<UnaryOp> unary_function(std::string_view name) {
   return std::nullopt;
 }
 
+std::optional<MathOp> math_function(std::string_view name) {
+  for (MathOp op : all_math_ops)
+    if (name == to_string(op)) return op;
+  return std::nullopt;
+}
+
 std::optional<BinaryOp> binary_function(std::string_view name) {
   for (const BinaryInfo& info : binary_infos)
     if (!info.symbol && name == info.name) return info.op;
@@ -160,12 +166,14 @@ Parser::Term Parser::call() {
     result = make([&] { return binary(*op, a.e, b.e); }, {a.depth, b.depth});
   } else {
     const auto unary_op = unary_function(f);
+    const auto math_op = math_function(f);
     const auto to = dtype_from_string(f);
-    if (!unary_op && !to && f != "all" && f != "any")
+    if (!unary_op && !math_op && !to && f != "all" && f != "any")
       fail_at(function.at, "expected a function, got " + describe(function));
     Term a = term();
     result = make(
         [&] {
+          if (math_op) return math(*math_op, a.e);
           return unary_op ? unary(*unary_op, a.e) : to ? cast(*to, a.e) : f == "all" ? all_lanes(a.e) : any_lane(a.e);
         },
         {a.depth});

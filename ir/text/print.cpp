@@ -176,6 +176,8 @@ class Printer {
     return "?";
   }
 
+  std::string expr(const Math& n, const Expr&, int) { return call(to_string(n.op), {n.a}); }
+
   void line(const std::string& text) { out_ += std::string(2 * indent_, ' ') + text + "\n"; }
 
   // The statements of one scope. A let or an alloc is live to the scope's end, so one that ends earlier gets a nested

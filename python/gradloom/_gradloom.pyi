@@ -54,6 +54,21 @@ class Kernel:
     def schedule(self, steps: str | Sequence[str]) -> Kernel:
         """The nest after these steps, a line each, such as "split i 8". One that is not proved right is refused."""
 
+    def gradient(
+        self,
+        wanted: Sequence[str],
+        *,
+        kept: Sequence[str] | None = None,
+        inactive: Sequence[str] = (),
+        tie: Literal["halves", "first", "second", "none"] = "halves",
+    ) -> Kernel:
+        """The nest of the gradient of the nest as it was written, derived and proved, or refused.
+
+        Its inputs are the inputs and outputs that are `kept` (None: all) and `d_y` of each float output y; its outputs
+        are `d_x` of each wanted input x. `inactive` buffers pass none; `tie` says which of equal operands of min and
+        max get it. docs/differentiate.md has the rules, and what a refusal means.
+        """
+
     def emit(
         self,
         stage: Literal[

@@ -176,12 +176,11 @@ std::vector<std::filesystem::path> files() {
   return found;
 }
 
-#if defined(GRADLOOM_WITH_LLVM) && defined(GRADLOOM_WITH_CUDA)
-// docs/nest.md: its first nest, the commands after "$ " and their output.
-TEST(Docs, print_what_the_page_says) {
-  std::ifstream page(std::filesystem::path(GRADLOOM_TEST_DIR) / ".." / "docs" / "nest.md");
+// A page of docs/: its first nest, in a file of the nest's name, the commands after "$ " and their output.
+void expect_page(const std::string& name, const std::string& kernel, int expected_commands) {
+  std::ifstream page(std::filesystem::path(GRADLOOM_TEST_DIR) / ".." / "docs" / name);
   const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("gradloom_nest_page_" + std::to_string(getpid()));
+      std::filesystem::temp_directory_path() / ("gradloom_page_" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
   std::filesystem::create_symlink(GRADLOOM_COMMAND, folder / "gradloom");
   std::string nest, command, wanted;
@@ -198,7 +197,7 @@ TEST(Docs, print_what_the_page_says) {
   for (std::string line; std::getline(page, line);) {
     if (line.starts_with("```")) {
       finish();
-      if (inside && !nest.empty()) std::ofstream(folder / "relu_grad.loop") << nest;
+      if (inside && !nest.empty()) std::ofstream(folder / (kernel + ".loop")) << nest;
       inside = !inside;
       nest.clear();
     } else if (inside && line.starts_with("$ ")) {
@@ -206,14 +205,18 @@ TEST(Docs, print_what_the_page_says) {
       command = line.substr(2);
     } else if (inside && !command.empty()) {
       wanted += line + "\n";
-    } else if (inside && (!nest.empty() || line.starts_with("kernel relu_grad"))) {
+    } else if (inside && (!nest.empty() || line.starts_with("kernel " + kernel))) {
       nest += line + "\n";
     }
   }
-  EXPECT_EQ(commands, 6);
+  EXPECT_EQ(commands, expected_commands);
   std::filesystem::remove_all(folder);
 }
+
+#if defined(GRADLOOM_WITH_LLVM) && defined(GRADLOOM_WITH_CUDA)
+TEST(Docs, nest_prints_what_the_page_says) { expect_page("nest.md", "relu_grad", 6); }
 #endif
+TEST(Docs, differentiate_prints_what_the_page_says) { expect_page("differentiate.md", "softmax", 3); }
 
 class Nest : public testing::TestWithParam<std::filesystem::path> {};
 

@@ -11,6 +11,7 @@
 #include <regex>
 #include <sstream>
 
+#include "gradloom/differentiate.h"
 #include "gradloom/schedule.h"
 #include "gradloom/text.h"
 #include "ir/analysis/verify.h"
@@ -18,6 +19,7 @@
 #include "ir/passes/passes.h"
 #include "ir/schedule/schedule_default.h"
 #include "tests/support/error_of.h"
+#include "tests/support/gradient_check.h"
 #include "tests/support/schedule_support.h"
 
 namespace gradloom::ir {
@@ -84,6 +86,12 @@ class CaseCheck {
         expect(default_steps(what));
         SCOPED_TRACE(line);
         check_same(schedule().kernel());
+      } else if (verb == "gradient" && !message.empty()) {
+        expect(error_of([&] { differentiate(kernel(), derivation_of(what)); }));
+      } else if (verb == "gradient") {
+        SCOPED_TRACE(line);
+        check_gradient(derivation_of(what));
+        passed = true;
       } else if (verb == "refused") {
         expect(unchanged([&] { return refusal([&] { schedule().replay({what}); }); }));
       } else if (verb == "wrong") {
@@ -140,6 +148,32 @@ class CaseCheck {
     std::string steps;
     for (const std::string& step : schedule().trace()) steps += (steps.empty() ? "" : "; ") + step;
     return steps;
+  }
+
+  // "x,w kept=x,y inactive=m tie=first"
+  static Derivation derivation_of(const std::string& words) {
+    Derivation how;
+    for (const std::string& word : split(words, ' ')) {
+      const size_t equals = word.find('=');
+      const std::string name = equals == std::string::npos ? "wanted" : word.substr(0, equals);
+      const std::vector<std::string> values = split(word.substr(equals == std::string::npos ? 0 : equals + 1), ',');
+      if (name == "wanted") how.wanted = values;
+      if (name == "kept") how.kept = values;
+      if (name == "inactive") how.inactive = values;
+      for (const Tie tie : all_ties)
+        if (name == "tie" && values[0] == to_string(tie)) how.tie = tie;
+    }
+    return how;
+  }
+  // The gradient is the tangent's transpose, and lowers; what is inactive passes none by the author's word.
+  void check_gradient(const Derivation& how) {
+    const Kernel gradient = differentiate(kernel(), how);
+    verify(lower(gradient, options_), Stage::lowered);
+    for (const ScalarValues& run : runs_.empty() ? usual_runs(kernel()) : runs_)
+      for (const uint32_t seed : {1u, 2u}) {
+        EXPECT_EQ(testing::gradient_difference(kernel(), how, run, seed), "");
+      }
+    if (case_.has_output && !compare(print(gradient.body), case_.output)) case_.output = print(gradient.body);
   }
 
   // "n=0,5 m=1,2": n=0 m=1, n=0 m=2, n=5 m=1, n=5 m=2.
@@ -227,7 +261,7 @@ class CaseCheck {
   bool changed_ = false;
 };
 
-class LoopFile : public testing::TestWithParam<LoopCase> {};
+class LoopFile : public ::testing::TestWithParam<LoopCase> {};
 
 TEST_P(LoopFile, HoldsWhatItSays) {
   LoopCase c = GetParam();
@@ -238,7 +272,7 @@ TEST_P(LoopFile, HoldsWhatItSays) {
   write_loop_file(file);
 }
 
-std::string test_name(const testing::TestParamInfo<LoopCase>& info) {
+std::string test_name(const ::testing::TestParamInfo<LoopCase>& info) {
   std::string name = info.param.path.lexically_relative(GRADLOOM_TEST_DIR "/text").replace_extension().string();
   if (!info.param.title.empty()) name += " " + info.param.title;
   for (char& letter : name)
@@ -246,7 +280,7 @@ std::string test_name(const testing::TestParamInfo<LoopCase>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Text, LoopFile, testing::ValuesIn(loop_cases()), test_name);
+INSTANTIATE_TEST_SUITE_P(Text, LoopFile, ::testing::ValuesIn(loop_cases()), test_name);
 
 }  // namespace
 }  // namespace gradloom::ir

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "gradloom/text.h"
 #include "tests/runtime/runtime_ops.h"
 #include "tests/support/targets.h"
 
@@ -63,6 +64,24 @@ TEST(CompileText, NamesWhatIsWrong) {
   expect_refused(runtime.compile_text(relu_grad, "fly i"), ErrorCode::invalid_argument, {"trace: ", "\"fly i\""});
   expect_refused(runtime.compile_text(relu_grad, "parallel i\nsplit j 4"), ErrorCode::invalid_argument,
                  {"trace: ", "j"});
+}
+
+TEST(Gradient, OfANestIsCompiledOrRefused) {
+  const ir::Kernel square = ir::parse(
+      "kernel square(n: i64 in [0, 1000]) { in x: f32[n] out y: f32[n] for i in 0 .. n { y[i] = tanh(x[i]) * x[i] } }");
+  for (const TargetKind target : all_targets()) {
+    Runtime runtime({.target = target, .threads = 2});
+    const auto kernel = runtime.gradient(square, {.wanted = {"x"}, .kept = {{"x"}}});
+    ASSERT_TRUE(kernel.ok()) << kernel.error().what();
+    const Tensor dx = Tensor::empty(DType::f32, {3});
+    const auto done = kernel.value()(std::vector{floats({3}, {0, 40, -40}), floats({3}, {1, 2, 3}), dx},
+                                     std::vector<int64_t>{3});
+    ASSERT_TRUE(done.ok()) << done.error().what();
+    EXPECT_EQ(values_of(dx), (Values{0, 2, -3}));
+    expect_refused(runtime.gradient(square, {.wanted = {"x"}, .kept = {{"y"}}}), ErrorCode::unsupported,
+                   {"kernel square", "needs x"});
+    expect_refused(runtime.gradient(square, {.wanted = {"y"}}), ErrorCode::invalid_argument, {"y", "not an input"});
+  }
 }
 
 }  // namespace

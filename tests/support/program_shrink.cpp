@@ -39,6 +39,7 @@ class Edit : public Rewriter {
   static std::vector<Expr> parts(const Shuffle& n) { return {n.a, n.b}; }
   static std::vector<Expr> parts(const Ramp&) { return {}; }
   static std::vector<Expr> parts(const Intrinsic&) { return {}; }
+  static std::vector<Expr> parts(const Math& n) { return {n.a}; }
 
   Expr rewrite(const Var& n, const Expr& self) override { return edited(n, self); }
   Expr rewrite(const Load& n, const Expr& self) override {
@@ -53,6 +54,7 @@ class Edit : public Rewriter {
   Expr rewrite(const Bitcast& n, const Expr& self) override { return edited(n, self); }
   Expr rewrite(const Shuffle& n, const Expr& self) override { return edited(n, self); }
   Expr rewrite(const Ramp& n, const Expr& self) override { return edited(n, self); }
+  Expr rewrite(const Math& n, const Expr& self) override { return edited(n, self); }
   Expr rewrite(const Intrinsic& n, const Expr& self) override {
     return n.op == IntrinsicOp::prefetch ? Rewriter::rewrite(n, self) : edited(n, self);
   }

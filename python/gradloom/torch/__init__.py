@@ -16,11 +16,13 @@ from gradloom.torch._embedding import embedding
 from gradloom.torch._expand import expand, sum_to_size
 from gradloom.torch._gather import gather, scatter_add, take_along_dim
 from gradloom.torch._index import index_add, index_select
+from gradloom.torch._nest import Nest
 from gradloom.torch._override import OpStats, Stats, disable, enable, enabled, stats
 from gradloom.torch._runtime import runtime
 from gradloom.torch._slice import narrow, select, slice
 
 __all__ = [
+    "Nest",
     "OpStats",
     "Stats",
     "disable",

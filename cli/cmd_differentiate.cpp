@@ -1,0 +1,64 @@
+// `gradloom differentiate`: prints the nest of a nest's gradient.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/nest_file.h"
+#include "cli/text.h"
+#include "gradloom/differentiate.h"
+#include "gradloom/text.h"
+
+namespace gradloom::cli {
+namespace {
+
+struct DifferentiateOptions {
+  std::string file, tie = "halves";
+  std::vector<std::string> wanted, kept, inactive;
+  bool keeps = false;
+};
+
+int answer(const DifferentiateOptions& options) {
+  ir::Derivation how{.wanted = options.wanted, .inactive = options.inactive};
+  if (options.keeps) how.kept = options.kept;
+  for (const ir::Tie tie : ir::all_ties)
+    if (options.tie == to_string(tie)) how.tie = tie;
+  const ir::Kernel forward = parse_nest(options.file, "differentiate");
+  fmt::print("{}", ir::print(ir::differentiate(forward, how)));
+  return 0;
+}
+
+}  // namespace
+
+void add_differentiate(CLI::App& app, int& status) {
+  auto options = std::make_shared<DifferentiateOptions>();
+  CLI::App* command =
+      app.add_subcommand("differentiate", "Print the nest of a loop nest's gradient, proved or refused");
+  command->add_option("file", options->file, "a loop nest (ir/README.md has the grammar); - is standard input")
+      ->required();
+  command->add_option("--wanted", options->wanted, "inputs whose gradient is an output: d_x of x")
+      ->required()
+      ->delimiter(',');
+  CLI::Option* kept =
+      command
+          ->add_option("--kept", options->kept, "inputs and outputs that the gradient gets; all of them when not given")
+          ->delimiter(',')
+          ->expected(0, -1);
+  command->add_option("--inactive", options->inactive, "buffers that pass no gradient")->delimiter(',');
+  command
+      ->add_option("--tie", options->tie,
+                   "which of equal operands of min and max get the gradient: halves, first, second or none")
+      ->check(CLI::IsMember({"halves", "first", "second", "none"}));
+  command->footer(
+      "The gradient's inputs are what is kept and the adjoint d_y of each float output y. A nest that is refused gives "
+      "one line that says what to change, and exit code 1.\n"
+      "Examples:\n  gradloom differentiate examples/softmax.loop --wanted x\n"
+      "  gradloom differentiate examples/softmax.loop --wanted x | gradloom nest - --seed 1");
+  command->callback([options, kept, &status] {
+    options->keeps = kept->count() > 0;
+    status = answer(*options);
+  });
+}
+
+}  // namespace gradloom::cli

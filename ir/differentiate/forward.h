@@ -1,0 +1,68 @@
+#pragma once
+// What the derivation knows of the forward nest: every access to memory with what encloses it, and which buffers a
+// gradient goes through.
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "gradloom/differentiate.h"
+
+namespace gradloom::ir {
+
+// A statement around an access, and on which side of an If it is.
+struct Enclosing {
+  Stmt stmt;
+  bool otherwise = false;
+};
+bool operator==(const Enclosing& a, const Enclosing& b);
+
+struct Event {
+  enum Kind : uint8_t { read, store, accumulate } kind;
+  Buffer buffer;
+  std::vector<Expr> index;
+  Expr guard;                   // absent: always
+  std::vector<Enclosing> path;  // outermost first
+  Stmt stmt;                    // that accesses
+  bool carries = false;         // of a read: its value reaches a float that is written
+  bool writes() const { return kind != read; }
+};
+
+// The float loads whose values reach e's value with a derivative, through lets too; not those of indices, guards and
+// conditions.
+class Forward {
+ public:
+  Forward(const Kernel& kernel, const Derivation& how);
+
+  const Kernel& kernel() const { return kernel_; }
+  const Derivation& how() const { return how_; }
+  const std::vector<Event>& events() const { return events_; }  // in the order of the text
+  bool is_active(const Buffer& b) const { return active_.contains(b->id); }
+  bool is_active(const Expr& e) const;  // whether an active load's value reaches it
+  const Expr* let_value(int64_t var_id) const;
+  // Visits the operands of e that its derivative goes to.
+  void each_operand(const Expr& e, const std::function<void(const Expr&)>& visit) const;
+  bool is_kept(const Buffer& b) const;
+  [[noreturn]] void refuse(const std::string& why) const;
+
+ private:
+  void require_form() const;
+  void collect(const Stmt& s);
+  void collect_reads(const Expr& e, bool carries);
+  void find_active();
+  Buffer named(const std::string& name, const char* what) const;
+
+  const Kernel& kernel_;
+  const Derivation& how_;
+  std::vector<Event> events_;
+  std::unordered_map<int64_t, Expr> lets_;
+  std::unordered_set<int64_t> active_;
+  std::vector<Enclosing> path_;  // while collecting
+  Stmt current_;
+};
+
+// Where a write to a buffer that accumulates a value: the statement's value, with fma's factor multiplied in.
+Expr written_value(const Stmt& s);
+
+}  // namespace gradloom::ir

@@ -1,0 +1,349 @@
+#include "ir/differentiate/gather.h"
+
+#include <algorithm>
+
+#include "gradloom/builder.h"
+#include "ir/differentiate/inverse.h"
+#include "ir/index_math.h"
+#include "ir/rewrite.h"
+
+namespace gradloom::ir {
+namespace {
+
+// An accumulate into the adjoint, below the scope.
+struct Term {
+  std::vector<Enclosing> path;  // outermost first
+  size_t first_loop = 0;        // in the path
+  Stmt stmt;
+  const Accumulate& node() const { return *stmt.as<Accumulate>(); }
+  const Stmt& nest() const { return first_loop < path.size() ? path[first_loop].stmt : stmt; }
+};
+
+void find_terms(const Stmt& s, const Buffer& sums, std::vector<Enclosing>& path, std::vector<Term>& terms) {
+  if (!s) return;
+  const auto below = [&](const Stmt& body, bool otherwise = false) {
+    path.push_back({s, otherwise});
+    find_terms(body, sums, path, terms);
+    path.pop_back();
+  };
+  if (const Block* n = s.as<Block>()) {
+    for (const Stmt& part : n->stmts) find_terms(part, sums, path, terms);
+  } else if (const For* n = s.as<For>()) {
+    below(n->body);
+  } else if (const Let* n = s.as<Let>()) {
+    below(n->body);
+  } else if (const Alloc* n = s.as<Alloc>()) {
+    below(n->body);
+  } else if (const Check* n = s.as<Check>()) {
+    below(n->body);
+  } else if (const If* n = s.as<If>()) {
+    below(n->then_case), below(n->else_case, true);
+  } else if (const Accumulate* n = s.as<Accumulate>(); n && n->buffer.same_as(sums)) {
+    size_t first = 0;
+    while (first < path.size() && !path[first].stmt.as<For>()) ++first;
+    terms.push_back({path, first, s});
+  }
+}
+
+// Drops statements that do nothing any more, and those chosen; `after`: what follows a statement.
+class Replace : public Rewriter {
+ public:
+  std::unordered_set<const StmtNode*> dropped;
+  const StmtNode* place = nullptr;
+  Stmt after;
+
+  Stmt of(const Stmt& s) {
+    if (!s) return s;
+    if (dropped.contains(s.get())) return placed(s, block({}));
+    Stmt now = (*this)(s);
+    return placed(s, is_idle(now) ? block({}) : now);
+  }
+
+ private:
+  Stmt placed(const Stmt& was, const Stmt& now) const { return was.get() == place ? block({now, after}) : now; }
+  static bool is_idle(const Stmt& s) {
+    const auto empty = [](const Stmt& x) { return !x || (x.as<Block>() && x.as<Block>()->stmts.empty()); };
+    if (const For* n = s.as<For>()) return empty(n->body);
+    if (const Let* n = s.as<Let>()) return empty(n->body);
+    if (const Alloc* n = s.as<Alloc>()) return empty(n->body);
+    if (const Check* n = s.as<Check>()) return empty(n->body);
+    if (const If* n = s.as<If>()) return empty(n->then_case) && empty(n->else_case);
+    return false;
+  }
+  Stmt rewrite(const Block& n, const Stmt&) override {
+    std::vector<Stmt> parts;
+    for (const Stmt& part : n.stmts) parts.push_back(of(part));
+    return block(std::move(parts));
+  }
+  Stmt rewrite(const For& n, const Stmt&) override { return for_loop(n.var, n.begin, n.extent, n.kind, of(n.body)); }
+  Stmt rewrite(const Let& n, const Stmt&) override {
+    const Stmt body = of(n.body);
+    return mentions(body, n.var.id) ? let(n.var, n.value, body) : body;
+  }
+  Stmt rewrite(const Alloc& n, const Stmt&) override { return alloc(n.buffer, of(n.body)); }
+  Stmt rewrite(const Check& n, const Stmt&) override { return check(n.condition, n.position, n.argument, of(n.body)); }
+  Stmt rewrite(const If& n, const Stmt&) override {
+    const Stmt other = n.else_case ? of(n.else_case) : Stmt();
+    return if_then(n.condition, of(n.then_case), other);
+  }
+  Stmt rewrite(const Store&, const Stmt& self) override { return self; }
+  Stmt rewrite(const Accumulate&, const Stmt& self) override { return self; }
+};
+
+class Gather {
+ public:
+  Gather(const Adjoint& adjoint, bool only_elementwise) : adjoint_(adjoint), only_elementwise_(only_elementwise) {}
+
+  // `fixed`: the variables of loops around the scope that index these dims of the adjoint.
+  Gathered scope(const Stmt& s, std::vector<Expr> fixed, const Ranges& known) {
+    std::vector<Term> terms;
+    std::vector<Enclosing> path;
+    find_terms(s, adjoint_.sums, path, terms);
+    if (terms.empty()) return {s, false};
+    for (size_t count = terms.size(); count > 0; --count) {
+      // What is left is added after the sums are stored: it stands in later nests.
+      if (count < terms.size() && terms[count].nest().same_as(terms[count - 1].nest())) continue;
+      if (const Stmt nest = gathered({terms.begin(), terms.begin() + count}, fixed, known, count == terms.size())) {
+        Replace replace;
+        for (size_t i = 0; i < count; ++i) replace.dropped.insert(terms[i].stmt.get());
+        replace.dropped.insert(adjoint_.zeros.get());
+        replace.place = terms[count - 1].nest().get();
+        replace.after = nest;
+        return {replace.of(s), count == terms.size()};
+      }
+    }
+    return inside(s, terms, std::move(fixed), known);
+  }
+
+ private:
+  // All terms in one loop, each iteration of which owns a slice of the adjoint: the same within it.
+  Gathered inside(const Stmt& s, const std::vector<Term>& terms, std::vector<Expr> fixed, const Ranges& known) {
+    const Term& first = terms[0];
+    const For* loop = first.first_loop < first.path.size() ? first.nest().as<For>() : nullptr;
+    if (!loop) return {s, false};
+    std::optional<size_t> dim;
+    for (size_t d = 0; d < fixed.size() && !dim; ++d) {
+      const Var* v = first.node().index[d].as<Var>();
+      if (!fixed[d] && v && v->id == loop->var.id) dim = d;
+    }
+    if (!dim || !is_const(loop->begin, 0) || !equal(loop->extent, adjoint_.sums->dims[*dim])) return {s, false};
+    for (const Term& t : terms) {
+      const Var* v = t.node().index[*dim].as<Var>();
+      if (!t.nest().same_as(first.nest()) || !v || v->id != loop->var.id) return {s, false};
+    }
+    Ranges within = known;
+    for (size_t i = 0; i < first.first_loop; ++i)
+      if (const Let* n = first.path[i].stmt.as<Let>()) within.enter(*n);
+    within.enter(*loop);
+    fixed[*dim] = var(loop->var);
+    const Gathered body = scope(loop->body, std::move(fixed), within);
+    if (body.stmt.same_as(loop->body)) return {s, false};
+    Replace replace;
+    replace.dropped = {first.nest().get(), adjoint_.zeros.get()};
+    replace.place = first.nest().get();
+    replace.after = for_loop(loop->var, loop->begin, loop->extent, loop->kind, body.stmt);
+    return {replace.of(s), body.all};
+  }
+
+  // What a term reads is complete, and in scope, where the last one's nest ends.
+  static bool may_move(const Term& t, const Term& last) {
+    for (size_t i = 0; i < t.first_loop; ++i) {
+      const Stmt& around = t.path[i].stmt;
+      if (!around.as<Let>() && !around.as<Alloc>()) return false;
+      if (i >= last.first_loop || !last.path[i].stmt.same_as(around)) return false;
+    }
+    const Stmt& nest = t.nest();
+    const auto complete = [&](const Expr& e) {
+      return !e || !any_of(e, [&](const Expr& x) { return x.as<Load>() && writes(nest, x.as<Load>()->buffer); });
+    };
+    const Accumulate& n = t.node();
+    bool good = complete(n.value) && complete(n.factor) && complete(n.guard);
+    for (size_t i = t.first_loop; i < t.path.size(); ++i) {
+      const Stmt& around = t.path[i].stmt;
+      if (around.as<Alloc>()) return false;
+      if (const Let* x = around.as<Let>()) good &= complete(x->value);
+      if (const If* x = around.as<If>()) good &= complete(x->condition);
+      if (const Check* x = around.as<Check>()) good &= complete(x->condition) && complete(x->position);
+      if (const For* x = around.as<For>()) good &= complete(x->begin) && complete(x->extent);
+    }
+    return good;
+  }
+
+  struct Solved {
+    const Term* term;
+    Inverse inverse;
+    Expr guard;  // the accumulate's own, absent where it is proved
+    bool conditional() const {
+      if (!inverse.guards.empty() || guard) return true;
+      return std::any_of(term->path.begin(), term->path.end(),
+                         [](const Enclosing& e) { return e.stmt.as<If>() || e.stmt.as<Check>(); });
+    }
+    bool plain() const { return !conditional() && inverse.summed.empty(); }
+  };
+
+  // The nest that stores these terms' sums, or nothing.
+  Stmt gathered(const std::vector<Term>& terms, const std::vector<Expr>& fixed, const Ranges& known, bool all) {
+    Ranges elements = known;
+    for (size_t i = 0; i < terms.back().first_loop; ++i)
+      if (const Let* n = terms.back().path[i].stmt.as<Let>()) elements.enter(*n);
+    std::vector<Expr> at = fixed;
+    std::vector<For> dims;
+    for (size_t d = 0; d < at.size(); ++d) {
+      if (at[d]) continue;
+      if (is_const(adjoint_.sums->dims[d], 1)) {
+        at[d] = 0;
+        continue;
+      }
+      const Var u = make_var(name_of(terms.back(), d));
+      at[d] = var(u);
+      const Stmt loop = for_loop(u, 0, adjoint_.sums->dims[d], ForKind::serial, block({}));
+      dims.push_back(*loop.as<For>());
+      elements.enter(dims.back());
+    }
+    std::vector<Solved> solved;
+    for (const Term& t : terms) {
+      std::optional<Inverse> inverse = may_move(t, terms.back()) ? inverse_of(t, at, elements) : std::nullopt;
+      if (!inverse) return {};
+      solved.push_back({&t, std::move(*inverse), t.node().guard});
+      Solved& s = solved.back();
+      Ranges inside = elements;
+      for (const For* f : s.inverse.summed) inside.enter(*f);
+      for (const Expr& g : s.inverse.guards) inside.assume(g);
+      if (s.guard && proves(inside, substitute(s.guard, s.inverse.values))) s.guard = {};
+      if (only_elementwise_ && !solved.back().plain()) return {};
+    }
+    std::reverse(solved.begin(), solved.end());  // in the forward nest's order
+    Stmt nest = element(solved, at, all ? adjoint_.store : adjoint_.sums);
+    for (size_t d = dims.size(); d-- > 0;)
+      nest = for_loop(dims[d].var, dims[d].begin, dims[d].extent, ForKind::serial, nest);
+    return refresh(nest);  // the same statements may stand elsewhere
+  }
+  static std::string name_of(const Term& t, size_t d) {
+    const Var* v = t.node().index[d].as<Var>();
+    return v ? v->name : "u";
+  }
+
+  static std::optional<Inverse> inverse_of(const Term& t, const std::vector<Expr>& at, const Ranges& known) {
+    std::vector<const For*> loops;
+    Substitution lets;
+    for (size_t i = t.first_loop; i < t.path.size(); ++i) {
+      if (const Let* n = t.path[i].stmt.as<Let>()) lets[n->var.id] = substitute(n->value, lets);
+      const For* f = t.path[i].stmt.as<For>();
+      if (!f) continue;
+      for (const For* outer : loops)
+        if (mentions(f->begin, outer->var.id) || mentions(f->extent, outer->var.id)) return std::nullopt;
+      if (has_load(f->begin) || has_load(f->extent)) return std::nullopt;
+      loops.push_back(f);
+    }
+    std::vector<Expr> index;
+    for (const Expr& i : t.node().index) {
+      index.push_back(substitute(i, lets));
+      if (has_load(index.back())) return std::nullopt;  // a scatter
+    }
+    return invert(loops, index, at, known);
+  }
+
+  // The statements around a term with its variables solved; loops that are summed over stay.
+  static Stmt around(const Solved& s, Stmt inner) {
+    const Term& t = *s.term;
+    for (size_t i = t.path.size(); i-- > t.first_loop;) {
+      const Stmt& x = t.path[i].stmt;
+      if (const Let* n = x.as<Let>()) {
+        inner = let(n->var, n->value, inner);
+      } else if (const Check* n = x.as<Check>()) {
+        inner = check(n->condition, n->position, n->argument, inner);
+      } else if (const If* n = x.as<If>()) {
+        inner = t.path[i].otherwise ? if_then(n->condition, block({}), inner) : if_then(n->condition, inner);
+      } else if (const For* n = x.as<For>(); n && !s.inverse.values.contains(n->var.id)) {
+        inner = for_loop(n->var, n->begin, n->extent, ForKind::serial, inner);
+      }
+    }
+    return inner;
+  }
+  static Expr guard_of(const Solved& s) {
+    Expr all;
+    for (const Expr& g : s.inverse.guards) all = both(all, g);
+    return all;
+  }
+
+  Stmt element(const std::vector<Solved>& terms, const std::vector<Expr>& at, const Buffer& to) const {
+    const Type sum{adjoint_.sums->dtype, 1};
+    const auto stored = [&](const Expr& total) { return store(to, at, cast(to->dtype, total)); };
+    if (std::all_of(terms.begin(), terms.end(), [](const Solved& s) { return s.plain(); })) {
+      return plain_sum(terms, stored);
+    }
+    if (terms.size() == 1 && terms[0].inverse.summed.empty() && !conditional_inside(terms[0])) {
+      const Solved& s = terms[0];
+      const Stmt value = substitute(around(s, stored(value_of(s))), s.inverse.values);
+      return if_then(guard_of(s), value, stored(zero(sum)));
+    }
+    const Buffer acc = make_buffer({.name = "acc", .dtype = sum.dtype, .dims = {1}, .space = Space::registers});
+    std::vector<Stmt> parts{store(acc, {0}, zero(sum))};
+    for (const Solved& s : terms) {
+      const Accumulate& n = s.term->node();
+      Stmt part = around(s, accumulate(acc, {0}, n.op, n.value, n.factor, s.guard));
+      if (const Expr guard = guard_of(s)) part = guarded(s, guard, part);
+      parts.push_back(substitute(part, s.inverse.values));
+    }
+    parts.push_back(stored(load(acc, {0})));
+    return alloc(acc, block(std::move(parts)));
+  }
+  // One value after the other, each with lets of its own; those that are equal are shared.
+  static Stmt plain_sum(const std::vector<Solved>& terms, const std::function<Stmt(const Expr&)>& stored) {
+    struct Bound {
+      const StmtNode* let;
+      Expr value;
+      Var var;
+    };
+    std::vector<Bound> lets;
+    Expr total;
+    for (const Solved& s : terms) {
+      Substitution own = s.inverse.values;
+      for (size_t i = s.term->first_loop; i < s.term->path.size(); ++i) {
+        const Stmt& around = s.term->path[i].stmt;
+        const Let* n = around.as<Let>();
+        if (!n) continue;
+        const Expr value = substitute(n->value, own);
+        const auto same = std::find_if(lets.begin(), lets.end(),
+                                       [&](const Bound& b) { return b.let == around.get() && equal(b.value, value); });
+        const Var v = same == lets.end() ? make_var(n->var.name, n->var.type) : same->var;
+        if (same == lets.end()) lets.push_back({around.get(), value, v});
+        own[n->var.id] = var(v);
+      }
+      const Expr value = substitute(value_of(s), own);
+      total = total ? total + value : value;
+    }
+    Stmt result = stored(total);
+    for (size_t i = lets.size(); i-- > 0;)
+      if (mentions(result, lets[i].var.id)) result = let(lets[i].var, lets[i].value, result);
+    return result;
+  }
+
+  // The guards around the part: inside of the loops that are summed over where they depend on them.
+  static Stmt guarded(const Solved& s, const Expr& guard, const Stmt& part) {
+    const For* loop = part.as<For>();
+    if (loop && std::any_of(s.inverse.summed.begin(), s.inverse.summed.end(),
+                            [&](const For* f) { return mentions(guard, f->var.id); }))
+      return for_loop(loop->var, loop->begin, loop->extent, ForKind::serial, guarded(s, guard, loop->body));
+    return if_then(guard, part);
+  }
+  static Expr value_of(const Solved& s) {
+    const Accumulate& n = s.term->node();
+    return n.op == AccumulateOp::fma ? n.value * n.factor : n.value;
+  }
+  static bool conditional_inside(const Solved& s) {
+    Solved free = s;
+    free.inverse.guards.clear();
+    return free.conditional();
+  }
+  const Adjoint& adjoint_;
+  const bool only_elementwise_;
+};
+
+}  // namespace
+
+Gathered gather(const Stmt& scope, const Adjoint& adjoint, const Ranges& known, bool only_elementwise) {
+  return Gather(adjoint, only_elementwise).scope(scope, std::vector<Expr>(adjoint.sums->dims.size()), known);
+}
+
+}  // namespace gradloom::ir

@@ -1,0 +1,298 @@
+#include "ir/differentiate/reverse.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ir/differentiate/gather.h"
+#include "ir/differentiate/sweep.h"
+#include "ir/index_math.h"
+#include "ir/redirect.h"
+#include "ir/rewrite.h"
+
+namespace gradloom::ir {
+namespace {
+
+using Buffers = Reverse::Buffers;
+
+bool is_empty(const Stmt& s) { return !s || (s.as<Block>() && s.as<Block>()->stmts.empty()); }
+
+Buffer like(const Buffer& b, const std::string& name, DType dtype) {
+  return make_buffer({.name = name, .dtype = dtype, .dims = b->dims, .space = b->space});
+}
+
+// Replaces accumulates into one buffer, and stores to it, by counting those that are equal to its value.
+struct CountEqual : Rewriter {
+  CountEqual(const Forward& forward, const Buffer& extremum, const Buffer& to)
+      : forward_(forward), of(extremum), count(to) {}
+  using Rewriter::rewrite;
+  Stmt rewrite(const Store& n, const Stmt& self) override {
+    if (!n.buffer.same_as(of)) return self;
+    return forward_.is_active(n.value) ? counted(n.index, n.value, n.guard) : block({});
+  }
+  Stmt rewrite(const Accumulate& n, const Stmt& self) override {
+    return n.buffer.same_as(of) ? counted(n.index, n.value, n.guard) : self;
+  }
+  Stmt counted(const std::vector<Expr>& index, const Expr& value, const Expr& guard) const {
+    return accumulate(count, index, AccumulateOp::add, constant(count->dtype, 1), {},
+                      both(guard, value == load(of, index)));
+  }
+  const Forward& forward_;
+  const Buffer of, count;
+};
+
+}  // namespace
+
+// A buffer of one element that the first statement stores, once, is a let.
+Stmt as_let_or_alloc(const Buffer& buffer, const Stmt& s) {
+  const Block* all = s.as<Block>();
+  const Store* first = all && !all->stmts.empty() ? all->stmts[0].as<Store>() : nullptr;
+  if (!first || first->guard || !first->buffer.same_as(buffer)) return alloc(buffer, s);
+  const Stmt rest = block({all->stmts.begin() + 1, all->stmts.end()});
+  if (writes(rest, buffer) ||
+      !std::all_of(first->index.begin(), first->index.end(), [](const Expr& i) { return is_const(i, 0); }) ||
+      !std::all_of(buffer->dims.begin(), buffer->dims.end(), [](const Expr& dim) { return is_const(dim, 1); }))
+    return alloc(buffer, s);
+  struct AsVar : Rewriter {
+    AsVar(const Buffer& b, const Expr& v) : of(b), value(v) {}
+    using Rewriter::rewrite;
+    Expr rewrite(const Load& n, const Expr& self) override {
+      return n.buffer.same_as(of) ? value : Rewriter::rewrite(n, self);
+    }
+    const Buffer of;
+    const Expr value;
+  };
+  const Var v = make_var(buffer->name, {buffer->dtype, 1});
+  return let(v, first->value, AsVar(buffer, var(v))(rest));
+}
+
+Stmt filled_with_zeros(const Buffer& buffer) {
+  const Expr nothing = zero({buffer->dtype, 1});
+  if (std::all_of(buffer->dims.begin(), buffer->dims.end(), [](const Expr& dim) { return is_const(dim, 1); }))
+    return store(buffer, std::vector<Expr>(buffer->dims.size(), Expr(0)), nothing);
+  KernelBuilder b("");
+  b.loops("z", buffer->dims, [&](const std::vector<Expr>& i) { b.store(buffer, i, nothing); });
+  return b.build().body;
+}
+
+Stmt Reverse::captured(const std::function<void()>& body) {
+  KernelBuilder inner("");
+  KernelBuilder* const outer = std::exchange(b_, &inner);
+  body();
+  b_ = outer;
+  return inner.build().body;
+}
+
+Stmt Reverse::operator()(const Stmt& s) {
+  Buffers outputs;
+  for (const Buffer& b : forward_.kernel().buffers)
+    if (b->role == Role::out) outputs.emplace(b->id, b);
+  Stmt gradient = with_counts(s, outputs, [&] { reverse(s); });
+  Buffers again;
+  for (const auto& [id, b] : loaded(gradient))
+    if (outputs.contains(id) && !forward_.is_kept(b)) again.emplace(id, b);
+  if (again.empty()) return gradient;
+  gradient = block({recomputed(s, again), gradient});
+  for (const auto& [id, b] : again) {
+    const Buffer values = like(b, b->name, b->dtype);
+    gradient = alloc(values, redirect(gradient, b, {.to = values}));
+  }
+  return gradient;
+}
+
+// The gradient of a scope. Where it needs them, how many values are equal to an extremum of the scope's own comes
+// first.
+Stmt Reverse::with_counts(const Stmt& scope, const Buffers& own, const std::function<void()>& body) {
+  std::vector<Buffer> extrema;
+  for (const auto& [id, b] : own)
+    if (forward_.is_active(b) && is_extremum(b)) {
+      extrema.push_back(b);
+      counts_[id] = like(b, "equal_" + b->name, accumulator_of(b->dtype));
+    }
+  Stmt gradient = captured(body);
+  for (const Buffer& b : extrema) {
+    const Buffer count = counts_.at(b->id);
+    if (!loaded(gradient).contains(count->id)) continue;
+    gradient = alloc(count, captured([&] {
+                       b_->append(filled_with_zeros(count));
+                       if (forward_.how().tie != Tie::first) b_->append(counts(scope, b, count));
+                       b_->append(gradient);
+                     }));
+  }
+  return gradient;
+}
+
+void Reverse::reverse(const Stmt& s) {
+  if (const Block* n = s.as<Block>()) {
+    for (size_t i = n->stmts.size(); i-- > 0;) reverse(n->stmts[i]);
+  } else if (const For* n = s.as<For>()) {
+    reverse(*n);
+  } else if (const Let* n = s.as<Let>()) {
+    const Stmt body = within(n->body, *n);
+    if (!is_empty(body)) b_->append(mentions(body, n->var.id) ? let(n->var, n->value, body) : body);
+  } else if (const Alloc* n = s.as<Alloc>()) {
+    reverse(*n);
+  } else if (const If* n = s.as<If>()) {
+    const Stmt then_case = within(n->then_case, n->condition);
+    const Stmt else_case = n->else_case ? within(n->else_case, n->condition, false) : Stmt();
+    if (!is_empty(then_case) || !is_empty(else_case))
+      b_->append(if_then(n->condition, then_case ? then_case : block({}), is_empty(else_case) ? Stmt() : else_case));
+  } else if (const Check* n = s.as<Check>()) {
+    const Stmt body = within(n->body, n->condition);
+    if (!is_empty(body)) b_->append(check(n->condition, n->position, n->argument, body));
+  } else if (const Store* n = s.as<Store>()) {
+    reverse_write(s, n->buffer, n->index, n->guard);
+  } else if (const Accumulate* n = s.as<Accumulate>()) {
+    reverse_write(s, n->buffer, n->index, n->guard);
+  }
+}
+
+void Reverse::reverse(const For& n) {
+  const Stmt body = within(n.body, n);
+  if (is_empty(body)) return;
+  if (!carried_.contains(n.var.id)) return b_->append(for_loop(n.var, n.begin, n.extent, ForKind::serial, body));
+  const Var back = make_var(n.var.name + "_r");
+  const Expr last = index_add(n.begin, index_sub(n.extent, 1));
+  b_->append(for_loop(back, 0, n.extent, ForKind::serial, let(n.var, index_sub(last, var(back)), body)));
+}
+
+void Reverse::reverse(const Alloc& n) {
+  const Buffer& own = n.buffer;
+  const bool active = forward_.is_active(own);
+  Buffer adjoint;
+  if (active) {
+    adjoint = like(own, "d_" + own->name, accumulator_of(own->dtype));
+    adjoints_[own->id] = {adjoint, adjoint};
+  }
+  const Stmt gradient = with_counts(n.body, {{own->id, own}}, [&] { reverse(n.body); });
+  adjoints_.erase(own->id);
+  if (is_empty(gradient)) return;
+  Stmt all = gradient;
+  if (active) {
+    const Stmt zeros = filled_with_zeros(adjoint);
+    all = gather(block({zeros, gradient}), {adjoint, zeros, adjoint}, scope_, true).stmt;
+  }
+  if (loaded(gradient).contains(own->id)) all = alloc(own, block({recomputed(n.body, {{own->id, own}}), all}));
+  b_->append(active ? as_let_or_alloc(adjoint, all) : all);
+}
+
+Expr Reverse::adjoint_of(const Buffer& buffer, const std::vector<Expr>& index) const {
+  return cast(accumulator_of(buffer->dtype), load(adjoints_.at(buffer->id).from, index));
+}
+
+void Reverse::reverse_write(const Stmt& s, const Buffer& buffer, const std::vector<Expr>& index, const Expr& guard) {
+  if (!forward_.is_active(buffer)) return;
+  if (is_extremum(buffer)) return reverse_extremum(s, buffer, index, guard);
+  const Expr value = written_value(s);
+  if (!forward_.is_active(value)) return;
+  const bool kept = s.as<Store>() && buffer->role == Role::out && forward_.is_kept(buffer) &&
+                    1 == std::count_if(forward_.events().begin(), forward_.events().end(),
+                                       [&](const Event& e) { return e.writes() && e.buffer.same_as(buffer); });
+  const bool fused = s.as<Accumulate>() && s.as<Accumulate>()->op == AccumulateOp::fma;
+  b_->append(
+      captured([&] { add(value, adjoint_of(buffer, index), kept ? load(buffer, index) : Expr(), guard, fused); }));
+}
+
+// What is equal to the minimum or maximum gets its part.
+void Reverse::reverse_extremum(const Stmt& s, const Buffer& buffer, const std::vector<Expr>& index, const Expr& guard) {
+  const Expr value = written_value(s);
+  if (!forward_.is_active(value)) return;
+  const Buffer count = counts_.at(buffer->id);
+  b_->append(captured([&] {
+    const Expr equal = value == load(buffer, index), g = adjoint_of(buffer, index), one = constant(count->dtype, 1);
+    switch (forward_.how().tie) {
+      case Tie::halves:
+        return add(value, g / load(count, index), {}, both(guard, equal));
+      case Tie::none:
+        return add(value, g, {}, both(guard, equal & (load(count, index) == one)));
+      case Tie::first: {
+        if (!s.as<Accumulate>())
+          forward_.refuse("the first of several statements that write " + buffer->name +
+                          " is not known to the gradient: start it with a constant, or take another rule for ties");
+        const Expr wins = b_->let("wins", both(guard, equal & (load(count, index) != one)));
+        add(value, g, {}, wins);
+        return b_->append(store(count, index, one, wins));
+      }
+      case Tie::second:
+        forward_.refuse("the second of equal elements of " + buffer->name +
+                        " is no rule for an accumulate: take halves, first or none");
+    }
+  }));
+}
+
+void Reverse::add(const Expr& value, const Expr& adjoint, const Expr& stored, const Expr& guard, bool fused) {
+  for (const Contribution& c : contributions(forward_, *b_, value, adjoint, stored)) {
+    const auto to = adjoints_.find(c.load.buffer->id);
+    if (to == adjoints_.end()) throw Error(ErrorCode::internal, "no adjoint of " + c.load.buffer->name);
+    const Binary* product = fused ? c.value.as<Binary>() : nullptr;
+    const Expr on = both(guard, c.mask);
+    if (product && product->op == BinaryOp::mul)
+      b_->append(accumulate(to->second.to, c.load.index, AccumulateOp::fma, product->a, product->b, on));
+    else
+      b_->append(accumulate(to->second.to, c.load.index, AccumulateOp::add, c.value, {}, on));
+  }
+}
+
+Buffers loaded(const Stmt& s) {
+  Buffers result;
+  walk(s, {}, [&](const Expr& e) {
+    if (const Load* n = e.as<Load>()) result.emplace(n->buffer->id, n->buffer);
+  });
+  return result;
+}
+
+Stmt Reverse::slice(const Stmt& s, const Buffers& wanted) const {
+  const auto rebuilt = [&](const Stmt& body, auto&& make) {
+    const Stmt part = slice(body, wanted);
+    return is_empty(part) ? Stmt() : make(part);
+  };
+  if (const Block* n = s.as<Block>()) {
+    std::vector<Stmt> parts;
+    for (const Stmt& part : n->stmts) parts.push_back(slice(part, wanted));
+    return block(std::move(parts));
+  }
+  if (const For* n = s.as<For>())
+    return rebuilt(n->body, [&](const Stmt& b) { return for_loop(n->var, n->begin, n->extent, n->kind, b); });
+  if (const Let* n = s.as<Let>())
+    return rebuilt(n->body, [&](const Stmt& b) { return mentions(b, n->var.id) ? let(n->var, n->value, b) : b; });
+  if (const Alloc* n = s.as<Alloc>())
+    return rebuilt(n->body, [&](const Stmt& b) { return wanted.contains(n->buffer->id) ? alloc(n->buffer, b) : b; });
+  if (const Check* n = s.as<Check>())
+    return rebuilt(n->body, [&](const Stmt& b) { return check(n->condition, n->position, n->argument, b); });
+  if (const If* n = s.as<If>()) {
+    const Stmt a = slice(n->then_case, wanted), b = n->else_case ? slice(n->else_case, wanted) : Stmt();
+    if (is_empty(a) && is_empty(b)) return {};
+    return if_then(n->condition, is_empty(a) ? block({}) : a, is_empty(b) ? Stmt() : b);
+  }
+  if (const Store* n = s.as<Store>()) return wanted.contains(n->buffer->id) ? s : Stmt();
+  if (const Accumulate* n = s.as<Accumulate>()) return wanted.contains(n->buffer->id) ? s : Stmt();
+  return {};
+}
+
+// What s allocates itself is computed along; all else is there when s begins.
+Stmt Reverse::recomputed(const Stmt& s, Buffers wanted) const {
+  Buffers own;
+  walk(s, [&](const Stmt& x) {
+    if (const Alloc* n = x.as<Alloc>()) own.emplace(n->buffer->id, n->buffer);
+  });
+  for (;;) {
+    const Stmt part = slice(s, wanted);
+    const size_t before = wanted.size();
+    for (const auto& [id, buffer] : loaded(part))
+      if (own.contains(id)) wanted.emplace(id, buffer);
+    if (wanted.size() == before) return refresh(part);
+  }
+}
+
+bool Reverse::is_extremum(const Buffer& buffer) const {
+  return std::any_of(forward_.events().begin(), forward_.events().end(), [&](const Event& e) {
+    if (e.kind != Event::accumulate || !e.buffer.same_as(buffer)) return false;
+    const AccumulateOp op = e.stmt.as<Accumulate>()->op;
+    return op == AccumulateOp::min || op == AccumulateOp::max;
+  });
+}
+
+Stmt Reverse::counts(const Stmt& scope, const Buffer& buffer, const Buffer& count) const {
+  return CountEqual(forward_, buffer, count)(recomputed(scope, {{buffer->id, buffer}}));
+}
+
+}  // namespace gradloom::ir

@@ -1,0 +1,286 @@
+#include "ir/differentiate/sweep.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ir/index_math.h"
+#include "ir/rewrite.h"
+
+namespace gradloom::ir {
+namespace {
+
+// Rewrites what is bound already to its let.
+struct Bound : Rewriter {
+  explicit Bound(const std::unordered_map<const ExprNode*, Expr>& values) : known(values) {}
+  Expr of(const Expr& e) {
+    if (const auto found = known.find(e.get()); found != known.end()) return found->second;
+    return (*this)(e);
+  }
+  using Rewriter::rewrite;
+  Expr rewrite(const Load&, const Expr& self) override { return self; }
+  Expr rewrite(const Unary& n, const Expr& self) override {
+    return rebuilt(self, {n.a}, [&](auto& p) { return unary(n.op, p[0]); });
+  }
+  Expr rewrite(const Binary& n, const Expr& self) override {
+    return rebuilt(self, {n.a, n.b}, [&](auto& p) { return binary(n.op, p[0], p[1]); });
+  }
+  Expr rewrite(const Fma& n, const Expr& self) override {
+    return rebuilt(self, {n.a, n.b, n.c}, [&](auto& p) { return fma(p[0], p[1], p[2]); });
+  }
+  Expr rewrite(const Select& n, const Expr& self) override {
+    return rebuilt(self, {n.condition, n.a, n.b}, [&](auto& p) { return select(p[0], p[1], p[2]); });
+  }
+  Expr rewrite(const Cast& n, const Expr& self) override {
+    return rebuilt(self, {n.value}, [&](auto& p) { return cast(self.dtype(), p[0]); });
+  }
+  Expr rewrite(const Math& n, const Expr& self) override {
+    return rebuilt(self, {n.a}, [&](auto& p) { return math(n.op, p[0]); });
+  }
+  template <class Make>
+  Expr rebuilt(const Expr& self, std::vector<Expr> parts, Make&& make) {
+    bool changed = false;
+    for (Expr& part : parts) {
+      const Expr now = of(part);
+      changed |= !now.same_as(part);
+      part = now;
+    }
+    return changed ? make(parts) : self;
+  }
+  const std::unordered_map<const ExprNode*, Expr>& known;
+};
+
+class Sweep {
+ public:
+  Sweep(const Forward& forward, KernelBuilder& b) : forward_(forward), b_(b) {}
+
+  std::vector<Contribution> run(const Expr& value, const Expr& adjoint, const Expr& stored) {
+    if (stored) primal_[value.get()] = stored;
+    order(value);
+    give(value, adjoint, {});
+    for (size_t i = order_.size(); i-- > 0;) {
+      const auto found = adjoints_.find(key(order_[i]));
+      if (found != adjoints_.end()) propagate(order_[i], found->second);
+    }
+    std::reverse(result_.begin(), result_.end());
+    return std::move(result_);
+  }
+
+ private:
+  struct Adjoint {
+    Expr value, mask;  // absent mask: everywhere
+    bool bound = false;
+  };
+  // Uses of one let are one node, and so are loads of one element.
+  const ExprNode* key(const Expr& e) {
+    const Var* v = e.as<Var>();
+    if (!v && !e.as<Load>()) return e.get();
+    for (const Expr& known : leaves_)
+      if (equal(known, e)) return known.get();
+    leaves_.push_back(e);
+    return e.get();
+  }
+
+  // Operands before what uses them.
+  void order(const Expr& e) {
+    const ExprNode* const k = key(e);
+    if (!seen_.insert(k).second) return;
+    forward_.each_operand(e, [&](const Expr& x) {
+      if (forward_.is_active(x)) order(x);
+    });
+    order_.push_back(e);
+  }
+
+  void give(const Expr& to, const Expr& value, const Expr& mask) {
+    if (!forward_.is_active(to)) return;
+    const Expr g = cast(accumulator_of(to.dtype()), value);
+    const auto [slot, fresh] = adjoints_.try_emplace(key(to), Adjoint{g, mask});
+    if (fresh) return;
+    Adjoint& sum = slot->second;
+    if (sum.mask && mask && equal(sum.mask, mask)) {
+      sum.value = sum.value + g;
+      return;
+    }
+    if (const auto sides = two_sides(sum.mask, mask)) {
+      sum.value = select(sides->first, g, sum.value);
+      sum.mask = sides->second;
+      return;
+    }
+    // A masked part stays out of the sum, and where every part is masked out nothing is passed on.
+    const auto part = [&](const Expr& v, const Expr& m) { return m ? select(m, v, zero(v.type())) : v; };
+    sum.value = part(sum.value, sum.mask) + part(g, mask);
+    sum.mask = sum.mask && mask ? sum.mask | mask : Expr();
+  }
+
+  static bool is_not(const Expr& e, const Expr& of) {
+    const Unary* n = e.as<Unary>();
+    return n && n->op == UnaryOp::bit_not && equal(n->a, of);
+  }
+  // Masks of both sides of one condition, and of nothing else: what holds for the second, and what they have in common.
+  static std::optional<std::pair<Expr, Expr>> two_sides(const Expr& a, const Expr& b) {
+    if (!a || !b) return std::nullopt;
+    if (is_not(a, b) || is_not(b, a)) return std::pair{b, Expr()};
+    const Binary *m = a.as<Binary>(), *n = b.as<Binary>();
+    if (!m || !n || m->op != BinaryOp::bit_and || n->op != BinaryOp::bit_and || !equal(m->a, n->a)) return std::nullopt;
+    if (!is_not(m->b, n->b) && !is_not(n->b, m->b)) return std::nullopt;
+    return std::pair{n->b, m->a};
+  }
+
+  static bool is_simple(const Expr& e) {
+    const Unary* n = e.as<Unary>();
+    return e.as<Var>() || e.as<Const>() || e.as<Load>() || (n && n->op == UnaryOp::bit_not && n->a.as<Var>());
+  }
+
+  // The value of a node of the forward expression, bound once.
+  Expr primal(const Expr& e) {
+    if (const auto found = primal_.find(e.get()); found != primal_.end()) return found->second;
+    if (is_simple(e)) return e;
+    const Expr value = Bound(primal_).of(e);
+    return primal_[e.get()] = is_simple(value) ? value : b_.let("v", value);
+  }
+  Expr in_sum(const Expr& node, const Expr& like) { return cast(accumulator_of(like.dtype()), primal(node)); }
+
+  void propagate(const Expr& e, Adjoint at) {
+    if (const Load* n = e.as<Load>()) return at_load(*n, at);
+    if (const Var* n = e.as<Var>()) {
+      give(*forward_.let_value(n->id), at.value, at.mask);
+      return;
+    }
+    if (!is_simple(at.value)) at.value = b_.let("g", at.value);
+    if (at.mask && !is_simple(at.mask)) at.mask = b_.let("on", at.mask);
+    if (const Unary* n = e.as<Unary>()) return through(*n, e, at);
+    if (const Binary* n = e.as<Binary>()) return through(*n, e, at);
+    if (const Fma* n = e.as<Fma>()) {
+      if (forward_.is_active(n->a)) give(n->a, at.value * primal(n->b), at.mask);
+      if (forward_.is_active(n->b)) give(n->b, at.value * primal(n->a), at.mask);
+      return give(n->c, at.value, at.mask);
+    }
+    if (const Select* n = e.as<Select>()) {
+      const Expr on = n->condition.as<Var>() ? n->condition : b_.let("on", Bound(primal_).of(n->condition));
+      give(n->a, at.value, both(at.mask, on));
+      if (forward_.is_active(n->b)) give(n->b, at.value, both(at.mask, unary(UnaryOp::bit_not, on)));
+      return;
+    }
+    if (const Cast* n = e.as<Cast>()) return give(n->value, at.value, at.mask);
+    if (const Math* n = e.as<Math>()) return through(*n, e, at);
+    const char* what = e.as<Bitcast>() ? "a bitcast of an active value" : "an active value";
+    forward_.refuse(std::string(what) + " has no derivative: name its buffer inactive, or write it by arithmetic");
+  }
+
+  void at_load(const Load& n, const Adjoint& at) {
+    const Expr mask = both(at.mask, n.guard);
+    if (forward_.is_active(n.buffer)) result_.push_back({n, at.value, mask});
+    if (n.guard && forward_.is_active(n.otherwise))
+      give(n.otherwise, at.value, both(at.mask, unary(UnaryOp::bit_not, n.guard)));
+  }
+
+  void through(const Unary& n, const Expr& e, const Adjoint& at) {
+    const Expr& g = at.value;
+    const Expr zero_value = zero(g.type());
+    switch (n.op) {
+      case UnaryOp::neg:
+        return give(n.a, -g, at.mask);
+      case UnaryOp::sqrt:
+        return give(n.a, g / (constant(g.dtype(), 2) * primal(e)), at.mask);
+      case UnaryOp::abs: {
+        const Expr x = primal(n.a);
+        // 0 at 0, NaN at NaN.
+        const Expr otherwise = select(x == zero_value, zero_value, x);
+        return give(n.a, select(x > zero_value, g, select(x < zero_value, -g, otherwise)), at.mask);
+      }
+      default:
+        return;  // floor, ceil, trunc: each_operand has no operand of theirs
+    }
+  }
+
+  void through(const Binary& n, const Expr& e, const Adjoint& at) {
+    const Expr& g = at.value;
+    const bool a = forward_.is_active(n.a), b = forward_.is_active(n.b);
+    switch (n.op) {
+      case BinaryOp::add:
+        give(n.a, g, at.mask);
+        return give(n.b, g, at.mask);
+      case BinaryOp::sub:
+        give(n.a, g, at.mask);
+        if (b) give(n.b, -g, at.mask);
+        return;
+      case BinaryOp::mul: {
+        const Expr right = a ? g * primal(n.b) : Expr(), left = b ? g * primal(n.a) : Expr();
+        if (a) give(n.a, right, at.mask);
+        if (b) give(n.b, left, at.mask);
+        return;
+      }
+      case BinaryOp::div: {
+        const Expr divisor = primal(n.b);
+        if (a) give(n.a, g / divisor, at.mask);
+        if (b) give(n.b, -(g * (primal(e) / divisor)), at.mask);
+        return;
+      }
+      case BinaryOp::min:
+      case BinaryOp::max:
+        return through_extremum(n, at);
+      default:
+        forward_.refuse(std::string("an active value in ") + to_string(n.op) + " has no derivative");
+    }
+  }
+
+  void through_extremum(const Binary& n, const Adjoint& at) {
+    const Expr a = primal(n.a), b = primal(n.b), &g = at.value;
+    const bool maximum = n.op == BinaryOp::max;
+    const Expr a_wins = b_.let("first", maximum ? a > b : a < b), b_wins = b_.let("second", maximum ? b > a : b < a);
+    const auto no = [](const Expr& e) { return unary(UnaryOp::bit_not, e); };
+    switch (forward_.how().tie) {
+      case Tie::halves: {
+        const Expr part = b_.let("part", select(a == b, g * constant(g.dtype(), 0.5), g));
+        give(n.a, part, both(at.mask, no(b_wins)));
+        return give(n.b, part, both(at.mask, no(a_wins)));
+      }
+      case Tie::first:
+        give(n.a, g, both(at.mask, no(b_wins)));
+        return give(n.b, g, both(at.mask, b_wins));
+      case Tie::second:
+        give(n.a, g, both(at.mask, a_wins));
+        return give(n.b, g, both(at.mask, no(a_wins)));
+      case Tie::none:
+        give(n.a, g, both(at.mask, a_wins));
+        return give(n.b, g, both(at.mask, b_wins));
+    }
+  }
+
+  void through(const Math& n, const Expr& e, const Adjoint& at) {
+    const Expr& g = at.value;
+    const auto number = [&](double v) { return constant(g.dtype(), v); };
+    switch (n.op) {
+      case MathOp::exp:
+        return give(n.a, g * primal(e), at.mask);
+      case MathOp::expm1:
+        return give(n.a, g * (primal(e) + number(1)), at.mask);
+      case MathOp::log:
+        return give(n.a, g / primal(n.a), at.mask);
+      case MathOp::log1p:
+        return give(n.a, g / (primal(n.a) + number(1)), at.mask);
+      case MathOp::tanh:
+        return give(n.a, g * (number(1) - primal(e) * primal(e)), at.mask);
+      case MathOp::logistic:
+        return give(n.a, g * ((number(1) - primal(e)) * primal(e)), at.mask);
+      case MathOp::softplus:
+        return give(n.a, g * math(MathOp::logistic, primal(n.a)), at.mask);
+    }
+  }
+
+  const Forward& forward_;
+  KernelBuilder& b_;
+  std::vector<Expr> order_, leaves_;
+  std::unordered_set<const ExprNode*> seen_;
+  std::unordered_map<const ExprNode*, Adjoint> adjoints_;
+  std::unordered_map<const ExprNode*, Expr> primal_;
+  std::vector<Contribution> result_;
+};
+
+}  // namespace
+
+std::vector<Contribution> contributions(const Forward& forward, KernelBuilder& b, const Expr& value,
+                                        const Expr& adjoint, const Expr& stored) {
+  return Sweep(forward, b).run(value, adjoint, stored);
+}
+
+}  // namespace gradloom::ir

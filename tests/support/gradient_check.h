@@ -1,0 +1,97 @@
+#pragma once
+// Whether a nest's gradient is the transpose of its tangent: <J v, w> == <v, J^T w>, in f64 by the interpreter.
+#include <cmath>
+#include <cstdio>
+#include <random>
+
+#include "gradloom/differentiate.h"
+#include "tests/support/schedule_support.h"
+#include "tests/support/tangent.h"
+
+namespace gradloom::ir::testing {
+
+// Named arrays, in words of 8 bytes, each of its buffer's elements.
+class Arrays {
+ public:
+  explicit Arrays(uint32_t seed) : engine_(seed) {}
+
+  // Runs a kernel on the arrays of its buffers' names; those that are not there yet are drawn. False: a check failed.
+  bool run(const Kernel& kernel, const ScalarValues& scalars) {
+    std::vector<void*> pointers;
+    for (const Buffer& b : kernel.buffers) pointers.push_back(array(b, scalars).data());
+    std::vector<int64_t> slots;
+    for (const Scalar& s : kernel.scalars) slots.push_back(scalars.at(s.var.name));
+    return interpret(kernel, pointers, slots).ok();
+  }
+  bool operator==(const Arrays& other) const { return arrays_ == other.arrays_; }
+  // Of arrays of f64.
+  double dot(const std::string& a, const std::string& b) {
+    double sum = 0;
+    for (size_t i = 0; i < arrays_.at(a).size(); ++i) sum += value(a, i) * value(b, i);
+    return sum;
+  }
+  double size(const std::string& a, const std::string& b) {
+    double sum = 0;
+    for (size_t i = 0; i < arrays_.at(a).size(); ++i) sum += std::abs(value(a, i) * value(b, i));
+    return sum;
+  }
+
+ private:
+  double value(const std::string& name, size_t i) const { return std::bit_cast<double>(arrays_.at(name)[i]); }
+
+  std::vector<uint64_t>& array(const Buffer& b, const ScalarValues& scalars) {
+    const auto [slot, fresh] = arrays_.try_emplace(b->name);
+    if (!fresh) return slot->second;
+    int64_t count = 1;
+    for (const Expr& d : b->dims) count *= value_of(d, scalars);
+    const size_t size = static_cast<size_t>(size_of(b->dtype));
+    slot->second.resize((static_cast<size_t>(count) * size + 7) / 8);
+    std::uniform_real_distribution<double> real(0.25, 2);
+    const int64_t low = b->facts.min ? value_of(b->facts.min, scalars) : 0,
+                  high = b->facts.max ? value_of(b->facts.max, scalars) : 2;
+    std::vector<int64_t> order;  // of injective values
+    for (int64_t v = low; v <= high && b->facts.injective; ++v) order.push_back(v);
+    std::shuffle(order.begin(), order.end(), engine_);
+    for (int64_t i = 0; b->role != Role::out && i < count; ++i) {
+      const bool negative = engine_() % 3 == 0;
+      const double number = negative ? -real(engine_) : real(engine_);
+      const int64_t whole = !order.empty()
+                                ? order[static_cast<size_t>(i) % order.size()]
+                                : low + static_cast<int64_t>(engine_() % static_cast<uint64_t>(high - low + 1));
+      const uint64_t bits = is_float(b->dtype) ? bits_from_double(b->dtype, number) : bits_from_int(b->dtype, whole);
+      std::memcpy(reinterpret_cast<char*>(slot->second.data()) + static_cast<size_t>(i) * size, &bits, size);
+    }
+    return slot->second;
+  }
+
+  std::mt19937 engine_;
+  std::map<std::string, std::vector<uint64_t>> arrays_;
+};
+
+// Whether two kernels of the same parameters give the same bits.
+inline bool same_bits(const Kernel& a, const Kernel& b, const ScalarValues& scalars, uint32_t seed) {
+  Arrays first(seed), second(seed);
+  return first.run(a, scalars) == second.run(b, scalars) && first == second;
+}
+
+// Empty when they agree (values are moderate: what is below 1e-12 is the rounding of saturated functions), or a check of the nest fails; else what differs.
+inline std::string gradient_difference(const Kernel& forward, const Derivation& how, const ScalarValues& scalars,
+                                       uint32_t seed) {
+  const Kernel wide = widened(forward), gradient = differentiate(wide, how),
+               tangent = Tangent({how.wanted.begin(), how.wanted.end()})(wide);
+  Arrays arrays(seed);
+  if (!arrays.run(tangent, scalars)) return "";
+  arrays.run(gradient, scalars);
+  double left = 0, right = 0, size = 0;
+  for (const Buffer& b : wide.buffers)
+    if (b->role == Role::out && is_float(b->dtype))
+      left += arrays.dot("t_" + b->name, "d_" + b->name), size += arrays.size("t_" + b->name, "d_" + b->name);
+  for (const std::string& x : how.wanted)
+    right += arrays.dot("t_" + x, "d_" + x), size += arrays.size("t_" + x, "d_" + x);
+  if (std::abs(left - right) <= 1e-9 * size + 1e-12 || (std::isnan(left) && std::isnan(right))) return "";
+  char numbers[160];
+  std::snprintf(numbers, sizeof numbers, "<J v, w> is %.17g, <v, J^T w> %.17g, of parts of %.17g\n", left, right, size);
+  return numbers + print(gradient) + print(tangent);
+}
+
+}  // namespace gradloom::ir::testing
