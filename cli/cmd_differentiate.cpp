@@ -14,7 +14,7 @@ namespace gradloom::cli {
 namespace {
 
 struct DifferentiateOptions {
-  std::string file, tie = "halves";
+  std::string file, tie = "halves", sums = "loop";
   std::vector<std::string> wanted, kept, inactive;
   bool keeps = false;
 };
@@ -24,6 +24,7 @@ int answer(const DifferentiateOptions& options) {
   if (options.keeps) how.kept = options.kept;
   for (const ir::Tie tie : ir::all_ties)
     if (options.tie == to_string(tie)) how.tie = tie;
+  how.sums = options.sums == "tree" ? ir::SumOrder::tree : ir::SumOrder::loop;
   const ir::Kernel forward = parse_nest(options.file, "differentiate");
   fmt::print("{}", ir::print(ir::differentiate(forward, how)));
   return 0;
@@ -50,6 +51,11 @@ void add_differentiate(CLI::App& app, int& status) {
       ->add_option("--tie", options->tie,
                    "which of equal operands of min and max get the gradient: halves, first, second or none")
       ->check(CLI::IsMember({"halves", "first", "second", "none"}));
+  command
+      ->add_option(
+          "--sums", options->sums,
+          "the order of sums that an element gathers: loop, that of the nest's iterations, or tree (docs/sums.md)")
+      ->check(CLI::IsMember({"loop", "tree"}));
   command->footer(
       "The gradient's inputs are what is kept and the adjoint d_y of each float output y. A nest that is refused gives "
       "one line that says what to change, and exit code 1.\n"

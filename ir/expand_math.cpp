@@ -69,6 +69,32 @@ class ExpandMath : public Rewriter {
   Stmt rewrite(const Store& n, const Stmt& self) override { return with_lets(n, self); }
   Stmt rewrite(const Accumulate& n, const Stmt& self) override { return with_lets(n, self); }
   Stmt rewrite(const If& n, const Stmt& self) override { return with_lets(n, self); }
+  // Where it is evaluated with each term, among the reduction's own definitions.
+  Stmt rewrite(const Reduce& n, const Stmt& self) override {
+    if (!any_of(self, is_math)) return self;
+    for (const Expr& i : n.index)
+      if (any_of(i, is_math)) return with_lets(n, self);
+    Reduce result = n;
+    result.lets.clear();
+    const auto expanded = [&](const Expr& e) {
+      if (!e) return e;
+      KernelBuilder lets("");
+      KernelBuilder* const outer = std::exchange(lets_, &lets);
+      const Expr value = (*this)(e);
+      lets_ = outer;
+      for (Stmt s = lets.build().body; s && s.as<Let>(); s = s.as<Let>()->body)
+        result.lets.push_back({s.as<Let>()->var, s.as<Let>()->value});
+      return value;
+    };
+    auto outer = std::exchange(expanded_, {});
+    for (const Reduce::Definition& d : n.lets) {
+      const Expr value = expanded(d.value);
+      result.lets.push_back({d.var, value});
+    }
+    result.value = expanded(n.value), result.factor = expanded(n.factor), result.guard = expanded(n.guard);
+    expanded_ = std::move(outer);
+    return reduce(std::move(result));
+  }
   Stmt rewrite(const Check& n, const Stmt& self) override { return with_lets(n, self); }
   Stmt rewrite(const Evaluate& n, const Stmt& self) override { return with_lets(n, self); }
 

@@ -15,7 +15,8 @@
 //
 // Values: an adjoint of f16 or bf16 is computed in f32 and rounded once, where it is stored. A select passes the
 // gradient to the side that was chosen only, so no NaN comes from the other one. Comparisons, floor, ceil, trunc,
-// integers and indices pass none. Sums are taken in the forward nest's order of iterations.
+// integers and indices pass none. Sums are taken in the forward nest's order of iterations, or, where an element
+// gathers its parts, in a tree's if that is asked for.
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ struct Derivation {
   std::optional<std::vector<std::string>> kept = {};  // inputs and outputs that the gradient gets; absent: all
   std::vector<std::string> inactive = {};             // buffers that pass no gradient, such as a softmax's maximum
   Tie tie = Tie::halves;
+  SumOrder::Kind sums = SumOrder::loop;  // of sums over loops that an element of an adjoint gathers; tree: stmt.h
 };
 
 class DerivationRefusal : public Refusal {

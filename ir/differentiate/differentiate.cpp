@@ -92,7 +92,8 @@ class Derive {
     const Buffer sums = forward_.is_active(x.of) ? sums_of(x) : x.adjoint;
     const Stmt zeros = filled_with_zeros(sums), both = block({zeros, gradient});
     if (!forward_.is_active(x.of)) return both;
-    const Gathered gathered = gather(both, {sums, zeros, x.adjoint}, Ranges(forward_.kernel()), false);
+    const Gathered gathered =
+        gather(both, {sums, zeros, x.adjoint, forward_.how().sums}, Ranges(forward_.kernel()), false);
     if (gathered.all || sums.same_as(x.adjoint)) return gathered.stmt;
     return alloc(sums, block({gathered.stmt, copied(sums, x.adjoint)}));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/analysis/verify.h"
+#include "ir/reduction.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
@@ -21,25 +22,40 @@ Expr written_value(const Stmt& s) {
   return n.op == AccumulateOp::fma ? n.value * n.factor : n.value;
 }
 
-Forward::Forward(const Kernel& kernel, const Derivation& how) : kernel_(kernel), how_(how) {
+namespace {
+
+Kernel reductions_in_loops(const Kernel& kernel) {
+  struct InLoops : Rewriter {
+    using Rewriter::rewrite;
+    Stmt rewrite(const Reduce& n, const Stmt&) override { return in_loops(n); }
+  };
+  return InLoops()(kernel);
+}
+
+}  // namespace
+
+Forward::Forward(const Kernel& kernel, const Derivation& how) : kernel_(reductions_in_loops(kernel)), how_(how) {
   verify(kernel, Stage::authored);
   require_form();
-  if (kernel.body) collect(kernel.body);
+  if (kernel_.body) collect(kernel_.body);
   find_active();
+  require_no_bits();
 }
 
 void Forward::refuse(const std::string& why) const {
   throw DerivationRefusal("differentiate: kernel " + kernel_.name + ": " + why);
 }
 
-Buffer Forward::named(const std::string& name, const char* what) const {
-  Buffer found;
+// All buffers of the name; parameters alone where there is one and what is named is a parameter's.
+std::vector<Buffer> Forward::named(const std::string& name, const char* what, bool allocated) const {
+  std::vector<Buffer> found;
   for (const Buffer& b : kernel_.buffers)
-    if (b->name == name) found = b;
-  walk(kernel_.body, [&](const Stmt& s) {
-    if (const Alloc* n = s.as<Alloc>(); n && n->buffer->name == name) found = n->buffer;
-  });
-  if (!found)
+    if (b->name == name) found.push_back(b);
+  if (allocated)
+    walk(kernel_.body, [&](const Stmt& s) {
+      if (const Alloc* n = s.as<Alloc>(); n && n->buffer->name == name) found.push_back(n->buffer);
+    });
+  if (found.empty())
     throw Error(ErrorCode::invalid_argument,
                 "differentiate: kernel " + kernel_.name + ": got " + what + " " + name + ", which it does not have");
   return found;
@@ -61,30 +77,27 @@ void Forward::require_form() const {
       [&](const Expr& e) {
         if (e.lanes() > 1) refuse("vectors have no derivative: write the nest with scalars, and schedule its gradient");
       });
+  const auto invalid = [&](const std::string& what) {
+    throw Error(ErrorCode::invalid_argument, "differentiate: kernel " + kernel_.name + ": " + what);
+  };
+  if (how_.wanted.empty()) invalid("no input is wanted");
+  for (const std::string& name : how_.wanted) {
+    const Buffer b = named(name, "wanted input", false)[0];
+    if (b->role != Role::in) invalid("got wanted " + name + ", which is not an input");
+    if (!is_float(b->dtype))
+      invalid("got wanted " + name + ", which is " + to_string(b->dtype) + "; only floats have a gradient");
+  }
+  for (const std::string& name : how_.inactive) named(name, "inactive buffer", true);
+  if (how_.kept)
+    for (const std::string& name : *how_.kept) named(name, "kept input or output", false);
   std::unordered_set<std::string> taken;
   for (const Scalar& s : kernel_.scalars) taken.insert(s.var.name);
   for (const Buffer& b : kernel_.buffers) taken.insert(b->name);
-  for (const Buffer& b : kernel_.buffers)
-    if (taken.contains("d_" + b->name) && is_float(b->dtype))
+  for (const Buffer& b : kernel_.buffers) {
+    const bool wanted = std::find(how_.wanted.begin(), how_.wanted.end(), b->name) != how_.wanted.end();
+    if (taken.contains("d_" + b->name) && is_float(b->dtype) && (wanted || b->role == Role::out))
       refuse("the name d_" + b->name + " is taken, which the adjoint of " + b->name + " gets: rename it");
-  if (how_.wanted.empty())
-    throw Error(ErrorCode::invalid_argument, "differentiate: kernel " + kernel_.name + ": no input is wanted");
-  for (const std::string& name : how_.wanted) {
-    const Buffer b = named(name, "wanted input");
-    if (b->role != Role::in)
-      throw Error(ErrorCode::invalid_argument,
-                  "differentiate: kernel " + kernel_.name + ": got wanted " + name + ", which is not an input");
-    if (!is_float(b->dtype))
-      throw Error(ErrorCode::invalid_argument, "differentiate: kernel " + kernel_.name + ": got wanted " + name +
-                                                   ", which is " + to_string(b->dtype) +
-                                                   "; only floats have a gradient");
   }
-  for (const std::string& name : how_.inactive) named(name, "inactive buffer");
-  if (how_.kept)
-    for (const std::string& name : *how_.kept)
-      if (named(name, "kept buffer")->role == Role::temp)
-        throw Error(ErrorCode::invalid_argument, "differentiate: kernel " + kernel_.name + ": got kept " + name +
-                                                     ", which is neither an input nor an output");
 }
 
 bool Forward::is_kept(const Buffer& b) const {
@@ -115,11 +128,6 @@ void Forward::each_operand(const Expr& e, const std::function<void(const Expr&)>
     if (is_float(n->value.dtype())) visit(n->value);
   } else if (const Math* n = e.as<Math>()) {
     visit(n->a);
-  } else if (const Bitcast* n = e.as<Bitcast>()) {
-    // Has no rule, and is refused where bits of an active float reach it, through integers too.
-    walk(n->value, [&](const Expr& x) {
-      if (is_float(x.dtype()) && (x.as<Load>() || x.as<Var>())) visit(x);
-    });
   }
 }
 
@@ -180,22 +188,57 @@ void Forward::collect(const Stmt& s) {
 }
 
 bool Forward::is_active(const Expr& e) const {
-  std::unordered_set<const ExprNode*> seen;
-  bool found = false;
-  const std::function<void(const Expr&)> search = [&](const Expr& x) {
-    if (found || !seen.insert(x.get()).second) return;
-    const Load* n = x.as<Load>();
-    found = n && is_active(n->buffer);
-    each_operand(x, search);
-  };
-  search(e);
+  if (const auto found = active_values_.find(e.get()); found != active_values_.end()) return found->second;
+  const Load* n = e.as<Load>();
+  bool active = n && is_active(n->buffer);
+  if (!active) each_operand(e, [&](const Expr& x) { active = active || is_active(x); });
+  held_.push_back(e);
+  return active_values_[e.get()] = active;
+}
+
+bool Forward::is_reached(const Expr& e) const {
+  const Load* n = e.as<Load>();
+  bool found = n && reached_.contains(n->buffer->id);
+  each_operand(e, [&](const Expr& x) { found = found || is_reached(x); });
   return found;
+}
+
+// Integers that hold bits of floats that a wanted input reaches: what comes of them as a float again would have a derivative.
+void Forward::require_no_bits() const {
+  std::unordered_set<int64_t> lets, buffers;
+  const auto holds_bits = [&](const Expr& e) {
+    return any_of(e, [&](const Expr& x) {
+      if (const Bitcast* n = x.as<Bitcast>()) return is_float(n->value.dtype()) && is_reached(n->value);
+      if (const Var* n = x.as<Var>()) return lets.contains(n->id);
+      const Load* n = x.as<Load>();
+      return n && buffers.contains(n->buffer->id);
+    });
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const auto& [id, value] : lets_)
+      if (!is_float(value.dtype()) && holds_bits(value)) changed |= lets.insert(id).second;
+    for (const Event& e : events_)
+      if (e.writes() && !is_float(e.buffer->dtype) && holds_bits(written_value(e.stmt)))
+        changed |= buffers.insert(e.buffer->id).second;
+  }
+  const auto require_none = [&](const Expr& e) {
+    walk(e, [&](const Expr& x) {
+      const Expr* from = x.as<Bitcast>() ? &x.as<Bitcast>()->value : x.as<Cast>() ? &x.as<Cast>()->value : nullptr;
+      if (from && is_float(x.dtype()) && !is_float(from->dtype()) && holds_bits(*from))
+        refuse("a bitcast of an active value has no derivative: name its buffer inactive, or write it by arithmetic");
+    });
+  };
+  for (const auto& [id, value] : lets_) require_none(value);
+  for (const Event& e : events_)
+    if (e.writes()) require_none(written_value(e.stmt));
 }
 
 // Active: reached from a wanted input, and reaching an output.
 void Forward::find_active() {
   std::unordered_set<int64_t> never, reached, reaching;
-  for (const std::string& name : how_.inactive) never.insert(named(name, "inactive buffer")->id);
+  for (const std::string& name : how_.inactive)
+    for (const Buffer& b : named(name, "inactive buffer", true)) never.insert(b->id);
   const auto loads_of = [&](const Stmt& s, const std::function<void(const Buffer&)>& visit) {
     std::unordered_set<const ExprNode*> seen;
     const std::function<void(const Expr&)> search = [&](const Expr& x) {
@@ -206,7 +249,7 @@ void Forward::find_active() {
     };
     search(written_value(s));
   };
-  for (const std::string& name : how_.wanted) reached.insert(named(name, "wanted input")->id);
+  for (const std::string& name : how_.wanted) reached.insert(named(name, "wanted input", false)[0]->id);
   for (const Buffer& b : kernel_.buffers)
     if (b->role == Role::out && is_float(b->dtype) && !never.contains(b->id)) reaching.insert(b->id);
   for (bool changed = true; changed;) {
@@ -219,6 +262,7 @@ void Forward::find_active() {
       });
     }
   }
+  reached_ = reached;
   for (const int64_t id : reached)
     if (reaching.contains(id)) active_.insert(id);
 }

@@ -51,14 +51,18 @@ class Forward {
   void collect(const Stmt& s);
   void collect_reads(const Expr& e, bool carries);
   void find_active();
-  Buffer named(const std::string& name, const char* what) const;
+  bool is_reached(const Expr& e) const;  // by a wanted input
+  void require_no_bits() const;
+  std::vector<Buffer> named(const std::string& name, const char* what, bool allocated) const;
 
-  const Kernel& kernel_;
+  const Kernel kernel_;  // reductions as loops: the order of a sum is none of its derivative
   const Derivation& how_;
   std::vector<Event> events_;
   std::unordered_map<int64_t, Expr> lets_;
-  std::unordered_set<int64_t> active_;
-  std::vector<Enclosing> path_;  // while collecting
+  std::unordered_set<int64_t> active_, reached_;
+  mutable std::unordered_map<const ExprNode*, bool> active_values_;
+  mutable std::vector<Expr> held_;  // those values, so that no other gets its address
+  std::vector<Enclosing> path_;     // while collecting
   Stmt current_;
 };
 

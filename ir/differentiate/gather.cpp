@@ -120,7 +120,7 @@ class Gather {
   Gathered inside(const Stmt& s, const std::vector<Term>& terms, std::vector<Expr> fixed, const Ranges& known) {
     const Term& first = terms[0];
     const For* loop = first.first_loop < first.path.size() ? first.nest().as<For>() : nullptr;
-    if (!loop) return {s, false};
+    if (!loop || !runs_always(first)) return {s, false};
     std::optional<size_t> dim;
     for (size_t d = 0; d < fixed.size() && !dim; ++d) {
       const Var* v = first.node().index[d].as<Var>();
@@ -145,13 +145,17 @@ class Gather {
     return {replace.of(s), body.all};
   }
 
+  // Whether only lets and allocs stand around the term's nest in the scope.
+  static bool runs_always(const Term& t) {
+    return std::all_of(t.path.begin(), t.path.begin() + static_cast<std::ptrdiff_t>(t.first_loop),
+                       [](const Enclosing& e) { return e.stmt.as<Let>() || e.stmt.as<Alloc>(); });
+  }
+
   // What a term reads is complete, and in scope, where the last one's nest ends.
   static bool may_move(const Term& t, const Term& last) {
-    for (size_t i = 0; i < t.first_loop; ++i) {
-      const Stmt& around = t.path[i].stmt;
-      if (!around.as<Let>() && !around.as<Alloc>()) return false;
-      if (i >= last.first_loop || !last.path[i].stmt.same_as(around)) return false;
-    }
+    if (!runs_always(t)) return false;
+    for (size_t i = 0; i < t.first_loop; ++i)
+      if (i >= last.first_loop || !last.path[i].stmt.same_as(t.path[i].stmt)) return false;
     const Stmt& nest = t.nest();
     const auto complete = [&](const Expr& e) {
       return !e || !any_of(e, [&](const Expr& x) { return x.as<Load>() && writes(nest, x.as<Load>()->buffer); });
@@ -201,8 +205,9 @@ class Gather {
       elements.enter(dims.back());
     }
     std::vector<Solved> solved;
+    std::vector<Stmt> loops;
     for (const Term& t : terms) {
-      std::optional<Inverse> inverse = may_move(t, terms.back()) ? inverse_of(t, at, elements) : std::nullopt;
+      std::optional<Inverse> inverse = may_move(t, terms.back()) ? inverse_of(t, at, elements, loops) : std::nullopt;
       if (!inverse) return {};
       solved.push_back({&t, std::move(*inverse), t.node().guard});
       Solved& s = solved.back();
@@ -223,27 +228,47 @@ class Gather {
     return v ? v->name : "u";
   }
 
-  static std::optional<Inverse> inverse_of(const Term& t, const std::vector<Expr>& at, const Ranges& known) {
-    std::vector<const For*> loops;
-    Substitution lets;
-    for (size_t i = t.first_loop; i < t.path.size(); ++i) {
-      if (const Let* n = t.path[i].stmt.as<Let>()) lets[n->var.id] = substitute(n->value, lets);
-      const For* f = t.path[i].stmt.as<For>();
-      if (!f) continue;
-      for (const For* outer : loops)
-        if (mentions(f->begin, outer->var.id) || mentions(f->extent, outer->var.id)) return std::nullopt;
-      if (has_load(f->begin) || has_load(f->extent)) return std::nullopt;
-      loops.push_back(f);
+  // A value with the lets of the term's nest put in; nothing where that is large.
+  static Expr through_lets(const Expr& e, const Substitution& lets) {
+    constexpr int most_nodes = 200;
+    Expr result = e;
+    for (size_t round = 0; round <= lets.size() && result; ++round) {
+      const bool left = any_of(result, [&](const Expr& x) { return x.as<Var>() && lets.contains(x.as<Var>()->id); });
+      if (!left) return result;
+      result = substitute(result, lets);
+      if (result.node().tree.nodes > most_nodes) return {};
     }
-    std::vector<Expr> index;
-    for (const Expr& i : t.node().index) {
-      index.push_back(substitute(i, lets));
-      if (has_load(index.back())) return std::nullopt;  // a scatter
-    }
-    return invert(loops, index, at, known);
+    return {};
   }
 
-  // The statements around a term with its variables solved; loops that are summed over stay.
+  // `loops`: where the statements of loops with bounds of their own are kept.
+  static std::optional<Inverse> inverse_of(const Term& t, const std::vector<Expr>& at, const Ranges& known,
+                                           std::vector<Stmt>& loops) {
+    Substitution lets;
+    for (size_t i = t.first_loop; i < t.path.size(); ++i)
+      if (const Let* n = t.path[i].stmt.as<Let>(); n && n->value.node().tree.nodes <= 64) lets[n->var.id] = n->value;
+    const size_t first = loops.size();
+    for (size_t i = t.first_loop; i < t.path.size(); ++i) {
+      const For* f = t.path[i].stmt.as<For>();
+      if (!f) continue;
+      const Expr begin = through_lets(f->begin, lets), extent = through_lets(f->extent, lets);
+      if (!begin || !extent || has_load(begin) || has_load(extent)) return std::nullopt;
+      for (size_t k = first; k < loops.size(); ++k)
+        if (const int64_t id = loops[k].as<For>()->var.id; mentions(begin, id) || mentions(extent, id))
+          return std::nullopt;
+      loops.push_back(for_loop(f->var, begin, extent, ForKind::serial, block({})));
+    }
+    std::vector<const For*> own;
+    for (size_t k = first; k < loops.size(); ++k) own.push_back(loops[k].as<For>());
+    std::vector<Expr> index;
+    for (const Expr& i : t.node().index) {
+      index.push_back(through_lets(i, lets));
+      if (!index.back() || has_load(index.back())) return std::nullopt;  // a scatter
+    }
+    return invert(own, index, at, known);
+  }
+
+  // The loops that are summed over, under which all guards hold, and the statements around the term in these.
   static Stmt around(const Solved& s, Stmt inner) {
     const Term& t = *s.term;
     for (size_t i = t.path.size(); i-- > t.first_loop;) {
@@ -254,9 +279,12 @@ class Gather {
         inner = check(n->condition, n->position, n->argument, inner);
       } else if (const If* n = x.as<If>()) {
         inner = t.path[i].otherwise ? if_then(n->condition, block({}), inner) : if_then(n->condition, inner);
-      } else if (const For* n = x.as<For>(); n && !s.inverse.values.contains(n->var.id)) {
-        inner = for_loop(n->var, n->begin, n->extent, ForKind::serial, inner);
       }
+    }
+    if (const Expr guard = guard_of(s)) inner = if_then(guard, inner);
+    for (size_t i = s.inverse.summed.size(); i-- > 0;) {
+      const For& n = *s.inverse.summed[i];
+      inner = for_loop(n.var, n.begin, n.extent, ForKind::serial, inner);
     }
     return inner;
   }
@@ -275,14 +303,16 @@ class Gather {
     if (terms.size() == 1 && terms[0].inverse.summed.empty() && !conditional_inside(terms[0])) {
       const Solved& s = terms[0];
       const Stmt value = substitute(around(s, stored(value_of(s))), s.inverse.values);
-      return if_then(guard_of(s), value, stored(zero(sum)));
+      const If& guarded = *value.as<If>();
+      return if_then(guarded.condition, guarded.then_case, stored(zero(sum)));
     }
+    if (adjoint_.order == SumOrder::tree && std::all_of(terms.begin(), terms.end(), is_declarable))
+      return declared_sums(terms, at, to, stored);
     const Buffer acc = make_buffer({.name = "acc", .dtype = sum.dtype, .dims = {1}, .space = Space::registers});
     std::vector<Stmt> parts{store(acc, {0}, zero(sum))};
     for (const Solved& s : terms) {
       const Accumulate& n = s.term->node();
-      Stmt part = around(s, accumulate(acc, {0}, n.op, n.value, n.factor, s.guard));
-      if (const Expr guard = guard_of(s)) part = guarded(s, guard, part);
+      const Stmt part = around(s, accumulate(acc, {0}, n.op, n.value, n.factor, s.guard));
       parts.push_back(substitute(part, s.inverse.values));
     }
     parts.push_back(stored(load(acc, {0})));
@@ -319,14 +349,93 @@ class Gather {
     return result;
   }
 
-  // The guards around the part: inside of the loops that are summed over where they depend on them.
-  static Stmt guarded(const Solved& s, const Expr& guard, const Stmt& part) {
-    const For* loop = part.as<For>();
-    if (loop && std::any_of(s.inverse.summed.begin(), s.inverse.summed.end(),
-                            [&](const For* f) { return mentions(guard, f->var.id); }))
-      return for_loop(loop->var, loop->begin, loop->extent, ForKind::serial, guarded(s, guard, loop->body));
-    return if_then(guard, part);
+  // Whether it is one value, or a sum over loops without checks.
+  static bool is_declarable(const Solved& s) {
+    if (s.plain()) return true;
+    const bool checks = std::any_of(s.term->path.begin() + static_cast<std::ptrdiff_t>(s.term->first_loop),
+                                    s.term->path.end(), [](const Enclosing& e) { return e.stmt.as<Check>(); });
+    return !checks && !s.inverse.summed.empty();
   }
+  Stmt declared_sums(const std::vector<Solved>& terms, const std::vector<Expr>& at, const Buffer& to,
+                     const std::function<Stmt(const Expr&)>& stored) const {
+    if (terms.size() == 1 && to->dtype == adjoint_.sums->dtype) return declared_sum(terms[0], to, at);
+    std::vector<Stmt> parts;
+    std::vector<Buffer> totals;
+    Expr total;
+    for (const Solved& s : terms) {
+      totals.push_back(
+          make_buffer({.name = "total", .dtype = adjoint_.sums->dtype, .dims = {1}, .space = Space::registers}));
+      const auto put = [&](const Expr& value) { return store(totals.back(), {0}, value); };
+      parts.push_back(s.plain() ? plain_sum({s}, put) : declared_sum(s, totals.back(), {0}));
+      const Expr part = load(totals.back(), {0});
+      total = total ? total + part : part;
+    }
+    parts.push_back(stored(total));
+    Stmt result = block(std::move(parts));
+    for (size_t i = totals.size(); i-- > 0;) result = alloc(totals[i], result);
+    return result;
+  }
+  static Stmt declared_sum(const Solved& s, const Buffer& to, const std::vector<Expr>& at) {
+    const Accumulate& n = s.term->node();
+    Reduce r{.ranges = {},
+             .buffer = to,
+             .index = at,
+             .op = n.op,
+             .order = {},
+             .lets = {},
+             .value = {},
+             .factor = {},
+             .guard = {}};
+    Substitution own;
+    for (const For* f : s.inverse.summed) {
+      const Var v = make_var(f->var.name, f->var.type);
+      r.ranges.push_back({v, f->begin, f->extent});
+      own[f->var.id] = var(v);
+    }
+    const Substitution summed = own;
+    for (const auto& [id, value] : s.inverse.values) own[id] = substitute(value, summed);
+    r.guard = substitute(guard_of(s), own);
+    // What depends on a definition selects the value: the guard is evaluated before them.
+    Expr mask;
+    const auto restrict = [&](const Expr& condition) {
+      const bool defined = std::any_of(r.lets.begin(), r.lets.end(),
+                                       [&](const Reduce::Definition& d) { return mentions(condition, d.var.id); });
+      Expr& all = defined ? mask : r.guard;
+      all = both(all, condition);
+    };
+    for (size_t i = s.term->first_loop; i < s.term->path.size(); ++i) {
+      const Stmt& x = s.term->path[i].stmt;
+      if (const Let* l = x.as<Let>()) {
+        const Var v = make_var(l->var.name, l->var.type);
+        r.lets.push_back({v, substitute(l->value, own)});
+        own[l->var.id] = var(v);
+      } else if (const If* c = x.as<If>()) {
+        restrict(substitute(s.term->path[i].otherwise ? unary(UnaryOp::bit_not, c->condition) : c->condition, own));
+      }
+    }
+    if (s.guard) restrict(substitute(s.guard, own));
+    r.value = substitute(n.value, own);
+    if (n.factor) r.factor = substitute(n.factor, own);
+    if (mask) r.value = select(mask, r.value, zero(r.value.type()));
+    r.order = SumOrder::in_tree(is_contiguous(r) ? 256 : 16);
+    return reduce(std::move(r));
+  }
+  // Whether the innermost variable runs along memory that is read.
+  static bool is_contiguous(const Reduce& r) {
+    const Expr last = var(r.ranges.back().var);
+    bool found = false;
+    const auto of = [&](const Expr& e) {
+      if (e)
+        walk(e, [&](const Expr& x) {
+          const Load* l = x.as<Load>();
+          found |= l && !l->index.empty() && linear(l->index.back()).coefficient(last) == 1;
+        });
+    };
+    for (const Reduce::Definition& d : r.lets) of(d.value);
+    of(r.value), of(r.factor);
+    return found;
+  }
+
   static Expr value_of(const Solved& s) {
     const Accumulate& n = s.term->node();
     return n.op == AccumulateOp::fma ? n.value * n.factor : n.value;

@@ -11,6 +11,7 @@ struct Adjoint {
   Buffer sums;   // accumulated into
   Stmt zeros;    // that fills it before
   Buffer store;  // where complete sums are stored, if they all are; `sums` or its element's buffer of another dtype
+  SumOrder::Kind order = SumOrder::loop;  // of sums over loops
 };
 
 // The scope, in which `zeros` stands, with the accumulates into `sums` in it replaced, from the first on as many as are

@@ -148,7 +148,9 @@ class Solver {
     difference.add(linear(solved(to_expr(closed))), -1);
     const Expr left = to_expr(difference);
     if (open.empty()) {
-      if (!left.as<Const>() || !is_const(left, 0)) result_.guards.push_back(left == 0);
+      // An equation that only picks iterations out of a sum: each element would look at all of them.
+      for (const int64_t id : summed_) failed_ |= mentions(left, id);
+      if (!is_const(left, 0)) result_.guards.push_back(left == 0);
       return true;
     }
     if (open.size() == 1) return open[0].first.as<Var>() ? solve_variable(open[0], left) : solve_mod(open[0], left);
@@ -217,6 +219,7 @@ class Solver {
     }
     if (!shortest) return false;
     unsolved_.erase(std::find(unsolved_.begin(), unsolved_.end(), shortest));
+    summed_.push_back(shortest->var.id);
     return true;
   }
 
@@ -259,6 +262,7 @@ class Solver {
   const Ranges& known_;
   Ranges inside_;
   std::vector<const For*> unsolved_;
+  std::vector<int64_t> summed_;  // variables of an index that stay loops
   std::vector<bool> used_;
   Inverse result_;
   bool failed_ = false;

@@ -21,6 +21,16 @@ bool allocated_below(const Event& e, size_t depth) {
   return false;
 }
 
+Expr negation(const Expr& condition) {
+  const Binary* n = condition.as<Binary>();
+  if (!n || !is_comparison(n->op) || is_float(n->a.dtype())) return unary(UnaryOp::bit_not, condition);
+  constexpr std::pair<BinaryOp, BinaryOp> opposites[] = {
+      {BinaryOp::eq, BinaryOp::ne}, {BinaryOp::lt, BinaryOp::ge}, {BinaryOp::le, BinaryOp::gt}};
+  for (const auto& [a, b] : opposites)
+    if (n->op == a || n->op == b) return binary(n->op == a ? b : a, n->a, n->b);
+  return unary(UnaryOp::bit_not, condition);
+}
+
 // One execution of an access: enters what encloses it from `depth` on with variables of its own.
 class Instance {
  public:
@@ -52,7 +62,7 @@ class Instance {
       if (!values.empty()) values[n->var.id] = var(v);
     } else if (const If* n = around.stmt.as<If>()) {
       const Expr condition = own(n->condition);
-      scope_.assume(around.otherwise ? unary(UnaryOp::bit_not, condition) : condition);
+      scope_.assume(around.otherwise ? negation(condition) : condition);
     } else if (const Check* n = around.stmt.as<Check>()) {
       scope_.assume(own(n->condition));
     }
@@ -235,7 +245,7 @@ void require_single_assignment(const Forward& forward) {
         forward.refuse("two iterations of loop " + loop->var.name + " may store to the same element of " +
                        buffer->name +
                        "; the gradient would depend on which was last: declare the index injective, or accumulate");
-      forward.refuse("buffer " + buffer->name + " is stored to " + in_loop(loop) +
+      forward.refuse("buffer " + buffer->name + " may be stored to " + in_loop(loop) +
                      ", over a value that has a gradient: " + advice(buffer, loop));
     });
     require_final(forward, buffer);

@@ -7,6 +7,7 @@
 #include "ir/differentiate/sweep.h"
 #include "ir/index_math.h"
 #include "ir/redirect.h"
+#include "ir/reduction.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
@@ -20,24 +21,33 @@ Buffer like(const Buffer& b, const std::string& name, DType dtype) {
   return make_buffer({.name = name, .dtype = dtype, .dims = b->dims, .space = b->space});
 }
 
-// Replaces accumulates into one buffer, and stores to it, by counting those that are equal to its value.
+Stmt where(const Expr& guard, const Stmt& s) { return guard && !is_empty(s) ? if_then(guard, s) : s; }
+
+// NaN is NaN.
+Expr is_same(const Expr& a, const Expr& b) { return (a == b) | ((a != a) & (b != b)); }
+
+// Replaces accumulates into one buffer, and stores to it, by counting those that are equal to its value. What they
+// start with counts, too, unless it is the operation's identity. `only_stores`: accumulates do not.
 struct CountEqual : Rewriter {
-  CountEqual(const Forward& forward, const Buffer& extremum, const Buffer& to)
-      : forward_(forward), of(extremum), count(to) {}
+  CountEqual(const Buffer& extremum, AccumulateOp op, const Buffer& to, bool without_accumulates)
+      : of(extremum), none(identity(op, extremum->dtype)), count(to), only_stores(without_accumulates) {}
   using Rewriter::rewrite;
   Stmt rewrite(const Store& n, const Stmt& self) override {
     if (!n.buffer.same_as(of)) return self;
-    return forward_.is_active(n.value) ? counted(n.index, n.value, n.guard) : block({});
+    return equal(n.value, none) ? block({}) : counted(n.index, n.value, n.guard);
   }
   Stmt rewrite(const Accumulate& n, const Stmt& self) override {
-    return n.buffer.same_as(of) ? counted(n.index, n.value, n.guard) : self;
+    if (!n.buffer.same_as(of)) return self;
+    return only_stores ? block({}) : counted(n.index, n.value, n.guard);
   }
   Stmt counted(const std::vector<Expr>& index, const Expr& value, const Expr& guard) const {
-    return accumulate(count, index, AccumulateOp::add, constant(count->dtype, 1), {},
-                      both(guard, value == load(of, index)));
+    return where(guard, accumulate(count, index, AccumulateOp::add, constant(count->dtype, 1), {},
+                                   is_same(value, load(of, index))));
   }
-  const Forward& forward_;
-  const Buffer of, count;
+  const Buffer of;
+  const Expr none;
+  const Buffer count;
+  const bool only_stores;
 };
 
 }  // namespace
@@ -91,10 +101,17 @@ Stmt Reverse::operator()(const Stmt& s) {
   for (const auto& [id, b] : loaded(gradient))
     if (outputs.contains(id) && !forward_.is_kept(b)) again.emplace(id, b);
   if (again.empty()) return gradient;
-  gradient = block({recomputed(s, again), gradient});
+  Stmt values;
+  for (size_t known = 0; known != again.size();) {
+    known = again.size();
+    values = recomputed(s, again);
+    for (const auto& [id, b] : loaded(values))
+      if (outputs.contains(id) && !forward_.is_kept(b)) again.emplace(id, b);
+  }
+  gradient = block({values, gradient});
   for (const auto& [id, b] : again) {
-    const Buffer values = like(b, b->name, b->dtype);
-    gradient = alloc(values, redirect(gradient, b, {.to = values}));
+    const Buffer temporary = like(b, b->name, b->dtype);
+    gradient = alloc(temporary, redirect(gradient, b, {.to = temporary}));
   }
   return gradient;
 }
@@ -114,7 +131,7 @@ Stmt Reverse::with_counts(const Stmt& scope, const Buffers& own, const std::func
     if (!loaded(gradient).contains(count->id)) continue;
     gradient = alloc(count, captured([&] {
                        b_->append(filled_with_zeros(count));
-                       if (forward_.how().tie != Tie::first) b_->append(counts(scope, b, count));
+                       b_->append(counts(scope, b, count));
                        b_->append(gradient);
                      }));
   }
@@ -169,7 +186,7 @@ void Reverse::reverse(const Alloc& n) {
   Stmt all = gradient;
   if (active) {
     const Stmt zeros = filled_with_zeros(adjoint);
-    all = gather(block({zeros, gradient}), {adjoint, zeros, adjoint}, scope_, true).stmt;
+    all = gather(block({zeros, gradient}), {adjoint, zeros, adjoint, SumOrder::loop}, scope_, true).stmt;
   }
   if (loaded(gradient).contains(own->id)) all = alloc(own, block({recomputed(n.body, {{own->id, own}}), all}));
   b_->append(active ? as_let_or_alloc(adjoint, all) : all);
@@ -188,8 +205,10 @@ void Reverse::reverse_write(const Stmt& s, const Buffer& buffer, const std::vect
                     1 == std::count_if(forward_.events().begin(), forward_.events().end(),
                                        [&](const Event& e) { return e.writes() && e.buffer.same_as(buffer); });
   const bool fused = s.as<Accumulate>() && s.as<Accumulate>()->op == AccumulateOp::fma;
-  b_->append(
-      captured([&] { add(value, adjoint_of(buffer, index), kept ? load(buffer, index) : Expr(), guard, fused); }));
+  // What a guard leaves out may have any index: nothing is read there.
+  const Stmt added =
+      captured([&] { add(value, adjoint_of(buffer, index), kept ? load(buffer, index) : Expr(), {}, fused); });
+  b_->append(where(guard, added));
 }
 
 // What is equal to the minimum or maximum gets its part.
@@ -197,18 +216,17 @@ void Reverse::reverse_extremum(const Stmt& s, const Buffer& buffer, const std::v
   const Expr value = written_value(s);
   if (!forward_.is_active(value)) return;
   const Buffer count = counts_.at(buffer->id);
-  b_->append(captured([&] {
-    const Expr equal = value == load(buffer, index), g = adjoint_of(buffer, index), one = constant(count->dtype, 1);
+  const Stmt added = captured([&] {
+    const Expr equal = is_same(value, load(buffer, index)), g = adjoint_of(buffer, index);
+    const Expr one = constant(count->dtype, 1);
     switch (forward_.how().tie) {
       case Tie::halves:
-        return add(value, g / load(count, index), {}, both(guard, equal));
+        return add(value, g / load(count, index), {}, equal);
       case Tie::none:
-        return add(value, g, {}, both(guard, equal & (load(count, index) == one)));
+        return add(value, g, {}, equal & (load(count, index) == one));
       case Tie::first: {
-        if (!s.as<Accumulate>())
-          forward_.refuse("the first of several statements that write " + buffer->name +
-                          " is not known to the gradient: start it with a constant, or take another rule for ties");
-        const Expr wins = b_->let("wins", both(guard, equal & (load(count, index) != one)));
+        require_forward_order(buffer);
+        const Expr wins = b_->let("wins", equal & (load(count, index) != one));
         add(value, g, {}, wins);
         return b_->append(store(count, index, one, wins));
       }
@@ -216,7 +234,23 @@ void Reverse::reverse_extremum(const Stmt& s, const Buffer& buffer, const std::v
         forward_.refuse("the second of equal elements of " + buffer->name +
                         " is no rule for an accumulate: take halves, first or none");
     }
-  }));
+  });
+  b_->append(where(guard, added));
+}
+
+// That the gradient meets the values of an extremum in the order of the forward nest.
+void Reverse::require_forward_order(const Buffer& buffer) const {
+  int accumulates = 0;
+  for (const Event& e : forward_.events()) {
+    if (!e.writes() || !e.buffer.same_as(buffer)) continue;
+    if (e.kind == Event::store && !forward_.is_active(e.stmt.as<Store>()->value)) continue;
+    bool backwards = e.kind == Event::store || ++accumulates > 1;
+    for (const Enclosing& around : e.path)
+      if (const For* f = around.stmt.as<For>()) backwards |= carried_.contains(f->var.id);
+    if (backwards)
+      forward_.refuse("the first of equal elements of " + buffer->name +
+                      " is known to the gradient of one statement in loops that run forwards: take halves or none");
+  }
 }
 
 void Reverse::add(const Expr& value, const Expr& adjoint, const Expr& stored, const Expr& guard, bool fused) {
@@ -292,7 +326,11 @@ bool Reverse::is_extremum(const Buffer& buffer) const {
 }
 
 Stmt Reverse::counts(const Stmt& scope, const Buffer& buffer, const Buffer& count) const {
-  return CountEqual(forward_, buffer, count)(recomputed(scope, {{buffer->id, buffer}}));
+  const auto accumulate = std::find_if(forward_.events().begin(), forward_.events().end(), [&](const Event& e) {
+    return e.kind == Event::accumulate && e.buffer.same_as(buffer);
+  });
+  return CountEqual(buffer, accumulate->stmt.as<Accumulate>()->op, count,
+                    forward_.how().tie == Tie::first)(recomputed(scope, {{buffer->id, buffer}}));
 }
 
 }  // namespace gradloom::ir

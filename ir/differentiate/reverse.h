@@ -45,6 +45,7 @@ class Reverse {
 
   bool is_extremum(const Buffer& buffer) const;  // accumulated into by min or max
   Stmt with_counts(const Stmt& scope, const Buffers& own, const std::function<void()>& body);
+  void require_forward_order(const Buffer& buffer) const;
   Stmt counts(const Stmt& scope, const Buffer& buffer, const Buffer& count) const;
 
   const Forward& forward_;

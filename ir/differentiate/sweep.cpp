@@ -134,6 +134,9 @@ class Sweep {
   Expr primal(const Expr& e) {
     if (const auto found = primal_.find(e.get()); found != primal_.end()) return found->second;
     if (is_simple(e)) return e;
+    forward_.each_operand(e, [&](const Expr& x) {
+      if (forward_.is_active(x) && !x.as<Var>()) primal(x);
+    });
     const Expr value = Bound(primal_).of(e);
     return primal_[e.get()] = is_simple(value) ? value : b_.let("v", value);
   }
@@ -142,7 +145,9 @@ class Sweep {
   void propagate(const Expr& e, Adjoint at) {
     if (const Load* n = e.as<Load>()) return at_load(*n, at);
     if (const Var* n = e.as<Var>()) {
-      give(*forward_.let_value(n->id), at.value, at.mask);
+      const Expr& value = *forward_.let_value(n->id);
+      primal_.emplace(value.get(), e);
+      give(value, at.value, at.mask);
       return;
     }
     if (!is_simple(at.value)) at.value = b_.let("g", at.value);
@@ -162,8 +167,7 @@ class Sweep {
     }
     if (const Cast* n = e.as<Cast>()) return give(n->value, at.value, at.mask);
     if (const Math* n = e.as<Math>()) return through(*n, e, at);
-    const char* what = e.as<Bitcast>() ? "a bitcast of an active value" : "an active value";
-    forward_.refuse(std::string(what) + " has no derivative: name its buffer inactive, or write it by arithmetic");
+    throw Error(ErrorCode::internal, "differentiate: an active value of a kind without a rule");
   }
 
   void at_load(const Load& n, const Adjoint& at) {

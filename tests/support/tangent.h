@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "gradloom/builder.h"
+#include "ir/reduction.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir::testing {
@@ -40,7 +41,13 @@ struct Widen : Rewriter {
   std::unordered_map<int64_t, Buffer> buffers;
 };
 
-inline Kernel widened(const Kernel& kernel) {
+// Reductions become loops: the order of a sum is none of its derivative.
+inline Kernel widened(const Kernel& given) {
+  struct InLoops : Rewriter {
+    using Rewriter::rewrite;
+    Stmt rewrite(const Reduce& n, const Stmt&) override { return in_loops(n); }
+  };
+  const Kernel kernel = InLoops()(given);
   Widen widen;
   Kernel result = kernel;
   for (Buffer& b : result.buffers) b = widen.buffer(b);
