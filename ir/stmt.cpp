@@ -66,7 +66,9 @@ Stmt block(std::vector<Stmt> stmts) {
 }
 
 Stmt let(Var v, Expr value, Stmt body) {
-  require(value && v.type == value.type(), "a let's variable has its value's type");
+  if (!value || v.type != value.type())
+    bad("a let's variable has its value's type: " + v.name + " is " + to_string(v.type) + ", its value " +
+        (value ? to_string(value.type()) : "absent"));
   require(static_cast<bool>(body), "a let needs a body");
   return make(Let{std::move(v), std::move(value), std::move(body)});
 }

@@ -69,7 +69,7 @@ struct WhereGuardHolds : Rewriter {
   explicit WhereGuardHolds(const Expr& condition) : guard(condition) {}
   using Rewriter::rewrite;
   Expr rewrite(const Load& n, const Expr& self) override {
-    return n.guard && equal(n.guard, guard) ? load(n.buffer, n.index) : self;
+    return n.guard && equal(n.guard, guard) ? broadcast(load(n.buffer, n.index), self.lanes()) : self;
   }
   // These read other lanes.
   Expr rewrite(const Shuffle&, const Expr& self) override { return self; }

@@ -194,7 +194,7 @@ struct Fold {
     if (!n.guard) return e;
     const std::optional<bool> guard = scope.proves(n.guard);
     if (!guard) return e;
-    return *guard ? load(n.buffer, n.index) : broadcast(n.otherwise, e.lanes());
+    return *guard ? broadcast(load(n.buffer, n.index), e.lanes()) : broadcast(n.otherwise, e.lanes());
   }
   Expr operator()(const Unary& n) const {
     if (const Const* a = uniform(n.a)) return uniform_bits(e.type(), eval_unary(n.op, e.dtype(), a->bits));

@@ -167,10 +167,9 @@ std::string fuzz(uint64_t seed, Counts& counts) {
     }
 #endif
     stage = "default CPU schedule";
-    Schedule vectors(kernel);
-    schedule_cpu(vectors, cpu_target);
-    steps = lines_of(vectors.trace());
-    if (std::string d = step_difference(c, vectors.kernel(), {}, expected); !d.empty()) return report(d);
+    const Scheduled vectors = schedule_cpu(kernel, cpu_target);
+    steps = lines_of(vectors.trace);
+    if (std::string d = step_difference(c, vectors.kernel, {}, expected); !d.empty()) return report(d);
 
     stage = "general GPU schedule";
     Schedule blocks(kernel);
