@@ -162,7 +162,7 @@ void Schedule::unroll(Loop id) {
     refuse("unroll", loop.var.name,
            "with the unrolled loops around and in it, it would be more than " + std::to_string(max_stmt_nodes) +
                " statements");
-  const std::string line = "unroll " + handle_name(kernel_, id);
+  const std::string line = part_of_step_ ? std::string() : "unroll " + handle_name(kernel_, id);
   kernel_ = std::move(changed);
   trace_.push_back(line);
 }
@@ -179,7 +179,7 @@ void Schedule::vectorize(Loop id) {
   if (const std::string why = not_widenable(loop); !why.empty()) refuse("vectorize", loop.var.name, why);
   if (const std::string conflict = lane_order_conflict(loop, site.scope); !conflict.empty())
     refuse("vectorize", loop.var.name, conflict);
-  const std::string line = "vectorize " + handle_name(kernel_, id);
+  const std::string line = part_of_step_ ? std::string() : "vectorize " + handle_name(kernel_, id);
   kernel_ = replace(kernel_, site, with_kind(loop, ForKind::vector));
   trace_.push_back(line);
 }
