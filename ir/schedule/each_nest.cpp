@@ -28,7 +28,10 @@ std::vector<Name> names_in(const Stmt& s) {
 // only names that begin alike meet.
 class Others {
  public:
-  void add(const Name& n) { names_[stem(n)].push_back(n); }
+  void add(const Name& n) {
+    names_[stem(n)].push_back(n.of_buffer ? alloc(make_buffer({.name = n.text, .role = Role::temp}), block({}))
+                                          : for_loop(make_var(n.text), 0, 0, ForKind::serial, block({})));
+  }
   void drop_first(const Name& n) { names_[stem(n)].pop_front(); }
   // For what begins as these names do: loops without iterations, and buffers that nothing uses.
   void stand_in(const std::vector<Name>& names, std::vector<Stmt>& stmts) const {
@@ -39,15 +42,13 @@ class Others {
     for (const std::string& s : stems) {
       const auto found = names_.find(s);
       if (found == names_.end()) continue;
-      for (const Name& n : found->second)
-        stmts.push_back(n.of_buffer ? alloc(make_buffer({.name = n.text, .role = Role::temp}), block({}))
-                                    : for_loop(make_var(n.text), 0, 0, ForKind::serial, block({})));
+      stmts.insert(stmts.end(), found->second.begin(), found->second.end());
     }
   }
 
  private:
   static std::string stem(const Name& n) { return n.text.substr(0, n.text.find('_', 1)); }
-  std::unordered_map<std::string, std::deque<Name>> names_;  // in order of appearance
+  std::unordered_map<std::string, std::deque<Stmt>> names_;  // what stands in for them, in order of appearance
 };
 
 // A statement around nests, with another body; of an if, the branch that holds them.

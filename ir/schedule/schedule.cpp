@@ -201,7 +201,7 @@ void Schedule::unroll(Loop id) {
     refuse("unroll", loop.var.name,
            "with the unrolled loops around and in it, it would be more than " + std::to_string(max_stmt_nodes) +
                " statements");
-  const std::string line = "unroll " + handle_name(kernel_, id);
+  const std::string line = part_of_step_ ? std::string() : "unroll " + handle_name(kernel_, id);
   kernel_ = std::move(changed);
   trace_.push_back(line);
 }
@@ -221,7 +221,7 @@ void Schedule::vectorize(Loop id) {
   if (only_sums_in_order(loop))
     refuse("vectorize", loop.var.name,
            "it only adds to one element, in order, which vectors do no faster: declare the sum's order to be a tree");
-  const std::string line = "vectorize " + handle_name(kernel_, id);
+  const std::string line = part_of_step_ ? std::string() : "vectorize " + handle_name(kernel_, id);
   kernel_ = replace(kernel_, site, with_kind(loop, ForKind::vector));
   trace_.push_back(line);
 }

@@ -12,7 +12,7 @@ namespace gradloom::ir {
 Scheduled schedule_default(const Kernel& kernel, const Target& target) {
   if (target.gpu) {
     Schedule schedule(kernel);
-    if (!is_gpu(kernel)) schedule_gpu(schedule, target);
+    schedule_default(schedule, target);
     return {schedule.kernel(), schedule.trace()};
   }
   const std::vector<const For*> loops = loops_below(kernel.body);
@@ -22,6 +22,10 @@ Scheduled schedule_default(const Kernel& kernel, const Target& target) {
 }
 
 void schedule_default(Schedule& schedule, const Target& target) {
+  if (target.gpu) {
+    if (!is_gpu(schedule.kernel())) schedule_gpu(schedule, target);
+    return;
+  }
   schedule.replay(schedule_default(schedule.kernel(), target).trace);
 }
 

@@ -56,7 +56,8 @@ Schedule::Split Schedule::split(Loop id, int64_t factor) {
   const For& loop = *site.loop;
   require_serial("split", loop);
   require_factor("split", loop, factor);
-  const std::string line = "split " + handle_name(kernel_, id) + " " + std::to_string(factor);
+  const std::string line =
+      part_of_step_ ? std::string() : "split " + handle_name(kernel_, id) + " " + std::to_string(factor);
   const Bounds bounds = read_once(loop, site.scope);
   const Var outer = make_var(loop.var.name + "_o"), inner = make_var(loop.var.name + "_i");
   const Expr whole = index_div(bounds.extent, factor);
@@ -86,7 +87,8 @@ Schedule::Split Schedule::split_guarded(Loop id, int64_t factor) {
   const For& loop = *site.loop;
   require_serial("split_guarded", loop);
   require_factor("split_guarded", loop, factor);
-  const std::string line = "split_guarded " + handle_name(kernel_, id) + " " + std::to_string(factor);
+  const std::string line =
+      part_of_step_ ? std::string() : "split_guarded " + handle_name(kernel_, id) + " " + std::to_string(factor);
   const Bounds bounds = read_once(loop, site.scope);
   const Var outer = make_var(loop.var.name + "_o"), inner = make_var(loop.var.name + "_i");
   const Expr offset = index_add(index_mul(var(outer), factor), var(inner));
