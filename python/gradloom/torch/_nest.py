@@ -73,13 +73,13 @@ class _Apply(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         nest: Nest = ctx.nest
         names: tuple[str, ...] = ctx.names
-        saved = ctx.saved_tensors
+        saved = [tensor.detach() for tensor in ctx.saved_tensors]
         inputs, outputs = saved[: len(names)], saved[len(names) :]
         wanted = tuple(name for name, needed in zip(names, ctx.needs_input_grad[3:], strict=True) if needed)
         arguments = {**dict(zip(names, inputs, strict=True)), **dict(zip(nest.outputs, outputs, strict=True))}
         for name, y, grad in zip(nest.outputs, outputs, grads, strict=True):
             if y.is_floating_point():
-                arguments[f"d_{name}"] = torch.zeros_like(y) if grad is None else grad.contiguous()
+                arguments[f"d_{name}"] = torch.zeros_like(y) if grad is None else grad.detach().contiguous()
         result = nest.compiled(wanted)(**arguments, **ctx.scalars)
         found = dict(zip(wanted, result if isinstance(result, tuple) else (result,), strict=True))
         return None, None, None, *(found.get(name) for name in names)
