@@ -205,7 +205,8 @@ class Scatters {
   // Of rows that a strip reads a piece of: few of them, which would else share the sets of the L1 cache.
   static void prefetch_inputs(Schedule& t, Loop rows) {
     constexpr int64_t rows_ahead = 4;
-    for (const Buffer& b : t.kernel().buffers)
+    const std::vector<Buffer> buffers = t.kernel().buffers;  // a step replaces the kernel
+    for (const Buffer& b : buffers)
       if (b->role == Role::in && !accesses(t.get(rows).body, b).empty())
         t.attempt([&](Schedule& u) { u.prefetch(rows, b, rows_ahead, 1); });
   }
