@@ -1,7 +1,6 @@
 #include "ir/schedule/schedule_scatter.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
@@ -102,10 +101,7 @@ class Scatters {
     const Buffer& buffer = found.buffer;
     const std::optional<int64_t> elements = product(buffer->dims);
     if (!elements || *elements * size_of(buffer->dtype) <= target_.l2_bytes || repeats_little(found)) return;
-    if (found.inner.empty())
-      in_bins(found, buffer);
-    else if (!in_groups(found, buffer) && !segments_in_groups(found, buffer))
-      in_strips(found, buffer);
+    if (!found.inner.empty()) in_strips(found, buffer);
   }
   // Whether so few elements are added to that sorting them costs more.
   bool repeats_little(const Found& found) const {
@@ -126,48 +122,6 @@ class Scatters {
     while (lanes > target_.lanes(bytes) && extent && lanes > *extent) lanes /= 2;
     while (extent && lanes > *extent) lanes /= 2;
     if (lanes >= 2) s.vectorize(loop, static_cast<int>(lanes));
-  }
-
-  // A row's updates one after the other, in registers where it is filled or stored beside.
-  bool in_groups(const Found& found, const Buffer& buffer) {
-    const int bytes = size_of(buffer->dtype);
-    const std::optional<int64_t> row = extent_of(s_, found.inner);
-    if (!row || *row * bytes < 32) return false;
-    Schedule::Groups groups;
-    Loop rows = 0;
-    const Schedule::Attempt done = s_.attempt([&](Schedule& t) {
-      groups = t.group(found.loop, buffer);
-      const Joined joined = with_neighbours(t, groups.rows[0], buffer);
-      rows = joined.loop;
-      const bool in_registers = joined.filled && t.attempt([&](Schedule& u) {
-        Loop column = 0;
-        for (const Loop c : found.inner) u.reorder(groups.group, c);
-        for (const Loop c : found.inner) column = with_neighbours(u, c, buffer).loop;
-        const std::vector<Expr> element = find_update(u.get(column).body, buffer)->index;
-        u.stage(column, buffer, element, std::vector<Expr>(element.size(), Expr(1)));
-        stream(u, buffer);
-        vectorize(u, column, bytes, 64);
-      });
-      if (!in_registers) vectorize(t, found.inner.back(), bytes, target_.lanes(bytes));
-      if (shared()) t.parallel(rows);
-    });
-    if (!done) return false;
-    s_.attempt([&](Schedule& t) { t.vectorize(groups.clear, target_.lanes(4), 4); });
-    finish({rows, groups.count, groups.starts, groups.place});
-    return true;
-  }
-
-  // The same where the loop is over segments of what is added.
-  bool segments_in_groups(const Found& found, const Buffer& buffer) {
-    const size_t before = done_.size();
-    return static_cast<bool>(s_.attempt([&](Schedule& t) {
-      const Loop fused = t.fuse(found.loop, found.inner[0]);
-      const std::optional<Found> places = find_scatter(t, fused);
-      Scatters within(t, target_);
-      if (!places || places->inner.empty() || !within.in_groups(*places, buffer))
-        throw ScheduleRefusal("segments are no groups");
-      done_.insert(done_.begin() + static_cast<std::ptrdiff_t>(before), within.done_.begin(), within.done_.end());
-    }));
   }
 
   // Strips of neighbouring columns, each in a cache.
@@ -231,45 +185,6 @@ class Scatters {
     for (size_t d = 0; d < update->index.size(); ++d)
       if (mentions(update->index[d], strips)) return d;
     throw ScheduleRefusal("the scatter's columns are no dim of its buffer");
-  }
-
-  // Single elements: sorted by bins that stay in a cache, then each bin summed there.
-  bool in_bins(const Found& found, const Buffer& buffer) {
-    const int64_t bytes = size_of(buffer->dtype),
-                  l2 = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(target_.l2_bytes)));
-    int64_t size = l2 / 8 / bytes, chunk = l2 / 8 / bytes;
-    const int64_t rows = *product(buffer->dims);
-    while (rows / size > 1024 && size * bytes < l2 / 2) size *= 2;
-    while (chunk * size / 64 < rows && chunk * bytes < l2 / 2) chunk *= 2;
-    Schedule::Bins bins;
-    Joined joined{};
-    const Schedule::Attempt done = s_.attempt([&](Schedule& t) {
-      bins = t.bin(found.loop, buffer, size, chunk);
-      if (buffer->dims.size() != 1) throw ScheduleRefusal("bins of several dims are not staged");
-      split_elements(t, rows, size, buffer);
-      joined = with_neighbours(t, bins.bins, buffer);
-      t.stage(joined.loop, buffer, {index_mul(var(t.get(joined.loop).var), size)}, {size});
-      stream(t, buffer);
-      std::vector<Loop> lanes;
-      for (const For* f : loops_below(t.get(joined.loop).body))
-        if (is_const(f->extent, size)) lanes.push_back(f->var.id);
-      for (const Loop l : lanes)
-        t.attempt([&](Schedule& u) { vectorize(u, l, static_cast<int>(bytes), target_.lanes(4)); });
-      t.attempt([&](Schedule& u) { u.vectorize(bins.clear, target_.lanes(4), 4); });
-      if (shared()) t.parallel(bins.chunks), t.parallel(joined.loop);
-    });
-    if (!done) return false;
-    finish({bins.chunks, joined.loop});
-    return true;
-  }
-  static void split_elements(Schedule& t, int64_t rows, int64_t size, const Buffer& buffer) {
-    for (const Loop loop : t.loops()) {
-      const std::vector<Loop> left = t.loops();
-      if (std::find(left.begin(), left.end(), loop) == left.end()) continue;
-      const For& f = t.get(loop);
-      if (is_const(f.extent, rows) && !holds_loop(f.body) && !accesses(f.body, buffer).empty())
-        t.attempt([&](Schedule& u) { u.split_guarded(loop, size); });
-    }
   }
 
   static const Accumulate* find_update(const Stmt& body, const Buffer& buffer) {
