@@ -87,8 +87,9 @@ size_t operands(ScalarCode::Op op) {
 }  // namespace
 
 bool is_scalar_arithmetic(const Expr& e) {
-  return !any_of(e,
-                 [](const Expr& x) { return x.lanes() > 1 || x.as<Load>() || x.as<Intrinsic>() || x.as<Shuffle>() || x.as<Math>(); });
+  return !any_of(e, [](const Expr& x) {
+    return x.lanes() > 1 || x.as<Load>() || x.as<Intrinsic>() || x.as<Shuffle>() || x.as<Math>();
+  });
 }
 
 void append(ScalarProgram& program, const Expr& e, const SlotOf& slot_of) {

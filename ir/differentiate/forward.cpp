@@ -5,6 +5,7 @@
 #include "ir/analysis/verify.h"
 #include "ir/reduction.h"
 #include "ir/rewrite.h"
+#include "ir/wrappers.h"
 
 namespace gradloom::ir {
 
@@ -15,6 +16,10 @@ const char* to_string(Tie tie) {
 }
 
 bool operator==(const Enclosing& a, const Enclosing& b) { return a.stmt.same_as(b.stmt) && a.otherwise == b.otherwise; }
+
+Stmt with_body(const Enclosing& around, const Stmt& body) {
+  return around.otherwise ? if_then(around.stmt.as<If>()->condition, block({}), body) : with_body(around.stmt, body);
+}
 
 Expr written_value(const Stmt& s) {
   if (const Store* n = s.as<Store>()) return n->value;
@@ -46,7 +51,7 @@ void Forward::refuse(const std::string& why) const {
   throw DerivationRefusal("differentiate: kernel " + kernel_.name + ": " + why);
 }
 
-// All buffers of the name; parameters alone where there is one and what is named is a parameter's.
+// All parameters of the name, and all buffers of it that are `allocated`.
 std::vector<Buffer> Forward::named(const std::string& name, const char* what, bool allocated) const {
   std::vector<Buffer> found;
   for (const Buffer& b : kernel_.buffers)
@@ -203,7 +208,8 @@ bool Forward::is_reached(const Expr& e) const {
   return found;
 }
 
-// Integers that hold bits of floats that a wanted input reaches: what comes of them as a float again would have a derivative.
+// Integers that hold bits of floats that a wanted input reaches: what comes of them as a float again would have a
+// derivative.
 void Forward::require_no_bits() const {
   std::unordered_set<int64_t> lets, buffers;
   const auto holds_bits = [&](const Expr& e) {

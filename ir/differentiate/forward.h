@@ -17,6 +17,7 @@ struct Enclosing {
   bool otherwise = false;
 };
 bool operator==(const Enclosing& a, const Enclosing& b);
+Stmt with_body(const Enclosing& around, const Stmt& body);  // with that statement in it alone
 
 struct Event {
   enum Kind : uint8_t { read, store, accumulate } kind;
@@ -29,8 +30,8 @@ struct Event {
   bool writes() const { return kind != read; }
 };
 
-// The float loads whose values reach e's value with a derivative, through lets too; not those of indices, guards and
-// conditions.
+// The forward nest. What is active: a float that a wanted input reaches and that reaches an output, with a derivative;
+// not through indices, guards and conditions.
 class Forward {
  public:
   Forward(const Kernel& kernel, const Derivation& how);

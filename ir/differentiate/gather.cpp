@@ -6,6 +6,7 @@
 #include "ir/differentiate/inverse.h"
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
+#include "ir/wrappers.h"
 
 namespace gradloom::ir {
 namespace {
@@ -28,16 +29,10 @@ void find_terms(const Stmt& s, const Buffer& sums, std::vector<Enclosing>& path,
   };
   if (const Block* n = s.as<Block>()) {
     for (const Stmt& part : n->stmts) find_terms(part, sums, path, terms);
-  } else if (const For* n = s.as<For>()) {
-    below(n->body);
-  } else if (const Let* n = s.as<Let>()) {
-    below(n->body);
-  } else if (const Alloc* n = s.as<Alloc>()) {
-    below(n->body);
-  } else if (const Check* n = s.as<Check>()) {
-    below(n->body);
   } else if (const If* n = s.as<If>()) {
     below(n->then_case), below(n->else_case, true);
+  } else if (is_wrapper(s)) {
+    below(body_of(s));
   } else if (const Accumulate* n = s.as<Accumulate>(); n && n->buffer.same_as(sums)) {
     size_t first = 0;
     while (first < path.size() && !path[first].stmt.as<For>()) ++first;
@@ -63,12 +58,8 @@ class Replace : public Rewriter {
   Stmt placed(const Stmt& was, const Stmt& now) const { return was.get() == place ? block({now, after}) : now; }
   static bool is_idle(const Stmt& s) {
     const auto empty = [](const Stmt& x) { return !x || (x.as<Block>() && x.as<Block>()->stmts.empty()); };
-    if (const For* n = s.as<For>()) return empty(n->body);
-    if (const Let* n = s.as<Let>()) return empty(n->body);
-    if (const Alloc* n = s.as<Alloc>()) return empty(n->body);
-    if (const Check* n = s.as<Check>()) return empty(n->body);
     if (const If* n = s.as<If>()) return empty(n->then_case) && empty(n->else_case);
-    return false;
+    return is_wrapper(s) && empty(body_of(s));
   }
   Stmt rewrite(const Block& n, const Stmt&) override {
     std::vector<Stmt> parts;
@@ -177,12 +168,12 @@ class Gather {
     const Term* term;
     Inverse inverse;
     Expr guard;  // the accumulate's own, absent where it is proved
+    // Under conditions beside the inverse's guards.
     bool conditional() const {
-      if (!inverse.guards.empty() || guard) return true;
-      return std::any_of(term->path.begin(), term->path.end(),
-                         [](const Enclosing& e) { return e.stmt.as<If>() || e.stmt.as<Check>(); });
+      return guard || std::any_of(term->path.begin(), term->path.end(),
+                                  [](const Enclosing& e) { return e.stmt.as<If>() || e.stmt.as<Check>(); });
     }
-    bool plain() const { return !conditional() && inverse.summed.empty(); }
+    bool plain() const { return !conditional() && inverse.guards.empty() && inverse.summed.empty(); }
   };
 
   // The nest that stores these terms' sums, or nothing.
@@ -271,16 +262,8 @@ class Gather {
   // The loops that are summed over, under which all guards hold, and the statements around the term in these.
   static Stmt around(const Solved& s, Stmt inner) {
     const Term& t = *s.term;
-    for (size_t i = t.path.size(); i-- > t.first_loop;) {
-      const Stmt& x = t.path[i].stmt;
-      if (const Let* n = x.as<Let>()) {
-        inner = let(n->var, n->value, inner);
-      } else if (const Check* n = x.as<Check>()) {
-        inner = check(n->condition, n->position, n->argument, inner);
-      } else if (const If* n = x.as<If>()) {
-        inner = t.path[i].otherwise ? if_then(n->condition, block({}), inner) : if_then(n->condition, inner);
-      }
-    }
+    for (size_t i = t.path.size(); i-- > t.first_loop;)
+      if (!t.path[i].stmt.as<For>()) inner = with_body(t.path[i], inner);
     if (const Expr guard = guard_of(s)) inner = if_then(guard, inner);
     for (size_t i = s.inverse.summed.size(); i-- > 0;) {
       const For& n = *s.inverse.summed[i];
@@ -297,10 +280,9 @@ class Gather {
   Stmt element(const std::vector<Solved>& terms, const std::vector<Expr>& at, const Buffer& to) const {
     const Type sum{adjoint_.sums->dtype, 1};
     const auto stored = [&](const Expr& total) { return store(to, at, cast(to->dtype, total)); };
-    if (std::all_of(terms.begin(), terms.end(), [](const Solved& s) { return s.plain(); })) {
+    if (std::all_of(terms.begin(), terms.end(), [](const Solved& s) { return s.plain(); }))
       return plain_sum(terms, stored);
-    }
-    if (terms.size() == 1 && terms[0].inverse.summed.empty() && !conditional_inside(terms[0])) {
+    if (terms.size() == 1 && terms[0].inverse.summed.empty() && !terms[0].conditional()) {
       const Solved& s = terms[0];
       const Stmt value = substitute(around(s, stored(value_of(s))), s.inverse.values);
       const If& guarded = *value.as<If>();
@@ -440,11 +422,7 @@ class Gather {
     const Accumulate& n = s.term->node();
     return n.op == AccumulateOp::fma ? n.value * n.factor : n.value;
   }
-  static bool conditional_inside(const Solved& s) {
-    Solved free = s;
-    free.inverse.guards.clear();
-    return free.conditional();
-  }
+
   const Adjoint& adjoint_;
   const bool only_elementwise_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ir/analysis/linear.h"
 #include "ir/index_math.h"
 
 namespace gradloom::ir {
@@ -18,9 +19,7 @@ class Quotients {
     const Binary* n = condition.as<Binary>();
     if (!n || !is_int(n->a.dtype())) return scope_.proves(condition).value_or(false);
     const Linear a = resolved(n->a), b = resolved(n->b);
-    Linear difference = a;
-    difference.add(b, -1);
-    if (n->op == BinaryOp::eq && difference.terms.empty() && difference.constant == 0) return true;
+    if (n->op == BinaryOp::eq && same(a, b)) return true;
     return scope_.proves(condition).value_or(false) ||
            scope_.proves(binary(n->op, to_expr(a), to_expr(b))).value_or(false);
   }
@@ -47,20 +46,15 @@ class Quotients {
     return s && *s > 0 && coefficient % *s == 0 && is_multiple(n.a, n.b);
   }
   bool is_multiple(const Expr& a, const Expr& s) const { return scope_.proves(floor_mod(a, s) == 0).value_or(false); }
-  static Linear term_alone(const Expr& e) {
-    Linear l;
-    l.add(e, 1);
-    return l;
-  }
 
   Linear division(const Binary& n, const Expr& self) const {
     const Linear a = without_inner_mods(resolved(n.a), n.b);
-    if (!scope_.fits(a)) return term_alone(self);
+    if (!scope_.fits(a)) return single_term(self);
     const std::optional<int64_t> s = as_int(n.b);
     if (!s || *s < 1) {
       const Expr value = to_expr(a);
       const bool inside = scope_.proves(value >= 0).value_or(false) && scope_.proves(value < n.b).value_or(false);
-      return n.op == BinaryOp::floor_mod && inside ? a : term_alone(self);
+      return n.op == BinaryOp::floor_mod && inside ? a : single_term(self);
     }
     Linear whole, rest;  // a = s * whole + rest
     rest.constant = (a.constant % *s + *s) % *s;
@@ -71,7 +65,7 @@ class Quotients {
       else
         rest.add(term, c);
     if (scope_.within(rest, 0, *s - 1)) return n.op == BinaryOp::floor_div ? whole : rest;
-    return n.op == BinaryOp::floor_mod && is_multiple(n.a, n.b) ? Linear() : term_alone(self);
+    return n.op == BinaryOp::floor_mod && is_multiple(n.a, n.b) ? Linear() : single_term(self);
   }
 
   // In a dividend of n, floor_mod(x, n) counts as x.
@@ -144,9 +138,7 @@ class Solver {
         open.emplace_back(term, coefficient);
       else
         closed.add(term, coefficient);
-    Linear difference = linear(at_[d]);
-    difference.add(linear(solved(to_expr(closed))), -1);
-    const Expr left = to_expr(difference);
+    const Expr left = to_expr(minus(linear(at_[d]), linear(solved(to_expr(closed)))));
     if (open.empty()) {
       // An equation that only picks iterations out of a sum: each element would look at all of them.
       for (const int64_t id : summed_) failed_ |= mentions(left, id);
@@ -163,17 +155,11 @@ class Solver {
   bool solve_variable(const Term& term, const Expr& left) {
     const int64_t coefficient = term.second;
     if (coefficient == std::numeric_limits<int64_t>::min()) return failed_ = true;
-    const Expr positive = coefficient < 0 ? to_expr(negated(left)) : left;
+    const Expr positive = coefficient < 0 ? to_expr(scaled(linear(left), -1)) : left;
     const int64_t size = coefficient < 0 ? -coefficient : coefficient;
     if (size != 1) result_.guards.push_back(floor_mod(positive, Expr(size)) == 0);
     set(*unsolved(term.first), index_div(positive, size));
     return true;
-  }
-
-  static Linear negated(const Expr& e) {
-    Linear l;
-    l.add(linear(e), -1);
-    return l;
   }
 
   // left = floor_mod(v + rest, n).
@@ -228,17 +214,16 @@ class Solver {
     Substitution elements;
     for (size_t d = 0; d < index_.size(); ++d)
       if (const Var* v = at_[d].as<Var>()) elements[v->id] = index_[d];
-    const auto proved = [](const Ranges& scope, const Expr& e) { return Quotients(scope).proves(e); };
     for (const auto& [id, value] : result_.values) {
       const auto loop = std::find_if(loops_.begin(), loops_.end(), [&](const For* f) { return f->var.id == id; });
-      if (!proved(inside_, substitute(value, elements) == var((*loop)->var))) return false;
+      if (!proves(inside_, substitute(value, elements) == var((*loop)->var))) return false;
     }
     for (const Expr& guard : result_.guards)
-      if (!proved(inside_, substitute(guard, elements))) return false;
+      if (!proves(inside_, substitute(guard, elements))) return false;
     Ranges outside = outside_of_loops();
     for (const Expr& guard : result_.guards) outside.assume(guard);
     for (size_t d = 0; d < index_.size(); ++d)
-      if (!proved(outside, solved(index_[d]) == at_[d])) return false;
+      if (!proves(outside, solved(index_[d]) == at_[d])) return false;
     return true;
   }
   Ranges outside_of_loops() const {
@@ -250,7 +235,7 @@ class Solver {
     Ranges outside = outside_of_loops();
     std::vector<Expr> left;
     for (const Expr& guard : result_.guards) {
-      if (Quotients(outside).proves(guard)) continue;
+      if (proves(outside, guard)) continue;
       outside.assume(guard);
       left.push_back(guard);
     }

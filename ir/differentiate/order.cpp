@@ -90,20 +90,7 @@ Stmt alone(const Event& e, size_t depth) {
   else
     s = store(e.buffer, e.index, zero({e.buffer->dtype, 1}));
   if (e.guard) s = if_then(e.guard, s);
-  for (size_t i = e.path.size(); i-- > depth;) {
-    const Stmt& around = e.path[i].stmt;
-    if (const For* n = around.as<For>()) {
-      s = for_loop(n->var, n->begin, n->extent, n->kind, s);
-    } else if (const Let* n = around.as<Let>()) {
-      s = let(n->var, n->value, s);
-    } else if (const Alloc* n = around.as<Alloc>()) {
-      s = alloc(n->buffer, s);
-    } else if (const If* n = around.as<If>()) {
-      s = e.path[i].otherwise ? if_then(n->condition, block({}), s) : if_then(n->condition, s);
-    } else if (const Check* n = around.as<Check>()) {
-      s = check(n->condition, n->position, n->argument, s);
-    }
-  }
+  for (size_t i = e.path.size(); i-- > depth;) s = with_body(e.path[i], s);
   return s;
 }
 

@@ -238,7 +238,7 @@ void Reverse::reverse_extremum(const Stmt& s, const Buffer& buffer, const std::v
   b_->append(where(guard, added));
 }
 
-// That the gradient meets the values of an extremum in the order of the forward nest.
+// That the gradient visits the values of an extremum in the order of the forward nest.
 void Reverse::require_forward_order(const Buffer& buffer) const {
   int accumulates = 0;
   for (const Event& e : forward_.events()) {

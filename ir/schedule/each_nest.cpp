@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "ir/rewrite.h"
+#include "ir/wrappers.h"
 
 namespace gradloom::ir {
 namespace {
@@ -53,18 +54,7 @@ class Others {
 
 // A statement around nests, with another body; of an if, the branch that holds them.
 Stmt around(const Stmt& s, bool other_branch, const Stmt& body) {
-  if (const Let* n = s.as<Let>()) return let(n->var, n->value, body);
-  if (const Alloc* n = s.as<Alloc>()) return alloc(n->buffer, body);
-  if (const Check* n = s.as<Check>()) return check(n->condition, n->position, n->argument, body);
-  const If* n = s.as<If>();
-  return if_then(other_branch ? unary(UnaryOp::bit_not, n->condition) : n->condition, body);
-}
-
-Stmt body_of(const Stmt& s) {
-  if (const Let* n = s.as<Let>()) return n->body;
-  if (const Alloc* n = s.as<Alloc>()) return n->body;
-  if (const Check* n = s.as<Check>()) return n->body;
-  return s.as<If>()->then_case;
+  return other_branch ? if_then(unary(UnaryOp::bit_not, s.as<If>()->condition), body) : with_body(s, body);
 }
 
 // The kernel's nests in order; `each` schedules one in a kernel of its own and returns that kernel's new body.

@@ -7,7 +7,7 @@
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/site.h"
-#include "ir/schedule/wrappers.h"
+#include "ir/wrappers.h"
 
 namespace gradloom::ir {
 namespace {

@@ -8,7 +8,7 @@
 #include "ir/rewrite.h"
 #include "ir/schedule/fuse_segments.h"
 #include "ir/schedule/site.h"
-#include "ir/schedule/wrappers.h"
+#include "ir/wrappers.h"
 
 namespace gradloom::ir {
 namespace {
@@ -101,11 +101,6 @@ void collect_pieces(const Stmt& s, std::vector<Stmt>& wrappers, std::vector<Piec
 
 bool touches(const Stmt& s, const Buffer& b) { return !accesses(s, b).empty(); }
 
-Stmt wrap_in(const Stmt& wrapper, const Stmt& body) {
-  if (const Let* l = wrapper.as<Let>()) return let(l->var, l->value, body);
-  return alloc(wrapper.as<Alloc>()->buffer, body);
-}
-
 }  // namespace
 
 Schedule::Loop Schedule::fuse(Loop outer_id, Loop inner_id) {
@@ -197,7 +192,7 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
         for (const Stmt& w : pieces[y].wrappers)
           if (std::none_of(around.begin(), around.end(), [&](const Stmt& o) { return o.same_as(w); }))
             around.push_back(w);
-        for (size_t i = around.size(); i-- > 0;) pair = wrap_in(around[i], pair);
+        for (size_t i = around.size(); i-- > 0;) pair = with_body(around[i], pair);
         const Stmt alone = for_loop(loop.var, loop.begin, loop.extent, loop.kind, pair);
         if (const std::string conflict = loop_carried_conflict(*alone.as<For>(), site.scope); !conflict.empty())
           refuse("distribute", loop.var.name, conflict);
@@ -242,8 +237,8 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
     for (size_t i = p.wrappers.size(); i-- > 0;) {
       const Let* l = p.wrappers[i].as<Let>();
       const Alloc* a = p.wrappers[i].as<Alloc>();
-      if (l && mentions(body, l->var.id)) body = wrap_in(p.wrappers[i], body);
-      if (a && !widened.contains(a->buffer->id) && touches(body, a->buffer)) body = wrap_in(p.wrappers[i], body);
+      if (l && mentions(body, l->var.id)) body = with_body(p.wrappers[i], body);
+      if (a && !widened.contains(a->buffer->id) && touches(body, a->buffer)) body = with_body(p.wrappers[i], body);
     }
     body = redirect(body, widened);
     const Stmt one = for_loop(loop.var, bounds.begin, bounds.extent, loop.kind, body);

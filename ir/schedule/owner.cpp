@@ -4,7 +4,7 @@
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/scatter.h"
-#include "ir/schedule/wrappers.h"
+#include "ir/wrappers.h"
 
 namespace gradloom::ir {
 

@@ -6,7 +6,7 @@
 #include "ir/rewrite.h"
 #include "ir/schedule/nest_shape.h"
 #include "ir/schedule/scatter.h"
-#include "ir/schedule/wrappers.h"
+#include "ir/wrappers.h"
 
 namespace gradloom::ir {
 namespace {
@@ -52,26 +52,21 @@ std::optional<int64_t> product(const std::vector<Expr>& extents) {
   return all;
 }
 
-// Joins the loop with those before and after it that have its bounds and touch the buffer. Returns the one loop, and
-// whether one before it filled the buffer.
-struct Joined {
-  Loop loop;
-  bool filled = false;
-};
-Joined with_neighbours(Schedule& s, Loop loop, const Buffer& buffer) {
-  Joined joined{loop};
+// Joins the loop with those before and after it that have its bounds and touch the buffer. Returns the one loop.
+Loop with_neighbours(Schedule& s, Loop loop, const Buffer& buffer) {
+  Loop joined = loop;
   const std::vector<Loop> all = s.loops();
   const size_t own = static_cast<size_t>(std::find(all.begin(), all.end(), loop) - all.begin());
   const auto touches = [&](Loop other) { return !accesses(s.get(other).body, buffer).empty(); };
   for (size_t i = own; i-- > 0;)
-    if (touches(all[i]) && equal(s.get(all[i]).extent, s.get(joined.loop).extent) &&
-        s.attempt([&](Schedule& trial) { trial.join(all[i], joined.loop); }))
-      joined = {all[i], true};
+    if (touches(all[i]) && equal(s.get(all[i]).extent, s.get(joined).extent) &&
+        s.attempt([&](Schedule& trial) { trial.join(all[i], joined); }))
+      joined = all[i];
   for (size_t i = own + 1; i < all.size(); ++i) {
     const std::vector<Loop> left = s.loops();
     if (std::find(left.begin(), left.end(), all[i]) == left.end() || !touches(all[i])) continue;
-    if (equal(s.get(all[i]).extent, s.get(joined.loop).extent))
-      s.attempt([&](Schedule& trial) { trial.join(joined.loop, all[i]); });
+    if (equal(s.get(all[i]).extent, s.get(joined).extent))
+      s.attempt([&](Schedule& trial) { trial.join(joined, all[i]); });
   }
   return joined;
 }
@@ -103,58 +98,55 @@ class Scatters {
     if (!elements || *elements * size_of(buffer->dtype) <= target_.l2_bytes || repeats_little(found)) return;
     if (!found.inner.empty()) in_strips(found, buffer);
   }
-  // Whether so few elements are added to that sorting them costs more.
+  // Whether so few elements are added to that filling and storing strips costs more.
   bool repeats_little(const Found& found) const {
     std::vector<Loop> loops = found.inner;
     loops.push_back(found.loop);
     const std::optional<int64_t> updates = extent_of(s_, loops), elements = product(found.buffer->dims);
     return updates && *updates < *elements / 8;
   }
-  bool shared() const { return target_.threads > 1; }
   // Written once and read later at best: past the caches.
   void stream(Schedule& s, const Buffer& buffer) const {
     const int64_t bytes = product(buffer->dims).value_or(0) * size_of(buffer->dtype);
     if (target_.streaming_stores && bytes > 4 * target_.l2_bytes) s.attempt([&](Schedule& t) { t.streaming(buffer); });
   }
-  void vectorize(Schedule& s, Loop loop, int bytes, int64_t most) const {
+  static void vectorize(Schedule& s, Loop loop, int64_t most) {
     const std::optional<int64_t> extent = as_int(s.get(loop).extent);
     int64_t lanes = most;
-    while (lanes > target_.lanes(bytes) && extent && lanes > *extent) lanes /= 2;
     while (extent && lanes > *extent) lanes /= 2;
     if (lanes >= 2) s.vectorize(loop, static_cast<int>(lanes));
   }
 
   // Strips of neighbouring columns, each in a cache.
-  bool in_strips(const Found& found, const Buffer& buffer) {
+  void in_strips(const Found& found, const Buffer& buffer) {
     const Loop column = found.inner.back();
     const int bytes = size_of(buffer->dtype);
     const std::optional<int64_t> columns = as_int(s_.get(column).extent), elements = product(buffer->dims);
-    if (found.inner.size() != 1 || !columns || *columns == 0) return false;
+    if (found.inner.size() != 1 || !columns || *columns == 0) return;
     const int64_t height = *elements / *columns * bytes, line = line_bytes / bytes;
     int64_t width = 32;
     while (width > line && (height * width > 2 * target_.l2_bytes || *columns < target_.threads * width)) width /= 2;
-    if (height * width > 4 * target_.l2_bytes || *columns % width != 0) return false;
-    return static_cast<bool>(s_.attempt([&](Schedule& t) {
+    if (height * width > 4 * target_.l2_bytes || *columns % width != 0) return;
+    s_.attempt([&](Schedule& t) {
       t.reorder(found.loop, column);
       const Schedule::Split cut = t.split(column, width);
       t.reorder(cut.inner, found.loop);
       split_neighbours(t, cut.outer, *columns, width, buffer);
-      const Joined joined = with_neighbours(t, cut.outer, buffer);
+      const Loop joined = with_neighbours(t, cut.outer, buffer);
       std::vector<Expr> begin(buffer->dims.size(), Expr(0)), extent = buffer->dims;
-      const size_t d = column_dim(t, joined.loop, buffer);
-      begin[d] = index_mul(var(t.get(joined.loop).var), width), extent[d] = width;
-      t.stage(joined.loop, buffer, begin, extent);
+      const size_t d = column_dim(t, joined, buffer);
+      begin[d] = index_mul(var(t.get(joined).var), width), extent[d] = width;
+      t.stage(joined, buffer, begin, extent);
       stream(t, buffer);
-      const std::vector<const For*> below = loops_below(t.get(joined.loop).body);
+      const std::vector<const For*> below = loops_below(t.get(joined).body);
       std::vector<Loop> lanes;
       for (const For* f : below)
         if (is_const(f->extent, width) && f->kind == ForKind::serial) lanes.push_back(f->var.id);
-      for (const Loop l : lanes)
-        t.attempt([&](Schedule& u) { vectorize(u, l, bytes, std::min(8, target_.lanes(bytes))); });
+      for (const Loop l : lanes) t.attempt([&](Schedule& u) { vectorize(u, l, std::min(8, target_.lanes(bytes))); });
       prefetch_inputs(t, found.loop);
-      if (shared()) t.parallel(joined.loop);
-      finish({joined.loop});
-    }));
+      if (target_.threads > 1) t.parallel(joined);
+      done_.push_back(joined);
+    });
   }
   // Of rows that a strip reads a piece of: few of them, which would else share the sets of the L1 cache.
   static void prefetch_inputs(Schedule& t, Loop rows) {
@@ -195,8 +187,6 @@ class Scatters {
     if (!found) throw ScheduleRefusal("nothing accumulates into the buffer");
     return found;
   }
-  void finish(const std::vector<Loop>& loops) { done_.insert(done_.end(), loops.begin(), loops.end()); }
-
   Schedule& s_;
   const Target& target_;
   std::vector<Loop> done_;

@@ -14,7 +14,7 @@
 #include "gradloom/target.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/site.h"
-#include "ir/schedule/wrappers.h"
+#include "ir/wrappers.h"
 
 namespace gradloom::ir::testing {
 

@@ -1,4 +1,4 @@
-#include "ir/schedule/wrappers.h"
+#include "ir/wrappers.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Internal to schedules: statements that stand around one other: a let, an alloc, a check, a condition without an else,
+// Statements that stand around one other: a let, an alloc, a check, a condition without an else,
 // a loop.
 #include <functional>
 #include <vector>
