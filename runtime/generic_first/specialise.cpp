@@ -171,6 +171,8 @@ void Specialiser::enqueue(const PlannedCall& call, Task task) try {
     if (team.stop || team.jobs.size() >= most_jobs ||
         std::find(team.queued.begin(), team.queued.end(), hash) != team.queued.end())
       return;
+    // A job that ended since the caller looked has left its state before it left the queue.
+    if (task == Task::specialise && shapes_.state(hash) != HotShapes::counting) return;
     team.queued.reserve(team.queued.size() + 1);
     team.threads.reserve(most_threads_);
     if (team.threads.size() < std::min(most_threads_, team.queued.size() + 1)) {
