@@ -12,7 +12,7 @@ namespace {
 
 bool is_math(const Expr& e) { return e.as<Math>() != nullptr; }
 
-Expr expansion(KernelBuilder& b, MathOp op, Expr x) {
+Expr built(KernelBuilder& b, MathOp op, Expr x) {
   switch (op) {
     case MathOp::exp:
       return exp(b, std::move(x));
@@ -40,7 +40,7 @@ class ExpandMath : public Rewriter {
     const bool inside = std::exchange(inside_, true);
     const Expr a = (*this)(n.a);
     inside_ = inside;
-    return expanded_[self.get()] = expansion(*lets_, n.op, a);
+    return expanded_[self.get()] = built(*lets_, n.op, a);
   }
 
   // A guarded load is lazy, its lets are not: a load that a function in its index takes keeps the guard.
@@ -69,32 +69,8 @@ class ExpandMath : public Rewriter {
   Stmt rewrite(const Store& n, const Stmt& self) override { return with_lets(n, self); }
   Stmt rewrite(const Accumulate& n, const Stmt& self) override { return with_lets(n, self); }
   Stmt rewrite(const If& n, const Stmt& self) override { return with_lets(n, self); }
-  // Where it is evaluated with each term, among the reduction's own definitions.
-  Stmt rewrite(const Reduce& n, const Stmt& self) override {
-    if (!any_of(self, is_math)) return self;
-    for (const Expr& i : n.index)
-      if (any_of(i, is_math)) return with_lets(n, self);
-    Reduce result = n;
-    result.lets.clear();
-    const auto expanded = [&](const Expr& e) {
-      if (!e) return e;
-      KernelBuilder lets("");
-      KernelBuilder* const outer = std::exchange(lets_, &lets);
-      const Expr value = (*this)(e);
-      lets_ = outer;
-      for (Stmt s = lets.build().body; s && s.as<Let>(); s = s.as<Let>()->body)
-        result.lets.push_back({s.as<Let>()->var, s.as<Let>()->value});
-      return value;
-    };
-    auto outer = std::exchange(expanded_, {});
-    for (const Reduce::Definition& d : n.lets) {
-      const Expr value = expanded(d.value);
-      result.lets.push_back({d.var, value});
-    }
-    result.value = expanded(n.value), result.factor = expanded(n.factor), result.guard = expanded(n.guard);
-    expanded_ = std::move(outer);
-    return reduce(std::move(result));
-  }
+  // No let stands before each of its terms.
+  Stmt rewrite(const Reduce&, const Stmt& self) override { return self; }
   Stmt rewrite(const Check& n, const Stmt& self) override { return with_lets(n, self); }
   Stmt rewrite(const Evaluate& n, const Stmt& self) override { return with_lets(n, self); }
 
@@ -121,6 +97,14 @@ class ExpandMath : public Rewriter {
 };
 
 }  // namespace
+
+MathExpansion expand_math(MathOp op, const Expr& x) {
+  KernelBuilder lets("");
+  MathExpansion expansion{.lets = {}, .value = built(lets, op, x)};
+  for (Stmt s = lets.build().body; s && s.as<Let>(); s = s.as<Let>()->body)
+    expansion.lets.push_back({s.as<Let>()->var, s.as<Let>()->value});
+  return expansion;
+}
 
 Kernel expand_math(const Kernel& kernel) { return any_of(kernel.body, is_math) ? ExpandMath()(kernel) : kernel; }
 

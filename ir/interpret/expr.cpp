@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ir/expand_math.h"
 #include "ir/interpret/code.h"
 #include "ir/scalar_math.h"
 
@@ -141,6 +142,29 @@ struct IntrinsicCode final : ExprCode {
   void vector(Frame& frame, uint64_t* out) const override { *out = scalar(frame); }
   IntrinsicOp op;
   std::vector<ExprPtr> args;
+};
+
+// An elementary function: its expansion on the value of `argument`.
+struct MathCode final : ExprCode {
+  struct Definition {
+    ExprPtr value;
+    size_t slot;
+  };
+  explicit MathCode(int lane_count) : ExprCode(lane_count) {}
+  uint64_t scalar(Frame& frame) const override {
+    for (const Definition& d : lets) frame.vars[d.slot] = d.value->scalar(frame);
+    return value->scalar(frame);
+  }
+  void vector(Frame& frame, uint64_t* out) const override {
+    for (const Definition& d : lets) {
+      Lanes values(d.value->lanes);
+      d.value->vector(frame, values.data());
+      std::copy_n(values.data(), d.value->lanes, &frame.vars[d.slot]);
+    }
+    value->vector(frame, out);
+  }
+  std::vector<Definition> lets;
+  ExprPtr value;
 };
 
 // Index arithmetic dominates the run time: its operators are specialised at compile time.
@@ -324,6 +348,18 @@ ExprPtr Translator::make(const Intrinsic& n, Type) {
   return std::make_unique<IntrinsicCode>(n.op, exprs(n.args));
 }
 
-ExprPtr Translator::make(const Math& n, Type) { fault(std::string(to_string(n.op)) + " is not expanded"); }
+ExprPtr Translator::make(const Math& n, Type type) {
+  const Var argument = make_var("x", type);
+  const MathExpansion expansion = expand_math(n.op, var(argument));
+  auto code = std::make_unique<MathCode>(type.lanes);
+  const auto define = [&](const Var& var, const Expr& is) {
+    ExprPtr value = expr(is);
+    code->lets.push_back({std::move(value), declare(var)});
+  };
+  define(argument, n.a);
+  for (const auto& let : expansion.lets) define(let.var, let.value);
+  code->value = expr(expansion.value);
+  return code;
+}
 
 }  // namespace gradloom::ir::interp

@@ -1,6 +1,5 @@
 #include "ir/interpret/interpret.h"
 
-#include "ir/expand_math.h"
 #include "ir/interpret/code.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_math.h"
@@ -99,7 +98,7 @@ Outcome interpret(const Kernel& kernel, std::span<void* const> buffers, std::spa
                   const InterpretOptions& options) {
   const FloatMode mode;
   try {
-    return interpret_kernel(expand_math(kernel), buffers, scalars, options);
+    return interpret_kernel(kernel, buffers, scalars, options);
   } catch (const Error& error) {
     throw Error(error.code() == ErrorCode::internal ? options.fault : error.code(),
                 "kernel " + kernel.name + ": " + error.what());

@@ -27,8 +27,8 @@ Kernel plain(const Kernel& kernel, const LowerOptions&) {
 }
 
 constexpr Pass passes[] = {
-    {"expand_math", plain<expand_math>},
     {"expand_reductions", plain<expand_reductions>},  // those that the schedule left
+    {"expand_math", plain<expand_math>},
     {"drop_prefetches", plain<drop_prefetches>, Where::gpu},
     {"simplify", plain<simplify>},    // remove dead tails and constant conditions before anything is widened or copied
     {"vectorize", plain<vectorize>},  //

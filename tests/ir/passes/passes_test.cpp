@@ -39,11 +39,11 @@ TEST(Lower, RunsItsPassesInOrder) {
   };
   using Names = std::vector<std::string>;
   const char* serial = "kernel k() { out y: f32[8] for i in 0 .. 8 { y[i] = 0.0f32 } }";
-  const Names for_gpu{"expand_math",   "expand_reductions", "drop_prefetches",   "simplify",         "vectorize",
+  const Names for_gpu{"expand_reductions", "expand_math", "drop_prefetches",   "simplify",         "vectorize",
                       "unroll",        "simplify",          "interleave_stores", "demote_registers", "outline_kernels",
                       "place_buffers", "pair_fragments",    "order_lanes",       "insert_barriers"};
   EXPECT_EQ(passes_of(serial, {}),
-            (Names{"expand_math", "expand_reductions", "simplify", "vectorize", "unroll", "simplify", "transpose_loads",
+            (Names{"expand_reductions", "expand_math", "simplify", "vectorize", "unroll", "simplify", "transpose_loads",
                    "scalarize_scatters", "interleave_stores", "demote_registers"}));
   EXPECT_EQ(passes_of(serial, {.gpu = true}), for_gpu);
   EXPECT_EQ(passes_of("kernel k() { out y: f32[8] for i in 0 .. 8 grid { y[i] = 0.0f32 } }", {}), for_gpu);
