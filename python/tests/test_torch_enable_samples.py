@@ -60,29 +60,32 @@ def test_gradients_equal_pytorchs_and_repeat_to_the_bit(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("check", ["gradcheck", "gradgradcheck"])
-def test_derivatives_of_both_orders(check: str) -> None:
+@pytest.mark.parametrize("of", NAMES)
+def test_derivatives_of_both_orders(check: str, of: str) -> None:
     with gradloom.torch.enabled():
         for name, op in ops().items():
-            if check == "gradgradcheck" and not op.supports_gradgrad:
+            if op.name != of or (check == "gradgradcheck" and not op.supports_gradgrad):
                 continue
             for sample in samples(op, torch.float64):
                 call = Call(op, sample)
                 if not call.tensors or not call(*call.tensors):
                     continue
                 checked = getattr(torch.autograd, check)
+                # A whole Jacobian of slice_scatter's 8,000 elements, and its columns one by one, take over 16 GB.
+                small = sum(t.numel() for t in call.tensors) < 1000
                 assert checked(
                     lambda *tensors: tuple(call(*tensors)),
                     call.tensors,
                     check_batched_grad=False,
                     nondet_tol=0.0,
-                    fast_mode=not ALL,
+                    fast_mode=not (ALL and small),
                 ), f"{name} of {sample}"
                 ran[check] += 1
-    assert ran[check] > 100
 
 
 def test_most_gradients_are_served() -> None:
     """After the tests above."""
+    assert min(ran["gradcheck"], ran["gradgradcheck"]) > 100
     ops_of = gradloom.torch.stats().ops
     for name in (
         "gather_backward",
