@@ -28,8 +28,8 @@
 namespace gradloom::ir {
 
 // Which operands of min and max that are equal get the gradient: both, half each (of an accumulate that is a minimum or
-// maximum: all that are equal to it, evenly), as PyTorch's maximum, minimum and amax do; the first; the second; or
-// none. A NaN gets it.
+// maximum: all that are equal to it, evenly), as PyTorch's maximum, minimum and amax do; the first; the second (relu, as
+// max(x, 0)); or none (clamp). Where an operand is NaN both get it, but for `none`; of an accumulate, what is NaN.
 enum class Tie : uint8_t { halves, first, second, none };
 inline constexpr Tie all_ties[] = {Tie::halves, Tie::first, Tie::second, Tie::none};
 const char* to_string(Tie tie);

@@ -187,9 +187,7 @@ class Sweep {
         return give(n.a, g / (constant(g.dtype(), 2) * primal(e)), at.mask);
       case UnaryOp::abs: {
         const Expr x = primal(n.a);
-        // 0 at 0, NaN at NaN.
-        const Expr otherwise = select(x == zero_value, zero_value, x);
-        return give(n.a, select(x > zero_value, g, select(x < zero_value, -g, otherwise)), at.mask);
+        return give(n.a, select(x > zero_value, g, select(x < zero_value, -g, zero_value)), at.mask);
       }
       default:
         return;  // floor, ceil, trunc: each_operand has no operand of theirs
@@ -227,26 +225,23 @@ class Sweep {
     }
   }
 
+  // With a NaN neither operand beats the other one: both get the gradient, and under `none` neither.
   void through_extremum(const Binary& n, const Adjoint& at) {
     const Expr a = primal(n.a), b = primal(n.b), &g = at.value;
-    const bool maximum = n.op == BinaryOp::max;
-    const Expr a_wins = b_.let("first", maximum ? a > b : a < b), b_wins = b_.let("second", maximum ? b > a : b < a);
-    const auto no = [](const Expr& e) { return unary(UnaryOp::bit_not, e); };
-    switch (forward_.how().tie) {
-      case Tie::halves: {
-        const Expr part = b_.let("part", select(a == b, g * constant(g.dtype(), 0.5), g));
-        give(n.a, part, both(at.mask, no(b_wins)));
-        return give(n.b, part, both(at.mask, no(a_wins)));
-      }
-      case Tie::first:
-        give(n.a, g, both(at.mask, no(b_wins)));
-        return give(n.b, g, both(at.mask, b_wins));
-      case Tie::second:
-        give(n.a, g, both(at.mask, a_wins));
-        return give(n.b, g, both(at.mask, no(a_wins)));
-      case Tie::none:
-        give(n.a, g, both(at.mask, a_wins));
-        return give(n.b, g, both(at.mask, b_wins));
+    const Tie tie = forward_.how().tie;
+    const auto beats = [&](bool is_second, bool or_equal) {
+      const Expr &x = is_second ? b : a, &y = is_second ? a : b;
+      const Expr &more = n.op == BinaryOp::max ? x : y, &less = n.op == BinaryOp::max ? y : x;
+      return b_.let(is_second ? "second" : "first", or_equal ? more >= less : more > less);
+    };
+    const Expr part = tie == Tie::halves ? b_.let("part", select(a == b, g * constant(g.dtype(), 0.5), g)) : g;
+    for (const bool to_second : {false, true}) {
+      const Expr& to = to_second ? n.b : n.a;
+      if (!forward_.is_active(to)) continue;
+      const bool not_when_equal = tie == (to_second ? Tie::first : Tie::second);
+      const Expr on = tie == Tie::none ? beats(to_second, false)
+                                       : unary(UnaryOp::bit_not, beats(!to_second, not_when_equal));
+      give(to, part, both(at.mask, on));
     }
   }
 

@@ -20,6 +20,7 @@
 #include "ir/schedule/schedule_default.h"
 #include "tests/support/error_of.h"
 #include "tests/support/gradient_check.h"
+#include "tests/support/gradient_values.h"
 #include "tests/support/schedule_support.h"
 
 namespace gradloom::ir {
@@ -92,6 +93,9 @@ class CaseCheck {
         SCOPED_TRACE(line);
         check_gradient(derivation_of(what));
         passed = true;
+      } else if (verb == "values") {
+        const std::string found = testing::gradient_at(kernel(), derivation_, what);
+        if (!testing::same_numbers(found, message)) EXPECT_EQ(found, message);
       } else if (verb == "refused") {
         expect(unchanged([&] { return refusal([&] { schedule().replay({what}); }); }));
       } else if (verb == "wrong") {
@@ -168,6 +172,7 @@ class CaseCheck {
   }
   // The gradient is the tangent's transpose, and lowers; what is inactive passes none by the author's word.
   void check_gradient(const Derivation& how) {
+    derivation_ = how;
     const Kernel gradient = differentiate(kernel(), how);
     verify(lower(gradient, options_), Stage::lowered);
     for (const ScalarValues& run : runs_.empty() ? usual_runs(kernel()) : runs_)
@@ -259,6 +264,7 @@ class CaseCheck {
   std::vector<ScalarValues> runs_;
   Determinism level_ = Determinism::sequential;
   Schedule schedule_{{}};
+  Derivation derivation_;  // the last one
   bool changed_ = false;
 };
 
