@@ -83,7 +83,8 @@ class RandomForwardNest {
         const std::string guard = loops[0].var + " > 0";
         std::string inside = list(at);
         inside.pop_back();
-        return a.name + inside + (at.empty() ? "" : " ") + "where " + guard + " else 0.5f32]";
+        const std::string other = chance(50) ? "0.5f32" : load(loops);
+        return a.name + inside + (at.empty() ? "" : " ") + "where " + guard + " else " + other + "]";
       }
       return a.name + list(at);
     }
