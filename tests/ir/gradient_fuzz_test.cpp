@@ -1,6 +1,7 @@
 // Random forward nests (support/random_forward.h): each has a gradient that is the transpose of its tangent, the same
-// scheduled and lowered, or is refused; a nest that overwrites nothing is never refused. GRADLOOM_GRADIENTS: the number
-// of seeds; GRADLOOM_GRADIENT_SEED: the first one; GRADLOOM_GRADIENT_PRINT=1: prints each.
+// bits scheduled, lowered, and compiled for CPUs and, by the host's compiler, for a GPU; or is refused. A nest that
+// overwrites nothing is never refused. GRADLOOM_GRADIENTS: the number of seeds; GRADLOOM_GRADIENT_SEED: the first one;
+// GRADLOOM_GRADIENT_PRINT=1: prints each; GRADLOOM_GRADIENT_COMPILED=N: one in N is compiled.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -9,7 +10,11 @@
 #include "ir/schedule/schedule_default.h"
 #include "tests/support/environment.h"
 #include "tests/support/gradient_check.h"
+#include "tests/support/kernel_run.h"
 #include "tests/support/random_forward.h"
+#if GRADLOOM_WITH_CUDA
+#include "tests/support/host_batch.h"
+#endif
 
 namespace gradloom::ir::testing {
 namespace {
@@ -20,8 +25,40 @@ std::string sort_of(const std::string& message) {
                             std::regex("\\b(buffer|loop|of|than|needs|keep|for) [a-z]+[0-9]+"), "$1 _");
 }
 
+#if GRADLOOM_WITH_CUDA
+HostBatch batch;
+#endif
+
+// A gradient's own result, and that of its default schedules, compiled.
+void expect_same_compiled(const Kernel& gradient, const ScalarValues& scalars, [[maybe_unused]] uint64_t seed) {
+  const std::vector<int64_t> values{scalars.at("n")};
+  Result expected{Arrays(1).memory(gradient, scalars)};
+  const Memory start = expected.memory;
+  expected.bad_position = interpret(gradient, pointers(expected.memory), values).bad_position;
+#if GRADLOOM_WITH_LLVM
+  const Kernel for_cpu = lower(with_default_schedule(gradient, {.vector_bytes = 32, .threads = 2}));
+  for (const codegen::Isa& isa : instruction_sets(seed)) {
+    Result result{start};
+    result.bad_position = run_compiled(for_cpu, isa, pointers(result.memory), values);
+    EXPECT_EQ(difference(gradient, expected, result), "") << isa.name << "\n" << print(for_cpu);
+  }
+#endif
+#if GRADLOOM_WITH_CUDA
+  const Target gpu{.gpu = true, .shared_bytes = 48 << 10};
+  const Kernel for_gpu = lower(with_default_schedule(gradient, gpu), {.gpu = true, .shared_bytes = gpu.shared_bytes});
+  batch.add("seed " + std::to_string(seed), codegen::emit_cuda(for_gpu),
+            [=](const codegen::CudaModule& module, const codegen::HostModule& loaded) {
+              Result result{start};
+              result.bad_position = codegen::run_on_host(module, loaded, pointers(result.memory), values,
+                                                         codegen::HostOrder::shuffled, 7);
+              EXPECT_EQ(difference(gradient, expected, result), "") << "seed " << seed << "\n" << print(for_gpu);
+            });
+#endif
+}
+
 TEST(GradientFuzz, DerivedIsTheTangentsTransposeOrRefused) {
-  const int64_t first = environment("GRADLOOM_GRADIENT_SEED", 1), count = environment("GRADLOOM_GRADIENTS", 300);
+  const int64_t first = environment("GRADLOOM_GRADIENT_SEED", 1), count = environment("GRADLOOM_GRADIENTS", 300),
+                each = environment("GRADLOOM_GRADIENT_COMPILED", 10);
   std::map<std::string, int64_t> refused;
   int64_t derived = 0;
   for (int64_t seed = first; seed < first + count && !HasFailure(); ++seed) {
@@ -41,11 +78,15 @@ TEST(GradientFuzz, DerivedIsTheTangentsTransposeOrRefused) {
         EXPECT_TRUE(same_bits(gradient, scheduled, {{"n", n}}, 1)) << print(scheduled);
         EXPECT_TRUE(same_bits(gradient, lower(scheduled), {{"n", n}}, 1)) << print(lower(scheduled));
       }
+      if (seed % each == 0) expect_same_compiled(gradient, {{"n", 5}}, static_cast<uint64_t>(seed));
     } catch (const DerivationRefusal& refusal) {
       ++refused[sort_of(refusal.what())];
       EXPECT_TRUE(nest.illegal) << refusal.what();
     }
   }
+#if GRADLOOM_WITH_CUDA
+  batch.flush();
+#endif
   std::cout << derived << " derived\n";
   for (const auto& [sort, times] : refused) std::cout << times << " refused" << sort << "\n";
   EXPECT_GT(4 * derived, 3 * count);

@@ -23,6 +23,16 @@ class Arrays {
     for (const Scalar& s : kernel.scalars) slots.push_back(scalars.at(s.var.name));
     return interpret(kernel, pointers, slots).ok();
   }
+  // The buffers of a kernel, as bytes.
+  std::vector<std::vector<uint8_t>> memory(const Kernel& kernel, const ScalarValues& scalars) {
+    std::vector<std::vector<uint8_t>> buffers;
+    for (const Buffer& b : kernel.buffers) {
+      const std::vector<uint64_t>& words = array(b, scalars);
+      const auto* bytes = reinterpret_cast<const uint8_t*>(words.data());
+      buffers.emplace_back(bytes, bytes + words.size() * sizeof(uint64_t));
+    }
+    return buffers;
+  }
   bool operator==(const Arrays& other) const { return arrays_ == other.arrays_; }
   // Of arrays of f64.
   double dot(const std::string& a, const std::string& b) {
