@@ -26,7 +26,8 @@ Folders operator+(Folders a, const Folders& b) {
 
 // A folder, and those that it may include in addition to itself.
 const std::map<std::string, Folders>& arrows() {
-  static const Folders ops{"ops", "ops/broadcast", "ops/gather", "ops/gru", "ops/matmul", "ops/patterns", "ops/slice"};
+  static const Folders ops{"ops",        "ops/bags",     "ops/broadcast", "ops/gather", "ops/gru",
+                            "ops/matmul", "ops/patterns", "ops/slice",     "ops/sparse"};
   static const Folders family{"ir", "ir/analysis", "ir/schedule", "ops", "ops/matmul", "ops/patterns", "support"};
   static const Folders emitter{"codegen", "ir", "ir/analysis", "support"};
   static const Folders codegen{"codegen", "codegen/cuda", "codegen/cuda_host", "codegen/llvm"};
@@ -50,10 +51,12 @@ const std::map<std::string, Folders>& arrows() {
       {"ops/patterns", {"ir", "ir/schedule", "ops", "support"}},
       {"ops/matmul", {"ir", "ir/analysis", "ir/schedule", "ops/patterns", "support"}},
       {"ops", {"ir", "ir/schedule", "ops/patterns", "support"}},
+      {"ops/bags", family},
       {"ops/broadcast", family},
       {"ops/gather", family},
       {"ops/gru", family},
       {"ops/slice", family},
+      {"ops/sparse", family},
       {"runtime/threads", {"runtime/diagnose", "support"}},
       {"runtime/diagnose", {"codegen/llvm", "ir", "support"}},
       {"runtime/memory", language},

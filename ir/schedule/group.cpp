@@ -19,7 +19,7 @@ class Group {
         bounds_(read_once(loop_, site.scope)),
         n_(most_iterations(kernel, site)),
         rows_(row_count(site.scope)),
-        counter_(counter_type()) {
+        counter_(counter_type(site.scope)) {
     const std::string& name = buffer->name;
     first_ = table(name + "_first", folded(index_add(rows_, 2)), n_);
     order_ = table(name + "_order", n_, folded(index_sub(n_, 1)));
@@ -129,12 +129,30 @@ class Group {
     for (const Scalar& s : kernel.scalars) scalars.push_back(s.var);
     const Expr n = folded(bounds_.extent);
     if (uses_only(n, scalars)) return n;
+    if (const Expr between = between_declared(site); between && !as_int(between) && uses_only(between, scalars))
+      return nonnegative(between, site.scope);
     const std::optional<int64_t> most = site.scope.of(loop_.extent).max;
     if (!most) refuse("group", loop_.var.name, "how many iterations it has is known only when the kernel runs");
     return std::max<int64_t>(*most, 0);
   }
-  DType counter_type() const {
-    const std::optional<int64_t> n = as_int(n_);
+  // Of a loop whose ends are elements of buffers, as segments have them: the distance of the buffers' declared bounds.
+  Expr between_declared(const Site& site) const {
+    const Binary* length = loop_.extent.as<Binary>();
+    if (!length || length->op != BinaryOp::sub || !equal(length->b, loop_.begin)) return {};
+    const auto bound = [&](Expr e, Expr Facts::*side, auto&& with_guard) -> Expr {
+      for (size_t i = site.path.size(); i-- > 0;)
+        if (const Let* l = site.path[i].as<Let>(); l && e.as<Var>() && e.as<Var>()->id == l->var.id) e = l->value;
+      if (const Cast* c = e.as<Cast>()) e = c->value;
+      const Load* l = e.as<Load>();
+      if (!l || !is_int(l->buffer->dtype) || l->buffer->dtype == DType::u64 || !(l->buffer->facts.*side)) return {};
+      const Expr declared = l->buffer->facts.*side;
+      return l->guard ? with_guard(declared, cast(DType::i64, l->otherwise)) : declared;
+    };
+    const Expr most = bound(length->a, &Facts::max, index_max), least = bound(length->b, &Facts::min, index_min);
+    return most && least ? folded(index_sub(most, least)) : Expr();
+  }
+  DType counter_type(const Ranges& scope) const {
+    const std::optional<int64_t> n = scope.of(n_).max;
     return n && *n < std::numeric_limits<int32_t>::max() ? DType::i32 : DType::i64;
   }
   Buffer table(const std::string& name, const Expr& length, const Expr& most) const {

@@ -6,7 +6,7 @@
 #include <gradloom/gradloom.h>
 
 #define GRADLOOM_FUNCTIONS_NAME "gradloom.c_functions"
-#define GRADLOOM_FUNCTIONS_VERSION 1
+#define GRADLOOM_FUNCTIONS_VERSION 2
 
 struct GradloomFunctions {
   uint32_t version;
@@ -20,6 +20,8 @@ struct GradloomFunctions {
   decltype(&gradloom_attributes_create) attributes_create;
   decltype(&gradloom_attributes_destroy) attributes_destroy;
   decltype(&gradloom_attributes_set_int) attributes_set_int;
+  decltype(&gradloom_attributes_set_ints) attributes_set_ints;
+  decltype(&gradloom_attributes_set_string) attributes_set_string;
   decltype(&gradloom_prepare) prepare;
   decltype(&gradloom_prepared_destroy) prepared_destroy;
   decltype(&gradloom_prepared_run_into) prepared_run_into;

@@ -1,4 +1,4 @@
-"""The example of docs/python.md, and types."""
+"""The examples of docs/python.md and docs/sparse.md, and types."""
 
 import re
 import subprocess
@@ -56,6 +56,11 @@ def test_the_example_runs() -> None:
     for comment in re.findall(r"print\(error\)  # (.*)", example):
         assert comment in done.stdout
     assert "ymm" in done.stdout
+
+
+def test_the_example_of_sparse_gradients_runs() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "sparse.md").read_text(), re.DOTALL)
+    subprocess.run([sys.executable, "-c", example], check=True)
 
 
 def test_the_pages_three_lines() -> None:

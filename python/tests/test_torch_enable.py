@@ -25,7 +25,7 @@ from torch_samples import SEEDS, at_threads, bits  # noqa: E402
 
 F = torch.nn.functional
 OVERRIDDEN = {
-    "CPU": "embedding_dense_backward scatter_add scatter_add_ index_add index_add_ _index_put_impl_".split()
+    "CPU": "embedding_dense_backward _embedding_bag_dense_backward scatter_add scatter_add_ index_add index_add_ _index_put_impl_".split()
     + "slice_backward select_backward".split(),
     "AutogradCPU": "gather_backward index_select_backward index.Tensor".split(),
 }

@@ -300,6 +300,10 @@ OPCHECKS: dict[str, Callable[[], tuple[Any, ...]]] = {
     "scatter_add": lambda: (floats(4, 5), 0, ints(4, 3, 5), floats(3, 5)),
     "embedding": lambda: (floats(4, 5), ints(4, 3, 2), 1, True),
     "embedding_backward": lambda: (floats(3, 2, 5), ints(4, 3, 2), 4, 1, True),
+    "embedding_bag": lambda: (floats(4, 5), ints(4, 7), torch.tensor([0, 3, 3]), floats(7), 0, 1, False, False),
+    "embedding_bag_backward": lambda: (
+        floats(3, 5), ints(4, 7), torch.tensor([0, 3, 3]), None, ints(4, 3, 5), 4, 2, 1, False, False
+    ),
     "slice": lambda: (floats(4, 5), 1, 1, 4, 2),
     "slice_backward": lambda: (floats(4, 2), [4, 5], 1, 1, 4, 2),
     "narrow": lambda: (floats(4, 5), 1, 1, 3),
@@ -563,8 +567,8 @@ def test_an_op_inside_a_transform_is_refused_by_name() -> None:
 
 def test_what_is_not_served_is_refused_by_name() -> None:
     weight, x = floats(5, 3), floats(4, 5)
-    with pytest.raises(gradloom.Unsupported, match="embedding: sparse is True"):
-        gt.embedding(ints(5, 2), weight, sparse=True)
+    with pytest.raises(gradloom.Unsupported, match="embedding_bag: sparse is True"):
+        gt.embedding_bag(ints(5, 2, 2), weight, sparse=True)
     with pytest.raises(gradloom.Unsupported, match="gather: sparse_grad is True"):
         gt.gather(x, 0, ints(4, 2, 5), sparse_grad=True)
     with pytest.raises(gradloom.Unsupported, match="slice: input requires a gradient and has dtype complex128"):

@@ -72,7 +72,7 @@ inline const std::vector<std::vector<std::string>>& factor_names() {
 
 inline std::vector<DType> dtypes_of(const Op& op) {
   for (const ArgumentSchema& input : op.schema().inputs)
-    if (!input.shape_like && input.name != "indices") return input.dtypes;
+    if (!input.shape_like && input.name != "indices" && input.name != "offsets") return input.dtypes;
   return {};
 }
 

@@ -18,20 +18,22 @@ struct StrategyUse {
   bool overwrites = true, accumulates = true, extent_zero = false;
 };
 inline const std::map<std::string, StrategyUse>& strategy_uses() {
-  static const std::set<std::string> gathers{"GatherGrad", "GatherElementsGrad"}, gru{"GRUTraining", "GRUGrad"};
+  static const std::set<std::string> gathers{"GatherGrad", "GatherElementsGrad"}, gru{"GRUTraining", "GRUGrad"},
+      sorted{"GatherGrad", "GatherElementsGrad", "EmbeddingBagGrad", "IndexGrad"},
+      touched{"GatherGrad", "GatherElementsGrad", "IndexGrad"};
   static const std::map<std::string, StrategyUse> uses{
       {"flat", {.ops = {"SliceGrad"}, .cpu = false, .accumulates = false}},
       {"row", {.ops = gathers, .gpu = false}},
       {"strip", {.ops = gathers, .gpu = false}},
       {"pipelined", {.ops = {"GatherElementsGrad"}, .gpu = false, .any_shape = false}},
-      {"grouped", {.ops = gathers}},
+      {"grouped", {.ops = sorted}},
       {"sorted", {.ops = gathers, .cpu = false, .any_shape = false}},
       {"chunked", {.ops = gathers, .cpu = false, .any_shape = false, .level = Determinism::run_to_run}},
       {"partition", {.ops = gathers}},
       {"bins", {.ops = gathers, .cpu = false, .any_shape = false}},
       {"block", {.ops = gathers, .cpu = false}},
       {"atomic", {.ops = gathers, .cpu = false, .level = Determinism::relaxed, .dtypes = {DType::f32, DType::f64}}},
-      {"touched", {.ops = gathers, .overwrites = false}},
+      {"touched", {.ops = touched, .overwrites = false}},
       {"touched_rows", {.ops = {"GatherGrad"}, .overwrites = false}},
       {"staged", {.ops = {"BroadcastGrad"}, .cpu = false, .extent_zero = true}},
       {"split", {.ops = {"BroadcastGrad", "GRUTraining", "GRUGrad"}, .extent_zero = true}},

@@ -34,6 +34,9 @@ class Shapes {
     if (call.op == "BroadcastGrad") return broadcast(call, dtype);
     if (call.op == "SliceGrad") return slice(call, dtype);
     if (call.op == "BroadcastGradientArgs") return broadcast_args(call);
+    if (call.op == "EmbeddingBagGrad") return embedding_bag(call, dtype);
+    if (call.op == "IndexGrad") return index(call, dtype);
+    if (call.op == "SparseGatherGrad") return sparse_gather(call, dtype);
     return gru(call, dtype);
   }
   std::vector<Extent> used() const {
@@ -214,6 +217,78 @@ class Shapes {
       d == axis ? dy.append(std::span<const int64_t>(index.data(), index.size())) : dy.push_back(n(d));
     call.inputs = {testing_ops::shape_tensor(shape), tensor(index_type(), index, n(axis)), tensor(dtype, dy)};
     call.attributes = {{"axis", static_cast<int64_t>(axis)}};
+    return true;
+  }
+
+  bool sparse_gather(Call& call, DType dtype) {
+    if (limits_.traffic != few_bytes || !gather(call, dtype)) return false;
+    const int64_t axis = std::get<int64_t>(call.attributes.at("axis"));
+    call.attributes.clear();
+    if (const int64_t rows = integer_element(call.inputs[0], 0); rows > 0 && random_.one_in(2))
+      call.attributes["padding_idx"] = static_cast<int64_t>(random_.below(static_cast<uint64_t>(rows)));
+    return axis == 0;
+  }
+
+  bool embedding_bag(Call& call, DType dtype) {
+    draw_dims(call.op, 4);
+    if (!fit([&] { return n(1) * (n(0) + n(2)) + n(3) + (limits_.run ? n(3) * n(1) / 4 : 0); })) return false;
+    const int64_t rows = n(0), columns = n(1), bags = n(2), count = n(3);
+    if (count > 0 && (rows == 0 || bags == 0)) return false;
+    const int mode = static_cast<int>(random_.below(3));
+    const bool last = random_.one_in(2);
+    std::vector<int64_t> offsets(static_cast<size_t>(bags), 0);
+    for (int64_t& o : offsets) o = static_cast<int64_t>(random_.below(static_cast<uint64_t>(count) + 1));
+    std::sort(offsets.begin(), offsets.end());
+    if (bags > 0) offsets[0] = 0;
+    if (last) offsets.push_back(count);
+    call.inputs = {testing_ops::shape_tensor({rows, columns}), tensor(index_type(), {count}, rows),
+                   Tensor::of(index_type(), {std::ssize(offsets)}, offsets), tensor(dtype, {bags, columns})};
+    if (mode == 0 && random_.one_in(2)) call.inputs.push_back(tensor(dtype, {count}));
+    if (mode == 2) call.inputs.push_back({}), call.inputs.push_back(tensor(index_type(), {bags, columns}, rows));
+    call.attributes = {{"mode", std::string(mode == 0 ? "sum" : mode == 1 ? "mean" : "max")},
+                       {"include_last_offset", int64_t{last}},
+                       {"scale_grad_by_freq", static_cast<int64_t>(mode != 2 && random_.one_in(4))}};
+    if (rows > 0 && random_.one_in(2))
+      call.attributes["padding_idx"] = static_cast<int64_t>(random_.below(static_cast<uint64_t>(rows)));
+    return mode != 2 || rows > 0 || bags * columns == 0;
+  }
+
+  bool index(Call& call, DType dtype) {
+    const size_t rank = 1 + random_.below(4), broadcast = random_.below(3);
+    draw_dims(call.op, rank + broadcast);
+    std::vector<int64_t> axes;
+    for (size_t d = 0; d < rank; ++d)
+      if (random_.one_in(2)) axes.push_back(static_cast<int64_t>(d));
+    if (axes.empty()) axes.push_back(0);
+    const auto is_indexed = [&](size_t d) { return std::find(axes.begin(), axes.end(), d) != axes.end(); };
+    const auto elements = [&] {
+      int64_t slice = 1, destinations = 1;
+      for (size_t d = 0; d < rank; ++d) (is_indexed(d) ? destinations : slice) *= n(d);
+      return slice * (destinations + product(rank, rank + broadcast));
+    };
+    if (!fit(elements)) return false;
+    Dims shape, all, dy;
+    for (size_t d = 0; d < rank; ++d) shape.push_back(n(d));
+    for (size_t k = 0; k < broadcast; ++k) all.push_back(n(rank + k));
+    const bool neighbours = axes.back() - axes[0] + 1 == std::ssize(axes);
+    const auto at = static_cast<size_t>(neighbours ? axes[0] : 0);
+    for (size_t d = 0; d < rank; ++d) {
+      if (d == at) dy.append(std::span<const int64_t>(all.data(), all.size()));
+      if (!is_indexed(d)) dy.push_back(n(d));
+    }
+    call.inputs = {testing_ops::shape_tensor(shape), tensor(dtype, dy)};
+    bool full = false;  // one of them has all dims
+    for (size_t i = 0; i < axes.size(); ++i) {
+      Dims own = all;
+      const bool last = i + 1 == axes.size() && !full;
+      for (int64_t& d : own)
+        if (!last && random_.one_in(4)) d = 1;
+      full |= own == all;
+      const int64_t extent = n(static_cast<size_t>(axes[i]));
+      if (extent == 0 && element_count(all) > 0) return false;
+      call.inputs.push_back(tensor(index_type(), own, extent));
+    }
+    call.attributes = {{"axes", axes}};
     return true;
   }
 

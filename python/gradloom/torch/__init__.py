@@ -13,6 +13,7 @@ if not hasattr(_torch, "get_autocast_dtype"):
 
 from gradloom.torch import nn
 from gradloom.torch._embedding import embedding
+from gradloom.torch._embedding_bag import embedding_bag
 from gradloom.torch._expand import expand, sum_to_size
 from gradloom.torch._gather import gather, scatter_add, take_along_dim
 from gradloom.torch._index import index_add, index_select
@@ -27,6 +28,7 @@ __all__ = [
     "Stats",
     "disable",
     "embedding",
+    "embedding_bag",
     "enable",
     "enabled",
     "expand",

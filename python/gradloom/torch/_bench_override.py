@@ -75,6 +75,22 @@ def _into(name: str, shape: tuple[int, ...], index: tuple[int, ...], source: tup
     return lambda: getattr(x, name)(axis, at, values)
 
 
+def _bags(rows: int, width: int, bags: int, size: int, mode: str, **options: Any) -> Way:
+    module = torch.nn.EmbeddingBag(rows, width, mode=mode, **options)
+    return _gradient(module(torch.randint(0, rows, (bags, size))), module.weight)
+
+
+def _pairs(shape: tuple[int, ...], count: int) -> Way:
+    i, j = (torch.randint(0, size, (count,)) for size in shape[:2])
+    return _both(shape, lambda x: x[i, j])
+
+
+def _put_pairs(shape: tuple[int, ...], count: int) -> Way:
+    x, values = torch.zeros(shape), torch.randn(count, *shape[2:])
+    at = tuple(torch.randint(0, size, (count,)) for size in shape[:2])
+    return lambda: x.index_put_(at, values, accumulate=True)
+
+
 def _gru(steps: int, batch: int, features: int, hidden: int) -> Way:
     module = torch.nn.GRU(features, hidden)
     x = torch.randn(steps, batch, features)
@@ -98,6 +114,11 @@ CASES = [
     Case("embedding, scale_grad_by_freq", lambda: _embedding(_zipf(50000, 4096), scale_grad_by_freq=True)),
     Case("embedding [1000,64], 4096", lambda: _embedding(torch.randint(0, 1000, (4096,)), 1000, 64)),
     Case("embedding [100,16], 64", lambda: _embedding(torch.randint(0, 100, (64,)), 100, 16)),
+    Case("EmbeddingBag [50000,64], 1024 sums of 32", lambda: _bags(50000, 64, 1024, 32, "sum")),
+    Case("EmbeddingBag [50000,64], 1024 means of 32", lambda: _bags(50000, 64, 1024, 32, "mean")),
+    Case("EmbeddingBag [50000,256], 256 means of 16", lambda: _bags(50000, 256, 256, 16, "mean", padding_idx=0)),
+    Case("EmbeddingBag [50000,64], 1024 maxima of 32", lambda: _bags(50000, 64, 1024, 32, "max")),
+    Case("EmbeddingBag [1000,16], 64 sums of 8", lambda: _bags(1000, 16, 64, 8, "sum")),
     Case("gather [4096,4096] axis 0", lambda: _gather((4096, 4096), 0), "7x"),
     Case("gather [4096,4096] axis 1", lambda: _gather((4096, 4096), 1)),
     Case(
@@ -125,6 +146,14 @@ CASES = [
     Case("scatter_add_ [10000], 100000", lambda: _into("scatter_add_", (10000,), (100000,), (100000,), 0)),
     Case("scatter_add_ [50000,64], 4096 of 64", lambda: _into("scatter_add_", (50000, 64), (4096, 64), (4096, 64), 0)),
     Case("index_put_ [50000,768], 4096", _put),
+    Case("x[i, j] [300,300,256], 4096, both passes", lambda: _pairs((300, 300, 256), 4096)),
+    Case("x[i, j] [4096,4096], 100000, both passes", lambda: _pairs((4096, 4096), 100000)),
+    Case("x[i, j] [300,300], 100000, both passes", lambda: _pairs((300, 300), 100000)),
+    Case("index_put_ [300,300,256], 4096 pairs", lambda: _put_pairs((300, 300, 256), 4096)),
+    Case("index_put_ [300,300,16], 4096 pairs", lambda: _put_pairs((300, 300, 16), 4096)),
+    Case("index_put_ [4096,4096], 100000 pairs", lambda: _put_pairs((4096, 4096), 100000)),
+    Case("index_put_ [300,300], 100000 pairs", lambda: _put_pairs((300, 300), 100000)),
+    Case("index_put_ [300,300], 5000 pairs", lambda: _put_pairs((300, 300), 5000)),
     Case("x[:, ::2] [4096,4096]", lambda: _of((4096, 4096), lambda x: x[:, ::2])),
     Case("x[::2] [4096,4096]", lambda: _of((4096, 4096), lambda x: x[::2])),
     Case("x[:, 1:-1] [64,512,768]", lambda: _of((64, 512, 768), lambda x: x[:, 1:-1])),

@@ -1,9 +1,10 @@
 """embedding: a lookup of rows, with GatherGrad as its gradient."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from gradloom.errors import InvalidArgument, Unsupported
 from gradloom.torch._library import Composite, Kernel, check_differentiable, detached, differentiable, records
@@ -93,6 +94,28 @@ _embedding_op = Composite(
 )
 
 
+class _SparseEmbedding(torch.autograd.Function):
+    """A lookup whose gradient is a coalesced sparse tensor. No op of torch.library has outputs of a size that it finds
+    and of that layout."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, indices: Tensor, padding_idx: int) -> Tensor:
+        ctx.save_for_backward(indices)
+        ctx.shape, ctx.padding = weight.shape, padding_idx
+        return torch.embedding(weight, indices, padding_idx)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        (indices,) = ctx.saved_tensors
+        padding = (("padding_idx", ctx.padding),) if ctx.padding >= 0 else ()
+        rows, values = handle("SparseGatherGrad", *padding)(ctx.shape, indices, detached(grad))
+        sparse = torch.sparse_coo_tensor(
+            rows.unsqueeze(0), values, ctx.shape, is_coalesced=True, check_invariants=False
+        )
+        return sparse, None, None
+
+
 def embedding(
     input: Tensor,
     weight: Tensor,
@@ -102,9 +125,10 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """`torch.nn.functional.embedding`, with GatherGrad as its gradient."""
-    if sparse:
-        raise Unsupported("gradloom::embedding: sparse is True; only dense gradients are computed")
+    """`torch.nn.functional.embedding`, with GatherGrad as its gradient; with `sparse`, SparseGatherGrad: a coalesced
+    sparse tensor, in eager mode, once differentiable."""
+    if sparse and scale_grad_by_freq:
+        raise Unsupported("gradloom::embedding: scale_grad_by_freq with sparse=True")
     rows = weight.shape[0]
     if padding_idx is None:
         padding_idx = -1
@@ -116,6 +140,9 @@ def embedding(
         input = input.contiguous()
         with torch.no_grad():
             torch.embedding_renorm_(weight, input, max_norm, norm_type)
+    if sparse and records((weight,)):
+        check_differentiable("embedding", weight=weight)
+        return cast(Tensor, _SparseEmbedding.apply(weight, input, padding_idx))
     result: Tensor = _embedding_op(weight, input, padding_idx, scale_grad_by_freq)
     return result
 

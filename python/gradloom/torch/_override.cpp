@@ -7,7 +7,9 @@
 #include <memory>
 #include <optional>
 
+#include "_override_bags.h"
 #include "_override_index.h"
+#include "_override_indices.h"
 #include "_override_kernels.h"
 
 namespace gradloom_torch {
@@ -20,6 +22,7 @@ struct Registrations {
 
   Registrations() {
     cpu.impl("embedding_dense_backward", TORCH_FN(embedding_dense_backward));
+    cpu.impl("_embedding_bag_dense_backward", TORCH_FN(embedding_bag_dense_backward));
     cpu.impl("scatter_add", TORCH_FN(scatter_add));
     cpu.impl("scatter_add_", TORCH_FN(scatter_add_));
     cpu.impl("index_add", TORCH_FN(index_add));

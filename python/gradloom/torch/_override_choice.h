@@ -7,13 +7,13 @@
 
 namespace gradloom_torch {
 
-// dims before and after `dim`, multiplied.
+// The dims from `dim` on, `count` of them, and those before and after, multiplied.
 struct Split {
-  int64_t outer = 1, size, inner = 1;
+  int64_t outer = 1, size = 1, inner = 1;
 
-  Split(at::IntArrayRef sizes, int64_t dim) : size(sizes[dim]) {
+  Split(at::IntArrayRef sizes, int64_t dim, int64_t count = 1) {
     for (int64_t d = 0; d < static_cast<int64_t>(sizes.size()); ++d)
-      if (d != dim) (d < dim ? outer : inner) *= sizes[d];
+      (d < dim ? outer : d < dim + count ? size : inner) *= sizes[d];
   }
 };
 
@@ -35,9 +35,10 @@ inline bool slices_pay(const at::Tensor& out, int64_t dim, int64_t count) {
   return at.outer == 1 && at.inner >= 16 && at.inner <= 64 && (at.inner == 64 || at.size <= 8 * count);
 }
 
-// index_put_: PyTorch adds large ones on several threads in any order, so that those are always served.
-inline bool put_pays(const at::Tensor& out, int64_t dim, int64_t count) {
-  const Split at(out.sizes(), dim);
+// index_put_: PyTorch adds large ones on several threads in any order, so that those are always served. `count` indices
+// of `axes` dims.
+inline bool put_pays(const at::Tensor& out, int64_t dim, int64_t axes, int64_t count) {
+  const Split at(out.sizes(), dim, axes);
   if (at.outer * count * at.inner >= 32768) return true;
   return at.inner == 1 ? at.outer > 1 || at.size <= 16 * count : at.inner >= 16;
 }

@@ -11,6 +11,7 @@ enum Kernel {
   k_gather_backward,
   k_index_select_backward,
   k_embedding_dense_backward,
+  k_embedding_bag_dense_backward,
   k_scatter_add,
   k_index_add,
   k_index_backward,
@@ -23,6 +24,7 @@ inline constexpr const char* kernel_names[kernel_count] = {
     "gather_backward",
     "index_select_backward",
     "embedding_dense_backward",
+    "_embedding_bag_dense_backward",
     "scatter_add",
     "index_add",
     "index_backward",
@@ -36,7 +38,7 @@ enum Outcome {
   graph,   // the call itself is recorded: create_graph, forward-mode derivatives, a transform or a mode that is active
   kind,    // a tensor that is not a plain one of the CPU: a subclass, another device or layout, a lazy conjugate
   dtype,   // of values or indices
-  option,  // sparse_grad, an alpha, several indices, no accumulation
+  option,  // sparse_grad, an alpha, indices of dims apart, no accumulation
   shape,   // no elements, rank 0, or shapes that PyTorch's kernel broadcasts or refuses
   index,   // a negative or too large index, which PyTorch's kernel takes or refuses in its own words
   slower,  // PyTorch's kernel is faster for such sizes: _override_choice.h

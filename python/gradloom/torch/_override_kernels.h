@@ -6,8 +6,6 @@
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
 #include <ATen/WrapDimUtils.h>
-#include <ATen/core/List.h>
-#include <ATen/ops/_index_put_impl_cpu_dispatch.h>
 #include <ATen/ops/embedding_dense_backward_cpu_dispatch.h>
 #include <ATen/ops/gather_backward_compositeimplicitautograd_dispatch.h>
 #include <ATen/ops/index_add_cpu_dispatch.h>
@@ -261,69 +259,6 @@ inline Tensor& index_add_(Tensor& self, int64_t dim, const Tensor& index, const 
   Tensor out;
   if (count(k_index_add, try_index_add(self, dim, index, source, alpha, Into::self, out))) return self;
   return at::cpu::index_add_(self, dim, index, source, alpha);
-}
-
-// The one entry of a list of indices that is given, and its position.
-struct OneIndex {
-  Tensor index;
-  int64_t dim = 0;
-
-  explicit OneIndex(const c10::List<std::optional<Tensor>>& indices) {
-    for (size_t i = 0; i < indices.size(); ++i) {
-      const std::optional<Tensor> entry = indices.get(i);
-      if (!entry || !entry->defined()) continue;
-      if (index.defined()) {
-        index.reset();
-        return;
-      }
-      index = *entry;
-      dim = static_cast<int64_t>(i);
-    }
-  }
-};
-
-// The sizes of self[.., index, ..].
-inline Dims indexed_sizes(IntArrayRef self, int64_t dim, IntArrayRef index) {
-  Dims sizes(self.begin(), self.begin() + dim);
-  sizes.append(index.begin(), index.end());
-  sizes.append(self.begin() + dim + 1, self.end());
-  return sizes;
-}
-
-// One index, at any position, whose negative values count from the end, as the library's do.
-inline Outcome try_index_put(const Tensor& self, const c10::List<std::optional<Tensor>>& indices, const Tensor& values,
-                             bool accumulate) {
-  if (!accumulate) return option;
-  const auto [at, dim] = OneIndex(indices);
-  if (!at.defined()) return option;
-  if (!is_plain(self) || !is_plain(at) || !is_plain(values)) return kind;
-  if (!is_float(self.scalar_type()) || values.scalar_type() != self.scalar_type() || !is_index(at.scalar_type()))
-    return dtype;
-  const int64_t rank = self.dim() - 1 + at.dim();
-  if (static_cast<int64_t>(indices.size()) > self.dim() || self.dim() > Handles::max_rank || rank > Handles::max_rank ||
-      values.dim() > rank || self.numel() == 0 || at.numel() == 0 || values.numel() == 0)
-    return shape;
-  if (!put_pays(self, dim, at.numel())) return slower;
-  // Values are broadcast to the indexed shape.
-  const Dims sizes = indexed_sizes(self.sizes(), dim, at.sizes());
-  Dims strides(rank, 0);
-  for (int64_t d = 0; d < values.dim(); ++d) {
-    const int64_t to = rank - values.dim() + d;
-    if (values.size(d) == 1) continue;
-    if (values.size(d) != sizes[to]) return shape;
-    strides[to] = values.stride(d);
-  }
-  return add_slices(self, dim, Argument(at),
-                    Argument(const_cast<void*>(values.const_data_ptr()), values.scalar_type(), sizes, strides.data()),
-                    true);
-}
-
-inline Tensor& index_put(Tensor& self, const c10::List<std::optional<Tensor>>& indices, const Tensor& values,
-                         bool accumulate, bool unsafe) {
-  const Outcome outcome = try_index_put(self, indices, values, accumulate);
-  if (count(k_index_put, outcome)) return self;
-  // An index that was found bad must not reach a kernel that does not look.
-  return at::cpu::_index_put_impl_(self, indices, values, accumulate, unsafe && outcome != index);
 }
 
 // Gradients of views

@@ -8,6 +8,8 @@
 
 #include <array>
 #include <atomic>
+#include <numeric>
+#include <span>
 #include <string>
 
 #include "../_c_functions.h"
@@ -102,30 +104,35 @@ struct Argument : DLTensor {
   }
 };
 
-// Handles for any shapes, one for each op, axis and number of threads. Made by the first call that needs one, and kept
+// Handles for any shapes, one for each op, variant of its attributes and number of threads. Made by the first call that needs one, and kept
 // until the process ends, with the kernels behind them. No lock: what two threads make at a time, one of them drops;
 // and so a child of fork finds none taken.
 class Handles {
  public:
-  enum Op { gather_grad, gather_elements_grad, slice_grad, op_count };
-  static constexpr int max_rank = 16;
+  enum Op { gather_grad, gather_elements_grad, slice_grad, index_grad, embedding_bag_grad, op_count };
+  static constexpr int max_rank = 16, max_indices = 8;
   static constexpr int max_threads = 256;
+  static constexpr int max_variants = max_rank * max_indices;
 
-  // Null: the library refused, as its last error says. Axis of slice_grad: 0.
-  const gradloom_prepared* get(Op op, int64_t axis, bool accumulate, bool specialise) {
+  // Variants of the ops' attributes: an axis of the gathers', 0 of slice_grad, and these.
+  static int64_t index_variant(int64_t first_axis, int64_t axes) { return first_axis * max_indices + axes - 1; }
+  static int64_t bag_variant(int64_t mode, bool scale_grad_by_freq) { return 2 * mode + scale_grad_by_freq; }
+
+  // Null: the library refused, as its last error says.
+  const gradloom_prepared* get(Op op, int64_t variant, bool accumulate, bool specialise) {
     std::atomic<PerThreads*>& slot = by_threads_[std::min(at::get_num_threads(), max_threads) - 1];
     PerThreads* mine = slot.load(std::memory_order_acquire);
     if (!mine) mine = make(slot);
     if (!mine) return nullptr;
-    std::atomic<gradloom_prepared*>& handle = mine->handles[op][axis][accumulate][specialise];
+    std::atomic<gradloom_prepared*>& handle = mine->handles[op][variant][accumulate][specialise];
     if (gradloom_prepared* const made = handle.load(std::memory_order_acquire)) return made;
-    return prepare(*mine, handle, op, axis, accumulate, specialise);
+    return prepare(*mine, handle, op, variant, accumulate, specialise);
   }
 
  private:
   struct PerThreads {
     gradloom_runtime* runtime = nullptr;
-    std::atomic<gradloom_prepared*> handles[op_count][max_rank][2][2] = {};
+    std::atomic<gradloom_prepared*> handles[op_count][max_variants][2][2] = {};
   };
 
   // PyTorch's own threads, which it has for its other kernels anyway.
@@ -160,9 +167,9 @@ class Handles {
     return other;
   }
 
-  static gradloom_prepared* prepare(PerThreads& of, std::atomic<gradloom_prepared*>& handle, Op op, int64_t axis,
+  static gradloom_prepared* prepare(PerThreads& of, std::atomic<gradloom_prepared*>& handle, Op op, int64_t variant,
                                     bool accumulate, bool specialise) {
-    constexpr const char* names[] = {"GatherGrad", "GatherElementsGrad", "SliceGrad"};
+    constexpr const char* names[] = {"GatherGrad", "GatherElementsGrad", "SliceGrad", "IndexGrad", "EmbeddingBagGrad"};
     gradloom_run_options options;
     library->run_options_init_sized(&options, sizeof options);
     options.accumulate = accumulate;
@@ -170,7 +177,7 @@ class Handles {
     gradloom_attributes* attributes = nullptr;
     gradloom_prepared* made = nullptr;
     const bool failed = library->attributes_create(&attributes) ||
-                        (op != slice_grad && library->attributes_set_int(attributes, "axis", axis)) ||
+                        set_attributes(attributes, op, variant) ||
                         library->prepare(of.runtime, names[op], attributes, &options, &made);
     library->attributes_destroy(attributes);
     if (failed) return nullptr;
@@ -178,6 +185,25 @@ class Handles {
     if (handle.compare_exchange_strong(other, made, std::memory_order_acq_rel)) return made;
     library->prepared_destroy(made);
     return other;
+  }
+
+  static bool set_attributes(gradloom_attributes* attributes, Op op, int64_t variant) {
+    constexpr const char* modes[] = {"sum", "mean", "max"};
+    switch (op) {
+      case slice_grad:
+        return false;
+      case index_grad: {
+        int64_t axes[max_indices];
+        std::iota(axes, axes + max_indices, variant / max_indices);
+        return library->attributes_set_ints(attributes, "axes", axes, static_cast<int32_t>(variant % max_indices + 1));
+      }
+      case embedding_bag_grad:
+        return library->attributes_set_string(attributes, "mode", modes[variant / 2]) ||
+               library->attributes_set_int(attributes, "include_last_offset", 1) ||
+               library->attributes_set_int(attributes, "scale_grad_by_freq", variant % 2);
+      default:
+        return library->attributes_set_int(attributes, "axis", variant);
+    }
   }
 
   std::atomic<PerThreads*> by_threads_[max_threads] = {};
@@ -227,20 +253,25 @@ inline uint64_t mixed(uint64_t hash, const DLTensor& tensor) {
   return hash;
 }
 
-template <size_t n>
-gradloom_status call(Handles::Op op, int64_t axis, bool accumulate, const std::array<const DLTensor*, n>& inputs,
-                     const at::Tensor& out) {
+// An input may be null: one that is left out.
+inline gradloom_status call(Handles::Op op, int64_t variant, bool accumulate, std::span<const DLTensor* const> inputs,
+                            const at::Tensor& out) {
   Argument output = Argument::output(out);
   bool again = false;
   if (out.nbytes() >= SeenSizes::large_bytes) {
-    uint64_t hash = mixed(static_cast<uint64_t>(op) << 8 | static_cast<uint64_t>(axis) << 1 | accumulate, output);
-    for (const DLTensor* const input : inputs) hash = mixed(hash, *input);
+    uint64_t hash = mixed(static_cast<uint64_t>(op) << 8 | static_cast<uint64_t>(variant) << 1 | accumulate, output);
+    for (const DLTensor* const input : inputs) hash = input ? mixed(hash, *input) : mixed(hash, uint64_t{0});
     again = seen_sizes->again(mixed(hash, static_cast<uint64_t>(at::get_num_threads())));
   }
-  const gradloom_prepared* const handle = handles->get(op, axis, accumulate, again);
+  const gradloom_prepared* const handle = handles->get(op, variant, accumulate, again);
   if (!handle) return GRADLOOM_INTERNAL;
   DLTensor* const outputs[] = {&output};
-  return library->prepared_run_into(handle, inputs.data(), n, nullptr, outputs, 1);
+  return library->prepared_run_into(handle, inputs.data(), static_cast<int32_t>(inputs.size()), nullptr, outputs, 1);
+}
+template <size_t n>
+gradloom_status call(Handles::Op op, int64_t variant, bool accumulate, const std::array<const DLTensor*, n>& inputs,
+                     const at::Tensor& out) {
+  return call(op, variant, accumulate, std::span<const DLTensor* const>(inputs), out);
 }
 
 }  // namespace gradloom_torch

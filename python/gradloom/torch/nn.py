@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from gradloom.torch._embedding import embedding
+from gradloom.torch._embedding_bag import embedding_bag
 from gradloom.torch._gru import gru_data, gru_input
 
 
@@ -22,6 +23,27 @@ class Embedding(torch.nn.Embedding):
             self.norm_type,
             self.scale_grad_by_freq,
             self.sparse,
+        )
+
+
+class EmbeddingBag(torch.nn.EmbeddingBag):
+    """`torch.nn.EmbeddingBag`, with EmbeddingBagGrad as its gradient."""
+
+    def forward(
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
+    ) -> Tensor:
+        return embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.mode,
+            self.sparse,
+            per_sample_weights,
+            self.include_last_offset,
+            self.padding_idx,
         )
 
 

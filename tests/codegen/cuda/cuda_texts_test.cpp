@@ -71,6 +71,8 @@ bool is_small(const Call& call) {
   if (call.op == "GatherElementsGrad")
     return stem == "rows" || stem == "columns" || stem == "flat" || (stem == "middle" && dtype == "f32");
   if (call.op == "GatherGrad") return stem == "embedding" || stem == "flat" || (stem == "middle" && dtype == "f32");
+  if (call.op == "EmbeddingBagGrad") return stem == "sum" || stem == "max" || stem == "mean";
+  if (call.op == "IndexGrad") return stem == "rows" || (stem == "apart" && dtype == "f32");
   if (call.op == "BroadcastGrad") return stem == "rows" || stem == "columns" || stem == "mixed";
   return stem == "plain" || (stem == "linear" && dtype == "f32");
 }
