@@ -66,6 +66,58 @@ def broadcast_gradient_args(
 BroadcastGradientArgs = broadcast_gradient_args
 
 
+def embedding_bag_grad(
+    shape: Any,
+    indices: Any,
+    offsets: Any,
+    dY: Any,
+    per_sample_weights: Any = None,
+    max_indices: Any = None,
+    *,
+    mode: str = "mean",
+    padding_idx: int | None = None,
+    include_last_offset: int = 0,
+    scale_grad_by_freq: int = 0,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """The gradient of EmbeddingBag: zeros of `shape`, with each bag's row of dY added at its indices.
+
+    Args:
+        shape: the shape of dX, of rank 2: rows, columns (int64)
+        indices: rank 1: rows, bag after bag; values in [-rows, rows-1] (int32, int64)
+        offsets: rank 1: each bag's first position in indices, from 0, nondecreasing (int32, int64)
+        dY: [bags, columns]: the gradient of EmbeddingBag's output (float16, bfloat16, float32, float64)
+        per_sample_weights: the shape of indices: what the row of each was multiplied by; mode sum only (float16,
+            bfloat16, float32, float64; optional)
+        max_indices: [bags, columns]: the row that each element of the output is from; mode max only, which needs it
+            (int32, int64; optional)
+        mode: "sum", "mean" or "max" of a bag's rows; default "mean"
+        padding_idx: indices of this row are in no bag, negative counts from the end; default: none
+        include_last_offset: 1: offsets ends with the number of indices; default 0
+        scale_grad_by_freq: 1: each row's gradient is divided by how often indices name it; not of max; default 0
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        dX: the gradient of the table; duplicates are summed in the order of indices (float16, bfloat16, float32,
+            float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "EmbeddingBagGrad",
+        (shape, indices, offsets, dY, per_sample_weights, max_indices),
+        mode=mode,
+        padding_idx=padding_idx,
+        include_last_offset=include_last_offset,
+        scale_grad_by_freq=scale_grad_by_freq,
+        **options,
+    )
+    return result
+
+
+EmbeddingBagGrad = embedding_bag_grad
+
+
 def gather_elements_grad(
     dY: Any,
     shape: Any,
@@ -276,6 +328,55 @@ def gru_training(
 GRUTraining = gru_training
 
 
+def index_grad(
+    shape: Any,
+    dY: Any,
+    indices0: Any,
+    indices1: Any = None,
+    indices2: Any = None,
+    indices3: Any = None,
+    indices4: Any = None,
+    indices5: Any = None,
+    indices6: Any = None,
+    indices7: Any = None,
+    *,
+    axes: Sequence[int] | None = None,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """The gradient of x[.., i, j, ..]: zeros of `shape`, with every slice of dY added at its indices.
+
+    Args:
+        shape: the shape of dX (int64)
+        dY: shape with the broadcast indices' dims in place of `axes`: at the first of them where they are
+            neighbours, else in front (float16, bfloat16, float32, float64)
+        indices0: of the first axis: any shape; values in [-s, s-1] for a dim of s (int32, int64)
+        indices1: of the next axis; the indices' shapes are broadcast together (int32, int64; optional)
+        indices2: of the next axis; the indices' shapes are broadcast together (int32, int64; optional)
+        indices3: of the next axis; the indices' shapes are broadcast together (int32, int64; optional)
+        indices4: of the next axis; the indices' shapes are broadcast together (int32, int64; optional)
+        indices5: of the next axis; the indices' shapes are broadcast together (int32, int64; optional)
+        indices6: of the next axis; the indices' shapes are broadcast together (int32, int64; optional)
+        indices7: of the next axis; the indices' shapes are broadcast together (int32, int64; optional)
+        axes: the indexed axes of dX, ascending, one an input; default: the first ones
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        dX: the gradient of x; duplicates are summed in the order of dY (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "IndexGrad",
+        (shape, dY, indices0, indices1, indices2, indices3, indices4, indices5, indices6, indices7),
+        axes=axes,
+        **options,
+    )
+    return result
+
+
+IndexGrad = index_grad
+
+
 def slice_grad(
     dY: Any,
     shape: Any,
@@ -312,19 +413,61 @@ def slice_grad(
 
 SliceGrad = slice_grad
 
+
+def sparse_gather_grad(
+    shape: Any,
+    indices: Any,
+    dY: Any,
+    *,
+    padding_idx: int | None = None,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> tuple[Any, Any]:
+    """The gradient of Gather along axis 0, row-sparse: the rows that indices name, and their sums.
+
+    Args:
+        shape: the shape of Gather's data (int64)
+        indices: any shape; values in [-s, s-1] for a dim 0 of s (int32, int64)
+        dY: indices' dims, then shape without its first (float16, bfloat16, float32, float64)
+        padding_idx: indices of this row are left out, negative counts from the end; default: none
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns a tuple:
+        rows: rank 1: the rows that are named, ascending (int64)
+        values: shape with as many rows as there are in `rows`: those of GatherGrad's dX (float16, bfloat16,
+            float32, float64)
+    """
+    result: tuple[Any, Any] = (runtime or default_runtime()).run(
+        "SparseGatherGrad",
+        (shape, indices, dY),
+        padding_idx=padding_idx,
+        **options,
+    )
+    return result
+
+
+SparseGatherGrad = sparse_gather_grad
+
 __all__ = [
     "BroadcastGrad",
     "BroadcastGradientArgs",
+    "EmbeddingBagGrad",
     "GRUGrad",
     "GRUTraining",
     "GatherElementsGrad",
     "GatherGrad",
+    "IndexGrad",
     "SliceGrad",
+    "SparseGatherGrad",
     "broadcast_grad",
     "broadcast_gradient_args",
+    "embedding_bag_grad",
     "gather_elements_grad",
     "gather_grad",
     "gru_grad",
     "gru_training",
+    "index_grad",
     "slice_grad",
+    "sparse_gather_grad",
 ]
