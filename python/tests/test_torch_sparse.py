@@ -33,7 +33,7 @@ def bags(rows: int = 9, count: int = 14, dtype: Any = torch.int64) -> Iterator[t
     for mode in ("sum", "mean", "max"):
         for padding in (None, 2, -1):
             yield indices, {"offsets": offsets, "mode": mode, "padding_idx": padding}
-        yield indices.view(2, 7), {"mode": mode}
+        yield indices.view(2, -1), {"mode": mode}
         last = torch.tensor([0, 3, count], dtype=dtype)
         yield indices, {"offsets": last, "mode": mode, "include_last_offset": True}
         if mode != "max":
@@ -60,7 +60,7 @@ def test_embedding_bag_equals_pytorchs(dtype: Any) -> None:
 
 
 def test_embedding_bag_has_gradients_of_both_orders() -> None:
-    for indices, options in bags(count=11):
+    for indices, options in bags(count=12):
         if not indices.numel() or options["mode"] == "max":
             continue
         weights = options.pop("per_sample_weights", None)
@@ -130,13 +130,13 @@ def test_sparse_gradients_of_an_embedding(padding: int | None) -> None:
         gt.embedding(tokens, weight, scale_grad_by_freq=True, sparse=True)
 
 
-# Indices of several dims: x's sizes, the first dim, the indices' shapes.
+# Indices of several dims: x's sizes, of 256 KiB in any dtype, the first dim, the indices' shapes.
 SEVERAL = [
-    ((40, 50, 40), 0, [(300,), (300,)]),
-    ((40, 50, 40), 1, [(30, 1), (1, 7)]),
-    ((300, 400), 0, [(5, 60), (60,)]),
-    ((20, 30, 20, 12), 1, [(100,), ()]),
-    ((60, 20, 30), 0, [(40,), (40,), (40,)]),
+    ((40, 50, 80), 0, [(300,), (300,)]),
+    ((40, 50, 80), 1, [(30, 1), (1, 7)]),
+    ((300, 500), 0, [(5, 60), (60,)]),
+    ((20, 30, 20, 12), 1, [(100,), (1,)]),
+    ((60, 40, 60), 0, [(40,), (40,), (40,)]),
 ]
 
 
@@ -156,7 +156,7 @@ def test_several_indices_equal_pytorchs(case: Any) -> None:
             torch.ops.aten.index_put_(into, listed, values, True)  # noqa: B023
             return [torch.autograd.grad(x[at], x, upstream)[0], into]  # noqa: B023
 
-        want = [torch.zeros(sizes, dtype=F64), x.detach().double()]
+        want = [torch.zeros(sizes, dtype=F64), x.detach().double().clone()]
         for out, source in zip(want, (upstream, values), strict=True):
             torch.ops.aten.index_put_(out, listed, source.double(), True)
         with gt.enabled():
@@ -177,7 +177,7 @@ def test_several_indices_that_are_not_served() -> None:
         torch.ops.aten.index_put_(torch.zeros(40, 5, 40), [i, None, j], torch.ones(70, 5), True)
         assert gt.stats().ops["index_put"].fallback == {"option": 2}  # dims apart; the gradient is one of these
         assert gt.stats().ops["index_backward"].served == 0
-        with pytest.raises(IndexError, match="index 50 is out of bounds for dimension 1 with size 50"):
+        with pytest.raises(IndexError, match="is out of bounds for dimension 1 with size 50"):
             x[i, j + 50]
         with pytest.raises(IndexError):
             torch.ops.aten.index_put_(torch.zeros(40, 64, 64), [i, j + 64], torch.ones(70, 64), True)
