@@ -146,7 +146,9 @@ class Group {
       const Load* l = e.as<Load>();
       if (!l || !is_int(l->buffer->dtype) || l->buffer->dtype == DType::u64 || !(l->buffer->facts.*side)) return {};
       const Expr declared = l->buffer->facts.*side;
-      return l->guard ? with_guard(declared, cast(DType::i64, l->otherwise)) : declared;
+      if (!l->guard) return declared;
+      const std::optional<int64_t> otherwise = as_int(l->otherwise);
+      return otherwise ? with_guard(declared, Expr(*otherwise)) : Expr();
     };
     const Expr most = bound(length->a, &Facts::max, index_max), least = bound(length->b, &Facts::min, index_min);
     return most && least ? folded(index_sub(most, least)) : Expr();

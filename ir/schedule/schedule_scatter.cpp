@@ -105,8 +105,10 @@ class Scatters {
     const std::optional<int64_t> updates = extent_of(s_, loops), elements = product(found.buffer->dims);
     return updates && *updates < *elements / 8;
   }
-  // Written once and read later at best: past the caches.
+  // Written once and read later at best: past the caches. Of outputs: memory of the kernel's own is read soon, and may
+  // have become the strip.
   void stream(Schedule& s, const Buffer& buffer) const {
+    if (buffer->role == Role::temp) return;
     const int64_t bytes = product(buffer->dims).value_or(0) * size_of(buffer->dtype);
     if (target_.streaming_stores && bytes > 4 * target_.l2_bytes) s.attempt([&](Schedule& t) { t.streaming(buffer); });
   }

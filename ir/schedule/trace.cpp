@@ -55,6 +55,12 @@ struct Reader {
       return value;
     }
     if (at < text.size() && text[at] == '(') {
+      if (word == to_string(UnaryOp::neg)) {
+        ++at;
+        const Expr a = read(depth + 1);
+        expect(')');
+        return -a;
+      }
       for (BinaryOp op : written_ops) {
         if (word != to_string(op)) continue;
         ++at;
@@ -97,12 +103,14 @@ std::vector<Expr> expressions(const std::string& word, const std::vector<Var>& v
 std::string write_expr(const Expr& e, const std::vector<Var>& vars) {
   if (const std::optional<int64_t> n = as_int(e); n && e.dtype() == DType::i64) return std::to_string(*n);
   if (const Var* v = e.as<Var>()) return write_var(*v, vars);
+  if (const Unary* u = e.as<Unary>(); u && u->op == UnaryOp::neg && e.type() == Type{})
+    return std::string(to_string(u->op)) + "(" + write_expr(u->a, vars) + ")";
   const Binary* b = e.as<Binary>();
   if (!b || e.type() != Type{} ||
       std::find(std::begin(written_ops), std::end(written_ops), b->op) == std::end(written_ops))
     throw Error(ErrorCode::invalid_argument,
-                "trace: an expression of a step may hold constants, variables and add, sub, mul, floor_div, floor_mod, "
-                "min, max");
+                "trace: an expression of a step may hold constants, variables and neg, add, sub, mul, floor_div, "
+                "floor_mod, min, max");
   return std::string(to_string(b->op)) + "(" + write_expr(b->a, vars) + "," + write_expr(b->b, vars) + ")";
 }
 

@@ -167,10 +167,6 @@ Fit fit_grouped(const Plan& plan, const ir::Target& target, bool) {
 }  // namespace
 
 Strategy embedding_bag_grouped() { return {.name = "grouped", .fit = fit_grouped, .author = author_grouped}; }
-Strategy embedding_bag_direct() {
-  return {.name = "direct",
-          .fit = [](const Plan&, const ir::Target&, bool) { return Fit::possible; },
-          .author = author_direct};
-}
+Strategy embedding_bag_direct() { return {.name = "direct", .author = author_direct}; }
 
 }  // namespace gradloom

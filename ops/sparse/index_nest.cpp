@@ -75,7 +75,8 @@ class IndexNest {
   void schedule_touched(ir::Schedule& s, const ir::Target& target) const {
     const View& dx = plan_.views[plan_.views.size() - 1];
     if (counts_[IndexKey::column] > 0) vectorize_row(s, groups_.back(), dx.dims.back(), accumulator_of(dx.dtype), target);
-    if (worth_threads(traffic(), target)) s.parallel(groups_[0]);
+    const bool one_group = ir::as_int(extents(IndexKey::indexed)[0]) == 1;
+    if (worth_threads(traffic(), target) && !one_group) s.parallel(groups_[0]);
   }
 
  private:
@@ -176,12 +177,14 @@ struct Sizes {
 Fit fit_touched(const Plan& plan, const ir::Target& target, bool) {
   const Sizes s(plan);
   if (target.gpu || !s.key.accumulate || !s.key.merged || has_no_elements(plan)) return Fit::none;
-  return s.slice >= 8 || s.count < s.destinations / 8 ? Fit::preferred : Fit::possible;
+  // Sorting costs as much for single elements as passing 32 of dX.
+  return s.slice >= 8 || s.count < s.destinations / 32 ? Fit::preferred : Fit::possible;
 }
 
-Fit fit_grouped(const Plan& plan, const ir::Target& target, bool) {
+Fit fit_grouped(const Plan& plan, const ir::Target& target, bool any_shape) {
   const Sizes s(plan);
   if (target.gpu || !s.rows || has_no_elements(plan)) return Fit::none;
+  if (any_shape && s.key.middle > 1) return Fit::none;  // positions are divided by dims that may be 0
   return s.row_bytes >= 32 && s.bytes > target.l2_bytes ? Fit::preferred : Fit::possible;
 }
 
@@ -189,10 +192,6 @@ Fit fit_grouped(const Plan& plan, const ir::Target& target, bool) {
 
 Strategy index_touched() { return {.name = "touched", .fit = fit_touched, .author = author_touched}; }
 Strategy index_grouped() { return {.name = "grouped", .fit = fit_grouped, .author = author_grouped}; }
-Strategy index_direct() {
-  return {.name = "direct",
-          .fit = [](const Plan&, const ir::Target&, bool) { return Fit::possible; },
-          .author = author_direct};
-}
+Strategy index_direct() { return {.name = "direct", .author = author_direct}; }
 
 }  // namespace gradloom

@@ -64,7 +64,7 @@ inline bool op_allows(const Op& op, FactorValue v) {
     case accumulate_of:
       return v.value == 0 || (name != "GRUTraining" && !op.schema().on_host);
     case traffic_of:
-      return v.value == few_bytes || !op.schema().on_host;
+      return v.value == few_bytes || name != "BroadcastGradientArgs";
     default:
       return true;
   }
