@@ -177,8 +177,9 @@ struct Sizes {
 Fit fit_touched(const Plan& plan, const ir::Target& target, bool) {
   const Sizes s(plan);
   if (target.gpu || !s.key.accumulate || !s.key.merged || has_no_elements(plan)) return Fit::none;
-  // Sorting costs as much for single elements as passing 32 of dX.
-  return s.slice >= 8 || s.count < s.destinations / 32 ? Fit::preferred : Fit::possible;
+  // Sorting a single element costs as much as passing so many of dX.
+  const int64_t passed = s.bytes <= target.l2_bytes ? 32 : 8;
+  return s.slice >= 8 || s.count < s.destinations / passed ? Fit::preferred : Fit::possible;
 }
 
 Fit fit_grouped(const Plan& plan, const ir::Target& target, bool any_shape) {

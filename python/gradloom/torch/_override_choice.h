@@ -40,6 +40,7 @@ inline bool slices_pay(const at::Tensor& out, int64_t dim, int64_t count) {
 inline bool put_pays(const at::Tensor& out, int64_t dim, int64_t axes, int64_t count) {
   const Split at(out.sizes(), dim, axes);
   if (at.outer * count * at.inner >= 32768) return true;
+  if (axes > 1 && at.outer * at.inner == 1) return at.size <= 4 * count;
   return at.inner == 1 ? at.outer > 1 || at.size <= 16 * count : at.inner >= 16;
 }
 
