@@ -27,7 +27,7 @@ Folders operator+(Folders a, const Folders& b) {
 // A folder, and those that it may include in addition to itself.
 const std::map<std::string, Folders>& arrows() {
   static const Folders ops{"ops",        "ops/bags",     "ops/broadcast", "ops/gather", "ops/gru",
-                            "ops/matmul", "ops/patterns", "ops/slice",     "ops/sparse"};
+                           "ops/matmul", "ops/patterns", "ops/slice",     "ops/sparse"};
   static const Folders family{"ir", "ir/analysis", "ir/schedule", "ops", "ops/matmul", "ops/patterns", "support"};
   static const Folders emitter{"codegen", "ir", "ir/analysis", "support"};
   static const Folders codegen{"codegen", "codegen/cuda", "codegen/cuda_host", "codegen/llvm"};

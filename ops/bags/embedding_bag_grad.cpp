@@ -21,7 +21,9 @@ OpSchema make_schema() {
   s.inputs = {
       {.name = "shape", .dtypes = {DType::i64}, .shape_like = true, .doc = "the shape of dX, of rank 2: rows, columns"},
       {.name = "indices", .dtypes = index, .doc = "rank 1: rows, bag after bag; values in [-rows, rows-1]"},
-      {.name = "offsets", .dtypes = index, .doc = "rank 1: each bag's first position in indices, from 0, nondecreasing"},
+      {.name = "offsets",
+       .dtypes = index,
+       .doc = "rank 1: each bag's first position in indices, from 0, nondecreasing"},
       {.name = "dY", .dtypes = floats, .doc = "[bags, columns]: the gradient of EmbeddingBag's output", .type = "T"},
       {.name = "per_sample_weights",
        .optional = true,
@@ -40,10 +42,8 @@ OpSchema make_schema() {
       {"mode", "string", "\"sum\", \"mean\" or \"max\" of a bag's rows; default \"mean\"", std::string("mean")},
       {"padding_idx", "int", "indices of this row are in no bag, negative counts from the end; default: none"},
       {"include_last_offset", "int", "1: offsets ends with the number of indices; default 0", int64_t{0}},
-      {"scale_grad_by_freq",
-       "int",
-       "1: each row's gradient is divided by how often indices name it; not of max; default 0",
-       int64_t{0}}};
+      {"scale_grad_by_freq", "int",
+       "1: each row's gradient is divided by how often indices name it; not of max; default 0", int64_t{0}}};
   return s;
 }
 
@@ -59,7 +59,9 @@ class EmbeddingBagGrad final : public Op {
     if (position < offsets) {
       const int64_t before = position == 0 ? 0 : values(in_offsets, position - 1), value = values(in_offsets, position);
       const bool last = position == request.input(in_dy).dims[0];
-      const std::string allowed = position == 0 ? "0" : last ? std::to_string(count) : fmt::format("in [{}, {}]", before, count);
+      const std::string allowed = position == 0 ? "0"
+                                  : last        ? std::to_string(count)
+                                                : fmt::format("in [{}, {}]", before, count);
       return Error(ErrorCode::invalid_argument,
                    fmt::format("{}: {}[{}] is {}; it must be {}", schema().name, describe_input(schema(), in_offsets),
                                position, value, allowed));
@@ -123,10 +125,13 @@ class EmbeddingBagGrad final : public Op {
                .padding = padding.has_value(),
                .weights = weights.present};
     const int64_t count = indices.dims[0], bags = offsets.dims[0] - key.last_offset;
-    if (bags < 0) bad(fmt::format("{} is empty; with include_last_offset it must have a value", describe_input(schema(), in_offsets)));
+    if (bags < 0)
+      bad(fmt::format("{} is empty; with include_last_offset it must have a value",
+                      describe_input(schema(), in_offsets)));
     require_shape(request, in_dy, {bags, shape[1]}, fmt::format("for {} bags and {} columns", bags, shape[1]));
     if (key.weights) {
-      if (key.mode != BagKey::sum) bad(fmt::format("{} is given; only mode \"sum\" has weights", describe_input(schema(), in_weights)));
+      if (key.mode != BagKey::sum)
+        bad(fmt::format("{} is given; only mode \"sum\" has weights", describe_input(schema(), in_weights)));
       require_shape(request, in_weights, indices.dims, "as indices");
     }
     if (chosen.present != (key.mode == BagKey::max))

@@ -4,8 +4,8 @@
 
 namespace gradloom {
 
-// plan.views: indices, offsets, dY, per_sample_weights where given, max_indices in mode max, dX. plan.params: the row of
-// padding_idx where there is one.
+// plan.views: indices, offsets, dY, per_sample_weights where given, max_indices in mode max, dX. plan.params: the row
+// of padding_idx where there is one.
 struct BagKey {
   enum Mode : uint8_t { sum, mean, max };
   bool accumulate = false;

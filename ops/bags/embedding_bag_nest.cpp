@@ -108,10 +108,9 @@ class BagNest {
     loops_.updates[0] = b_.loop("b", 0, bags(), [&](const Expr& bag) {
       loops_.updates[1] = b_.loop("p", begin(bag), end(bag) - begin(bag), [&](const Expr& p) {
         indexed(p, [&](const Expr& row) {
-          const Expr factor = key_.weights ? b_.let("weight", ir::cast(sum, ir::load(weights_, {p})))
-                              : key_.mode == BagKey::mean
-                                  ? b_.let("share", ir::load(shares_, {bag}))
-                                  : Expr();
+          const Expr factor = key_.weights                ? b_.let("weight", ir::cast(sum, ir::load(weights_, {p})))
+                              : key_.mode == BagKey::mean ? b_.let("share", ir::load(shares_, {bag}))
+                                                          : Expr();
           loops_.columns = {b_.loop("q", 0, dx_->dims[1], [&](const Expr& q) {
             const Expr value = ir::cast(sum, ir::load(dy_, {bag, q}));
             sums_->add({row, q}, factor ? value * factor : value);
@@ -128,8 +127,9 @@ class BagNest {
           const Expr raw = b_.let("raw", ir::cast(DType::i64, ir::load(chosen_, {bag, q}))),
                      row = b_.let("row", ir::select(raw < 0, raw + rows(), raw));
           const Expr position = offsets_->dims[0] + count() + bag * dx_->dims[1] + q;
-          b_.check((row >= 0) & (row < rows()), position, "max_indices",
-                   [&] { sums_->add({row, q}, ir::cast(sums_->dtype(), ir::load(dy_, {bag, q}))); });
+          b_.check((row >= 0) & (row < rows()), position, "max_indices", [&] {
+            sums_->add({row, q}, ir::cast(sums_->dtype(), ir::load(dy_, {bag, q})));
+          });
         });
       });
     });

@@ -1,8 +1,8 @@
 #pragma once
 // The attribute padding_idx of ops on tables of rows.
-#include <optional>
-
 #include <fmt/format.h>
+
+#include <optional>
 
 #include "gradloom/op.h"
 
@@ -13,8 +13,9 @@ inline std::optional<int64_t> padding_index(const OpSchema& schema, const Reques
   if (!request.attributes.contains("padding_idx")) return {};
   const int64_t given = int_attribute(request, "padding_idx", 0);
   if (given < -rows || given >= rows)
-    refuse(schema, ErrorCode::invalid_argument,
-           fmt::format("attribute padding_idx is {}; it must be in [{}, {}] for {} rows", given, -rows, rows - 1, rows));
+    refuse(
+        schema, ErrorCode::invalid_argument,
+        fmt::format("attribute padding_idx is {}; it must be in [{}, {}] for {} rows", given, -rows, rows - 1, rows));
   return given < 0 ? given + rows : given;
 }
 

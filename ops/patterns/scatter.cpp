@@ -40,8 +40,7 @@ std::vector<Loop> ScatterSums::store(const std::function<Expr(const Index&, Expr
 }
 
 bool has_no_elements(const Plan& plan) {
-  return std::any_of(plan.views.begin(), plan.views.end(),
-                     [](const View& v) { return element_count(v.dims) == 0; });
+  return std::any_of(plan.views.begin(), plan.views.end(), [](const View& v) { return element_count(v.dims) == 0; });
 }
 
 Expr added_to(const Expr& element, const Expr& total) {
@@ -49,8 +48,8 @@ Expr added_to(const Expr& element, const Expr& total) {
   const int size = size_of(dtype);
   const DType bits = size == 2 ? DType::u16 : size == 4 ? DType::u32 : DType::u64;
   const Expr both = ir::cast(dtype, ir::cast(total.dtype(), element) + total);
-  return ir::bitcast(
-      dtype, ir::select(total == ir::zero(total.type()), ir::bitcast(bits, element), ir::bitcast(bits, both)));
+  return ir::bitcast(dtype,
+                     ir::select(total == ir::zero(total.type()), ir::bitcast(bits, element), ir::bitcast(bits, both)));
 }
 
 namespace {

@@ -39,7 +39,6 @@ class ScatterSums {
 
  private:
   std::vector<ir::Loop> over_all(const std::string& name, const std::function<void(const Index&)>& body) const;
-  ir::Expr added(const ir::Expr& element, const ir::Expr& total) const;
 
   ir::KernelBuilder& b_;
   const ir::Buffer dx_;
@@ -60,8 +59,8 @@ ir::Expr added_to(const ir::Expr& element, const ir::Expr& total);
 void schedule_scatter_rows(ir::Schedule& schedule, const ScatterLoops& loops, const ScatterSums& sums, int64_t columns,
                            int64_t traffic, const ir::Target& target);
 
-// Vectorizes a loop over `width` elements of a row, up to 64 at a time: one vector value of many registers, so that what
-// is the same for a row is read once for all of them.
+// Vectorizes a loop over `width` elements of a row, up to 64 at a time: one vector value of many registers, so that
+// what is the same for a row is read once for all of them.
 void vectorize_row(ir::Schedule& schedule, ir::Loop loop, int64_t width, DType dtype, const ir::Target& target);
 
 }  // namespace gradloom

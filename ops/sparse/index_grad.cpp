@@ -151,7 +151,8 @@ class IndexGrad final : public Op {
                          shape.size() - indices.count + indices.dims.size(), max_rank));
     const Dims axes = dy_axes(indices, shape.size());
     Dims wanted;
-    for (const int64_t axis : axes) wanted.push_back(axis < 0 ? indices.dims[static_cast<int>(~axis)] : shape[static_cast<int>(axis)]);
+    for (const int64_t axis : axes)
+      wanted.push_back(axis < 0 ? indices.dims[static_cast<int>(~axis)] : shape[static_cast<int>(axis)]);
     if (!(dy.dims == wanted))
       bad(fmt::format("{} has shape {}; for shape {} and indices that broadcast to {} it must be {}",
                       describe_input(schema(), in_dy), to_string(dy.dims), to_string(shape), to_string(indices.dims),
@@ -174,7 +175,8 @@ class IndexGrad final : public Op {
       plan.params.push_back(shape[indices.axes[i]]);
     }
     plan.bytes_written = element_count(shape) * size;
-    if (request.accumulate) plan.bytes_written = std::min(plan.bytes_written, read), plan.bytes_read += plan.bytes_written;
+    if (request.accumulate)
+      plan.bytes_written = std::min(plan.bytes_written, read), plan.bytes_read += plan.bytes_written;
     return plan;
   }
 
@@ -225,15 +227,14 @@ class IndexGrad final : public Op {
         run.push_back(dim(request, indices, axes, d));
       const IndexKey::Role role = next == 0 ? IndexKey::outer : IndexKey::column;
       if (empty) continue;
-      for (const IndexDim& merged : merge_dims(run)) others[role == IndexKey::column].push_back(merged), add(merged.extent, role);
+      for (const IndexDim& merged : merge_dims(run))
+        others[role == IndexKey::column].push_back(merged), add(merged.extent, role);
     }
     if (empty) others[1].push_back({.full = 0, .extent = 0}), add(0, IndexKey::column);
     dx.strides = dense_strides(dx.dims);
 
     for (int i = 0; i < indices.count; ++i) {
-      View index{.index = in_indices + i,
-                 .dtype = request.input(in_indices + i).dtype,
-                 .most_of_a_dim = most_of_a_dim};
+      View index{.index = in_indices + i, .dtype = request.input(in_indices + i).dtype, .most_of_a_dim = most_of_a_dim};
       for (const IndexDim& d : middle) index.dims.push_back(d.extent), index.strides.push_back(d.strides[1 + i]);
       plan.views.push_back(index);
     }

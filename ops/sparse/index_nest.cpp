@@ -51,11 +51,9 @@ class IndexNest {
     const DType sum = accumulator_of(dx_->dtype);
     Expr count = 1;
     for (const Expr& dim : middle()) count = count * dim;
-    const SortedGroups sorted =
-        sort_by_key(b_, count, extents(IndexKey::indexed)[0], [&](const PlaceKey& place) {
-          b_.loops("k", middle(),
-                   [&](const Index& k) { located(k, [&](const Index& at) { place(position(k), at[0]); }); });
-        });
+    const SortedGroups sorted = sort_by_key(b_, count, extents(IndexKey::indexed)[0], [&](const PlaceKey& place) {
+      b_.loops("k", middle(), [&](const Index& k) { located(k, [&](const Index& at) { place(position(k), at[0]); }); });
+    });
     const Index outer = extents(IndexKey::outer);
     const auto split = [&](const Index& q) {
       return std::pair(Index(q.begin(), q.begin() + outer.size()), Index(q.begin() + outer.size(), q.end()));
@@ -74,7 +72,8 @@ class IndexNest {
   }
   void schedule_touched(ir::Schedule& s, const ir::Target& target) const {
     const View& dx = plan_.views[plan_.views.size() - 1];
-    if (counts_[IndexKey::column] > 0) vectorize_row(s, groups_.back(), dx.dims.back(), accumulator_of(dx.dtype), target);
+    if (counts_[IndexKey::column] > 0)
+      vectorize_row(s, groups_.back(), dx.dims.back(), accumulator_of(dx.dtype), target);
     const bool one_group = ir::as_int(extents(IndexKey::indexed)[0]) == 1;
     if (worth_threads(traffic(), target) && !one_group) s.parallel(groups_[0]);
   }

@@ -1,5 +1,8 @@
-// SparseGatherGrad: GatherGrad's rows that indices name, and no other: the gradient of an embedding as a row-sparse one.
+// SparseGatherGrad: GatherGrad's rows that indices name, and no other: the gradient of an embedding as a row-sparse
+// one.
 #include <fmt/format.h>
+
+#include <limits>
 
 #include "gradloom/merge_dims.h"
 #include "gradloom/plan_key.h"
@@ -37,11 +40,13 @@ OpSchema make_schema() {
        .doc = "shape with as many rows as there are in `rows`: those of GatherGrad's dX",
        .type = "T",
        .found_size = true}};
-  s.attributes = {{"padding_idx", "int", "indices of this row are left out, negative counts from the end; default: none"}};
+  s.attributes = {
+      {"padding_idx", "int", "indices of this row are left out, negative counts from the end; default: none"}};
   return s;
 }
 
-// plan.views: indices and dY, rows, values, found: how many rows. plan.params: s, then padding's row where there is one.
+// plan.views: indices and dY, rows, values, found: how many rows. plan.params: s, then padding's row where there is
+// one.
 struct SparseKey {
   int middle = 1, inner = 0;  // numbers of dims: indices has (middle), dY (middle, inner)
   bool padding = false;
@@ -54,14 +59,17 @@ struct SparseKey {
 class SparseNest {
  public:
   SparseNest(KernelFrame& frame, const ir::Target& target)
-      : b_(frame.builder), plan_(frame.plan()), target_(target), key_(key_of<SparseKey>(plan_)),
+      : b_(frame.builder),
+        plan_(frame.plan()),
+        target_(target),
+        key_(key_of<SparseKey>(plan_)),
         indices_(frame.view(0, "indices")),
         dy_(frame.view(1, "dY")),
         rows_(frame.view(2, "rows")),
         values_(frame.view(3, "values")),
         found_(frame.view(4, "found")),
-        size_(frame.param(0, "s", 0, ir::max_elements)) {
-    if (key_.padding) padding_ = frame.param(1, "padding", 0, ir::max_elements);
+        size_(frame.param(0, "s", 0, std::numeric_limits<int64_t>::max())) {
+    if (key_.padding) padding_ = frame.param(1, "padding", 0, std::numeric_limits<int64_t>::max());
   }
 
   void write() {
@@ -89,8 +97,7 @@ class SparseNest {
 
   void schedule(ir::Schedule& s) const {
     const View& values = plan_.views[3];
-    if (loops_.size() > 1)
-      vectorize_row(s, loops_.back(), values.dims.back(), accumulator_of(values.dtype), target_);
+    if (loops_.size() > 1) vectorize_row(s, loops_.back(), values.dims.back(), accumulator_of(values.dtype), target_);
     if (worth_threads(plan_.bytes_read + plan_.bytes_written, target_)) s.parallel(loops_[0]);
   }
 
@@ -100,9 +107,8 @@ class SparseNest {
     for (size_t d = 1; d < k.size(); ++d) position = position * indices_->dims[d] + k[d];
     const Expr raw = b_.let("raw", ir::cast(DType::i64, ir::load(indices_, k))),
                row = b_.let("row", ir::select(raw < 0, raw + size_, raw));
-    b_.check((row >= 0) & (row < size_), position, "indices", [&] {
-      b_.guarded(padding_ ? row != padding_ : Expr(), [&] { place(position, row); });
-    });
+    b_.check((row >= 0) & (row < size_), position, "indices",
+             [&] { b_.guarded(padding_ ? row != padding_ : Expr(), [&] { place(position, row); }); });
   }
 
   ir::KernelBuilder& b_;
@@ -132,10 +138,9 @@ class SparseGatherGrad final : public Op {
     int64_t rest = position;
     for (int d = dims.size(); d-- > 0; rest /= dims[d]) at[d] = rest % dims[d];
     const int64_t size = plan.params[0];
-    return Error(ErrorCode::out_of_range,
-                 fmt::format("{}: {}{} is {}; it must be in [{}, {}]", schema().name,
-                             describe_input(schema(), in_indices), to_string(at), values(in_indices, position), -size,
-                             size - 1));
+    return Error(ErrorCode::out_of_range, fmt::format("{}: {}{} is {}; it must be in [{}, {}]", schema().name,
+                                                      describe_input(schema(), in_indices), to_string(at),
+                                                      values(in_indices, position), -size, size - 1));
   }
 
   Dims found_dims(const Plan& plan, int output, std::span<void* const> outputs) const override {

@@ -1,4 +1,4 @@
-"""Embedding bags, row-sparse gradients and indexing by several tensors: gradloom.torch and `enable()` against PyTorch."""
+"""Embedding bags, sparse gradients and indexing by several tensors: gradloom.torch and `enable()` against PyTorch."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -192,7 +192,8 @@ def test_bags_of_unchanged_models() -> None:
         table = torch.randn(300, 40, dtype=F64, requires_grad=True)
         want = gradients(F.embedding_bag, indices, table, options)
         with gt.enabled():
-            got = [at_threads(threads, lambda: gradients(F.embedding_bag, indices, table, options)) for threads in (1, 2)]
+            run = lambda: gradients(F.embedding_bag, indices, table, options)  # noqa: B023, E731
+            got = [at_threads(threads, run) for threads in (1, 2)]
         torch.testing.assert_close(got[0], want, rtol=1e-12, atol=1e-12)
         assert bits(got[0]) == bits(got[1])
     done = gt.stats().ops["_embedding_bag_dense_backward"]

@@ -1,4 +1,5 @@
-// EmbeddingBagGrad, IndexGrad and SparseGatherGrad against plain loops, against GatherGrad's bits, and what they refuse.
+// EmbeddingBagGrad, IndexGrad and SparseGatherGrad against plain loops, against GatherGrad's bits, and what they
+// refuse.
 #include <map>
 
 #include "tests/ops/ops_expect.h"
@@ -156,8 +157,9 @@ TEST(SparseOps, HaveGatherGradsBits) {
       std::vector<uint64_t> want;
       for (int64_t i = 0; i < dense.elements(); ++i) want.push_back(bits_at(dense, i));
       expect_bits(run(op("IndexGrad"), {shape, dy, index}, {}, how)[0], want, "IndexGrad, " + describe(how));
-      expect_bits(run(op("EmbeddingBagGrad"), {shape, index, ints(offsets), dy}, {{"mode", std::string("sum")}}, how)[0],
-                  want, "EmbeddingBagGrad, " + describe(how));
+      expect_bits(
+          run(op("EmbeddingBagGrad"), {shape, index, ints(offsets), dy}, {{"mode", std::string("sum")}}, how)[0], want,
+          "EmbeddingBagGrad, " + describe(how));
 
       const std::vector<Tensor> sparse = run(op("SparseGatherGrad"), {shape, index, dy}, {}, how);
       std::vector<uint64_t> scattered(want.size(), 0);
@@ -178,10 +180,10 @@ TEST(SparseOps, HaveGatherGradsBits) {
 }
 
 TEST(SparseGatherGrad, SortsAsManyBytesAsRowsNeed) {
-  for (const int64_t rows : {int64_t{1}, int64_t{2}, int64_t{256}, int64_t{257}, int64_t{70000}, int64_t{1} << 40}) {
+  for (const int64_t rows : {int64_t{1}, int64_t{2}, int64_t{256}, int64_t{257}, int64_t{70000}, int64_t{1} << 40, int64_t{1} << 59}) {
     const std::vector<int64_t> index = drawn(60, 0, std::min<int64_t>(rows, int64_t{1} << 30) - 1, 3);
     std::vector<int64_t> spread;
-    for (const int64_t i : index) spread.push_back(rows > 70000 ? i << 10 : i);
+    for (const int64_t i : index) spread.push_back(rows > 70000 ? i * (rows >> 30) : i);
     const Tensor dy = filled(DType::f64, {60}, 4);
     std::map<int64_t, double> want;
     for (int64_t k = 0; k < 60; ++k) want[spread[k]] += value<double>(dy, k);
@@ -231,14 +233,16 @@ TEST(SparseOps, RefuseBadIndicesByPosition) {
   refused("EmbeddingBagGrad",
           {shape, ints({0, 1}), ints({0}), floats({1, 2}), Tensor(), Tensor::of(DType::i64, {1, 2}, std::vector{0, 4})},
           max, range, bag + "input 5 (max_indices)[0,1] is 4; it must be in [-4, 3]");
-  refused("IndexGrad", {ints({4, 5}), floats({2, 3}), Tensor::of(DType::i64, {2, 1}, std::vector{0, 3}), ints({0, -6, 7})},
-          {}, range, "IndexGrad: input 3 (indices1)[1] is -6; it must be in [-5, 4]");
-  refused("IndexGrad", {ints({4, 5}), floats({2, 3}), Tensor::of(DType::i64, {2, 1}, std::vector{0, 4}), ints({0, 4, 1})},
-          {}, range, "IndexGrad: input 2 (indices0)[1,0] is 4; it must be in [-4, 3]");
+  refused("IndexGrad",
+          {ints({4, 5}), floats({2, 3}), Tensor::of(DType::i64, {2, 1}, std::vector{0, 3}), ints({0, -6, 7})}, {},
+          range, "IndexGrad: input 3 (indices1)[1] is -6; it must be in [-5, 4]");
+  refused("IndexGrad",
+          {ints({4, 5}), floats({2, 3}), Tensor::of(DType::i64, {2, 1}, std::vector{0, 4}), ints({0, 4, 1})}, {}, range,
+          "IndexGrad: input 2 (indices0)[1,0] is 4; it must be in [-4, 3]");
   refused("IndexGrad", {ints({4, 5, 0}), floats({1, 0}), ints({4}), ints({1})}, {}, range,
           "IndexGrad: input 2 (indices0)[0] is 4; it must be in [-4, 3]");
-  refused("IndexGrad", {ints({0, 4, 5}), floats({0, 1}), ints({4}), ints({1})},
-          {{"axes", std::vector<int64_t>{1, 2}}}, range, "IndexGrad: input 2 (indices0)[0] is 4; it must be in [-4, 3]");
+  refused("IndexGrad", {ints({0, 4, 5}), floats({0, 1}), ints({4}), ints({1})}, {{"axes", std::vector<int64_t>{1, 2}}},
+          range, "IndexGrad: input 2 (indices0)[0] is 4; it must be in [-4, 3]");
   refused("SparseGatherGrad", {shape, Tensor::of(DType::i64, {1, 2}, std::vector{3, 4}), floats({1, 2, 2})}, {}, range,
           "SparseGatherGrad: input 1 (indices)[0,1] is 4; it must be in [-4, 3]");
 }

@@ -245,7 +245,9 @@ class Shapes {
                    Tensor::of(index_type(), {std::ssize(offsets)}, offsets), tensor(dtype, {bags, columns})};
     if (mode == 0 && random_.one_in(2)) call.inputs.push_back(tensor(dtype, {count}));
     if (mode == 2) call.inputs.push_back({}), call.inputs.push_back(tensor(index_type(), {bags, columns}, rows));
-    call.attributes = {{"mode", std::string(mode == 0 ? "sum" : mode == 1 ? "mean" : "max")},
+    call.attributes = {{"mode", std::string(mode == 0   ? "sum"
+                                            : mode == 1 ? "mean"
+                                                        : "max")},
                        {"include_last_offset", int64_t{last}},
                        {"scale_grad_by_freq", static_cast<int64_t>(mode != 2 && random_.one_in(4))}};
     if (rows > 0 && random_.one_in(2))

@@ -104,9 +104,9 @@ struct Argument : DLTensor {
   }
 };
 
-// Handles for any shapes, one for each op, variant of its attributes and number of threads. Made by the first call that needs one, and kept
-// until the process ends, with the kernels behind them. No lock: what two threads make at a time, one of them drops;
-// and so a child of fork finds none taken.
+// Handles for any shapes, one for each op, variant of its attributes and number of threads. Made by the first call that
+// needs one, and kept until the process ends, with the kernels behind them. No lock: what two threads make at a time,
+// one of them drops; and so a child of fork finds none taken.
 class Handles {
  public:
   enum Op { gather_grad, gather_elements_grad, slice_grad, index_grad, embedding_bag_grad, op_count };
@@ -176,8 +176,7 @@ class Handles {
     if (specialise) options.policy = GRADLOOM_POLICY_SPECIALISE;
     gradloom_attributes* attributes = nullptr;
     gradloom_prepared* made = nullptr;
-    const bool failed = library->attributes_create(&attributes) ||
-                        set_attributes(attributes, op, variant) ||
+    const bool failed = library->attributes_create(&attributes) || set_attributes(attributes, op, variant) ||
                         library->prepare(of.runtime, names[op], attributes, &options, &made);
     library->attributes_destroy(attributes);
     if (failed) return nullptr;
