@@ -49,7 +49,7 @@ OpSchema make_schema() {
 
 class EmbeddingBagGrad final : public Op {
  public:
-  EmbeddingBagGrad() : Op(make_schema(), {embedding_bag_grouped(), embedding_bag_direct()}) {}
+  EmbeddingBagGrad() : Op(make_schema(), {embedding_bag_touched(), embedding_bag_grouped(), embedding_bag_direct()}) {}
 
   // Positions of checks: offsets, then indices, then max_indices.
   Error explain(const Request& request, const Plan& plan, int64_t position,

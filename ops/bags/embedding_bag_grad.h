@@ -17,6 +17,7 @@ struct BagKey {
   }
 };
 
+Strategy embedding_bag_touched();  // accumulates into few rows: positions sorted by row
 Strategy embedding_bag_grouped();  // indices sorted by row: a CPU, for rows of 32 bytes or more
 Strategy embedding_bag_direct();   // the definition
 

@@ -4,6 +4,7 @@
 #include "gradloom/schedule_common.h"
 #include "ops/bags/embedding_bag_grad.h"
 #include "ops/patterns/scatter.h"
+#include "ops/patterns/sorted_groups.h"
 
 namespace gradloom {
 namespace {
@@ -44,11 +45,41 @@ class BagNest {
   }
 
   void schedule(ir::Schedule& s, const ir::Target& target) const {
-    const Dims& dx = plan_.views[plan_.views.size() - 1].dims;
-    schedule_scatter_rows(s, loops_, *sums_, dx[1], plan_.bytes_read + plan_.bytes_written, target);
+    schedule_scatter_rows(s, loops_, *sums_, view().dims[1], traffic(), target);
+  }
+
+  // Positions are sorted by row; then what a row gets is added to it once.
+  void write_touched() {
+    write_starts();
+    if (key_.mode == BagKey::mean) write_shares();
+    const Buffer bag_of = b_.alloc("bag_of", DType::i64, {count()}, {.min = 0, .max = bags() - 1});
+    b_.loop("b", 0, bags(), [&](const Expr& bag) {
+      b_.loop("p", begin(bag), end(bag) - begin(bag), [&](const Expr& p) { b_.store(bag_of, {p}, bag); });
+    });
+    const SortedGroups sorted = sort_by_key(b_, count(), rows(), [&](const PlaceKey& place) {
+      b_.loop("k", 0, count(), [&](const Expr& p) { indexed(p, [&](const Expr& row) { place(p, row); }); });
+    });
+    const DType sum = accumulator_of(dx_->dtype);
+    groups_ = sum_groups(
+        b_, sorted, sum, {dx_->dims[1]},
+        [&](const Expr& p, const ScatterSums::Index& q) {
+          const Expr bag = b_.let("bag", ir::load(bag_of, {p}));
+          return added_value(bag, q[0], factor(p, bag));
+        },
+        [&](const Expr& group, const ScatterSums::Index& q, const Expr& total) {
+          const ScatterSums::Index at{b_.let("row", ir::load(sorted.keys, {group})), q[0]};
+          const Expr times = ir::cast(sum, sorted.end(group) - sorted.begin(group));
+          b_.store(dx_, at, added_to(ir::load(dx_, at), b_.let("all", key_.by_frequency ? total / times : total)));
+        });
+  }
+  void schedule_touched(ir::Schedule& s, const ir::Target& target) const {
+    vectorize_row(s, groups_.back(), view().dims[1], accumulator_of(view().dtype), target);
+    if (worth_threads(traffic(), target) && ir::as_int(rows()) != 1) s.parallel(groups_[0]);
   }
 
  private:
+  const View& view() const { return plan_.views[plan_.views.size() - 1]; }  // dX's
+  int64_t traffic() const { return plan_.bytes_read + plan_.bytes_written; }
   Expr rows() const { return dx_->dims[0]; }
   Expr count() const { return indices_->dims[0]; }
   Expr bags() const { return dy_->dims[0]; }
@@ -102,18 +133,24 @@ class BagNest {
             [&](const Expr& p) { indexed(p, [&](const Expr& row) { b_.accumulate(frequencies_, {row}, 1); }); });
   }
 
+  // What an index adds to a column of its row: dY, multiplied by a factor where the mode has one.
+  Expr factor(const Expr& p, const Expr& bag) {
+    if (key_.weights) return b_.let("weight", ir::cast(accumulator_of(dx_->dtype), ir::load(weights_, {p})));
+    return key_.mode == BagKey::mean ? b_.let("share", ir::load(shares_, {bag})) : Expr();
+  }
+  Expr added_value(const Expr& bag, const Expr& column, const Expr& factor) const {
+    const Expr value = ir::cast(accumulator_of(dx_->dtype), ir::load(dy_, {bag, column}));
+    return factor ? value * factor : value;
+  }
+
   void add_rows() {
-    const DType sum = sums_->dtype();
     loops_.updates.resize(2);
     loops_.updates[0] = b_.loop("b", 0, bags(), [&](const Expr& bag) {
       loops_.updates[1] = b_.loop("p", begin(bag), end(bag) - begin(bag), [&](const Expr& p) {
         indexed(p, [&](const Expr& row) {
-          const Expr factor = key_.weights                ? b_.let("weight", ir::cast(sum, ir::load(weights_, {p})))
-                              : key_.mode == BagKey::mean ? b_.let("share", ir::load(shares_, {bag}))
-                                                          : Expr();
+          const Expr by = factor(p, bag);
           loops_.columns = {b_.loop("q", 0, dx_->dims[1], [&](const Expr& q) {
-            const Expr value = ir::cast(sum, ir::load(dy_, {bag, q}));
-            sums_->add({row, q}, factor ? value * factor : value);
+            sums_->add({row, q}, added_value(bag, q, by));
           })};
         });
       });
@@ -143,6 +180,7 @@ class BagNest {
   Expr padding_;
   std::optional<ScatterSums> sums_;
   ScatterLoops loops_;
+  std::vector<Loop> groups_;
 };
 
 ScheduleNest author_grouped(KernelFrame& frame, const ir::Target& target) {
@@ -151,9 +189,22 @@ ScheduleNest author_grouped(KernelFrame& frame, const ir::Target& target) {
   return [nest, &target](ir::Schedule& s) { nest->schedule(s, target); };
 }
 
+ScheduleNest author_touched(KernelFrame& frame, const ir::Target& target) {
+  const auto nest = std::make_shared<BagNest>(frame);
+  nest->write_touched();
+  return [nest, &target](ir::Schedule& s) { nest->schedule_touched(s, target); };
+}
+
 ScheduleNest author_direct(KernelFrame& frame, const ir::Target&) {
   BagNest(frame).write();
   return {};
+}
+
+Fit fit_touched(const Plan& plan, const ir::Target& target, bool) {
+  const BagKey key = key_of<BagKey>(plan);
+  if (target.gpu || !key.accumulate || key.mode == BagKey::max || has_no_elements(plan)) return Fit::none;
+  const int64_t count = plan.views[0].dims[0], rows = plan.views[plan.views.size() - 1].dims[0];
+  return count < rows ? Fit::preferred : Fit::possible;
 }
 
 Fit fit_grouped(const Plan& plan, const ir::Target& target, bool) {
@@ -166,6 +217,7 @@ Fit fit_grouped(const Plan& plan, const ir::Target& target, bool) {
 
 }  // namespace
 
+Strategy embedding_bag_touched() { return {.name = "touched", .fit = fit_touched, .author = author_touched}; }
 Strategy embedding_bag_grouped() { return {.name = "grouped", .fit = fit_grouped, .author = author_grouped}; }
 Strategy embedding_bag_direct() { return {.name = "direct", .author = author_direct}; }
 

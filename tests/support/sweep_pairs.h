@@ -20,7 +20,7 @@ struct StrategyUse {
 inline const std::map<std::string, StrategyUse>& strategy_uses() {
   static const std::set<std::string> gathers{"GatherGrad", "GatherElementsGrad"}, gru{"GRUTraining", "GRUGrad"},
       sorted{"GatherGrad", "GatherElementsGrad", "EmbeddingBagGrad", "IndexGrad"},
-      touched{"GatherGrad", "GatherElementsGrad", "IndexGrad"};
+      touched{"GatherGrad", "GatherElementsGrad", "EmbeddingBagGrad", "IndexGrad"};
   static const std::map<std::string, StrategyUse> uses{
       {"flat", {.ops = {"SliceGrad"}, .cpu = false, .accumulates = false}},
       {"row", {.ops = gathers, .gpu = false}},
