@@ -114,7 +114,7 @@ TEST(StridedOutputs, HaveTheDenseBits) {
       ops.insert(c.op);
     }
   }
-  EXPECT_EQ(ops.size(), 6u);
+  EXPECT_EQ(ops.size(), 9u);
 }
 
 std::vector<Tensor> gather(const std::vector<float>& upstream) {
