@@ -291,7 +291,8 @@ TEST_F(Tuned, OtherBitsAreReportedAndNeverAdopted) {
   ASSERT_TRUE(report.ok()) << report.error().what();
   EXPECT_EQ(report.value().wrong, (std::vector<std::string>{"strategy two with vectorize i 8: its outputs differ"}))
       << "a relaxed strategy is no candidate";
-  EXPECT_EQ(report.value().best.strategy, "one");
+  const std::string& best = report.value().best.strategy;
+  EXPECT_TRUE(best == "one" || best == "definition") << best << ", and those two are one code";
   EXPECT_EQ(floats(runtime.run(unequal, x).value()[0])[0], 1.5f);
 }
 
