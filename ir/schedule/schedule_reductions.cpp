@@ -56,7 +56,8 @@ class Reductions {
     const Along terms = along(n, n.ranges.back().var), columns = around ? along(n, around->var) : Along();
     const int bytes = size_of(n.buffer->dtype);
     const bool shares = target_.threads > 1 && n.order.kind == SumOrder::tree && n.ranges.size() == 1;
-    if (around && columns.neighbours > terms.neighbours) {
+    const bool even = columns.neighbours == terms.neighbours;
+    if (around && (columns.neighbours > terms.neighbours || (even && columns.apart < terms.apart))) {
       const Loop loop = around->var.id;
       const int64_t tile = columns_together(around->extent, bytes);
       if (shares && loops == 1 && long_enough(n, around) && parts(reduction, loop, bytes)) return;
