@@ -28,6 +28,8 @@ Expr built(KernelBuilder& b, MathOp op, Expr x) {
       return logistic(b, std::move(x));
     case MathOp::softplus:
       return softplus(b, std::move(x));
+    case MathOp::erf:
+      return erf(b, std::move(x));
   }
   throw Error(ErrorCode::internal, "an unknown elementary function");
 }

@@ -350,7 +350,7 @@ const char* to_string(IntrinsicOp op) {
 }
 
 const char* to_string(MathOp op) {
-  static constexpr const char* names[] = {"exp", "expm1", "log", "log1p", "tanh", "logistic", "softplus"};
+  static constexpr const char* names[] = {"exp", "expm1", "log", "log1p", "tanh", "logistic", "softplus", "erf"};
   static_assert(std::size(names) == std::size(all_math_ops));
   return names[static_cast<size_t>(op)];
 }

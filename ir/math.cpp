@@ -186,4 +186,38 @@ Expr softplus(KernelBuilder& b, Expr argument) {
   return b.let("softplus", select(x < f.number(0), f.number(0), x) + correction);
 }
 
+// Below 1 a polynomial in x^2, from there on 1 - exp(-r) with a polynomial in |x|: fitted by weighted least squares to
+// erf(x) / x - 1 and to -log(1 - erf(x)) / x - 1.
+Expr erf(KernelBuilder& b, Expr argument) {
+  const Format f(argument.dtype());
+  const Expr x = named(b, std::move(argument));
+  const Expr size = b.let("size", absolute(x)), square = b.let("square", x * x);
+  const Expr near =
+      f.wide
+          ? horner(f, square,
+                   {5.9452368215937261333e-11, -1.1365650940717767779e-9, 1.4657875882206344174e-8,
+                    -1.6350024622952008901e-7, 1.6460972759431710943e-6, -0.000014925593503236448117,
+                    0.00012055331036744917422, -0.00085483269787378885996, 0.005223977624780790261,
+                    -0.026866170645072886882, 0.11283791670954857449, -0.37612638903183747603, 0.12837916709551257375})
+          : horner(f, square,
+                   {0.000078537766598019523138, -0.00080101679673924981819, 0.0051883247642637820051,
+                    -0.026853810397266572381, 0.11283585111845465036, -0.37612625820995281373, 0.12837916572624279387});
+  const Expr limit = f.pick(4, 6);  // beyond it the result rounds to 1
+  const Expr far = b.let("far", select(size > limit, limit, size));
+  const Expr q = f.wide ? horner(f, far,
+                                 {8.5668752415443264705e-12, -3.4410561781419631929e-10, 6.4181416305925667859e-9,
+                                  -7.3634792445032172209e-8, 5.7889300097799033216e-7, -3.2724205277057567325e-6,
+                                  0.000013430311979093788902, -0.000038272152409634296337, 0.000059541084689080299721,
+                                  0.000056350262752119072673, -0.00064631823273381063424, 0.0017619726937005921474,
+                                  -0.00026294611887482649142, -0.019097600302666089013, 0.10276067454551673095,
+                                  0.63662257458969476246, 0.12837886433131637903})
+                        : horner(f, far,
+                                 {3.6421909508782983877e-6, -0.000029494479539594540009, -0.0001332351940544323735,
+                                  0.0031664248909638066245, -0.023065782877740110492, 0.10564388545741232128,
+                                  0.63542344839526887503, 0.12859662221148117099});
+  const Expr rest = exp(b, unary(UnaryOp::neg, fma(q, far, far)));
+  const Expr inner = fma(near, x, x), outer = with_sign(f, f.number(1) - rest, x);
+  return b.let("erf", select(size < f.number(1), inner, outer));
+}
+
 }  // namespace gradloom::ir

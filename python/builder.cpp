@@ -322,6 +322,7 @@ void bind_builder(nb::module_& m) {
       .def("tanh", &Builder::math<ir::tanh>)
       .def("logistic", &Builder::math<ir::logistic>)
       .def("softplus", &Builder::math<ir::softplus>)
+      .def("erf", &Builder::math<ir::erf>)
       .def("build", &Builder::build);
   const auto parameter = [&](const char* name, ir::Role role) {
     builder.def(

@@ -203,9 +203,9 @@ struct Intrinsic {
 
 // An elementary function of f32 or f64, with the error bounds and limits that math.h states. The pass expand_math
 // makes it the nodes above; the interpreter runs the same expansion, so every executor computes the same bits.
-enum class MathOp : uint8_t { exp, expm1, log, log1p, tanh, logistic, softplus };
-inline constexpr MathOp all_math_ops[] = {MathOp::exp,  MathOp::expm1,    MathOp::log,     MathOp::log1p,
-                                          MathOp::tanh, MathOp::logistic, MathOp::softplus};
+enum class MathOp : uint8_t { exp, expm1, log, log1p, tanh, logistic, softplus, erf };
+inline constexpr MathOp all_math_ops[] = {MathOp::exp,  MathOp::expm1,    MathOp::log,      MathOp::log1p,
+                                          MathOp::tanh, MathOp::logistic, MathOp::softplus, MathOp::erf};
 struct Math {
   MathOp op;
   Expr a;

@@ -16,6 +16,7 @@ Expr log1p(KernelBuilder& b, Expr x);     // 1.7 ulp; keeps the sign of 0; log1p
 Expr tanh(KernelBuilder& b, Expr x);      // 2.7 ulp; odd, within [-1, 1], +-1 at the infinities
 Expr logistic(KernelBuilder& b, Expr x);  // 1 / (1 + exp(-x)): 2.5 ulp; within [0, 1], 0 and 1 at the infinities
 Expr softplus(KernelBuilder& b, Expr x);  // log(1 + exp(x)): 2.1 ulp; 0 at -inf, inf at inf
+Expr erf(KernelBuilder& b, Expr x);       // 1.3 ulp; odd, within [-1, 1], +-1 at the infinities; keeps the sign of 0
 
 }  // namespace gradloom::ir
 

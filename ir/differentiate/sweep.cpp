@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
@@ -239,8 +240,8 @@ class Sweep {
       const Expr& to = to_second ? n.b : n.a;
       if (!forward_.is_active(to)) continue;
       const bool not_when_equal = tie == (to_second ? Tie::first : Tie::second);
-      const Expr on = tie == Tie::none ? beats(to_second, false)
-                                       : unary(UnaryOp::bit_not, beats(!to_second, not_when_equal));
+      const Expr on =
+          tie == Tie::none ? beats(to_second, false) : unary(UnaryOp::bit_not, beats(!to_second, not_when_equal));
       give(to, part, both(at.mask, on));
     }
   }
@@ -263,6 +264,10 @@ class Sweep {
         return give(n.a, g * ((number(1) - primal(e)) * primal(e)), at.mask);
       case MathOp::softplus:
         return give(n.a, g * math(MathOp::logistic, primal(n.a)), at.mask);
+      case MathOp::erf: {
+        const Expr x = primal(n.a);
+        return give(n.a, g * (number(2 * std::numbers::inv_sqrtpi) * math(MathOp::exp, -(x * x))), at.mask);
+      }
     }
   }
 

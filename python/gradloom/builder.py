@@ -172,6 +172,9 @@ class KernelBuilder:
     def softplus(self, x: Expr) -> Expr:
         return self._builder.softplus(x)
 
+    def erf(self, x: Expr) -> Expr:
+        return self._builder.erf(x)
+
     def build(self) -> Kernel:
         """The kernel, verified."""
         return self._builder.build()

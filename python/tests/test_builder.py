@@ -100,14 +100,15 @@ def test_operators(interpreter: gradloom.Runtime) -> None:
 def test_elementary_functions() -> None:
     b = gradloom.kernel("elementary")
     n = b.scalar("n", 0)
-    x, y = b.input("x", "f64", [n]), b.output("y", "f64", [7, n])
+    x, y = b.input("x", "f64", [n]), b.output("y", "f64", [8, n])
     with b.loop("i", 0, n) as i:
         v = b.let("v", x[i])
-        for k, function in enumerate((b.exp, b.expm1, b.log, b.log1p, b.tanh, b.logistic, b.softplus)):
+        for k, function in enumerate((b.exp, b.expm1, b.log, b.log1p, b.tanh, b.logistic, b.softplus, b.erf)):
             y[k, i] = function(v)
     x_values = np.array([0.25, 1.0, 3.5])
     got = gradloom.default_runtime().compile(b.build())(x=x_values)
     want = [np.exp, np.expm1, np.log, np.log1p, np.tanh, lambda v: 1 / (1 + np.exp(-v)), lambda v: np.log1p(np.exp(v))]
+    want.append(np.vectorize(math.erf))
     for row, function in zip(got, want, strict=True):
         np.testing.assert_allclose(row, function(x_values), rtol=1e-14)
 

@@ -51,6 +51,7 @@ const Function functions[] = {
     {"tanh", ir::tanh, [](double x) { return std::tanh(x); }, [](long double x) { return std::tanh(x); }, 2.7, -1, 1},
     {"logistic", ir::logistic, logistic_of<double>, logistic_of<long double>, 2.5, 0, 1},
     {"softplus", ir::softplus, softplus_of<double>, softplus_of<long double>, 2.1, 0},
+    {"erf", ir::erf, [](double x) { return std::erf(x); }, [](long double x) { return std::erf(x); }, 1.3, -1, 1},
 };
 
 Kernel kernel_of(const Function& f, DType dtype, int64_t n, int lanes) {

@@ -119,7 +119,7 @@ class RandomForwardNest {
       case 12:
         return "exp(-abs(" + part() + "))";
       case 13:
-        return "logistic(" + part() + ")";
+        return "(logistic(" + part() + ") - erf(" + part() + "))";
       case 14:
         return "(softplus(" + part() + ") + log1p(abs(" + part() + ")))";
       default:

@@ -155,6 +155,8 @@ class Tangent {
       }
       case MathOp::softplus:
         return number(1) / (number(1) + math(MathOp::exp, number(0) - n.a));
+      case MathOp::erf:
+        return number(1.1283791670955126) / math(MathOp::exp, n.a * n.a);
     }
     return {};
   }
