@@ -15,13 +15,14 @@ namespace {
 
 struct DifferentiateOptions {
   std::string file, tie = "halves", sums = "loop";
-  std::vector<std::string> wanted, kept, inactive;
-  bool keeps = false;
+  std::vector<std::string> wanted, kept, inactive, seeded;
+  bool keeps = false, seeds = false;
 };
 
 int answer(const DifferentiateOptions& options) {
   ir::Derivation how{.wanted = options.wanted, .inactive = options.inactive};
   if (options.keeps) how.kept = options.kept;
+  if (options.seeds) how.seeded = options.seeded;
   for (const ir::Tie tie : ir::all_ties)
     if (options.tie == to_string(tie)) how.tie = tie;
   how.sums = options.sums == "tree" ? ir::SumOrder::tree : ir::SumOrder::loop;
@@ -46,6 +47,12 @@ void add_differentiate(CLI::App& app, int& status) {
           ->add_option("--kept", options->kept, "inputs and outputs that the gradient gets; all of them when not given")
           ->delimiter(',')
           ->expected(0, -1);
+  CLI::Option* seeded =
+      command
+          ->add_option("--seeded", options->seeded,
+                       "outputs whose adjoint is given, all of them when not given; that of others is zero")
+          ->delimiter(',')
+          ->expected(0, -1);
   command->add_option("--inactive", options->inactive, "buffers that pass no gradient")->delimiter(',');
   command
       ->add_option("--tie", options->tie,
@@ -61,8 +68,9 @@ void add_differentiate(CLI::App& app, int& status) {
       "one line that says what to change, and exit code 1.\n"
       "Examples:\n  gradloom differentiate examples/softmax.loop --wanted x\n"
       "  gradloom differentiate examples/softmax.loop --wanted x | gradloom nest - --seed 1");
-  command->callback([options, kept, &status] {
+  command->callback([options, kept, seeded, &status] {
     options->keeps = kept->count() > 0;
+    options->seeds = seeded->count() > 0;
     status = answer(*options);
   });
 }

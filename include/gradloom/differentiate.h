@@ -28,11 +28,21 @@
 namespace gradloom::ir {
 
 // Which operands of min and max that are equal get the gradient: both, half each (of an accumulate that is a minimum or
-// maximum: all that are equal to it, evenly), as PyTorch's maximum, minimum and amax do; the first; the second (relu, as
-// max(x, 0)); or none (clamp). Where an operand is NaN both get it, but for `none`; of an accumulate, what is NaN.
+// maximum: all that are equal to it, evenly), as PyTorch's maximum, minimum and amax do; the first; the second (relu,
+// as max(x, 0)); or none (clamp). Where an operand is NaN both get it, but for `none`; of an accumulate, what is NaN.
 enum class Tie : uint8_t { halves, first, second, none };
 inline constexpr Tie all_ties[] = {Tie::halves, Tie::first, Tie::second, Tie::none};
 const char* to_string(Tie tie);
+
+// What the gradient reads where it would need a value of the forward nest again: an expression of what is kept, of
+// loop variables around the buffer's allocation, and of its own index. Its author's word, as an inactive buffer is: of
+// y[j] = e[j] / total with e[j] = exp(x[j] - top), top inactive, the gradient may take y for e and 1 for total, since
+// its value is the same at any top, and at one of them they are that.
+struct Known {
+  Buffer buffer = {};  // an input, or allocated in the nest
+  std::vector<Var> index = {};
+  Expr value = {};  // of the buffer's dtype
+};
 
 struct Derivation {
   std::vector<std::string> wanted = {};               // float inputs
@@ -40,6 +50,8 @@ struct Derivation {
   std::vector<std::string> inactive = {};             // buffers that pass no gradient, such as a softmax's maximum
   Tie tie = Tie::halves;
   SumOrder::Kind sums = SumOrder::loop;  // of sums over loops that an element of an adjoint gathers; tree: stmt.h
+  std::optional<std::vector<std::string>> seeded = {};  // outputs whose adjoint is given, absent: all; others' are zero
+  std::vector<Known> known = {};
 };
 
 class DerivationRefusal : public Refusal {

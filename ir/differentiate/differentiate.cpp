@@ -29,7 +29,9 @@ class Derive {
     Stmt body = forward ? reverse(forward) : block({});
     require_available(body);
     for (const Given& x : wanted_) body = stored(x, body);
-    for (const Given& total : totals_) body = alloc(total.of, block({copied(total.adjoint, total.of), body}));
+    for (const Given& total : totals_)
+      body =
+          alloc(total.of, block({total.adjoint ? copied(total.adjoint, total.of) : filled_with_zeros(total.of), body}));
     b_.append(redirect(body, kept_));
     Kernel result = b_.build();
     result.scalars = forward_.kernel().scalars;
@@ -39,7 +41,7 @@ class Derive {
 
  private:
   struct Given {
-    Buffer adjoint, of;
+    Buffer adjoint, of;  // no adjoint: of zeros
   };
 
   void declare() {
@@ -53,7 +55,8 @@ class Derive {
       kept_[b->id] = {.to = b_.parameter(make_buffer(std::move(node)))};
     }
     for (const Buffer& b : buffers)
-      if (b->role == Role::out && is_float(b->dtype)) outputs_.push_back({parameter(b, Role::in), b});
+      if (b->role == Role::out && is_float(b->dtype))
+        outputs_.push_back({forward_.is_seeded(b) ? parameter(b, Role::in) : Buffer(), b});
     for (const Buffer& b : buffers)
       if (const auto& names = forward_.how().wanted; std::find(names.begin(), names.end(), b->name) != names.end())
         wanted_.push_back({parameter(b, Role::out), b});
@@ -62,7 +65,7 @@ class Derive {
     return b_.parameter(make_buffer({.name = "d_" + of->name, .dtype = of->dtype, .dims = of->dims, .role = role}));
   }
 
-  // What is given; where the nest reads the output, too, a sum that starts with it.
+  // What is given, if it is; where the nest reads the output, too, a sum that starts with it.
   Reverse::Adjoint adjoint_of_output(const Given& y) {
     const bool read = std::any_of(forward_.events().begin(), forward_.events().end(), [&](const Event& e) {
       return e.kind == Event::read && e.carries && e.buffer.same_as(y.of);
@@ -73,7 +76,7 @@ class Derive {
     return {total, total};
   }
   static Buffer sums_like(const Given& g) {
-    return make_buffer({.name = "sum_" + g.adjoint->name, .dtype = accumulator_of(g.of->dtype), .dims = g.of->dims});
+    return make_buffer({.name = "sum_d_" + g.of->name, .dtype = accumulator_of(g.of->dtype), .dims = g.of->dims});
   }
   // Of a storage float, the sums are in a buffer of their own.
   Buffer sums_of(const Given& x) {

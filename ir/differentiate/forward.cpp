@@ -95,12 +95,16 @@ void Forward::require_form() const {
   for (const std::string& name : how_.inactive) named(name, "inactive buffer", true);
   if (how_.kept)
     for (const std::string& name : *how_.kept) named(name, "kept input or output", false);
+  if (how_.seeded)
+    for (const std::string& name : *how_.seeded)
+      if (named(name, "seeded output", false)[0]->role != Role::out)
+        invalid("got seeded " + name + ", which is not an output");
   std::unordered_set<std::string> taken;
   for (const Scalar& s : kernel_.scalars) taken.insert(s.var.name);
   for (const Buffer& b : kernel_.buffers) taken.insert(b->name);
   for (const Buffer& b : kernel_.buffers) {
     const bool wanted = std::find(how_.wanted.begin(), how_.wanted.end(), b->name) != how_.wanted.end();
-    if (taken.contains("d_" + b->name) && is_float(b->dtype) && (wanted || b->role == Role::out))
+    if (taken.contains("d_" + b->name) && is_float(b->dtype) && (wanted || (b->role == Role::out && is_seeded(b))))
       refuse("the name d_" + b->name + " is taken, which the adjoint of " + b->name + " gets: rename it");
   }
 }
@@ -108,6 +112,10 @@ void Forward::require_form() const {
 bool Forward::is_kept(const Buffer& b) const {
   if (b->role == Role::temp) return false;
   return !how_.kept || std::find(how_.kept->begin(), how_.kept->end(), b->name) != how_.kept->end();
+}
+
+bool Forward::is_seeded(const Buffer& b) const {
+  return !how_.seeded || std::find(how_.seeded->begin(), how_.seeded->end(), b->name) != how_.seeded->end();
 }
 
 const Expr* Forward::let_value(int64_t var_id) const {
@@ -257,7 +265,7 @@ void Forward::find_active() {
   };
   for (const std::string& name : how_.wanted) reached.insert(named(name, "wanted input", false)[0]->id);
   for (const Buffer& b : kernel_.buffers)
-    if (b->role == Role::out && is_float(b->dtype) && !never.contains(b->id)) reaching.insert(b->id);
+    if (b->role == Role::out && is_float(b->dtype) && is_seeded(b) && !never.contains(b->id)) reaching.insert(b->id);
   for (bool changed = true; changed;) {
     changed = false;
     for (const Event& e : events_) {

@@ -45,6 +45,7 @@ class Forward {
   // Visits the operands of e that its derivative goes to.
   void each_operand(const Expr& e, const std::function<void(const Expr&)>& visit) const;
   bool is_kept(const Buffer& b) const;
+  bool is_seeded(const Buffer& output) const;
   [[noreturn]] void refuse(const std::string& why) const;
 
  private:

@@ -142,8 +142,9 @@ class Gather {
                        [](const Enclosing& e) { return e.stmt.as<Let>() || e.stmt.as<Alloc>(); });
   }
 
-  // What a term reads is complete, and in scope, where the last one's nest ends.
-  static bool may_move(const Term& t, const Term& last) {
+  // What a term reads is complete, and in scope, where the last one's nest ends. Out of a nest that allocates, where
+  // its loops stay as good to run.
+  static bool may_move(const Term& t, const Term& last, bool alloc_too) {
     if (!runs_always(t)) return false;
     for (size_t i = 0; i < t.first_loop; ++i)
       if (i >= last.first_loop || !last.path[i].stmt.same_as(t.path[i].stmt)) return false;
@@ -155,7 +156,7 @@ class Gather {
     bool good = complete(n.value) && complete(n.factor) && complete(n.guard);
     for (size_t i = t.first_loop; i < t.path.size(); ++i) {
       const Stmt& around = t.path[i].stmt;
-      if (around.as<Alloc>()) return false;
+      if (around.as<Alloc>() && !alloc_too) return false;
       if (const Let* x = around.as<Let>()) good &= complete(x->value);
       if (const If* x = around.as<If>()) good &= complete(x->condition);
       if (const Check* x = around.as<Check>()) good &= complete(x->condition) && complete(x->position);
@@ -168,12 +169,14 @@ class Gather {
     const Term* term;
     Inverse inverse;
     Expr guard;  // the accumulate's own, absent where it is proved
-    // Under conditions beside the inverse's guards.
-    bool conditional() const {
-      return guard || std::any_of(term->path.begin(), term->path.end(),
-                                  [](const Enclosing& e) { return e.stmt.as<If>() || e.stmt.as<Check>(); });
+    bool inside_conditions() const {
+      return std::any_of(term->path.begin(), term->path.end(),
+                         [](const Enclosing& e) { return e.stmt.as<If>() || e.stmt.as<Check>(); });
     }
-    bool plain() const { return !conditional() && inverse.guards.empty() && inverse.summed.empty(); }
+    // Under conditions beside the inverse's guards.
+    bool conditional() const { return guard || inside_conditions(); }
+    // One value, which its guard selects: a guard on where it is added, not on what it reads.
+    bool plain() const { return !inside_conditions() && inverse.guards.empty() && inverse.summed.empty(); }
   };
 
   // The nest that stores these terms' sums, or nothing.
@@ -198,7 +201,9 @@ class Gather {
     std::vector<Solved> solved;
     std::vector<Stmt> loops;
     for (const Term& t : terms) {
-      std::optional<Inverse> inverse = may_move(t, terms.back()) ? inverse_of(t, at, elements, loops) : std::nullopt;
+      std::optional<Inverse> inverse = may_move(t, terms.back(), adjoint_.order == SumOrder::tree)
+                                           ? inverse_of(t, at, elements, loops)
+                                           : std::nullopt;
       if (!inverse) return {};
       solved.push_back({&t, std::move(*inverse), t.node().guard});
       Solved& s = solved.back();
@@ -206,13 +211,19 @@ class Gather {
       for (const For* f : s.inverse.summed) inside.enter(*f);
       for (const Expr& g : s.inverse.guards) inside.assume(g);
       if (s.guard && proves(inside, substitute(s.guard, s.inverse.values))) s.guard = {};
-      if (only_elementwise_ && !solved.back().plain()) return {};
+      if (only_elementwise_ && !solved.back().plain() && !declares_total()) return {};
     }
     std::reverse(solved.begin(), solved.end());  // in the forward nest's order
     Stmt nest = element(solved, at, all ? adjoint_.store : adjoint_.sums);
     for (size_t d = dims.size(); d-- > 0;)
       nest = for_loop(dims[d].var, dims[d].begin, dims[d].extent, ForKind::serial, nest);
     return refresh(nest);  // the same statements may stand elsewhere
+  }
+  // Whether its sum is of one element, in a tree: over all iterations of the loops in any case.
+  bool declares_total() const {
+    const std::vector<Expr>& dims = adjoint_.sums->dims;
+    return adjoint_.order == SumOrder::tree &&
+           std::all_of(dims.begin(), dims.end(), [](const Expr& dim) { return is_const(dim, 1); });
   }
   static std::string name_of(const Term& t, size_t d) {
     const Var* v = t.node().index[d].as<Var>();
@@ -263,7 +274,7 @@ class Gather {
   static Stmt around(const Solved& s, Stmt inner) {
     const Term& t = *s.term;
     for (size_t i = t.path.size(); i-- > t.first_loop;)
-      if (!t.path[i].stmt.as<For>()) inner = with_body(t.path[i], inner);
+      if (!t.path[i].stmt.as<For>() && !t.path[i].stmt.as<Alloc>()) inner = with_body(t.path[i], inner);
     if (const Expr guard = guard_of(s)) inner = if_then(guard, inner);
     for (size_t i = s.inverse.summed.size(); i-- > 0;) {
       const For& n = *s.inverse.summed[i];
@@ -322,7 +333,8 @@ class Gather {
         if (same == lets.end()) lets.push_back({around.get(), value, v});
         own[n->var.id] = var(v);
       }
-      const Expr value = substitute(value_of(s), own);
+      Expr value = substitute(value_of(s), own);
+      if (s.guard) value = select(substitute(s.guard, own), value, zero(value.type()));
       total = total ? total + value : value;
     }
     Stmt result = stored(total);
@@ -402,20 +414,21 @@ class Gather {
     r.order = SumOrder::in_tree(is_contiguous(r) ? 256 : 16);
     return reduce(std::move(r));
   }
-  // Whether the innermost variable runs along memory that is read.
+  // Whether of what moves along the innermost variable more is read along memory than across it.
   static bool is_contiguous(const Reduce& r) {
     const Expr last = var(r.ranges.back().var);
-    bool found = false;
+    int along = 0, across = 0;
     const auto of = [&](const Expr& e) {
-      if (e)
-        walk(e, [&](const Expr& x) {
-          const Load* l = x.as<Load>();
-          found |= l && !l->index.empty() && linear(l->index.back()).coefficient(last) == 1;
-        });
+      if (!e) return;
+      walk(e, [&](const Expr& x) {
+        const Load* l = x.as<Load>();
+        for (size_t d = 0; l && d < l->index.size(); ++d)
+          if (linear(l->index[d]).coefficient(last) != 0) ++(d + 1 == l->index.size() ? along : across);
+      });
     };
     for (const Reduce::Definition& d : r.lets) of(d.value);
     of(r.value), of(r.factor);
-    return found;
+    return along > across;
   }
 
   static Expr value_of(const Solved& s) {

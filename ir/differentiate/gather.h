@@ -17,7 +17,8 @@ struct Adjoint {
 // The scope, in which `zeros` stands, with the accumulates into `sums` in it replaced, from the first on as many as are
 // proved to be; s itself where there are none. A replacement is certified: the map from iterations to elements and its
 // inverse are proved to be each other's under the conditions that are emitted, in the loops' ranges.
-// `only_elementwise`: only where each element then gets one value, in no loop and under no condition.
+// `only_elementwise`: only where each element then gets one value, in no loop and under no condition, and where the one
+// element that there is gets a sum in a tree.
 struct Gathered {
   Stmt stmt;
   bool all = false;  // no accumulate is left: `store` has the sums, and `sums` is not used

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ir/differentiate/gather.h"
+#include "ir/differentiate/read_in_place.h"
 #include "ir/differentiate/sweep.h"
 #include "ir/index_math.h"
 #include "ir/redirect.h"
@@ -96,7 +97,7 @@ Stmt Reverse::operator()(const Stmt& s) {
   Buffers outputs;
   for (const Buffer& b : forward_.kernel().buffers)
     if (b->role == Role::out) outputs.emplace(b->id, b);
-  Stmt gradient = with_counts(s, outputs, [&] { reverse(s); });
+  Stmt gradient = with_known(with_counts(s, outputs, [&] { reverse(s); }));
   Buffers again;
   for (const auto& [id, b] : loaded(gradient))
     if (outputs.contains(id) && !forward_.is_kept(b)) again.emplace(id, b);
@@ -180,16 +181,18 @@ void Reverse::reverse(const Alloc& n) {
     adjoint = like(own, "d_" + own->name, accumulator_of(own->dtype));
     adjoints_[own->id] = {adjoint, adjoint};
   }
-  const Stmt gradient = with_counts(n.body, {{own->id, own}}, [&] { reverse(n.body); });
+  const Stmt gradient = with_known(with_counts(n.body, {{own->id, own}}, [&] { reverse(n.body); }));
   adjoints_.erase(own->id);
   if (is_empty(gradient)) return;
   Stmt all = gradient;
   if (active) {
     const Stmt zeros = filled_with_zeros(adjoint);
-    all = gather(block({zeros, gradient}), {adjoint, zeros, adjoint, SumOrder::loop}, scope_, true).stmt;
+    all = gather(block({zeros, gradient}), {adjoint, zeros, adjoint, forward_.how().sums}, scope_, true).stmt;
   }
+  if (active) all = read_in_place(all, adjoint);
   if (loaded(gradient).contains(own->id)) all = alloc(own, block({recomputed(n.body, {{own->id, own}}), all}));
-  b_->append(active ? as_let_or_alloc(adjoint, all) : all);
+  const bool stays = active && (loaded(all).contains(adjoint->id) || writes(all, adjoint));
+  b_->append(stays ? as_let_or_alloc(adjoint, all) : all);
 }
 
 Expr Reverse::adjoint_of(const Buffer& buffer, const std::vector<Expr>& index) const {
@@ -201,7 +204,7 @@ void Reverse::reverse_write(const Stmt& s, const Buffer& buffer, const std::vect
   if (is_extremum(buffer)) return reverse_extremum(s, buffer, index, guard);
   const Expr value = written_value(s);
   if (!forward_.is_active(value)) return;
-  const bool kept = s.as<Store>() && buffer->role == Role::out && forward_.is_kept(buffer) &&
+  const bool kept = s.as<Store>() && ((buffer->role == Role::out && forward_.is_kept(buffer)) || is_known(buffer)) &&
                     1 == std::count_if(forward_.events().begin(), forward_.events().end(),
                                        [&](const Event& e) { return e.writes() && e.buffer.same_as(buffer); });
   const bool fused = s.as<Accumulate>() && s.as<Accumulate>()->op == AccumulateOp::fma;
@@ -309,12 +312,43 @@ Stmt Reverse::recomputed(const Stmt& s, Buffers wanted) const {
     if (const Alloc* n = x.as<Alloc>()) own.emplace(n->buffer->id, n->buffer);
   });
   for (;;) {
-    const Stmt part = slice(s, wanted);
+    const Stmt part = with_known(slice(s, wanted));
     const size_t before = wanted.size();
     for (const auto& [id, buffer] : loaded(part))
       if (own.contains(id)) wanted.emplace(id, buffer);
     if (wanted.size() == before) return refresh(part);
   }
+}
+
+bool Reverse::is_known(const Buffer& buffer) const {
+  const std::vector<Known>& all = forward_.how().known;
+  return std::any_of(all.begin(), all.end(), [&](const Known& k) { return k.buffer.same_as(buffer); });
+}
+
+Stmt Reverse::with_known(const Stmt& s) const {
+  struct Guarded : Rewriter {  // where the guard does not hold, nothing is read
+    explicit Guarded(const Expr& condition) : guard(condition) {}
+    using Rewriter::rewrite;
+    Expr rewrite(const Load& n, const Expr& self) override {
+      return load(n.buffer, n.index, both(guard, n.guard), n.guard ? n.otherwise : zero(self.type()));
+    }
+    const Expr guard;
+  };
+  struct Replace : Rewriter {
+    explicit Replace(const std::vector<Known>& all) : known(all) {}
+    using Rewriter::rewrite;
+    Expr rewrite(const Load& n, const Expr& self) override {
+      const auto found =
+          std::find_if(known.begin(), known.end(), [&](const Known& k) { return k.buffer.same_as(n.buffer); });
+      if (found == known.end()) return Rewriter::rewrite(n, self);
+      Substitution at;
+      for (size_t d = 0; d < n.index.size(); ++d) at[found->index.at(d).id] = (*this)(n.index[d]);
+      const Expr value = substitute(found->value, at), guard = (*this)(n.guard);
+      return guard ? select(guard, Guarded(guard)(value), (*this)(n.otherwise)) : value;
+    }
+    const std::vector<Known>& known;
+  };
+  return s && !forward_.how().known.empty() ? Replace(forward_.how().known)(s) : s;
 }
 
 bool Reverse::is_extremum(const Buffer& buffer) const {

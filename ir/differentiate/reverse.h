@@ -41,6 +41,8 @@ class Reverse {
 
   // The statements below s that write these buffers, and what they are computed from that s allocates.
   Stmt recomputed(const Stmt& s, Buffers wanted) const;
+  bool is_known(const Buffer& buffer) const;
+  Stmt with_known(const Stmt& s) const;  // reads of what is known replaced
   Stmt slice(const Stmt& s, const Buffers& wanted) const;
 
   bool is_extremum(const Buffer& buffer) const;  // accumulated into by min or max

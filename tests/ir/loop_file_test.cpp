@@ -164,6 +164,7 @@ class CaseCheck {
       if (name == "wanted") how.wanted = values;
       if (name == "kept") how.kept = values;
       if (name == "inactive") how.inactive = values;
+      if (name == "seeded") how.seeded = values;
       if (name == "sums" && values[0] == "tree") how.sums = SumOrder::tree;
       for (const Tie tie : all_ties)
         if (name == "tie" && values[0] == to_string(tie)) how.tie = tie;

@@ -1,5 +1,6 @@
 #pragma once
 // Whether a nest's gradient is the transpose of its tangent: <J v, w> == <v, J^T w>, in f64 by the interpreter.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <random>
@@ -84,7 +85,8 @@ inline bool same_bits(const Kernel& a, const Kernel& b, const ScalarValues& scal
   return first.run(a, scalars) == second.run(b, scalars) && first == second;
 }
 
-// Empty when they agree (values are moderate: what is below 1e-12 is the rounding of saturated functions), or a check of the nest fails; else what differs.
+// Empty when they agree (values are moderate: what is below 1e-12 is the rounding of saturated functions), or a check
+// of the nest fails; else what differs.
 inline std::string gradient_difference(const Kernel& forward, const Derivation& how, const ScalarValues& scalars,
                                        uint32_t seed) {
   const Kernel wide = widened(forward), gradient = differentiate(wide, how),
@@ -93,8 +95,11 @@ inline std::string gradient_difference(const Kernel& forward, const Derivation& 
   if (!arrays.run(tangent, scalars)) return "";
   arrays.run(gradient, scalars);
   double left = 0, right = 0, size = 0;
+  const auto seeded = [&](const Buffer& b) {
+    return !how.seeded || std::find(how.seeded->begin(), how.seeded->end(), b->name) != how.seeded->end();
+  };
   for (const Buffer& b : wide.buffers)
-    if (b->role == Role::out && is_float(b->dtype))
+    if (b->role == Role::out && is_float(b->dtype) && seeded(b))
       left += arrays.dot("t_" + b->name, "d_" + b->name), size += arrays.size("t_" + b->name, "d_" + b->name);
   for (const std::string& x : how.wanted)
     right += arrays.dot("t_" + x, "d_" + x), size += arrays.size("t_" + x, "d_" + x);
