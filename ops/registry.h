@@ -1,5 +1,5 @@
 #pragma once
-// One constant object per op; registry.cpp lists them.
+// One constant object per op, or per op and its gradient; registry.cpp lists them.
 #include "gradloom/op.h"
 
 namespace gradloom {
@@ -14,5 +14,15 @@ const Op& index_grad_op();
 const Op& sparse_gather_grad_op();
 const Op& gru_training_op();
 const Op& gru_grad_op();
+
+class DeclaredOps;  // ops/declared: an op and that of its gradient
+std::vector<const DeclaredOps*> all_declared_ops();
+const DeclaredOps& fast_gelu();
+const DeclaredOps& gelu();
+const DeclaredOps& layer_normalization();
+const DeclaredOps& log_softmax();
+const DeclaredOps& relu();
+const DeclaredOps& softmax();
+const DeclaredOps& softmax_cross_entropy_loss();
 
 }  // namespace gradloom

@@ -26,7 +26,7 @@ Folders operator+(Folders a, const Folders& b) {
 
 // A folder, and those that it may include in addition to itself.
 const std::map<std::string, Folders>& arrows() {
-  static const Folders ops{"ops",        "ops/bags",     "ops/broadcast", "ops/gather", "ops/gru",
+  static const Folders ops{"ops",        "ops/bags",   "ops/broadcast", "ops/declared", "ops/gather", "ops/gru",
                            "ops/matmul", "ops/patterns", "ops/slice",     "ops/sparse"};
   static const Folders family{"ir", "ir/analysis", "ir/schedule", "ops", "ops/matmul", "ops/patterns", "support"};
   static const Folders emitter{"codegen", "ir", "ir/analysis", "support"};
@@ -50,9 +50,10 @@ const std::map<std::string, Folders>& arrows() {
       {"codegen/cuda_host", emitter + Folders{"codegen/cuda"}},
       {"ops/patterns", {"ir", "ir/schedule", "ops", "support"}},
       {"ops/matmul", {"ir", "ir/analysis", "ir/schedule", "ops/patterns", "support"}},
-      {"ops", {"ir", "ir/schedule", "ops/patterns", "support"}},
+      {"ops", {"ir", "ir/schedule", "ops/declared", "ops/patterns", "support"}},
       {"ops/bags", family},
       {"ops/broadcast", family},
+      {"ops/declared", family + Folders{"ir/differentiate"}},
       {"ops/gather", family},
       {"ops/gru", family},
       {"ops/slice", family},

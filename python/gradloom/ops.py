@@ -1,9 +1,15 @@
 """A function an op, with ONNX's names. Written by generate_ops.py from the library's schemas."""
 
+
 from collections.abc import Sequence
+
+
 from typing import Any, Unpack
 
+
 from gradloom._gradloom import Runtime
+
+
 from gradloom.runtime import Options, default_runtime
 
 
@@ -449,6 +455,7 @@ def sparse_gather_grad(
 
 SparseGatherGrad = sparse_gather_grad
 
+
 __all__ = [
     "BroadcastGrad",
     "BroadcastGradientArgs",
@@ -471,3 +478,451 @@ __all__ = [
     "slice_grad",
     "sparse_gather_grad",
 ]
+
+
+def fast_gelu(
+    X: Any,
+    *,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """Gelu approximated by a hyperbolic tangent.
+
+    Args:
+        X: any shape (float16, bfloat16, float32, float64)
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        Y: X's shape (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "FastGelu",
+        (X,),
+        **options,
+    )
+    return result
+
+
+FastGelu = fast_gelu
+
+
+def fast_gelu_grad(
+    dY: Any,
+    X: Any,
+    *,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """The gradient of FastGelu.
+
+    Args:
+        dY: the gradient of Y (float16, bfloat16, float32, float64)
+        X: FastGelu's input (float16, bfloat16, float32, float64)
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        dX: the gradient of X (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "FastGeluGrad",
+        (dY, X),
+        **options,
+    )
+    return result
+
+
+FastGeluGrad = fast_gelu_grad
+
+
+def gelu(
+    X: Any,
+    *,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """X times the normal distribution's probability below X.
+
+    Args:
+        X: any shape (float16, bfloat16, float32, float64)
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        Y: X's shape (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "Gelu",
+        (X,),
+        **options,
+    )
+    return result
+
+
+Gelu = gelu
+
+
+def gelu_grad(
+    dY: Any,
+    X: Any,
+    *,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """The gradient of Gelu.
+
+    Args:
+        dY: the gradient of Y (float16, bfloat16, float32, float64)
+        X: Gelu's input (float16, bfloat16, float32, float64)
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        dX: the gradient of X (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "GeluGrad",
+        (dY, X),
+        **options,
+    )
+    return result
+
+
+GeluGrad = gelu_grad
+
+
+def layer_normalization(
+    X: Any,
+    Scale: Any,
+    B: Any = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-05,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> tuple[Any, Any, Any]:
+    """X less its mean, divided by its deviation, over `axis` and all axes after it; scaled and shifted.
+
+    Args:
+        X: any shape of rank 1 or more (float16, bfloat16, float32, float64)
+        Scale: the shape of what is normalised (float16, bfloat16, float32, float64)
+        B: the same (float16, bfloat16, float32, float64; optional)
+        axis: the first axis that is normalised
+        epsilon: is added to the variance
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns a tuple:
+        Y: X's shape (float16, bfloat16, float32, float64)
+        Mean: X's shape with 1 for the axes that are normalised (float32; optional)
+        InvStdDev: 1 / the deviation, of the same shape (float32; optional)
+    """
+    result: tuple[Any, Any, Any] = (runtime or default_runtime()).run(
+        "LayerNormalization",
+        (X, Scale, B),
+        axis=axis,
+        epsilon=epsilon,
+        **options,
+    )
+    return result
+
+
+LayerNormalization = layer_normalization
+
+
+def layer_normalization_grad(
+    Y_grad: Any,
+    X: Any,
+    scale: Any,
+    mean: Any,
+    inv_std_dev: Any,
+    *,
+    axis: int = -1,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> tuple[Any, Any, Any]:
+    """The gradients of LayerNormalization.
+
+    Args:
+        Y_grad: the gradient of Y (float16, bfloat16, float32, float64)
+        X: LayerNormalization's input (float16, bfloat16, float32, float64)
+        scale: the shape of what is normalised (float16, bfloat16, float32, float64)
+        mean: LayerNormalization's Mean (float32)
+        inv_std_dev: its InvStdDev (float32)
+        axis: the first axis that is normalised
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns a tuple:
+        X_grad: the gradient of X (float16, bfloat16, float32, float64; optional)
+        scale_grad: the gradient of Scale (float16, bfloat16, float32, float64; optional)
+        bias_grad: the gradient of B (float16, bfloat16, float32, float64; optional)
+    """
+    result: tuple[Any, Any, Any] = (runtime or default_runtime()).run(
+        "LayerNormalizationGrad",
+        (Y_grad, X, scale, mean, inv_std_dev),
+        axis=axis,
+        **options,
+    )
+    return result
+
+
+LayerNormalizationGrad = layer_normalization_grad
+
+
+def log_softmax(
+    X: Any,
+    *,
+    axis: int = -1,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """The logarithm of Softmax along an axis.
+
+    Args:
+        X: any shape of rank 1 or more (float16, bfloat16, float32, float64)
+        axis: the axis that sums to 1
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        Y: X's shape (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "LogSoftmax",
+        (X,),
+        axis=axis,
+        **options,
+    )
+    return result
+
+
+LogSoftmax = log_softmax
+
+
+def log_softmax_grad_13(
+    dY: Any,
+    Y: Any,
+    *,
+    axis: int = -1,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """The gradient of LogSoftmax, from its result.
+
+    Args:
+        dY: the gradient of Y (float16, bfloat16, float32, float64)
+        Y: the result of LogSoftmax (float16, bfloat16, float32, float64)
+        axis: the axis that sums to 1
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        dX: the gradient of X (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "LogSoftmaxGrad_13",
+        (dY, Y),
+        axis=axis,
+        **options,
+    )
+    return result
+
+
+LogSoftmaxGrad_13 = log_softmax_grad_13
+
+
+def relu(
+    X: Any,
+    *,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """The larger of X and 0.
+
+    Args:
+        X: any shape (float16, bfloat16, float32, float64)
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        Y: X's shape (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "Relu",
+        (X,),
+        **options,
+    )
+    return result
+
+
+Relu = relu
+
+
+def relu_grad(
+    dY: Any,
+    X: Any,
+    *,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """The gradient of Relu: dY where X is above 0, else 0.
+
+    Args:
+        dY: the gradient of Y (float16, bfloat16, float32, float64)
+        X: Relu's input (float16, bfloat16, float32, float64)
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        dX: the gradient of X (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "ReluGrad",
+        (dY, X),
+        **options,
+    )
+    return result
+
+
+ReluGrad = relu_grad
+
+
+def softmax(
+    X: Any,
+    *,
+    axis: int = -1,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """exp(X) along an axis, divided by its sum.
+
+    Args:
+        X: any shape of rank 1 or more (float16, bfloat16, float32, float64)
+        axis: the axis that sums to 1
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        Y: X's shape (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "Softmax",
+        (X,),
+        axis=axis,
+        **options,
+    )
+    return result
+
+
+Softmax = softmax
+
+
+def softmax_cross_entropy_loss(
+    scores: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> tuple[Any, Any]:
+    """The weighted negative logarithm of Softmax over dim 1 at each label: all of them, their sum or mean.
+
+    Args:
+        scores: [N, classes, ...] (float16, bfloat16, float32, float64)
+        labels: [N, ...], each in [0, classes - 1] or ignore_index (int32, int64)
+        weights: [classes]; 1 when absent (float16, bfloat16, float32, float64; optional)
+        ignore_index: a label that adds nothing
+        reduction: none, sum, or mean: the sum divided by that of the labels' weights, 0 where that is 0
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns a tuple:
+        output: []; with reduction none, labels' shape (float16, bfloat16, float32, float64)
+        log_prob: the logarithms of all probabilities (float16, bfloat16, float32, float64; optional)
+    """
+    result: tuple[Any, Any] = (runtime or default_runtime()).run(
+        "SoftmaxCrossEntropyLoss",
+        (scores, labels, weights),
+        ignore_index=ignore_index,
+        reduction=reduction,
+        **options,
+    )
+    return result
+
+
+SoftmaxCrossEntropyLoss = softmax_cross_entropy_loss
+
+
+def softmax_cross_entropy_loss_grad(
+    dY: Any,
+    log_prob: Any,
+    label: Any,
+    weight: Any = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """The gradient of SoftmaxCrossEntropyLoss, from its log_prob.
+
+    Args:
+        dY: the gradient of output (float16, bfloat16, float32, float64)
+        log_prob: the second output of SoftmaxCrossEntropyLoss (float16, bfloat16, float32, float64)
+        label: its labels (int32, int64)
+        weight: its weights (float16, bfloat16, float32, float64; optional)
+        ignore_index: a label that adds nothing
+        reduction: none, sum, or mean: the sum divided by that of the labels' weights, 0 where that is 0
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        d_logits: the gradient of scores (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "SoftmaxCrossEntropyLossGrad",
+        (dY, log_prob, label, weight),
+        ignore_index=ignore_index,
+        reduction=reduction,
+        **options,
+    )
+    return result
+
+
+SoftmaxCrossEntropyLossGrad = softmax_cross_entropy_loss_grad
+
+
+def softmax_grad_13(
+    dY: Any,
+    Y: Any,
+    *,
+    axis: int = -1,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """The gradient of Softmax, from its result.
+
+    Args:
+        dY: the gradient of Y (float16, bfloat16, float32, float64)
+        Y: the result of Softmax (float16, bfloat16, float32, float64)
+        axis: the axis that sums to 1
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        dX: the gradient of X (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "SoftmaxGrad_13",
+        (dY, Y),
+        axis=axis,
+        **options,
+    )
+    return result
+
+
+SoftmaxGrad_13 = softmax_grad_13

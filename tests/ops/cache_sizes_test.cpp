@@ -1,8 +1,8 @@
 // Whatever sizes of caches a machine reports, every strategy has a schedule, and gives the bits of the definition.
 #include <gtest/gtest.h>
 
+#include "tests/support/all_calls.h"
 #include "tests/support/named_strategy.h"
-#include "tests/support/op_calls.h"
 
 namespace gradloom {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "gradloom/text.h"
 #include "ir/analysis/verify.h"
+#include "tests/support/all_calls.h"
 #include "tests/support/named_strategy.h"
-#include "tests/support/op_calls.h"
 #include "tests/support/sampled.h"
 
 namespace gradloom {

@@ -220,14 +220,6 @@ inline std::vector<Call> gru_calls() {
   return calls;
 }
 
-inline std::vector<Call> all_calls() {
-  std::vector<Call> calls;
-  for (auto make : {slice_calls, gather_elements_calls, gather_calls, broadcast_calls, bag_calls, index_calls,
-                    sparse_gather_calls, gru_calls})
-    for (Call& call : make()) calls.push_back(std::move(call));
-  return calls;
-}
-
 // One call's buffers: inputs as they are, outputs poisoned (or initialised, when accumulated into).
 struct Buffers {
   Buffers(const Call& call, const Plan& plan, bool unaligned) {

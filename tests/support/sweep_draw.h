@@ -132,13 +132,14 @@ class Draw {
       if (v.factor == extent_of) wanted.push_back(static_cast<Extent>(v.value));
     return wanted;
   }
-  // Among those compatible with the forced values. The recurrent ops take most of the time, and the one on shapes has
-  // the fewest cases.
+  // Among those compatible with the forced values. The recurrent ops take most of the time, the one on shapes has the
+  // fewest cases, and the declared ones, which have one strategy, are many.
   const Op* weighted_op() {
     std::vector<const Op*> all;
     for (const Op* op : all_ops()) {
       if (!std::all_of(forced_.begin(), forced_.end(), [&](FactorValue v) { return op_allows(*op, v); })) continue;
-      all.insert(all.end(), op->schema().name.starts_with("GRU") || op->schema().on_host ? 1 : 8, op);
+      const bool few = op->schema().name.starts_with("GRU") || op->schema().on_host || op->strategies().size() == 1;
+      all.insert(all.end(), few ? 1 : 8, op);
     }
     return all.empty() ? nullptr : all[random_.below(all.size())];
   }

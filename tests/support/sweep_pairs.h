@@ -62,7 +62,7 @@ inline bool op_allows(const Op& op, FactorValue v) {
       return strategy == "direct" || strategy_uses().at(strategy).ops.contains(name);
     }
     case accumulate_of:
-      return v.value == 0 || (name != "GRUTraining" && !op.schema().on_host);
+      return v.value == 0 || (name.find("Grad") != std::string::npos && !op.schema().on_host);
     case traffic_of:
       return v.value == few_bytes || name != "BroadcastGradientArgs";
     default:

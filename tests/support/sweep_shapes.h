@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "gradloom/schedule_common.h"
+#include "tests/support/declared_calls.h"
 #include "tests/support/op_calls.h"
 #include "tests/support/sweep_factors.h"
 
@@ -37,6 +38,10 @@ class Shapes {
     if (call.op == "EmbeddingBagGrad") return embedding_bag(call, dtype);
     if (call.op == "IndexGrad") return index(call, dtype);
     if (call.op == "SparseGatherGrad") return sparse_gather(call, dtype);
+    for (const DeclaredOps* both : all_declared_ops()) {
+      if (call.op == both->declaration().name) return declared(call, dtype, both->declaration(), false);
+      if (call.op == both->declaration().gradient.name) return declared(call, dtype, both->declaration(), true);
+    }
     return gru(call, dtype);
   }
   std::vector<Extent> used() const {
@@ -368,6 +373,29 @@ class Shapes {
       const int64_t x = integer_element(a, a.elements() - d), y = integer_element(b, b.elements() - d);
       if (x != y && x != 1 && y != 1) return false;
     }
+    return true;
+  }
+
+  bool declared(Call& call, DType dtype, const Declaration& d, bool gradient) {
+    const size_t rank = 2 + random_.below(3);
+    draw_dims(call.op, rank);
+    if (!fit([&] { return product(0, rank); }) || (!d.indices.empty() && n(1) == 0)) return false;
+    Dims all;
+    for (size_t k = 0; k < rank; ++k) all.push_back(n(k));
+    if (d.reduced == Reduced::axis || d.reduced == Reduced::from_axis)
+      call.attributes["axis"] = static_cast<int64_t>(random_.below(2 * rank)) - static_cast<int64_t>(rank);
+    if (!d.choices.empty()) call.attributes["reduction"] = d.choices[random_.below(d.choices.size())];
+    if (!d.indices.empty() && random_.one_in(3)) call.attributes["ignore_index"] = int64_t{0};
+    for (const testing_ops::DeclaredInput& input : testing_ops::inputs_of(d, gradient)) {
+      const Dims dims = testing_ops::dims_over(d, all, call.attributes, *input.operand);
+      if (input.operand->optional && !input.adjoint && random_.one_in(2))
+        call.inputs.push_back({});
+      else if (input.operand->name == d.indices)
+        call.inputs.push_back(testing_ops::indices(input.operand->dtypes[random_.below(2)], dims, all[1]));
+      else
+        call.inputs.push_back(tensor(input.operand->dtypes.empty() ? dtype : input.operand->dtypes[0], dims));
+    }
+    if (random_.one_in(2)) outputs_wanted = static_cast<uint32_t>(1 + random_.below(7));
     return true;
   }
 

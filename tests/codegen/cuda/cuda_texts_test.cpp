@@ -9,8 +9,8 @@
 #include <iostream>
 
 #include "codegen/cuda/nvrtc.h"
+#include "tests/support/all_calls.h"
 #include "tests/support/named_strategy.h"
-#include "tests/support/op_calls.h"
 
 namespace gradloom {
 namespace {

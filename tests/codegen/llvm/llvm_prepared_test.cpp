@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "gradloom/runtime.h"
-#include "tests/support/op_calls.h"
+#include "tests/support/all_calls.h"
 
 namespace {
 std::atomic<bool> counts{false};

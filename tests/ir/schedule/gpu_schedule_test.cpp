@@ -13,8 +13,8 @@
 #include "gradloom/text.h"
 #include "ir/analysis/verify.h"
 #include "ir/analysis/verify_gpu.h"
+#include "tests/support/all_calls.h"
 #include "tests/support/named_strategy.h"
-#include "tests/support/op_calls.h"
 #include "tests/support/sampled.h"
 #ifdef GRADLOOM_WITH_CUDA
 #include "tests/support/host_batch.h"

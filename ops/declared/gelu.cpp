@@ -1,0 +1,55 @@
+#include <cmath>
+#include <numbers>
+
+#include "ops/declared/declared_op.h"
+#include "ops/registry.h"
+
+namespace gradloom {
+namespace {
+
+using ir::MathOp;
+
+void write_gelu(DeclaredNest& n) {
+  n.each_kept([&] {
+    const ir::Expr x = n["X"], normal = ir::math(MathOp::erf, x * n.number(std::numbers::sqrt2 / 2));
+    n.put("Y", n.number(0.5) * x * (n.number(1) + normal));
+  });
+}
+
+void write_fast_gelu(DeclaredNest& n) {
+  n.each_kept([&] {
+    const ir::Expr x = n["X"], cubic = x + n.number(0.044715) * (x * x * x);
+    const ir::Expr normal = ir::math(MathOp::tanh, n.number(std::sqrt(2 / std::numbers::pi)) * cubic);
+    n.put("Y", n.number(0.5) * x * (n.number(1) + normal));
+  });
+}
+
+Declaration declaration(std::string name, std::string doc, void (*write)(DeclaredNest&)) {
+  return {.name = name,
+          .doc = std::move(doc),
+          .inputs = {{.name = "X", .doc = "any shape"}},
+          .outputs = {{.name = "Y", .doc = "X's shape"}},
+          .write = write,
+          .gradient = {.name = name + "Grad",
+                       .doc = "The gradient of " + name + ".",
+                       .inputs = {{"dY", "d_Y", "the gradient of Y"}, {"X", "X", name + "'s input"}},
+                       .outputs = {{"dX", "d_X", "the gradient of X"}}}};
+}
+
+}  // namespace
+
+const DeclaredOps& gelu() {
+  static constinit Lasting<const DeclaredOps> ops;
+  return ops.get([] {
+    return DeclaredOps(declaration("Gelu", "X times the normal distribution's probability below X.", write_gelu));
+  });
+}
+
+const DeclaredOps& fast_gelu() {
+  static constinit Lasting<const DeclaredOps> ops;
+  return ops.get([] {
+    return DeclaredOps(declaration("FastGelu", "Gelu approximated by a hyperbolic tangent.", write_fast_gelu));
+  });
+}
+
+}  // namespace gradloom
