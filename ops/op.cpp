@@ -91,7 +91,7 @@ bool serves_any_shape(const Plan& plan) {
     const int64_t furthest = furthest_stride(view.dtype);
     int64_t elements = 1;
     for (int64_t dim : view.dims) {
-      if (dim > view.most_of_a_dim || dim > ir::max_elements / elements) return false;
+      if (dim < view.least_of_a_dim || dim > view.most_of_a_dim || dim > ir::max_elements / elements) return false;
       elements *= std::max<int64_t>(dim, 1);
     }
     for (int64_t stride : view.strides)
@@ -118,7 +118,7 @@ ir::Buffer KernelFrame::view(int v, std::string name, bool inout) {
       node.dims.push_back(view.dims[d]);
       continue;
     }
-    node.dims.push_back(builder.scalar(name + "_d" + std::to_string(d), 0, view.most_of_a_dim));
+    node.dims.push_back(builder.scalar(name + "_d" + std::to_string(d), view.least_of_a_dim, view.most_of_a_dim));
     sources_.push_back({ScalarSource::dim, v, d});
   }
   for (int d = 0; d < view.dims.size() && !dense; ++d) {

@@ -57,8 +57,8 @@ struct View {
   int index = 0;  // of the input or output
   DType dtype = DType::f32;
   Dims dims = {};
-  Dims strides = {};                         // in elements
-  int64_t most_of_a_dim = ir::max_elements;  // that the any-shape kernel serves
+  Dims strides = {};                                             // in elements
+  int64_t least_of_a_dim = 0, most_of_a_dim = ir::max_elements;  // that the any-shape kernel serves
 };
 
 // The part of a view's strides that an any-shape kernel's code depends on: 0 when dense, else one of four classes per

@@ -103,6 +103,14 @@ class Schedule {
   // For a buffer that every iteration allocates, zero-fills first and reads last, in loops over all of it: hoists the
   // allocation and the zero-fill out of the loop; each element is re-zeroed where it is read last.
   void hoist_zeroed_buffer(Loop loop, const Buffer& buffer);
+  // Evaluates lets of the loop's body that are the same in every iteration once, before the loop. Lets under a
+  // condition or a check stay, and those that read what the loop writes, or memory that is not proved to hold a value.
+  // Refused when there is none.
+  void hoist_lets(Loop loop);
+  // Puts a condition into `outer`: `inner`, a loop in it, has an iteration. Refused unless without one the body is
+  // proved to store, to what it does not allocate itself, only what is there already. So a scatter that adds to a
+  // buffer leaves the rows that nothing is added to alone.
+  void skip_empty(Loop outer, Loop inner);
   // Reductions have handles, and names in a trace, as loops do: those of their first variable.
   std::vector<Loop> reductions() const;  // in order of appearance
   Loop reduction(const std::string& name) const;
@@ -133,6 +141,7 @@ class Schedule {
     Loop clear = 0, count = 0, starts = 0, place = 0;  // what sorts
     std::vector<Loop> rows;                            // over the destination dims, outermost first
     Loop group = 0;                                    // over the iterations of one destination
+    Var all;                                           // a let: how many iterations have a destination
   };
   // A stable counting sort of the iterations by destination, then for each destination its iterations, in order:
   //   for k_r { for k_g in first[k_r] .. first[k_r + 1] { let k = order[k_g]; for q { d[k_r, q] += v } } }
@@ -155,13 +164,21 @@ class Schedule {
   // each of which reads all iterations and does those that are its own. The new loop, which is returned, can then be
   // made parallel, or each of its ranges staged.
   Loop owner(Loop loop, const Buffer& buffer, int64_t size);
+  // For sums that a buffer of their own holds until `store`, the last loop that uses them, stores each to an element of
+  // another buffer, or adds it there (where a total is 0 the element may be left as it is): they are added up in that
+  // buffer. Refused unless they are filled with zeros first and then only added to, and unless nothing else uses the
+  // other buffer meanwhile. Sums of floats that are added to it are rounded in another order: refused unless the level
+  // is relaxed.
+  void sum_in_place(Loop store, const Buffer& sums);
   // Marks the accumulates into the buffer below the loop as atomic, so that iterations that share an element may run in
   // any order. Refused when the loop also reads or stores the buffer, and for sums of floats unless the level is
   // relaxed.
   void atomic(Loop loop, const Buffer& buffer);
   void streaming(const Buffer& buffer);  // marks every store to it as streaming
-  // Prefetches the cache lines that the load of `buffer` in `loop` accesses `distance` iterations later.
-  void prefetch(Loop loop, const Buffer& buffer, int64_t distance, int level);
+  // Prefetches the cache lines that the load of `buffer` in `loop` accesses `distance` iterations later. With `until`:
+  // only in its last iteration, what one so far behind it would access, below `until`: one of a segment that follows,
+  // where the loop is over segments. What its address is loaded from is then proved within its buffers.
+  void prefetch(Loop loop, const Buffer& buffer, int64_t distance, int level, Expr until = {});
 
   // The outcome of an attempt: true when all its steps succeeded, else false with the refusal's message.
   struct Attempt {

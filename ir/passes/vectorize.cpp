@@ -5,7 +5,10 @@
 // If-conversion: an If on a vector condition becomes guards. An inactive lane accesses no memory and fails no Check;
 // its results are discarded, so divisors and shift counts are replaced by safe ones there, unless facts known outside
 // the loop prove them.
+#include <algorithm>
+
 #include "gradloom/refusal.h"
+#include "gradloom/target.h"
 #include "ir/analysis/ranges.h"
 #include "ir/index_math.h"
 #include "ir/passes/passes.h"
@@ -149,13 +152,16 @@ class Widen : public Rewriter {
     return check(condition, position, n.argument, body);
   }
 
-  // One cache line suffices: lanes are mostly adjacent, and a prefetch is a hint.
   Expr rewrite(const Intrinsic& n, const Expr&) override {
     if (n.op != IntrinsicOp::prefetch) refuse_vectors();
-    bool changed = false;
-    std::vector<Expr> index = index_of(n.buffer, n.args, changed);
-    for (Expr& i : index) i = first_lane(i);
-    return prefetch(buffer(n.buffer), std::move(index), n.level);
+    return prefetches(n)[0];
+  }
+  Stmt rewrite(const Evaluate& n, const Stmt&) override {
+    const Intrinsic* hint = n.value.as<Intrinsic>();
+    if (!hint || hint->op != IntrinsicOp::prefetch) return evaluate((*this)(n.value));
+    std::vector<Stmt> all;
+    for (const Expr& one : prefetches(*hint)) all.push_back(evaluate(one));
+    return block(std::move(all));
   }
 
   Buffer buffer(const Buffer& b) override {
@@ -180,6 +186,24 @@ class Widen : public Rewriter {
     if (buffers_.contains(b->id)) {
       result.push_back(ramp(0, 1, lanes_));
       changed = true;
+    }
+    return result;
+  }
+
+  // Of every line of neighbouring lanes; of other lanes the first one's, as a prefetch is a hint.
+  std::vector<Expr> prefetches(const Intrinsic& n) {
+    bool changed = false;
+    std::vector<Expr> index = index_of(n.buffer, n.args, changed);
+    const Buffer b = buffer(n.buffer);
+    const Ramp* lanes = index.empty() ? nullptr : index.back().as<Ramp>();
+    const bool dense = lanes && is_const(lanes->stride, 1) && (b->strides.empty() || is_const(b->strides.back(), 1)) &&
+                       std::count_if(index.begin(), index.end(), [](const Expr& i) { return i.lanes() > 1; }) == 1;
+    for (Expr& i : index) i = first_lane(i);
+    std::vector<Expr> result;
+    for (int64_t lane = 0; lane == 0 || (dense && lane < lanes_); lane += line_bytes / size_of(b->dtype)) {
+      std::vector<Expr> at = index;
+      if (lane > 0) at.back() = index_add(at.back(), lane);
+      result.push_back(prefetch(b, std::move(at), n.level));
     }
     return result;
   }

@@ -75,7 +75,9 @@ class Group {
                  block({store(order_, {i64(var(slot))}, number(index_sub(var(p), bounds_.begin))),
                         store(first_, row, var(slot) + number(1))}));
     });
-    return bounds_.wrap(alloc(first_, alloc(order_, block({clear, count, starts, place, use}))));
+    handles.all = make_var(name + "_all");
+    const Stmt placed = let(handles.all, i64(load(first_, {rows_})), use);
+    return bounds_.wrap(alloc(first_, alloc(order_, block({clear, count, starts, place, placed}))));
   }
 
   // Whether sorting may as well stand before this statement, which is around the loop.

@@ -186,6 +186,10 @@ void Schedule::replay(const std::vector<std::string>& trace) {
                  words.size() > 4 ? expressions(words[4], vars) : std::vector<Expr>{});
     } else if (step == "hoist_zeroed_buffer") {
       arguments(2, 2), work.hoist_zeroed_buffer(loop_at(1), buffer_at(2));
+    } else if (step == "hoist_lets") {
+      arguments(1, 1), work.hoist_lets(loop_at(1));
+    } else if (step == "skip_empty") {
+      arguments(2, 2), work.skip_empty(loop_at(1), loop_at(2));
     } else if (step == "privatise") {
       arguments(2, 2), work.privatise(loop_at(1), buffer_at(2));
     } else if (step == "expand") {
@@ -218,12 +222,17 @@ void Schedule::replay(const std::vector<std::string>& trace) {
       work.tile_product(loop_at(1), tiles, words.size() > 14 ? loop_at(14) : 0);
     } else if (step == "bin") {
       arguments(4, 4), work.bin(loop_at(1), buffer_at(2), number(line, words[3]), number(line, words[4]));
+    } else if (step == "sum_in_place") {
+      arguments(2, 2), work.sum_in_place(loop_at(1), buffer_at(2));
     } else if (step == "atomic") {
       arguments(2, 2), work.atomic(loop_at(1), buffer_at(2));
     } else if (step == "streaming") {
       arguments(1, 1), work.streaming(buffer_at(1));
     } else if (step == "prefetch") {
-      arguments(4, 4), work.prefetch(loop_at(1), buffer_at(2), number(line, words[3]), small_number(line, words[4]));
+      arguments(4, 5);
+      const std::vector<Var> vars = visible(work.kernel_, find_loop(work.kernel_, loop_at(1)), false);
+      work.prefetch(loop_at(1), buffer_at(2), number(line, words[3]), small_number(line, words[4]),
+                    words.size() > 5 ? read_expr(words[5], vars) : Expr());
     } else {
       bad(line, "unknown step " + step);
     }

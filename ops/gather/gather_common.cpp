@@ -67,6 +67,7 @@ Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, 
 
   View index{.index = index_input, .dtype = o.indices.dtype}, dy{.index = index_input == 1 ? 2 : 0, .dtype = dtype},
       dx{.output = true, .dtype = dtype};
+  for (View* view : {&index, &dy, &dx}) view->least_of_a_dim = 1;
   const auto middle_dim = [&](int64_t k, int64_t dy_stride, int64_t index_stride) {
     dy.dims.push_back(k), dy.strides.push_back(dy_stride);
     index.dims.push_back(k), index.strides.push_back(index_stride);
@@ -102,12 +103,12 @@ Plan gather_plan(const GatherOperands& o, bool varying, const Request& request, 
   return plan;
 }
 
-GatherFrame::GatherFrame(KernelFrame& frame, const GatherRoles& r, bool adds) : roles(r), b(frame.builder) {
+GatherFrame::GatherFrame(KernelFrame& frame, const GatherRoles& r) : roles(r), b(frame.builder) {
   if (!r.empty) {
     indices = frame.view(0, "indices");
     dy = frame.view(1, "dY");
   }
-  dx = frame.view(r.empty ? 0 : 2, "dX", r.accumulate || adds);
+  dx = frame.view(r.empty ? 0 : 2, "dX", r.accumulate);
   if (r.only_checks) indices = frame.view(1, "indices");
   sum = accumulator_of(dx->dtype);
 }

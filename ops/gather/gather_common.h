@@ -49,8 +49,7 @@ Plan gather_plan(const GatherOperands& operands, bool varying, const Request& re
 
 // The parts that every strategy's nest shares.
 struct GatherFrame {
-  // `adds`: the nest accumulates into dX in memory, instead of only storing totals.
-  GatherFrame(KernelFrame& frame, const GatherRoles& roles, bool adds = false);
+  GatherFrame(KernelFrame& frame, const GatherRoles& roles);
   const GatherRoles roles;
   ir::KernelBuilder& b;
   ir::Buffer indices, dy, dx;

@@ -1,6 +1,8 @@
 // "direct", the definition of both gather gradients: one column of dX at a time, summed in index order. "atomic", on a
-// GPU: dX is zeroed, then every element is added to it by an atomic, in any order; a GPU's atomic adds of f32 flush
-// denormals to zero.
+// GPU: the same nest with sums in dX itself, every element added by an atomic, in any order; a GPU's atomic adds of f32
+// flush denormals to zero.
+#include "ir/rewrite.h"
+#include "ir/schedule/schedule_gpu.h"
 #include "ops/gather/gather_strategies.h"
 
 namespace gradloom {
@@ -11,7 +13,7 @@ using Index = GatherFrame::Index;
 
 void author_column(const GatherFrame& f, const Index& p, const Index& q, GatherColumns& loops) {
   ir::KernelBuilder& b = f.b;
-  const ir::Buffer acc = b.alloc("acc", f.sum, {f.axis_extent()});
+  const ir::Buffer acc = loops.sums = b.alloc("acc", f.sum, {f.axis_extent()});
   loops.zero = b.loop("z", 0, f.axis_extent(), [&](ir::Expr i) { b.store(acc, {i}, ir::zero({f.sum, 1})); });
   b.guarded(f.roles.accumulate ? ir::Expr() : f.covered(p, q), [&] {
     loops.middle = b.loops("k", f.middle_dims(), [&](const Index& k) {
@@ -50,21 +52,31 @@ Fit fit_atomic(const Plan& plan, const ir::Target& target, bool) {
   return preferred_if(s.sortable());
 }
 
-ScheduleNest author_atomic(KernelFrame& frame, const ir::Target&) {
-  const GatherFrame f(frame, gather_roles(frame.plan()), true);
-  ir::KernelBuilder& b = f.b;
-  if (!f.roles.accumulate)
-    b.loops("z", f.dx->dims, [&](const Index& i) { b.store(f.dx, i, ir::zero({f.dx->dtype, 1})); });
-  b.loops("p", f.outer_dims(f.dy), [&](const Index& p) {
-    b.loops("k", f.middle_dims(), [&](const Index& k) {
-      b.loops("q", f.inner_dims(f.dy), [&](const Index& q) {
-        f.checked_index(f.index_at(p, k, q), [&](const ir::Expr& j) {
-          b.accumulate(f.dx, f.joined(p, {j}, q), ir::load(f.dy, f.joined(p, k, q)), ir::AccumulateOp::add, {}, true);
-        });
-      });
-    });
-  });
-  return {};
+// Sums in dX itself: filled with zeros, or accumulated into as it is; then all that is added, atomically, with columns
+// of the inner dims innermost.
+void schedule_atomic(ir::Schedule& s, const GatherColumns& loops, bool accumulate, const ir::Target& target) {
+  s.sum_in_place(loops.store, loops.sums);
+  std::vector<Loop> columns = loops.outer;
+  columns.insert(columns.end(), loops.inner.begin(), loops.inner.end());
+  Loop outermost = columns.empty() ? loops.middle[0] : columns[0];
+  if (!accumulate) {
+    for (size_t d = columns.size(); d-- > 0;) outermost = s.distribute(columns[d]).back();
+    for (size_t q = loops.inner.size(); q-- > 0;) s.reorder(loops.inner[q], loops.zero);
+  }
+  std::vector<Loop> nest{outermost};  // of what is added, outermost first
+  for (const ir::For* f : ir::loops_below(s.get(outermost).body)) nest.push_back(f->var.id);
+  for (size_t q = columns.size(); q-- > loops.outer.size();)
+    for (size_t k = columns.size(); k < nest.size(); ++k) s.reorder(nest[q], nest[k]);
+  const Loop first = loops.outer.empty() ? nest[loops.inner.size()] : nest[0];
+  s.atomic(first, s.kernel().buffers.back());
+  ir::schedule_gpu(s, target);
+}
+
+ScheduleNest author_atomic(KernelFrame& frame, const ir::Target& target) {
+  const GatherRoles roles = gather_roles(frame.plan());
+  return [loops = author_gather_columns(GatherFrame(frame, roles)), roles, &target](ir::Schedule& s) {
+    schedule_atomic(s, loops, roles.accumulate, target);
+  };
 }
 
 }  // namespace

@@ -62,10 +62,11 @@ inline Fit preferred_if(bool good) { return good ? Fit::preferred : Fit::possibl
 // preferred where it is long.
 Fit gather_bins_fit(const Plan& plan, const ir::Target& target);
 
-// The definition's nest, which row and strip schedule as well.
+// The definition's nest, which row, strip, grouped and atomic schedule as well.
 struct GatherColumns {
   std::vector<ir::Loop> outer, middle, inner;  // over dX's outer dims, dY's middle ones, dX's inner ones
   ir::Loop zero = 0, store = 0;                // over the sums of a column, or over dX where nothing is gathered
+  ir::Buffer sums;                             // of a column
 };
 GatherColumns author_gather_columns(const GatherFrame& frame);
 

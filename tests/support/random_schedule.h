@@ -69,7 +69,7 @@ class RandomSchedule {
     const std::vector<Schedule::Loop> reductions = schedule.reductions();
     if (!reductions.empty() && pick(4) == 0)
       return expand(loop, reductions[static_cast<size_t>(pick(static_cast<int>(reductions.size())))]);
-    switch (pick(23)) {
+    switch (pick(26)) {
       case 0:
       case 1:
         return void(schedule.split(loop, 2 + pick(6)));
@@ -103,7 +103,8 @@ class RandomSchedule {
         if (pick(4) == 0) return schedule.streaming(buffer);
         return stage(loop, buffer);
       case 15:
-        return schedule.prefetch(loop, buffer, pick(4) ? 1 + pick(4) : INT64_MAX - pick(3), 1 + pick(3));
+        return schedule.prefetch(loop, buffer, pick(4) ? 1 + pick(4) : INT64_MAX - pick(3), 1 + pick(3),
+                                 pick(3) ? Expr() : end_further_on(loop));
       case 16: {
         Buffer own = buffer;
         walk(site.body, [&](const Stmt& s) {
@@ -123,10 +124,26 @@ class RandomSchedule {
       case 21:
         if (sums) return void(schedule.bin(loop, *sums, 1 + pick(6), 1 + pick(8)));
         return join(loop);
+      case 22:
+        return schedule.hoist_lets(loop);
+      case 23:
+        return schedule.sum_in_place(loop, buffer);
+      case 24:
+        return schedule.skip_empty(loop, loops_below(site.body).empty() ? loop : inner_of(site));
       default:
         if (pick(2) && sums) return schedule.atomic(loop, *sums);
         return void(schedule.privatise(loop, buffer));
     }
+  }
+  Schedule::Loop inner_of(const For& loop) {
+    const std::vector<const For*> below = loops_below(loop.body);
+    return below[static_cast<size_t>(pick(static_cast<int>(below.size())))]->var.id;
+  }
+  // Some number that is known outside the loop.
+  Expr end_further_on(Schedule::Loop loop) {
+    const std::vector<Var> vars = visible(schedule.kernel(), find_loop(schedule.kernel(), loop), false);
+    const Var* v = vars.empty() ? nullptr : &vars[static_cast<size_t>(pick(static_cast<int>(vars.size())))];
+    return v && v->type == Type{} && pick(4) ? var(*v) : Expr(pick(30));
   }
   // The loop inside with only lets, checks and conditions around it.
   static const For* nested_in(const For& loop) {

@@ -1,0 +1,58 @@
+#include "ir/schedule/filled.h"
+
+#include <algorithm>
+
+namespace gradloom::ir {
+
+bool writes_region(const Stmt& body, const Buffer& buffer, const std::vector<Expr>& begin,
+                   const std::vector<Expr>& extent, const Ranges& known, bool* partly) {
+  Stmt s = body;
+  for (bool inside = true; inside;) {
+    inside = false;
+    if (const Alloc* a = s.as<Alloc>()) s = a->body, inside = true;
+    if (const Block* b = s.as<Block>()) {
+      const auto first =
+          std::find_if(b->stmts.begin(), b->stmts.end(), [&](const Stmt& p) { return !accesses(p, buffer).empty(); });
+      if (first == b->stmts.end()) return false;
+      s = *first;
+      inside = true;
+    }
+  }
+  std::vector<const For*> loops;
+  std::vector<Expr> conditions;
+  for (; s.as<For>() || (s.as<If>() && !s.as<If>()->else_case);
+       s = s.as<For>() ? s.as<For>()->body : s.as<If>()->then_case)
+    if (const For* f = s.as<For>())
+      loops.push_back(f);
+    else
+      conditions.push_back(s.as<If>()->condition);
+  const Store* st = s.as<Store>();
+  if (!st || st->guard || !st->buffer.same_as(buffer) || accesses(s, buffer).size() != 1) return false;
+  if (partly) *partly = !conditions.empty();
+  if (!conditions.empty()) {
+    Ranges there = known;
+    for (const For* f : loops) there.enter(*f);
+    for (size_t d = 0; d < begin.size(); ++d) there.assume((0 <= st->index[d]) & (st->index[d] < buffer->dims[d]));
+    for (const Expr& c : conditions)
+      if (there.proves(c) != true) return false;
+  }
+  return covers_region(loops, st->index, begin, extent);
+}
+
+bool filled_before(const Site& site, const Buffer& buffer, const std::vector<Expr>& begin,
+                   const std::vector<Expr>& extent) {
+  const std::vector<Expr> origin(begin.size(), Expr(0));
+  for (size_t i = 0; i + 1 < site.path.size(); ++i) {
+    const Block* b = site.path[i].as<Block>();
+    if (!b) continue;
+    for (const Stmt& earlier : b->stmts) {
+      if (earlier.same_as(site.path[i + 1])) break;
+      if (writes_region(earlier, buffer, begin, extent, site.scope) ||
+          writes_region(earlier, buffer, origin, buffer->dims, site.scope))
+        return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace gradloom::ir
