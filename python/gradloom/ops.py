@@ -1,15 +1,9 @@
 """A function an op, with ONNX's names. Written by generate_ops.py from the library's schemas."""
 
-
 from collections.abc import Sequence
-
-
 from typing import Any, Unpack
 
-
 from gradloom._gradloom import Runtime
-
-
 from gradloom.runtime import Options, default_runtime
 
 
@@ -124,6 +118,62 @@ def embedding_bag_grad(
 EmbeddingBagGrad = embedding_bag_grad
 
 
+def fast_gelu(
+    X: Any,
+    *,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """Gelu approximated by a hyperbolic tangent.
+
+    Args:
+        X: any shape (float16, bfloat16, float32, float64)
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        Y: X's shape (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "FastGelu",
+        (X,),
+        **options,
+    )
+    return result
+
+
+FastGelu = fast_gelu
+
+
+def fast_gelu_grad(
+    dY: Any,
+    X: Any,
+    *,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """The gradient of FastGelu.
+
+    Args:
+        dY: the gradient of Y (float16, bfloat16, float32, float64)
+        X: FastGelu's input (float16, bfloat16, float32, float64)
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        dX: the gradient of X (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "FastGeluGrad",
+        (dY, X),
+        **options,
+    )
+    return result
+
+
+FastGeluGrad = fast_gelu_grad
+
+
 def gather_elements_grad(
     dY: Any,
     shape: Any,
@@ -193,6 +243,62 @@ def gather_grad(
 
 
 GatherGrad = gather_grad
+
+
+def gelu(
+    X: Any,
+    *,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """X times the normal distribution's probability below X.
+
+    Args:
+        X: any shape (float16, bfloat16, float32, float64)
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        Y: X's shape (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "Gelu",
+        (X,),
+        **options,
+    )
+    return result
+
+
+Gelu = gelu
+
+
+def gelu_grad(
+    dY: Any,
+    X: Any,
+    *,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """The gradient of Gelu.
+
+    Args:
+        dY: the gradient of Y (float16, bfloat16, float32, float64)
+        X: Gelu's input (float16, bfloat16, float32, float64)
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        dX: the gradient of X (float16, bfloat16, float32, float64)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "GeluGrad",
+        (dY, X),
+        **options,
+    )
+    return result
+
+
+GeluGrad = gelu_grad
 
 
 def gru_grad(
@@ -381,215 +487,6 @@ def index_grad(
 
 
 IndexGrad = index_grad
-
-
-def slice_grad(
-    dY: Any,
-    shape: Any,
-    starts: Any,
-    ends: Any,
-    axes: Any = None,
-    steps: Any = None,
-    *,
-    runtime: Runtime | None = None,
-    **options: Unpack[Options],
-) -> Any:
-    """The gradient of Slice: zeros of `shape` with dY at the sliced positions.
-
-    Args:
-        dY: the gradient of Slice's output; its shape is the slice's (any dtype)
-        shape: the shape of dX (int64)
-        starts: rank 1: the first index of each sliced axis; negative counts from the end (int32, int64)
-        ends: rank 1: one beyond the last; INT32_MAX and INT64_MAX mean to the end (int32, int64)
-        axes: rank 1: the sliced axes; by default the first ones (int32, int64; optional)
-        steps: rank 1: nonzero steps, negative ones too; by default 1 (int32, int64; optional)
-        runtime: the process's shared one when not given
-        options: how the call is run: `Options`
-
-    Returns:
-        dX: the gradient of Slice's data (any dtype)
-    """
-    result: Any = (runtime or default_runtime()).run(
-        "SliceGrad",
-        (dY, shape, starts, ends, axes, steps),
-        **options,
-    )
-    return result
-
-
-SliceGrad = slice_grad
-
-
-def sparse_gather_grad(
-    shape: Any,
-    indices: Any,
-    dY: Any,
-    *,
-    padding_idx: int | None = None,
-    runtime: Runtime | None = None,
-    **options: Unpack[Options],
-) -> tuple[Any, Any]:
-    """The gradient of Gather along axis 0, row-sparse: the rows that indices name, and their sums.
-
-    Args:
-        shape: the shape of Gather's data (int64)
-        indices: any shape; values in [-s, s-1] for a dim 0 of s (int32, int64)
-        dY: indices' dims, then shape without its first (float16, bfloat16, float32, float64)
-        padding_idx: indices of this row are left out, negative counts from the end; default: none
-        runtime: the process's shared one when not given
-        options: how the call is run: `Options`
-
-    Returns a tuple:
-        rows: rank 1: the rows that are named, ascending (int64)
-        values: shape with as many rows as there are in `rows`: those of GatherGrad's dX (float16, bfloat16,
-            float32, float64)
-    """
-    result: tuple[Any, Any] = (runtime or default_runtime()).run(
-        "SparseGatherGrad",
-        (shape, indices, dY),
-        padding_idx=padding_idx,
-        **options,
-    )
-    return result
-
-
-SparseGatherGrad = sparse_gather_grad
-
-
-__all__ = [
-    "BroadcastGrad",
-    "BroadcastGradientArgs",
-    "EmbeddingBagGrad",
-    "GRUGrad",
-    "GRUTraining",
-    "GatherElementsGrad",
-    "GatherGrad",
-    "IndexGrad",
-    "SliceGrad",
-    "SparseGatherGrad",
-    "broadcast_grad",
-    "broadcast_gradient_args",
-    "embedding_bag_grad",
-    "gather_elements_grad",
-    "gather_grad",
-    "gru_grad",
-    "gru_training",
-    "index_grad",
-    "slice_grad",
-    "sparse_gather_grad",
-]
-
-
-def fast_gelu(
-    X: Any,
-    *,
-    runtime: Runtime | None = None,
-    **options: Unpack[Options],
-) -> Any:
-    """Gelu approximated by a hyperbolic tangent.
-
-    Args:
-        X: any shape (float16, bfloat16, float32, float64)
-        runtime: the process's shared one when not given
-        options: how the call is run: `Options`
-
-    Returns:
-        Y: X's shape (float16, bfloat16, float32, float64)
-    """
-    result: Any = (runtime or default_runtime()).run(
-        "FastGelu",
-        (X,),
-        **options,
-    )
-    return result
-
-
-FastGelu = fast_gelu
-
-
-def fast_gelu_grad(
-    dY: Any,
-    X: Any,
-    *,
-    runtime: Runtime | None = None,
-    **options: Unpack[Options],
-) -> Any:
-    """The gradient of FastGelu.
-
-    Args:
-        dY: the gradient of Y (float16, bfloat16, float32, float64)
-        X: FastGelu's input (float16, bfloat16, float32, float64)
-        runtime: the process's shared one when not given
-        options: how the call is run: `Options`
-
-    Returns:
-        dX: the gradient of X (float16, bfloat16, float32, float64)
-    """
-    result: Any = (runtime or default_runtime()).run(
-        "FastGeluGrad",
-        (dY, X),
-        **options,
-    )
-    return result
-
-
-FastGeluGrad = fast_gelu_grad
-
-
-def gelu(
-    X: Any,
-    *,
-    runtime: Runtime | None = None,
-    **options: Unpack[Options],
-) -> Any:
-    """X times the normal distribution's probability below X.
-
-    Args:
-        X: any shape (float16, bfloat16, float32, float64)
-        runtime: the process's shared one when not given
-        options: how the call is run: `Options`
-
-    Returns:
-        Y: X's shape (float16, bfloat16, float32, float64)
-    """
-    result: Any = (runtime or default_runtime()).run(
-        "Gelu",
-        (X,),
-        **options,
-    )
-    return result
-
-
-Gelu = gelu
-
-
-def gelu_grad(
-    dY: Any,
-    X: Any,
-    *,
-    runtime: Runtime | None = None,
-    **options: Unpack[Options],
-) -> Any:
-    """The gradient of Gelu.
-
-    Args:
-        dY: the gradient of Y (float16, bfloat16, float32, float64)
-        X: Gelu's input (float16, bfloat16, float32, float64)
-        runtime: the process's shared one when not given
-        options: how the call is run: `Options`
-
-    Returns:
-        dX: the gradient of X (float16, bfloat16, float32, float64)
-    """
-    result: Any = (runtime or default_runtime()).run(
-        "GeluGrad",
-        (dY, X),
-        **options,
-    )
-    return result
-
-
-GeluGrad = gelu_grad
 
 
 def layer_normalization(
@@ -789,6 +686,43 @@ def relu_grad(
 ReluGrad = relu_grad
 
 
+def slice_grad(
+    dY: Any,
+    shape: Any,
+    starts: Any,
+    ends: Any,
+    axes: Any = None,
+    steps: Any = None,
+    *,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """The gradient of Slice: zeros of `shape` with dY at the sliced positions.
+
+    Args:
+        dY: the gradient of Slice's output; its shape is the slice's (any dtype)
+        shape: the shape of dX (int64)
+        starts: rank 1: the first index of each sliced axis; negative counts from the end (int32, int64)
+        ends: rank 1: one beyond the last; INT32_MAX and INT64_MAX mean to the end (int32, int64)
+        axes: rank 1: the sliced axes; by default the first ones (int32, int64; optional)
+        steps: rank 1: nonzero steps, negative ones too; by default 1 (int32, int64; optional)
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns:
+        dX: the gradient of Slice's data (any dtype)
+    """
+    result: Any = (runtime or default_runtime()).run(
+        "SliceGrad",
+        (dY, shape, starts, ends, axes, steps),
+        **options,
+    )
+    return result
+
+
+SliceGrad = slice_grad
+
+
 def softmax(
     X: Any,
     *,
@@ -926,3 +860,90 @@ def softmax_grad_13(
 
 
 SoftmaxGrad_13 = softmax_grad_13
+
+
+def sparse_gather_grad(
+    shape: Any,
+    indices: Any,
+    dY: Any,
+    *,
+    padding_idx: int | None = None,
+    runtime: Runtime | None = None,
+    **options: Unpack[Options],
+) -> tuple[Any, Any]:
+    """The gradient of Gather along axis 0, row-sparse: the rows that indices name, and their sums.
+
+    Args:
+        shape: the shape of Gather's data (int64)
+        indices: any shape; values in [-s, s-1] for a dim 0 of s (int32, int64)
+        dY: indices' dims, then shape without its first (float16, bfloat16, float32, float64)
+        padding_idx: indices of this row are left out, negative counts from the end; default: none
+        runtime: the process's shared one when not given
+        options: how the call is run: `Options`
+
+    Returns a tuple:
+        rows: rank 1: the rows that are named, ascending (int64)
+        values: shape with as many rows as there are in `rows`: those of GatherGrad's dX (float16, bfloat16,
+            float32, float64)
+    """
+    result: tuple[Any, Any] = (runtime or default_runtime()).run(
+        "SparseGatherGrad",
+        (shape, indices, dY),
+        padding_idx=padding_idx,
+        **options,
+    )
+    return result
+
+
+SparseGatherGrad = sparse_gather_grad
+
+__all__ = [
+    "BroadcastGrad",
+    "BroadcastGradientArgs",
+    "EmbeddingBagGrad",
+    "FastGelu",
+    "FastGeluGrad",
+    "GRUGrad",
+    "GRUTraining",
+    "GatherElementsGrad",
+    "GatherGrad",
+    "Gelu",
+    "GeluGrad",
+    "IndexGrad",
+    "LayerNormalization",
+    "LayerNormalizationGrad",
+    "LogSoftmax",
+    "LogSoftmaxGrad_13",
+    "Relu",
+    "ReluGrad",
+    "SliceGrad",
+    "Softmax",
+    "SoftmaxCrossEntropyLoss",
+    "SoftmaxCrossEntropyLossGrad",
+    "SoftmaxGrad_13",
+    "SparseGatherGrad",
+    "broadcast_grad",
+    "broadcast_gradient_args",
+    "embedding_bag_grad",
+    "fast_gelu",
+    "fast_gelu_grad",
+    "gather_elements_grad",
+    "gather_grad",
+    "gelu",
+    "gelu_grad",
+    "gru_grad",
+    "gru_training",
+    "index_grad",
+    "layer_normalization",
+    "layer_normalization_grad",
+    "log_softmax",
+    "log_softmax_grad_13",
+    "relu",
+    "relu_grad",
+    "slice_grad",
+    "softmax",
+    "softmax_cross_entropy_loss",
+    "softmax_cross_entropy_loss_grad",
+    "softmax_grad_13",
+    "sparse_gather_grad",
+]
