@@ -133,6 +133,9 @@ class EmbeddingBagGrad final : public Op {
       if (key.mode != BagKey::sum)
         bad(fmt::format("{} is given; only mode \"sum\" has weights", describe_input(schema(), in_weights)));
       require_shape(request, in_weights, indices.dims, "as indices");
+      if (weights.dtype != dy.dtype)
+        bad(fmt::format("{} has dtype {}; it must have dY's, {}", describe_input(schema(), in_weights),
+                        to_string(weights.dtype), to_string(dy.dtype)));
     }
     if (chosen.present != (key.mode == BagKey::max))
       bad(fmt::format("{} is {}; mode \"max\" needs it, and no other one has it", describe_input(schema(), in_chosen),

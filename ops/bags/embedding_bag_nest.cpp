@@ -212,7 +212,8 @@ Fit fit_grouped(const Plan& plan, const ir::Target& target, bool) {
   if (has_no_elements(plan)) return Fit::none;
   const View& dx = plan.views[plan.views.size() - 1];
   const int64_t row = dx.dims[1] * size_of(accumulator_of(dx.dtype));
-  return row >= 32 && dx.dims[0] * row > target.l2_bytes ? Fit::preferred : Fit::possible;
+  const bool pays = sorting_pays(plan.views[0].dims[0], dx.dims[0], row);
+  return pays && dx.dims[0] * row > target.l2_bytes ? Fit::preferred : Fit::possible;
 }
 
 }  // namespace

@@ -185,7 +185,8 @@ Fit fit_grouped(const Plan& plan, const ir::Target& target, bool any_shape) {
   const Sizes s(plan);
   if (target.gpu || !s.rows || has_no_elements(plan)) return Fit::none;
   if (any_shape && s.key.middle > 1) return Fit::none;  // positions are divided by dims that may be 0
-  return s.row_bytes >= 32 && s.bytes > target.l2_bytes ? Fit::preferred : Fit::possible;
+  const bool pays = sorting_pays(s.count, s.destinations, s.row_bytes);
+  return pays && s.bytes > target.l2_bytes ? Fit::preferred : Fit::possible;
 }
 
 }  // namespace

@@ -89,6 +89,13 @@ def test_embedding_bag_the_module() -> None:
     torch.testing.assert_close(compiled(tokens), plain(tokens))
 
 
+def test_embedding_bags_of_no_index() -> None:
+    table = torch.randn(4, 3, requires_grad=True)
+    bags_of_none = gt.embedding_bag(torch.zeros(2, 0, dtype=torch.long), table, mode="sum")
+    assert torch.equal(bags_of_none, torch.zeros(2, 3))
+    assert torch.equal(torch.autograd.grad(bags_of_none.sum(), table)[0], torch.zeros(4, 3))
+
+
 def test_embedding_bag_in_16_bits_rounds_once() -> None:
     table = torch.randn(9, 40).bfloat16().requires_grad_()
     indices, upstream = torch.randint(0, 9, (300,)), torch.randn(30, 40).bfloat16()
@@ -128,6 +135,16 @@ def test_sparse_gradients_of_an_embedding(padding: int | None) -> None:
     torch.optim.SparseAdam(module.parameters()).step()
     with pytest.raises(gradloom.Unsupported, match="scale_grad_by_freq with sparse=True"):
         gt.embedding(tokens, weight, scale_grad_by_freq=True, sparse=True)
+
+
+def test_sparse_gradients_in_transforms_are_pytorchs() -> None:
+    weight, tokens = torch.randn(50, 6), torch.randint(0, 50, (3, 8))
+    got = torch.func.grad(lambda w: gt.embedding(tokens, w, sparse=True).sum())(weight)
+    assert torch.equal(got.to_dense(), torch.bincount(tokens.reshape(-1), minlength=50)[:, None].expand(50, 6).float())
+    rows = torch.func.vmap(lambda i: gt.embedding(i, weight, sparse=True))(tokens)
+    assert torch.equal(rows, F.embedding(tokens, weight))
+    meta = gt.embedding(tokens.to("meta"), weight.to("meta").requires_grad_(), sparse=True)
+    assert meta.shape == (3, 8, 6)
 
 
 # Indices of several dims: x's sizes, of 256 KiB in any dtype, the first dim, the indices' shapes.
@@ -198,3 +215,9 @@ def test_bags_of_unchanged_models() -> None:
         assert bits(got[0]) == bits(got[1])
     done = gt.stats().ops["_embedding_bag_dense_backward"]
     assert done.served == 2 * 19 and done.fallback == {"shape": 6}, done
+    one = torch.tensor([0])
+    for mode in (-1, 3, 10**6):  # as PyTorch refuses them, not beyond the library's table
+        with gt.enabled(), pytest.raises(RuntimeError, match="mode"):
+            torch.ops.aten._embedding_bag_dense_backward(
+                torch.ones(1, 3), one, one, one + 1, torch.zeros(1, 3, dtype=torch.long), 5, False, mode, None, -1
+            )

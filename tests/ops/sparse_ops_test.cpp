@@ -257,6 +257,8 @@ TEST(SparseOps, RefuseWhatDoesNotFit) {
           bag + "attribute padding_idx is 4; it must be in [-4, 3] for 4 rows");
   refused("EmbeddingBagGrad", {shape, index, offsets, dy, floats({2})}, {}, invalid,
           bag + "input 4 (per_sample_weights) is given; only mode \"sum\" has weights");
+  refused("EmbeddingBagGrad", {shape, index, offsets, dy, filled(DType::f64, {2}, 1)}, {{"mode", std::string("sum")}},
+          invalid, bag + "input 4 (per_sample_weights) has dtype f64; it must have dY's, f32");
   refused("EmbeddingBagGrad", {shape, index, offsets, dy}, {{"mode", std::string("max")}}, invalid,
           bag + "input 5 (max_indices) is missing; mode \"max\" needs it, and no other one has it");
   refused("EmbeddingBagGrad", {shape, index, offsets, floats({2, 2})}, {}, invalid,

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gradloom.errors import InvalidArgument, Unsupported
-from gradloom.torch._library import Composite, Kernel, check_differentiable, detached, differentiable, records
+from gradloom.torch._library import Composite, Kernel, check_differentiable, detached, differentiable, is_plain, records
 from gradloom.torch._runtime import handle
 
 
@@ -140,6 +140,9 @@ def embedding(
         input = input.contiguous()
         with torch.no_grad():
             torch.embedding_renorm_(weight, input, max_norm, norm_type)
+    if sparse and not is_plain((weight, input)):  # in transforms, fake, of another device: as PyTorch has it
+        padding = padding_idx if padding_idx >= 0 else None
+        return torch.nn.functional.embedding(input, weight, padding, sparse=True)
     if sparse and records((weight,)):
         check_differentiable("embedding", weight=weight)
         return cast(Tensor, _SparseEmbedding.apply(weight, input, padding_idx))

@@ -47,7 +47,7 @@ def _backward_cpu(
 def _bag_of(indices: Tensor, offsets: Tensor) -> Tensor:
     """The bag of each position."""
     positions = torch.arange(indices.numel(), device=offsets.device, dtype=offsets.dtype)
-    return torch.searchsorted(offsets, positions, right=True) - 1
+    return torch.searchsorted(offsets.contiguous(), positions, right=True) - 1
 
 
 def _frequencies(indices: Tensor, rows: int, like: Tensor) -> Tensor:
@@ -193,9 +193,7 @@ def embedding_bag(
     if input.dim() == 2:
         if offsets is not None:
             raise InvalidArgument(f"{name}: input has rank 2, so that its rows are the bags; offsets must be None")
-        offsets = torch.arange(0, input.numel(), input.shape[1], dtype=input.dtype, device=input.device)
-        if input.shape[1] == 0:
-            offsets = input.new_zeros(input.shape[0])
+        offsets = torch.arange(input.shape[0], dtype=input.dtype, device=input.device) * input.shape[1]
         if include_last_offset:
             offsets = torch.cat((offsets, offsets.new_full((1,), input.numel())))
         input = input.reshape(-1)

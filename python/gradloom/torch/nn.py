@@ -97,4 +97,4 @@ class GRU(torch.nn.RNNBase):
         return params, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional
 
 
-__all__ = ["GRU", "Embedding"]
+__all__ = ["GRU", "Embedding", "EmbeddingBag"]
