@@ -29,17 +29,25 @@ Expr written_value(const Stmt& s) {
 
 namespace {
 
-Kernel reductions_in_loops(const Kernel& kernel) {
+Kernel reductions_in_loops(const Kernel& kernel, std::unordered_map<const StmtNode*, Stmt>& reductions) {
   struct InLoops : Rewriter {
+    explicit InLoops(std::unordered_map<const StmtNode*, Stmt>& all) : known(all) {}
     using Rewriter::rewrite;
-    Stmt rewrite(const Reduce& n, const Stmt&) override { return in_loops(n); }
+    Stmt rewrite(const Reduce& n, const Stmt& self) override {
+      const Stmt loops = in_loops(n);
+      const std::vector<Stmt>& parts = loops.as<Block>()->stmts;
+      known[parts[0].get()] = self;
+      known[parts[1].get()] = {};
+      return loops;
+    }
+    std::unordered_map<const StmtNode*, Stmt>& known;
   };
-  return InLoops()(kernel);
+  return InLoops(reductions)(kernel);
 }
 
 }  // namespace
 
-Forward::Forward(const Kernel& kernel, const Derivation& how) : kernel_(reductions_in_loops(kernel)), how_(how) {
+Forward::Forward(const Kernel& kernel, const Derivation& how) : kernel_(reductions_in_loops(kernel, reductions_)), how_(how) {
   verify(kernel, Stage::authored);
   require_form();
   if (kernel_.body) collect(kernel_.body);

@@ -46,6 +46,11 @@ class Forward {
   void each_operand(const Expr& e, const std::function<void(const Expr&)>& visit) const;
   bool is_kept(const Buffer& b) const;
   bool is_seeded(const Buffer& output) const;
+  // Of statements that a reduction was made of: the reduction in place of the first, nothing in place of the second.
+  const Stmt* reduction(const Stmt& s) const {
+    const auto found = reductions_.find(s.get());
+    return found == reductions_.end() ? nullptr : &found->second;
+  }
   [[noreturn]] void refuse(const std::string& why) const;
 
  private:
@@ -57,6 +62,7 @@ class Forward {
   void require_no_bits() const;
   std::vector<Buffer> named(const std::string& name, const char* what, bool allocated) const;
 
+  std::unordered_map<const StmtNode*, Stmt> reductions_;
   const Kernel kernel_;  // reductions as loops: the order of a sum is none of its derivative
   const Derivation& how_;
   std::vector<Event> events_;

@@ -41,6 +41,9 @@ struct CountEqual : Rewriter {
     if (!n.buffer.same_as(of)) return self;
     return only_stores ? block({}) : counted(n.index, n.value, n.guard);
   }
+  Stmt rewrite(const Reduce& n, const Stmt& self) override {
+    return n.buffer.same_as(of) ? (*this)(in_loops(n)) : self;
+  }
   Stmt counted(const std::vector<Expr>& index, const Expr& value, const Expr& guard) const {
     return where(guard, accumulate(count, index, AccumulateOp::add, constant(count->dtype, 1), {},
                                    is_same(value, load(of, index))));
@@ -282,6 +285,9 @@ Stmt Reverse::slice(const Stmt& s, const Buffers& wanted) const {
     const Stmt part = slice(body, wanted);
     return is_empty(part) ? Stmt() : make(part);
   };
+  // In its declared order, as the forward nest has it.
+  if (const Stmt* reduction = forward_.reduction(s))
+    return *reduction && wanted.contains(reduction->as<Reduce>()->buffer->id) ? *reduction : Stmt();
   if (const Block* n = s.as<Block>()) {
     std::vector<Stmt> parts;
     for (const Stmt& part : n->stmts) parts.push_back(slice(part, wanted));

@@ -148,6 +148,23 @@ std::string refusal(const std::string& op, const std::vector<Tensor>& inputs, co
   return "taken";
 }
 
+// The sum of 20,000 weights that are no binary fractions, which the gradient divides by, keeps the forward op's tree.
+TEST(DeclaredSums, ThatAGradientComputesAgainKeepTheirOrder) {
+  constexpr int64_t n = 20000;
+  const std::vector<float> log_half(2 * n, std::log(0.5f));
+  std::vector<int64_t> labels(n);
+  double total = 0;
+  const std::vector<float> weights{0.1f, 0.7f};
+  for (int64_t i = 0; i < n; ++i) labels[i] = i % 3 == 0, total += static_cast<double>(weights[labels[i]]);
+  const Tensor gradient =
+      run(*find_op("SoftmaxCrossEntropyLossGrad"),
+          {Tensor::of(DType::f32, {}, std::vector{1.0f}), Tensor::of(DType::f32, {n, 2}, log_half),
+           Tensor::of(DType::i64, {n}, labels), Tensor::of(DType::f32, {2}, weights)},
+          {})[0];
+  const double want = 0.5 * static_cast<double>(weights[1]) / total;  // of label 1 and class 0
+  EXPECT_NEAR(ir::double_from_bits(DType::f32, bits_at(gradient, 0)), want, 1e-6 * want);
+}
+
 TEST(DeclaredRefusals, SayWhatIsWrong) {
   Random random(10);
   const auto f32 = [&](const Dims& dims) { return random.values(DType::f32, dims); };
