@@ -4,15 +4,10 @@
 #include <iostream>
 #include <string>
 
+#include "tests/support/environment.h"
 #include "tests/support/random_program.h"
 
 namespace gradloom::ir::testing {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool sanitized = true;
-#else
-inline constexpr bool sanitized = false;
-#endif
 
 struct ProgramOptions {
   int64_t first = 1, count = 0;
