@@ -47,7 +47,8 @@ Kernel reductions_in_loops(const Kernel& kernel, std::unordered_map<const StmtNo
 
 }  // namespace
 
-Forward::Forward(const Kernel& kernel, const Derivation& how) : kernel_(reductions_in_loops(kernel, reductions_)), how_(how) {
+Forward::Forward(const Kernel& kernel, const Derivation& how)
+    : kernel_(reductions_in_loops(kernel, reductions_)), how_(how) {
   verify(kernel, Stage::authored);
   require_form();
   if (kernel_.body) collect(kernel_.body);

@@ -4,6 +4,7 @@
 
 #include "gradloom/merge_dims.h"
 #include "ir/index_math.h"
+#include "ops/patterns/scatter.h"
 
 namespace gradloom {
 namespace {
@@ -166,13 +167,7 @@ ir::Expr GatherFrame::covered(const Index& p, const Index& q) const {
 }
 
 void GatherFrame::store_total(const Index& index, const ir::Expr& total) const {
-  b.store(dx, index, roles.accumulate ? added(ir::load(dx, index), total) : ir::cast(dx->dtype, total));
-}
-
-ir::Expr GatherFrame::added(const ir::Expr& element, const ir::Expr& total) const {
-  const ir::Expr both = ir::cast(dx->dtype, ir::cast(sum, element) + total);
-  return ir::bitcast(
-      dx->dtype, ir::select(total == ir::zero(total.type()), ir::bitcast(bits(), element), ir::bitcast(bits(), both)));
+  b.store(dx, index, roles.accumulate ? added_to(ir::load(dx, index), total) : ir::cast(dx->dtype, total));
 }
 
 DType GatherFrame::bits() const {

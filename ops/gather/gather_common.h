@@ -77,12 +77,8 @@ struct GatherFrame {
   ir::Expr covered(const Index& p, const Index& q) const;
   // The operand over whose outer and inner dims a nest goes: accumulated, dX is touched only where dY may name it.
   const ir::Buffer& spanned() const { return roles.accumulate ? dy : dx; }
-  // dX[index] = total or, accumulated, added(dX[index], total).
+  // dX[index] = total or, accumulated, added_to(dX[index], total).
   void store_total(const Index& index, const ir::Expr& total) const;
-  // An element of dX and the total that is added to it: in the accumulator's dtype, rounded once. A total of 0 leaves
-  // the element's bits as they are (-0.0, a signalling NaN), so that what no index names is kept by every strategy,
-  // however many elements it reads and writes.
-  ir::Expr added(const ir::Expr& element, const ir::Expr& total) const;
   DType bits() const;  // the unsigned integer of an element's size
 };
 

@@ -12,6 +12,8 @@
 
 #include <algorithm>
 
+#include "ops/patterns/scatter.h"
+
 namespace gradloom {
 namespace {
 
@@ -58,7 +60,7 @@ class TouchedElements {
     Nest nest = over(f_.inner_dims(f_.dy), [&](const Index& p, const Index& q) {
       f_.checked_index(f_.index_at(p, {0}, q), [&](const Expr& j) {
         const Index at = f_.joined(p, {j}, q);
-        b_.store(f_.dx, at, f_.added(ir::load(f_.dx, at), value(p, 0, q)));
+        b_.store(f_.dx, at, added_to(ir::load(f_.dx, at), value(p, 0, q)));
       });
     });
     return nest;
@@ -122,7 +124,7 @@ class TouchedElements {
           [&] {
             b_.store(sums, {first, c}, total);
           },
-          [&] { b_.store(f_.dx, at, f_.added(ir::bitcast(f_.dx->dtype, held), total)); });
+          [&] { b_.store(f_.dx, at, added_to(ir::bitcast(f_.dx->dtype, held), total)); });
     });
   }
 

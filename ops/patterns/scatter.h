@@ -56,8 +56,9 @@ inline bool sorting_pays(int64_t updates, int64_t rows, int64_t row_bytes) {
 // Whether some view is empty.
 bool has_no_elements(const Plan& plan);
 
-// An element of dX with a total added to it, rounded once. A total of 0 leaves the element's bits as they are (-0.0, a
-// signalling NaN), so that what no update names is kept.
+// An element of dX with a total added to it: in the total's dtype, rounded once. A total of 0 leaves the element's bits
+// as they are (-0.0, a signalling NaN), so that what no update names is kept by every strategy, however many elements it
+// reads and writes.
 ir::Expr added_to(const ir::Expr& element, const ir::Expr& total);
 
 // Sorts the updates by row; then each row's columns are summed in registers, many at a time, and written once.

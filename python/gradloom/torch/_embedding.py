@@ -11,6 +11,15 @@ from gradloom.torch._library import Composite, Kernel, check_differentiable, det
 from gradloom.torch._runtime import handle
 
 
+def padding_row(name: str, padding_idx: int | None, rows: int) -> int:
+    """The row that a padding_idx means; -1: none."""
+    if padding_idx is None:
+        return -1
+    if not -rows <= padding_idx < rows:
+        raise InvalidArgument(f"{name}: padding_idx is {padding_idx}; it must be in [{-rows}, {rows - 1}]")
+    return padding_idx % rows
+
+
 def _shares(indices: Tensor, rows: int) -> Tensor:
     """1 over how often each index occurs, in float64."""
     flat = indices.reshape(-1)
@@ -129,13 +138,7 @@ def embedding(
     sparse tensor, in eager mode, once differentiable."""
     if sparse and scale_grad_by_freq:
         raise Unsupported("gradloom::embedding: scale_grad_by_freq with sparse=True")
-    rows = weight.shape[0]
-    if padding_idx is None:
-        padding_idx = -1
-    elif not -rows <= padding_idx < rows:
-        raise InvalidArgument(f"gradloom::embedding: padding_idx is {padding_idx}; it must be in [{-rows}, {rows - 1}]")
-    elif padding_idx < 0:
-        padding_idx += rows
+    padding_idx = padding_row("gradloom::embedding", padding_idx, weight.shape[0])
     if max_norm is not None:
         input = input.contiguous()
         with torch.no_grad():

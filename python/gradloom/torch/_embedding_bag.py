@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from gradloom.errors import InvalidArgument, Unsupported
+from gradloom.torch._embedding import padding_row
 from gradloom.torch._library import Composite, Kernel, check_differentiable, detached, differentiable, records
 from gradloom.torch._runtime import handle
 
@@ -200,13 +201,7 @@ def embedding_bag(
         per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
     elif input.dim() != 1 or offsets is None or offsets.dim() != 1:
         raise InvalidArgument(f"{name}: input has rank {input.dim()}; expected 2, or 1 with a vector of offsets")
-    rows = weight.shape[0]
-    if padding_idx is None:
-        padding_idx = -1
-    elif not -rows <= padding_idx < rows:
-        raise InvalidArgument(f"{name}: padding_idx is {padding_idx}; it must be in [{-rows}, {rows - 1}]")
-    elif padding_idx < 0:
-        padding_idx += rows
+    padding_idx = padding_row(name, padding_idx, weight.shape[0])
     if max_norm is not None:
         with torch.no_grad():
             torch.embedding_renorm_(weight, input, max_norm, norm_type)

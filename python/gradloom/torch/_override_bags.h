@@ -70,7 +70,8 @@ inline Outcome try_bag_backward(const Tensor& grad, const Tensor& indices, const
       (factors.defined() && factors.scalar_type() != grad.scalar_type()) ||
       (mode == bag_max && !is_index(chosen.scalar_type())))
     return dtype;
-  if (mode < bag_sum || mode > bag_max || (scale && mode == bag_max) || (factors.defined() && mode != bag_sum)) return option;
+  if (mode < bag_sum || mode > bag_max || (scale && mode == bag_max) || (factors.defined() && mode != bag_sum))
+    return option;
   if (grad.dim() != 2 || indices.dim() != 1 || bag_of.sizes() != indices.sizes() || grad.numel() == 0 ||
       indices.numel() == 0 || num_weights <= 0 || (mode == bag_max && chosen.sizes() != grad.sizes()))
     return shape;
