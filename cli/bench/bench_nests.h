@@ -1,5 +1,5 @@
 #pragma once
-// Nests that are no op of the library, as a user writes them and with the default schedule, beside plain C++ loops.
+// Nests that are no op of the library, as a user writes them and with the default schedule, against plain C++ loops.
 #include <string>
 #include <vector>
 

@@ -81,7 +81,7 @@ RunOptions run_options(const BenchOptions& options) {
   return run;
 }
 
-// `tuned`: beside it, where a log is given.
+// `tuned`: in the same rounds, where a log is given.
 int bench_cases_of(const BenchOptions& options, Runtime& runtime, Runtime* tuned) {
   const auto chosen = chosen_cases(options.cases);
   ProbeTeam team(options.threads);

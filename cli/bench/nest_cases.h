@@ -1,5 +1,5 @@
 #pragma once
-// The nests of `bench nests`: what a user would write (nests/*.loop), at one size each, beside plain C++ loops.
+// The nests of `bench nests`: what a user would write (nests/*.loop), at one size each, against plain C++ loops.
 #include <map>
 #include <string>
 #include <vector>

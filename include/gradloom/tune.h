@@ -16,7 +16,7 @@ struct TunedKernel {
 };
 
 struct TuneOptions {
-  int candidates = 24;  // measured at most, beside the rules' choice
+  int candidates = 24;  // measured at most, in addition to the rules' choice
   double seconds = 60;  // no candidate is begun later
   // Called after every candidate with its number, from 1, and a line about it.
   std::function<void(int candidate, std::string_view what)> progress = {};

@@ -173,7 +173,7 @@ class Gather {
       return std::any_of(term->path.begin(), term->path.end(),
                          [](const Enclosing& e) { return e.stmt.as<If>() || e.stmt.as<Check>(); });
     }
-    // Under conditions beside the inverse's guards.
+    // Under conditions in addition to the inverse's guards.
     bool conditional() const { return guard || inside_conditions(); }
     // One value, which its guard selects: a guard on where it is added, not on what it reads.
     bool plain() const { return !inside_conditions() && inverse.guards.empty() && inverse.summed.empty(); }

@@ -10,7 +10,7 @@
 namespace gradloom::ir {
 namespace {
 
-// A loop's or a buffer's; traces tell equal ones apart by their order.
+// A loop's or a buffer's; traces distinguish equal ones by their order.
 struct Name {
   std::string text;
   bool of_buffer;
@@ -26,7 +26,7 @@ std::vector<Name> names_in(const Stmt& s) {
 }
 
 // Names of other nests, by what they begin with: steps name what they make after what they change (i_o, x_s), so that
-// only names that begin alike meet.
+// only names that begin alike can become equal.
 class Others {
  public:
   void add(const Name& n) {

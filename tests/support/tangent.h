@@ -55,7 +55,7 @@ inline Kernel widened(const Kernel& given) {
   return result;
 }
 
-// The nest of f64 that computes, beside the outputs, their tangents t_y from the tangents t_x of these inputs.
+// The nest of f64 that computes the outputs and their tangents t_y from the tangents t_x of these inputs.
 class Tangent {
  public:
   explicit Tangent(std::set<std::string> of) : of_(std::move(of)) {}
