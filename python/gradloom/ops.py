@@ -512,8 +512,8 @@ def layer_normalization(
 
     Returns a tuple:
         Y: X's shape (float16, bfloat16, float32, float64)
-        Mean: X's shape with 1 for the axes that are normalised (float32; optional)
-        InvStdDev: 1 / the deviation, of the same shape (float32; optional)
+        Mean: X's shape with 1 for the axes that are normalised (float32, float64; optional)
+        InvStdDev: 1 / the deviation, of the same shape (float32, float64; optional)
     """
     result: tuple[Any, Any, Any] = (runtime or default_runtime()).run(
         "LayerNormalization",
@@ -545,8 +545,8 @@ def layer_normalization_grad(
         Y_grad: the gradient of Y (float16, bfloat16, float32, float64)
         X: LayerNormalization's input (float16, bfloat16, float32, float64)
         scale: the shape of what is normalised (float16, bfloat16, float32, float64)
-        mean: LayerNormalization's Mean (float32)
-        inv_std_dev: its InvStdDev (float32)
+        mean: LayerNormalization's Mean (float32, float64)
+        inv_std_dev: its InvStdDev (float32, float64)
         axis: the first axis that is normalised
         runtime: the process's shared one when not given
         options: how the call is run: `Options`

@@ -105,6 +105,13 @@ def layer_normalization():
     case("LayerNormalization", "constant", [np.ones((2, 6), np.float32), scale, bias], ["float32"] * 3, {}, "", rtol=5e-6)
     double = [v.astype(np.float64) for v in (x, scale, bias)]
     case("LayerNormalization", "double", double, ["float64", "float32", "float32"], {}, "", rtol=1e-7, atol=1e-7)
+    x, scale, dy = double[0], double[1], values(4, 4, 6, dtype=np.float64)
+    mean = x.mean(-1, keepdims=True)
+    inverse = 1 / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    normal, g = (x - mean) * inverse, dy * scale
+    dx = (g - g.mean(-1, keepdims=True) - normal * (g * normal).mean(-1, keepdims=True)) * inverse
+    case("LayerNormalizationGrad", "double", [dy, x, scale, mean, inverse], reference=[dx, (dy * normal).sum(0), dy.sum(0)], rtol=1e-13, atol=1e-13)
+    x, scale = values(1, 4, 6), values(2, 6)
     none = [v[:0] for v in (values(4, 4, 6), x)]
     zeros = np.zeros(6, np.float32)
     stats = [np.zeros((0, 1), np.float32)] * 2

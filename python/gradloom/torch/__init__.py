@@ -12,11 +12,14 @@ if not hasattr(_torch, "get_autocast_dtype"):
     raise ImportError(f"gradloom.torch needs PyTorch 2.4 or later; this is {_torch.__version__}")
 
 from gradloom.torch import nn
+from gradloom.torch._activation import gelu, log_softmax, relu, softmax
+from gradloom.torch._cross_entropy import cross_entropy
 from gradloom.torch._embedding import embedding
 from gradloom.torch._embedding_bag import embedding_bag
 from gradloom.torch._expand import expand, sum_to_size
 from gradloom.torch._gather import gather, scatter_add, take_along_dim
 from gradloom.torch._index import index_add, index_select
+from gradloom.torch._layer_norm import layer_norm
 from gradloom.torch._nest import Nest
 from gradloom.torch._override import OpStats, Stats, disable, enable, enabled, stats
 from gradloom.torch._runtime import runtime
@@ -26,6 +29,7 @@ __all__ = [
     "Nest",
     "OpStats",
     "Stats",
+    "cross_entropy",
     "disable",
     "embedding",
     "embedding_bag",
@@ -33,14 +37,19 @@ __all__ = [
     "enabled",
     "expand",
     "gather",
+    "gelu",
     "index_add",
     "index_select",
+    "layer_norm",
+    "log_softmax",
     "narrow",
     "nn",
+    "relu",
     "runtime",
     "scatter_add",
     "select",
     "slice",
+    "softmax",
     "stats",
     "sum_to_size",
     "take_along_dim",

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradloom.torch._formula import gradients_by
+
 PARAMETERS = 4  # of a direction: weight_ih, weight_hh, bias_ih, bias_hh
 Weights = tuple[Tensor | None, ...]
 
@@ -37,23 +39,15 @@ def _layer(input: Tensor, hx: Tensor, lengths: Tensor | None, weights: Sequence[
     return torch.cat(outputs, -1), torch.stack(finals)
 
 
-def _followed(tensor: Any) -> Any:
-    """An alias of which a gradient can be taken."""
-    if tensor is None or not tensor.is_floating_point():
-        return tensor
-    alias = tensor.view_as(tensor)
-    return alias if alias.requires_grad else alias.requires_grad_()
-
-
 def second_gradients(saved: Sequence[Tensor | None], grads: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Gradients of a layer's arguments and its two upstream gradients, `saved`, from those of its five gradients.
 
     The states and gates that GRUGrad is given are functions of the layer's arguments here.
     """
-    with torch.enable_grad():
-        followed = [_followed(tensor) for tensor in saved]
-        input, hx, lengths, *weights = followed[:-2]
-        pairs = zip(_layer(input, hx, lengths, weights), followed[-2:], strict=True)
+
+    def gradients(*arguments: Any) -> tuple[Tensor | None, ...]:
+        input, hx, lengths, *weights, grad_output, grad_hidden = arguments
+        pairs = zip(_layer(input, hx, lengths, weights), (grad_output, grad_hidden), strict=True)
         values, upstream = zip(*((value, g) for value, g in pairs if g is not None), strict=True)
         leaves = [t for t in (input, hx, *weights) if t is not None]
         found = torch.autograd.grad(values, leaves, upstream, create_graph=True)
@@ -64,20 +58,9 @@ def second_gradients(saved: Sequence[Tensor | None], grads: Sequence[Tensor | No
             return torch.stack([first[id(parameters[kind])] for parameters in directions])
 
         biases = None if weights[2] is None else torch.cat([stacked(2), stacked(3)], -1)
-        gradients = (first[id(input)], first[id(hx)], stacked(0), stacked(1), biases)
-        wanted = [(o, g) for o, g in zip(gradients, grads, strict=True) if o is not None and g is not None]
-    if not wanted:
-        return [None] * len(saved)
-    sources = [*leaves, *upstream]
-    second = torch.autograd.grad(
-        [o for o, _ in wanted],
-        sources,
-        [g for _, g in wanted],
-        create_graph=torch.is_grad_enabled(),
-        allow_unused=True,
-    )
-    by_source = {id(source): gradient for source, gradient in zip(sources, second, strict=True)}
-    return [by_source.get(id(tensor)) for tensor in followed]
+        return first[id(input)], first[id(hx)], stacked(0), stacked(1), biases
+
+    return gradients_by(gradients, saved, grads)
 
 
 __all__ = ["PARAMETERS", "Weights", "second_gradients"]

@@ -6,9 +6,61 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from gradloom.torch._activation import gelu, log_softmax, relu, softmax
+from gradloom.torch._cross_entropy import cross_entropy
 from gradloom.torch._embedding import embedding
 from gradloom.torch._embedding_bag import embedding_bag
 from gradloom.torch._gru import gru_data, gru_input
+from gradloom.torch._layer_norm import layer_norm
+
+
+class ReLU(torch.nn.ReLU):
+    """`torch.nn.ReLU`, with ReluGrad as its gradient; PyTorch's own in place."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) if self.inplace else relu(input)
+
+
+class GELU(torch.nn.GELU):
+    """`torch.nn.GELU`, with GeluGrad or FastGeluGrad as its gradient."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return gelu(input, approximate=self.approximate)
+
+
+class Softmax(torch.nn.Softmax):
+    """`torch.nn.Softmax` of a given dim, with SoftmaxGrad_13 as its gradient."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) if self.dim is None else softmax(input, self.dim)
+
+
+class LogSoftmax(torch.nn.LogSoftmax):
+    """`torch.nn.LogSoftmax` of a given dim, with LogSoftmaxGrad_13 as its gradient."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) if self.dim is None else log_softmax(input, self.dim)
+
+
+class LayerNorm(torch.nn.LayerNorm):
+    """`torch.nn.LayerNorm`, with LayerNormalizationGrad as its gradient."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
+    """`torch.nn.CrossEntropyLoss`, with SoftmaxCrossEntropyLossGrad as its gradient where `cross_entropy` has it."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return cross_entropy(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
 
 
 class Embedding(torch.nn.Embedding):
@@ -97,4 +149,4 @@ class GRU(torch.nn.RNNBase):
         return params, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional
 
 
-__all__ = ["GRU", "Embedding", "EmbeddingBag"]
+__all__ = ["GELU", "GRU", "CrossEntropyLoss", "Embedding", "EmbeddingBag", "LayerNorm", "LogSoftmax", "ReLU", "Softmax"]
