@@ -96,6 +96,28 @@ def test_embedding_bags_of_no_index() -> None:
     assert torch.equal(torch.autograd.grad(bags_of_none.sum(), table)[0], torch.zeros(4, 3))
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("offsets", [[0, 2, 4], [0, 2, 6], [0]])
+def test_indices_beyond_the_last_offset_are_in_no_bag(offsets: list[int], mode: str) -> None:
+    """PyTorch's own gradient of these reads memory that is not its own."""
+    indices, table = torch.tensor([0, 1, 2, 3, 4, 0]), torch.randn(5, 3, dtype=F64, requires_grad=True)
+    got = gt.embedding_bag(indices, table, torch.tensor(offsets), mode=mode, include_last_offset=True)
+    fold = {"sum": lambda rows: rows.sum(0), "mean": lambda rows: rows.mean(0), "max": lambda rows: rows.amax(0)}[mode]
+    parts = [fold(table[indices[a:b]]) for a, b in zip(offsets, offsets[1:], strict=False)]
+    want = torch.stack(parts) if parts else table[:0]
+    assert torch.equal(got, want)
+    upstream = torch.randn_like(got)
+    (mine,), (plain,) = (torch.autograd.grad(y, table, upstream, retain_graph=True) for y in (got, want))
+    torch.testing.assert_close(mine, plain)
+
+
+def test_no_bags() -> None:
+    table = torch.randn(5, 3, requires_grad=True)
+    got = gt.embedding_bag(torch.tensor([0, 1]), table, torch.tensor([], dtype=torch.long), mode="sum")
+    assert got.shape == (0, 3)
+    assert torch.equal(torch.autograd.grad(got.sum(), table)[0], torch.zeros(5, 3))
+
+
 def test_embedding_bag_in_16_bits_rounds_once() -> None:
     table = torch.randn(9, 40).bfloat16().requires_grad_()
     indices, upstream = torch.randint(0, 9, (300,)), torch.randn(30, 40).bfloat16()
@@ -135,6 +157,15 @@ def test_sparse_gradients_of_an_embedding(padding: int | None) -> None:
     torch.optim.SparseAdam(module.parameters()).step()
     with pytest.raises(gradloom.Unsupported, match="scale_grad_by_freq with sparse=True"):
         gt.embedding(tokens, weight, scale_grad_by_freq=True, sparse=True)
+
+
+def test_sparse_gradients_of_sparse_gradients() -> None:
+    weight, tokens = torch.randn(5, 3, dtype=F64, requires_grad=True), torch.tensor([0, 2, 2, 4, 0])
+    second = []
+    for op in (gt.embedding, F.embedding):
+        (first,) = torch.autograd.grad(op(tokens, weight, sparse=True).pow(3).sum(), weight, create_graph=True)
+        second.append(torch.autograd.grad(first.to_dense().square().sum(), weight)[0].to_dense())
+    torch.testing.assert_close(*second)
 
 
 def test_sparse_gradients_in_transforms_are_pytorchs() -> None:

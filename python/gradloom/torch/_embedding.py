@@ -4,7 +4,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from gradloom.errors import InvalidArgument, Unsupported
 from gradloom.torch._library import Composite, Kernel, check_differentiable, detached, differentiable, is_plain, records
@@ -114,9 +113,11 @@ class _SparseEmbedding(torch.autograd.Function):
         return torch.embedding(weight, indices, padding_idx)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         (indices,) = ctx.saved_tensors
+        if torch.is_grad_enabled() and grad.requires_grad:  # recorded: PyTorch's own, which has a derivative
+            own: Tensor = torch.ops.aten.embedding_sparse_backward(grad, indices, ctx.shape[0], ctx.padding, False)
+            return own, None, None
         padding = (("padding_idx", ctx.padding),) if ctx.padding >= 0 else ()
         rows, values = handle("SparseGatherGrad", *padding)(ctx.shape, indices, detached(grad))
         sparse = torch.sparse_coo_tensor(
@@ -135,7 +136,7 @@ def embedding(
     sparse: bool = False,
 ) -> Tensor:
     """`torch.nn.functional.embedding`, with GatherGrad as its gradient; with `sparse`, SparseGatherGrad: a coalesced
-    sparse tensor, in eager mode, once differentiable."""
+    sparse tensor; in transforms, and where a gradient of the gradient is wanted, PyTorch's own."""
     if sparse and scale_grad_by_freq:
         raise Unsupported("gradloom::embedding: scale_grad_by_freq with sparse=True")
     padding_idx = padding_row("gradloom::embedding", padding_idx, weight.shape[0])

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gradloom.errors import InvalidArgument, Unsupported
 from gradloom.torch._embedding import padding_row
-from gradloom.torch._library import Composite, Kernel, check_differentiable, detached, differentiable, records
+from gradloom.torch._library import Composite, Kernel, check_differentiable, detached, differentiable, is_plain, records
 from gradloom.torch._runtime import handle
 
 MODES = ("sum", "mean", "max")
@@ -201,6 +201,12 @@ def embedding_bag(
         per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
     elif input.dim() != 1 or offsets is None or offsets.dim() != 1:
         raise InvalidArgument(f"{name}: input has rank {input.dim()}; expected 2, or 1 with a vector of offsets")
+    if is_plain((input, offsets)) and not torch.compiler.is_compiling():
+        # PyTorch leaves out of all bags what is beyond the last offset, or where there is no bag.
+        end = 0 if not offsets.numel() else int(offsets[-1]) if include_last_offset else input.numel()
+        if 0 <= end < input.numel():
+            input = input[:end]
+            per_sample_weights = None if per_sample_weights is None else per_sample_weights[:end]
     padding_idx = padding_row(name, padding_idx, weight.shape[0])
     if max_norm is not None:
         with torch.no_grad():
