@@ -512,8 +512,8 @@ def layer_normalization(
 
     Returns a tuple:
         Y: X's shape (float16, bfloat16, float32, float64)
-        Mean: X's shape with 1 for the axes that are normalised (float32, float64; optional)
-        InvStdDev: 1 / the deviation, of the same shape (float32, float64; optional)
+        Mean: X's shape with 1 for the axes that are normalised; f32 (float32, float64; optional)
+        InvStdDev: 1 / the deviation, of the same shape; f32 (float32, float64; optional)
     """
     result: tuple[Any, Any, Any] = (runtime or default_runtime()).run(
         "LayerNormalization",

@@ -12,16 +12,10 @@ pytest.importorskip("expecttest")  # PyTorch's samples need it
 import gradloom.torch  # noqa: E402
 from gradloom.torch import _override_gru  # noqa: E402
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence  # noqa: E402
+from torch_fixtures import alone  # noqa: E402, F401
 from torch_samples import ALL, DTYPES, THREADS, at_threads, bits  # noqa: E402
 
 F64 = torch.float64
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    gradloom.torch.disable()
-    yield
-    gradloom.torch.disable()
 
 
 def results(module: Any, *arguments: Any) -> list[Any]:

@@ -1,9 +1,10 @@
-"""What test_torch_ops.py and test_torch_gru.py run in: imported, it holds for all of a module's tests."""
+"""What tests run in: a fixture that a module imports holds for all of its tests."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import gradloom
+import gradloom.torch
 import pytest
 import torch
 
@@ -26,4 +27,13 @@ def seeded(request: Any) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-__all__ = ["runtime", "seeded"]
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    """Each test starts and ends with PyTorch's own kernels and no counts."""
+    gradloom.torch.disable()
+    gradloom.torch.stats(reset=True)
+    yield
+    gradloom.torch.disable()
+
+
+__all__ = ["alone", "runtime", "seeded"]
