@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <set>
+#include <sstream>
 
 #include "cli/json.h"
 
@@ -107,6 +108,17 @@ Attribute read_attribute(const Json& json) {
                   json.dump()));
 }
 
+// Null is an absent attribute, or none of them.
+Attributes read_attributes(const Json& json) {
+  if (!json.is_object() && !json.is_null())
+    refuse(fmt::format("\"attributes\" is of type {}, expected an object", json.type_name()));
+  Attributes attributes;
+  for (const auto& [name, value] : json.items())
+    if (!value.is_null())
+      attributes[name] = inside("attributes." + name, [&, &json = value] { return read_attribute(json); });
+  return attributes;
+}
+
 std::vector<Tensor> read_tensors(const Json& object, const char* name) {
   std::vector<Tensor> tensors;
   for (const Json& json : list(object, name))
@@ -129,13 +141,7 @@ Case parse_case(const Json& json) {
   c.name = text(json, "name");
   c.op = text(json, "op");
   if (json.contains("source")) c.source = text(json, "source");
-  const Json attributes = json.value("attributes", Json::object());
-  if (!attributes.is_object() && !attributes.is_null())
-    refuse(fmt::format("\"attributes\" is of type {}, expected an object", attributes.type_name()));
-  for (const auto& [name, value] : attributes.items())
-    if (!value.is_null())
-      c.attributes[name] = inside(
-          "attributes." + name, [&, &json = value] { return read_attribute(json); });  // null: the attribute is absent
+  c.attributes = read_attributes(json.value("attributes", Json::object()));
   c.inputs = read_tensors(json, "inputs");
   if (json.contains("error")) {
     c.error = read_error(text(json, "error"));
@@ -179,6 +185,15 @@ Case read_case(const std::filesystem::path& file) {
     refuse(fmt::format("{}: cannot be read, expected a case file (.json)", file.string()));
   } catch (const Json::exception& error) {
     refuse(fmt::format("{}: expected a case in JSON: {}", file.string(), error.what()));
+  }
+}
+
+Attributes parse_attributes(const std::string& json) {
+  try {
+    std::istringstream text(json);
+    return read_attributes(read_json(text));
+  } catch (const Json::exception& error) {
+    refuse(fmt::format("\"attributes\" is {}, expected a JSON object: {}", json, error.what()));
   }
 }
 

@@ -23,6 +23,9 @@ struct Case {
 // Throws Error(invalid_argument) with the file and what was expected in it.
 Case read_case(const std::filesystem::path& file);
 
+// A JSON object of them; null is an absent one. Throws Error(invalid_argument).
+Attributes parse_attributes(const std::string& json);
+
 // The .json files that are named or are in the named folders, sorted by path. Throws Error(invalid_argument) for a path
 // that does not exist.
 std::vector<std::filesystem::path> find_cases(const std::vector<std::string>& paths);

@@ -36,7 +36,7 @@ int emit(const EmitOptions& options) {
     if (options.shapes.op.empty()) throw UsageError("emit: expected an op with its shapes, or --case FILE");
     c = emit_call(options.shapes);
   } else {
-    if (!options.shapes.op.empty() || !options.shapes.given.empty())
+    if (!options.shapes.op.empty() || !options.shapes.given.empty() || !options.shapes.inputs.empty())
       throw UsageError("emit: got --case beside an op or shapes, expected one of them");
     try {
       c = cases::read_case(options.case_file);
@@ -81,6 +81,11 @@ void add_emit(CLI::App& app, int& status) {
   shape_option("axes", shapes.axes, "SliceGrad; 0,1,... when not given");
   shape_option("steps", shapes.steps, "SliceGrad; 1 when not given");
   shape_option("to-shape", shapes.to_shape, "BroadcastGrad: of the output; BroadcastGradientArgs: the second");
+  command->add_option("--input", shapes.inputs,
+                      "of any op, once an input: its dtype and dims, f32[64,512]; of shapes, starts, ... the values, "
+                      "64,512; - for none");
+  command->add_option("--attributes", shapes.attributes, "with --input: a JSON object, {\"axis\": 1}")
+      ->needs(command->get_option("--input"));
   command->add_option("--case", options->case_file, "take op, shapes and attributes from a case file");
   options->stage.stage = "lowered";
   options->stage.add_to(*command,
@@ -101,6 +106,7 @@ void add_emit(CLI::App& app, int& status) {
       "--isa x86-64-v3\n"
       "  gradloom emit BroadcastGrad --shape 64,512,768 --to-shape 768 --trace\n"
       "  gradloom emit BroadcastGrad --shape 64,512,768 --to-shape 768 --after vectorize\n"
+      "  gradloom emit SoftmaxGrad_13 --input f32[8192,1024] --input f32[8192,1024] --attributes '{\"axis\": 1}'\n"
       "  gradloom emit --case tests/golden/gather_grad__embedding.json --stage llvm\n"
       "  gradloom emit BroadcastGrad --shape 64,512,768 --to-shape 768 --stage sass-report --arch sm_80");
   command->callback([options, &status] { status = emit(*options); });

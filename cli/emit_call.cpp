@@ -34,12 +34,8 @@ std::string dashed(const std::vector<std::string>& names) {
 
 void check_options(const EmitShapes& shapes) {
   const auto found = options_of_op.find(shapes.op);
-  if (found == options_of_op.end()) {
-    std::vector<std::string> names;
-    for (const auto& [name, options] : options_of_op) names.push_back(name);
-    throw UsageError(
-        fmt::format("emit: got op {}, expected one of {}, or --case FILE", shapes.op, fmt::join(names, ", ")));
-  }
+  if (found == options_of_op.end())
+    throw UsageError(fmt::format("emit: {} needs --input for each of its inputs, or --case FILE", shapes.op));
   const auto& [needed, allowed] = found->second;
   const auto has = [](const std::vector<std::string>& list, const std::string& name) {
     return std::find(list.begin(), list.end(), name) != list.end();
@@ -98,6 +94,37 @@ void slice_inputs(const EmitShapes& shapes, const std::vector<int64_t>& shape, D
   inputs = {Tensor::empty(dtype, dy), ints(shape), ints(starts), ints(ends), ints(axes), ints(steps)};
 }
 
+// A shape-like input is its values, any other its dtype and dims.
+Tensor input_of(const std::string& text, bool values) {
+  if (text == "-") return {};
+  if (values) return ints(parse_ints("input", text));
+  const size_t open = text.find('[');
+  if (open == std::string::npos || text.back() != ']')
+    throw UsageError(fmt::format("emit: --input is {}, expected a dtype and dims such as f32[64,512], or -", text));
+  const auto dims = parse_ints("input", text.substr(open + 1, text.size() - open - 2));
+  for (const int64_t extent : dims)
+    if (extent < 0) throw UsageError(fmt::format("emit: --input has {}, expected dims from 0", extent));
+  return Tensor::empty(dtype_option("input", text.substr(0, open)), Dims(dims));
+}
+
+cases::Case call_of_inputs(const EmitShapes& shapes) {
+  if (!shapes.given.empty())
+    throw UsageError(fmt::format("emit: got --input and --{}, expected one or the other", shapes.given.front()));
+  cases::Case c;
+  c.op = c.name = shapes.op;
+  try {
+    if (!shapes.attributes.empty()) c.attributes = cases::parse_attributes(shapes.attributes);
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("emit: {}", error.what()));
+  }
+  const Op* op = find_op(shapes.op);
+  for (size_t i = 0; i < shapes.inputs.size(); ++i) {
+    const bool values = op && i < op->schema().inputs.size() && op->schema().inputs[i].shape_like;
+    c.inputs.push_back(input_of(shapes.inputs[i], values));
+  }
+  return c;
+}
+
 }  // namespace
 
 std::vector<int64_t> parse_ints(const std::string& option, const std::string& text) {
@@ -116,6 +143,7 @@ std::vector<int64_t> parse_ints(const std::string& option, const std::string& te
 }
 
 cases::Case emit_call(const EmitShapes& shapes) {
+  if (!shapes.inputs.empty()) return call_of_inputs(shapes);
   check_options(shapes);
   cases::Case c;
   c.op = c.name = shapes.op;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/index_error.h"
 #include "ops/patterns/padding_index.h"
 #include "ops/patterns/scatter.h"
 #include "ops/registry.h"
@@ -71,10 +72,8 @@ class EmbeddingBagGrad final : public Op {
     if (!of_indices) at -= count;
     const int input = of_indices ? in_indices : in_chosen;
     const int64_t columns = plan.outputs[0].dims[1];
-    return Error(ErrorCode::out_of_range,
-                 fmt::format("{}: {}[{}] is {}; it must be in [{}, {}]", schema().name, describe_input(schema(), input),
-                             of_indices ? std::to_string(at) : fmt::format("{},{}", at / columns, at % columns),
-                             values(input, at), -rows, rows - 1));
+    const std::string where = of_indices ? fmt::format("[{}]", at) : fmt::format("[{},{}]", at / columns, at % columns);
+    return index_error(schema(), input, where, values(input, at), rows);
   }
 
  private:

@@ -6,6 +6,7 @@
 #include "gradloom/plan_key.h"
 #include "ir/redirect.h"
 #include "ir/rewrite.h"
+#include "ops/index_error.h"
 
 namespace gradloom {
 namespace {
@@ -284,9 +285,8 @@ class DeclaredOp final : public Op {
     int input = 0;
     while (face_.inputs[static_cast<size_t>(input)].operand->name != d_.indices) ++input;
     const int main = main_input(d_, face_.inputs, key_of<DeclaredKey>(plan).attributes);
-    return Error(ErrorCode::out_of_range,
-                 fmt::format("{}: {}[{}] is {}; it must be in [0, {}]", schema().name, describe_input(schema(), input),
-                             position, values(input, position), request.input(main).dims[1] - 1));
+    return index_error(schema(), input, fmt::format("[{}]", position), values(input, position),
+                       request.input(main).dims[1], Negative::refused);
   }
 
   const Declaration& d_;

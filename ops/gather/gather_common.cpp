@@ -4,6 +4,7 @@
 
 #include "gradloom/merge_dims.h"
 #include "ir/index_math.h"
+#include "ops/index_error.h"
 #include "ops/patterns/scatter.h"
 
 namespace gradloom {
@@ -196,9 +197,7 @@ Error GatherOp::explain(const Request& request, const Plan& plan, int64_t positi
     at[d] = rest % dims[d];
     rest /= dims[d];
   }
-  return Error(ErrorCode::out_of_range,
-               fmt::format("{}: {}{} is {}; it must be in [{}, {}]", schema().name, describe_input(schema(), input),
-                           to_string(at), values(input, position), -extent, extent - 1));
+  return index_error(schema(), input, to_string(at), values(input, position), extent);
 }
 
 }  // namespace gradloom

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "gradloom/merge_dims.h"
+#include "ops/index_error.h"
 #include "ops/patterns/scatter.h"
 #include "ops/registry.h"
 #include "support/lasting.h"
@@ -70,10 +71,7 @@ class IndexGrad final : public Op {
         element = element * dims[d] + own[d];
       }
       const int64_t value = values(in_indices + i, element), size = plan.outputs[0].dims[indices.axes[i]];
-      if (value < -size || value >= size)
-        return Error(ErrorCode::out_of_range,
-                     fmt::format("{}: {}{} is {}; it must be in [{}, {}]", schema().name,
-                                 describe_input(schema(), in_indices + i), to_string(own), value, -size, size - 1));
+      if (value < -size || value >= size) return index_error(schema(), in_indices + i, to_string(own), value, size);
     }
     return Error(ErrorCode::out_of_range, schema().name + ": an index was out of range, and was changed meanwhile");
   }

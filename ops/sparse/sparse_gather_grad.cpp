@@ -7,6 +7,7 @@
 #include "gradloom/merge_dims.h"
 #include "gradloom/plan_key.h"
 #include "gradloom/schedule_common.h"
+#include "ops/index_error.h"
 #include "ops/patterns/padding_index.h"
 #include "ops/patterns/scatter.h"
 #include "ops/patterns/sorted_groups.h"
@@ -137,10 +138,7 @@ class SparseGatherGrad final : public Op {
     at.resize(dims.size());
     int64_t rest = position;
     for (int d = dims.size(); d-- > 0; rest /= dims[d]) at[d] = rest % dims[d];
-    const int64_t size = plan.params[0];
-    return Error(ErrorCode::out_of_range, fmt::format("{}: {}{} is {}; it must be in [{}, {}]", schema().name,
-                                                      describe_input(schema(), in_indices), to_string(at),
-                                                      values(in_indices, position), -size, size - 1));
+    return index_error(schema(), in_indices, to_string(at), values(in_indices, position), plan.params[0]);
   }
 
   Dims found_dims(const Plan& plan, int output, std::span<void* const> outputs) const override {

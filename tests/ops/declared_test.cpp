@@ -180,6 +180,8 @@ TEST(DeclaredRefusals, SayWhatIsWrong) {
   const std::vector<Tensor> loss{f32({2, 3}), Tensor::of(DType::i64, {2}, std::vector<int>{0, 3})};
   EXPECT_EQ(refusal("SoftmaxCrossEntropyLoss", loss),
             "SoftmaxCrossEntropyLoss: input 1 (labels)[1] is 3; it must be in [0, 2]");
+  EXPECT_EQ(refusal("SoftmaxCrossEntropyLoss", {f32({2, 0}), loss[1]}),
+            "SoftmaxCrossEntropyLoss: input 1 (labels)[0] is 0; no index is allowed, since the dim that it is of is 0");
   EXPECT_EQ(refusal("SoftmaxCrossEntropyLoss", {f32({2}), loss[1]}),
             "SoftmaxCrossEntropyLoss: input 0 (scores) has rank 1 (shape [2]); it must have at least rank 2");
   EXPECT_EQ(refusal("SoftmaxCrossEntropyLoss", loss, {{"reduction", std::string("all")}}),
