@@ -9,7 +9,7 @@ from pathlib import Path
 import gradloom
 import numpy as np
 import pytest
-from gradloom.bench import cases, race
+from gradloom.bench import case_list, cases, declared, race
 
 TINY: list[cases.Case] = [
     cases.GatherElements("ge_2d", (40, 9), 1, (30, 20)),
@@ -20,7 +20,11 @@ TINY: list[cases.Case] = [
     cases.Slice("sl_back", (8, 9, 7), {0: (None, None, -2), 2: (-2, None, -1)}),
     cases.Broadcast("bg", (8, 9, 7), (9, 1)),
     cases.Gru("gru", 5, 3, 4, 6),
+    *(declared.Declared(case.op, case.op, (7, 9)) for case in case_list.CASES if case.group == "declared"),
 ]
+
+
+OF_THE_COMMAND = [case for case in case_list.CASES if case.group != "declared"]
 
 
 def bench(arguments: Sequence[str], before: str = "") -> subprocess.CompletedProcess[str]:
@@ -50,10 +54,10 @@ def test_a_wrong_output_is_found(case: cases.Case) -> None:
 def test_the_cases_are_those_of_the_command() -> None:
     text = (Path(__file__).parents[2] / "cli" / "bench" / "bench_cases.cpp").read_text()
     of_the_gpu = text.index("make_more_gpu_cases() {")
-    for case in cases.CASES:
+    for case in OF_THE_COMMAND:
         assert 0 < text.index(f'"{case.name}"')
     before = text[text.index("make_cases() {") : of_the_gpu]
-    assert sorted(case.name for case in cases.CASES if case.group != "gru_grad") == sorted(
+    assert sorted(case.name for case in OF_THE_COMMAND if case.group != "gru_grad") == sorted(
         word.partition('"')[0] for word in before.split('("')[1:]
     )
 
@@ -61,7 +65,7 @@ def test_the_cases_are_those_of_the_command() -> None:
 def test_list() -> None:
     done = bench(["--list"])
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == [case.name for case in cases.CASES]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [case.name for case in case_list.CASES]
 
 
 def test_a_run_and_its_picture(tmp_path: Path) -> None:
@@ -106,8 +110,8 @@ def interrupted(case, *rest):
     return measure(case, *rest)
 
 race.measure = interrupted
-from gradloom.bench import cases
-cases.CASES.reverse()
+from gradloom.bench import case_list
+case_list.CASES.sort(key=lambda case: case.name != "gru_c")
 """
 
 

@@ -1,5 +1,4 @@
-"""What is timed: the cases of the command's `gradloom bench`, float32 with int64 indices, and the same in numpy and in
-PyTorch."""
+"""What is timed, in gradloom, numpy and PyTorch: gathers, slices, sums and GRU, float32 with int64 indices."""
 
 import math
 import zlib
@@ -68,7 +67,7 @@ class Case(ABC):
         return np.random.default_rng(zlib.crc32(self.name.encode()))
 
 
-def _values(random: np.random.Generator, shape: Shape) -> Any:
+def values(random: np.random.Generator, shape: Shape) -> Any:
     return random.standard_normal(shape, np.float32)
 
 
@@ -87,7 +86,7 @@ def _same_bits(got: Any, want: Any) -> str | None:
     return f"dX{[int(i) for i in place]} is {got[place]}, expected {want[place]}"
 
 
-def _backward(torch: Any, y: Any, leaves: Sequence[Any], dy: Any) -> Callable[[], Any]:
+def backward(torch: Any, y: Any, leaves: Sequence[Any], dy: Any) -> Callable[[], Any]:
     return lambda: torch.autograd.grad(y, leaves, dy, retain_graph=True)
 
 
@@ -114,7 +113,7 @@ class GatherElements(Case):
     def operands(self) -> list[Any]:
         random = self.random()
         return [
-            _values(random, self.indices), list(self.shape), random.integers(self.shape[self.axis], size=self.indices)
+            values(random, self.indices), list(self.shape), random.integers(self.shape[self.axis], size=self.indices)
         ]
 
     def in_numpy(self, operands: Sequence[Any]) -> Callable[[], Any]:
@@ -134,7 +133,7 @@ class GatherElements(Case):
     def in_torch(self, torch: Any, operands: Sequence[Any]) -> Callable[[], Any]:
         dy, _, indices = operands
         x = torch.zeros(self.shape, requires_grad=True)
-        return _backward(torch, x.gather(self.axis, torch.from_numpy(indices)), [x], torch.from_numpy(dy))
+        return backward(torch, x.gather(self.axis, torch.from_numpy(indices)), [x], torch.from_numpy(dy))
 
     def difference(self, got: Any, operands: Sequence[Any], numpys: Any) -> str | None:
         return _same_bits(got, numpys)
@@ -163,7 +162,7 @@ class Gather(Case):
             indices = _zipf(random, self.indices, self.shape[0])
         else:
             indices = random.integers(self.shape[0], size=self.indices)
-        return [list(self.shape), indices, _values(random, self.indices + self.shape[1:])]
+        return [list(self.shape), indices, values(random, self.indices + self.shape[1:])]
 
     def in_numpy(self, operands: Sequence[Any]) -> Callable[[], Any]:
         _, indices, dy = operands
@@ -179,7 +178,7 @@ class Gather(Case):
         _, indices, dy = operands
         table = torch.zeros(self.shape, requires_grad=True)
         y = torch.nn.functional.embedding(torch.from_numpy(indices), table)
-        return _backward(torch, y, [table], torch.from_numpy(dy))
+        return backward(torch, y, [table], torch.from_numpy(dy))
 
     def difference(self, got: Any, operands: Sequence[Any], numpys: Any) -> str | None:
         return _same_bits(got, numpys)
@@ -217,7 +216,7 @@ class Slice(Case):
             starts.append((0 if step > 0 else -1) if start is None else start)
             stops.append((2**63 - 1 if step > 0 else -(2**63)) if stop is None else stop)
             steps.append(step)
-        return [_values(self.random(), dims), list(self.shape), starts, stops, axes, steps]
+        return [values(self.random(), dims), list(self.shape), starts, stops, axes, steps]
 
     def in_numpy(self, operands: Sequence[Any]) -> Callable[[], Any]:
         dy = operands[0]
@@ -238,7 +237,7 @@ class Slice(Case):
                 start, stop = (None if end is None else -1 - end for end in (start, stop))
                 start = None if start == 0 else start
             y = y[(slice(None),) * axis + (slice(start, stop, abs(step)),)]
-        return _backward(torch, y, [x], torch.from_numpy(operands[0]))
+        return backward(torch, y, [x], torch.from_numpy(operands[0]))
 
     def difference(self, got: Any, operands: Sequence[Any], numpys: Any) -> str | None:
         return _same_bits(got, numpys)
@@ -260,7 +259,7 @@ class Broadcast(Case):
         return 4 * math.prod(self.shape)
 
     def operands(self) -> list[Any]:
-        return [_values(self.random(), self.from_shape), list(self.shape)]
+        return [values(self.random(), self.from_shape), list(self.shape)]
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -274,7 +273,7 @@ class Broadcast(Case):
 
     def in_torch(self, torch: Any, operands: Sequence[Any]) -> Callable[[], Any]:
         x = torch.zeros(self.shape, requires_grad=True)
-        return _backward(torch, x.expand(self.from_shape), [x], torch.from_numpy(operands[0]))
+        return backward(torch, x.expand(self.from_shape), [x], torch.from_numpy(operands[0]))
 
     def difference(self, got: Any, operands: Sequence[Any], numpys: Any) -> str | None:
         dy = operands[0].astype(np.float64)
@@ -317,11 +316,11 @@ class Gru(Case):
         s, n, i, h = self.steps, self.batch, self.inputs, self.hidden
         random = self.random()
         small = np.float32(h**-0.5)
-        x = _values(random, (s, n, i))
-        w, r, b = (_values(random, dims) * small for dims in ((1, 3 * h, i), (1, 3 * h, h), (1, 6 * h)))
-        h0 = _values(random, (1, n, h))
+        x = values(random, (s, n, i))
+        w, r, b = (values(random, dims) * small for dims in ((1, 3 * h, i), (1, 3 * h, h), (1, 6 * h)))
+        h0 = values(random, (1, n, h))
         states, _, gates = gradloom.gru_training(x, w, r, b, None, h0, linear_before_reset=1)
-        return [x, w, r, b, None, h0, states, gates, _values(random, (s, 1, n, h))]
+        return [x, w, r, b, None, h0, states, gates, values(random, (s, 1, n, h))]
 
     def in_numpy(self, operands: Sequence[Any]) -> Callable[[], Any]:
         x, w, r, b, _, h0, states, gates, dy = operands
@@ -353,7 +352,7 @@ class Gru(Case):
         net = torch.nn.GRU(self.inputs, self.hidden)
         x, h0 = (torch.from_numpy(operands[k]).requires_grad_() for k in (0, 5))
         y = net(x, h0)[0]
-        return _backward(torch, y, [x, *net.parameters(), h0], torch.from_numpy(operands[8][:, 0]))
+        return backward(torch, y, [x, *net.parameters(), h0], torch.from_numpy(operands[8][:, 0]))
 
     def difference(self, got: Any, operands: Sequence[Any], numpys: Any) -> str | None:
         for name, have, want in zip(("dX", "dW", "dR", "dB", "dH0"), got, numpys, strict=True):
@@ -362,35 +361,3 @@ class Gru(Case):
             if not error <= 1e-4 * largest:
                 return f"{name} differs from numpy's by {error}; the largest is {largest}"
         return None
-
-
-_S3 = 64, 512, 768
-
-CASES: list[Case] = [
-    GatherElements("ge_ax0", (4096, 4096), 0, (4096, 4096)),
-    GatherElements("ge_ax1", (4096, 4096), 1, (4096, 4096)),
-    GatherElements("ge_3d", (64, 1024, 256), 1, (64, 128, 256)),
-    GatherElements("ge_1d", (1 << 24,), 0, (1 << 22,)),
-    Gather("gg_uni", (50000, 768), (8, 512)),
-    Gather("gg_zipf", (50000, 768), (8, 512), zipf=True),
-    Gather("gg_1m", (1000000, 64), (65536,)),
-    Slice("sl_mid", _S3, {1: (1, -1, 1)}),
-    Slice("sl_step2", (8192, 8192), {0: (None, None, 2), 1: (None, None, 2)}),
-    Slice("sl_negrow", _S3, {1: (None, None, -1)}),
-    Slice("sl_neginner", (4096, 4096), {1: (None, None, -2)}),
-    Slice("sl_inner", _S3, {2: (64, 128, 1)}),
-    Broadcast("bg_768", _S3, (768,)),
-    Broadcast("bg_row", _S3, (64, 1, 768)),
-    Broadcast("bg_col", _S3, (64, 512, 1)),
-    Gru("gru_a", 50, 32, 128, 256),
-    Gru("gru_b", 128, 64, 512, 512),
-    Gru("gru_c", 20, 1, 64, 128),
-]
-
-
-def chosen(names: Sequence[str]) -> list[Case]:
-    """By a case's name, its group's, or all. A KeyError has the name that is none."""
-    for name in names:
-        if name != "all" and not any(name in (case.name, case.group) for case in CASES):
-            raise KeyError(name)
-    return [case for case in CASES if {"all", case.name, case.group} & set(names)]
