@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """PyTorch's times of the benchmark cases on a GPU: JSON lines of case, dtype, name and microseconds a call, several ops a case. Used by gpu_check."""
+
 import json
 import sys
 import time
@@ -33,11 +34,20 @@ def report(case, name, call, seconds=0.1, dtype=torch.float32):
         torch.cuda.synchronize()
         rounds.append((time.perf_counter() - begin) / count)
     named = {torch.float32: "f32", torch.bfloat16: "bf16"}[dtype]
-    print(json.dumps({"case": case, "dtype": named, "name": f"torch {torch.__version__} {name}", "us": sorted(rounds)[1] * 1e6}), flush=True)
+    print(
+        json.dumps(
+            {"case": case, "dtype": named, "name": f"torch {torch.__version__} {name}", "us": sorted(rounds)[1] * 1e6}
+        ),
+        flush=True,
+    )
 
 
 def scatter(case, data, axis, indices, all_equal=False):
-    index = torch.full(indices, data[axis] // 2, device=device) if all_equal else torch.randint(data[axis], indices, device=device)
+    index = (
+        torch.full(indices, data[axis] // 2, device=device)
+        if all_equal
+        else torch.randint(data[axis], indices, device=device)
+    )
     dy = torch.randn(indices, device=device)
     report(case, "zeros + scatter_add", lambda: torch.zeros(data, device=device).scatter_add_(axis, index, dy))
 
@@ -51,14 +61,24 @@ def zipf(rows, count):
 def gather(case, rows, width, index):
     for dtype in torch.float32, torch.bfloat16:
         dy = torch.randn(index.numel(), width, device=device).to(dtype)
-        report(case, "zeros + index_add", lambda: torch.zeros(rows, width, device=device, dtype=dtype).index_add_(0, index, dy), dtype=dtype)
-        report(case, "embedding_dense_backward", lambda: torch.ops.aten.embedding_dense_backward(dy, index, rows, -1, False), dtype=dtype)
+        report(
+            case,
+            "zeros + index_add",
+            lambda: torch.zeros(rows, width, device=device, dtype=dtype).index_add_(0, index, dy),
+            dtype=dtype,
+        )
+        report(
+            case,
+            "embedding_dense_backward",
+            lambda: torch.ops.aten.embedding_dense_backward(dy, index, rows, -1, False),
+            dtype=dtype,
+        )
 
 
 def slice_backward(case, shape, dim, start, end, step):
     shape = list(shape)
     extent = len(range(start, end, step))
-    dy = torch.randn(shape[:dim] + [extent] + shape[dim + 1:], device=device)
+    dy = torch.randn(shape[:dim] + [extent] + shape[dim + 1 :], device=device)
     report(case, "slice_backward", lambda: torch.ops.aten.slice_backward(dy, shape, dim, start, end, step))
 
 

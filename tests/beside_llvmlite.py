@@ -1,4 +1,5 @@
 """gradloom's shared library and llvmlite, which holds an LLVM of its own, compile and run kernels in one process, in turn and in threads at a time."""
+
 import ctypes
 import sys
 import threading
@@ -19,13 +20,22 @@ class DataType(ctypes.Structure):
 
 
 class DLTensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device", Device), ("ndim", ctypes.c_int32), ("dtype", DataType), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
 
 
 def tensor(data, code, bits, dims):
     shape = (ctypes.c_int64 * len(dims))(*dims)
-    made = DLTensor(ctypes.cast(data, ctypes.c_void_p), Device(1, 0), len(dims), DataType(code, bits, 1), shape, None, 0)
+    made = DLTensor(
+        ctypes.cast(data, ctypes.c_void_p), Device(1, 0), len(dims), DataType(code, bits, 1), shape, None, 0
+    )
     made.keep = (data, shape)
     return made
 
@@ -48,15 +58,29 @@ class Gradloom:
         """Row r of the gradient is r + 1 ones: token r appears so often. Another shape is another kernel."""
         tokens = [r for r in range(rows) for _ in range(r + 1)]
         out = (ctypes.c_float * (rows * features))()
-        inputs = pointers([tensor((ctypes.c_int64 * 2)(rows, features), 0, 64, [2]), tensor((ctypes.c_int64 * len(tokens))(*tokens), 0, 64, [len(tokens)]),
-                           tensor((ctypes.c_float * (len(tokens) * features))(*[1.0] * (len(tokens) * features)), 2, 32, [len(tokens), features])])
+        inputs = pointers(
+            [
+                tensor((ctypes.c_int64 * 2)(rows, features), 0, 64, [2]),
+                tensor((ctypes.c_int64 * len(tokens))(*tokens), 0, 64, [len(tokens)]),
+                tensor(
+                    (ctypes.c_float * (len(tokens) * features))(*[1.0] * (len(tokens) * features)),
+                    2,
+                    32,
+                    [len(tokens), features],
+                ),
+            ]
+        )
         outputs = pointers([tensor(out, 2, 32, [rows, features])])
         self.check(self.library.gradloom_run_into(self.runtime, b"GatherGrad", inputs, 3, None, None, outputs, 1))
         assert list(out) == [float(r + 1) for r in range(rows) for _ in range(features)], list(out)
 
 
 def llvmlite_adds(value):
-    module = llvm.parse_assembly(f"define i64 @add(i64 %x) {{ %y = add i64 %x, {value} ret i64 %y }}".replace(" ret", "\n ret").replace("{ %y", "{\n %y"))
+    module = llvm.parse_assembly(
+        f"define i64 @add(i64 %x) {{ %y = add i64 %x, {value} ret i64 %y }}".replace(" ret", "\n ret").replace(
+            "{ %y", "{\n %y"
+        )
+    )
     module.verify()
     machine = llvm.Target.from_default_triple().create_target_machine()
     with llvm.create_mcjit_compiler(module, machine) as engine:
@@ -91,7 +115,10 @@ for i in range(1, 10):
     llvmlite_adds(i)
     gradloom.gather_grad(2, 100 + i)
 failed = []
-threads = [threading.Thread(target=repeat, args=(llvmlite_adds, failed)), threading.Thread(target=repeat, args=(lambda i: gradloom.gather_grad(3, i), failed))]
+threads = [
+    threading.Thread(target=repeat, args=(llvmlite_adds, failed)),
+    threading.Thread(target=repeat, args=(lambda i: gradloom.gather_grad(3, i), failed)),
+]
 for thread in threads:
     thread.start()
 for thread in threads:

@@ -7,6 +7,7 @@
 
 Shares no code with train_gru: settings come from the losses file, chance from splitmix64, written here anew.
 """
+
 import argparse
 import sys
 
@@ -45,7 +46,9 @@ def start(random, vocabulary, embedding, hidden):
         "v": ((vocabulary, hidden), bound),
         "c": ((vocabulary,), bound),
     }
-    draw = lambda shape, bound: (bound * (2 * random.uniform(int(np.prod(shape))) - 1)).astype(np.float32).astype(np.float64)
+    draw = lambda shape, bound: (
+        (bound * (2 * random.uniform(int(np.prod(shape))) - 1)).astype(np.float32).astype(np.float64)
+    )
     return {name: draw(shape, bound).reshape(shape) for name, (shape, bound) in shapes.items()}
 
 
@@ -64,7 +67,10 @@ def loss_and_gradient(p, tokens, targets):
     before, gates, states = [], [], []
     for s in range(steps):
         from_state = h @ p["r"].T + rb
-        z, r = (logistic(from_input[s][:, g * hidden : (g + 1) * hidden] + from_state[:, g * hidden : (g + 1) * hidden]) for g in (0, 1))
+        z, r = (
+            logistic(from_input[s][:, g * hidden : (g + 1) * hidden] + from_state[:, g * hidden : (g + 1) * hidden])
+            for g in (0, 1)
+        )
         recurrent = from_state[:, 2 * hidden :]
         candidate = np.tanh(from_input[s][:, 2 * hidden :] + r * recurrent)
         before.append(h)
@@ -140,15 +146,22 @@ def train(settings):
 def compare(path):
     settings, theirs = read_losses(path)
     if len(theirs) != settings["steps"]:
-        sys.exit(f"reference.py: {path} holds {len(theirs)} losses; it must hold {settings['steps']}: was the training interrupted?")
+        sys.exit(
+            f"reference.py: {path} holds {len(theirs)} losses; it must hold {settings['steps']}: was the training interrupted?"
+        )
     ours = []
     for loss in train(settings):
         ours.append(loss)
         if len(ours) == 1 or len(ours) * 20 // settings["steps"] != (len(ours) - 1) * 20 // settings["steps"]:
-            print(f"step {len(ours)} of {settings['steps']}: reference {loss:.6f}, train_gru {theirs[len(ours) - 1]:.6f}", flush=True)
+            print(
+                f"step {len(ours)} of {settings['steps']}: reference {loss:.6f}, train_gru {theirs[len(ours) - 1]:.6f}",
+                flush=True,
+            )
     last = settings["averaged"]
     final, reference = np.mean(theirs[-last:]), np.mean(ours[-last:])
-    print(f"mean of the last {min(last, len(ours))} steps: reference {reference:.6f}, train_gru {final:.6f}, ratio {final / reference:.6f}")
+    print(
+        f"mean of the last {min(last, len(ours))} steps: reference {reference:.6f}, train_gru {final:.6f}, ratio {final / reference:.6f}"
+    )
     return abs(final / reference - 1) <= ALLOWED
 
 
@@ -158,11 +171,15 @@ def check_torch():
     vocabulary, embedding, hidden, steps, windows = 11, 5, 7, 9, 4
     random = Random(1)
     p = start(random, vocabulary, embedding, hidden)
-    tokens, targets = (random.next(2 * steps * windows) % np.uint64(vocabulary)).astype(np.int64).reshape(2, steps, windows)
+    tokens, targets = (
+        (random.next(2 * steps * windows) % np.uint64(vocabulary)).astype(np.int64).reshape(2, steps, windows)
+    )
     loss, g = loss_and_gradient(p, tokens, targets)
 
     t = {name: torch.tensor(value, requires_grad=True) for name, value in p.items()}
-    order = lambda a: torch.cat([a[hidden : 2 * hidden], a[:hidden], a[2 * hidden :]])  # PyTorch's gates are r, z, candidate
+    order = lambda a: torch.cat(
+        [a[hidden : 2 * hidden], a[:hidden], a[2 * hidden :]]
+    )  # PyTorch's gates are r, z, candidate
     weights = {
         "weight_ih_l0": order(t["w"]),
         "weight_hh_l0": order(t["r"]),
@@ -183,7 +200,9 @@ def check_torch():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("losses", nargs="?", help="what `train_gru --losses FILE` wrote")
-    parser.add_argument("--check-torch", action="store_true", help="instead: this file's gradient against PyTorch's autograd")
+    parser.add_argument(
+        "--check-torch", action="store_true", help="instead: this file's gradient against PyTorch's autograd"
+    )
     arguments = parser.parse_args()
     if not arguments.check_torch and not arguments.losses:
         parser.error("give a losses file, or --check-torch")

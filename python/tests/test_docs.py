@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-PROGRAM = '''
+PROGRAM = """
 from typing import assert_type
 
 import gradloom
@@ -27,16 +27,16 @@ def main() -> None:
         runtime.compile(kernel)(n=3)
     except gradloom.ParseError as error:
         assert_type(error.line, int)
-'''
+"""
 
 WRONG = {
-    'gradloom.gather_grad([2], [0], [1], axs=1)': "call-arg",
+    "gradloom.gather_grad([2], [0], [1], axs=1)": "call-arg",
     'gradloom.gather_grad([2], [0], [1], accumulate="yes")': "arg-type",
-    'gradloom.gather_grad([2], [0])': "call-arg",
+    "gradloom.gather_grad([2], [0])": "call-arg",
     'gradloom.Runtime(policy="generic")': "arg-type",
     'gradloom.parse("").emit("assembly")': "arg-type",
-    'a, b, c = gradloom.broadcast_gradient_args([2], [1])': "misc",
-    'gradloom.gather_grads': "attr-defined",
+    "a, b, c = gradloom.broadcast_gradient_args([2], [1])": "misc",
+    "gradloom.gather_grads": "attr-defined",
 }
 
 

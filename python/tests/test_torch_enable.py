@@ -253,9 +253,9 @@ BAD: dict[str, Callable[[], Any]] = {
     "scatter_add rank": lambda: torch.zeros(3, 64).scatter_add_(
         0, torch.zeros(9, dtype=torch.int64), torch.ones(9, 64)
     ),
-    "scatter_add into expanded": lambda: torch.zeros(1, 64)
-    .expand(3, 64)
-    .scatter_add_(0, torch.zeros(9, 64, dtype=torch.int64), torch.ones(9, 64)),
+    "scatter_add into expanded": lambda: (
+        torch.zeros(1, 64).expand(3, 64).scatter_add_(0, torch.zeros(9, 64, dtype=torch.int64), torch.ones(9, 64))
+    ),
     "scatter_add itself": lambda: (x := torch.ones(64, 64)).scatter_add_(0, torch.zeros(64, 64, dtype=torch.int64), x),
     "index_add too large": lambda: torch.zeros(3, 64).index_add_(0, torch.tensor([3] * 9), torch.ones(9, 64)),
     "index_add negative": lambda: torch.zeros(3, 64).index_add_(0, torch.tensor([-1] * 9), torch.ones(9, 64)),

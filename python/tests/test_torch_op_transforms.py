@@ -30,7 +30,16 @@ OPCHECKS: dict[str, Callable[[], tuple[Any, ...]]] = {
     "embedding_backward": lambda: (floats(3, 2, 5), ints(4, 3, 2), 4, 1, True),
     "embedding_bag": lambda: (floats(4, 5), ints(4, 7), torch.tensor([0, 3, 3]), floats(7), 0, 1, False, False),
     "embedding_bag_backward": lambda: (
-        floats(3, 5), ints(4, 7), torch.tensor([0, 3, 3]), None, ints(4, 3, 5), 4, 2, 1, False, False
+        floats(3, 5),
+        ints(4, 7),
+        torch.tensor([0, 3, 3]),
+        None,
+        ints(4, 3, 5),
+        4,
+        2,
+        1,
+        False,
+        False,
     ),
     "slice": lambda: (floats(4, 5), 1, 1, 4, 2),
     "slice_backward": lambda: (floats(4, 2), [4, 5], 1, 1, 4, 2),

@@ -50,9 +50,7 @@ def test_takes_any_strides(name: str) -> None:
     for args in samples(F64):
         if name == "embedding" and len(args) == 4:  # max_norm, which writes into the weights
             continue
-        apart = tuple(
-            spread(a.detach()).requires_grad_(a.requires_grad) if isinstance(a, Tensor) else a for a in args
-        )
+        apart = tuple(spread(a.detach()).requires_grad_(a.requires_grad) if isinstance(a, Tensor) else a for a in args)
         dense = theirs(*args)
         upstream = spread(torch.randn(dense.shape, dtype=F64))
         for got, want in zip(

@@ -1,5 +1,6 @@
 """Writes gru_*__torch_*.json: what PyTorch's nn.GRU (linear_before_reset = 1) and its autograd give in float64, for directions and sequence lengths that
 ORT's training kernels refuse. Needs torch; run from this folder."""
+
 import json
 
 import torch
@@ -13,7 +14,11 @@ def gates(t):  # [3H, ...] between the two orders
 
 
 def tensor(t):
-    return {"dtype": "int32" if t.dtype == torch.int32 else "float64", "shape": list(t.shape), "data": t.detach().flatten().tolist()}
+    return {
+        "dtype": "int32" if t.dtype == torch.int32 else "float64",
+        "shape": list(t.shape),
+        "data": t.detach().flatten().tolist(),
+    }
 
 
 def make(direction, lens):
@@ -52,19 +57,52 @@ def make(direction, lens):
                 c = torch.tanh(wx[2 * HIDDEN :] + g * rh[2 * HIDDEN :])
                 zrh[p, i, n] = torch.cat([z, g, c])
                 h = states[p, i, n]
-    inputs = [tensor(x), tensor(w), tensor(r), tensor(b), tensor(torch.tensor(lens, dtype=torch.int32)) if lens else None, tensor(h0[used])]
-    head = {"attributes": {"hidden_size": HIDDEN, "linear_before_reset": 1, "direction": direction}, "tolerance": {"rtol": 1e-10, "atol": 1e-12},
-            "source": f"PyTorch {torch.__version__} nn.GRU and autograd, float64 (make_torch_cases.py)"}
+    inputs = [
+        tensor(x),
+        tensor(w),
+        tensor(r),
+        tensor(b),
+        tensor(torch.tensor(lens, dtype=torch.int32)) if lens else None,
+        tensor(h0[used]),
+    ]
+    head = {
+        "attributes": {"hidden_size": HIDDEN, "linear_before_reset": 1, "direction": direction},
+        "tolerance": {"rtol": 1e-10, "atol": 1e-12},
+        "source": f"PyTorch {torch.__version__} nn.GRU and autograd, float64 (make_torch_cases.py)",
+    }
     name = f"torch_{direction}" + ("_lens" if lens else "")
-    grads = [x.grad, stack("weight_ih", True), stack("weight_hh", True), torch.cat([stack("bias_ih", True), stack("bias_hh", True)], 1), h0.grad[used]]
+    grads = [
+        x.grad,
+        stack("weight_ih", True),
+        stack("weight_hh", True),
+        torch.cat([stack("bias_ih", True), stack("bias_hh", True)], 1),
+        h0.grad[used],
+    ]
     write("gru_training", name, head, "GRUTraining", inputs, [tensor(states), tensor(last), tensor(zrh)])
-    write("gru_grad", name, head, "GRUGrad", inputs + [tensor(states), tensor(zrh), tensor(up_all), tensor(up_last)], [tensor(g) for g in grads])
+    write(
+        "gru_grad",
+        name,
+        head,
+        "GRUGrad",
+        inputs + [tensor(states), tensor(zrh), tensor(up_all), tensor(up_last)],
+        [tensor(g) for g in grads],
+    )
 
 
 def write(prefix, name, head, op, inputs, outputs):
     with open(f"{prefix}__{name}.json", "w") as file:
-        json.dump({"name": f"{prefix}/{name}", "op": op, **head, "inputs": inputs, "outputs": outputs}, file, separators=(",", ":"))
+        json.dump(
+            {"name": f"{prefix}/{name}", "op": op, **head, "inputs": inputs, "outputs": outputs},
+            file,
+            separators=(",", ":"),
+        )
 
 
-for direction, lens in [("forward", [5, 2, 3]), ("reverse", None), ("reverse", [4, 5, 1]), ("bidirectional", None), ("bidirectional", [1, 5, 3])]:
+for direction, lens in [
+    ("forward", [5, 2, 3]),
+    ("reverse", None),
+    ("reverse", [4, 5, 1]),
+    ("bidirectional", None),
+    ("bidirectional", [1, 5, 3]),
+]:
     make(direction, lens)

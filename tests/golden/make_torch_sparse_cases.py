@@ -1,5 +1,6 @@
 """Writes embedding_bag_grad__*.json, index_grad__*.json and sparse_gather_grad__*.json: what PyTorch's autograd gives in
 float64. Needs torch; run from this folder."""
+
 import json
 
 import torch
@@ -18,8 +19,15 @@ def ints(values):
 def write(file, name, op, attributes, inputs, outputs):
     while inputs[-1] is None:
         inputs.pop()
-    case = {"name": f"{file}/{name}", "op": op, "attributes": attributes, "inputs": inputs, "outputs": outputs,
-            "tolerance": {"rtol": 1e-12, "atol": 1e-13}, "source": SOURCE}
+    case = {
+        "name": f"{file}/{name}",
+        "op": op,
+        "attributes": attributes,
+        "inputs": inputs,
+        "outputs": outputs,
+        "tolerance": {"rtol": 1e-12, "atol": 1e-13},
+        "source": SOURCE,
+    }
     with open(f"{file}__{name}.json", "w") as out:
         json.dump(case, out, separators=(",", ":"))
         out.write("\n")
@@ -31,14 +39,35 @@ def bag(name, mode, *, offsets=(0, 3, 3, 8), count=12, rows=9, columns=5, weight
     indices = torch.randint(0, rows, (count,), dtype=dtype)
     table = torch.randn(rows, columns, dtype=torch.float64, requires_grad=True)
     psw = torch.randn(count, dtype=torch.float64) if weights else None
-    full, _, _, chosen = torch.embedding_bag(table, indices, offsets, options.get("scale_grad_by_freq", False), ["sum", "mean", "max"].index(mode), False, psw,
-                                             options.get("include_last_offset", False), options.get("padding_idx"))
+    full, _, _, chosen = torch.embedding_bag(
+        table,
+        indices,
+        offsets,
+        options.get("scale_grad_by_freq", False),
+        ["sum", "mean", "max"].index(mode),
+        False,
+        psw,
+        options.get("include_last_offset", False),
+        options.get("padding_idx"),
+    )
     up = torch.randn_like(full)
     full.backward(up)
     attributes = {"mode": mode, **{key: int(value) for key, value in options.items()}}
-    write("embedding_bag_grad", name, "EmbeddingBagGrad", attributes,
-          [ints(table.shape), tensor(indices), tensor(offsets), tensor(up), tensor(psw) if weights else None, tensor(chosen) if mode == "max" else None],
-          [tensor(table.grad)])
+    write(
+        "embedding_bag_grad",
+        name,
+        "EmbeddingBagGrad",
+        attributes,
+        [
+            ints(table.shape),
+            tensor(indices),
+            tensor(offsets),
+            tensor(up),
+            tensor(psw) if weights else None,
+            tensor(chosen) if mode == "max" else None,
+        ],
+        [tensor(table.grad)],
+    )
 
 
 def index(name, shape, axes, shapes, dtype=torch.int64):
@@ -52,7 +81,9 @@ def index(name, shape, axes, shapes, dtype=torch.int64):
     up = torch.randn_like(y)
     y.backward(up)
     attributes = {} if axes == list(range(len(axes))) else {"axes": axes}
-    write("index_grad", name, "IndexGrad", attributes, [ints(shape), tensor(up), *map(tensor, indices)], [tensor(x.grad)])
+    write(
+        "index_grad", name, "IndexGrad", attributes, [ints(shape), tensor(up), *map(tensor, indices)], [tensor(x.grad)]
+    )
 
 
 def sparse(name, shape, index_shape, padding=None):
@@ -64,7 +95,14 @@ def sparse(name, shape, index_shape, padding=None):
     y.backward(up)
     grad = table.grad.coalesce()
     attributes = {} if padding is None else {"padding_idx": padding}
-    write("sparse_gather_grad", name, "SparseGatherGrad", attributes, [ints(shape), tensor(indices), tensor(up)], [tensor(grad.indices()[0]), tensor(grad.values())])
+    write(
+        "sparse_gather_grad",
+        name,
+        "SparseGatherGrad",
+        attributes,
+        [ints(shape), tensor(indices), tensor(up)],
+        [tensor(grad.indices()[0]), tensor(grad.values())],
+    )
 
 
 bag("sum", "sum")

@@ -47,7 +47,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     cpus = len(os.sched_getaffinity(0))
-    parser.add_argument("case", nargs="*", default=["all"], help="cases, groups (ge gg sl bg gru_grad declared), all (default)")
+    parser.add_argument(
+        "case", nargs="*", default=["all"], help="cases, groups (ge gg sl bg gru_grad declared), all (default)"
+    )
     parser.add_argument("--list", action="store_true", help="name the cases, and time nothing")
     parser.add_argument("--threads", type=int, default=1, help=f"threads, pinned: 1 (default) to {cpus}, 0: all")
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each call of a case; default 1")

@@ -113,7 +113,9 @@ class GatherElements(Case):
     def operands(self) -> list[Any]:
         random = self.random()
         return [
-            values(random, self.indices), list(self.shape), random.integers(self.shape[self.axis], size=self.indices)
+            values(random, self.indices),
+            list(self.shape),
+            random.integers(self.shape[self.axis], size=self.indices),
         ]
 
     def in_numpy(self, operands: Sequence[Any]) -> Callable[[], Any]:

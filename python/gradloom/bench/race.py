@@ -103,5 +103,3 @@ def measure(case: Case, runtime: Runtime, seconds: float, torch: Any = None) -> 
     moved = sum(each.nbytes for each in reads) + case.written
     samples = {who: entrant.samples for who, entrant in entrants.items()}
     return Result(case, strategy, samples, roof.seconds(), moved, wrong)
-
-

@@ -88,13 +88,9 @@ def _backward(ctx: Any, grad: Tensor | None, of_log_prob: Tensor | None) -> tupl
 _recorded = differentiable("cross_entropy", _forward, _save, _backward, linear=False)
 
 
-def _cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, ignore_index: int
-) -> Tensor:
+def _cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, ignore_index: int) -> Tensor:
     if not records((input,)) or forward_ad._current_level >= 0:
-        return torch.nn.functional.cross_entropy(
-            input, target, weight, ignore_index=ignore_index, reduction=reduction
-        )
+        return torch.nn.functional.cross_entropy(input, target, weight, ignore_index=ignore_index, reduction=reduction)
     check_differentiable("cross_entropy", input=input)
     result: Tensor = _recorded(input, target, weight, reduction, ignore_index)[0]
     return result

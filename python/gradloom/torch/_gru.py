@@ -243,9 +243,7 @@ def _gru_data(
     bidirectional: bool,
 ) -> tuple[Tensor, Tensor]:
     padded, lengths = torch._C._VariableFunctions._pad_packed_sequence(data, batch_sizes, False, 0.0, -1)
-    output, hidden = _layers(
-        padded, hx, lengths.int(), params, has_biases, num_layers, dropout, train, bidirectional
-    )
+    output, hidden = _layers(padded, hx, lengths.int(), params, has_biases, num_layers, dropout, train, bidirectional)
     packed, _ = torch._C._VariableFunctions._pack_padded_sequence(output, lengths, False)
     return packed, hidden
 

@@ -81,9 +81,7 @@ class Embedding(torch.nn.Embedding):
 class EmbeddingBag(torch.nn.EmbeddingBag):
     """`torch.nn.EmbeddingBag`, with EmbeddingBagGrad as its gradient."""
 
-    def forward(
-        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         return embedding_bag(
             input,
             self.weight,
