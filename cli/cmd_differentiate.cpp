@@ -15,7 +15,7 @@ namespace {
 
 struct DifferentiateOptions {
   std::string file, tie = "halves", sums = "loop";
-  std::vector<std::string> wanted, kept, inactive, seeded;
+  std::vector<std::string> wanted, kept, inactive, seeded, known;
   bool keeps = false, seeds = false;
 };
 
@@ -27,6 +27,13 @@ int answer(const DifferentiateOptions& options) {
     if (options.tie == to_string(tie)) how.tie = tie;
   how.sums = options.sums == "tree" ? ir::SumOrder::tree : ir::SumOrder::loop;
   const ir::Kernel forward = parse_nest(options.file, "differentiate");
+  for (const std::string& text : options.known) {
+    try {
+      how.known.push_back(ir::parse_element_value(forward, text));
+    } catch (const Error& error) {
+      throw UsageError(fmt::format("differentiate: --known is \"{}\": {}", text, error.what()));
+    }
+  }
   fmt::print("{}", ir::print(ir::differentiate(forward, how)));
   return 0;
 }
@@ -54,6 +61,8 @@ void add_differentiate(CLI::App& app, int& status) {
           ->delimiter(',')
           ->expected(0, -1);
   command->add_option("--inactive", options->inactive, "buffers that pass no gradient")->delimiter(',');
+  command->add_option("--known", options->known,
+                      "once a buffer: what the gradient reads in place of its value, \"e[j] = y[i, j]\"");
   command
       ->add_option("--tie", options->tie,
                    "which of equal operands of min and max get the gradient: halves, first, second or none")
@@ -67,7 +76,9 @@ void add_differentiate(CLI::App& app, int& status) {
       "The gradient's inputs are what is kept and the adjoint d_y of each float output y. A nest that is refused gives "
       "one line that says what to change, and exit code 1.\n"
       "Examples:\n  gradloom differentiate examples/softmax.loop --wanted x\n"
-      "  gradloom differentiate examples/softmax.loop --wanted x | gradloom nest - --seed 1");
+      "  gradloom differentiate examples/softmax.loop --wanted x | gradloom nest - --seed 1\n"
+      "  gradloom differentiate softmax.loop --wanted x --kept y --inactive top --known 'e[j] = y[i, j]' "
+      "--known 'total[0] = 1.0f32'");
   command->callback([options, kept, seeded, &status] {
     options->keeps = kept->count() > 0;
     options->seeds = seeded->count() > 0;

@@ -62,14 +62,15 @@ Nest scheduled(const Nest& nest, nb::handle given) {
 using Names = std::vector<std::string>;
 
 Nest gradient(const Nest& nest, const Names& wanted, const std::optional<Names>& kept, const Names& inactive,
-              const std::string& tie, const std::string& sums) {
+              const Names& known, const std::string& tie, const std::string& sums) {
   ir::Derivation how{.wanted = wanted, .kept = kept, .inactive = inactive};
-  bool known = false;
+  for (const std::string& text : known) how.known.push_back(ir::parse_element_value(*nest.authored, text));
+  bool is_tie = false;
   for (const ir::Tie t : ir::all_ties)
-    if (tie == ir::to_string(t)) how.tie = t, known = true;
+    if (tie == ir::to_string(t)) how.tie = t, is_tie = true;
   if (sums != "loop" && sums != "tree") refuse("sums is " + sums + "; it must be loop or tree");
   how.sums = sums == "tree" ? ir::SumOrder::tree : ir::SumOrder::loop;
-  if (!known) refuse("tie is " + tie + "; it must be halves, first, second or none");
+  if (!is_tie) refuse("tie is " + tie + "; it must be halves, first, second or none");
   return unlocked([&] { return verified(ir::differentiate(*nest.authored, how)); });
 }
 
@@ -128,7 +129,8 @@ void bind_nests(nb::module_& m) {
           "pass of the lowering. `target`: host, x86-64-v3, ..., or sm_90, ...")
       .def(
           "gradient", gradient, nb::arg("wanted"), nb::kw_only(), nb::arg("kept") = nb::none(),
-          nb::arg("inactive") = Names(), nb::arg("tie") = "halves", nb::arg("sums") = "loop",
+          nb::arg("inactive") = Names(), nb::arg("known") = Names(), nb::arg("tie") = "halves",
+          nb::arg("sums") = "loop",
           "The nest of the gradient of the nest as it was written, derived and proved, or refused: its inputs are what "
           "is kept and d_y of each float output y, its outputs d_x of each wanted input x.")
       .def_prop_ro("name", [](const Nest& nest) { return nest.kernel.name; })

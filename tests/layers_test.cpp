@@ -43,7 +43,7 @@ const std::map<std::string, Folders>& arrows() {
       {"ir/analysis", language + Folders{"ir/text"}},
       {"ir/schedule", language + Folders{"ir/analysis", "ir/text"}},
       {"ir/passes", language + Folders{"ir/analysis", "ir/text"}},
-      {"ir/differentiate", language + Folders{"ir/analysis"}},
+      {"ir/differentiate", language + Folders{"ir/analysis", "ir/text"}},
       {"codegen", {}},
       {"codegen/llvm", emitter},
       {"codegen/cuda", emitter},

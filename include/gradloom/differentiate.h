@@ -23,6 +23,7 @@
 
 #include "gradloom/refusal.h"
 #include "gradloom/stmt.h"
+#include "gradloom/text.h"
 
 #pragma GCC visibility push(default)
 namespace gradloom::ir {
@@ -38,11 +39,7 @@ const char* to_string(Tie tie);
 // loop variables around the buffer's allocation, and of its own index. Its author's word, as an inactive buffer is: of
 // y[j] = e[j] / total with e[j] = exp(x[j] - top), top inactive, the gradient may take y for e and 1 for total, since
 // its value is the same at any top, and at one of them they are that.
-struct Known {
-  Buffer buffer = {};  // an input, or allocated in the nest
-  std::vector<Var> index = {};
-  Expr value = {};  // of the buffer's dtype
-};
+using Known = ElementValue;
 
 struct Derivation {
   std::vector<std::string> wanted = {};               // float inputs

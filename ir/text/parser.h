@@ -3,7 +3,7 @@
 // Recursive descent, with one token of lookahead and a second one to distinguish a function from a name.
 #include <functional>
 
-#include "gradloom/stmt.h"
+#include "gradloom/text.h"
 #include "ir/text/lexer.h"
 
 namespace gradloom::ir {
@@ -15,6 +15,7 @@ class Parser {
 
   explicit Parser(std::string_view text) : tokens_(lex(text)) {}
   Kernel kernel();
+  ElementValue element_value(const Kernel& kernel);
 
  private:
   struct Symbol {

@@ -60,13 +60,15 @@ class Kernel:
         *,
         kept: Sequence[str] | None = None,
         inactive: Sequence[str] = (),
+        known: Sequence[str] = (),
         tie: Literal["halves", "first", "second", "none"] = "halves",
         sums: Literal["loop", "tree"] = "loop",
     ) -> Kernel:
         """The nest of the gradient of the nest as it was written, derived and proved, or refused.
 
         Its inputs are the inputs and outputs that are `kept` (None: all) and `d_y` of each float output y; its outputs
-        are `d_x` of each wanted input x. `inactive` buffers pass none; `tie` says which of equal operands of min and
+        are `d_x` of each wanted input x. `inactive` buffers pass none; `known` has
+        texts such as "e[j] = y[i, j]", what the gradient reads in place of a buffer's value; `tie` says which of equal operands of min and
         max get it; `sums` says in which order an element of d_x gathers its parts. docs/differentiate.md has the
         rules, and what a refusal means.
         """

@@ -15,9 +15,11 @@ PAGE = (Path(__file__).parents[2] / "docs" / "differentiate.md").read_text()
 SOFTMAX = re.findall(r"```\n(kernel softmax.*?)```", PAGE, re.DOTALL)[0]
 
 
-@pytest.mark.parametrize("inactive", [(), ("top",)])
-def test_softmax_is_pytorchs_and_so_is_its_gradient(inactive: tuple[str, ...]) -> None:
-    softmax = gradloom.torch.Nest(SOFTMAX, inactive=inactive)
+@pytest.mark.parametrize(
+    "options", [{}, {"inactive": ["top"]}, {"inactive": ["top"], "known": ["e[j] = y[i, j]", "sum[0] = 1.0f32"]}]
+)
+def test_softmax_is_pytorchs_and_so_is_its_gradient(options: dict[str, list[str]]) -> None:
+    softmax = gradloom.torch.Nest(SOFTMAX, **options)
     x = torch.randn(5, 7, requires_grad=True)
     upstream = torch.randn(5, 7)
     y = softmax(x=x)
@@ -26,6 +28,32 @@ def test_softmax_is_pytorchs_and_so_is_its_gradient(inactive: tuple[str, ...]) -
     for grad in (upstream, upstream.t().contiguous().t()):
         mine, theirs = (torch.autograd.grad(of, x, grad, retain_graph=True)[0] for of in (y, wanted))
         torch.testing.assert_close(mine, theirs)
+
+
+def test_what_is_known_is_read_alone() -> None:
+    known = ["e[j] = y[i, j]", "sum[0] = 1.0f32"]
+    gradient = gradloom.parse(SOFTMAX).gradient(["x"], kept=["y"], inactive=["top"], known=known)
+    assert [name for name, role, _, _ in gradient.buffers if role == "in"] == ["y", "d_y"]
+    assert "exp" not in str(gradient)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("q[j] = 1.0f32", "1:1: expected an input or a buffer that the nest allocates, of that name alone, got q"),
+        ("y[i, j] = 1.0f32", "1:1: expected an input or a buffer that the nest allocates"),
+        ("e[j] = y[k, j]", "1:10: expected a name in scope, got k"),
+        ("e[j] = d_y[i, j]", "1:8: expected a name in scope, got d_y"),
+        ("e[j] = 1", "1:8: expected a value of type f32, got i64"),
+        ("e[0] = y[i, 0]", "1:3: expected a name for the index, got 0"),
+        ("e[j, k] = 1.0f32", "1:4: expected ], got ,"),
+        ("sum[0] = 1.0f32 2", "1:17: expected the end of the text, got 2"),
+        ("", "1:1: expected a buffer's name, got the end of the text"),
+    ],
+)
+def test_what_is_known_is_refused_by_place(text: str, message: str) -> None:
+    with pytest.raises(gradloom.Error, match=re.escape(message)):
+        gradloom.parse(SOFTMAX).gradient(["x"], inactive=["top"], known=[text])
 
 
 def test_gradcheck_of_several_inputs_outputs_and_an_index() -> None:

@@ -19,19 +19,26 @@ class Nest:
         y = softmax(x=x)
 
     Arguments go by name: a tensor for each input, a number for each scalar that is no dim of a tensor. The outputs are
-    returned, one as it is, several as a tuple. `inactive` and `tie` are those of `Kernel.gradient`: a gradient that
+    returned, one as it is, several as a tuple. `inactive`, `known` and `tie` are those of `Kernel.gradient`: a gradient that
     is refused is refused when it is first wanted.
     """
 
-    def __init__(self, kernel: Kernel | str, *, inactive: Sequence[str] = (), tie: Tie = "halves") -> None:
+    def __init__(
+        self,
+        kernel: Kernel | str,
+        *,
+        inactive: Sequence[str] = (),
+        known: Sequence[str] = (),
+        tie: Tie = "halves",
+    ) -> None:
         self.kernel = parse(kernel) if isinstance(kernel, str) else kernel
-        self._inactive, self._tie = tuple(inactive), tie
+        self._inactive, self._known, self._tie = tuple(inactive), tuple(known), tie
         self._compiled: dict[tuple[Runtime, tuple[str, ...]], CompiledKernel] = {}
         self._outputs = [name for name, role, _, _ in self.kernel.buffers if role == "out"]
 
     def gradient(self, wanted: Sequence[str]) -> Kernel:
         """The nest of the gradient by these inputs."""
-        return self.kernel.gradient(wanted, inactive=self._inactive, tie=self._tie)
+        return self.kernel.gradient(wanted, inactive=self._inactive, known=self._known, tie=self._tie)
 
     def compiled(self, wanted: tuple[str, ...] = ()) -> CompiledKernel:
         """The nest, or the gradient by these inputs, for as many threads as PyTorch uses."""
