@@ -12,8 +12,8 @@ namespace {
 
 bool is_math(const Expr& e) { return e.as<Math>() != nullptr; }
 
-Expr built(KernelBuilder& b, MathOp op, Expr x) {
-  switch (op) {
+Expr built(KernelBuilder& b, const Math& n, Expr x) {
+  switch (n.op) {
     case MathOp::exp:
       return exp(b, std::move(x));
     case MathOp::expm1:
@@ -30,6 +30,12 @@ Expr built(KernelBuilder& b, MathOp op, Expr x) {
       return softplus(b, std::move(x));
     case MathOp::erf:
       return erf(b, std::move(x));
+    case MathOp::sin:
+      return sin(b, std::move(x));
+    case MathOp::cos:
+      return cos(b, std::move(x));
+    case MathOp::pow:
+      return pow(b, std::move(x), n.exponent);
   }
   throw Error(ErrorCode::internal, "an unknown elementary function");
 }
@@ -42,7 +48,7 @@ class ExpandMath : public Rewriter {
     const bool inside = std::exchange(inside_, true);
     const Expr a = (*this)(n.a);
     inside_ = inside;
-    return expanded_[self.get()] = built(*lets_, n.op, a);
+    return expanded_[self.get()] = built(*lets_, n, a);
   }
 
   // A guarded load is lazy, its lets are not: a load that a function in its index takes keeps the guard.
@@ -100,9 +106,9 @@ class ExpandMath : public Rewriter {
 
 }  // namespace
 
-MathExpansion expand_math(MathOp op, const Expr& x) {
+MathExpansion expand_math(const Math& n, const Expr& x) {
   KernelBuilder lets("");
-  MathExpansion expansion{.lets = {}, .value = built(lets, op, x)};
+  MathExpansion expansion{.lets = {}, .value = built(lets, n, x)};
   for (Stmt s = lets.build().body; s && s.as<Let>(); s = s.as<Let>()->body)
     expansion.lets.push_back({s.as<Let>()->var, s.as<Let>()->value});
   return expansion;

@@ -6,7 +6,7 @@
 
 namespace gradloom::ir {
 
-// What computes op of x, a variable: definitions, each of which may use those before it, and the value.
+// What computes n's function of x, a variable: definitions, each of which may use those before it, and the value.
 struct MathExpansion {
   struct Definition {
     Var var;
@@ -15,7 +15,7 @@ struct MathExpansion {
   std::vector<Definition> lets;
   Expr value;
 };
-MathExpansion expand_math(MathOp op, const Expr& x);
+MathExpansion expand_math(const Math& n, const Expr& x);
 
 // Binds the expansion of each function by lets before the statement that uses it, inside the statements around it. The
 // kernel itself when it has none.

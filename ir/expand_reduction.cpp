@@ -56,6 +56,7 @@ Expr ReductionNest::start() const { return identity(reduction_.op, dtype_); }
 Expr ReductionNest::combined(Expr a, Expr b) const {
   if (reduction_.op == AccumulateOp::min) return min(std::move(a), std::move(b));
   if (reduction_.op == AccumulateOp::max) return max(std::move(a), std::move(b));
+  if (reduction_.op == AccumulateOp::mul) return std::move(a) * std::move(b);
   return std::move(a) + std::move(b);
 }
 
@@ -129,6 +130,7 @@ Expr ReductionNest::term(const Expr& column, const Expr& inside) {
       return start() + (inside ? only_where(value, inside) : value);
     case AccumulateOp::fma:
       return fma(value, at(reduction_.factor, column), start());
+    case AccumulateOp::mul:  // 1 * value is value
     case AccumulateOp::min:
     case AccumulateOp::max:
       return value;

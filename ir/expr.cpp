@@ -268,8 +268,21 @@ Expr any_lane(Expr condition) { return reduce_lanes(IntrinsicOp::any, std::move(
 Expr math(MathOp op, Expr a) {
   require_present(a, to_string(op));
   require(is_arithmetic_float(a.dtype()), "elementary functions take f32 or f64", a.type());
+  require(op != MathOp::pow, "pow has an exponent: power", a.type());
   const Type type = a.type();
   return make(type, Math{op, std::move(a)});
+}
+
+Expr power(Expr a, double exponent) {
+  require_present(a, "pow");
+  require(is_arithmetic_float(a.dtype()), "elementary functions take f32 or f64", a.type());
+  const Type type = a.type();
+  const double rounded = double_from_bits(type.dtype, bits_from_double(type.dtype, exponent));
+  return make(type, Math{MathOp::pow, std::move(a), rounded});
+}
+
+Expr with_argument(const Math& n, Expr a) {
+  return n.op == MathOp::pow ? power(std::move(a), n.exponent) : math(n.op, std::move(a));
 }
 
 std::optional<int64_t> as_int(const Expr& e) {
@@ -325,7 +338,11 @@ struct Equal {
     const Intrinsic& m = peer<Intrinsic>();
     return n.op == m.op && n.level == m.level && n.buffer.same_as(m.buffer) && equal_lists(n.args, m.args);
   }
-  bool operator()(const Math& n) const { return n.op == peer<Math>().op && equal(n.a, peer<Math>().a); }
+  bool operator()(const Math& n) const {
+    const Math& m = peer<Math>();
+    return n.op == m.op && std::bit_cast<uint64_t>(n.exponent) == std::bit_cast<uint64_t>(m.exponent) &&
+           equal(n.a, m.a);
+  }
 };
 }  // namespace
 
@@ -350,7 +367,8 @@ const char* to_string(IntrinsicOp op) {
 }
 
 const char* to_string(MathOp op) {
-  static constexpr const char* names[] = {"exp", "expm1", "log", "log1p", "tanh", "logistic", "softplus", "erf"};
+  static constexpr const char* names[] = {"exp",      "expm1", "log", "log1p", "tanh", "logistic",
+                                          "softplus", "erf",   "sin", "cos",   "pow"};
   static_assert(std::size(names) == std::size(all_math_ops));
   return names[static_cast<size_t>(op)];
 }

@@ -1,44 +1,17 @@
 #include "gradloom/math.h"
 
 #include <cmath>
-#include <initializer_list>
+
+#include "ir/math_format.h"
 
 namespace gradloom::ir {
 namespace {
 
-// Constants of the formulas for f32 or f64.
-struct Format {
-  explicit Format(DType t) : dtype(t), wide(t == DType::f64) {
-    if (!is_arithmetic_float(t))
-      throw Error(ErrorCode::invalid_argument,
-                  std::string("elementary functions take f32 or f64, got ") + to_string(t));
-  }
-  DType dtype;
-  bool wide;
-  DType bits_dtype() const { return wide ? DType::i64 : DType::i32; }
-  int mantissa() const { return info_of(dtype).mantissa_bits; }
-  int64_t bias() const { return info_of(dtype).exponent_bias(); }
-  Expr number(double value) const { return constant(dtype, value); }
-  Expr pick(double f32, double f64) const { return number(wide ? f64 : f32); }
-  Expr integer(int64_t value) const { return constant_int(bits_dtype(), value); }
-};
-
-Expr shift(BinaryOp op, Expr a, int count) {
-  const DType t = a.dtype();
-  return binary(op, std::move(a), constant_int(t, count));
-}
-Expr absolute(Expr x) { return unary(UnaryOp::abs, std::move(x)); }
+using Format = MathFormat;
 
 // A NaN stays: both comparisons are false.
 Expr clamp(KernelBuilder& b, const char* name, const Expr& x, const Expr& low, const Expr& high) {
   return b.let(name, select(x < low, low, select(x > high, high, x)));
-}
-
-// Horner's scheme, highest power first.
-Expr horner(const Format& f, const Expr& x, std::initializer_list<double> coefficients) {
-  Expr sum;
-  for (const double c : coefficients) sum = sum ? fma(sum, x, f.number(c)) : f.number(c);
-  return sum;
 }
 
 // 2^n for an integer n whose power is a normal number.
@@ -50,13 +23,14 @@ Expr power_of_two(const Format& f, const Expr& n) {
 struct Reduced {
   Expr n, p;
 };
-Reduced reduce(KernelBuilder& b, const Format& f, const Expr& x) {
+Reduced reduce(KernelBuilder& b, const Format& f, const Expr& x, const Expr& tail = {}) {
   // Adding 1.5 * 2^mantissa leaves the nearest integer in the low bits.
   const double magic = f.wide ? 6755399441055744.0 : 12582912.0;
   const Expr shifted = b.let("shifted", fma(x, f.number(1.4426950408889634), f.number(magic)));
   const Expr whole = b.let("whole", shifted - f.number(magic));
   const Expr high = fma(whole, f.pick(-0x1.62e4p-1, -0x1.62e42feep-1), x);
-  const Expr r = b.let("r", fma(whole, f.pick(-0x1.7f7d1cp-20, -0x1.a39ef35793c76p-33), high));
+  const Expr near = fma(whole, f.pick(-0x1.7f7d1cp-20, -0x1.a39ef35793c76p-33), high);
+  const Expr r = b.let("r", tail ? near + tail : near);
   const Expr q = f.wide ? horner(f, r,
                                  {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
                                   1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5})
@@ -76,8 +50,9 @@ Expr log_series(const Format& f, const Expr& s2) {
                 : horner(f, s2, {0.24279078841, 0.28498786688, 0.40000972152, 0.66666662693});
 }
 
-// log of a positive number, infinity included; `denormal`: it may be one.
-Expr log_positive(KernelBuilder& b, const Format& f, const Expr& x, bool denormal) {
+}  // namespace
+
+ExponentSplit split_exponent(KernelBuilder& b, const Format& f, const Expr& x, bool denormal) {
   const int64_t lift = f.wide ? 54 : 25;
   Expr normal = x, lifted;
   if (denormal) {
@@ -89,9 +64,16 @@ Expr log_positive(KernelBuilder& b, const Format& f, const Expr& x, bool denorma
   const Expr bits = b.let("bits", bitcast(f.bits_dtype(), normal) + f.integer(one - half_root));
   Expr exponent = shift(BinaryOp::shr, bits, f.mantissa()) - f.integer(f.bias());
   if (denormal) exponent = exponent - select(lifted, f.integer(lift), f.integer(0));
-  const Expr k = b.let("k", cast(f.dtype, exponent));
+  Expr k = b.let("k", cast(f.dtype, exponent));
   const Expr low_bits = bits & f.integer((int64_t{1} << f.mantissa()) - 1);
-  const Expr g = b.let("g", bitcast(f.dtype, low_bits + f.integer(half_root)) - f.number(1));
+  return {k, b.let("g", bitcast(f.dtype, low_bits + f.integer(half_root)) - f.number(1))};
+}
+
+namespace {
+
+// log of a positive number, infinity included; `denormal`: it may be one.
+Expr log_positive(KernelBuilder& b, const Format& f, const Expr& x, bool denormal) {
+  const auto [k, g] = split_exponent(b, f, x, denormal);
   const Expr s = b.let("s", binary(BinaryOp::div, g, g + f.number(2)));
   const Expr s2 = b.let("s2", s * s);
   const Expr half_square = b.let("half_square", f.number(0.5) * g * g);
@@ -100,18 +82,6 @@ Expr log_positive(KernelBuilder& b, const Format& f, const Expr& x, bool denorma
   const Expr value = fma(k, f.pick(6.9313812256e-01, 6.93147180369123816490e-01), (series - half_square) + g);
   return select(x == f.number(HUGE_VAL), x, value);
 }
-
-Expr nan(const Format& f) {
-  return f.wide ? constant_bits(DType::f64, 0x7ff8000000000000) : constant_bits(DType::f32, 0x7fc00000);
-}
-
-// `magnitude` with the sign of x, NaN as it is.
-Expr with_sign(const Format& f, const Expr& magnitude, const Expr& x) {
-  const Expr sign = bitcast(f.bits_dtype(), x) & f.integer(f.wide ? INT64_MIN : INT32_MIN);
-  return bitcast(f.dtype, bitcast(f.bits_dtype(), magnitude) | sign);
-}
-
-Expr named(KernelBuilder& b, Expr x) { return x.as<Var>() || x.as<Const>() ? x : b.let("x", std::move(x)); }
 
 // log(1 + x), right also where 1 + x rounds: log(u) + (x - (u - 1)) / u.
 Expr log1p_of(KernelBuilder& b, const Format& f, const Expr& x) {
@@ -123,10 +93,12 @@ Expr log1p_of(KernelBuilder& b, const Format& f, const Expr& x) {
 
 }  // namespace
 
-Expr exp(KernelBuilder& b, Expr argument) {
+Expr exp(KernelBuilder& b, Expr argument) { return exp_of_sum(b, std::move(argument), {}); }
+
+Expr exp_of_sum(KernelBuilder& b, Expr argument, const Expr& tail) {
   const Format f(argument.dtype());
   const Expr x = clamp(b, "x", named(b, std::move(argument)), f.pick(-104, -746), f.pick(89, 710));
-  const Reduced e = reduce(b, f, x);
+  const Reduced e = reduce(b, f, x, tail);
   // 2^n in two factors: each is normal, and only the last product rounds.
   const Expr half = b.let("half", shift(BinaryOp::shr, e.n, 1));
   const Expr first = b.let("first", (e.p + f.number(1)) * power_of_two(f, half));

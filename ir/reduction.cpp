@@ -8,6 +8,7 @@ namespace gradloom::ir {
 
 Expr identity(AccumulateOp op, DType dtype) {
   if (op == AccumulateOp::add || op == AccumulateOp::fma) return zero({dtype, 1});
+  if (op == AccumulateOp::mul) return is_float(dtype) ? constant(dtype, 1) : constant_int(dtype, 1);
   const bool least = op == AccumulateOp::max;
   if (is_float(dtype)) {
     const double far = std::numeric_limits<double>::infinity();

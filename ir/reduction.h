@@ -1,12 +1,19 @@
 #pragma once
 // What a reduction means, in nodes: its identity, and loops of the same terms.
+#include <string>
+
 #include "gradloom/stmt.h"
 
 namespace gradloom::ir {
 
-// The value that a fold begins with: +0.0 (or 0) of sums, the largest value of min, the least of max; infinities of
-// floats.
+// The value that a fold begins with: +0.0 (or 0) of sums, 1 of products, the largest value of min, the least of max;
+// infinities of floats.
 Expr identity(AccumulateOp op, DType dtype);
+
+// Whether folds of floats by op differ in rounding with the order of their terms.
+inline bool rounds(AccumulateOp op) { return op != AccumulateOp::min && op != AccumulateOp::max; }
+// What op's folds are called: "sums" or "products".
+inline std::string folds(AccumulateOp op) { return op == AccumulateOp::mul ? "products" : "sums"; }
 
 // The reduction in order of its loops, whatever its order is: the same terms, accesses and facts, and where the order
 // is `loop`, min, max, or of integers, the same bits. Its variables become those loops'.

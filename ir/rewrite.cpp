@@ -116,7 +116,7 @@ Expr Rewriter::rewrite(const Intrinsic& n, const Expr& self) {
 
 Expr Rewriter::rewrite(const Math& n, const Expr& self) {
   Expr a = (*this)(n.a);
-  return a.same_as(n.a) ? self : math(n.op, a);
+  return a.same_as(n.a) ? self : with_argument(n, a);
 }
 
 Stmt Rewriter::rewrite(const For& n, const Stmt& self) {

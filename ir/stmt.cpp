@@ -83,6 +83,7 @@ Stmt accumulate(const Buffer& buffer, std::vector<Expr> index, AccumulateOp op, 
   match_access(buffer, index, value, guard, "accumulate");
   require(!is_storage_float(buffer->dtype), "an accumulate into f16 or bf16 is illegal: use an f32 temporary");
   require((op == AccumulateOp::fma) == static_cast<bool>(factor), "fma, and only fma, has a factor");
+  require(op != AccumulateOp::mul || is_arithmetic(buffer->dtype), "a product takes numbers");
   if (factor) {
     factor = broadcast(factor, value.lanes());
     require(factor.type() == value.type() && is_arithmetic_float(buffer->dtype), "an fma accumulate takes f32 or f64");
@@ -107,6 +108,7 @@ Stmt reduce(Reduce n) {
   if (n.value.type() != type)
     bad("a reduction: " + to_string(n.value.type()) + " into buffer " + n.buffer->name + " of " + to_string(type));
   require((n.op == AccumulateOp::fma) == static_cast<bool>(n.factor), "fma, and only fma, has a factor");
+  require(n.op != AccumulateOp::mul || is_arithmetic(type.dtype), "a product takes numbers");
   require(!n.factor || (n.factor.type() == type && is_arithmetic_float(type.dtype)),
           "an fma reduction takes f32 or f64");
   require(!n.guard || n.guard.type() == Type{DType::boolean, 1}, "a reduction's guard is a bool scalar");
@@ -161,8 +163,8 @@ const char* to_string(ForKind kind) {
 }
 
 const char* to_string(AccumulateOp op) {
-  static constexpr const char* names[] = {"add", "min", "max", "fma"};
-  static_assert(std::size(names) == static_cast<size_t>(AccumulateOp::fma) + 1);
+  static constexpr const char* names[] = {"add", "min", "max", "fma", "mul"};
+  static_assert(std::size(names) == static_cast<size_t>(AccumulateOp::mul) + 1);
   return names[static_cast<size_t>(op)];
 }
 

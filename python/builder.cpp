@@ -81,7 +81,7 @@ E named(const char* what, const E (&all)[N], const std::string& name) {
 }
 
 constexpr ir::AccumulateOp accumulate_ops[] = {ir::AccumulateOp::add, ir::AccumulateOp::min, ir::AccumulateOp::max,
-                                               ir::AccumulateOp::fma};
+                                               ir::AccumulateOp::fma, ir::AccumulateOp::mul};
 constexpr ir::Space spaces[] = {ir::Space::global,     ir::Space::registers, ir::Space::shared,
                                 ir::Space::per_thread, ir::Space::per_block, ir::Space::per_warp};
 
@@ -158,8 +158,14 @@ class Builder {
   // The lets that an elementary function appends to a builder's scope, taken into this one's.
   template <Expr (*function)(ir::KernelBuilder&, Expr)>
   Expr math(const Expr& x) {
+    return elementary([&](ir::KernelBuilder& b) { return function(b, x); });
+  }
+  Expr power(const Expr& x, double exponent) {
+    return elementary([&](ir::KernelBuilder& b) { return ir::pow(b, x, exponent); });
+  }
+  Expr elementary(const std::function<Expr(ir::KernelBuilder&)>& function) {
     ir::KernelBuilder scratch("scratch");
-    const Expr result = function(scratch, x);
+    const Expr result = function(scratch);
     const ir::Buffer end = ir::make_buffer({.name = "end", .dtype = result.dtype(), .role = ir::Role::out});
     scratch.store(end, {}, result);
     const ir::Kernel made = scratch.build();
@@ -323,6 +329,9 @@ void bind_builder(nb::module_& m) {
       .def("logistic", &Builder::math<ir::logistic>)
       .def("softplus", &Builder::math<ir::softplus>)
       .def("erf", &Builder::math<ir::erf>)
+      .def("sin", &Builder::math<ir::sin>)
+      .def("cos", &Builder::math<ir::cos>)
+      .def("pow", &Builder::power)
       .def("build", &Builder::build);
   const auto parameter = [&](const char* name, ir::Role role) {
     builder.def(

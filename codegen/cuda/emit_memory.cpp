@@ -227,6 +227,9 @@ std::string FunctionEmitter::updated(const ir::Accumulate& n, const std::string&
     case ir::AccumulateOp::add:
       return is_float(t) ? fmt::format("{0} = {0} + {1};", element, parenthesised(v))
                          : fmt::format("{0} = gl_add<{1}>({0}, {2});", element, c_type(t), v);
+    case ir::AccumulateOp::mul:
+      return is_float(t) ? fmt::format("{0} = {0} * {1};", element, parenthesised(v))
+                         : fmt::format("{0} = gl_mul<{1}>({0}, {2});", element, c_type(t), v);
     case ir::AccumulateOp::min:
       return fmt::format("{0} = gl_min{3}({0}, {2});", element, c_type(t), v,
                          is_float(t) ? std::string() : fmt::format("<{}>", c_type(t)));

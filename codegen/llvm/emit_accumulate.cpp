@@ -11,6 +11,8 @@ Value* Emitter::apply(ir::AccumulateOp op, DType dtype, Value* old, Value* v, Va
   switch (op) {
     case ir::AccumulateOp::add:
       return dtype == DType::boolean ? builder_.CreateXor(old, v) : binary(ir::BinaryOp::add, dtype, old, v);
+    case ir::AccumulateOp::mul:
+      return binary(ir::BinaryOp::mul, dtype, old, v);
     case ir::AccumulateOp::min:
       return binary(ir::BinaryOp::min, dtype, old, v);
     case ir::AccumulateOp::max:

@@ -203,12 +203,14 @@ struct Intrinsic {
 
 // An elementary function of f32 or f64, with the error bounds and limits that math.h states. The pass expand_math
 // makes it the nodes above; the interpreter runs the same expansion, so every executor computes the same bits.
-enum class MathOp : uint8_t { exp, expm1, log, log1p, tanh, logistic, softplus, erf };
+enum class MathOp : uint8_t { exp, expm1, log, log1p, tanh, logistic, softplus, erf, sin, cos, pow };
 inline constexpr MathOp all_math_ops[] = {MathOp::exp,  MathOp::expm1,    MathOp::log,      MathOp::log1p,
-                                          MathOp::tanh, MathOp::logistic, MathOp::softplus, MathOp::erf};
+                                          MathOp::tanh, MathOp::logistic, MathOp::softplus, MathOp::erf,
+                                          MathOp::sin,  MathOp::cos,      MathOp::pow};
 struct Math {
   MathOp op;
   Expr a;
+  double exponent = 0;  // pow only; a value of a's dtype
 };
 
 // Size and depth as a tree: a shared subexpression counts once per use, as visitors visit it once per use. Constructors
@@ -253,7 +255,9 @@ Expr extract(Expr vector, int lane);
 Expr prefetch(const Buffer& buffer, std::vector<Expr> index, int level);
 Expr all_lanes(Expr condition);
 Expr any_lane(Expr condition);
-Expr math(MathOp op, Expr a);
+Expr math(MathOp op, Expr a);               // any but pow
+Expr power(Expr a, double exponent);        // pow; the exponent rounded to a's dtype
+Expr with_argument(const Math& n, Expr a);  // the same function of a
 
 // Operators, as in C++, of two operands of one dtype; any other pair is Error(invalid_argument), naming
 // both:

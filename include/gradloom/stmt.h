@@ -87,9 +87,10 @@ struct Store {
   Expr guard;
   bool streaming = false, ordered = false;
 };
-enum class AccumulateOp : uint8_t { add, min, max, fma };
+enum class AccumulateOp : uint8_t { add, min, max, fma, mul };
 // buffer[index] = buffer[index] op value, one lane after the other, so that conflicting lanes are well defined. fma:
-// value * factor + buffer[index], rounded once. The buffer's dtype is neither f16 nor bf16. Ordered: as in a store.
+// value * factor + buffer[index], rounded once. The buffer's dtype is neither f16 nor bf16; mul's is no bool. Ordered:
+// as in a store.
 struct Accumulate {
   Buffer buffer;
   std::vector<Expr> index;
@@ -119,9 +120,10 @@ struct SumOrder {
   bool operator==(const SumOrder&) const = default;
 };
 // buffer[index] = the fold of `value` (fma: value * factor, rounded once with its addition to a partial) over
-// variables, outermost first, from op's identity: +0.0, or the largest or least value, infinities of floats. Bounds are
-// read once on entry to their variable, and may mention outer ones; an extent <= 0 has no terms. Terms whose guard is
-// false are left out, and not evaluated. `lets` are evaluated with each term, in order. Nothing of it reads the buffer.
+// variables, outermost first, from op's identity: +0.0, or 1, or the largest or least value, infinities of floats.
+// Bounds are read once on entry to their variable, and may mention outer ones; an extent <= 0 has no terms. Terms whose
+// guard is false are left out, and not evaluated. `lets` are evaluated with each term, in order. Nothing of it reads
+// the buffer.
 struct Reduce {
   struct Range {
     Var var;

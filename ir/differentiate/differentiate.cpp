@@ -6,6 +6,7 @@
 #include "ir/analysis/verify.h"
 #include "ir/differentiate/gather.h"
 #include "ir/differentiate/order.h"
+#include "ir/differentiate/products.h"
 #include "ir/differentiate/reverse.h"
 #include "ir/redirect.h"
 #include "ir/rewrite.h"
@@ -121,6 +122,8 @@ class Derive {
 
 }  // namespace
 
-Kernel differentiate(const Kernel& forward, const Derivation& how) { return Derive(forward, how).run(); }
+Kernel differentiate(const Kernel& forward, const Derivation& how) { 
+  return Derive(products_as_recurrences(forward, how), how).run();
+}
 
 }  // namespace gradloom::ir

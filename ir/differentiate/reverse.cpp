@@ -207,6 +207,8 @@ void Reverse::reverse_write(const Stmt& s, const Buffer& buffer, const std::vect
   if (is_extremum(buffer)) return reverse_extremum(s, buffer, index, guard);
   const Expr value = written_value(s);
   if (!forward_.is_active(value)) return;
+  if (const Accumulate* n = s.as<Accumulate>(); n && n->op == AccumulateOp::mul)
+    throw Error(ErrorCode::internal, "differentiate: a product that is no recurrence");
   const bool kept = s.as<Store>() && ((buffer->role == Role::out && forward_.is_kept(buffer)) || is_known(buffer)) &&
                     1 == std::count_if(forward_.events().begin(), forward_.events().end(),
                                        [&](const Event& e) { return e.writes() && e.buffer.same_as(buffer); });

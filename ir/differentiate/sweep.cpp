@@ -35,7 +35,7 @@ struct Bound : Rewriter {
     return rebuilt(self, {n.value}, [&](auto& p) { return cast(self.dtype(), p[0]); });
   }
   Expr rewrite(const Math& n, const Expr& self) override {
-    return rebuilt(self, {n.a}, [&](auto& p) { return math(n.op, p[0]); });
+    return rebuilt(self, {n.a}, [&](auto& p) { return with_argument(n, p[0]); });
   }
   template <class Make>
   Expr rebuilt(const Expr& self, std::vector<Expr> parts, Make&& make) {
@@ -267,6 +267,16 @@ class Sweep {
       case MathOp::erf: {
         const Expr x = primal(n.a);
         return give(n.a, g * (number(2 * std::numbers::inv_sqrtpi) * math(MathOp::exp, -(x * x))), at.mask);
+      }
+      case MathOp::sin:
+        return give(n.a, g * math(MathOp::cos, primal(n.a)), at.mask);
+      case MathOp::cos:
+        return give(n.a, -(g * math(MathOp::sin, primal(n.a))), at.mask);
+      case MathOp::pow: {
+        if (n.exponent == 0) return give(n.a, zero(g.type()), at.mask);  // a constant, of infinities and NaN, too
+        if (n.exponent == 1) return give(n.a, g, at.mask);
+        const Expr lower = n.exponent == 2 ? primal(n.a) : power(primal(n.a), n.exponent - 1);
+        return give(n.a, g * (number(n.exponent) * lower), at.mask);
       }
     }
   }

@@ -350,7 +350,7 @@ ExprPtr Translator::make(const Intrinsic& n, Type) {
 
 ExprPtr Translator::make(const Math& n, Type type) {
   const Var argument = make_var("x", type);
-  const MathExpansion expansion = expand_math(n.op, var(argument));
+  const MathExpansion expansion = expand_math(n, var(argument));
   auto code = std::make_unique<MathCode>(type.lanes);
   const auto define = [&](const Var& var, const Expr& is) {
     ExprPtr value = expr(is);

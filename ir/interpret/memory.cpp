@@ -192,6 +192,8 @@ void Array::accumulate(const int64_t* index, const Accumulate& how, uint64_t val
   switch (how.op) {
     case AccumulateOp::add:
       return put(offset, eval_binary(BinaryOp::add, node_->dtype, old, value));
+    case AccumulateOp::mul:
+      return put(offset, eval_binary(BinaryOp::mul, node_->dtype, old, value));
     case AccumulateOp::min:
       return put(offset, eval_binary(BinaryOp::min, node_->dtype, old, value));
     case AccumulateOp::max:

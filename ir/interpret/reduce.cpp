@@ -39,6 +39,7 @@ struct ReduceCode final : StmtCode {
   uint64_t combined(uint64_t a, uint64_t b) const {
     const BinaryOp how = op == AccumulateOp::min   ? BinaryOp::min
                          : op == AccumulateOp::max ? BinaryOp::max
+                         : op == AccumulateOp::mul ? BinaryOp::mul
                                                    : BinaryOp::add;
     return eval_binary(how, dtype, a, b);
   }

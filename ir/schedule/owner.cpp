@@ -2,6 +2,7 @@
 #include "gradloom/schedule.h"
 #include "ir/analysis/loop_bounds.h"
 #include "ir/index_math.h"
+#include "ir/reduction.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/scatter.h"
 #include "ir/wrappers.h"
@@ -52,10 +53,10 @@ void Schedule::atomic(Loop id, const Buffer& buffer) {
       refuse("atomic", loop.var.name, "buffer " + buffer->name + " is not only accumulated into, by one operation");
   }
   if (!mark.found) refuse("atomic", loop.var.name, "nothing in it accumulates into buffer " + buffer->name);
-  const bool rounds = is_float(buffer->dtype) && (mark.op == AccumulateOp::add || mark.op == AccumulateOp::fma);
-  if (rounds && level_ != Determinism::relaxed)
+  const bool in_order = is_float(buffer->dtype) && rounds(mark.op);
+  if (in_order && level_ != Determinism::relaxed)
     refuse("atomic", loop.var.name,
-           "it would let sums of " + std::string(to_string(buffer->dtype)) +
+           "it would let " + folds(mark.op) + " of " + to_string(buffer->dtype) +
                " be rounded in any order; the kernel's level is " + level_name(level_));
   put("atomic", site, for_loop(loop.var, loop.begin, loop.extent, loop.kind, body), line);
 }

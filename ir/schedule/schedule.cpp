@@ -6,6 +6,7 @@
 #include "ir/analysis/races.h"
 #include "ir/analysis/verify_gpu.h"
 #include "ir/analysis/widenable.h"
+#include "ir/reduction.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/site.h"
 
@@ -40,8 +41,7 @@ bool only_sums_in_order(const For& loop) {
       loop.body,
       [&](const Stmt& s) {
         const Accumulate* n = s.as<Accumulate>();
-        others |= !s.as<Block>() && !(n && (n->op == AccumulateOp::add || n->op == AccumulateOp::fma) &&
-                                      is_float(n->buffer->dtype) && !n->atomic &&
+        others |= !s.as<Block>() && !(n && rounds(n->op) && is_float(n->buffer->dtype) && !n->atomic &&
                                       std::none_of(n->index.begin(), n->index.end(),
                                                    [&](const Expr& i) { return mentions(i, loop.var.id); }));
       },

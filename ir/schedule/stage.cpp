@@ -186,10 +186,9 @@ Buffer Schedule::privatise(Loop id, const Buffer& buffer) {
     op = acc->op;
   }
   if (!op) refuse("privatise", loop.var.name, "nothing in it accumulates into buffer " + buffer->name);
-  if (is_float(buffer->dtype) && (*op == AccumulateOp::add || *op == AccumulateOp::fma) &&
-      level_ == Determinism::sequential)
+  if (is_float(buffer->dtype) && rounds(*op) && level_ == Determinism::sequential)
     refuse("privatise", loop.var.name,
-           "it would change the order in which sums of " + std::string(to_string(buffer->dtype)) +
+           "it would change the order in which " + folds(*op) + " of " + to_string(buffer->dtype) +
                " are rounded; the kernel's level is " + level_name(level_));
   // The reduction adds the copies to every element, whichever elements the loop accesses.
   const std::vector<Expr> origin(buffer->dims.size(), Expr(0));

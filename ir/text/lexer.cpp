@@ -17,9 +17,9 @@ constexpr std::array<std::string_view, 41> keywords{
     "atomic",      "strides",  "registers", "false",       "nondecreasing", "injective",  "exclusive",
     "grid",        "thread",   "warp",      "lane",        "shared",        "per_thread", "per_block",
     "cooperative", "per_warp", "fragment",  "matrix_unit", "barrier",       "ordered"};
-constexpr std::array<std::string_view, 27> symbols{"==", "!=", "<=", ">=", "<<", ">>", "+=", "..", "(",
-                                                   ")",  "[",  "]",  "{",  "}",  ",",  ":",  "=",  "<",
-                                                   ">",  "+",  "-",  "*",  "/",  "&",  "|",  "^",  "~"};
+constexpr std::array<std::string_view, 28> symbols{"==", "!=", "<=", ">=", "<<", ">>", "+=", "*=", "..", "(",
+                                                   ")",  "[",  "]",  "{",  "}",  ",",  ":",  "=",  "<",  ">",
+                                                   "+",  "-",  "*",  "/",  "&",  "|",  "^",  "~"};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }

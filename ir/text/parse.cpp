@@ -224,10 +224,12 @@ Stmt Parser::write() {
   const Position at = peek().at;
   Access target = access(false);
   const Token op = next();
-  const bool add = op.is(TokenKind::symbol, "+="), assign = op.is(TokenKind::symbol, "=");
+  const bool add = op.is(TokenKind::symbol, "+="), multiply = op.is(TokenKind::symbol, "*=");
+  const bool assign = op.is(TokenKind::symbol, "=");
   const bool named = op.kind == TokenKind::name && op.suffix.empty() &&
                      (op.text == "min" || op.text == "max" || op.text == "fma") && take_symbol("=");
-  if (!add && !assign && !named) fail_at(op.at, "expected =, +=, min=, max= or fma=, got " + describe(op));
+  if (!add && !multiply && !assign && !named)
+    fail_at(op.at, "expected =, +=, *=, min=, max= or fma=, got " + describe(op));
   if (assign && peek().kind == TokenKind::name && peek(1).kind == TokenKind::name &&
       peek(2).is(TokenKind::keyword, "in"))
     return reduction(at, std::move(target));
@@ -247,6 +249,7 @@ Stmt Parser::write() {
     return built(at, [&] { return store(target.buffer, target.index, value, where, streaming, ordered); });
   }
   const AccumulateOp kind = add                ? AccumulateOp::add
+                            : multiply         ? AccumulateOp::mul
                             : op.text == "min" ? AccumulateOp::min
                             : op.text == "max" ? AccumulateOp::max
                                                : AccumulateOp::fma;
@@ -261,6 +264,8 @@ Stmt Parser::reduction(Position at, Access target) {
   const auto word = [&](std::string_view text) { return peek().is(TokenKind::name, text) && (next(), true); };
   if (word("sum"))
     n.op = AccumulateOp::add;
+  else if (word("product"))
+    n.op = AccumulateOp::mul;
   else if (word("min"))
     n.op = AccumulateOp::min;
   else if (word("max"))
@@ -268,7 +273,7 @@ Stmt Parser::reduction(Position at, Access target) {
   else if (word("fma"))
     n.op = AccumulateOp::fma;
   else
-    expected("sum, min, max or fma");
+    expected("sum, product, min, max or fma");
   const size_t outer = symbols_.size();
   do {
     const Token token = name("a variable's name");

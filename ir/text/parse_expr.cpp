@@ -159,6 +159,14 @@ Parser::Term Parser::call() {
     comma();
     Term c = term();
     result = make([&] { return f == "fma" ? fma(a.e, b.e, c.e) : select(a.e, b.e, c.e); }, {a.depth, b.depth, c.depth});
+  } else if (f == "pow") {
+    Term a = term();
+    comma();
+    const Position at = peek().at;
+    const Expr exponent = term().e;
+    const Const* n = exponent.as<Const>();
+    if (!n || exponent.dtype() != a.e.dtype()) fail_at(at, "expected a constant exponent of the dtype of its base");
+    result = make([&] { return power(a.e, double_from_bits(exponent.dtype(), n->bits)); }, {a.depth});
   } else if (const auto op = binary_function(f)) {
     Term a = term();
     comma();

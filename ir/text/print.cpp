@@ -176,7 +176,10 @@ class Printer {
     return "?";
   }
 
-  std::string expr(const Math& n, const Expr&, int) { return call(to_string(n.op), {n.a}); }
+  std::string expr(const Math& n, const Expr&, int) {
+    if (n.op != MathOp::pow) return call(to_string(n.op), {n.a});
+    return call(to_string(n.op), {n.a, constant(n.a.dtype(), n.exponent)});
+  }
 
   void line(const std::string& text) { out_ += std::string(2 * indent_, ' ') + text + "\n"; }
 
@@ -237,6 +240,9 @@ class Printer {
       case AccumulateOp::max:
         text += " max= " + (*this)(n.value);
         break;
+      case AccumulateOp::mul:
+        text += " *= " + (*this)(n.value);
+        break;
       case AccumulateOp::fma:
         text += join({" fma= (", (*this)(n.value), ", ", (*this)(n.factor), ")"});
         break;
@@ -244,7 +250,8 @@ class Printer {
     line(text + guard(n.guard) + (n.atomic ? " atomic" : "") + (n.ordered ? " ordered" : ""));
   }
   void put(const Reduce& n, const Stmt&) {
-    std::string text = access(n.buffer, n.index) + " = " + (n.op == AccumulateOp::add ? "sum" : to_string(n.op));
+    const char* word = n.op == AccumulateOp::add ? "sum" : n.op == AccumulateOp::mul ? "product" : to_string(n.op);
+    std::string text = access(n.buffer, n.index) + " = " + word;
     for (const Reduce::Range& r : n.ranges) {
       const std::string bounds = this->bounds(r.begin, r.extent);
       text += (&r == &n.ranges[0] ? " " : ", ") + bind(vars_, r.var.id, r.var.name) + bounds;

@@ -21,7 +21,7 @@ from gradloom._gradloom import Expr, Kernel
 Index = Expr | int | tuple[Expr | int, ...] | list[Expr | int]
 Value = Expr | float
 Dims = Sequence[Expr | int]
-AccumulateOp = Literal["add", "min", "max", "fma"]
+AccumulateOp = Literal["add", "min", "max", "fma", "mul"]
 LoopKind = Literal[
     "serial", "parallel", "vector", "unroll", "grid", "thread", "warp", "lane", "cooperative", "fragment", "matrix_unit"
 ]
@@ -174,6 +174,16 @@ class KernelBuilder:
 
     def erf(self, x: Expr) -> Expr:
         return self._builder.erf(x)
+
+    def sin(self, x: Expr) -> Expr:
+        return self._builder.sin(x)
+
+    def cos(self, x: Expr) -> Expr:
+        return self._builder.cos(x)
+
+    def pow(self, x: Expr, exponent: float) -> Expr:
+        """x to a constant power, rounded to x's dtype, with C's values at 0, 1, infinities and NaN."""
+        return self._builder.pow(x, exponent)
 
     def build(self) -> Kernel:
         """The kernel, verified."""

@@ -100,15 +100,17 @@ def test_operators(interpreter: gradloom.Runtime) -> None:
 def test_elementary_functions() -> None:
     b = gradloom.kernel("elementary")
     n = b.scalar("n", 0)
-    x, y = b.input("x", "f64", [n]), b.output("y", "f64", [8, n])
+    x, y = b.input("x", "f64", [n]), b.output("y", "f64", [11, n])
     with b.loop("i", 0, n) as i:
         v = b.let("v", x[i])
-        for k, function in enumerate((b.exp, b.expm1, b.log, b.log1p, b.tanh, b.logistic, b.softplus, b.erf)):
+        functions = (b.exp, b.expm1, b.log, b.log1p, b.tanh, b.logistic, b.softplus, b.erf, b.sin, b.cos)
+        for k, function in enumerate(functions):
             y[k, i] = function(v)
+        y[10, i] = b.pow(v, 1.5)
     x_values = np.array([0.25, 1.0, 3.5])
     got = gradloom.default_runtime().compile(b.build())(x=x_values)
     want = [np.exp, np.expm1, np.log, np.log1p, np.tanh, lambda v: 1 / (1 + np.exp(-v)), lambda v: np.log1p(np.exp(v))]
-    want.append(np.vectorize(math.erf))
+    want += [np.vectorize(math.erf), np.sin, np.cos, lambda v: v**1.5]
     for row, function in zip(got, want, strict=True):
         np.testing.assert_allclose(row, function(x_values), rtol=1e-14)
 

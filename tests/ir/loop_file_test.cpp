@@ -179,6 +179,7 @@ class CaseCheck {
     for (const ScalarValues& run : runs_.empty() ? usual_runs(kernel()) : runs_)
       for (const uint32_t seed : {1u, 2u}) {
         EXPECT_EQ(testing::gradient_difference(kernel(), how, run, seed), "");
+        EXPECT_EQ(testing::quotient_difference(kernel(), how, run, seed), "");
       }
     if (case_.has_output && !compare(print(gradient.body), case_.output)) case_.output = print(gradient.body);
   }

@@ -43,6 +43,19 @@ T softplus_of(T x) {
   return (x > 0 ? x : T{0}) + std::log1p(std::exp(-std::abs(x)));
 }
 
+// x to the power of a quotient that every dtype holds.
+template <int over, int under = 1>
+Function power(const char* name, double bound, double low = -HUGE_VAL, double high = HUGE_VAL) {
+  static constexpr double exponent = double{over} / under;
+  return {name,
+          [](KernelBuilder& b, Expr x) { return ir::pow(b, std::move(x), exponent); },
+          [](double x) { return std::pow(x, exponent); },
+          [](long double x) { return std::pow(x, static_cast<long double>(exponent)); },
+          bound,
+          low,
+          high};
+}
+
 const Function functions[] = {
     {"exp", ir::exp, [](double x) { return std::exp(x); }, [](long double x) { return std::exp(x); }, 1.1, 0},
     {"expm1", ir::expm1, [](double x) { return std::expm1(x); }, [](long double x) { return std::expm1(x); }, 2.0, -1},
@@ -52,6 +65,22 @@ const Function functions[] = {
     {"logistic", ir::logistic, logistic_of<double>, logistic_of<long double>, 2.5, 0, 1},
     {"softplus", ir::softplus, softplus_of<double>, softplus_of<long double>, 2.1, 0},
     {"erf", ir::erf, [](double x) { return std::erf(x); }, [](long double x) { return std::erf(x); }, 1.3, -1, 1},
+    {"sin", ir::sin, [](double x) { return std::sin(x); }, [](long double x) { return std::sin(x); }, 0.8, -1, 1},
+    {"cos", ir::cos, [](double x) { return std::cos(x); }, [](long double x) { return std::cos(x); }, 0.8, -1, 1},
+    power<2>("square", 0.5, 0),
+    power<3>("cube", 1.5),
+    power<4>("fourth_power", 2.0, 0),
+    power<-1>("reciprocal", 0.5),
+    power<-2>("inverse_square", 2.0, 0),
+    power<1, 2>("root", 0.5, 0),
+    power<-1, 2>("reciprocal_root", 1.5, 0),
+    power<0>("zeroth_power", 0, 1, 1),
+    power<7, 4>("non_integer_power", 1.5, 0),
+    power<-9, 4>("negative_power", 1.5, 0),
+    power<5>("fifth_power", 1.5),
+    power<-7>("odd_negative_power", 1.5),
+    power<1, 1024>("small_power", 1.5, 0),
+    power<800>("large_power", 1.5, 0),
 };
 
 Kernel kernel_of(const Function& f, DType dtype, int64_t n, int lanes) {
@@ -170,9 +199,35 @@ std::vector<T> hard_values() {
   using L = std::numeric_limits<T>;
   std::vector<T> x{0,        L::denorm_min(), L::denorm_min() * 3, L::min(), L::min() * 3, L::epsilon(),
                    L::max(), L::infinity(),   L::quiet_NaN(),      T(1)};
-  for (const double v : {0.3,   0.34657359, 0.34657360, 0.5,    0.70710678, 0.7071068, 1.4142135, 9.9,       10.1,
-                         17.3,  18.1,       22.0,       37.5,   40.0,       87.3,      88.3,      88.722839, 88.722840,
-                         103.9, 104.1,      709.78,     709.79, 745.1,      745.2,     1e30})
+  for (const double v : {0.3,
+                         0.34657359,
+                         0.34657360,
+                         0.5,
+                         0.70710678,
+                         0.7071068,
+                         1.4142135,
+                         9.9,
+                         10.1,
+                         17.3,
+                         18.1,
+                         22.0,
+                         37.5,
+                         40.0,
+                         87.3,
+                         88.3,
+                         88.722839,
+                         88.722840,
+                         103.9,
+                         104.1,
+                         709.78,
+                         709.79,
+                         745.1,
+                         745.2,
+                         1e30,
+                         1e22,
+                         0x1.921fb6p+0,
+                         0x1.6ac5b262ca1ffp+849,
+                         0x1.8951c8p+119})
     x.push_back(static_cast<T>(v));
   const size_t n = x.size();
   for (size_t i = 0; i < n; ++i) x.push_back(-x[i]);

@@ -46,6 +46,11 @@ class Arrays {
     for (size_t i = 0; i < arrays_.at(a).size(); ++i) sum += std::abs(value(a, i) * value(b, i));
     return sum;
   }
+  // y += factor * x, of arrays of f64.
+  void add(const std::string& y, double factor, const std::string& x) {
+    for (size_t i = 0; i < arrays_.at(y).size(); ++i)
+      arrays_.at(y)[i] = std::bit_cast<uint64_t>(value(y, i) + factor * value(x, i));
+  }
 
  private:
   double value(const std::string& name, size_t i) const { return std::bit_cast<double>(arrays_.at(name)[i]); }
@@ -63,10 +68,15 @@ class Arrays {
     std::vector<int64_t> order;  // of injective values
     for (int64_t v = low; v <= high && b->facts.injective; ++v) order.push_back(v);
     std::shuffle(order.begin(), order.end(), engine_);
+    std::vector<int64_t> sorted;
+    for (int64_t i = 0; b->facts.nondecreasing && i < count; ++i)
+      sorted.push_back(low + static_cast<int64_t>(engine_() % static_cast<uint64_t>(high - low + 1)));
+    std::sort(sorted.begin(), sorted.end());
     for (int64_t i = 0; b->role != Role::out && i < count; ++i) {
       const bool negative = engine_() % 3 == 0;
       const double number = negative ? -real(engine_) : real(engine_);
-      const int64_t whole = !order.empty()
+      const int64_t whole = !sorted.empty() ? sorted[static_cast<size_t>(i)]
+                            : !order.empty()
                                 ? order[static_cast<size_t>(i) % order.size()]
                                 : low + static_cast<int64_t>(engine_() % static_cast<uint64_t>(high - low + 1));
       const uint64_t bits = is_float(b->dtype) ? bits_from_double(b->dtype, number) : bits_from_int(b->dtype, whole);
@@ -107,6 +117,36 @@ inline std::string gradient_difference(const Kernel& forward, const Derivation& 
   char numbers[160];
   std::snprintf(numbers, sizeof numbers, "<J v, w> is %.17g, <v, J^T w> %.17g, of parts of %.17g\n", left, right, size);
   return numbers + print(gradient) + print(tangent);
+}
+
+// The same by a third opinion, which has no rules at all: the central difference of the outputs along t_x, at points
+// away from kinks. Says nothing where the outputs are not finite.
+inline std::string quotient_difference(const Kernel& forward, const Derivation& how, const ScalarValues& scalars,
+                                       uint32_t seed) {
+  constexpr double step = 1e-6;
+  const Kernel wide = widened(forward), gradient = differentiate(wide, how),
+               tangent = Tangent({how.wanted.begin(), how.wanted.end()})(wide);
+  Arrays arrays(seed);
+  if (!arrays.run(tangent, scalars)) return "";  // draws t_x
+  arrays.run(gradient, scalars);
+  double right = 0, size = 0, outputs[2] = {};
+  for (const std::string& x : how.wanted)
+    right += arrays.dot("t_" + x, "d_" + x), size += arrays.size("t_" + x, "d_" + x);
+  for (const bool up : {false, true}) {
+    Arrays moved = arrays;
+    for (const std::string& x : how.wanted) moved.add(x, up ? step : -step, "t_" + x);
+    moved.run(wide, scalars);
+    for (const Buffer& b : wide.buffers)
+      if (b->role == Role::out && is_float(b->dtype) &&
+          (!how.seeded || std::find(how.seeded->begin(), how.seeded->end(), b->name) != how.seeded->end()))
+        outputs[up] += moved.dot(b->name, "d_" + b->name), size += 1e-4 * moved.size(b->name, "d_" + b->name);
+  }
+  const double left = (outputs[1] - outputs[0]) / (2 * step);
+  if (std::abs(left - right) <= 1e-5 * size + 1e-9 || !std::isfinite(left)) return "";
+  char numbers[160];
+  std::snprintf(numbers, sizeof numbers, "the central difference is %.17g, the gradient's %.17g, of parts of %.17g\n",
+                left, right, size);
+  return numbers + print(gradient);
 }
 
 }  // namespace gradloom::ir::testing

@@ -93,7 +93,7 @@ class RandomForwardNest {
   std::string value(const std::vector<Loop>& loops, int depth = 2) {
     if (depth == 0 || chance(25)) return chance(10) ? "1.25f32" : load(loops);
     const auto part = [&] { return value(loops, depth - 1); };
-    switch (pick(16)) {
+    switch (pick(18)) {
       case 0:
       case 1:
         return "(" + part() + " + " + part() + ")";
@@ -122,9 +122,23 @@ class RandomForwardNest {
         return "(logistic(" + part() + ") - erf(" + part() + "))";
       case 14:
         return "(softplus(" + part() + ") + log1p(abs(" + part() + ")))";
+      case 15:
+        return "sin(" + part() + ") * cos(" + part() + ")";
+      case 16:
+        return power(loops, depth);
       default:
         return "(floor(" + part() + ") * " + part() + " - " + part() + ")";
     }
+  }
+
+  std::string power(const std::vector<Loop>& loops, int depth) {
+    static const std::vector<std::string> any{"0.0", "1.0", "2.0", "3.0", "4.0"},
+        positive{"0.5", "-1.0", "-0.5", "1.75"};
+    const auto one_of = [&](const std::vector<std::string>& all) {
+      return all[static_cast<size_t>(pick(static_cast<int>(all.size())))] + "f32)";
+    };
+    if (chance(50)) return "pow(sin(" + value(loops, depth - 1) + "), " + one_of(any);
+    return "pow(abs(" + value(loops, depth - 1) + ") + 0.5f32, " + one_of(positive);
   }
 
   void line(int indent, const std::string& text) {
@@ -207,18 +221,26 @@ class RandomForwardNest {
     close(indent, loops.size());
   }
   void reduction(const Array& own, int indent) {
-    static const std::vector<std::string> starts{"0.0f32", "0.0f32", "-inf(f32)", "inf(f32)"};
     std::vector<Loop> loops = open(own.dims, indent);
-    const int op = pick(4);
+    const int op = pick(6);
     const std::string at = own.name + list(vars(loops));
-    line(indent, at + " = " + (op > 1 ? (op == 2 ? "-1000.0f32" : "1000.0f32") : starts[static_cast<size_t>(op)]));
     const Loop inner{fresh("k"), chance(50) ? "4" : "3"};
+    if (op == 5) {
+      static const std::vector<std::string> words{"sum", "product", "max", "min"};
+      loops.push_back(inner);
+      line(indent, at + " = " + words[static_cast<size_t>(pick(4))] + " " + inner.var + " in 0 .. " + inner.extent +
+                       (chance(50) ? " loop" : " tree 16") + (chance(30) ? " where " + inner.var + " > 0" : "") +
+                       " of " + value(loops));
+      return close(indent, loops.size() - 1);
+    }
+    static const std::vector<std::string> starts{"0.0f32", "0.0f32", "-1000.0f32", "1000.0f32", "1.5f32"};
+    line(indent, at + " = " + starts[static_cast<size_t>(op)]);
     line(indent++, "for " + inner.var + " in 0 .. " + inner.extent + " {");
     loops.push_back(inner);
     if (op == 1)
       line(indent, at + " fma= (" + value(loops) + ", " + value(loops) + ")");
     else
-      line(indent, at + (op == 0 ? " += " : op == 2 ? " max= " : " min= ") + value(loops));
+      line(indent, at + (op == 0 ? " += " : op == 2 ? " max= " : op == 3 ? " min= " : " *= ") + value(loops));
     close(indent, loops.size());
   }
   void scatter(const Array& own, int indent) {

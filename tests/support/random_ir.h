@@ -268,7 +268,8 @@ class RandomIr : RandomDraw {
       n.lets.push_back({make_var(name("v"), {t, 1}), draw_.value(t, 2)});
       scope_.values.push_back(var(n.lets.back().var));
     }
-    static const std::vector<AccumulateOp> ops{AccumulateOp::add, AccumulateOp::min, AccumulateOp::max};
+    static const std::vector<AccumulateOp> ops{AccumulateOp::add, AccumulateOp::min, AccumulateOp::max,
+                                               AccumulateOp::mul};
     n.op = is_float(t) && chance(30) ? AccumulateOp::fma : any(ops);
     n.value = draw_.value(t, 3);
     if (n.op == AccumulateOp::fma) n.factor = draw_.value(t, 2);
@@ -278,7 +279,7 @@ class RandomIr : RandomDraw {
   void add(const Buffer& buffer, const std::vector<Expr>& at) {
     const DType t = buffer->dtype;
     static const std::vector<AccumulateOp> ops{AccumulateOp::add, AccumulateOp::add, AccumulateOp::min,
-                                               AccumulateOp::max};
+                                               AccumulateOp::max, AccumulateOp::mul};
     if (is_float(t) && chance(30))
       builder_.accumulate(buffer, at, draw_.value(t, 2), AccumulateOp::fma, draw_.value(t, 2));
     else

@@ -316,8 +316,8 @@ void ProgramStmt::accumulate_somewhere() {
   const std::optional<Place> at = place(true);
   if (!at) return store_somewhere();
   const DType t = at->array.buffer->dtype;
-  static const std::vector<AccumulateOp> ops{AccumulateOp::add, AccumulateOp::add, AccumulateOp::min,
-                                             AccumulateOp::max};
+  static const std::vector<AccumulateOp> ops{AccumulateOp::add, AccumulateOp::add, AccumulateOp::min, AccumulateOp::max,
+                                             AccumulateOp::mul};
   const auto e = [&] { return draw_.value(t, chance(60) ? at->lanes : 1, 2); };
   const bool fused = (t == DType::f32 || t == DType::f64) && chance(40);
   const Expr a = e();
@@ -333,7 +333,8 @@ void ProgramStmt::reduce_somewhere() {
   const std::optional<Place> at = place(true);
   if (!at || at->lanes > 1) return store_somewhere();
   const DType t = at->array.buffer->dtype;
-  static const std::vector<AccumulateOp> ops{AccumulateOp::add, AccumulateOp::min, AccumulateOp::max};
+  static const std::vector<AccumulateOp> ops{AccumulateOp::add, AccumulateOp::min, AccumulateOp::max,
+                                             AccumulateOp::mul};
   static const std::vector<SumOrder> orders{SumOrder::in_loops(), SumOrder::in_tree(16), SumOrder::in_tree(48)};
   Reduce n{.buffer = at->array.buffer, .index = at->index, .op = any(ops), .order = any(orders)};
   if ((t == DType::f32 || t == DType::f64) && chance(30)) n.op = AccumulateOp::fma;

@@ -135,6 +135,7 @@ class Tangent {
         return {};
     }
   }
+  static Expr square(const Expr& e) { return e * e; }
   static Expr slope(const Math& n, const Expr& y) {
     switch (n.op) {
       case MathOp::exp:
@@ -157,6 +158,13 @@ class Tangent {
         return number(1) / (number(1) + math(MathOp::exp, number(0) - n.a));
       case MathOp::erf:
         return number(1.1283791670955126) / math(MathOp::exp, n.a * n.a);
+      case MathOp::sin:
+        return number(1) - number(2) * square(math(MathOp::sin, n.a * number(0.5)));
+      case MathOp::cos:
+        return number(-2) * math(MathOp::sin, n.a * number(0.5)) * math(MathOp::cos, n.a * number(0.5));
+      case MathOp::pow:  // of no 0 where the exponent is below 1
+        if (n.exponent == 0) return number(0);
+        return select(n.a == number(0), number(n.exponent == 1), number(n.exponent) * (y / n.a));
     }
     return {};
   }
@@ -194,6 +202,11 @@ class Tangent {
       const Expr old = load(n.buffer, n.index), better = n.op == AccumulateOp::max ? n.value > old : n.value < old;
       const Stmt stored = if_then(better, store(t, n.index, or_zero(of(n.value))));
       return block({n.guard ? if_then(n.guard, stored) : stored, s});
+    }
+    if (n.op == AccumulateOp::mul) {
+      const Expr product = load(t, n.index) * n.value, own = of(n.value);
+      const Expr tangent = own ? product + load(n.buffer, n.index) * own : product;
+      return block({store(t, n.index, tangent, n.guard), s});
     }
     const Expr value = n.op == AccumulateOp::fma ? n.value * n.factor : n.value;
     return block({accumulate(t, n.index, AccumulateOp::add, or_zero(of(value)), {}, n.guard), s});
