@@ -48,7 +48,7 @@ const std::map<std::string, Folders>& arrows() {
       {"codegen/llvm", emitter},
       {"codegen/cuda", emitter},
       {"codegen/cuda_host", emitter + Folders{"codegen/cuda"}},
-      {"ops/patterns", {"ir", "ir/schedule", "ops", "support"}},
+      {"ops/patterns", {"ir", "ir/differentiate", "ir/schedule", "ops", "support"}},
       {"ops/matmul", {"ir", "ir/analysis", "ir/schedule", "ops/patterns", "support"}},
       {"ops", {"ir", "ir/schedule", "ops/declared", "ops/patterns", "support"}},
       {"ops/bags", family},

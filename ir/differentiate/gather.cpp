@@ -288,13 +288,20 @@ class Gather {
     return all;
   }
 
+  // What was only widened is itself again, a NaN's bits, too.
+  static Expr rounded(DType to, const Expr& total) {
+    const Cast* widened = total.as<Cast>();
+    return widened && widened->value.dtype() == to && is_storage_float(to) ? widened->value : cast(to, total);
+  }
+
   Stmt element(const std::vector<Solved>& terms, const std::vector<Expr>& at, const Buffer& to) const {
     const Type sum{adjoint_.sums->dtype, 1};
-    const auto stored = [&](const Expr& total) { return store(to, at, cast(to->dtype, total)); };
+    const auto stored = [&](const Expr& total) { return store(to, at, rounded(to->dtype, total)); };
     if (std::all_of(terms.begin(), terms.end(), [](const Solved& s) { return s.plain(); }))
       return plain_sum(terms, stored);
     if (terms.size() == 1 && terms[0].inverse.summed.empty() && !terms[0].conditional()) {
       const Solved& s = terms[0];
+      if (const Expr value = guarded_load(s)) return stored(value);
       const Stmt value = substitute(around(s, stored(value_of(s))), s.inverse.values);
       const If& guarded = *value.as<If>();
       return if_then(guarded.condition, guarded.then_case, stored(zero(sum)));
@@ -310,6 +317,21 @@ class Gather {
     }
     parts.push_back(stored(load(acc, {0})));
     return alloc(acc, block(std::move(parts)));
+  }
+  // What is only read where the guards hold: by a load with that guard, elsewhere 0. Absent for any other value.
+  static Expr guarded_load(const Solved& s) {
+    const auto in_nest = s.term->path.begin() + static_cast<std::ptrdiff_t>(s.term->first_loop);
+    const bool lets = std::any_of(in_nest, s.term->path.end(), [](const Enclosing& e) { return e.stmt.as<Let>(); });
+    const Expr value = value_of(s);
+    const Cast* widened = value.as<Cast>();
+    const Load* n = (widened ? widened->value : value).as<Load>();
+    if (!n || n->guard || lets) return {};
+    // Its index is evaluated everywhere.
+    for (const Expr& i : n->index)
+      if (has_load(i) || has_variable_divisor(i)) return {};
+    const Expr all = load(n->buffer, n->index, guard_of(s), zero({n->buffer->dtype, 1}));
+    const Expr read = substitute(all, s.inverse.values);
+    return widened ? cast(value.dtype(), read) : read;
   }
   // One value after the other, each with lets of its own; those that are equal are shared.
   static Stmt plain_sum(const std::vector<Solved>& terms, const std::function<Stmt(const Expr&)>& stored) {

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "ir/analysis/ranges.h"
+#include "ir/differentiate/reverse.h"
 #include "ir/index_math.h"
 #include "ir/reduction.h"
 #include "ir/rewrite.h"
@@ -115,10 +116,8 @@ class Recurrences : public Rewriter {
     if (const Let* n = s.as<Let>())
       return below(n->body, [&](const Stmt& body) { return let(n->var, n->value, body); });
     if (const Alloc* n = s.as<Alloc>()) return below(n->body, [&](const Stmt& body) { return alloc(n->buffer, body); });
-    if (const Check* n = s.as<Check>())  // where it fails, the results are unspecified, but not unwritten
-      return below(n->body, [&](const Stmt& body) {
-        return block({check(n->condition, n->position, n->argument, block({})), if_then(n->condition, body, to(from))});
-      });
+    if (const Check* n = s.as<Check>())
+      return below(n->body, [&](const Stmt& body) { return check(n->condition, n->position, n->argument, body); });
     if (const If* n = s.as<If>()) {
       const bool then = has_product(n->then_case, p);
       const Stmt other = then ? n->else_case : n->then_case;
@@ -140,8 +139,10 @@ class Recurrences : public Rewriter {
     const Expr k = index_sub(var(n.var), n.begin);
     const Stmt body = chain(n.body, p, load(t, {k}), [&](const Expr& v) { return store(t, {index_add(k, 1)}, v); });
     if (!body) return {};
-    return alloc(t,
-                 block({store(t, {0}, from), for_loop(n.var, n.begin, n.extent, n.kind, body), to(load(t, {count}))}));
+    const Stmt filled = for_loop(n.var, n.begin, n.extent, n.kind, body);
+    // What a failed check leaves out is not read unwritten.
+    const bool checks = any_of(body, [](const Stmt& x) { return x.as<Check>() != nullptr; });
+    return alloc(t, block({checks ? filled_with_zeros(t) : Stmt(), store(t, {0}, from), filled, to(load(t, {count}))}));
   }
 
   const Ranges known_;

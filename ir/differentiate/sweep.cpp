@@ -151,6 +151,7 @@ class Sweep {
       give(value, at.value, at.mask);
       return;
     }
+    if (const Cast* n = e.as<Cast>()) return give(n->value, at.value, at.mask);
     if (!is_simple(at.value)) at.value = b_.let("g", at.value);
     if (at.mask && !is_simple(at.mask)) at.mask = b_.let("on", at.mask);
     if (const Unary* n = e.as<Unary>()) return through(*n, e, at);
@@ -166,7 +167,6 @@ class Sweep {
       if (forward_.is_active(n->b)) give(n->b, at.value, both(at.mask, unary(UnaryOp::bit_not, on)));
       return;
     }
-    if (const Cast* n = e.as<Cast>()) return give(n->value, at.value, at.mask);
     if (const Math* n = e.as<Math>()) return through(*n, e, at);
     throw Error(ErrorCode::internal, "differentiate: an active value of a kind without a rule");
   }

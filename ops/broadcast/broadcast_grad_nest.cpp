@@ -1,5 +1,6 @@
 // The nest of BroadcastGrad: strategies "direct" and "split" are schedules of it.
 #include "ops/broadcast/broadcast_grad.h"
+#include "ops/patterns/derived_nest.h"
 #include "ops/patterns/integer_math.h"
 
 namespace gradloom {
@@ -8,68 +9,56 @@ namespace {
 using ir::Expr;
 using Index = std::vector<Expr>;
 
-class ReduceNest {
- public:
-  explicit ReduceNest(KernelFrame& frame)
-      : roles_(frame.plan()),
-        b_(frame.builder),
-        y_(frame.view(0, "dY")),
-        x_(frame.view(1, "dX", roles_.accumulate)),
-        sum_(accumulator_of(x_->dtype)) {}
-
-  SumNest write() {
-    const bool columns = roles_.columns() && !roles_.reduced.empty();
-    Index extents;
-    const size_t loops = roles_.kept.size() - (columns ? 1 : 0);
-    for (size_t i = 0; i < loops; ++i) extents.push_back(y_->dims[roles_.kept[i]]);
-    at_y_.resize(roles_.rank());
-    nest_.kept = b_.loops("p", extents, [&](const Index& p) {
-      at_x_ = p;
-      for (size_t i = 0; i < loops; ++i) at_y_[roles_.kept[i]] = p[i];
-      if (!columns) return element();
-      nest_.columns = b_.loop("column", 0, y_->dims.back(), [&](Expr c) {
-        at_y_.back() = c;
-        at_x_.push_back(c);
-        element();
-        at_x_.pop_back();
+// Expand: Y[kept.., reduced..] = X[kept..], in the order of Y's dims; a column of X innermost of the kept ones.
+void write_expand(DerivedNest& nest, const ReduceRoles& roles, const ir::Buffer& x_view, const ir::Buffer& y_view) {
+  ir::KernelBuilder& b = nest.forward;
+  const ir::Buffer y = b.output("Y", y_view->dtype, nest.dims(y_view->dims));
+  Index x_dims;
+  for (const int d : roles.kept) x_dims.push_back(y->dims[d]);
+  if (roles.kept.empty()) x_dims.push_back(1);
+  const ir::Buffer x = b.input("X", x_view->dtype, x_dims);
+  Index at(roles.rank());
+  const auto along = [&](const char* name, const auto& dims, const std::function<void()>& body) {
+    std::function<void(int)> enter = [&](int i) {
+      if (i == dims.size()) return body();
+      const int d = dims[i];
+      const bool column = roles.columns() && d + 1 == roles.rank();
+      b.loop(column ? "column" : name + std::to_string(d), 0, y->dims[d], [&](Expr e) {
+        at[d] = e;
+        enter(i + 1);
       });
-    });
-    return std::move(nest_);
-  }
-
- private:
-  // One element of dX.
-  void element() {
-    if (roles_.kept.empty()) at_x_ = {0};
-    // No reduction: a plain copy, which preserves NaN payloads.
-    if (roles_.reduced.empty()) {
-      const Expr y = ir::load(y_, at_y_);
-      return roles_.accumulate ? store(ir::cast(sum_, y)) : b_.store(x_, at_x_, y);
-    }
-    const ir::Buffer acc = b_.alloc("acc", sum_, {1});
-    std::vector<ir::KernelBuilder::Bounds> bounds;
-    for (const int d : roles_.reduced) bounds.push_back({"r" + std::to_string(d), 0, y_->dims[d]});
-    const auto term = [&](const Index& r) {
-      Index at = at_y_;
-      for (size_t j = 0; j < r.size(); ++j) at[roles_.reduced[j]] = r[j];
-      return ir::cast(sum_, ir::load(y_, at));
     };
-    nest_.reduction = b_.reduce(acc, {0}, ir::AccumulateOp::add, bounds, term, ir::SumOrder::in_tree(roles_.block()));
-    store(ir::load(acc, {0}));
-  }
+    enter(0);
+  };
+  along("p", roles.kept, [&] {
+    Index at_x;
+    for (const int d : roles.kept) at_x.push_back(at[d]);
+    if (at_x.empty()) at_x.push_back(0);
+    along("r", roles.reduced, [&] { b.store(y, at, ir::load(x, at_x)); });
+  });
+}
 
-  void store(Expr total) {
-    if (roles_.accumulate) total = ir::cast(sum_, ir::load(x_, at_x_)) + total;
-    b_.store(x_, at_x_, ir::cast(x_->dtype, total));
+// Its gradient on the frame's views: a loop for each kept dim around a sum in a tree.
+SumNest author_sums(KernelFrame& frame) {
+  const ReduceRoles roles(frame.plan());
+  const ir::Buffer y = frame.view(0, "dY"), x = frame.view(1, "dX", roles.accumulate);
+  DerivedNest derived("expand", 0, ir::max_elements);
+  write_expand(derived, roles, x, y);
+  ir::Stmt nest = derived.gradient({.wanted = {"X"}, .kept = {{}}, .sums = ir::SumOrder::tree},
+                                   {{"d_Y", y}, {"d_X", x}}, roles.accumulate ? sum_of : total_of);
+  frame.builder.append(nest);
+  SumNest loops;
+  for (const int d : roles.kept) {
+    const ir::For& n = *nest.as<ir::For>();
+    const bool column = roles.columns() && !roles.reduced.empty() && d + 1 == roles.rank();
+    column ? loops.columns = n.var.id : (loops.kept.push_back(n.var.id), n.var.id);
+    nest = ir::Stmt(n.body);
   }
-
-  const ReduceRoles roles_;
-  ir::KernelBuilder& b_;
-  const ir::Buffer y_, x_;
-  const DType sum_;
-  Index at_x_, at_y_;  // the current indices; kept dims are set first, reduced ones by the reduction
-  SumNest nest_;
-};
+  ir::walk(nest, [&](const ir::Stmt& s) {
+    if (const ir::Reduce* n = s.as<ir::Reduce>()) loops.reduction = n->ranges[0].var.id;
+  });
+  return loops;
+}
 
 // Columns that share a row of accumulators: as many as stay in the L1 cache along with the data read, fewer where there
 // would be too few tasks for all threads. Rows are read in long contiguous pieces, as only those reach full memory
@@ -89,13 +78,13 @@ int64_t column_tile(const KernelFrame& frame, const ir::Target& target) {
 }  // namespace
 
 ScheduleNest author_broadcast_direct(KernelFrame& frame, const ir::Target& target) {
-  SumNest nest = ReduceNest(frame).write();
+  SumNest nest = author_sums(frame);
   if (nest.columns) nest.tile = column_tile(frame, target);
   return [nest, &plan = frame.plan(), &target](ir::Schedule& s) { schedule_broadcast_direct(s, nest, plan, target); };
 }
 
 ScheduleNest author_broadcast_split(KernelFrame& frame, const ir::Target& target) {
-  return [nest = ReduceNest(frame).write(), &plan = frame.plan(), &target](ir::Schedule& s) {
+  return [nest = author_sums(frame), &plan = frame.plan(), &target](ir::Schedule& s) {
     schedule_broadcast_split(s, nest, plan, target);
   };
 }

@@ -4,9 +4,8 @@
 #include <fmt/format.h>
 
 #include "gradloom/plan_key.h"
-#include "ir/redirect.h"
-#include "ir/rewrite.h"
 #include "ops/index_error.h"
+#include "ops/patterns/derived_nest.h"
 
 namespace gradloom {
 namespace {
@@ -117,37 +116,6 @@ ScheduleNest author_forward(const Declaration& d, KernelFrame& frame, const Face
   return {};
 }
 
-// Adds what is stored, in the accumulation dtype, to what was there.
-class AddToOld : public ir::Rewriter {
- public:
-  explicit AddToOld(const std::vector<Buffer>& outputs) : outputs_(outputs) {}
-
- private:
-  using ir::Rewriter::rewrite;
-  bool is_output(const Buffer& b) const {
-    return std::any_of(outputs_.begin(), outputs_.end(), [&](const Buffer& o) { return o && o.same_as(b); });
-  }
-  static Expr sum(const Buffer& to, const std::vector<Expr>& index, const Expr& value) {
-    const DType wide = accumulator_of(to->dtype);
-    const ir::Cast* rounded = value.as<ir::Cast>();
-    const Expr exact = rounded && rounded->value.dtype() == wide ? rounded->value : ir::cast(wide, value);
-    return ir::cast(to->dtype, ir::cast(wide, ir::load(to, index)) + exact);
-  }
-  ir::Stmt rewrite(const ir::Store& n, const ir::Stmt& self) override {
-    return is_output(n.buffer) ? ir::store(n.buffer, n.index, sum(n.buffer, n.index, n.value), n.guard) : self;
-  }
-  ir::Stmt rewrite(const ir::Reduce& n, const ir::Stmt& self) override {
-    if (!is_output(n.buffer)) return self;
-    const Buffer total =
-        ir::make_buffer({.name = "total", .dtype = n.buffer->dtype, .dims = {1}, .space = ir::Space::registers});
-    ir::Reduce to_total = n;
-    to_total.buffer = total, to_total.index = {0};
-    const Expr added = sum(n.buffer, n.index, ir::load(total, {0}));
-    return ir::alloc(total, ir::block({ir::reduce(std::move(to_total)), ir::store(n.buffer, n.index, added)}));
-  }
-  const std::vector<Buffer>& outputs_;
-};
-
 // The forward nest on dense operands of the call's extents, derived, and put on the call's own buffers.
 class Gradient {
  public:
@@ -158,31 +126,25 @@ class Gradient {
         key_(key_of<DeclaredKey>(frame.plan())),
         views_(take_views(frame, face.schema)),
         main_(main_buffer(d, key_, face.inputs, views_)),
-        b_(d.name),
-        nest_(b_, d, key_, main_->dims, wide_of(frame.plan())) {}
+        derived_(d.name, 0, frame.plan().views[0].most_of_a_dim),
+        nest_(derived_.forward, d, key_, main_->dims, wide_of(frame.plan())) {}
 
   void write() {
     for (const DeclaredOperand& operand : d_.inputs)
       if (is_there(operand))
-        nest_.add(operand.name,
-                  {b_.input(operand.name, dtype_of(operand), dims_of(operand)), over_of(d_, operand, key_.attributes)});
+        nest_.add(operand.name, {derived_.forward.input(operand.name, dtype_of(operand), dims_of(operand)),
+                                 over_of(d_, operand, key_.attributes)});
     for (const DeclaredOperand& operand : d_.outputs)
       if (is_read(operand))
-        nest_.add(operand.name, {b_.output(operand.name, dtype_of(operand), dims_of(operand)),
+        nest_.add(operand.name, {derived_.forward.output(operand.name, dtype_of(operand), dims_of(operand)),
                                  over_of(d_, operand, key_.attributes)});
     nest_.derive();
     d_.write(nest_);
-    ir::Kernel forward = b_.build();
-    if (frame_.any_shape())
-      for (const Expr& extent : main_->dims)
-        forward.scalars.push_back({*extent.as<ir::Var>(), 0, frame_.plan().views[0].most_of_a_dim});
     const ir::Derivation how = derivation();
     if (how.wanted.empty()) return;
-    const ir::Kernel gradient = ir::differentiate(forward, how);
-    ir::Redirections to;
-    for (const Buffer& buffer : gradient.buffers) to[buffer->id] = {.to = view_of(buffer->name)};
-    const ir::Stmt body = ir::redirect(gradient.body, to);
-    frame_.builder.append(key_.accumulate ? AddToOld(views_.outputs)(body) : body);
+    DerivedNest::Views views;
+    each_argument([&](const DeclaredArgument& a, const Buffer& view, bool) { views[name_of(a)] = view; });
+    frame_.builder.append(derived_.gradient(how, views, key_.accumulate ? sum_of : DerivedNest::Added()));
   }
 
  private:
@@ -196,15 +158,6 @@ class Gradient {
     for (size_t o = 0; o < face_.outputs.size(); ++o)
       if (views_.outputs[o]) visit(face_.outputs[o], views_.outputs[o], true);
   }
-  Buffer view_of(const std::string& name) const {
-    Buffer found;
-    each_argument([&](const DeclaredArgument& a, const Buffer& view, bool) {
-      if (name_of(a) == name) found = view;
-    });
-    if (!found) throw Error(ErrorCode::internal, face_.schema.name + ": its gradient has a parameter " + name);
-    return found;
-  }
-
   // Of an optional operand that the gradient gets, whether the call has it.
   bool is_there(const DeclaredOperand& operand) const {
     for (size_t i = 0; i < face_.inputs.size(); ++i)
@@ -251,7 +204,7 @@ class Gradient {
   const DeclaredKey key_;
   const Views views_;
   const Buffer main_;
-  ir::KernelBuilder b_;
+  DerivedNest derived_;
   DeclaredNest nest_;
 };
 

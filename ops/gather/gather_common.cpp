@@ -115,6 +115,15 @@ GatherFrame::GatherFrame(KernelFrame& frame, const GatherRoles& r) : roles(r), b
   sum = accumulator_of(dx->dtype);
 }
 
+GatherFrame::GatherFrame(ir::KernelBuilder& builder, const GatherRoles& r, ir::Buffer own_indices, ir::Buffer own_dy,
+                         ir::Buffer own_dx)
+    : roles(r),
+      b(builder),
+      indices(std::move(own_indices)),
+      dy(std::move(own_dy)),
+      dx(std::move(own_dx)),
+      sum(accumulator_of(dx->dtype)) {}
+
 std::vector<ir::Expr> GatherFrame::outer_dims(const ir::Buffer& buffer) const {
   return {buffer->dims.begin(), buffer->dims.begin() + roles.outer};
 }

@@ -50,6 +50,7 @@ Plan gather_plan(const GatherOperands& operands, bool varying, const Request& re
 // The parts that every strategy's nest shares.
 struct GatherFrame {
   GatherFrame(KernelFrame& frame, const GatherRoles& roles);
+  GatherFrame(ir::KernelBuilder& b, const GatherRoles& roles, ir::Buffer indices, ir::Buffer dy, ir::Buffer dx);
   const GatherRoles roles;
   ir::KernelBuilder& b;
   ir::Buffer indices, dy, dx;

@@ -1,9 +1,11 @@
-// "direct", the definition of both gather gradients: one column of dX at a time, summed in index order. "atomic", on a
+// "direct", the definition of both gather gradients: the gradient of the forward nest, derived. "atomic", on a
 // GPU: the same nest with sums in dX itself, every element added by an atomic, in any order; a GPU's atomic adds of f32
 // flush denormals to zero.
 #include "ir/rewrite.h"
 #include "ir/schedule/schedule_gpu.h"
 #include "ops/gather/gather_strategies.h"
+#include "ops/patterns/derived_nest.h"
+#include "ops/patterns/scatter.h"
 
 namespace gradloom {
 namespace {
@@ -11,18 +13,57 @@ namespace {
 using ir::Loop;
 using Index = GatherFrame::Index;
 
-void author_column(const GatherFrame& f, const Index& p, const Index& q, GatherColumns& loops) {
-  ir::KernelBuilder& b = f.b;
-  const ir::Buffer acc = loops.sums = b.alloc("acc", f.sum, {f.axis_extent()});
-  loops.zero = b.loop("z", 0, f.axis_extent(), [&](ir::Expr i) { b.store(acc, {i}, ir::zero({f.sum, 1})); });
-  b.guarded(f.roles.accumulate ? ir::Expr() : f.covered(p, q), [&] {
-    loops.middle = b.loops("k", f.middle_dims(), [&](const Index& k) {
-      f.checked_index(f.index_at(p, k, q),
-                      [&](ir::Expr j) { b.accumulate(acc, {j}, ir::cast(f.sum, ir::load(f.dy, f.joined(p, k, q)))); });
+// The forward nest of both ops, a column of X at a time, on dense operands:
+//
+//   column[i] = X[p.., i, q..]; Y[p.., k.., q..] = column[jj]
+//
+// Accumulated, X has the columns that Y may name.
+void write_forward(DerivedNest& nest, const GatherFrame& views) {
+  ir::KernelBuilder& b = nest.forward;
+  const GatherRoles& roles = views.roles;
+  std::vector<ir::Expr> x_dims = views.outer_dims(views.spanned());
+  x_dims.push_back(views.axis_extent());
+  for (const ir::Expr& q : views.inner_dims(views.spanned())) x_dims.push_back(q);
+  const ir::Buffer indices = b.input("indices", views.indices->dtype, nest.dims(views.indices->dims));
+  const ir::Buffer x = b.input("X", views.dx->dtype, nest.dims(x_dims));
+  const ir::Buffer y = b.output("Y", views.dy->dtype, nest.dims(views.dy->dims));
+  const GatherFrame f(b, roles, indices, y, x);
+  b.loops("p", f.outer_dims(x), [&](const Index& p) {
+    b.loops("q", f.inner_dims(x), [&](const Index& q) {
+      const ir::Buffer column = b.alloc("column", f.sum, {f.axis_extent()});
+      b.loop("i", 0, f.axis_extent(),
+             [&](ir::Expr i) { b.store(column, {i}, ir::cast(f.sum, ir::load(x, f.joined(p, {i}, q)))); });
+      b.guarded(roles.accumulate ? ir::Expr() : f.covered(p, q), [&] {
+        b.loops("k", f.middle_dims(), [&](const Index& k) {
+          f.checked_index(f.index_at(p, k, q), [&](ir::Expr j) {
+            b.store(y, f.joined(p, k, q), ir::cast(y->dtype, ir::load(column, {j})));
+          });
+        });
+      });
     });
   });
-  loops.store =
-      b.loop("i", 0, f.axis_extent(), [&](ir::Expr i) { f.store_total(f.joined(p, {i}, q), ir::load(acc, {i})); });
+}
+
+// The loops of the derived nest, which are the forward nest's: a column's sums are allocated inside of the outer and
+// inner ones, filled with zeros, summed into and stored.
+GatherColumns columns_of(const ir::Stmt& nest, const GatherRoles& roles) {
+  GatherColumns loops;
+  ir::Stmt s = nest;
+  const auto enter = [&](std::vector<Loop>& into, int count) {
+    for (int d = 0; d < count; ++d) {
+      const ir::For& n = *s.as<ir::For>();
+      into.push_back(n.var.id);
+      s = ir::Stmt(n.body);
+    }
+  };
+  enter(loops.outer, roles.outer), enter(loops.inner, roles.inner);
+  const ir::Alloc& sums = *s.as<ir::Alloc>();
+  loops.sums = sums.buffer;
+  const std::vector<ir::Stmt>& parts = sums.body.as<ir::Block>()->stmts;
+  loops.zero = parts.at(0).as<ir::For>()->var.id, loops.store = parts.at(2).as<ir::For>()->var.id;
+  s = parts.at(1).as<ir::If>() ? parts.at(1).as<ir::If>()->then_case : parts.at(1);
+  enter(loops.middle, roles.middle);
+  return loops;
 }
 
 // Parallelises the first dim with enough work for every thread, else the longest.
@@ -84,9 +125,13 @@ ScheduleNest author_atomic(KernelFrame& frame, const ir::Target& target) {
 GatherColumns author_gather_columns(const GatherFrame& f) {
   GatherColumns loops;
   if (!f.roles.empty) {
-    loops.outer = f.b.loops("p", f.outer_dims(f.spanned()), [&](const Index& p) {
-      loops.inner = f.b.loops("q", f.inner_dims(f.spanned()), [&](const Index& q) { author_column(f, p, q, loops); });
-    });
+    DerivedNest derived("gather", 1, ir::max_elements);
+    write_forward(derived, f);
+    const ir::Stmt nest = derived.gradient({.wanted = {"X"}, .kept = {{"indices"}}},
+                                           {{"indices", f.indices}, {"d_Y", f.dy}, {"d_X", f.dx}},
+                                           f.roles.accumulate ? added_to : DerivedNest::Added());
+    loops = columns_of(nest, f.roles);
+    f.b.append(nest);
   } else if (f.roles.only_checks) {
     loops.middle = f.b.loops("k", f.indices->dims, [&](const Index& k) { f.checked_index(k, [](const ir::Expr&) {}); });
   } else if (!f.roles.accumulate) {

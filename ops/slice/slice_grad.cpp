@@ -146,13 +146,19 @@ LoopDims merge(const LoopDims& dims, int element_bytes) {
 class SliceGrad final : public Op {
  public:
   SliceGrad()
-      : Op(make_schema(), {{.name = "flat", .fit = fit_flat, .author = author_slice_flat},
-                           {.name = "direct", .author = author_slice_direct}}) {}
+      : Op(make_schema(), {{.name = "direct", .fit = fit_direct, .author = author_slice_direct},
+                           {.name = "flat", .fit = fit_flat, .author = author_slice_flat}}) {}
 
  private:
-  static Fit fit_flat(const Plan& plan, const ir::Target& target, bool) {
+  static bool is_better_flat(const Plan& plan, const ir::Target& target) {
     const SliceKey key = key_of<SliceKey>(plan);
-    return target.gpu && !key.accumulate && !key.empty ? Fit::preferred : Fit::none;
+    return target.gpu && !key.accumulate && !key.empty;
+  }
+  static Fit fit_direct(const Plan& plan, const ir::Target& target, bool) {
+    return is_better_flat(plan, target) ? Fit::possible : Fit::preferred;
+  }
+  static Fit fit_flat(const Plan& plan, const ir::Target& target, bool) {
+    return is_better_flat(plan, target) ? Fit::preferred : Fit::possible;
   }
 
   Plan plan(const Request& request) const override {

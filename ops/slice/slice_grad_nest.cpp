@@ -1,8 +1,9 @@
-// The nests of SliceGrad: one pass, every element of dX written exactly once. Strategy "direct" has no condition or
-// division per element; "flat", for a GPU, is one loop nest over dX.
+// The nests of SliceGrad: one pass, every element of dX written exactly once. The definition, "derived", is the
+// gradient of Slice, one loop nest over dX; "direct" has no condition or division per element.
 #include <utility>
 
 #include "ir/index_math.h"
+#include "ops/patterns/derived_nest.h"
 #include "ops/slice/slice_grad.h"
 
 namespace gradloom {
@@ -37,25 +38,29 @@ class SliceNest {
     line_ = streamed_line();
   }
 
-  // One loop nest over dX: every element is dY's or zero, by its coordinates.
+  // The definition: the gradient of Slice, Y[q..] = X[lo + q * step..], on dense operands. One loop nest over dX.
   void flat() {
-    std::vector<Expr> extents(x_->dims.begin(), x_->dims.end());
-    b_.loops("i", extents, [&](const std::vector<Expr>& i) {
-      Expr guard;
-      for (int d = 0; d < rank(); ++d) {
-        if (key_.steps[d] == 0) {
-          at_y_.push_back(i[d]);
-          continue;
-        }
-        const int64_t k = stride(d);
-        const Expr from_lo = b_.let("from" + std::to_string(d), i[d] - lo_[d]),
-                   q = k == 1 ? from_lo : ir::floor_div(from_lo, Expr(k));
-        guard = ir::both(guard, from_lo >= 0) & (q < y_->dims[d]);
-        if (k > 1) guard = guard & (ir::floor_mod(from_lo, Expr(k)) == 0);
-        at_y_.push_back(key_.steps[d] < 0 ? y_->dims[d] - 1 - q : q);
-      }
-      b_.store(x_, i, guard ? ir::load(y_, at_y_, guard, zero()) : ir::load(y_, at_y_));
+    if (key_.empty) {
+      if (!key_.accumulate) b_.loops("z", x_->dims, [&](const std::vector<Expr>& i) { b_.store(x_, i, zero()); });
+      return;
+    }
+    DerivedNest derived("slice", 0, ir::max_elements);
+    const Buffer x = derived.forward.input("X", DType::f32, derived.dims(x_->dims)),
+                 y = derived.forward.output("Y", DType::f32, derived.dims(y_->dims));
+    for (int d = 0; d < rank(); ++d)
+      if (lo_[d]) derived.scalar(lo_[d], 0, x_->dims[d] - 1 - (y_->dims[d] - 1) * stride(d));
+    derived.forward.loops("i", y->dims, [&](const std::vector<Expr>& q) {
+      std::vector<Expr> at = q;
+      for (int d = 0; d < rank(); ++d)
+        if (lo_[d]) at[d] = place(d, q[d]);
+      derived.forward.store(y, q, ir::load(x, at));
     });
+    const auto added = [](const Expr& element, const Expr& total) {
+      const ir::Cast* widened = total.as<ir::Cast>();
+      return (widened ? widened->value : total).as<ir::Const>() ? Expr() : sum_of(element, total);
+    };
+    b_.append(derived.gradient({.wanted = {"X"}, .kept = {{}}}, {{"d_Y", y_}, {"d_X", x_}},
+                               key_.accumulate ? added : DerivedNest::Added()));
   }
 
   SliceExtents direct() {

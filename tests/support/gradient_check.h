@@ -17,12 +17,13 @@ class Arrays {
   explicit Arrays(uint32_t seed) : engine_(seed) {}
 
   // Runs a kernel on the arrays of its buffers' names; those that are not there yet are drawn. False: a check failed.
-  bool run(const Kernel& kernel, const ScalarValues& scalars) {
+  bool run(const Kernel& kernel, const ScalarValues& scalars) { return run_checked(kernel, scalars).ok(); }
+  Outcome run_checked(const Kernel& kernel, const ScalarValues& scalars) {
     std::vector<void*> pointers;
     for (const Buffer& b : kernel.buffers) pointers.push_back(array(b, scalars).data());
     std::vector<int64_t> slots;
     for (const Scalar& s : kernel.scalars) slots.push_back(scalars.at(s.var.name));
-    return interpret(kernel, pointers, slots).ok();
+    return interpret(kernel, pointers, slots);
   }
   // The buffers of a kernel, as bytes.
   std::vector<std::vector<uint8_t>> memory(const Kernel& kernel, const ScalarValues& scalars) {
@@ -46,6 +47,7 @@ class Arrays {
     for (size_t i = 0; i < arrays_.at(a).size(); ++i) sum += std::abs(value(a, i) * value(b, i));
     return sum;
   }
+  int64_t whole(const std::string& name, size_t i) const { return static_cast<int64_t>(arrays_.at(name)[i]); }
   // y += factor * x, of arrays of f64.
   void add(const std::string& y, double factor, const std::string& x) {
     for (size_t i = 0; i < arrays_.at(y).size(); ++i)
@@ -102,8 +104,11 @@ inline std::string gradient_difference(const Kernel& forward, const Derivation& 
   const Kernel wide = widened(forward), gradient = differentiate(wide, how),
                tangent = Tangent({how.wanted.begin(), how.wanted.end()})(wide);
   Arrays arrays(seed);
-  if (!arrays.run(tangent, scalars)) return "";
-  arrays.run(gradient, scalars);
+  const Outcome forwards = arrays.run_checked(tangent, scalars), backwards = arrays.run_checked(gradient, scalars);
+  if (forwards.bad_position != backwards.bad_position)
+    return "bad position " + std::to_string(forwards.bad_position) + ", the gradient's is " +
+           std::to_string(backwards.bad_position) + "\n" + print(gradient);
+  if (!forwards.ok()) return "";
   double left = 0, right = 0, size = 0;
   const auto seeded = [&](const Buffer& b) {
     return !how.seeded || std::find(how.seeded->begin(), how.seeded->end(), b->name) != how.seeded->end();

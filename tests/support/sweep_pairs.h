@@ -22,7 +22,7 @@ inline const std::map<std::string, StrategyUse>& strategy_uses() {
       sorted{"GatherGrad", "GatherElementsGrad", "EmbeddingBagGrad", "IndexGrad"},
       touched{"GatherGrad", "GatherElementsGrad", "EmbeddingBagGrad", "IndexGrad"};
   static const std::map<std::string, StrategyUse> uses{
-      {"flat", {.ops = {"SliceGrad"}, .cpu = false, .accumulates = false}},
+      {"flat", {.ops = {"SliceGrad"}}},
       {"row", {.ops = gathers, .gpu = false}},
       {"strip", {.ops = gathers, .gpu = false}},
       {"pipelined", {.ops = {"GatherElementsGrad"}, .gpu = false, .any_shape = false}},
