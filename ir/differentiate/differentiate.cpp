@@ -122,7 +122,7 @@ class Derive {
 
 }  // namespace
 
-Kernel differentiate(const Kernel& forward, const Derivation& how) { 
+Kernel differentiate(const Kernel& forward, const Derivation& how) {
   return Derive(products_as_recurrences(forward, how), how).run();
 }
 

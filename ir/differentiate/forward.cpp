@@ -52,8 +52,16 @@ Forward::Forward(const Kernel& kernel, const Derivation& how)
   verify(kernel, Stage::authored);
   require_form();
   if (kernel_.body) collect(kernel_.body);
+  for (size_t i = 0; i < events_.size(); ++i) by_buffer_[events_[i].buffer->id].push_back(i);
   find_active();
   require_no_bits();
+}
+
+std::vector<const Event*> Forward::events_of(const Buffer& b) const {
+  std::vector<const Event*> own;
+  if (const auto found = by_buffer_.find(b->id); found != by_buffer_.end())
+    for (const size_t i : found->second) own.push_back(&events_[i]);
+  return own;
 }
 
 void Forward::refuse(const std::string& why) const {

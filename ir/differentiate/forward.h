@@ -39,6 +39,7 @@ class Forward {
   const Kernel& kernel() const { return kernel_; }
   const Derivation& how() const { return how_; }
   const std::vector<Event>& events() const { return events_; }  // in the order of the text
+  std::vector<const Event*> events_of(const Buffer& b) const;   // in the order of the text
   bool is_active(const Buffer& b) const { return active_.contains(b->id); }
   bool is_active(const Expr& e) const;  // whether an active load's value reaches it
   const Expr* let_value(int64_t var_id) const;
@@ -66,6 +67,7 @@ class Forward {
   const Kernel kernel_;  // reductions as loops: the order of a sum is none of its derivative
   const Derivation& how_;
   std::vector<Event> events_;
+  std::unordered_map<int64_t, std::vector<size_t>> by_buffer_;  // their positions
   std::unordered_map<int64_t, Expr> lets_;
   std::unordered_set<int64_t> active_, reached_;
   mutable std::unordered_map<const ExprNode*, bool> active_values_;

@@ -144,13 +144,14 @@ class Gather {
 
   // What a term reads is complete, and in scope, where the last one's nest ends. Out of a nest that allocates, where
   // its loops stay as good to run.
-  static bool may_move(const Term& t, const Term& last, bool alloc_too) {
+  bool may_move(const Term& t, const Term& last, bool alloc_too) {
     if (!runs_always(t)) return false;
     for (size_t i = 0; i < t.first_loop; ++i)
       if (i >= last.first_loop || !last.path[i].stmt.same_as(t.path[i].stmt)) return false;
-    const Stmt& nest = t.nest();
+    const std::unordered_set<int64_t>& written = written_by(t.nest());
     const auto complete = [&](const Expr& e) {
-      return !e || !any_of(e, [&](const Expr& x) { return x.as<Load>() && writes(nest, x.as<Load>()->buffer); });
+      return !e ||
+             !any_of(e, [&](const Expr& x) { return x.as<Load>() && written.contains(x.as<Load>()->buffer->id); });
     };
     const Accumulate& n = t.node();
     bool good = complete(n.value) && complete(n.factor) && complete(n.guard);
@@ -163,6 +164,17 @@ class Gather {
       if (const For* x = around.as<For>()) good &= complete(x->begin) && complete(x->extent);
     }
     return good;
+  }
+
+  const std::unordered_set<int64_t>& written_by(const Stmt& nest) {
+    const auto [slot, fresh] = written_.try_emplace(nest.get());
+    if (fresh)
+      walk(nest, [&](const Stmt& s) {
+        if (const Store* n = s.as<Store>()) slot->second.insert(n->buffer->id);
+        if (const Accumulate* n = s.as<Accumulate>()) slot->second.insert(n->buffer->id);
+        if (const Reduce* n = s.as<Reduce>()) slot->second.insert(n->buffer->id);
+      });
+    return slot->second;
   }
 
   struct Solved {
@@ -460,6 +472,7 @@ class Gather {
 
   const Adjoint& adjoint_;
   const bool only_elementwise_;
+  std::unordered_map<const StmtNode*, std::unordered_set<int64_t>> written_;  // by the nests of the scope, which stay
 };
 
 }  // namespace

@@ -171,14 +171,12 @@ bool same_kind(const Event& a, const Event& b) {
   return sort(a) == sort(b);
 }
 
-// Those of the buffer, with their positions in the text.
+// Those of the buffer; events stand in the order of the text.
 template <class Visit>
 void each_pair(const Forward& forward, const Buffer& buffer, Visit&& visit) {
-  std::vector<size_t> own;
-  for (size_t i = 0; i < forward.events().size(); ++i)
-    if (forward.events()[i].buffer.same_as(buffer)) own.push_back(i);
-  for (const size_t i : own)
-    for (const size_t j : own) visit(forward.events()[i], forward.events()[j], i < j);
+  const std::vector<const Event*> own = forward.events_of(buffer);
+  for (const Event* a : own)
+    for (const Event* b : own) visit(*a, *b, a < b);
 }
 
 bool is_active_write(const Forward& forward, const Event& e) {
@@ -242,11 +240,11 @@ void require_single_assignment(const Forward& forward) {
 std::unordered_set<int64_t> carried_loops(const Forward& forward) {
   const Order order(forward);
   std::unordered_set<int64_t> carried;
-  const std::vector<Event>& events = forward.events();
-  for (const Event& a : events) {
+  for (const Event& a : forward.events()) {
     if (!a.writes() || !forward.is_active(a.buffer)) continue;
-    for (const Event& b : events) {
-      if (b.kind != Event::read || !b.carries || !b.buffer.same_as(a.buffer)) continue;
+    for (const Event* read : forward.events_of(a.buffer)) {
+      const Event& b = *read;
+      if (b.kind != Event::read || !b.carries) continue;
       const size_t common = common_prefix(a, b);
       for (size_t k = 0; k < common; ++k)
         if (const For* n = a.path[k].stmt.as<For>(); n && order.may_follow_in_loop(a, b, k)) carried.insert(n->var.id);

@@ -22,6 +22,13 @@ Buffer like(const Buffer& b, const std::string& name, DType dtype) {
   return make_buffer({.name = name, .dtype = dtype, .dims = b->dims, .space = b->space});
 }
 
+bool reads_from(const Stmt& s, const Buffer& b) {
+  return any_of(s, [&](const Expr& e) {
+    const Load* n = e.as<Load>();
+    return n && n->buffer.same_as(b);
+  });
+}
+
 Stmt where(const Expr& guard, const Stmt& s) { return guard && !is_empty(s) ? if_then(guard, s) : s; }
 
 // NaN is NaN.
@@ -132,7 +139,7 @@ Stmt Reverse::with_counts(const Stmt& scope, const Buffers& own, const std::func
   Stmt gradient = captured(body);
   for (const Buffer& b : extrema) {
     const Buffer count = counts_.at(b->id);
-    if (!loaded(gradient).contains(count->id)) continue;
+    if (!reads_from(gradient, count)) continue;
     gradient = alloc(count, captured([&] {
                        b_->append(filled_with_zeros(count));
                        b_->append(counts(scope, b, count));
@@ -193,8 +200,8 @@ void Reverse::reverse(const Alloc& n) {
     all = gather(block({zeros, gradient}), {adjoint, zeros, adjoint, forward_.how().sums}, scope_, true).stmt;
   }
   if (active) all = read_in_place(all, adjoint);
-  if (loaded(gradient).contains(own->id)) all = alloc(own, block({recomputed(n.body, {{own->id, own}}), all}));
-  const bool stays = active && (loaded(all).contains(adjoint->id) || writes(all, adjoint));
+  if (reads_from(gradient, own)) all = alloc(own, block({recomputed(n.body, {{own->id, own}}), all}));
+  const bool stays = active && (reads_from(all, adjoint) || writes(all, adjoint));
   b_->append(stays ? as_let_or_alloc(adjoint, all) : all);
 }
 
@@ -209,9 +216,9 @@ void Reverse::reverse_write(const Stmt& s, const Buffer& buffer, const std::vect
   if (!forward_.is_active(value)) return;
   if (const Accumulate* n = s.as<Accumulate>(); n && n->op == AccumulateOp::mul)
     throw Error(ErrorCode::internal, "differentiate: a product that is no recurrence");
+  const std::vector<const Event*> own = forward_.events_of(buffer);
   const bool kept = s.as<Store>() && ((buffer->role == Role::out && forward_.is_kept(buffer)) || is_known(buffer)) &&
-                    1 == std::count_if(forward_.events().begin(), forward_.events().end(),
-                                       [&](const Event& e) { return e.writes() && e.buffer.same_as(buffer); });
+                    1 == std::count_if(own.begin(), own.end(), [](const Event* e) { return e->writes(); });
   const bool fused = s.as<Accumulate>() && s.as<Accumulate>()->op == AccumulateOp::fma;
   // What a guard leaves out may have any index: nothing is read there.
   const Stmt added =
@@ -360,9 +367,10 @@ Stmt Reverse::with_known(const Stmt& s) const {
 }
 
 bool Reverse::is_extremum(const Buffer& buffer) const {
-  return std::any_of(forward_.events().begin(), forward_.events().end(), [&](const Event& e) {
-    if (e.kind != Event::accumulate || !e.buffer.same_as(buffer)) return false;
-    const AccumulateOp op = e.stmt.as<Accumulate>()->op;
+  const std::vector<const Event*> own = forward_.events_of(buffer);
+  return std::any_of(own.begin(), own.end(), [](const Event* e) {
+    if (e->kind != Event::accumulate) return false;
+    const AccumulateOp op = e->stmt.as<Accumulate>()->op;
     return op == AccumulateOp::min || op == AccumulateOp::max;
   });
 }
