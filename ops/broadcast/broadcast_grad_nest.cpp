@@ -51,7 +51,10 @@ SumNest author_sums(KernelFrame& frame) {
   for (const int d : roles.kept) {
     const ir::For& n = *nest.as<ir::For>();
     const bool column = roles.columns() && !roles.reduced.empty() && d + 1 == roles.rank();
-    column ? loops.columns = n.var.id : (loops.kept.push_back(n.var.id), n.var.id);
+    if (column)
+      loops.columns = n.var.id;
+    else
+      loops.kept.push_back(n.var.id);
     nest = ir::Stmt(n.body);
   }
   ir::walk(nest, [&](const ir::Stmt& s) {
