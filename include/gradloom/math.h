@@ -18,8 +18,8 @@ Expr logistic(KernelBuilder& b, Expr x);  // 1 / (1 + exp(-x)): 2.5 ulp; within 
 Expr softplus(KernelBuilder& b, Expr x);  // log(1 + exp(x)): 2.1 ulp; 0 at -inf, inf at inf
 Expr erf(KernelBuilder& b, Expr x);       // 1.3 ulp; odd, within [-1, 1], +-1 at the infinities; keeps the sign of 0
 // Any finite argument, reduced exactly by as much of 2 / pi as it takes; NaN at the infinities.
-Expr sin(KernelBuilder& b, Expr x);  // 0.8 ulp; odd, within [-1, 1]; keeps the sign of 0
-Expr cos(KernelBuilder& b, Expr x);  // 0.8 ulp; even, within [-1, 1]
+Expr sin(KernelBuilder& b, Expr x);  // 0.9 ulp; odd, within [-1, 1]; keeps the sign of 0
+Expr cos(KernelBuilder& b, Expr x);  // 0.9 ulp; even, within [-1, 1]
 // x to a constant power, rounded to x's dtype, with C's values at 0, 1, infinities and NaN. 2.0 ulp; of the exponents
 // 2, -1 and 0.5: 0.5 ulp.
 Expr pow(KernelBuilder& b, Expr x, double exponent);
