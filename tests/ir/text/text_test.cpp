@@ -80,7 +80,7 @@ TEST(Text, SaysWhatWasExpected) {
       {"kernel k() { out y: i64[1] y[0] = y }", "1:35: expected an index after the buffer y"},
       {"kernel k() { out y: i64[1] y[0, 0] = 1 }", "1:28: ir: store: buffer y has rank 1, the index 2"},
       {"kernel k() { out y: i64[1] y[0] = 1.0f32 }", "1:28: ir: store: f32 into buffer y of i64"},
-      {"kernel k() { out y: i64[1] y[0] -= 1 }", "1:33: expected =, +=, min=, max= or fma=, got -"},
+      {"kernel k() { out y: i64[1] y[0] -= 1 }", "1:33: expected =, +=, *=, min=, max= or fma=, got -"},
       {"kernel k() { out y: i64[1] y[0] fma= 1 }", "1:38: expected (, got 1"},
       {"kernel k() { let a = 1 + 2i32 }", "1:24: ir: add: operands of i64 and i32"},
       {"kernel k() { let a: i32 = 1 }", "1:21: expected the value's type i64, got i32"},
