@@ -22,7 +22,7 @@ inline const std::map<std::string, StrategyUse>& strategy_uses() {
       sorted{"GatherGrad", "GatherElementsGrad", "EmbeddingBagGrad", "IndexGrad"},
       touched{"GatherGrad", "GatherElementsGrad", "EmbeddingBagGrad", "IndexGrad"};
   static const std::map<std::string, StrategyUse> uses{
-      {"flat", {.ops = {"SliceGrad"}}},
+      {"flat", {.ops = {"SliceGrad"}, .extent_zero = true}},
       {"row", {.ops = gathers, .gpu = false}},
       {"strip", {.ops = gathers, .gpu = false}},
       {"pipelined", {.ops = {"GatherElementsGrad"}, .gpu = false, .any_shape = false}},
