@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import gradloom
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -69,6 +70,7 @@ def losses() -> Iterator[Call]:
         yield (floats(3), torch.tensor(2)), {"reduction": reduction}
         yield (floats(0, 3), torch.randint(3, (0,))), {"reduction": reduction}
         yield (floats(6, 40), torch.randint(40, (6,))), {"reduction": reduction, "label_smoothing": 0.1}
+        yield (floats(5, 3), torch.tensor([0, 2, 1, 1, 2], dtype=torch.uint8)), {"reduction": reduction}
     yield (floats(4, 3), torch.full((4,), -100)), {"reduction": "sum"}
     yield (floats(4, 3), torch.rand(4, 3, dtype=F64)), {}
 
@@ -270,6 +272,44 @@ def test_the_same_bits_with_any_threads() -> None:
         torch.set_num_threads(threads)
         results.append(torch.autograd.grad(loss(), (x, weight)))
     assert all(torch.equal(a, b) for again in results[1:] for a, b in zip(again, results[0], strict=True))
+
+
+def test_second_gradient_where_all_is_ignored() -> None:
+    x = floats(3, 4)
+    (first,) = torch.autograd.grad(gt.cross_entropy(x, torch.full((3,), -100)), x, create_graph=True)
+    assert not first.any()
+    assert not torch.autograd.grad(first.sum(), x)[0].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_second_gradients_of_16_bits_are_computed_in_32(dtype: Any) -> None:
+    x, weight = (1000 * torch.randn(4, 16)).to(dtype), torch.randn(16).to(dtype)
+    upstream, along = torch.randn(4, 16).to(dtype), torch.randn(4, 16).to(dtype)
+
+    def second(kind: Any) -> list[Tensor]:
+        leaves = [t.to(kind).requires_grad_() for t in (x, weight, upstream)]
+        y = gt.layer_norm(leaves[0], [16], leaves[1])
+        (first,) = torch.autograd.grad(y, leaves[0], leaves[2], create_graph=True)
+        return list(torch.autograd.grad(first, leaves, along.to(kind)))
+
+    for got, want in zip(second(dtype), second(F64), strict=True):
+        largest = want.abs().max().item()
+        torch.testing.assert_close(got.double(), want, rtol=0, atol=2**-6 * largest + 2**-24)
+
+
+def test_what_pytorch_refuses_is_refused_while_recording() -> None:
+    x, target = floats(3, 4), torch.tensor([0, 1, 2])
+    with pytest.raises(RuntimeError, match="not differentiable with respect to argument 'weight'"):
+        gt.cross_entropy(x, target, torch.ones(4, dtype=F64, requires_grad=True))
+    half = x.detach().to(torch.bfloat16).requires_grad_()
+    for weight, bias in ((torch.float16, None), (torch.bfloat16, torch.float32), (F64, F64)):
+        parameters = [None if kind is None else torch.ones(4, dtype=kind) for kind in (weight, bias)]
+        for op in (F.layer_norm, gt.layer_norm):
+            with pytest.raises(RuntimeError):
+                op(half, [4], *parameters)
+    ragged = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], requires_grad=True)
+    with pytest.raises(gradloom.Unsupported, match="input is a nested tensor; expected a dense one"):
+        gt.relu(ragged)
 
 
 def test_bad_arguments_are_pytorchs_errors() -> None:

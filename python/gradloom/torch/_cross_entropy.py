@@ -28,7 +28,8 @@ def _formula(
     label = torch.where(counts, target, 0)
     share = counts.to(log_prob.dtype) if weight is None else torch.where(counts, weight[label], 0)
     if reduction == "mean":
-        share = share / share.sum()
+        total = share.sum()
+        share = torch.where(total == 0, 0, share / total)
     at_label = torch.nn.functional.one_hot(label, log_prob.shape[1]).movedim(-1, 1)
     return (log_prob.exp() - at_label) * (grad * share).unsqueeze(1)
 
@@ -113,10 +114,13 @@ def cross_entropy(
 ) -> Tensor:
     """`torch.nn.functional.cross_entropy`, with SoftmaxCrossEntropyLossGrad as its gradient; PyTorch's own for targets
     that are probabilities, and with `label_smoothing`."""
-    if target.is_floating_point() or label_smoothing or input.dim() != target.dim() + 1:
+    differentiates_weight = weight is not None and weight.requires_grad  # which is PyTorch's error
+    if target.is_floating_point() or label_smoothing or input.dim() != target.dim() + 1 or differentiates_weight:
         return torch.nn.functional.cross_entropy(
             input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
         )
+    if target.dtype == torch.uint8:
+        target = target.long()
     if input.dim() > 1:
         result: Tensor = _cross_entropy_op(input, target, weight, reduction, ignore_index)
         return result

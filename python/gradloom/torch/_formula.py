@@ -6,12 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_SIXTEEN_BITS = (torch.float16, torch.bfloat16)
+
 
 def gradients_by(
     formula: Callable[..., Any], inputs: Sequence[Tensor | None], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     """Gradients of `inputs` from those of what `formula` makes of them; None for what takes or has none.
 
+    What is of 16 bits is computed in float32.
     `formula` gives None for a value whose gradient says nothing.
     """
     places = [i for i, tensor in enumerate(inputs) if tensor is not None and tensor.is_floating_point()]
@@ -21,12 +24,12 @@ def gradients_by(
         """Those that have an upstream gradient, which are put into `upstream`."""
         full = list(inputs)
         for place, tensor in zip(places, floats, strict=True):
-            full[place] = tensor
+            full[place] = tensor.float() if tensor.dtype in _SIXTEEN_BITS else tensor
         found = formula(*full)
         pairs = zip(found if isinstance(found, tuple) else (found,), grads, strict=True)
         kept = [(value, grad) for value, grad in pairs if value is not None and grad is not None]
         upstream[:] = [grad for _, grad in kept]
-        return tuple(value for value, _ in kept)
+        return tuple(value.to(grad.dtype) for value, grad in kept)
 
     of: Any = [inputs[place] for place in places]
     if torch._C._are_functorch_transforms_active():

@@ -93,7 +93,9 @@ _backward_op = Kernel(
 def _forward(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    if input.dtype in _SIXTEEN_BITS:  # with parameters of float32 PyTorch keeps the mean and the deviation so, too
+    dtypes = {parameter.dtype for parameter in (weight, bias) if parameter is not None}
+    if input.dtype in _SIXTEEN_BITS and dtypes in (set(), {input.dtype}):
+        # With parameters of float32 PyTorch keeps the mean and the deviation so, too.
         weight = _ones(input, len(shape), torch.float32) if weight is None else weight.float()
         bias = None if bias is None else bias.float()
     return torch.native_layer_norm(input, shape, weight, bias, eps)

@@ -76,7 +76,9 @@ def detached(tensor: Tensor) -> Tensor:
 def check_differentiable(op: str, **tensors: Tensor | None) -> None:
     """Refuses what no gradient kernel serves, before the forward pass rather than in the backward pass."""
     for name, tensor in tensors.items():
-        if tensor is None or (tensor.is_cpu and tensor.dtype in DTYPES and tensor.layout == torch.strided):
+        if tensor is None:
+            continue
+        if tensor.is_cpu and tensor.dtype in DTYPES and tensor.layout == torch.strided and not tensor.is_nested:
             continue
         if tensor.device.type not in ("cpu", "meta"):
             raise Unsupported(f"gradloom::{op}: {name} is on device {tensor.device}; gradients are computed on cpu")
@@ -85,6 +87,8 @@ def check_differentiable(op: str, **tensors: Tensor | None) -> None:
                 f"gradloom::{op}: {name} requires a gradient and has dtype {_name(tensor.dtype)}; "
                 f"expected float16, bfloat16, float32 or float64"
             )
+        if tensor.is_nested:
+            raise Unsupported(f"gradloom::{op}: {name} is a nested tensor; expected a dense one")
         if tensor.layout != torch.strided:
             raise Unsupported(f"gradloom::{op}: {name} has layout {_name(tensor.layout)}; expected strided")
 
