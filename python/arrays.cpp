@@ -19,6 +19,7 @@ namespace {
 struct Names {
   PyObject* dlpack = PyUnicode_InternFromString("__dlpack__");
   PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
+  PyObject* is_neg = PyUnicode_InternFromString("is_neg");
   PyObject* max_version = nullptr;  // the names and values of __dlpack__(max_version=(1, 1))
   PyObject* version = nullptr;
   Names() {
@@ -97,6 +98,7 @@ PyObject* numpy_bf16() {
 struct Library {
   const ExchangeApi* api = nullptr;
   PyObject* from_dlpack = nullptr;
+  bool has_negative_views = false;  // torch's, whose memory has the other sign; DLPack does not say so
 };
 
 namespace {
@@ -111,8 +113,10 @@ const Library* library_of(PyTypeObject* type) {
   nb::object importer = nb::module_::import_("gradloom._arrays").attr("from_dlpack_of")(object);
   object.inc_ref();
   const ExchangeApi* const api = exchange_api_of(type);
-  Library* const made =
-      importer.is_none() && !api ? nullptr : new Library{api, importer.is_none() ? nullptr : importer.release().ptr()};
+  const bool negative = PyObject_HasAttr(object.ptr(), names().is_neg) != 0;
+  Library* const made = importer.is_none() && !api
+                            ? nullptr
+                            : new Library{api, importer.is_none() ? nullptr : importer.release().ptr(), negative};
   return known->emplace(type, made).first->second;
 }
 
@@ -234,6 +238,14 @@ std::string exception_text() {
   return nb::str(error.value()).c_str();
 }
 
+bool is_negative_view(nb::handle object) {
+  const Library* const library = library_of(Py_TYPE(object.ptr()));
+  if (!library || !library->has_negative_views) return false;
+  const nb::object negative = nb::steal(PyObject_CallMethodNoArgs(object.ptr(), names().is_neg));
+  if (!negative.is_valid()) PyErr_Clear();
+  return negative.ptr() == Py_True;
+}
+
 // By the C functions of the object's type; absent where it has none, or the object needs more than they do: a device's
 // memory waits for a stream, a value whose gradient is recorded is refused in its library's words.
 Tensor from_exchange(nb::handle object, const Place& place) {
@@ -302,6 +314,9 @@ Tensor Arrays::taken(nb::handle object, bool written, const Place& place) {
     return from_ints(object, place);
   } else if (PyCapsule_CheckExact(object.ptr())) {
     tensor = from_capsule(object, place);
+  } else if (is_negative_view(object)) {
+    if (written) refuse_at(place, "is a view whose elements have the other sign in memory; it cannot be written");
+    return taken(nb::object(object.attr("resolve_neg")()), written, place);
   } else if (tensor = from_exchange(object, place); !tensor.present()) {
     const nb::object capsule = dlpack_capsule(object);
     if (!capsule.is_valid())

@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import gradloom.torch  # noqa: E402
+
 TOKENS = [2, 0, 2, -1, 1]
 
 
@@ -43,3 +45,16 @@ def test_numpy_and_torch_in_one_call() -> None:
     assert type(got) is torch.Tensor
     with pytest.raises(IndexError, match=r"indices\)\[1\] is 4"):
         gradloom.gather_grad([4, 3], torch.tensor([0, 4, 1, 1, 1]), upstream(torch.float32))
+
+
+def test_a_negative_view_is_read_with_its_sign() -> None:
+    values = torch.arange(15, dtype=torch.float32).reshape(5, 3)
+    negative = torch.imag(torch.complex(values, values).conj())
+    assert negative.is_neg()
+    got = gradloom.gather_grad([4, 3], torch.tensor(TOKENS), negative)
+    assert torch.equal(got, -gradloom.gather_grad([4, 3], torch.tensor(TOKENS), values))
+    with pytest.raises(gradloom.InvalidArgument, match="the other sign in memory; it cannot be written"):
+        gradloom.gather_grad([4, 3], torch.tensor(TOKENS), values, out=torch._neg_view(torch.zeros(4, 3)))
+    weight = torch.zeros(4, 3, requires_grad=True)
+    rows = gradloom.torch.embedding(torch.tensor(TOKENS) % 4, weight, sparse=True)
+    assert torch.equal(torch.autograd.grad(rows, weight, negative)[0].to_dense(), got)
