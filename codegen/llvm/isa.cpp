@@ -1,9 +1,12 @@
 // Instruction sets: the levels by name, and host detection.
+#include <fmt/format.h>
 #include <llvm/ADT/StringMap.h>
 #include <llvm/TargetParser/Host.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <fstream>
 #include <thread>
 
 #include "codegen/llvm/emitter.h"
@@ -35,6 +38,20 @@ int64_t cache_bytes(int name, int64_t fallback) {
   return bytes > 0 ? std::min(bytes, most) : fallback;
 }
 
+// What cores share before memory: of one such cache, where the system lists them (sysconf may give the sum of several).
+int64_t last_level_bytes(const ir::Target& target) {
+  int64_t bytes = 0;
+  for (int i = 0; i < 8; ++i) {
+    const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", i);
+    int level = 0;
+    int64_t kib = 0;
+    if (!(std::ifstream(folder + "level") >> level) || !(std::ifstream(folder + "size") >> kib)) break;
+    if (level >= 3) bytes = kib << 10;
+  }
+  if (bytes <= 0) bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, target.last_level_bytes);
+  return std::clamp(bytes, target.l2_bytes, std::max(target.l2_bytes, int64_t{1} << 40));
+}
+
 ir::Target target_of(const Isa& isa) {
   ir::Target target;
   target.name = "generic";
@@ -55,6 +72,7 @@ ir::Target target_of(const Isa& isa) {
   target.fast_scatter = avx512 && !isa.cpu.starts_with("znver");  // microcoded on Zen
   target.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, target.l1_bytes);
   target.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, target.l2_bytes);
+  target.last_level_bytes = last_level_bytes(target);
   target.threads = std::max(1u, std::thread::hardware_concurrency());
   return target;
 }

@@ -23,6 +23,7 @@ struct Target {
   bool fast_scatter = false;      // gather, add and scatter of a vector is faster than one lane at a time
   bool streaming_stores = true;   // stores that bypass the caches
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;  // a core's own caches
+  int64_t last_level_bytes = 32 << 20;              // the cache before memory, which cores share
   int threads = 1;                                  // minimum number of tasks of a parallel loop
 
   // A GPU: schedules bind loops to its grids, threads, warps and lanes instead of making them parallel or vector.

@@ -127,19 +127,22 @@ std::string toolchain_text(std::string_view compiler) { return fmt::format("{} e
 
 std::string target_text(const ir::Target& target, std::string_view features) {
   // Destructures all fields: a new one does not compile until it is encoded here.
-  const auto& [name, vector_bytes, vector_registers, hardware_scatter, fast_scatter, streaming_stores, l1, l2, threads,
-               gpu, multiprocessors, cooperative, block_threads, shared_bytes, matrix_units] = target;
+  const auto& [name, vector_bytes, vector_registers, hardware_scatter, fast_scatter, streaming_stores, l1, l2,
+               last_level, threads, gpu, multiprocessors, cooperative, block_threads, shared_bytes, matrix_units] =
+      target;
   return fmt::format(
-      "{} vector_bytes {} vector_registers {} hardware_scatter {} fast_scatter {} streaming_stores {} l1 {} l2 {} "
+      "{} vector_bytes {} vector_registers {} hardware_scatter {} fast_scatter {} streaming_stores {} l1 {} l2 {} {}"
       "threads {} gpu {} multiprocessors {} "
       "cooperative {} block_threads {} shared_bytes {} matrix_units {} features {}",
-      name, vector_bytes, vector_registers, hardware_scatter, fast_scatter, streaming_stores, l1, l2, threads, gpu,
-      multiprocessors, cooperative, block_threads, shared_bytes, matrix_units, features);
+      name, vector_bytes, vector_registers, hardware_scatter, fast_scatter, streaming_stores, l1, l2,
+      gpu ? "" : fmt::format("last_level {} ", last_level), threads, gpu, multiprocessors, cooperative, block_threads,
+      shared_bytes, matrix_units, features);
 }
 
 std::string machine_text(const ir::Target& target, std::string_view features, std::string_view cpu) {
-  return fmt::format("{} {}, L1 {} KiB, L2 {} KiB, {} {}, {}", target.name, cpu, target.l1_bytes >> 10,
-                     target.l2_bytes >> 10, target.threads, target.threads == 1 ? "thread" : "threads",
+  return fmt::format("{} {}, L1 {} KiB, L2 {} KiB, last level {} KiB, {} {}, {}", target.name, cpu,
+                     target.l1_bytes >> 10, target.l2_bytes >> 10, target.last_level_bytes >> 10, target.threads,
+                     target.threads == 1 ? "thread" : "threads",
                      to_hex(hash128(target_text(target, features))).substr(0, 16));
 }
 

@@ -101,6 +101,7 @@ TEST(OpKey, TellsTargetsApartByEveryField) {
       [](ir::Target& t) { t.streaming_stores = !t.streaming_stores; },
       [](ir::Target& t) { t.l1_bytes *= 2; },
       [](ir::Target& t) { t.l2_bytes *= 2; },
+      [](ir::Target& t) { t.last_level_bytes *= 2; },
       [](ir::Target& t) { t.threads *= 2; },
       [](ir::Target& t) { t.gpu = !t.gpu; },
       [](ir::Target& t) { t.multiprocessors *= 2; },
