@@ -48,7 +48,7 @@ void ReductionNest::write() {
   const Into out = destination();
   if (reduction_.order.kind == SumOrder::tree) return total(0, out);
   begin_total(out);
-  in_order(0, out);
+  reduction_.order.kind == SumOrder::chunks ? in_chunks(out) : in_order(0, out);
 }
 
 Expr ReductionNest::start() const { return identity(reduction_.op, dtype_); }
@@ -58,6 +58,12 @@ Expr ReductionNest::combined(Expr a, Expr b) const {
   if (reduction_.op == AccumulateOp::max) return max(std::move(a), std::move(b));
   if (reduction_.op == AccumulateOp::mul) return std::move(a) * std::move(b);
   return std::move(a) + std::move(b);
+}
+
+Expr ReductionNest::halved(std::vector<Expr> p) const {
+  for (size_t h = p.size() / 2; h > 0; h /= 2)
+    for (size_t l = 0; l < h; ++l) p[l] = combined(p[l], p[l + h]);
+  return p[0];
 }
 
 void ReductionNest::combine(const Into& out, const Expr& column, const Expr& value) {
@@ -107,6 +113,8 @@ Expr ReductionNest::extent(size_t d) {
   return extents_[d] = n;
 }
 
+bool ReductionNest::is_large() const { return reduction_.value.node().tree.nodes > most_term_nodes; }
+
 bool ReductionNest::one_part(const Expr& n) const { return as_int(n) && *as_int(n) <= part(); }
 
 // Whether variable d is known to have no short block.
@@ -120,6 +128,11 @@ bool ReductionNest::divides(size_t d, int64_t length) const {
 bool ReductionNest::plain() const {
   return reduction_.op == AccumulateOp::add && !reduction_.guard && reduction_.lets.empty() &&
          only_load(reduction_.value) != nullptr;
+}
+
+Expr ReductionNest::plain_term(const Expr& column, const Expr& inside) const {
+  const Expr value = at(reduction_.value, column);
+  return inside ? only_where(value, inside) : value;
 }
 
 Expr ReductionNest::term(const Expr& column, const Expr& inside) {
@@ -139,7 +152,7 @@ Expr ReductionNest::term(const Expr& column, const Expr& inside) {
 }
 
 void ReductionNest::fold(const Buffer& buffer, const Index& index, const Expr& column, const Expr& inside) {
-  if (inside && plain()) return b_.accumulate(buffer, index, only_where(at(reduction_.value, column), inside));
+  if (inside && plain()) return b_.accumulate(buffer, index, plain_term(column, inside));
   const auto term = [&] {
     for (const Reduce::Definition& d : reduction_.lets) values_[d.var.id] = b_.let(d.var.name, at(d.value, column));
     b_.accumulate(buffer, index, at(reduction_.value, column), reduction_.op,
@@ -148,12 +161,50 @@ void ReductionNest::fold(const Buffer& buffer, const Index& index, const Expr& c
   b_.guarded(inside, [&] { b_.guarded(reduction_.guard ? at(reduction_.guard, column) : Expr(), term); });
 }
 
-void ReductionNest::in_order(size_t d, const Into& out) {
-  const Expr n = extent(d);
-  b_.loop(reduction_.ranges[d].var.name, 0, n, [&](Expr i) {
-    enter(d, i);
-    if (d + 1 < reduction_.ranges.size()) return in_order(d + 1, out);
+void ReductionNest::in_order(size_t d, const Into& out) { in_order(d, 0, extent(d), out); }
+
+// `count` values of variable d, from the `first`.
+void ReductionNest::in_order(size_t d, const Expr& first, const Expr& count, const Into& out) {
+  const std::string& name = reduction_.ranges[d].var.name;
+  const bool innermost = d + 1 == reduction_.ranges.size();
+  if (form_.ahead > 1 && innermost && !tile_ && !reduction_.guard && !reduction_.factor)
+    return read_ahead(d, first, count, out);
+  const Loop loop = b_.loop(name, 0, count, [&](Expr i) {
+    enter(d, index_add(first, i));
+    if (!innermost) return in_order(d + 1, out);
     each_column(loops_.summed, "column", [&](const Expr& c) { fold(out.buffer, out.place(c), c); });
+  });
+  if (innermost) loops_.ordered.push_back(loop);
+}
+
+// The same, of terms that are values without a guard: `ahead` of them are read, then folded.
+void ReductionNest::read_ahead(size_t d, const Expr& first, const Expr& count, const Into& out) {
+  const auto term = [&](const Expr& i) {
+    enter(d, i);
+    for (const Reduce::Definition& l : reduction_.lets) values_[l.var.id] = b_.let(l.var.name, at(l.value, 0));
+    return b_.let("value", at(reduction_.value, 0));
+  };
+  const std::string& name = reduction_.ranges[d].var.name;
+  const Expr groups = index_div(count, form_.ahead), whole = as_int(groups) ? groups : b_.let("whole", groups);
+  b_.loop(name, 0, whole, [&](Expr group) {
+    std::vector<Expr> values;
+    for (int64_t k = 0; k < form_.ahead; ++k)
+      values.push_back(term(index_add(index_add(first, group * form_.ahead), k)));
+    for (const Expr& v : values) combine(out, 0, v);
+  });
+  const Expr done = index_mul(whole, form_.ahead);
+  b_.loop(name, index_add(first, done), index_sub(count, done), [&](Expr i) { combine(out, 0, term(i)); });
+}
+
+void ReductionNest::in_chunks(const Into& out) {
+  const Expr n = extent(0);
+  const int64_t length = reduction_.order.block;
+  const Into chunk{b_.alloc("chunk", dtype_, {kept_}), [](const Expr& c) { return Index{c}; }};
+  b_.loop("chunks", 0, floor_div(n + (length - 1), length), [&](Expr k) {
+    const Expr first = k * length;
+    begin_total(chunk);
+    in_order(0, first, min(Expr(length), n - first), chunk);
+    each_column(loops_.summed, "column", [&](const Expr& c) { combine(out, c, load(chunk.buffer, {c})); });
   });
 }
 
@@ -206,8 +257,8 @@ void ReductionNest::add_parts(const Buffer& sums, const std::function<Expr(const
 
 // All blocks of `count` terms of the innermost variable, from `first`.
 void ReductionNest::blocks(size_t d, const Expr& first, const Expr& count, const Put& put) {
-  const bool large = reduction_.value.node().tree.nodes > most_term_nodes;
-  if (!tile_ || reduction_.order.block != partials || reduction_.guard || large) return strided(d, first, count, put);
+  if (!tile_ || reduction_.order.block != partials || reduction_.guard || is_large())
+    return strided(d, first, count, put);
   b_.loop("block", 0, floor_div(count, partials), [&](Expr k) { rows(d, first + k * partials, {}, put); });
   if (divides(d, partials)) return;
   const Expr rest = floor_mod(count, partials);
@@ -229,9 +280,7 @@ void ReductionNest::rows(size_t d, const Expr& first, const Expr& extent, const 
     each_column(loops_.summed, "element", [&](const Expr& c) {
       std::vector<Expr> p;
       for (int64_t l = 0; l < partials; ++l) p.push_back(row(l, c));
-      for (size_t h = partials / 2; h > 0; h /= 2)
-        for (size_t l = 0; l < h; ++l) p[l] = combined(p[l], p[l + h]);
-      put(c, p[0]);
+      put(c, halved(std::move(p)));
     });
     return;
   }
@@ -303,9 +352,7 @@ void ReductionNest::outer_block(size_t d, const Into& out, const Expr& first, co
   each_column(loops_.summed, "column", [&](const Expr& c) {
     std::vector<Expr> p;
     for (int64_t l = 0; l < partials; ++l) p.push_back(load(inner, {l, c}));
-    for (size_t h = partials / 2; h > 0; h /= 2)
-      for (size_t l = 0; l < h; ++l) p[l] = combined(p[l], p[l + h]);
-    combine(out, c, p[0]);
+    combine(out, c, halved(std::move(p)));
   });
 }
 

@@ -20,6 +20,7 @@ struct ReductionTile {
 // `nonnegative`: whether an extent is known not to be negative, where it is needed; absent: never.
 struct ReductionForm {
   bool rows_at_once = false;
+  int64_t ahead = 0;  // of a fold in order: terms that are read before they are folded
   std::function<bool(const Expr& extent)> nonnegative = {};
 };
 
@@ -38,7 +39,7 @@ class ReductionNest {
   // One loop over the tile, or the body once where there is none.
   void each_column(std::vector<Loop>& loops, const std::string& name, const std::function<void(const Expr&)>& body);
 
- private:
+ protected:
   using Index = std::vector<Expr>;
   struct Into {  // a total of each column
     Buffer buffer;
@@ -48,12 +49,14 @@ class ReductionNest {
 
   Expr start() const;
   Expr combined(Expr a, Expr b) const;
+  Expr halved(std::vector<Expr> partials) const;  // the fold of sixteen by halves
   void combine(const Into& out, const Expr& column, const Expr& value);
   void begin_total(const Into& out);
   Expr at(const Expr& e, const Expr& column) const;
   Into destination() const;
   void enter(size_t d, const Expr& i);
   Expr extent(size_t d);
+  bool is_large() const;  // a term too large to be written sixteen times
   // The number of n terms' parts, where it is known to be one; terms of a block, of a part.
   bool one_part(const Expr& n) const;
   int64_t part() const { return sum_part_blocks * reduction_.order.block; }
@@ -61,16 +64,9 @@ class ReductionNest {
 
   // A term at the entered variables: as an expression, from the identity; or folded into an element.
   bool plain() const;
+  Expr plain_term(const Expr& column, const Expr& inside) const;  // 0 where that does not hold
   Expr term(const Expr& column, const Expr& inside = {});
   void fold(const Buffer& buffer, const Index& index, const Expr& column, const Expr& inside = {});
-
-  void in_order(size_t d, const Into& out);
-  void total(size_t d, const Into& out);
-  void one_part_total(size_t d, const Expr& k, const Into& out);
-  void blocks(size_t d, const Expr& first, const Expr& count, const Put& put);
-  void rows(size_t d, const Expr& first, const Expr& extent, const Put& put);
-  void strided(size_t d, const Expr& from, const Expr& count, const Put& put);
-  void outer_block(size_t d, const Into& out, const Expr& first, const Expr& extent);
 
   KernelBuilder& b_;
   const Reduce reduction_;
@@ -82,6 +78,18 @@ class ReductionNest {
   const Expr kept_;
   std::unordered_map<int64_t, Expr> values_;  // of entered variables and definitions
   std::unordered_map<size_t, Expr> extents_;  // of entered variables, read once
+
+ private:
+  void in_order(size_t d, const Into& out);
+  void in_order(size_t d, const Expr& first, const Expr& count, const Into& out);
+  void read_ahead(size_t d, const Expr& first, const Expr& count, const Into& out);
+  void in_chunks(const Into& out);
+  void total(size_t d, const Into& out);
+  void one_part_total(size_t d, const Expr& k, const Into& out);
+  void blocks(size_t d, const Expr& first, const Expr& count, const Put& put);
+  void rows(size_t d, const Expr& first, const Expr& extent, const Put& put);
+  void strided(size_t d, const Expr& from, const Expr& count, const Put& put);
+  void outer_block(size_t d, const Into& out, const Expr& first, const Expr& extent);
 };
 
 Stmt expanded(const Reduce& reduction, ReductionForm form, ReductionLoops& loops);

@@ -16,7 +16,7 @@ inline bool rounds(AccumulateOp op) { return op != AccumulateOp::min && op != Ac
 inline std::string folds(AccumulateOp op) { return op == AccumulateOp::mul ? "products" : "sums"; }
 
 // The reduction in order of its loops, whatever its order is: the same terms, accesses and facts, and where the order
-// is `loop`, min, max, or of integers, the same bits. Its variables become those loops'.
+// is `loop` or `any`, min, max, or of integers, the same bits. Its variables become those loops'.
 Stmt in_loops(const Reduce& reduction);
 
 // The statement with the reduction's definitions around it.

@@ -112,9 +112,12 @@ Stmt reduce(Reduce n) {
   require(!n.factor || (n.factor.type() == type && is_arithmetic_float(type.dtype)),
           "an fma reduction takes f32 or f64");
   require(!n.guard || n.guard.type() == Type{DType::boolean, 1}, "a reduction's guard is a bool scalar");
-  if (n.order.kind == SumOrder::loop)
+  if (n.order.kind == SumOrder::loop || n.order.kind == SumOrder::any)
     require(n.order.block == 0, "a reduction in order of its loops has no blocks");
-  else if (n.order.block < sum_partials || n.order.block > 4096 || n.order.block % sum_partials != 0)
+  else if (n.order.kind == SumOrder::chunks && (n.order.block < 1 || n.order.block > 1 << 30))
+    bad("a chunk has 1 to 2^30 values, got " + std::to_string(n.order.block));
+  else if (n.order.kind == SumOrder::tree &&
+           (n.order.block < sum_partials || n.order.block > 4096 || n.order.block % sum_partials != 0))
     bad("a tree's block is a multiple of 16 up to 4096, got " + std::to_string(n.order.block));
   return make(std::move(n));
 }
@@ -160,6 +163,21 @@ const char* to_string(ForKind kind) {
                                           "warp",   "lane",     "cooperative", "fragment", "matrix_unit"};
   static_assert(std::size(names) == static_cast<size_t>(ForKind::matrix_unit) + 1);
   return names[static_cast<size_t>(kind)];
+}
+
+std::string to_string(SumOrder order) {
+  const std::string block = std::to_string(order.block);
+  switch (order.kind) {
+    case SumOrder::loop:
+      return "loop";
+    case SumOrder::tree:
+      return "tree " + block;
+    case SumOrder::chunks:
+      return "chunks " + block;
+    case SumOrder::any:
+      return "any";
+  }
+  return "";
 }
 
 const char* to_string(AccumulateOp op) {

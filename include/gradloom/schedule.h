@@ -115,8 +115,19 @@ class Schedule {
   std::vector<Loop> reductions() const;  // in order of appearance
   Loop reduction(const std::string& name) const;
   const Reduce& get_reduction(Loop reduction) const;
+  // Gives it another order. Refused for sums of floats, which are then rounded otherwise, unless the level allows it:
+  // a fixed order is the same in every run (run_to_run).
+  void reassociate(Loop reduction, SumOrder order);
   // Makes the loops of its order of a reduction. One that no step has expanded is expanded so when it is lowered.
-  ReductionLoops expand(Loop reduction);
+  // `ahead`, of a fold in order over one variable: so many terms are read before they are folded, up to 64.
+  ReductionLoops expand(Loop reduction, int64_t ahead = 0);
+  // Makes two of a fold in chunks: one of each chunk, stored, whose iterations are independent, and one of the chunks'
+  // totals, both in order. `around` as for expand_staged: the first gets these loops, too, inside that over the chunks.
+  struct Chunks {
+    Loop chunks = 0, each = 0;  // the loop over them, the reduction in it
+    Loop total = 0;             // the reduction of their totals
+  };
+  Chunks split_chunks(Loop reduction, Loop around = 0);
   // The same for the reduction in the body of the loop `columns`, whose iterations are independent: `tile` of them
   // advance together, term by term. What comes before and after the reduction in the body becomes loops of its own,
   // over the tile. Tile 0: all columns. `rows_at_once`: the 16 terms of a block of 16 are read together, for machines
@@ -125,6 +136,11 @@ class Schedule {
   // The same for a tree over one variable, whose parts are stored for all columns (0: it has none), and then added, so
   // that threads may share the parts.
   ReductionLoops expand_parts(Loop reduction, Loop columns = 0, int64_t tile = 0, bool rows_at_once = false);
+  // The same for a tree, for the threads of GPU blocks: a part's blocks are summed at once, each by a thread (blocks of
+  // 16) or by 16, and added up in order. `around`: the outermost of the perfectly nested, independent loops around it,
+  // which are summed together, `width` neighbours a thread block (0: it has none). Totals that are terms of an outer
+  // variable, and those of parts, are stored and folded by loops that follow.
+  StagedLoops expand_staged(Loop reduction, int64_t width, Loop around = 0);
   // Tiles a matrix product, for m { for n { alloc sum { sum = first; for k { sum fma= (a, b) } rest } } } where a does
   // not depend on n nor b on m, into cache blocks, packed panels and register tiles; each element's reduction over k
   // stays in order. Refused unless elements are proved independent. Partial sums between k blocks are stored in the

@@ -109,16 +109,22 @@ struct Accumulate {
 //     in order, its blocks'; the total is the identity op, in order, the parts' (just the blocks', where n is known to
 //     be one part: the same bits). The totals of an inner variable are the terms of the next outer one, in blocks of
 //     16, without parts. So lanes, and threads, can share one sum.
+//   chunks: the first variable's values in chunks of `block`; a chunk's fold is that of its loops, and the total is the
+//     identity op, in order, the chunks'. So threads can share one sum.
+//   any: the author does not mind. It is `loop` but where a step declares another (Schedule::reassociate).
 // Min, max and integers have the same bits in any order.
 inline constexpr int64_t sum_partials = 16, sum_part_blocks = 64;
 struct SumOrder {
-  enum Kind : uint8_t { loop, tree } kind = loop;
-  int64_t block = 0;  // tree only
+  enum Kind : uint8_t { loop, tree, chunks, any } kind = loop;
+  int64_t block = 0;  // of tree and chunks only
   static SumOrder in_loops() { return {}; }
   // 256: terms that are neighbours in memory, each partial a lane. 16: terms that are rows apart, as a column's.
   static SumOrder in_tree(int64_t block = 256) { return {tree, block}; }
+  static SumOrder in_chunks(int64_t length) { return {chunks, length}; }  // up to 2^30
+  static SumOrder in_any() { return {any}; }
   bool operator==(const SumOrder&) const = default;
 };
+std::string to_string(SumOrder order);  // as in text: "tree 256"
 // buffer[index] = the fold of `value` (fma: value * factor, rounded once with its addition to a partial) over
 // variables, outermost first, from op's identity: +0.0, or 1, or the largest or least value, infinities of floats.
 // Bounds are read once on entry to their variable, and may mention outer ones; an extent <= 0 has no terms. Terms whose
@@ -145,13 +151,20 @@ struct Reduce {
 };
 // The loops that a reduction became, for further steps.
 struct ReductionLoops {
-  Loop tiles = 0;            // over tiles of columns; 0: none
-  Loop parts = 0;            // over parts of the sum that threads may share; 0: none
-  std::vector<Loop> stored;  // over a tile's columns: identities, and what comes before and after the reduction
-  std::vector<Loop> summed;  // over a tile's columns: terms
-  std::vector<Loop> steps;   // over the groups of 16 terms of a block
-  std::vector<Loop> lanes;   // over the 16 partials, or half of them, or fewer
-  std::vector<Loop> quads;   // over folds of four partials
+  Loop tiles = 0;             // over tiles of columns; 0: none
+  Loop parts = 0;             // over parts of the sum that threads may share; 0: none
+  std::vector<Loop> ordered;  // over the terms of a fold in order; of several variables the innermost's
+  std::vector<Loop> stored;   // over a tile's columns: identities, and what comes before and after the reduction
+  std::vector<Loop> summed;   // over a tile's columns: terms
+  std::vector<Loop> steps;    // over the groups of 16 terms of a block
+  std::vector<Loop> lanes;    // over the 16 partials, or half of them, or fewer
+  std::vector<Loop> quads;    // over folds of four partials
+};
+// The same of a tree in stages.
+struct StagedLoops {
+  std::vector<Loop> grid;                 // parts, loops and variables around, tiles; outermost first, perfectly nested
+  std::vector<std::vector<Loop>> phases;  // of a tile: each needs all of what the one before stores
+  std::vector<Loop> totals;               // the nests that fold what is stored, in order
 };
 struct If {
   Expr condition;  // scalar boolean

@@ -27,10 +27,10 @@ struct ReduceCode final : StmtCode {
     for (size_t i = 0; i < frames.size(); ++i) {
       access.scalar(*frames[i], places.data() + i * access.rank());
       totals[i] = start;
-      if (order.kind == SumOrder::loop)
-        in_loops(*frames[i], 0, totals[i]);
-      else
+      if (order.kind == SumOrder::tree)
         totals[i] = tree(*frames[i], 0);
+      else
+        in_loops(*frames[i], 0, totals[i]);
     }
     for (size_t i = 0; i < frames.size(); ++i)
       frames[i]->arrays[access.array]->store(places.data() + i * access.rank(), totals[i]);
@@ -55,9 +55,14 @@ struct ReduceCode final : StmtCode {
     if (d == ranges.size()) return fold(frame, total);
     const uint64_t first = ranges[d].begin->scalar(frame);
     const int64_t count = static_cast<int64_t>(ranges[d].extent->scalar(frame));
+    const bool chunks = order.kind == SumOrder::chunks && d == 0;
+    uint64_t chunk = start;
     for (int64_t k = 0; k < count; ++k) {
       frame.vars[ranges[d].slot] = first + static_cast<uint64_t>(k);
-      in_loops(frame, d + 1, total);
+      in_loops(frame, d + 1, chunks ? chunk : total);
+      if (!chunks || (k + 1 < count && (k + 1) % order.block != 0)) continue;
+      total = combined(total, chunk);
+      chunk = start;
     }
   }
 

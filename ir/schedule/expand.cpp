@@ -27,7 +27,11 @@ std::function<bool(const Expr&)> nonnegative(const Site& site) {
 class ColumnNest {
  public:
   ColumnNest(const char* step, const Site& site, int64_t tile, bool rows_at_once)
-      : step_(step), site_(site), loop_(*site.loop), form_{rows_at_once, nonnegative(site)}, b_("columns") {
+      : step_(step),
+        site_(site),
+        loop_(*site.loop),
+        form_{.rows_at_once = rows_at_once, .nonnegative = nonnegative(site)},
+        b_("columns") {
     require_serial(step, loop_);
     collect(loop_.body);
     if (!body_.reduction) refuse_body("its body holds no reduction");
@@ -188,11 +192,17 @@ std::string flag(bool rows_at_once) { return rows_at_once ? " 1" : ""; }
 
 }  // namespace
 
-ReductionLoops Schedule::expand(Loop id) {
+ReductionLoops Schedule::expand(Loop id, int64_t ahead) {
   const Site site = find_reduction(kernel_, id);
+  if (ahead < 0 || ahead > 64)
+    wrong_argument("expand", site.name(), "0 to 64 terms are read ahead, got " + std::to_string(ahead));
+  const Reduce& n = *site.reduction;
+  if (ahead > 1 && (n.order.kind == SumOrder::tree || n.guard || n.factor || n.ranges.size() > 1))
+    refuse("expand", site.name(), "only values of one variable that are folded in order are read ahead");
   ReductionLoops loops;
-  const Stmt to = expanded(*site.reduction, {.nonnegative = nonnegative(site)}, loops);
-  put("expand", site, to, "expand " + reduction_name(kernel_, id));
+  const Stmt to = expanded(n, {.ahead = ahead, .nonnegative = nonnegative(site)}, loops);
+  put("expand", site, to,
+      "expand " + reduction_name(kernel_, id) + (ahead ? " " + std::to_string(ahead) : std::string()));
   return loops;
 }
 

@@ -5,6 +5,7 @@
 #include "ir/analysis/linear.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/nest_shape.h"
+#include "ir/schedule/schedule_gpu.h"
 #include "ir/schedule/site.h"
 
 namespace gradloom::ir {
@@ -138,6 +139,47 @@ std::vector<Loop> schedule_reductions_gpu(Schedule& schedule) {
     own.insert(own.end(), loops.quads.begin(), loops.quads.end());
   }
   return own;
+}
+
+namespace {
+
+Loop fused(Schedule& s, const std::vector<Loop>& loops) {
+  Loop one = loops[0];
+  for (size_t i = 1; i < loops.size(); ++i) one = s.fuse(one, loops[i]);
+  return one;
+}
+
+// Neighbours of a tile: 32 columns, a cache line of f32; of rows as many as fill a thread block with partials.
+int64_t staged_width(const Reduce& n) {
+  constexpr int64_t columns = 32, threads = 512, most_rows = 32;
+  if (n.order.block == sum_partials) return columns;
+  const std::optional<int64_t> terms = as_int(n.ranges.back().extent);
+  const int64_t blocks =
+      terms ? std::clamp<int64_t>((*terms + n.order.block - 1) / n.order.block, 1, sum_part_blocks) : sum_part_blocks;
+  return std::clamp<int64_t>(threads / (blocks * sum_partials), 1, most_rows);
+}
+
+}  // namespace
+
+void schedule_staged_gpu(Schedule& s, Loop reduction, Loop around, const Target& target) {
+  const StagedLoops loops = s.expand_staged(reduction, staged_width(s.get_reduction(reduction)), around);
+  // Fuses as many of the grid's loops as are still proved independent once fused; the outer ones stay host loops.
+  std::vector<Loop> grid = loops.grid;
+  while (grid.size() > 1 && !s.attempt([&](Schedule& trial) { trial.bind(fused(trial, grid), ForKind::grid); }))
+    grid.erase(grid.begin());
+  if (grid.size() == 1) s.bind(grid[0], ForKind::grid);
+  std::vector<std::vector<Loop>> phases = loops.phases;
+  // Loads of neighbours as vectors, 16 bytes of f32: the loop over vectors goes to threads.
+  constexpr int64_t together = 4;
+  Loop& neighbours = phases[0].back();
+  if (const std::optional<int64_t> n = as_int(s.get(neighbours).extent); n && *n % together == 0)
+    s.attempt([&](Schedule& trial) {
+      const Schedule::Split cut = trial.split(neighbours, together);
+      trial.vectorize(cut.inner);
+      neighbours = cut.outer;
+    });
+  for (const std::vector<Loop>& phase : phases) s.bind(fused(s, phase), ForKind::thread);
+  for (const Loop loop : loops.totals) schedule_gpu(s, loop, target);
 }
 
 }  // namespace gradloom::ir

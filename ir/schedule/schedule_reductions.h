@@ -16,4 +16,8 @@ std::vector<Loop> schedule_reductions_cpu(Schedule& schedule, const Target& targ
 // once the others are bound.
 std::vector<Loop> schedule_reductions_gpu(Schedule& schedule);
 
+// The same for one tree of many terms: its blocks to the threads of GPU blocks (Schedule::expand_staged), and the rest
+// by the general schedule. `around`: the outermost of the perfectly nested, independent loops around it; 0: none.
+void schedule_staged_gpu(Schedule& schedule, Loop reduction, Loop around, const Target& target);
+
 }  // namespace gradloom::ir

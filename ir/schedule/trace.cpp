@@ -141,6 +141,16 @@ void Schedule::replay(const std::vector<std::string>& trace) {
     };
     const auto loop_at = [&](size_t i) { return work.loop(words[i]); };
     const auto buffer_at = [&](size_t i) { return find_buffer(work.kernel_, words[i]); };
+    // "tree 256", as to_string writes it.
+    const auto order_at = [&](size_t i) {
+      const bool sized = i + 1 < words.size();
+      const int64_t block = sized ? number(line, words[i + 1]) : 0;
+      if (words[i] == "loop" && !sized) return SumOrder::in_loops();
+      if (words[i] == "any" && !sized) return SumOrder::in_any();
+      if (words[i] == "tree" && sized) return SumOrder::in_tree(block);
+      if (words[i] == "chunks" && sized) return SumOrder::in_chunks(block);
+      bad(line, "no order of a reduction: " + words[i]);
+    };
     if (step == "split") {
       arguments(2, 2), work.split(loop_at(1), number(line, words[2]));
     } else if (step == "split_guarded") {
@@ -193,9 +203,16 @@ void Schedule::replay(const std::vector<std::string>& trace) {
     } else if (step == "privatise") {
       arguments(2, 2), work.privatise(loop_at(1), buffer_at(2));
     } else if (step == "expand") {
-      arguments(1, 1), work.expand(work.reduction(words[1]));
+      arguments(1, 2), work.expand(work.reduction(words[1]), words.size() > 2 ? number(line, words[2]) : 0);
+    } else if (step == "split_chunks") {
+      arguments(1, 2), work.split_chunks(work.reduction(words[1]), words.size() > 2 ? loop_at(2) : 0);
+    } else if (step == "reassociate") {
+      arguments(2, 3), work.reassociate(work.reduction(words[1]), order_at(2));
     } else if (step == "expand_across") {
       arguments(2, 3), work.expand_across(loop_at(1), number(line, words[2]), flag(words, 3));
+    } else if (step == "expand_staged") {
+      arguments(2, 3);
+      work.expand_staged(work.reduction(words[1]), number(line, words[2]), words.size() > 3 ? loop_at(3) : 0);
     } else if (step == "expand_parts") {
       arguments(1, 4);
       const bool across = words.size() > 3;  // of a loop and a tile

@@ -283,8 +283,12 @@ Stmt Parser::reduction(Position at, Access target) {
   } while (take_symbol(","));
   if (word("tree"))
     n.order = SumOrder::in_tree(integer("the elements of a tree's block", 1, int64_t{1} << 32));
+  else if (word("chunks"))
+    n.order = SumOrder::in_chunks(integer("the values of a chunk", 1, int64_t{1} << 32));
+  else if (word("any"))
+    n.order = SumOrder::in_any();
   else if (!word("loop"))
-    expected("the order, loop or tree and its block");
+    expected("the order: loop, any, tree and its block, or chunks and their length");
   n.guard = guard();
   if (!word("of")) expected("of");
   for (bool more = at_keyword("let"); more;) {

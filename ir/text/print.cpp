@@ -256,7 +256,7 @@ class Printer {
       const std::string bounds = this->bounds(r.begin, r.extent);
       text += (&r == &n.ranges[0] ? " " : ", ") + bind(vars_, r.var.id, r.var.name) + bounds;
     }
-    text += n.order.kind == SumOrder::loop ? " loop" : " tree " + std::to_string(n.order.block);
+    text += std::string(" ") + to_string(n.order);
     text += guard(n.guard) + " of";
     if (!n.lets.empty()) {
       line(text);

@@ -11,14 +11,7 @@
 
 namespace gradloom {
 
-inline constexpr int64_t partials = ir::sum_partials, block_elements = 256, part_blocks = ir::sum_part_blocks;
-
-// The reduction tree that ends a block's sum, from its partials.
-inline ir::Expr tree(std::vector<ir::Expr> p) {
-  for (size_t h = partials / 2; h > 0; h /= 2)
-    for (size_t l = 0; l < h; ++l) p[l] = p[l] + p[l + h];
-  return p[0];
-}
+inline constexpr int64_t partials = ir::sum_partials, block_elements = 256;
 
 struct ReduceKey {
   bool accumulate = false;
@@ -40,11 +33,7 @@ struct ReduceRoles {
   int rank() const { return kept.size() + reduced.size(); }
   bool columns() const { return !kept.empty() && kept.back() == rank() - 1; }  // the innermost dim is kept
 
-  // Of the innermost reduced dim: elements per block and per part; the number of parts of n elements.
-  int64_t block() const { return columns() ? partials : block_elements; }
-  int64_t part() const { return part_blocks * block(); }
-  bool one_part(const ir::Expr& n) const { return ir::as_int(n) && *ir::as_int(n) <= part(); }
-  ir::Expr parts(const ir::Expr& n) const { return ir::floor_div(n + (part() - 1), part()); }
+  int64_t block() const { return columns() ? partials : block_elements; }  // of the innermost reduced dim
 };
 
 // What the schedules of "direct" and "split" use.

@@ -1,4 +1,5 @@
-// The nest of BroadcastGrad: strategies "direct" and "split" are schedules of it.
+// The nest of BroadcastGrad: its strategies are schedules of it.
+#include "ir/schedule/schedule_reductions.h"
 #include "ops/broadcast/broadcast_grad.h"
 #include "ops/patterns/derived_nest.h"
 #include "ops/patterns/integer_math.h"
@@ -89,6 +90,14 @@ ScheduleNest author_broadcast_direct(KernelFrame& frame, const ir::Target& targe
 ScheduleNest author_broadcast_split(KernelFrame& frame, const ir::Target& target) {
   return [nest = author_sums(frame), &plan = frame.plan(), &target](ir::Schedule& s) {
     schedule_broadcast_split(s, nest, plan, target);
+  };
+}
+
+ScheduleNest author_broadcast_staged(KernelFrame& frame, const ir::Target& target) {
+  const SumNest nest = ReduceNest(frame).write();
+  const ir::Loop around = nest.kept.empty() ? nest.columns : nest.kept[0];
+  return [reduction = nest.reduction, around, &target](ir::Schedule& s) {
+    ir::schedule_staged_gpu(s, reduction, around, target);
   };
 }
 

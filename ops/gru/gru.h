@@ -144,8 +144,11 @@ class GruNest {
     ir::Loop outermost = 0;                 // R is packed once, before it: the loop over chunks where there is one
   };
   void each_chunk(const std::function<Steps(const Chunk&)>& run);  // one per thread, where profitable
+  bool is_shared() const;  // whether threads share what is done for all rows of a state
   // A loop over all rows of a state: parallelised where profitable.
   void shared_loop(const char* name, const Expr& extent, const std::function<void(Expr)>& body);
+  // A loop along contiguous memory, to vectors.
+  void to_vectors(ir::Schedule& s, ir::Loop loop) const;
   // One batch of a chunk at one step: batch n = first + i, position p, row = p * N + n.
   struct Place {
     Expr i, n, p, row;

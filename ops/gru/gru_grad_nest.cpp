@@ -37,7 +37,10 @@ class GradNest : GradSums {
       way_.in_blocks ? run_in_blocks(d) : each_chunk([&](const Chunk& chunk) { return run(d, chunk); });
     sum_all_rows();
   }
-  using GruNest::schedule;
+  void schedule(ir::Schedule& s) const {
+    schedule_sums(s);
+    GruNest::schedule(s);
+  }
 
  private:
   Expr gate(const Place& at, int d, int g, const Expr& j) const { return value(in[gru_zrh], {at.p, d, at.n, g, j}); }

@@ -1,7 +1,9 @@
 #include "ops/gru/gru_grad_sums.h"
 
+#include <algorithm>
+
+#include "ir/rewrite.h"
 #include "ops/patterns/integer_math.h"
-#include "ops/patterns/unrolled_sum.h"
 #include "ops/registry.h"
 
 namespace gradloom {
@@ -76,106 +78,80 @@ void GradSums::recurrent_weights() {
   gates("dr_candidate", 2, 1, 1);
 }
 
-// In-order sums over rows, unrolled by four, a range of columns at a time.
+// Sums over rows: in order, or of a GPU's strategies that leave the order free in chunks.
 void GradSums::biases_gradient() {
-  if (way_.in_blocks) return biases_by_column();
-  for (int d = 0; d < options.directions; ++d) {
-    add_rows(d, d_preactivation_, 0, 3, 0);
-    if (linear_) add_rows(d, recurrent_, 2, 1, 3);
-  }
-}
-
-// The same sums, a column at a time, with many loads of rows in flight. Where the order is free, ranges of rows are
-// summed first.
-void GradSums::biases_by_column() {
-  constexpr int64_t in_flight = 32, stretch = 128;
-  const Buffer totals = scratch("totals", {options.directions, slots(), hidden});
-  const Expr stretches = way_.in_order ? Expr() : ir::index_div(ir::index_add(rows, stretch - 1), stretch);
-  const Buffer partial =
-      way_.in_order ? Buffer() : scratch("stretch_totals", {options.directions, stretches, slots(), hidden});
-  const auto summed = [&](const Expr& first, const Expr& count, const std::function<Expr(const Expr& row)>& value) {
-    return author_unrolled_sum(b, sum, "row", first, count, in_flight, value);
-  };
+  constexpr int64_t chunk = 128;
+  const Buffer totals = scratch("totals", {options.directions, column(slots(), 0)});
+  const ir::SumOrder order = way_.in_order ? ir::SumOrder::in_loops() : ir::SumOrder::in_chunks(chunk);
   const auto sums_of = [&](const Buffer& from, int first_gate, int gates, int first_slot) {
-    b.loop("d", 0, options.directions, [&](Expr d) {
-      const auto columns =
-          [&](const std::function<void(const Expr& slot, const Expr& column_of_gate, const Expr& j)>& body) {
-            b.loop("gate", 0, gates, [&](Expr g) {
-              each_column(
-                  [&](Expr j) { body(ir::index_add(g, first_slot), column(ir::index_add(g, first_gate), j), j); });
-            });
-          };
-      const auto change = [&](const Expr& c) { return [&, c](const Expr& row) { return value(from, {d, row, c}); }; };
-      if (way_.in_order)
-        return columns([&](const Expr& slot, const Expr& c, const Expr& j) {
-          b.store(totals, {d, slot, j}, summed(0, rows, change(c)));
-        });
-      b.loop("stretch", 0, stretches, [&](Expr s) {
-        const Expr first = ir::index_mul(s, stretch), count = ir::index_min(stretch, ir::index_sub(rows, first));
-        columns([&](const Expr& slot, const Expr& c, const Expr& j) {
-          b.store(partial, {d, s, slot, j}, summed(first, count, change(c)));
-        });
+    RowSums sums{.count = column(gates, 0)};
+    sums.around = b.loop("d", 0, options.directions, [&](Expr d) {
+      sums.columns = b.loop("column", 0, sums.count, [&](Expr c) {
+        const Buffer total = b.alloc("total", sum, {1}, {}, ir::Space::registers);
+        sums.rows = b.reduce(
+            total, {0}, ir::AccumulateOp::add, {{"row", 0, rows}},
+            [&](const Index& row) {
+              return value(from, {d, row[0], column(first_gate, c)});
+            },
+            order);
+        b.store(totals, {d, column(first_slot, c)}, ir::load(total, {0}));
       });
     });
+    row_sums_.push_back(sums);
   };
   sums_of(d_preactivation_, 0, in_one() ? 4 : 3, 0);
   if (linear_ && !in_one()) sums_of(recurrent_, 2, 1, 3);
-  if (!way_.in_order)
-    b.loop("d", 0, options.directions, [&](Expr d) {
-      b.loop("slot", 0, slots(), [&](Expr slot) {
-        each_column([&](Expr j) {
-          b.store(totals, {d, slot, j}, summed(0, stretches, [&](const Expr& s) {
-                    return ir::load(partial, {d, s, slot, j});
-                  }));
-        });
-      });
-    });
   b.loop("d", 0, options.directions, [&](Expr d) {
     b.loop("part", 0, 6, [&](Expr part) {
-      // The inverse of parts_of.
+      // Parts Wbz, Wbr, Wbh, Rbz, Rbr, Rbh are slots 0, 1, 2, 0, 1 and, linear before reset, 3, else 2.
       const Expr slot =
           b.let("slot", part - ir::select(part < 3, Expr(0), linear_ ? 3 - ir::floor_div(part, 5) : Expr(3)));
-      each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {d, slot, j})); });
+      each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {d, column(slot, j)})); });
     });
   });
 }
 
-// The sums of `gates` gates from `gate` on, which are dB's slots from `slot` on.
-void GradSums::add_rows(int d, const Buffer& from, int gate, int gates, int slot) {
-  constexpr int64_t together = 4, most = 2048;  // rows unrolled; columns whose sums stay in L1
-  const Expr columns = column(gates, 0), whole = ir::index_div(rows, together);
-  const auto known = ir::as_int(columns);
-  const int64_t stretch =
-      known ? std::clamp<int64_t>(ceil_div(*known, threads), 1, most) : std::max<int64_t>(most / threads, 64);
-  const Buffer totals = b.alloc("totals", sum, {columns}, {.exclusive = true});  // each range of columns has its own
-  shared_loop("stretch", ir::index_div(ir::index_add(columns, stretch - 1), stretch), [&](Expr s) {
-    const auto columns_of = [&](const std::function<void(Expr)>& body) {
-      const Expr first = ir::index_mul(s, stretch);
-      element_loop("j", ir::index_min(stretch, ir::index_sub(columns, first)),
-                   [&](Expr j) { body(ir::index_add(first, j)); });
-    };
-    const auto add = [&](const Expr& row, int64_t count) {
-      columns_of([&](Expr c) {
-        Expr total = ir::load(totals, {c});
-        for (int64_t r = 0; r < count; ++r)
-          total = total + ir::load(from, {d, ir::index_add(row, r), ir::index_add(column(gate, 0), c)});
-        b.store(totals, {c}, total);
-      });
-    };
-    columns_of([&](Expr c) { b.store(totals, {c}, number(0)); });
-    b.loop("row", 0, whole, [&](Expr group) { add(ir::index_mul(group, together), together); });
-    b.loop("row", ir::index_mul(whole, together), ir::index_mod(rows, together), [&](Expr row) { add(row, 1); });
+// What each iteration adds several values to, an element of its own.
+static void in_register(ir::Schedule& s, ir::Loop loop) {
+  const ir::For& columns = s.get(loop);
+  ir::Buffer total;
+  ir::walk(columns.body, [&](const ir::Stmt& x) {
+    if (const ir::Accumulate* a = x.as<ir::Accumulate>()) total = a->buffer;
   });
-  for (int g = 0; g < gates; ++g)
-    for (const int part : parts_of(slot + g))
-      each_column([&](Expr j) { add_to(out_db, {d, part, j}, ir::load(totals, {column(g, j)})); });
+  s.stage(loop, total, {ir::var(columns.var)}, {1});
 }
 
-// The parts of dB (Wbz, Wbr, Wbh, Rbz, Rbr, Rbh) that equal a slot's sum.
-std::vector<int> GradSums::parts_of(int slot) const {
-  if (slot < 2) return {slot, 3 + slot};
-  if (slot == 3) return {5};
-  return linear_ ? std::vector<int>{2} : std::vector<int>{2, 5};
+// On a GPU a column a thread, with many loads of rows in flight. On a CPU ranges of columns, which threads share, whose
+// sums stay in L1, four rows at a time.
+void GradSums::schedule_sums(ir::Schedule& s) const {
+  constexpr int64_t in_flight = 32, together = 4, most = 2048;
+  for (const RowSums& sums : row_sums_) {
+    if (target_.gpu) {
+      if (way_.in_order) {
+        s.expand(sums.rows, in_flight);
+        continue;
+      }
+      const ir::Schedule::Chunks chunks = s.split_chunks(sums.rows, sums.around);
+      s.expand(chunks.each, in_flight);
+      s.expand(chunks.total, in_flight);
+      continue;
+    }
+    const auto known = ir::as_int(sums.count);
+    const int64_t range =
+        known ? std::clamp<int64_t>(ceil_div(*known, threads), 1, most) : std::max<int64_t>(most / threads, 64);
+    const ir::ReductionLoops loops = s.expand_across(sums.columns, range);
+    if (is_shared()) s.parallel(loops.tiles);
+    for (size_t i = 0; i < loops.ordered.size(); ++i) {
+      const ir::Schedule::Split rows_of = s.split(loops.ordered[i], together);
+      if (rows_of.tail) to_vectors(s, ir::loops_below(s.get(rows_of.tail).body)[0]->var.id);
+      if (!rows_of.outer) continue;
+      s.reorder(rows_of.inner, loops.summed[i]);
+      in_register(s, loops.summed[i]);
+      s.unroll(rows_of.inner);
+      to_vectors(s, loops.summed[i]);
+    }
+    for (const ir::Loop loop : loops.stored) to_vectors(s, loop);  // last: until then they are seen to fill the totals
+  }
 }
 
 }  // namespace gradloom

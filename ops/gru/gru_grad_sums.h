@@ -11,6 +11,7 @@ class GradSums : protected GruNest {
 
   // The requested outputs among them.
   void sum_all_rows();
+  void schedule_sums(ir::Schedule& s) const;
   void add_to(int o, const Index& index, const Expr& total) {
     b.store(out_[o], index, ir::cast(dtype, options.accumulate ? value(out_[o], index) + total : total));
   }
@@ -29,11 +30,15 @@ class GradSums : protected GruNest {
   void input_weights();
   void recurrent_weights();
   void biases_gradient();
-  void biases_by_column();
-  void add_rows(int d, const Buffer& from, int gate, int gates, int slot);
   // What dB sums: dz^, dr^, dc^ and, linear before reset, dc^ r.
   int slots() const { return linear_ ? 4 : 3; }
-  std::vector<int> parts_of(int slot) const;
+
+  // The sums over rows of each direction and column.
+  struct RowSums {
+    Expr count;                                  // of columns
+    ir::Loop around = 0, columns = 0, rows = 0;  // the loop over directions; over columns; the reduction
+  };
+  std::vector<RowSums> row_sums_;
 };
 
 }  // namespace gradloom

@@ -129,7 +129,11 @@ void GruNest::each_chunk(const std::function<Steps(const Chunk&)>& run) {
 
 void GruNest::shared_loop(const char* name, const Expr& extent, const std::function<void(Expr)>& body) {
   const ir::Loop loop = b.loop(name, 0, extent, body);
-  if (threads > 1 && ir::as_int(ir::index_mul(rows, hidden)).value_or(1 << 16) >= 1 << 16) shared_.push_back(loop);
+  if (is_shared()) shared_.push_back(loop);
+}
+
+bool GruNest::is_shared() const {
+  return threads > 1 && ir::as_int(ir::index_mul(rows, hidden)).value_or(1 << 16) >= 1 << 16;
 }
 
 void GruNest::each_batch(int d, const Chunk& chunk, const Expr& step, const Visit& live, const Visit& padded) {

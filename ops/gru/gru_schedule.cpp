@@ -20,6 +20,13 @@ void GruNest::persist(ir::Schedule& s) const {
   }
 }
 
+void GruNest::to_vectors(ir::Schedule& s, ir::Loop loop) const {
+  if (ir::as_int(hidden))
+    vectorize_elements(s, loop, size_of(sum), 1, target_);
+  else  // masked vectors alone: a remainder of its own would double the code of every element
+    s.vectorize(s.split_guarded(loop, target_.lanes(size_of(sum))).inner);
+}
+
 void GruNest::schedule(ir::Schedule& s) const {
   if (target_.gpu) {
     for (const Steps& all : all_steps_)
@@ -28,12 +35,7 @@ void GruNest::schedule(ir::Schedule& s) const {
     ir::schedule_gpu(s, target_);
     return persist(s);
   }
-  for (const ir::Loop loop : elements_) {
-    if (ir::as_int(hidden))
-      vectorize_elements(s, loop, size_of(sum), 1, target_);
-    else  // masked vectors alone: a remainder of its own would double the code of every element
-      s.vectorize(s.split_guarded(loop, target_.lanes(size_of(sum))).inner);
-  }
+  for (const ir::Loop loop : elements_) to_vectors(s, loop);
   for (const ir::Loop loop : shared_) s.parallel(loop);
   for (const Steps& all : all_steps_)
     for (const ir::Loop product : all.products) schedule_matmul(s, product, target_, {.pack_b_before = all.outermost});

@@ -119,6 +119,26 @@ TEST(Reduction, LoopsAddInOrder) {
   EXPECT_EQ(only<float>(run_all(b.build(), memory(values, 4), {1000})), expected);
 }
 
+TEST(Reduction, ChunksAreAddedInOrder) {
+  KernelBuilder b("sum");
+  const Expr n = b.scalar("n", 0, 1 << 20);
+  const Buffer x = b.input("x", DType::f32, {n, 3}), y = b.output("y", DType::f32, {1});
+  b.reduce(
+      y, {0}, AccumulateOp::add, {{"i", 0, n}, {"j", 0, 3}}, [&](const std::vector<Expr>& i) { return load(x, i); },
+      SumOrder::in_chunks(7));
+  const Kernel kernel = b.build();
+  for (const int64_t length : {0, 1, 7, 8, 100}) {
+    const std::vector<float> values = numbers(3 * length);
+    float expected = 0;
+    for (int64_t first = 0; first < length; first += 7) {
+      float chunk = 0;
+      for (int64_t i = 3 * first; i < 3 * std::min(length, first + 7); ++i) chunk += values[static_cast<size_t>(i)];
+      expected += chunk;
+    }
+    EXPECT_EQ(only<float>(run_all(kernel, memory(values, 4), {length})), expected) << length;
+  }
+}
+
 // Of several variables the totals of the inner ones are the terms of the outer one, in blocks of 16 without parts.
 TEST(Reduction, TotalsAreTermsOfTheOuterVariable) {
   KernelBuilder b("sums");

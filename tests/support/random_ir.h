@@ -254,8 +254,8 @@ class RandomIr : RandomDraw {
   // Over one or two axes, in a declared order.
   void declared_sum(const Buffer& sum) {
     const DType t = sum->dtype;
-    static const std::vector<SumOrder> orders{SumOrder::in_loops(), SumOrder::in_tree(16), SumOrder::in_tree(32),
-                                              SumOrder::in_tree()};
+    static const std::vector<SumOrder> orders{SumOrder::in_loops(), SumOrder::in_tree(16),  SumOrder::in_tree(32),
+                                              SumOrder::in_tree(),  SumOrder::in_chunks(5), SumOrder::in_any()};
     Reduce n{.buffer = sum, .index = {0}, .op = AccumulateOp::add, .order = any(orders)};
     const size_t known = scope_.indices.size(), values = scope_.values.size();
     for (int k = pick(2); k >= 0; --k) {

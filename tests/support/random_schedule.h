@@ -173,15 +173,26 @@ class RandomSchedule {
   }
   void expand(Schedule::Loop loop, Schedule::Loop reduction) {
     const bool at_once = pick(2);
-    switch (pick(4)) {
+    // The loops around it, innermost first.
+    std::vector<Schedule::Loop> around;
+    const Site site = find_reduction(schedule.kernel(), reduction);
+    for (const Stmt& s : site.path)
+      if (const For* f = s.as<For>()) around.insert(around.begin(), f->var.id);
+    const Schedule::Loop outer =
+        around.empty() || pick(4) == 0 ? 0 : around[static_cast<size_t>(pick(static_cast<int>(around.size())))];
+    switch (pick(8)) {
       case 0:
-        return void(schedule.expand(reduction));
+        return void(schedule.expand(reduction, pick(3) ? 0 : 1 + pick(4)));
       case 1:
         return void(schedule.expand_parts(reduction));
+      case 2:
+        return void(schedule.expand_staged(reduction, 1 + pick(4), outer));
+      case 3:
+        return void(schedule.split_chunks(reduction, outer));
+      case 4:
+        return schedule.reassociate(reduction, pick(2) ? SumOrder::in_tree(16) : SumOrder::in_chunks(1 + pick(8)));
       default:
-        // The loop that is next to it, if there is one.
-        for (const Stmt& s : find_reduction(schedule.kernel(), reduction).path)
-          if (const For* f = s.as<For>()) loop = f->var.id;
+        if (!around.empty()) loop = around[0];
         return void(schedule.expand_across(loop, pick(6), at_once));
     }
   }
