@@ -85,6 +85,14 @@ constexpr ir::AccumulateOp accumulate_ops[] = {ir::AccumulateOp::add, ir::Accumu
 constexpr ir::Space spaces[] = {ir::Space::global,     ir::Space::registers, ir::Space::shared,
                                 ir::Space::per_thread, ir::Space::per_block, ir::Space::per_warp};
 
+ir::SumOrder order_named(const std::string& name, int64_t block) {
+  if (name == "loop") return ir::SumOrder::in_loops();
+  if (name == "any") return ir::SumOrder::in_any();
+  if (name == "tree") return ir::SumOrder::in_tree(block);
+  if (name == "chunks") return ir::SumOrder::in_chunks(block);
+  refuse(fmt::format("order is {}; allowed are loop, any, tree and chunks", name));
+}
+
 class Builder {
  public:
   explicit Builder(std::string name) : kernel_{.name = std::move(name)}, scopes_(1) {}
@@ -137,6 +145,32 @@ class Builder {
     ir::Stmt body = close();
     add(ir::for_loop(v, expr_of(begin, DType::i64), expr_of(extent, DType::i64), named("kind", ir::all_for_kinds, kind),
                      std::move(body)));
+  }
+  // The terms of a reduction are evaluated in a scope of their own, which may hold lets.
+  std::vector<Expr> open_reduction(const std::vector<std::string>& names) {
+    Scope scope;
+    std::vector<Expr> at;
+    for (const std::string& name : names) at.push_back(ir::var(scope.reduced.emplace_back(ir::make_var(name))));
+    scopes_.push_back(std::move(scope));
+    return at;
+  }
+  void close_reduction(const ir::Buffer& buffer, nb::handle index, const std::string& op, nb::handle begins,
+                       nb::handle extents, nb::handle value, nb::handle factor, nb::handle guard,
+                       const std::string& order, int64_t block) {
+    const Expr term = expr_of(value, buffer->dtype);
+    add(reduction(buffer, index_of(index), op, begins, extents, term, factor, guard, order, block));
+  }
+  // The same into a scalar of its own.
+  Expr close_total(const std::string& op, nb::handle begins, nb::handle extents, const Expr& value, nb::handle factor,
+                   nb::handle guard, const std::string& order, int64_t block) {
+    const ir::Buffer total = ir::make_buffer({.name = innermost().reduced.at(0).name + "_total",
+                                              .dtype = value.dtype(),
+                                              .dims = {1},
+                                              .space = ir::Space::registers});
+    ir::Stmt made = reduction(total, {0}, op, begins, extents, value, factor, guard, order, block);
+    wrap([total](ir::Stmt body) { return ir::alloc(total, std::move(body)); });
+    add(std::move(made));
+    return ir::load(total, {0});
   }
   void open() { scopes_.emplace_back(); }
   void drop() { scopes_.pop_back(); }
@@ -191,6 +225,7 @@ class Builder {
   using Wrapper = std::function<ir::Stmt(ir::Stmt)>;
   struct Scope {
     ir::Var var = {};
+    std::vector<ir::Var> reduced = {};
     std::vector<std::variant<ir::Stmt, Wrapper>> items = {};
   };
 
@@ -200,6 +235,28 @@ class Builder {
   }
   void add(ir::Stmt stmt) { innermost().items.emplace_back(std::move(stmt)); }
   void wrap(Wrapper wrapper) { innermost().items.emplace_back(std::move(wrapper)); }
+
+  ir::Stmt reduction(const ir::Buffer& buffer, std::vector<Expr> index, const std::string& op, nb::handle begins,
+                     nb::handle extents, const Expr& value, nb::handle factor, nb::handle guard,
+                     const std::string& order, int64_t block) {
+    ir::Reduce n{.buffer = buffer, .index = std::move(index), .op = named("op", accumulate_ops, op), .value = value};
+    n.factor = maybe(factor, value.dtype());
+    n.guard = maybe(guard, DType::boolean);
+    n.order = order_named(order, block);
+    const std::vector<Expr> first = index_of(begins), count = index_of(extents);
+    const std::vector<ir::Var> vars = innermost().reduced;
+    for (size_t i = 0; i < vars.size(); ++i) n.ranges.push_back({vars[i], first.at(i), count.at(i)});
+    ir::Stmt rest = close();
+    for (const auto* let = rest.as<ir::Let>(); let; let = rest.as<ir::Let>()) {
+      n.lets.push_back({let->var, let->value});
+      const ir::Stmt inner = let->body;
+      rest = inner;
+    }
+    if (const auto* none = rest.as<ir::Block>(); !none || !none->stmts.empty())
+      refuse(
+          "the terms of a reduction may use lets, but no other statements; one over several variables is one reduce");
+    return ir::reduce(std::move(n));
+  }
 
   // A wrapper stands around all that follows it in its scope.
   ir::Stmt close() {
@@ -315,6 +372,11 @@ void bind_builder(nb::module_& m) {
            nb::arg().none(), nb::arg())
       .def("open_loop", &Builder::open_loop)
       .def("close_loop", &Builder::close_loop)
+      .def("open_reduction", &Builder::open_reduction)
+      .def("close_reduction", &Builder::close_reduction, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+           nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg())
+      .def("close_total", &Builder::close_total, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
+           nb::arg().none(), nb::arg(), nb::arg())
       .def("open", &Builder::open)
       .def("drop", &Builder::drop)
       .def_prop_ro("depth", &Builder::depth)

@@ -247,6 +247,33 @@ class _Builder:
     def sin(self, x: Expr) -> Expr: ...
     def cos(self, x: Expr) -> Expr: ...
     def pow(self, x: Expr, exponent: float) -> Expr: ...
+    def open_reduction(self, names: list[str], /) -> list[Expr]: ...
+    def close_reduction(
+        self,
+        buffer: _Buffer,
+        index: _Index,
+        op: str,
+        begins: _Dims,
+        extents: _Dims,
+        value: _Value,
+        factor: _Value | None,
+        guard: Expr | None,
+        order: str,
+        block: int,
+        /,
+    ) -> None: ...
+    def close_total(
+        self,
+        op: str,
+        begins: _Dims,
+        extents: _Dims,
+        value: Expr,
+        factor: _Value | None,
+        guard: Expr | None,
+        order: str,
+        block: int,
+        /,
+    ) -> Expr: ...
     def build(self) -> Kernel: ...
 
 def _load(buffer: _Buffer, index: _Index, guard: Expr | None = None, otherwise: _Value | None = None) -> Expr: ...

@@ -7,6 +7,10 @@
         y[i] = x[i] * 2
     kernel = b.build()
 
+A sum has a declared order, which vectors and threads share with the same bits (docs/sums.md):
+
+    y[i] = b.sum("k", 0, m, lambda k: x[i, k])
+
 A number beside an expression has its dtype. Statements go to the innermost open scope; a `let` and an `alloc` live to
 its end.
 """
@@ -22,6 +26,8 @@ Index = Expr | int | tuple[Expr | int, ...] | list[Expr | int]
 Value = Expr | float
 Dims = Sequence[Expr | int]
 AccumulateOp = Literal["add", "min", "max", "fma", "mul"]
+Term = Callable[[Expr], Expr]
+Condition = Callable[[Expr], Expr]
 LoopKind = Literal[
     "serial", "parallel", "vector", "unroll", "grid", "thread", "warp", "lane", "cooperative", "fragment", "matrix_unit"
 ]
@@ -151,6 +157,73 @@ class KernelBuilder:
         """buffer[index] = buffer[index] op value; fma: value * factor + buffer[index], rounded once."""
         self._builder.accumulate(buffer._handle, index, value, op, factor, guard, atomic)
 
+    def sum(
+        self,
+        name: str,
+        begin: Expr | int,
+        extent: Expr | int,
+        value: Term,
+        *,
+        order: str = "tree 256",
+        where: Condition | None = None,
+    ) -> Expr:
+        """The sum of value(name) for name in [begin, begin + extent), of the terms where the condition holds.
+
+        order: "tree 256" (terms are neighbours in memory), "tree 16" (terms are rows apart), "loop" (one after the
+        other), "chunks N" (N at a time, then the chunks), "any". A value of f16 or bf16 is cast first. It is computed
+        here, once; the expression is good to the end of the scope.
+        """
+        return self._total("add", name, begin, extent, value, None, order, where)
+
+    def min(
+        self, name: str, begin: Expr | int, extent: Expr | int, value: Term, *, where: Condition | None = None
+    ) -> Expr:
+        """The least value; of none the largest number there is. A NaN wins."""
+        return self._total("min", name, begin, extent, value, None, "tree 256", where)
+
+    def max(
+        self, name: str, begin: Expr | int, extent: Expr | int, value: Term, *, where: Condition | None = None
+    ) -> Expr:
+        """The largest value; of none the least number there is. A NaN wins."""
+        return self._total("max", name, begin, extent, value, None, "tree 256", where)
+
+    def dot(
+        self,
+        name: str,
+        begin: Expr | int,
+        extent: Expr | int,
+        a: Term,
+        b: Term,
+        *,
+        order: str = "tree 256",
+        where: Condition | None = None,
+    ) -> Expr:
+        """The sum of products a(name) * b(name), each rounded once, with its addition."""
+        return self._total("fma", name, begin, extent, a, b, order, where)
+
+    def reduce(
+        self,
+        buffer: Buffer,
+        index: Index,
+        bounds: Sequence[tuple[str, Expr | int, Expr | int]],
+        value: Callable[..., Value],
+        op: AccumulateOp = "add",
+        *,
+        factor: Callable[..., Value] | None = None,
+        order: str = "tree 256",
+        where: Callable[..., Expr] | None = None,
+    ) -> None:
+        """buffer[index] = the fold of value(...) over variables (name, begin, extent), outermost first."""
+        kind, block = _order(order)
+        at = self._builder.open_reduction([name for name, _, _ in bounds])
+        with self._dropped_by_an_exception():
+            guard = None if where is None else where(*at)
+            term, times = value(*at), None if factor is None else factor(*at)
+            begins, extents = [begin for _, begin, _ in bounds], [extent for _, _, extent in bounds]
+            self._builder.close_reduction(
+                buffer._handle, index, op, begins, extents, term, times, guard, kind, block
+            )
+
     def exp(self, x: Expr) -> Expr:
         return self._builder.exp(x)
 
@@ -189,6 +262,24 @@ class KernelBuilder:
         """The kernel, verified."""
         return self._builder.build()
 
+    def _total(
+        self,
+        op: AccumulateOp,
+        name: str,
+        begin: Expr | int,
+        extent: Expr | int,
+        value: Term,
+        factor: Term | None,
+        order: str,
+        where: Condition | None,
+    ) -> Expr:
+        kind, block = _order(order)
+        (at,) = self._builder.open_reduction([name])
+        with self._dropped_by_an_exception():
+            guard = None if where is None else where(at)
+            term, times = value(at), None if factor is None else factor(at)
+            return self._builder.close_total(op, [begin], [extent], term, times, guard, kind, block)
+
     @contextmanager
     def _scope(self, close: Callable[[], None]) -> Iterator[None]:
         self._builder.open()
@@ -205,6 +296,15 @@ class KernelBuilder:
             while self._builder.depth >= depth:
                 self._builder.drop()
             raise
+
+
+def _order(text: str) -> tuple[str, int]:
+    kind, _, block = text.partition(" ")
+    if kind in ("tree", "chunks"):
+        if not block.isdecimal():
+            raise ValueError(f'order is "{text}"; {kind} takes a number, as in "{kind} 256"')
+        return kind, int(block)
+    return text, 0
 
 
 def kernel(name: str) -> KernelBuilder:

@@ -66,6 +66,56 @@ def test_accumulations(interpreter: gradloom.Runtime) -> None:
             compiled(**(call | {"rows": 1}))
 
 
+def test_reductions(interpreter: gradloom.Runtime) -> None:
+    b = gradloom.kernel("reductions")
+    n, m = b.scalar("n", 0, 100), b.scalar("m", 0, 1000)
+    x, w = b.input("x", "f32", [n, m]), b.input("w", "f32", [m])
+    y = b.output("y", "f32", [7, n])
+    with b.loop("i", 0, n) as i:
+        y[0, i] = b.sum("k", 0, m, lambda k: x[i, k])
+        y[1, i] = b.sum("k", 0, m, lambda k: x[i, k], order="loop") - b.sum("k", 1, m - 1, lambda k: x[i, k])
+        y[2, i] = b.max("k", 0, m, lambda k: x[i, k]) + b.min("k", 0, m, lambda k: x[i, k])
+        y[3, i] = b.dot("k", 0, m, lambda k: x[i, k], lambda k: w[k], order="chunks 8")
+        y[4, i] = b.sum("k", 0, m, lambda k: b.exp(b.let("v", x[i, k] * 2)), where=lambda k: k % 2 == 0)
+        y[5, i] = b.sum("k", 0, m, lambda k: x[i, k], order="any")
+    b.reduce(y, (6, 0), [("i", 0, n), ("k", 0, m)], lambda i, k: x[i, k], order="tree 16")
+    with b.loop("z", 1, n - 1) as z:
+        y[6, z] = 0
+    kernel = b.build()
+    assert "k_total[0] = sum k in 0 .. m tree 256 of x[i, k]" in str(kernel)
+    assert str(gradloom.parse(str(kernel))) == str(kernel)
+    values, weights = np.arange(30, dtype=np.float32).reshape(2, 15) / 4, np.arange(15, dtype=np.float32)
+    expected = interpreter.compile(kernel)(x=values, w=weights)
+    got = gradloom.default_runtime().compile(kernel)(x=values, w=weights)
+    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(got[0], values.sum(1))
+    np.testing.assert_array_equal(got[1], values[:, 0])
+    np.testing.assert_array_equal(got[2], values.max(1) + values.min(1))
+    np.testing.assert_array_equal(got[3], values @ weights)
+    np.testing.assert_allclose(got[4], np.exp(2 * values[:, ::2]).sum(1), rtol=1e-6)
+    np.testing.assert_array_equal(got[5], values.sum(1))
+    assert got[6].tolist() == [values.sum(), 0]
+
+
+def test_bad_reductions() -> None:
+    b = gradloom.kernel("k")
+    x, y = b.input("x", "f32", [4]), b.output("y", "f32", [4])
+    with pytest.raises(gradloom.InvalidArgument, match="order is ring; allowed are loop, any, tree and chunks"):
+        b.sum("k", 0, 4, lambda k: x[k], order="ring")
+    with pytest.raises(ValueError, match='tree takes a number, as in "tree 256"'):
+        b.sum("k", 0, 4, lambda k: x[k], order="tree")
+    with pytest.raises(gradloom.InvalidArgument, match="multiple of 16 up to 4096, got 17"):
+        b.sum("k", 0, 4, lambda k: x[k], order="tree 17")
+    with pytest.raises(gradloom.InvalidArgument, match="may use lets, but no other statements"):
+        b.sum("k", 0, 4, lambda k: b.sum("l", 0, k, lambda l: x[l]))
+    with pytest.raises(gradloom.InvalidArgument, match="f16 or bf16 is illegal"):
+        b.sum("k", 0, 4, lambda k: gradloom.cast("f16", x[k]))
+    y[0] = b.sum("k", 0, 4, lambda k: x[k])
+    with b.loop("i", 1, 3) as i:
+        y[i] = 0
+    assert str(b.build()).count("sum") == 1
+
+
 def test_a_sum_that_is_stored_elsewhere_is_a_sum() -> None:
     b = gradloom.kernel("k")
     x, y = b.inout("x", "f32", [4]), b.output("y", "f32", [4])
