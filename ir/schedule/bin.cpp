@@ -122,8 +122,12 @@ class Bin {
     size_t next = scatter_.destination.size();
     const auto again = [&](const Expr& value) { return value && varies(value) ? recorded(next++) : value; };
     const Expr value = again(update_->value), factor = again(update_->factor);
-    const Stmt add = accumulate(update_->buffer, std::move(index), update_->op, value, factor, {}, update_->atomic,
-                                update_->ordered);
+    Stmt add = accumulate(update_->buffer, std::move(index), update_->op, value, factor, {}, update_->atomic,
+                          update_->ordered);
+    // Dims that are the same in all iterations may be lets of the head.
+    for (size_t i = scatter_.head.size(); i-- > 0;)
+      if (const Let* l = scatter_.head[i].as<Let>(); l && mentions(add, l->var.id)) add = let(l->var, l->value, add);
+    add = refresh(add);
     const Stmt run = for_loop(g, var(from), index_sub(var(to), var(from)), ForKind::serial, add);
     const auto bound = [&](const Expr& bin) { return i64(load(begin_, {var(d), bin})); };
     const Stmt runs = let(from, bound(var(b)), let(to, bound(index_add(var(b), 1)), run));
