@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <optional>
 #include <random>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -15,8 +17,20 @@
 #include "ir/rewrite.h"
 #include "ir/schedule/site.h"
 #include "ir/wrappers.h"
+#include "tests/support/step_refusals.h"
 
 namespace gradloom::ir::testing {
+
+// What is accumulated into below the loop at an index that is no constant.
+inline std::optional<Buffer> scattered(const For& loop) {
+  std::optional<Buffer> found;
+  walk(loop.body, [&](const Stmt& s) {
+    const Accumulate* a = s.as<Accumulate>();
+    if (a && std::any_of(a->index.begin(), a->index.end(), [](const Expr& i) { return !i.as<Const>(); }))
+      found = a->buffer;
+  });
+  return found;
+}
 
 class RandomSchedule {
  public:
@@ -29,10 +43,12 @@ class RandomSchedule {
     const Schedule::Loop loop = loops[pick(static_cast<int>(loops.size()))];
     const size_t before = schedule.trace().size();
     const Stmt body = schedule.kernel().body;
+    refusal_.reset();
     try {
       apply(loop);
     } catch (const ScheduleRefusal& refusal) {
-      ++reasons[reason_of(refusal.what())];
+      note(refusal.what(), loop);
+      ++reasons[last_reason_];
       EXPECT_EQ(schedule.trace().size(), before);
       EXPECT_TRUE(schedule.kernel().body.same_as(body));
       ++refused;
@@ -44,28 +60,54 @@ class RandomSchedule {
     return true;
   }
 
+  // Of the last step, if it was refused.
+  std::optional<Refusal> take_refusal() { return std::move(refusal_); }
+  const std::string& last_reason() const { return last_reason_; }
+
   Schedule schedule;
   int accepted = 0, refused = 0;
   std::map<std::string, int> taken, reasons;  // accepted steps by kind, refused ones by what was said
 
  private:
   int pick(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
-  // The message without the names in it, all of which hold digits here.
+  // The message without the names in it: they hold digits here, or follow what they name.
   static std::string reason_of(const std::string& message) {
-    std::istringstream words(message);
+    static const std::regex after(
+        "\\b(loop|buffer|accumulate into|elements? of|reduction over|the let) [A-Za-z_0-9#]+");
+    std::istringstream words(std::regex_replace(message, after, "$1 _"));
     std::string reason;
-    for (std::string word; words >> word;)
-      reason += (reason.empty() ? "" : " ") + (std::any_of(word.begin(), word.end(), isdigit) ? "_" : word);
+    for (std::string word; words >> word;) {
+      const bool name = std::any_of(word.begin(), word.end(), isdigit);
+      if (name && reason.ends_with(" _")) continue;  // of one expression
+      reason += (reason.empty() ? "" : " ") + (name ? "_" : word);
+    }
     return reason;
+  }
+  void note(const std::string& message, Schedule::Loop loop) {
+    last_reason_ = reason_of(message);
+    static const std::regex parts("(\\S+) of (?:loop|buffer) ([^\\s:]+):? (.*)");
+    std::smatch m;
+    if (!std::regex_match(message, m, parts)) return;
+    // The step's own loop may be one that it made, of another name: the nearest with the name that is said.
+    for (const For* f : loops_below(schedule.kernel().body))
+      if (f->var.name == m[2] && schedule.get(loop).var.name != m[2]) {
+        loop = f->var.id;
+        break;
+      }
+    std::string why = m[3];
+    if (why.starts_with(": ")) why = why.substr(2);
+    refusal_ = Refusal{m[1], m[2], why, schedule.kernel(), loop, buffer_, begin_, extent_};
   }
 
   void apply(Schedule::Loop loop) {
     const For& site = schedule.get(loop);
     const For* inner = site.body.as<For>();
     const std::optional<int64_t> extent = as_int(site.extent);
-    const std::optional<Buffer> sums = accumulated(site);
+    const std::optional<Buffer> sums = scattered(site);
     const std::vector<Buffer> buffers = buffers_of(schedule.kernel());
     const Buffer buffer = buffers[pick(static_cast<int>(buffers.size()))];
+    buffer_ = buffer;
+    const auto on = [&](const Buffer& b) { return buffer_ = b; };
     const std::vector<Schedule::Loop> reductions = schedule.reductions();
     if (!reductions.empty() && pick(4) == 0)
       return expand(loop, reductions[static_cast<size_t>(pick(static_cast<int>(reductions.size())))]);
@@ -110,19 +152,19 @@ class RandomSchedule {
         walk(site.body, [&](const Stmt& s) {
           if (const Alloc* a = s.as<Alloc>()) own = a->buffer;
         });
-        return schedule.hoist_zeroed_buffer(loop, own);
+        return schedule.hoist_zeroed_buffer(loop, on(own));
       }
       case 17:
       case 18:
         return join(loop);
       case 19:
-        if (sums) return void(schedule.group(loop, *sums));
+        if (sums) return void(schedule.group(loop, on(*sums)));
         return join(loop);
       case 20:
-        if (sums) return void(schedule.owner(loop, *sums, 1 + pick(6)));
+        if (sums) return void(schedule.owner(loop, on(*sums), 1 + pick(6)));
         return join(loop);
       case 21:
-        if (sums) return void(schedule.bin(loop, *sums, 1 + pick(6), 1 + pick(8)));
+        if (sums) return void(schedule.bin(loop, on(*sums), 1 + pick(6), 1 + pick(8)));
         return join(loop);
       case 22:
         return schedule.hoist_lets(loop);
@@ -131,7 +173,7 @@ class RandomSchedule {
       case 24:
         return schedule.skip_empty(loop, loops_below(site.body).empty() ? loop : inner_of(site));
       default:
-        if (pick(2) && sums) return schedule.atomic(loop, *sums);
+        if (pick(2) && sums) return schedule.atomic(loop, on(*sums));
         return void(schedule.privatise(loop, buffer));
     }
   }
@@ -150,16 +192,6 @@ class RandomSchedule {
     Stmt s = loop.body;
     while (is_wrapper(s) && !s.as<For>()) s = body_of(s);
     return s.as<For>();
-  }
-  // What is accumulated into below the loop at an index from memory or a let.
-  static std::optional<Buffer> accumulated(const For& loop) {
-    std::optional<Buffer> found;
-    walk(loop.body, [&](const Stmt& s) {
-      const Accumulate* a = s.as<Accumulate>();
-      if (a && std::any_of(a->index.begin(), a->index.end(), [](const Expr& i) { return !i.as<Const>(); }))
-        found = a->buffer;
-    });
-    return found;
   }
   // With one of the loops that have the same bounds.
   void join(Schedule::Loop loop) {
@@ -207,6 +239,7 @@ class RandomSchedule {
       begin.push_back(whole ? Expr(0) : before ? var(v) - before : var(v));
       extent.push_back(whole ? (uses_only(dim, vars) && writable(dim) ? dim : Expr(4)) : Expr(1 + before + behind));
     }
+    begin_ = begin, extent_ = extent;
     schedule.stage(loop, buffer, begin, extent);
   }
   Expr index_point(const For& site) {
@@ -226,6 +259,10 @@ class RandomSchedule {
   }
 
   std::mt19937_64 random_;
+  Buffer buffer_;                     // of the step at hand
+  std::vector<Expr> begin_, extent_;  // and its window
+  std::optional<Refusal> refusal_;
+  std::string last_reason_;
 };
 
 inline const Target gpu_target{.gpu = true, .multiprocessors = 4, .block_threads = 32, .shared_bytes = 256};
@@ -254,6 +291,16 @@ class RandomGpuSchedule {
 
   void apply(Schedule& s, Schedule::Loop loop) {
     const For* inner = s.get(loop).body.as<For>();
+    const std::optional<Buffer> sums = scattered(s.get(loop));
+    if (sums && pick(3) == 0) {  // what is sorted, or owned, is then bound like any loop
+      if (pick(2)) {
+        const Schedule::Groups groups = s.group(loop, *sums);
+        return pick(2) ? s.bind(groups.rows[0], ForKind::grid) : void();
+      }
+      if (pick(2)) return void(s.bin(loop, *sums, 1 + pick(6), 1 + pick(8)));
+      const Schedule::Loop owner = s.owner(loop, *sums, 1 + pick(6));
+      return pick(2) ? s.bind(owner, ForKind::grid) : void();
+    }
     switch (pick(10)) {
       case 0:
       case 1: {
