@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "ir/rewrite.h"
 #include "ir/scalar_math.h"
 
 namespace gradloom::ir {
@@ -18,6 +19,12 @@ Expr identity(AccumulateOp op, DType dtype) {
   const uint64_t all = bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1, sign = uint64_t{1} << (bits - 1);
   if (is_signed_int(dtype)) return constant_bits(dtype, least ? sign : all ^ sign);
   return constant_bits(dtype, least ? 0 : all);
+}
+
+Reduce with_outer_lets(Reduce n, const std::vector<Reduce::Definition>& lets) {
+  for (size_t i = lets.size(); n.guard && i-- > 0;) n.guard = substitute(n.guard, {{lets[i].var.id, lets[i].value}});
+  n.lets.insert(n.lets.begin(), lets.begin(), lets.end());
+  return n;
 }
 
 Stmt with_lets(const Reduce& n, Stmt body) {

@@ -19,6 +19,10 @@ inline std::string folds(AccumulateOp op) { return op == AccumulateOp::mul ? "pr
 // is `loop` or `any`, min, max, or of integers, the same bits. Its variables become those loops'.
 Stmt in_loops(const Reduce& reduction);
 
+// The reduction with lets that stand around it, outermost first, as its own; its guard, which is evaluated before them,
+// has their values.
+Reduce with_outer_lets(Reduce reduction, const std::vector<Reduce::Definition>& lets);
+
 // The statement with the reduction's definitions around it.
 Stmt with_lets(const Reduce& reduction, Stmt body);
 

@@ -6,6 +6,7 @@
 #include "ir/expand_reduction.h"
 #include "ir/index_math.h"
 #include "ir/redirect.h"
+#include "ir/reduction.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/site.h"
 
@@ -131,11 +132,7 @@ class ColumnNest {
     place_ = is_const(begin_, 0) ? column : begin_ + column;
     redirections_.clear();
   }
-  Stmt reduction_stmt() const {
-    Reduce n = *body_.reduction;
-    n.lets.insert(n.lets.begin(), body_.lets.begin(), body_.lets.end());
-    return refresh(ir::reduce(std::move(n)));
-  }
+  Stmt reduction_stmt() const { return refresh(ir::reduce(with_outer_lets(*body_.reduction, body_.lets))); }
 
   void one_tile(const Expr& first, const Expr& width, const Expr& kept,
                 const std::function<void(const Expr&)>& reduce) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/analysis/races.h"
+#include "ir/reduction.h"
 #include "ir/rewrite.h"
 
 namespace gradloom::ir {
@@ -80,11 +81,7 @@ void ReductionNestSite::collect(const Stmt& s) {
   if (loop_left_ && !s.as<For>() && !s.as<Let>()) refuse_it("the loops around it are not perfectly nested");
 }
 
-Reduce ReductionNestSite::with_lets() const {
-  Reduce n = *reduction;
-  n.lets.insert(n.lets.begin(), lets.begin(), lets.end());
-  return n;
-}
+Reduce ReductionNestSite::with_lets() const { return with_outer_lets(*reduction, lets); }
 
 std::function<bool(const Expr&)> ReductionNestSite::nonnegative() const {
   return [this](const Expr& extent) { return site.scope.of(extent).min.value_or(-1) >= 0; };

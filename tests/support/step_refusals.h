@@ -59,7 +59,8 @@ class RefusalAudit {
       if (r.step == "reorder" || r.step == "fuse") return swapped_differs(r, *loop);
       return kind_fails(r, *loop, kind_of(r.step));
     }
-    if (r.step == "stage") return window_fails(r, *loop);
+    if (r.why.find("not proved inside the window") != std::string::npos || starts("it would copy in"))
+      return window_fails(r, *loop);
     if (r.step == "hoist_lets") return lets_vary(r, *loop);
     if (starts("its destination depends on loop")) return destination_varies(r, *loop);
     if (starts("with loop ") || starts("its inner loop")) return swapped_differs(r, *loop);
