@@ -1,6 +1,7 @@
 // Steps on the order of a reduction: another one declared, a fold in chunks as two reductions.
 #include "gradloom/schedule.h"
 #include "ir/index_math.h"
+#include "ir/reduction.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/reduction_nest_site.h"
 
@@ -24,10 +25,10 @@ void Schedule::reassociate(Loop id, SumOrder order) {
   const char* step = "reassociate";
   const Site site = find_reduction(kernel_, id);
   Reduce n = *site.reduction;
-  const bool sum = n.op == AccumulateOp::add || n.op == AccumulateOp::fma;
-  if (sum && is_float(n.buffer->dtype) && level_ == Determinism::sequential)
+  const bool rounded = rounds(n.op) && is_float(n.buffer->dtype);
+  if (rounded && level_ == Determinism::sequential)
     refuse(step, site.name(),
-           "it would change the order in which sums of " + std::string(to_string(n.buffer->dtype)) +
+           "it would change the order in which " + folds(n.op) + " of " + std::string(to_string(n.buffer->dtype)) +
                " are rounded; the kernel's level is " + level_name(level_));
   n.order = order;
   const std::string line = std::string(step) + " " + reduction_name(kernel_, id) + " " + to_string(order);

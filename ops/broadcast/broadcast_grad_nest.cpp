@@ -94,7 +94,7 @@ ScheduleNest author_broadcast_split(KernelFrame& frame, const ir::Target& target
 }
 
 ScheduleNest author_broadcast_staged(KernelFrame& frame, const ir::Target& target) {
-  const SumNest nest = ReduceNest(frame).write();
+  const SumNest nest = author_sums(frame);
   const ir::Loop around = nest.kept.empty() ? nest.columns : nest.kept[0];
   return [reduction = nest.reduction, around, &target](ir::Schedule& s) {
     ir::schedule_staged_gpu(s, reduction, around, target);
