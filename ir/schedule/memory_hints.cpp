@@ -4,6 +4,7 @@
 
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
+#include "ir/schedule/fetch_lines.h"
 #include "ir/schedule/nest_shape.h"
 #include "ir/schedule/site.h"
 
@@ -29,16 +30,6 @@ bool only_stored_to(const Kernel& kernel, const Buffer& b) {
          std::all_of(all.begin(), all.end(), [](const BufferAccess& a) { return a.writes && a.stmt.as<Store>(); });
 }
 
-// The element's distance from the buffer's first one.
-Expr offset(const Store& s) {
-  Expr sum = 0, dense = 1;
-  for (size_t d = s.index.size(); d-- > 0;) {
-    sum = index_add(sum, index_mul(s.index[d], s.buffer->strides.empty() ? dense : s.buffer->strides[d]));
-    if (s.buffer->strides.empty()) dense = to_expr(linear(index_mul(dense, s.buffer->dims[d])));
-  }
-  return sum;
-}
-
 // Whether it is, or names in the body, a value from memory.
 bool loaded_index(const Expr& e, const Stmt& body) {
   if (has_load(e)) return true;
@@ -52,9 +43,10 @@ bool loaded_index(const Expr& e, const Stmt& body) {
 
 }  // namespace
 
-MemoryHints::MemoryHints(const Kernel& kernel, const Target& target) {
+MemoryHints::MemoryHints(const Kernel& kernel, const Target& target) : target_(target) {
   for (const Buffer& b : kernel.buffers) {
     if (bytes_of(b).value_or(0) <= caches * target.l2_bytes) continue;
+    if (b->role != Role::out) read_.push_back(b);
     if (b->role == Role::out && target.streaming_stores && only_stored_to(kernel, b)) streamed_.push_back(b);
     if (b->role != Role::in) fetched_.push_back(b);
   }
@@ -73,8 +65,9 @@ std::pair<Loop, Loop> MemoryHints::at_lines(Schedule& schedule, Loop loop) const
   if (!s || std::none_of(streamed_.begin(), streamed_.end(), [&](const Buffer& b) { return b.same_as(s->buffer); }))
     no();
   const int64_t line = line_bytes / size_of(s->buffer->dtype);
-  const Linear place = linear(substitute(offset(*s), {{loop, site.loop->begin}}));
-  if (linear(offset(*s)).coefficient(var(site.loop->var)) != 1 || !place.exact) no();
+  const Expr offset = element_offset(s->buffer, s->index);
+  const Linear place = linear(substitute(offset, {{loop, site.loop->begin}}));
+  if (linear(offset).coefficient(var(site.loop->var)) != 1 || !place.exact) no();
   Linear past;  // of the line that the first element is in
   for (const auto& [term, coefficient] : place.terms)
     if (coefficient % line != 0 && known_multiple(index_mul(term, coefficient), site.scope) % line != 0)
@@ -95,6 +88,7 @@ void MemoryHints::stream(Scheduled& scheduled) const {
 }
 
 void MemoryHints::fetch(Schedule& schedule) const {
+  if (!read_.empty()) fetch_lines(schedule, read_, target_);
   if (fetched_.empty()) return;
   std::vector<std::pair<Loop, Buffer>> found;
   for (const For* f : loops_below(schedule.kernel().body)) {

@@ -19,11 +19,13 @@ class MemoryHints {
   bool streams() const { return !streamed_.empty(); }
   // Makes the stores to such outputs streaming.
   void stream(Scheduled& scheduled) const;
-  // Prefetches what single elements of tables that are too large are added to, where the element's index is loaded.
-  // Whole lines are left to the hardware, which has enough of them under way.
+  // Prefetches lines of large inputs that are read in order, and what single elements of tables that are too large are
+  // added to, where the element's index is loaded.
   void fetch(Schedule& schedule) const;
 
  private:
+  const Target& target_;
+  std::vector<Buffer> read_;
   std::vector<Buffer> streamed_;  // outputs that are only stored to
   std::vector<Buffer> fetched_;
 };

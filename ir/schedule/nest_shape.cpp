@@ -5,6 +5,7 @@
 
 #include "ir/analysis/linear.h"
 #include "ir/analysis/races.h"
+#include "ir/index_math.h"
 #include "ir/rewrite.h"
 #include "ir/schedule/site.h"
 
@@ -60,6 +61,15 @@ std::optional<int64_t> extent_of(const Schedule& s, const std::vector<Loop>& loo
     product *= std::max<int64_t>(*n, 0);
   }
   return product;
+}
+
+Expr element_offset(const Buffer& buffer, const std::vector<Expr>& index) {
+  Expr sum = 0, dense = 1;
+  for (size_t d = index.size(); d-- > 0;) {
+    sum = index_add(sum, index_mul(index[d], buffer->strides.empty() ? dense : buffer->strides[d]));
+    if (buffer->strides.empty()) dense = to_expr(linear(index_mul(dense, buffer->dims[d])));
+  }
+  return sum;
 }
 
 StepsAlong steps_along(const Schedule& s, Loop loop) {

@@ -19,6 +19,9 @@ std::optional<int64_t> known(const Expr& e);
 // The product of the loops' extents, at most 2^40; absent: not constant, or more.
 std::optional<int64_t> extent_of(const Schedule& s, const std::vector<Loop>& loops);
 
+// An element's distance from the buffer's first one.
+Expr element_offset(const Buffer& buffer, const std::vector<Expr>& index);
+
 // The accesses below a loop, without those to shared or register memory, by how they move along it. Those that do not
 // move are not counted, nor are those by a few elements, whose vectors are shuffled together.
 struct StepsAlong {
