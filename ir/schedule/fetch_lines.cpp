@@ -12,7 +12,7 @@ namespace {
 
 // As far as the hardware's own prefetchers see, so that several streams and the stores between them do not wait.
 constexpr int64_t ahead_bytes = 4096;
-constexpr size_t most_places = 2;  // of a buffer that an iteration reads: more are neighbours that were fetched before
+constexpr int64_t most_streams = 2;  // of one buffer; of more the near cache cannot hold as much
 
 struct Stream {
   Loop loop;
@@ -39,18 +39,23 @@ struct FindStreams : Rewriter {
 
   void look(const Load& n) {
     const Linear offset = linear(element_offset(n.buffer, n.index));
+    int64_t lines = 1;  // of an iteration
     for (size_t i = loops.size(); i-- > 0;) {
       const For& loop = *loops[i];
-      if (loop.kind != ForKind::serial && loop.kind != ForKind::parallel) continue;
-      const int64_t step = offset.coefficient(var(loop.var)), bytes = std::abs(step) * size_of(n.buffer->dtype);
-      const std::optional<int64_t> extent = ranges.of(loop.extent).max;
-      if (step == 0 || extent == 1) continue;
-      if (bytes >= line_bytes && bytes <= ahead_bytes && places(loop, n.buffer) <= most_places)
-        add({loop.var.id, n.buffer, ahead_bytes / bytes, extent ? *extent * bytes : target.l2_bytes});
+      const int64_t bytes = std::abs(offset.coefficient(var(loop.var))) * size_of(n.buffer->dtype);
+      const Range extents = ranges.of(loop.extent);
+      if (bytes == 0 || (extents.single() && extents.max == 1)) continue;
+      if (loop.kind != ForKind::serial && loop.kind != ForKind::parallel) {  // of a known extent
+        lines *= (*extents.max * std::min(bytes, line_bytes) + line_bytes - 1) / line_bytes;
+        continue;
+      }
+      const int64_t streams = lines * places(loop, n.buffer) * line_bytes;
+      if (bytes >= line_bytes && bytes <= ahead_bytes && streams <= most_streams * bytes)
+        add({loop.var.id, n.buffer, ahead_bytes / bytes, extents.max ? *extents.max * bytes : target.l2_bytes});
       return;
     }
   }
-  static size_t places(const For& loop, const Buffer& buffer) {
+  static int64_t places(const For& loop, const Buffer& buffer) {
     std::vector<std::vector<Expr>> all;
     walk(loop.body, {}, [&](const Expr& e) {
       const Load* l = e.as<Load>();
@@ -60,7 +65,7 @@ struct FindStreams : Rewriter {
       });
       if (!found) all.push_back(l->index);
     });
-    return all.size();
+    return static_cast<int64_t>(all.size());
   }
   // Unless a loop before it has left what it reads in a cache.
   void add(Stream s) {

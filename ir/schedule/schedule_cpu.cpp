@@ -39,7 +39,7 @@ class General {
     if (sharing) shared = share(loops, lanes, rows, parts);
     if (parts.empty() && lanes) parts = {lanes};
     bool done = false;
-    for (const Loop part : parts) done |= (rows && sums_together(part)) || to_lanes(part, rows);
+    for (const Loop part : parts) done |= (rows && (sums_in_lanes(part) || sums_together(part))) || to_lanes(part, rows);
     if (done || leaf) return;
     for (const Loop inner : outermost_loops(body)) nest(inner, shared);
   }
@@ -181,7 +181,41 @@ class General {
     if (place(s.loops(), loop) == s.loops().size()) throw ScheduleRefusal("it is shorter than a piece");
   }
 
-  // Sums in order of rows that memory is not contiguous along: a few rows advance together, each sum in a register.
+  // Sums in order of rows that memory is contiguous along, a row a lane: lowering transposes square tiles of terms in
+  // registers.
+  bool sums_in_lanes(Loop loop) {
+    const int lanes = std::min(target_.lanes(widest(s_.get(loop).body)), 16);
+    if (lanes < 4 || steps_along(s_, loop).others == 0) return false;
+    Loop rest = 0;
+    const auto done = s_.attempt([&](Schedule& trial) {
+      const Schedule::Split cut = trial.split(loop, lanes);
+      require_left(trial, cut.outer);
+      rest = cut.tail;
+      std::vector<Loop> parts{cut.inner};
+      trial.attempt([&](Schedule& inner) { parts = inner.distribute(cut.inner); });
+      for (const Loop part : parts) {
+        const std::vector<Loop> nest = perfect_nest(trial, part);
+        const Loop terms = nest.back();
+        if (holds_loop(trial.get(terms).body)) throw ScheduleRefusal("the rows do not come innermost");
+        for (size_t i = 1; i < nest.size(); ++i) trial.reorder(part, nest[i]);
+        if (terms == part) {
+          trial.vectorize(part);
+          continue;
+        }
+        const StepsAlong steps = steps_along(trial, terms);
+        if (steps.contiguous == 0 || steps.others > 0) throw ScheduleRefusal("its terms are no neighbours");
+        const Schedule::Split tile = trial.split(terms, lanes);
+        require_left(trial, tile.outer);
+        if (tile.tail) trial.vectorize(perfect_nest(trial, tile.tail).back());
+        trial.unroll(tile.inner);
+        trial.vectorize(part);
+      }
+    });
+    if (done && rest) sums_together(rest);
+    return static_cast<bool>(done);
+  }
+
+  // Sums in order of other rows: a few rows advance together, each sum in a register.
   bool sums_together(Loop loop) {
     if (steps_along(s_, loop).others == 0) return false;
     return static_cast<bool>(s_.attempt([&](Schedule& trial) {
