@@ -24,6 +24,7 @@ class Effects {
         [&](const Stmt& x) {
           if (const Store* n = x.as<Store>()) written_.emplace(n->buffer->id, n->buffer);
           if (const Accumulate* n = x.as<Accumulate>()) written_.emplace(n->buffer->id, n->buffer);
+          if (const Reduce* n = x.as<Reduce>()) written_.emplace(n->buffer->id, n->buffer);
         },
         [&](const Expr& x) { add_load(x); });
   }
@@ -44,8 +45,8 @@ class Effects {
   std::unordered_set<int64_t> read_;
 };
 
-// Takes the first loop out of its place and puts the one loop in the place of the second. Lets and allocs between the
-// block that holds both and the first loop cover what follows up to the second, too.
+// Puts the one loop in the place of the second; lets and allocs between the block that holds both and the first loop then
+// cover what follows up to the second, too. Or in the place of the first, if nothing of its own is around the second.
 class Fuse {
  public:
   Fuse(const Site& first, const Site& second) : first_(first), second_(second) {
@@ -56,7 +57,6 @@ class Fuse {
     if (common == 0 || common == first.path.size() || common == second.path.size() || !block_at(common - 1) ||
         place(first_, common - 1) >= place(second_, common - 1) || !only_declares(first_) || !only_declares(second_))
       refuse("join", first.loop->var.name, "loop " + second.loop->var.name + " does not follow it in the same body");
-    moved_.add(first_.stmt());
   }
 
   // The site of the block that holds both.
@@ -66,19 +66,52 @@ class Fuse {
     return site;
   }
 
+  // The loops as one, in the place of the second where the first may move there, else in that of the first.
   Stmt operator()(const Stmt& loop) {
+    try {
+      return at_second(loop);
+    } catch (const ScheduleRefusal&) {
+      if (level_ + 1 != second_.path.size()) throw;
+      try {
+        return at_first(loop);
+      } catch (const ScheduleRefusal&) {
+      }
+      throw;
+    }
+  }
+
+ private:
+  Stmt at_second(const Stmt& loop) {
+    moved_ = Effects();
+    moved_.add(first_.stmt());
     const std::vector<Stmt>& stmts = block_at(level_ - 1)->stmts;
     const size_t from = place(first_, level_ - 1), to = place(second_, level_ - 1);
     std::vector<Stmt> following(stmts.begin() + at(from + 1), stmts.begin() + at(to));
     for (const Stmt& s : following) pass(s);
-    following.push_back(with_second(level_, loop));
+    for (size_t level = level_; level + 1 < second_.path.size(); ++level)
+      for (const Expr& e : own_exprs(second_.path[level])) pass(e);
+    following.push_back(with(second_, level_, loop, [&](const std::vector<Stmt>& all, size_t here) {
+      for (size_t i = 0; i < here; ++i) pass(all[i]);
+    }));
     std::vector<Stmt> result(stmts.begin(), stmts.begin() + at(from));
     result.push_back(without_first(level_, std::move(following)));
     result.insert(result.end(), stmts.begin() + at(to + 1), stmts.end());
     return block(std::move(result));
   }
 
- private:
+  Stmt at_first(const Stmt& loop) {
+    moved_ = Effects();
+    moved_.add(second_.stmt());
+    std::vector<Stmt> stmts = block_at(level_ - 1)->stmts;
+    const size_t from = place(first_, level_ - 1), to = place(second_, level_ - 1);
+    for (size_t i = from + 1; i < to; ++i) pass(stmts[i]);
+    stmts[from] = with(first_, level_, loop, [&](const std::vector<Stmt>& all, size_t here) {
+      for (size_t i = here + 1; i < all.size(); ++i) pass(all[i]);
+    });
+    stmts.erase(stmts.begin() + at(to));
+    return block(std::move(stmts));
+  }
+
   static std::ptrdiff_t at(size_t i) { return static_cast<std::ptrdiff_t>(i); }
   const Block* block_at(size_t level) const { return first_.path[level].as<Block>(); }
   // Which statement of the block at this level the path goes on with.
@@ -101,17 +134,16 @@ class Fuse {
              "between it and loop " + second_.loop->var.name + " something touches buffer " + b->name);
   }
 
-  Stmt with_second(size_t level, const Stmt& loop) const {
-    const Stmt& s = second_.path[level];
-    if (level + 1 == second_.path.size()) return loop;
-    if (!s.as<Block>()) {
-      for (const Expr& e : own_exprs(s)) pass(e);
-      return with_body(s, with_second(level + 1, loop));
-    }
+  // The site's statement with another loop; `each` is called for the blocks around it.
+  template <class Each>
+  Stmt with(const Site& site, size_t level, const Stmt& loop, const Each& each) const {
+    const Stmt& s = site.path[level];
+    if (level + 1 == site.path.size()) return loop;
+    if (!s.as<Block>()) return with_body(s, with(site, level + 1, loop, each));
     std::vector<Stmt> stmts = s.as<Block>()->stmts;
-    const size_t here = place(second_, level);
-    for (size_t i = 0; i < here; ++i) pass(stmts[i]);
-    stmts[here] = with_second(level + 1, loop);
+    const size_t here = place(site, level);
+    each(stmts, here);
+    stmts[here] = with(site, level + 1, loop, each);
     return block(std::move(stmts));
   }
 
