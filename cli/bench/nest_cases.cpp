@@ -20,6 +20,8 @@ std::vector<NestCase> make_cases() {
   constexpr int64_t k = 1 << 10, m = 1 << 20;
   return {
       {"relu_grad", "relu_grad", {16 * m}, relu_grad},
+      {"softmax_grad", "softmax_grad", {8 * k, k}, softmax_grad},
+      {"layer_norm_grad", "layer_norm_grad", {8 * k, k}, layer_norm_grad},
       {"row_sum", "row_sum", {8 * k, k}, row_sum},
       {"short_row_sum", "row_sum", {100000, 16}, row_sum},
       {"column_sum", "column_sum", {8 * k, k}, column_sum},

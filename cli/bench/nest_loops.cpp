@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 // Compiled for the newest instructions of the machine that runs it, as -march=native would.
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
@@ -25,6 +26,43 @@ using Index = const int64_t* __restrict;
 
 constexpr int64_t row = 64, ahead = 12;  // elements of the nests' rows; rows of lead for a prefetch
 
+// The sums' declared order: blocks of 256 terms, 16 strided partials each; of columns, blocks of 16 rows, 64 a part.
+constexpr int64_t partials = 16, columns_part = 64 * partials;
+
+inline float folded(float (&p)[partials]) {
+  for (int64_t h = partials / 2; h > 0; h /= 2)
+    for (int64_t l = 0; l < h; ++l) p[l] += p[l + h];
+  return p[0];
+}
+template <class Term>
+__attribute__((always_inline)) inline float tree_sum(int64_t n, const Term& term) {
+  float total = 0, part = 0;
+  for (int64_t i = 0; i < n; i += 256) {
+    float p[partials] = {};
+    for (int64_t k = i; k < std::min(i + 256, n); k += partials)
+      for (int64_t l = 0; l < partials && k + l < n; ++l) p[l] += term(k + l);
+    part += folded(p);
+    if ((i / 256 + 1) % 64 == 0) total += part, part = 0;
+  }
+  return n <= 64 * 256 ? part : total + part;
+}
+// Into `to`, with the part's sums in `part`.
+template <class Term>
+__attribute__((always_inline)) inline void column_sums(int64_t n, int64_t m, float* __restrict to,
+                                                       float* __restrict part, const Term& term) {
+  std::fill_n(to, m, 0.0f);
+  for (int64_t i = 0; i < n; i += columns_part) {
+    std::fill_n(part, m, 0.0f);
+    for (int64_t k = i; k < std::min(i + columns_part, n); k += partials)
+      for (int64_t j = 0; j < m; ++j) {
+        float p[partials] = {};
+        for (int64_t l = 0; l < std::min(partials, n - k); ++l) p[l] = 0.0f + term(k + l, j);
+        part[j] += folded(p);
+      }
+    for (int64_t j = 0; j < m; ++j) to[j] += part[j];
+  }
+}
+
 inline void fetch_row(const float* at) {
   for (int64_t q = 0; q < row; q += 16) __builtin_prefetch(at + q, 1);
 }
@@ -35,6 +73,35 @@ LOOP(relu_grad) {
   In dy = of<float>(b, 0), x = of<float>(b, 1);
   Float dx = of<float>(b, 2);
   for (int64_t i = 0; i < n[0]; ++i) dx[i] = x[i] > 0 ? dy[i] : 0;
+}
+
+LOOP(softmax_grad) {
+  const int64_t m = n[1];
+  for (int64_t i = 0; i < n[0]; ++i) {
+    In dy = of<float>(b, 0) + i * m, y = of<float>(b, 1) + i * m;
+    Float dx = of<float>(b, 2) + i * m;
+    const float total = tree_sum(m, [=](int64_t k) { return dy[k] * y[k]; });
+    for (int64_t j = 0; j < m; ++j) dx[j] = (dy[j] - total) * y[j];
+  }
+}
+
+LOOP(layer_norm_grad) {
+  const int64_t m = n[1];
+  In dys = of<float>(b, 0), xs = of<float>(b, 1), scale = of<float>(b, 2), mean = of<float>(b, 3),
+     inverse = of<float>(b, 4);
+  for (int64_t i = 0; i < n[0]; ++i) {
+    In dy = dys + i * m, x = xs + i * m;
+    Float dx = of<float>(b, 5) + i * m;
+    const float mu = mean[i], r = inverse[i];
+    const float s = tree_sum(m, [=](int64_t k) { return dy[k] * scale[k]; }) / static_cast<float>(m);
+    const float t =
+        tree_sum(m, [=](int64_t k) { return dy[k] * scale[k] * ((x[k] - mu) * r); }) / static_cast<float>(m);
+    for (int64_t j = 0; j < m; ++j) dx[j] = (dy[j] * scale[j] - s - (x[j] - mu) * r * t) * r;
+  }
+  std::vector<float> part(static_cast<size_t>(m));
+  column_sums(n[0], m, of<float>(b, 6), part.data(),
+              [=](int64_t i, int64_t j) { return dys[i * m + j] * ((xs[i * m + j] - mean[i]) * inverse[i]); });
+  column_sums(n[0], m, of<float>(b, 7), part.data(), [=](int64_t i, int64_t j) { return dys[i * m + j]; });
 }
 
 LOOP(row_sum) {

@@ -6,6 +6,8 @@
 namespace gradloom::cli::loops {
 
 void relu_grad(void* const* buffers, const int64_t* n);
+void softmax_grad(void* const* buffers, const int64_t* n);
+void layer_norm_grad(void* const* buffers, const int64_t* n);
 void row_sum(void* const* buffers, const int64_t* n);
 void column_sum(void* const* buffers, const int64_t* n);
 void stencil(void* const* buffers, const int64_t* n);

@@ -12,13 +12,32 @@ namespace {
 
 // As far as the hardware's own prefetchers see, so that several streams and the stores between them do not wait.
 constexpr int64_t ahead_bytes = 4096;
+constexpr int64_t row_bytes = 8192;  // longer rows are not fetched whole, next to another one
 constexpr int64_t most_streams = 2;  // of one buffer; of more the near cache cannot hold as much
 
 struct Stream {
+  // The loops around the load, outermost first, and how many bytes on the next iteration reads, at most so many.
+  struct Level {
+    Loop loop;
+    int64_t bytes;
+    std::optional<int64_t> extent;
+  };
   Loop loop;
   Buffer buffer;
-  int64_t distance;   // iterations
-  int64_t footprint;  // bytes that the loop reads
+  int64_t bytes;  // from one iteration of `loop` to the next
+  int64_t ahead;  // bytes
+  std::vector<Level> levels;
+
+  // How many bytes are read by what is in the first loops of both; absent: not known.
+  std::optional<int64_t> row_beside(const Stream& other) const {
+    int64_t row = size_of(buffer->dtype);
+    for (size_t i = 0; i < levels.size(); ++i) {
+      if (i < other.levels.size() && levels[i].loop == other.levels[i].loop) continue;
+      if (levels[i].bytes > 0 && !levels[i].extent) return {};
+      if (levels[i].bytes > 0) row += levels[i].bytes * (*levels[i].extent - 1);
+    }
+    return row;
+  }
 };
 
 // Visits loads in the order in which they run; as a rewriter it is the identity.
@@ -39,10 +58,14 @@ struct FindStreams : Rewriter {
 
   void look(const Load& n) {
     const Linear offset = linear(element_offset(n.buffer, n.index));
+    std::vector<Stream::Level> levels;
+    for (const For* f : loops)
+      levels.push_back({f->var.id, std::abs(offset.coefficient(var(f->var))) * size_of(n.buffer->dtype),
+                        ranges.of(f->extent).max});
     int64_t lines = 1;  // of an iteration
     for (size_t i = loops.size(); i-- > 0;) {
       const For& loop = *loops[i];
-      const int64_t bytes = std::abs(offset.coefficient(var(loop.var))) * size_of(n.buffer->dtype);
+      const int64_t bytes = levels[i].bytes;
       const Range extents = ranges.of(loop.extent);
       if (bytes == 0 || (extents.single() && extents.max == 1)) continue;
       if (loop.kind != ForKind::serial && loop.kind != ForKind::parallel) {  // of a known extent
@@ -51,7 +74,7 @@ struct FindStreams : Rewriter {
       }
       const int64_t streams = lines * places(loop, n.buffer) * line_bytes;
       if (bytes >= line_bytes && bytes <= ahead_bytes && streams <= most_streams * bytes)
-        add({loop.var.id, n.buffer, ahead_bytes / bytes, extents.max ? *extents.max * bytes : target.l2_bytes});
+        add({loop.var.id, n.buffer, bytes, ahead_bytes, std::move(levels)});
       return;
     }
   }
@@ -67,12 +90,18 @@ struct FindStreams : Rewriter {
     });
     return static_cast<int64_t>(all.size());
   }
-  // Unless a loop before it has left what it reads in a cache.
+  // What a loop before it has left in a cache is not fetched again. Of loops that go through one row the last fetches
+  // the next row, since it is then that nothing else is read.
   void add(Stream s) {
-    const bool fetched = std::any_of(found.begin(), found.end(), [&](const Stream& f) {
-      return f.buffer.same_as(s.buffer) && (f.loop == s.loop || f.footprint <= target.l2_bytes / 4);
-    });
-    if (!fetched) found.push_back(std::move(s));
+    for (size_t i = found.size(); i-- > 0;) {
+      if (!found[i].buffer.same_as(s.buffer)) continue;
+      if (found[i].loop == s.loop) return;
+      const std::optional<int64_t> row = found[i].row_beside(s), own = s.row_beside(found[i]);
+      if (!row || *row > target.l2_bytes / 4) break;
+      if (*row <= row_bytes && own == row) s.ahead = std::max(*row, ahead_bytes), found[i] = std::move(s);
+      return;
+    }
+    found.push_back(std::move(s));
   }
 
   const Ranges ranges;
@@ -88,7 +117,7 @@ void fetch_lines(Schedule& schedule, const std::vector<Buffer>& large, const Tar
   FindStreams streams(schedule.kernel(), large, target);
   streams(schedule.kernel().body);
   for (const Stream& s : streams.found)
-    schedule.attempt([&](Schedule& trial) { trial.prefetch(s.loop, s.buffer, s.distance, 1); });
+    schedule.attempt([&](Schedule& trial) { trial.prefetch(s.loop, s.buffer, s.ahead / s.bytes, 1); });
 }
 
 }  // namespace gradloom::ir

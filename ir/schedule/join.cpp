@@ -46,7 +46,8 @@ class Effects {
 };
 
 // Puts the one loop in the place of the second; lets and allocs between the block that holds both and the first loop then
-// cover what follows up to the second, too. Or in the place of the first, if nothing of its own is around the second.
+// cover what follows up to the second, too. Or in the place of the first, if only allocs are around the second: they
+// then begin there.
 class Fuse {
  public:
   Fuse(const Site& first, const Site& second) : first_(first), second_(second) {
@@ -71,7 +72,8 @@ class Fuse {
     try {
       return at_second(loop);
     } catch (const ScheduleRefusal&) {
-      if (level_ + 1 != second_.path.size()) throw;
+      if (std::any_of(second_.path.begin() + at(level_), second_.path.end(), [](const Stmt& s) { return !!s.as<Let>(); }))
+        throw;
       try {
         return at_first(loop);
       } catch (const ScheduleRefusal&) {
@@ -99,17 +101,49 @@ class Fuse {
     return block(std::move(result));
   }
 
+  // What the second needs of the statements between them goes before the first.
   Stmt at_first(const Stmt& loop) {
     moved_ = Effects();
     moved_.add(second_.stmt());
-    std::vector<Stmt> stmts = block_at(level_ - 1)->stmts;
+    const std::vector<Stmt>& stmts = block_at(level_ - 1)->stmts;
     const size_t from = place(first_, level_ - 1), to = place(second_, level_ - 1);
-    for (size_t i = from + 1; i < to; ++i) pass(stmts[i]);
-    stmts[from] = with(first_, level_, loop, [&](const std::vector<Stmt>& all, size_t here) {
+    std::vector<Stmt> between(stmts.begin() + at(from + 1), stmts.begin() + at(to)), after;
+    std::vector<Buffer> allocated;
+    for (size_t level = level_; level + 1 < second_.path.size(); ++level) {
+      if (const Alloc* n = second_.path[level].as<Alloc>()) {
+        for (const Expr& e : own_exprs(second_.path[level])) pass(e);
+        allocated.push_back(n->buffer);
+      }
+      const Block* n = second_.path[level].as<Block>();
+      if (!n) continue;
+      const size_t here = place(second_, level);
+      between.insert(between.end(), n->stmts.begin(), n->stmts.begin() + at(here));
+      after.insert(after.begin(), n->stmts.begin() + at(here + 1), n->stmts.end());
+    }
+    after.insert(after.end(), stmts.begin() + at(to + 1), stmts.end());
+    std::vector<Stmt> needed, kept;
+    for (size_t i = between.size(); i-- > 0;) {
+      Effects effects;
+      effects.add(between[i]);
+      const bool moves = static_cast<bool>(moved_.shared_with(effects));
+      if (moves) moved_.add(between[i]);
+      (moves ? needed : kept).insert((moves ? needed : kept).begin(), between[i]);
+    }
+    Effects first, before;
+    first.add(first_.stmt());
+    for (const Stmt& s : needed) before.add(s);
+    if (first.shared_with(before)) refuse("join", first_.loop->var.name, "what stands between both uses both");
+    needed.push_back(loop);
+    std::vector<Stmt> following{with(first_, level_, block(needed), [&](const std::vector<Stmt>& all, size_t here) {
       for (size_t i = here + 1; i < all.size(); ++i) pass(all[i]);
-    });
-    stmts.erase(stmts.begin() + at(to));
-    return block(std::move(stmts));
+    })};
+    following.insert(following.end(), kept.begin(), kept.end());
+    following.insert(following.end(), after.begin(), after.end());
+    Stmt rest = block(std::move(following));
+    for (size_t i = allocated.size(); i-- > 0;) rest = alloc(allocated[i], rest);
+    std::vector<Stmt> result(stmts.begin(), stmts.begin() + at(from));
+    result.push_back(rest);
+    return block(std::move(result));
   }
 
   static std::ptrdiff_t at(size_t i) { return static_cast<std::ptrdiff_t>(i); }

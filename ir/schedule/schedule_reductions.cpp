@@ -4,6 +4,7 @@
 
 #include "ir/analysis/linear.h"
 #include "ir/rewrite.h"
+#include "ir/schedule/join_reductions.h"
 #include "ir/schedule/nest_shape.h"
 #include "ir/schedule/schedule_gpu.h"
 #include "ir/schedule/site.h"
@@ -15,6 +16,7 @@ constexpr int64_t shared_terms = 64 << 10;  // fewer are summed before other thr
 constexpr int64_t tile_bytes = 4096;        // of totals, which stay in the nearest cache beside the rows read
 constexpr int64_t any_columns = 256;        // of a tile, where their number is not known
 constexpr int64_t parts_columns = 64;       // of a tile of parts' totals
+constexpr int64_t steps_at_once = 4;        // of a block: more are longer code, and no faster
 
 // Of a term's loads, how many are of neighbours along the variable, and how many move along it otherwise.
 struct Along {
@@ -47,6 +49,13 @@ class Reductions {
 
   const std::vector<Loop>& tiles() const { return tiles_; }
 
+  // The loops of all that were expanded: those that read the same as one, then vectors.
+  void finish() {
+    join_reductions(s_, expanded_);
+    for (const Loop loop : join_rows(s_, expanded_, target_)) tiles_.push_back(loop);
+    for (const ExpandedReduction& e : expanded_) widen(e);
+  }
+
   void one(Loop reduction) {
     const Site site = find_reduction(s_.kernel(), reduction);
     const Reduce& n = *site.reduction;
@@ -62,24 +71,25 @@ class Reductions {
       const Loop loop = around->var.id;
       const int64_t tile = columns_together(around->extent, bytes);
       if (shares && loops == 1 && long_enough(n, around) && parts(reduction, loop, bytes)) return;
-      if (to_vectors([&](Schedule& t) { return t.expand_across(loop, tile, rows_at_once()); }, bytes, true)) return;
+      if (expand(reduction, bytes, true, [&](Schedule& t) { return t.expand_across(loop, tile, rows_at_once()); })) return;
     }
     const bool gathers = terms.neighbours == 0;
     if (shares && loops == 0 && long_enough(n, nullptr) && parts(reduction, 0, bytes)) return;
-    to_vectors([&](Schedule& t) { return t.expand(reduction); }, bytes, !gathers);
+    expand(reduction, bytes, !gathers, [&](Schedule& t) { return t.expand(reduction); });
   }
 
  private:
   bool rows_at_once() const { return target_.vector_registers > sum_partials; }
 
   // As many as keep their totals in the nearest cache, beside the rows that are read in long pieces; fewer where there
-  // would be too few tiles for all threads.
+  // would be too few tiles for all threads. 0: all.
   int64_t columns_together(const Expr& extent, int64_t bytes) const {
     const std::optional<int64_t> columns = as_int(extent);
     if (!columns) return any_columns;
     const int64_t line = line_bytes / bytes, each = (*columns + target_.threads - 1) / target_.threads;
-    return std::clamp<int64_t>((each + line - 1) / line * line, 1,
-                               std::clamp<int64_t>(*columns, 1, tile_bytes / bytes));
+    const int64_t tile =
+        std::clamp<int64_t>((each + line - 1) / line * line, 1, std::clamp<int64_t>(*columns, 1, tile_bytes / bytes));
+    return tile < *columns ? tile : 0;
   }
   static bool long_enough(const Reduce& n, const For* columns) {
     const auto terms = as_int(n.ranges[0].extent), each = columns ? as_int(columns->extent) : 1;
@@ -88,39 +98,54 @@ class Reductions {
   }
 
   bool parts(Loop reduction, Loop columns, int bytes) {
-    return to_vectors(
-        [&](Schedule& t) {
-          ReductionLoops loops = t.expand_parts(reduction, columns, parts_columns, rows_at_once());
-          t.parallel(loops.parts);
-          return loops;
-        },
-        bytes, true);
+    return expand(reduction, bytes, true, [&](Schedule& t) {
+      return t.expand_parts(reduction, columns, parts_columns, rows_at_once());
+    });
   }
 
-  // Expands, and makes vectors of what is contiguous; else unrolled copies of the partials.
-  bool to_vectors(const std::function<ReductionLoops(Schedule&)>& expand, int bytes, bool vectors) {
+  bool expand(Loop reduction, int bytes, bool vectors, const std::function<ReductionLoops(Schedule&)>& step) {
+    const std::vector<Loop> before = s_.loops();
+    const Expr terms = s_.get_reduction(reduction).ranges.back().extent;
+    const int64_t block = s_.get_reduction(reduction).order.block;
     ReductionLoops loops;
-    if (!s_.attempt([&](Schedule& trial) { loops = expand(trial); })) return false;
+    if (!s_.attempt([&](Schedule& trial) { loops = step(trial); })) return false;
     if (loops.tiles) tiles_.push_back(loops.tiles);
+    expanded_.push_back({loops, new_roots(s_, before), terms, block, bytes, vectors});
+    return true;
+  }
+
+  // Makes vectors of what is contiguous, else unrolled copies of the partials; parts go to threads. Loops that became
+  // one with another's are left to that one.
+  void widen(const ExpandedReduction& e) {
+    const ReductionLoops& loops = e.loops;
+    const auto left = [&](Loop loop) { return has_loop(s_, loop); };
     const auto lanes_of = [&](Loop loop, int64_t most) {
+      if (!left(loop)) return;
       const int64_t lanes = std::min(most, as_int(s_.get(loop).extent).value_or(most));
       if (lanes > 1) s_.attempt([&](Schedule& trial) { trial.vectorize(loop, static_cast<int>(lanes)); });
     };
-    for (const Loop loop : loops.stored) lanes_of(loop, std::max(2, target_.lanes(bytes)));
-    for (const Loop loop : loops.summed) lanes_of(loop, line_bytes / bytes);
+    if (loops.parts && left(loops.parts)) s_.attempt([&](Schedule& trial) { trial.parallel(loops.parts); });
+    for (const Loop loop : loops.stored) lanes_of(loop, std::max(2, target_.lanes(e.bytes)));
+    for (const Loop loop : loops.summed) lanes_of(loop, line_bytes / e.bytes);
     for (const Loop loop : loops.lanes) {
+      if (!left(loop)) continue;
       const bool one = as_int(s_.get(loop).extent) == 1;
-      if (!vectors || one || !s_.attempt([&](Schedule& trial) { trial.vectorize(loop); }))
+      if (!e.vectors || one || !s_.attempt([&](Schedule& trial) { trial.vectorize(loop); }))
         s_.attempt([&](Schedule& trial) { trial.unroll(loop); });
     }
-    if (vectors)
-      for (const Loop loop : loops.steps) s_.attempt([&](Schedule& trial) { trial.unroll(loop); });
-    return true;
+    if (!e.vectors) return;
+    for (const Loop loop : loops.steps)
+      if (left(loop))
+        s_.attempt([&](Schedule& trial) {
+          const Schedule::Split cut = trial.split(loop, steps_at_once);
+          if (cut.inner) trial.unroll(cut.inner);
+        });
   }
 
   Schedule& s_;
   const Target& target_;
   std::vector<Loop> tiles_;
+  std::vector<ExpandedReduction> expanded_;
 };
 
 }  // namespace
@@ -128,6 +153,7 @@ class Reductions {
 std::vector<Loop> schedule_reductions_cpu(Schedule& schedule, const Target& target) {
   Reductions all(schedule, target);
   for (const Loop reduction : schedule.reductions()) all.one(reduction);
+  all.finish();
   return all.tiles();
 }
 
