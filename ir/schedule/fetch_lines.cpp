@@ -72,8 +72,8 @@ struct FindStreams : Rewriter {
         lines *= (*extents.max * std::min(bytes, line_bytes) + line_bytes - 1) / line_bytes;
         continue;
       }
-      const int64_t streams = lines * places(loop, n.buffer) * line_bytes;
-      if (bytes >= line_bytes && bytes <= ahead_bytes && streams <= most_streams * bytes)
+      if (bytes < line_bytes || bytes > ahead_bytes || lines * line_bytes > most_streams * bytes) return;
+      if (places(loop, n.buffer) * lines * line_bytes <= most_streams * bytes)
         add({loop.var.id, n.buffer, bytes, ahead_bytes, std::move(levels)});
       return;
     }

@@ -53,7 +53,8 @@ class Reductions {
   void finish() {
     join_reductions(s_, expanded_);
     for (const Loop loop : join_rows(s_, expanded_, target_)) tiles_.push_back(loop);
-    for (const ExpandedReduction& e : expanded_) widen(e);
+    const std::vector<Loop> left = s_.loops();
+    for (const ExpandedReduction& e : expanded_) widen(e, left);
   }
 
   void one(Loop reduction) {
@@ -116,9 +117,9 @@ class Reductions {
 
   // Makes vectors of what is contiguous, else unrolled copies of the partials; parts go to threads. Loops that became
   // one with another's are left to that one.
-  void widen(const ExpandedReduction& e) {
+  void widen(const ExpandedReduction& e, const std::vector<Loop>& all) {
     const ReductionLoops& loops = e.loops;
-    const auto left = [&](Loop loop) { return has_loop(s_, loop); };
+    const auto left = [&](Loop loop) { return std::find(all.begin(), all.end(), loop) != all.end(); };
     const auto lanes_of = [&](Loop loop, int64_t most) {
       if (!left(loop)) return;
       const int64_t lanes = std::min(most, as_int(s_.get(loop).extent).value_or(most));
