@@ -60,8 +60,8 @@ struct FindStreams : Rewriter {
     const Linear offset = linear(element_offset(n.buffer, n.index));
     std::vector<Stream::Level> levels;
     for (const For* f : loops)
-      levels.push_back({f->var.id, std::abs(offset.coefficient(var(f->var))) * size_of(n.buffer->dtype),
-                        ranges.of(f->extent).max});
+      levels.push_back(
+          {f->var.id, std::abs(offset.coefficient(var(f->var))) * size_of(n.buffer->dtype), ranges.of(f->extent).max});
     int64_t lines = 1;  // of an iteration
     for (size_t i = loops.size(); i-- > 0;) {
       const For& loop = *loops[i];

@@ -45,9 +45,9 @@ class Effects {
   std::unordered_set<int64_t> read_;
 };
 
-// Puts the one loop in the place of the second; lets and allocs between the block that holds both and the first loop then
-// cover what follows up to the second, too. Or in the place of the first, if only allocs are around the second: they
-// then begin there.
+// Puts the one loop in the place of the second; lets and allocs between the block that holds both and the first loop
+// then cover what follows up to the second, too. Or in the place of the first, if only allocs are around the second:
+// they then begin there.
 class Fuse {
  public:
   Fuse(const Site& first, const Site& second) : first_(first), second_(second) {
@@ -72,7 +72,8 @@ class Fuse {
     try {
       return at_second(loop);
     } catch (const ScheduleRefusal&) {
-      if (std::any_of(second_.path.begin() + at(level_), second_.path.end(), [](const Stmt& s) { return !!s.as<Let>(); }))
+      if (std::any_of(second_.path.begin() + at(level_), second_.path.end(),
+                      [](const Stmt& s) { return !!s.as<Let>(); }))
         throw;
       try {
         return at_first(loop);

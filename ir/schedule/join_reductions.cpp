@@ -11,7 +11,9 @@ namespace {
 
 constexpr int64_t short_loop = 8;  // iterations: such as the folds of a block's partials, which read no memory
 
-bool in(const std::vector<Loop>& loops, Loop loop) { return std::find(loops.begin(), loops.end(), loop) != loops.end(); }
+bool in(const std::vector<Loop>& loops, Loop loop) {
+  return std::find(loops.begin(), loops.end(), loop) != loops.end();
+}
 
 // Whether both read a parameter.
 bool read_alike(const Stmt& a, const Stmt& b) {
@@ -66,7 +68,7 @@ std::vector<Loop> join_rows(Schedule& s, const std::vector<ExpandedReduction>& a
     const std::optional<int64_t> rows = known(sums.terms);
     if (!rows || sums.block != sum_partials || sums.loops.summed.empty()) continue;
     const int64_t part = sum_part_blocks * sums.block;
-    if (*rows > part && sums.loops.parts && *rows / part < target.threads) continue;  // too few for all threads
+    if (target.threads > 1 && (!sums.loops.parts || *rows / part < target.threads)) continue;  // rows are shared alone
     for (const Loop root : sums.roots) {
       if (!has_loop(s, root) || !holds_loop(s.get(root).body)) continue;
       for (const Loop loop : outermost_loops(s.kernel().body)) {
@@ -77,17 +79,17 @@ std::vector<Loop> join_rows(Schedule& s, const std::vector<ExpandedReduction>& a
           Loop rows_of_part = loop, blocks = root;
           if (*rows > part) {
             const Schedule::Split parts = trial.split(loop, part);
-            if (parts.tail) throw ScheduleRefusal("the last part is shorter");
+            if (!parts.outer || parts.tail) throw ScheduleRefusal("its rows are no whole parts");
             const std::vector<Loop> inner = outermost_loops(trial.get(root).body);
-            const auto found = std::find_if(inner.begin(), inner.end(),
-                                            [&](Loop l) { return holds_loop(trial.get(l).body); });
+            const auto found =
+                std::find_if(inner.begin(), inner.end(), [&](Loop l) { return holds_loop(trial.get(l).body); });
             if (found == inner.end()) throw ScheduleRefusal("a part has no blocks");
             blocks = *found;
             trial.join(parts.outer, root);
             rows_of_part = parts.inner, whole = parts.outer;
           }
           const Schedule::Split block = trial.split(rows_of_part, sums.block);
-          if (block.tail) throw ScheduleRefusal("the last block is shorter");
+          if (!block.outer || block.tail) throw ScheduleRefusal("its rows are no whole blocks");
           trial.join(block.outer, blocks);
           if (!whole) whole = block.outer;
         });

@@ -22,8 +22,8 @@ std::vector<Loop> new_roots(const Schedule& s, const std::vector<Loop>& before);
 
 // Neighbouring reductions of the same terms: their loops as one, at every level.
 void join_reductions(Schedule& s, std::vector<ExpandedReduction>& all);
-// Sums of columns, and a nest before them that goes through the same rows: as many rows as a block of the sums has, then
-// their columns, while they are in a near cache. Returns the loops that the nests became.
+// Sums of columns, and a nest before them that goes through the same rows: as many rows as a block of the sums has,
+// then their columns, while they are in a near cache. Returns the loops that the nests became.
 std::vector<Loop> join_rows(Schedule& s, const std::vector<ExpandedReduction>& all, const Target& target);
 
 }  // namespace gradloom::ir

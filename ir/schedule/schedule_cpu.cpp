@@ -39,7 +39,8 @@ class General {
     if (sharing) shared = share(loops, lanes, rows, parts);
     if (parts.empty() && lanes) parts = {lanes};
     bool done = false;
-    for (const Loop part : parts) done |= (rows && (sums_in_lanes(part) || sums_together(part))) || to_lanes(part, rows);
+    for (const Loop part : parts)
+      done |= (rows && (sums_in_lanes(part) || sums_together(part))) || to_lanes(part, rows);
     if (done || leaf) return;
     for (const Loop inner : outermost_loops(body)) nest(inner, shared);
   }

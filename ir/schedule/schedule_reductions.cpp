@@ -72,7 +72,8 @@ class Reductions {
       const Loop loop = around->var.id;
       const int64_t tile = columns_together(around->extent, bytes);
       if (shares && loops == 1 && long_enough(n, around) && parts(reduction, loop, bytes)) return;
-      if (expand(reduction, bytes, true, [&](Schedule& t) { return t.expand_across(loop, tile, rows_at_once()); })) return;
+      if (expand(reduction, bytes, true, [&](Schedule& t) { return t.expand_across(loop, tile, rows_at_once()); }))
+        return;
     }
     const bool gathers = terms.neighbours == 0;
     if (shares && loops == 0 && long_enough(n, nullptr) && parts(reduction, 0, bytes)) return;
@@ -99,9 +100,8 @@ class Reductions {
   }
 
   bool parts(Loop reduction, Loop columns, int bytes) {
-    return expand(reduction, bytes, true, [&](Schedule& t) {
-      return t.expand_parts(reduction, columns, parts_columns, rows_at_once());
-    });
+    return expand(reduction, bytes, true,
+                  [&](Schedule& t) { return t.expand_parts(reduction, columns, parts_columns, rows_at_once()); });
   }
 
   bool expand(Loop reduction, int bytes, bool vectors, const std::function<ReductionLoops(Schedule&)>& step) {
