@@ -76,8 +76,9 @@ class Schedule {
   // statements are expanded by a dim. Refused unless proved legal.
   std::vector<Loop> distribute(Loop loop);
   // Loop fusion, the reverse: `first` moves down to `second`, a loop with the same bounds that follows it in the same
-  // body, and each iteration does that of `first`, then that of `second`. Refused unless no iteration of one is proved
-  // to touch what another iteration of the other writes, and unless `first` may move past the statements between them.
+  // body, or else `second` up to `first`, with the statements between them that it needs. Each iteration does that of
+  // `first`, then that of `second`. Refused unless no iteration of one is proved to touch what another iteration of the
+  // other writes, and unless one of them may move past the statements between them.
   // Returns the one loop, which keeps the handle of `first`.
   Loop join(Loop first, Loop second);
   void parallel(Loop loop);  // refused unless loop_carried_conflict is empty
