@@ -9,6 +9,40 @@ namespace gradloom::codegen {
 
 using llvm::Value;
 
+namespace {
+
+int64_t wrapping_mul(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
+
+int64_t wrapping_add(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+
+// a + factor * b; an empty one is zero.
+std::vector<int64_t> wrapping_sum(std::vector<int64_t> a, const std::vector<int64_t>& b, int64_t factor) {
+  a.resize(std::max(a.size(), b.size()));
+  for (size_t i = 0; i < b.size(); ++i) a[i] = wrapping_add(a[i], wrapping_mul(b[i], factor));
+  return a;
+}
+
+// A lane of constants, such as floor_div(ramp(0, 1, 16), broadcast(8, 16)).
+std::optional<int64_t> constant_lane(const ir::Expr& e, int lane) {
+  if (const auto* n = e.as<ir::Broadcast>()) return ir::as_int(n->value);
+  if (const auto* n = e.as<ir::Ramp>()) {
+    const std::optional<int64_t> base = ir::as_int(n->base), stride = ir::as_int(n->stride);
+    return base && stride ? std::optional(wrapping_add(*base, wrapping_mul(*stride, lane))) : std::nullopt;
+  }
+  const auto* n = e.as<ir::Binary>();
+  if (!n || (n->op != ir::BinaryOp::floor_div && n->op != ir::BinaryOp::floor_mod)) return std::nullopt;
+  const std::optional<int64_t> a = constant_lane(n->a, lane), b = constant_lane(n->b, lane);
+  if (!a || !b || *b <= 0) return std::nullopt;
+  const int64_t quotient = *a / *b - (*a % *b < 0);
+  return n->op == ir::BinaryOp::floor_div ? quotient : *a - quotient * *b;
+}
+
+}  // namespace
+
 // Always succeeds for a scalar.
 std::optional<Affine> Emitter::affine(const ir::Expr& e) {
   if (const auto constant = ir::as_int(e)) return Affine{nullptr, *constant, nullptr};
@@ -30,10 +64,9 @@ std::optional<Affine> Emitter::affine(const ir::Expr& e) {
       const auto join = [&](Value* x, Value* y) {
         return !y ? x : sub ? (x ? builder_.CreateSub(x, y) : builder_.CreateNeg(y)) : add(x, y);
       };
-      const auto constant =
-          static_cast<int64_t>(static_cast<uint64_t>(a->constant) +
-                               (sub ? -static_cast<uint64_t>(b->constant) : static_cast<uint64_t>(b->constant)));
-      return Affine{join(a->base, b->base), constant, join(a->stride, b->stride)};
+      const auto constant = wrapping_add(a->constant, wrapping_mul(b->constant, sub ? -1 : 1));
+      return Affine{join(a->base, b->base), constant, join(a->stride, b->stride),
+                    wrapping_sum(a->offsets, b->offsets, sub ? -1 : 1)};
     }
   } else if (n && n->op == ir::BinaryOp::mul) {
     const auto constant_of = [](const ir::Expr& x) {
@@ -44,13 +77,18 @@ std::optional<Affine> Emitter::affine(const ir::Expr& e) {
     const std::optional<Affine> a = cb ? affine(n->a) : ca ? affine(n->b) : std::nullopt;
     if (a) {
       const int64_t factor = cb ? *cb : *ca;
-      return Affine{scale(a->base, i64(factor)),
-                    static_cast<int64_t>(static_cast<uint64_t>(a->constant) * static_cast<uint64_t>(factor)),
-                    scale(a->stride, i64(factor))};
+      return Affine{scale(a->base, i64(factor)), wrapping_mul(a->constant, factor), scale(a->stride, i64(factor)),
+                    wrapping_sum({}, a->offsets, factor)};
     }
   }
   if (e.lanes() == 1) return Affine{value(e), 0, nullptr};
-  return std::nullopt;
+  Affine constant;
+  for (int lane = 0; lane < e.lanes(); ++lane) {
+    const std::optional<int64_t> known = constant_lane(e, lane);
+    if (!known) return std::nullopt;
+    constant.offsets.push_back(*known);
+  }
+  return constant;
 }
 
 // No two lanes are equal: a ramp of nonzero constant stride, or a load of an injective buffer at distinct indices.
@@ -70,6 +108,12 @@ bool Emitter::distinct_lanes(const ir::Expr& e) const {
   return false;
 }
 
+Value* Emitter::vector_of(const std::vector<int64_t>& lanes) {
+  std::vector<llvm::Constant*> values;
+  for (const int64_t lane : lanes) values.push_back(i64(lane));
+  return llvm::ConstantVector::get(values);
+}
+
 std::optional<int64_t> Emitter::Address::constant_stride() const {
   if (vector) return std::nullopt;
   if (!stride) return 0;
@@ -83,6 +127,7 @@ Emitter::Address Emitter::address(const ir::Buffer& buffer, const std::vector<ir
     throw Error(ErrorCode::internal, "emit: buffer " + buffer->name + " is used outside its scope");
   const Memory& memory = found->second;
   Address a{.buffer = buffer.get(), .base = memory.base, .base_alignment = memory.alignment, .lanes = lanes};
+  std::vector<int64_t> offsets;  // of lanes; those of two dims that were one loop add up to a stride
   for (size_t d = 0; d < index.size(); ++d) {
     Value* stride = memory.strides[d];
     const auto* fixed = llvm::dyn_cast<llvm::ConstantInt>(stride);
@@ -97,12 +142,26 @@ Emitter::Address Emitter::address(const ir::Buffer& buffer, const std::vector<ir
       a.offset = add(a.offset, scale(i->base, stride));
       a.stride = add(a.stride, scale(i->stride, stride));
       if (fixed)
-        a.constant = static_cast<int64_t>(static_cast<uint64_t>(a.constant) +
-                                          static_cast<uint64_t>(i->constant) * fixed->getZExtValue());
+        a.constant = wrapping_add(a.constant, wrapping_mul(i->constant, fixed->getSExtValue()));
       else if (i->constant != 0)
         a.offset = add(a.offset, builder_.CreateMul(i64(i->constant), stride));
+      if (!i->offsets.empty() && fixed)
+        offsets = wrapping_sum(std::move(offsets), i->offsets, fixed->getSExtValue());
+      else if (!i->offsets.empty())
+        a.vector = add(a.vector, builder_.CreateMul(vector_of(i->offsets), builder_.CreateVectorSplat(lanes, stride)));
     } else {
       a.vector = add(a.vector, builder_.CreateMul(value(index[d]), builder_.CreateVectorSplat(lanes, stride)));
+    }
+  }
+  if (!offsets.empty()) {
+    const int64_t step = wrapping_add(offsets[1], wrapping_mul(offsets[0], -1));
+    bool even = true;
+    for (size_t i = 2; i < offsets.size(); ++i) even &= wrapping_add(offsets[i - 1], step) == offsets[i];
+    if (even) {
+      a.constant = wrapping_add(a.constant, offsets[0]);
+      if (step != 0) a.stride = add(a.stride, i64(step));
+    } else {
+      a.vector = add(a.vector, vector_of(offsets));
     }
   }
   if (const std::optional<int64_t> stride = a.constant_stride()) a.distinct |= *stride != 0;
@@ -124,6 +183,8 @@ int64_t Emitter::lane_multiple(const ir::Expr& index, int lane) const {
   if (const auto* n = index.as<ir::Binary>())
     if (n->op == ir::BinaryOp::add || n->op == ir::BinaryOp::sub)
       return std::min(lane_multiple(n->a, lane), lane_multiple(n->b, lane));
+  if (const std::optional<int64_t> known = constant_lane(index, lane))
+    return *known == 0 ? enough : std::min(enough, *known & -*known);
   return 1;
 }
 

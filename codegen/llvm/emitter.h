@@ -28,11 +28,12 @@ struct Machine {
   bool scatter;      // masked gathers and scatters of 4- and 8-byte elements
 };
 
-// An i64 value as base + constant + lane * stride; an absent part is zero.
+// An i64 value as base + constant + lane * stride + offsets[lane]; an absent part is zero.
 struct Affine {
   llvm::Value* base = nullptr;
   int64_t constant = 0;
   llvm::Value* stride = nullptr;
+  std::vector<int64_t> offsets = {};
 };
 
 class Emitter {
@@ -195,6 +196,7 @@ class Emitter {
   llvm::Type* with_lanes_of(llvm::Type* element, llvm::Value* like);
   llvm::Value* splat(llvm::Type* type, uint64_t bits);  // an integer (vector) constant
   llvm::ConstantInt* i64(int64_t v);
+  llvm::Value* vector_of(const std::vector<int64_t>& lanes);
   llvm::Value* add(llvm::Value* a, llvm::Value* b);  // null is zero
   llvm::Value* scale(llvm::Value* a, llvm::Value* factor);
   llvm::Value* stepped(llvm::Value* v, int64_t factor);

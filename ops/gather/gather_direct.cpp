@@ -1,8 +1,4 @@
-// "direct", the definition of both gather gradients: the gradient of the forward nest, derived. "atomic", on a
-// GPU: the same nest with sums in dX itself, every element added by an atomic, in any order; a GPU's atomic adds of f32
-// flush denormals to zero.
-#include "ir/rewrite.h"
-#include "ir/schedule/schedule_gpu.h"
+// "direct", the definition of both gather gradients: the gradient of the forward nest, derived.
 #include "ops/gather/gather_strategies.h"
 #include "ops/patterns/derived_nest.h"
 #include "ops/patterns/scatter.h"
@@ -86,40 +82,6 @@ ScheduleNest author_direct(KernelFrame& frame, const ir::Target& target) {
   return [loops, &plan = frame.plan(), &target](ir::Schedule& s) { schedule_direct(s, loops, plan, target); };
 }
 
-Fit fit_atomic(const Plan& plan, const ir::Target& target, bool) {
-  const GatherSizes s(plan);
-  const DType dtype = plan.views.back().dtype;
-  if (!target.gpu || s.roles.empty || (dtype != DType::f32 && dtype != DType::f64)) return Fit::none;
-  return preferred_if(s.sortable());
-}
-
-// Sums in dX itself: filled with zeros, or accumulated into as it is; then all that is added, atomically, with columns
-// of the inner dims innermost.
-void schedule_atomic(ir::Schedule& s, const GatherColumns& loops, bool accumulate, const ir::Target& target) {
-  s.sum_in_place(loops.store, loops.sums);
-  std::vector<Loop> columns = loops.outer;
-  columns.insert(columns.end(), loops.inner.begin(), loops.inner.end());
-  Loop outermost = columns.empty() ? loops.middle[0] : columns[0];
-  if (!accumulate) {
-    for (size_t d = columns.size(); d-- > 0;) outermost = s.distribute(columns[d]).back();
-    for (size_t q = loops.inner.size(); q-- > 0;) s.reorder(loops.inner[q], loops.zero);
-  }
-  std::vector<Loop> nest{outermost};  // of what is added, outermost first
-  for (const ir::For* f : ir::loops_below(s.get(outermost).body)) nest.push_back(f->var.id);
-  for (size_t q = columns.size(); q-- > loops.outer.size();)
-    for (size_t k = columns.size(); k < nest.size(); ++k) s.reorder(nest[q], nest[k]);
-  const Loop first = loops.outer.empty() ? nest[loops.inner.size()] : nest[0];
-  s.atomic(first, s.kernel().buffers.back());
-  ir::schedule_gpu(s, target);
-}
-
-ScheduleNest author_atomic(KernelFrame& frame, const ir::Target& target) {
-  const GatherRoles roles = gather_roles(frame.plan());
-  return [loops = author_gather_columns(GatherFrame(frame, roles)), roles, &target](ir::Schedule& s) {
-    schedule_atomic(s, loops, roles.accumulate, target);
-  };
-}
-
 }  // namespace
 
 GatherColumns author_gather_columns(const GatherFrame& f) {
@@ -142,11 +104,8 @@ GatherColumns author_gather_columns(const GatherFrame& f) {
 
 Strategy gather_direct() {
   return {.name = "direct",
-          .fit = [](const Plan&, const ir::Target&, bool) { return Fit::possible; },
+          .fit = [](const Plan&, const ir::Target& target, bool) { return preferred_if(!target.gpu); },
           .author = author_direct};
-}
-Strategy gather_atomic() {
-  return {.name = "atomic", .level = Determinism::relaxed, .fit = fit_atomic, .author = author_atomic};
 }
 
 }  // namespace gradloom

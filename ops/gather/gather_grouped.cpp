@@ -5,6 +5,7 @@
 
 #include "ir/schedule/schedule_gpu.h"
 #include "ops/gather/gather_strategies.h"
+#include "ops/patterns/scatter.h"
 
 namespace gradloom {
 namespace {
@@ -41,14 +42,18 @@ void schedule_cpu(ir::Schedule& schedule, const GatherColumns& loops, const ir::
     schedule.vectorize(loops.inner[0], static_cast<int>(width));
   }
   if (s.traffic >= parallel_bytes) schedule.parallel(loops.zero);
-  stream_large(schedule, s, target);
+  stream_rows(schedule, s, target);
 }
 
 Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
   const GatherSizes s(plan);
   if (target.gpu) return any_shape && s.sortable() ? Fit::preferred : Fit::none;
   if (!s.columns() || s.roles.varying) return Fit::none;
-  return preferred_if(s.inner * s.sum_bytes >= 32 && s.extent * s.sum_bytes * s.inner > target.l2_bytes);
+  const bool large = s.extent * s.row_bytes() > target.l2_bytes;
+  const DType dtype = plan.views[2].dtype;
+  if (s.roles.accumulate) return preferred_if(s.row_bytes() >= 32 && large);
+  if (accumulator_of(dtype) == dtype) return preferred_if(gather_sorting_pays(s, target));
+  return preferred_if(s.row_bytes() >= 256 || (s.row_bytes() >= 64 && large));  // "in_place" cannot serve
 }
 
 ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
@@ -62,6 +67,13 @@ ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
 }
 
 }  // namespace
+
+bool gather_sorting_pays(const GatherSizes& s, const ir::Target& target) {
+  // Sorted, dY is read in random order.
+  const bool resident = s.extent * s.row_bytes() <= target.l2_bytes;
+  if (resident && s.count * s.row_bytes() > 64 * target.l2_bytes) return false;
+  return sorting_pays(s.count, s.extent, s.row_bytes());
+}
 
 Strategy gather_grouped() { return {.name = "grouped", .fit = fit, .author = author}; }
 

@@ -1,14 +1,15 @@
 #include "ops/gather/gather_strategies.h"
 
 #include "ir/rewrite.h"
+#include "ops/patterns/scatter.h"
 
 namespace gradloom {
 
 // In order of preference: adding in order in shared memory is faster than atomic adds to memory.
 std::vector<Strategy> gather_strategies() {
-  return {gather_touched(), gather_touched_rows(), gather_bins(),    gather_partition(), gather_atomic(),
-          gather_chunked(), gather_sorted(),       gather_grouped(), gather_pipelined(), gather_row(),
-          gather_strip(),   gather_block(),        gather_direct()};
+  return {gather_touched(), gather_touched_rows(), gather_in_place(), gather_bins(),    gather_partition(),
+          gather_atomic(),  gather_chunked(),      gather_sorted(),   gather_grouped(), gather_pipelined(),
+          gather_row(),     gather_strip(),        gather_block(),    gather_direct()};
 }
 
 GatherSizes::GatherSizes(const Plan& plan) : roles(gather_roles(plan)) {
@@ -27,6 +28,10 @@ GatherSizes::GatherSizes(const Plan& plan) : roles(gather_roles(plan)) {
 
 void stream_large(ir::Schedule& schedule, const GatherSizes& s, const ir::Target& target) {
   if (s.large(target)) schedule.streaming(schedule.kernel().buffers.back());
+}
+
+void stream_rows(ir::Schedule& schedule, const GatherSizes& s, const ir::Target& target) {
+  if (whole_lines(s.inner, schedule.kernel().buffers.back()->dtype)) stream_large(schedule, s, target);
 }
 
 std::optional<ir::Loop> share_in_pieces(ir::Schedule& schedule, ir::Loop loop, const ir::Target& target) {

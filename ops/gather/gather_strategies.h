@@ -10,6 +10,7 @@
 //              next ones are summed
 //   grouped    GatherGrad with columns: positions sorted by row, each row summed in registers and written once
 //   partition  flat, larger than the cache: sorted into bins of neighbouring destinations first
+//   in_place   few indices, or narrow rows: dX filled with zeros, then added to
 // Anywhere, where few elements of dX are accumulated into:
 //   touched       each element that is named is summed for itself
 //   touched_rows  GatherGrad with columns: the same for whole rows
@@ -28,6 +29,7 @@
 namespace gradloom {
 
 Strategy gather_direct();
+Strategy gather_in_place();
 Strategy gather_row();
 Strategy gather_strip();
 Strategy gather_pipelined();
@@ -48,6 +50,7 @@ struct GatherSizes {
   int64_t count = 1, traffic = 0;            // indices per column
   int sum_bytes = 4, read_bytes = 12;        // per element: its sum; its index and dY's element
 
+  int64_t row_bytes() const { return inner * sum_bytes; }
   bool flat() const { return !roles.empty && roles.inner == 0 && roles.middle == 1; }
   bool columns() const { return !roles.empty && roles.inner == 1 && roles.middle == 1; }
   bool one_row() const { return flat() && roles.outer == 0; }
@@ -61,6 +64,10 @@ inline Fit preferred_if(bool good) { return good ? Fit::preferred : Fit::possibl
 // The fit of bins on a GPU (gather_bins.cpp) for a known shape: none unless the call has one row and few enough bins,
 // preferred where it is long.
 Fit gather_bins_fit(const Plan& plan, const ir::Target& target);
+
+// Whether rows that are summed in dX's own dtype are faster sorted ("grouped") than added to dX one by one or in
+// strips.
+bool gather_sorting_pays(const GatherSizes& s, const ir::Target& target);
 
 // The definition's nest, which row, strip, grouped and atomic schedule as well.
 struct GatherColumns {
@@ -86,6 +93,8 @@ inline ir::Loop vectorize_sums(ir::Schedule& s, ir::Loop loop, int element_bytes
 }
 // Streaming (non-temporal) stores to dX where it is too large for the caches.
 void stream_large(ir::Schedule& schedule, const GatherSizes& s, const ir::Target& target);
+// The same where dX is written row by row: only if rows are whole cache lines.
+void stream_rows(ir::Schedule& schedule, const GatherSizes& s, const ir::Target& target);
 // Parallelises a loop in few pieces, so that an iteration reuses what the previous one left in the cache. Returns the
 // loop over a piece, if any.
 std::optional<ir::Loop> share_in_pieces(ir::Schedule& schedule, ir::Loop loop, const ir::Target& target);

@@ -86,7 +86,8 @@ void schedule_scatter_rows(ir::Schedule& s, const ScatterLoops& loops, const Sca
   s.vectorize(groups.clear, target.lanes(4), 4);
   if (sum.size() > rows) vectorize_row(s, loops.clear.back(), columns, sums.dtype(), target);
   if (worth_threads(traffic, target)) s.parallel(shared(s, {loops.clear.begin(), loops.clear.begin() + rows}, target));
-  if (target.streaming_stores && traffic > 4 * target.l2_bytes) s.streaming(s.kernel().buffers.back());
+  const ir::Buffer dx = s.kernel().buffers.back();
+  if (target.streaming_stores && traffic > 4 * target.l2_bytes && whole_lines(columns, dx->dtype)) s.streaming(dx);
 }
 
 void vectorize_row(ir::Schedule& s, Loop loop, int64_t width, DType dtype, const ir::Target& target) {

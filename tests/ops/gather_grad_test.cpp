@@ -1,6 +1,7 @@
 // The gather gradients in the interpreter, against plain loops: dtypes, axes, strides, any-shape and specialised,
 // authored and scheduled, accumulate.
 #include "ops/gather/gather_strategies.h"
+#include "ops/patterns/scatter.h"
 #include "tests/ops/ops_expect.h"
 #include "tests/support/named_strategy.h"
 
@@ -214,6 +215,42 @@ TEST(Gathers, PipelinedWhereItIsFaster) {
   EXPECT_EQ(first({64, 1024, 250}, {64, 128, 250}, 1, DType::f32, false), "strip");           // partial cache lines
   EXPECT_EQ(first({64, 1024, 256}, {64, 128, 250}, 1, DType::f32, false), "strip");
   EXPECT_EQ(first({2, 1024, 256}, {2, 128, 256}, 1, DType::f32, false), "strip");  // all of it stays resident in cache
+}
+
+// Sorting by row looks at the number of indices and at a row's bytes; the edges are where times were even.
+TEST(Gathers, SortedWhereItIsFaster) {
+  EXPECT_FALSE(sorting_pays(1 << 20, 1 << 16, 64));
+  EXPECT_FALSE(sorting_pays(4096, 1 << 16, 128));
+  EXPECT_TRUE(sorting_pays(4097, 1 << 16, 128));
+  EXPECT_TRUE(sorting_pays(1 << 20, 1 << 16, 252));
+  EXPECT_TRUE(sorting_pays(1, 1 << 16, 256));
+  const auto first = [](int64_t rows, int64_t columns, int64_t count, DType dtype = DType::f32,
+                        bool accumulate = false) {
+    static const float nothing = 0;
+    const std::vector<Tensor> inputs{ints({rows, columns}), Tensor::borrow(&nothing, DType::i64, {count}),
+                                     Tensor::borrow(&nothing, dtype, {count, columns})};
+    const Operands operands(op("GatherGrad").schema(), inputs);
+    const Plan plan = op("GatherGrad").check(operands.request({{"axis", int64_t{0}}}, ~0u, accumulate));
+    return serving_names(op("GatherGrad"), plan, {.l2_bytes = 1 << 20})[0];
+  };
+  EXPECT_EQ(first(500000, 2, 5000), "in_place");
+  EXPECT_EQ(first(500000, 8, 100), "in_place");
+  EXPECT_EQ(first(500000, 8, 500000), "in_place");
+  EXPECT_EQ(first(2000000, 20, 40000), "in_place");
+  EXPECT_EQ(first(50000, 768, 4096), "grouped");
+  EXPECT_EQ(first(1000000, 64, 65536), "grouped");
+  EXPECT_EQ(first(128, 64, 200), "grouped");           // dX in the L1 cache
+  EXPECT_EQ(first(2048, 64, 100000), "grouped");       // each row named often
+  EXPECT_EQ(first(2048, 64, 1000000), "in_place");     // dY too long to be read in random order
+  EXPECT_EQ(first(65536, 16, 65536 / 4), "in_place");  // 4 MiB
+  EXPECT_EQ(first(65536, 16, 65536 / 2), "strip");
+  EXPECT_EQ(first(8192, 16, 65536), "in_place");          // half of the L2 cache
+  EXPECT_EQ(first(500000, 8, 100, DType::f16), "strip");  // sums of another dtype
+  EXPECT_EQ(first(500000, 2, 100, DType::f16), "direct");
+  EXPECT_EQ(first(500000, 32, 100, DType::bf16), "grouped");
+  EXPECT_EQ(first(500000, 8, 5000, DType::f32, true), "touched_rows");
+  EXPECT_EQ(first(500000, 8, 100000, DType::f32, true), "grouped");
+  EXPECT_EQ(first(500000, 4, 100000, DType::f32, true), "direct");
 }
 
 // A bin takes half of the cache and a chunk the other half, however large dX is.

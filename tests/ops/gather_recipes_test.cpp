@@ -11,7 +11,7 @@ namespace {
 
 using namespace testing_ops;
 
-const std::set<std::string> recipes{"row", "strip", "grouped", "direct", "atomic"};
+const std::set<std::string> recipes{"row", "strip", "grouped", "direct", "in_place", "atomic"};
 
 // Without its first line, which names the strategy.
 std::string body(const ir::Kernel& kernel) {

@@ -47,8 +47,8 @@ enum Traffic : int {
 enum Executor : int { on_llvm, on_cuda_host, on_cuda };
 
 inline const std::vector<std::string> strategy_names{
-    "direct", "flat",   "row",   "strip",  "pipelined", "grouped", "sorted", "chunked", "partition",
-    "bins",   "atomic", "block", "staged", "split",     "blocks",  "matrix", "touched", "touched_rows"};
+    "direct", "flat",  "row",    "strip", "pipelined", "grouped", "sorted",  "chunked",      "partition", "bins",
+    "atomic", "block", "staged", "split", "blocks",    "matrix",  "touched", "touched_rows", "in_place"};
 
 inline const std::vector<std::vector<std::string>>& factor_names() {
   static const std::vector<std::vector<std::string>> names = [] {

@@ -35,6 +35,7 @@ inline const std::map<std::string, StrategyUse>& strategy_uses() {
       {"atomic", {.ops = gathers, .cpu = false, .level = Determinism::relaxed, .dtypes = {DType::f32, DType::f64}}},
       {"touched", {.ops = touched, .overwrites = false}},
       {"touched_rows", {.ops = {"GatherGrad"}, .overwrites = false}},
+      {"in_place", {.ops = gathers, .gpu = false, .dtypes = {DType::f32, DType::f64}, .accumulates = false}},
       {"staged", {.ops = {"BroadcastGrad"}, .cpu = false, .extent_zero = true}},
       {"split", {.ops = {"BroadcastGrad", "GRUTraining", "GRUGrad"}, .extent_zero = true}},
       {"blocks", {.ops = gru, .cpu = false, .extent_zero = true}},

@@ -1,6 +1,7 @@
 // Properties of the machine code: alignment, registers, streaming stores, gathers; instruction sets, lifetime and
 // compile times.
 #include "gradloom/text.h"
+#include "ir/passes/passes.h"
 #include "tests/support/llvm_run.h"
 
 namespace gradloom {
@@ -89,6 +90,20 @@ TEST(LlvmCode, Avx512GathersAndScatters) {
   EXPECT_NE(text.find("vgatherqps"), std::string::npos) << text;
   EXPECT_NE(text.find("vscatterqps"), std::string::npos) << text;
   EXPECT_EQ(codegen::emit_assembly(kernel, codegen::isa_named("x86-64-v3")).find("vscatter"), std::string::npos);
+}
+
+// A row's end and the next row's start are neighbours; where rows are strided they are not.
+TEST(LlvmCode, AVectorOverRowsIsOneAccess) {
+  const auto kernel = [](const std::string& strides) {
+    return parse("kernel rows() { in x: f32[48] out y: f32[48, 3]" + strides +
+                 " for z in 0 .. 3 { for i in 0 .. 3 unroll { for e in 0 .. 16 vector {"
+                 " y[z * 16 + floor_div(i * 16 + e, 3), floor_mod(i * 16 + e, 3)] = x[i * 16 + e] } } } }");
+  };
+  agree(lower(kernel("")), {elements(DType::f32, 48, 1), Bytes(48 * 3 * 4)});
+  const std::string text = codegen::emit_assembly(lower(kernel("")), codegen::isa_named("x86-64-v4"));
+  EXPECT_EQ(text.find("vscatter"), std::string::npos) << text;
+  const std::string strided = codegen::emit_assembly(lower(kernel(" strides [4, 1]")), codegen::isa_named("x86-64-v4"));
+  EXPECT_NE(strided.find("vscatter"), std::string::npos) << strided;
 }
 
 TEST(LlvmCode, NothingIsContractedOrReassociated) {
