@@ -164,9 +164,13 @@ bool loads_written(const Stmt& prefetches, const Stmt& body) {
   return any_of(prefetches, [&](const Expr& e) { return e.as<Load>() && may_clobber(body, e); });
 }
 
+// `guard`: absent where the prefetches stand under a condition.
 Stmt prefetch_nest(const Buffer& buffer, const Touch& touch, const Substitution& moved, const Expr& guard,
                    const Collect& context, int level) {
-  const auto move = [&](const Expr& e) { return GuardLoads(guard)(substitute(context.expand(e), moved)); };
+  const auto move = [&](const Expr& e) {
+    const Expr later = substitute(context.expand(e), moved);
+    return guard ? GuardLoads(guard)(later) : later;
+  };
   Substitution fresh;
   struct Level {
     Var var;
@@ -180,7 +184,15 @@ Stmt prefetch_nest(const Buffer& buffer, const Touch& touch, const Substitution&
     fresh[f->var.id] = index_add(substitute(move(f->begin), fresh), index_mul(var(nest.back().var), step));
   }
   std::vector<Expr> index;
-  for (const Expr& i : touch.index) index.push_back(substitute(move(i), fresh));
+  std::vector<std::pair<Var, Expr>> loaded;  // once for all lines: each prefetch may write memory, for all LLVM knows
+  for (const Expr& i : touch.index) {
+    index.push_back(substitute(move(i), fresh));
+    const bool same =
+        std::none_of(nest.begin(), nest.end(), [&](const Level& l) { return mentions(index.back(), l.var.id); });
+    if (!same || !has_load(index.back())) continue;
+    loaded.push_back({make_var(buffer->name + "_p", index.back().type()), index.back()});
+    index.back() = var(loaded.back().first);
+  }
   Stmt result = evaluate(prefetch(buffer, std::move(index), level));
   for (size_t i = nest.size(); i-- > 0;) {
     const std::optional<int64_t> n = as_int(nest[i].extent);
@@ -188,6 +200,7 @@ Stmt prefetch_nest(const Buffer& buffer, const Touch& touch, const Substitution&
                     : for_loop(nest[i].var, 0, nest[i].extent,
                                n && *n <= unrolled_lines ? ForKind::unroll : ForKind::serial, result);
   }
+  for (size_t i = loaded.size(); i-- > 0;) result = let(loaded[i].first, loaded[i].second, result);
   return result;
 }
 
@@ -249,7 +262,7 @@ void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int lev
       refuse("prefetch", loop.var.name,
              "an index of " + buffer->name + " is loaded in a loop that may run no iteration");
     reads |= loads;
-    stmts.push_back(prefetch_nest(buffer, t, {{id, later}}, exists, collect, level));
+    stmts.push_back(prefetch_nest(buffer, t, {{id, later}}, until ? Expr() : exists, collect, level));
     if (loads && loads_written(stmts.back(), loop.body))
       refuse("prefetch", loop.var.name, "it writes what an index of " + buffer->name + " is loaded from");
   }
@@ -261,7 +274,7 @@ void Schedule::prefetch(Loop id, const Buffer& buffer, int64_t distance, int lev
       refuse("prefetch", loop.var.name,
              "an iteration up to " + print(until) + " is not proved to read within buffer " + b->name);
   }
-  const Stmt hint = until ? if_then(var(loop.var) == index_sub(end, 1), added) : added;
+  const Stmt hint = until ? if_then((var(loop.var) == index_sub(end, 1)) & exists, added) : added;
   const Stmt to = for_loop(loop.var, loop.begin, loop.extent, loop.kind, block({hint, loop.body}));
   Kernel changed = replace(kernel_, site, to);
   const auto widened = [](const Stmt& s) { return s.as<For>() && in_lanes(s.as<For>()->kind); };

@@ -69,10 +69,10 @@ ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
 }  // namespace
 
 bool gather_sorting_pays(const GatherSizes& s, const ir::Target& target) {
+  const int64_t row = s.row_bytes(), bytes = s.extent * row;
   // Sorted, dY is read in random order.
-  const bool resident = s.extent * s.row_bytes() <= target.l2_bytes;
-  if (resident && s.count * s.row_bytes() > 64 * target.l2_bytes) return false;
-  return sorting_pays(s.count, s.extent, s.row_bytes());
+  if (bytes <= target.l2_bytes && s.count * row > 64 * target.l2_bytes) return false;
+  return sorting_pays(s.count, s.extent, row);
 }
 
 Strategy gather_grouped() { return {.name = "grouped", .fit = fit, .author = author}; }
