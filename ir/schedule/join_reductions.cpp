@@ -33,7 +33,8 @@ bool join_alike(Schedule& s, Loop first, Loop second) {
   if (known(s.get(first).extent).value_or(short_loop + 1) <= short_loop) return false;
   if (!s.attempt([&](Schedule& trial) { trial.join(first, second); })) return false;
   if (a.size() == b.size())
-    for (size_t i = 0; i < a.size(); ++i) join_alike(s, a[i], b[i]);
+    for (size_t i = 0; i < a.size(); ++i)
+      if (has_loop(s, a[i]) && has_loop(s, b[i])) join_alike(s, a[i], b[i]);
   return true;
 }
 
@@ -55,7 +56,10 @@ void join_reductions(Schedule& s, std::vector<ExpandedReduction>& all) {
   for (size_t first = 0, next = 1; next < all.size(); ++next) {
     const ExpandedReduction &a = all[first], &b = all[next];
     bool joined = false;
-    if (a.block == b.block && a.bytes == b.bytes && a.roots.size() == b.roots.size())
+    // The loops of one may be gone by the expansion of another that stands in them.
+    const auto stands = [&](Loop root) { return has_loop(s, root); };
+    if (std::all_of(a.roots.begin(), a.roots.end(), stands) && std::all_of(b.roots.begin(), b.roots.end(), stands) &&
+        a.block == b.block && a.bytes == b.bytes && a.roots.size() == b.roots.size())
       for (size_t i = 0; i < a.roots.size(); ++i)
         if (read_alike(s.get(a.roots[i]).body, s.get(b.roots[i]).body)) joined |= join_alike(s, a.roots[i], b.roots[i]);
     if (!joined) first = next;

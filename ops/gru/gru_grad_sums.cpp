@@ -7,6 +7,19 @@
 #include "ops/registry.h"
 
 namespace gradloom {
+namespace {
+
+// What each iteration of the loop adds several values to, an element of its own, in a register.
+void in_register(ir::Schedule& s, ir::Loop loop) {
+  const ir::For& columns = s.get(loop);
+  ir::Buffer total;
+  ir::walk(columns.body, [&](const ir::Stmt& x) {
+    if (const ir::Accumulate* a = x.as<ir::Accumulate>()) total = a->buffer;
+  });
+  s.stage(loop, total, {ir::var(columns.var)}, {1});
+}
+
+}  // namespace
 
 GradSums::GradSums(KernelFrame& frame, const GruWay& way, const ir::Target& target)
     : GruNest(frame, way, target, gru_grad_op().schema().inputs), linear_(options.linear_before_reset) {
@@ -111,16 +124,6 @@ void GradSums::biases_gradient() {
   });
 }
 
-// What each iteration adds several values to, an element of its own.
-static void in_register(ir::Schedule& s, ir::Loop loop) {
-  const ir::For& columns = s.get(loop);
-  ir::Buffer total;
-  ir::walk(columns.body, [&](const ir::Stmt& x) {
-    if (const ir::Accumulate* a = x.as<ir::Accumulate>()) total = a->buffer;
-  });
-  s.stage(loop, total, {ir::var(columns.var)}, {1});
-}
-
 // On a GPU a column a thread, with many loads of rows in flight. On a CPU ranges of columns, which threads share, whose
 // sums stay in L1, four rows at a time.
 void GradSums::schedule_sums(ir::Schedule& s) const {
@@ -146,11 +149,14 @@ void GradSums::schedule_sums(ir::Schedule& s) const {
       if (rows_of.tail) to_vectors(s, ir::loops_below(s.get(rows_of.tail).body)[0]->var.id);
       if (!rows_of.outer) continue;
       s.reorder(rows_of.inner, loops.summed[i]);
-      in_register(s, loops.summed[i]);
+      // Of sizes that are not known it is not proved that the totals begin at 0: they are then added to in memory.
+      s.attempt([&](ir::Schedule& trial) { in_register(trial, loops.summed[i]); });
       s.unroll(rows_of.inner);
       to_vectors(s, loops.summed[i]);
     }
-    for (const ir::Loop loop : loops.stored) to_vectors(s, loop);  // last: until then they are seen to fill the totals
+    // Last: until then they are seen to fill the totals. Of sizes that are not known the threads' parts of the totals
+    // are not proved apart by vectors.
+    for (const ir::Loop loop : loops.stored) s.attempt([&](ir::Schedule& trial) { to_vectors(trial, loop); });
   }
 }
 

@@ -106,7 +106,7 @@ class Tuned : public ::testing::Test {
   }
 
   const fs::path folder_;
-  const std::vector<std::string> own_trace_{"vectorize z 8"};  // of "direct", which its own schedule never is
+  const std::vector<std::string> own_trace_{"vectorize z0 8"};  // of "direct", which its own schedule never is
 };
 
 TEST_F(Tuned, TheLogsChoiceIsUsedWhereItIsAskedFor) {
@@ -174,13 +174,13 @@ TEST_F(Tuned, AnEntryThatDoesNotServeIsIgnoredWithOneLine) {
   ignored(entry, "no strategy grouped serves the call");
   entry = good;
   entry.trace = {"vectorize nothing 8"};
-  ignored(entry, fmt::format("schedule: kernel {}_direct has no loop nothing; its loops are: q0 z k0 i", op));
+  ignored(entry, fmt::format("schedule: kernel {}_direct has no loop nothing; its loops are: q0 z0 k0 i", op));
   entry = good;
   entry.trace = {"vectorize k0 8", "made up"};
   ignored(entry, "trace: unknown step made in \"made up\"");
   entry = good;
   entry.trace = {"parallel k0"};
-  ignored(entry, "parallel of loop k0: two iterations of loop k0 may accumulate into the same element of acc");
+  ignored(entry, "parallel of loop k0: two iterations of loop k0 may accumulate into the same element of d_column");
 }
 
 TEST_F(Tuned, AForeignOrDamagedLogIsIgnoredWithOneLine) {
