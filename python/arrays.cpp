@@ -316,7 +316,9 @@ Tensor Arrays::taken(nb::handle object, bool written, const Place& place) {
     tensor = from_capsule(object, place);
   } else if (is_negative_view(object)) {
     if (written) refuse_at(place, "is a view whose elements have the other sign in memory; it cannot be written");
-    return taken(nb::object(object.attr("resolve_neg")()), written, place);
+    const nb::object resolved = object.attr("resolve_neg")();
+    if (is_negative_view(resolved)) refuse_at(place, "is a view whose elements have the other sign in memory");
+    return taken(resolved, written, place);
   } else if (tensor = from_exchange(object, place); !tensor.present()) {
     const nb::object capsule = dlpack_capsule(object);
     if (!capsule.is_valid())

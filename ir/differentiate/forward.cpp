@@ -50,6 +50,11 @@ Kernel reductions_in_loops(const Kernel& kernel, std::unordered_map<const StmtNo
 Forward::Forward(const Kernel& kernel, const Derivation& how)
     : kernel_(reductions_in_loops(kernel, reductions_)), how_(how) {
   verify(kernel, Stage::authored);
+  for (size_t i = 0; i < how.known.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (how.known[i].buffer.same_as(how.known[j].buffer))
+        throw Error(ErrorCode::invalid_argument, "differentiate: kernel " + kernel.name + ": buffer " +
+                                                     how.known[i].buffer->name + " is known twice");
   require_form();
   if (kernel_.body) collect(kernel_.body);
   for (size_t i = 0; i < events_.size(); ++i) by_buffer_[events_[i].buffer->id].push_back(i);

@@ -67,7 +67,14 @@ struct FindStreams : Rewriter {
       const For& loop = *loops[i];
       const int64_t bytes = levels[i].bytes;
       const Range extents = ranges.of(loop.extent);
-      if (bytes == 0 || (extents.single() && extents.max == 1)) continue;
+      if (extents.single() && extents.max == 1) continue;
+      if (bytes == 0 &&
+          std::any_of(n.index.begin(), n.index.end(), [&](const Expr& e) { return mentions(e, loop.var.id); }))
+        return;  // moves as what the index is loaded from says
+      if (bytes == 0) continue;
+      // Where addresses are loaded, they are so below the loop's end alone.
+      if (std::any_of(n.index.begin(), n.index.end(), has_load) && extents.max && *extents.max <= ahead_bytes / bytes)
+        return;
       if (loop.kind != ForKind::serial && loop.kind != ForKind::parallel) {  // of a known extent
         lines *= (*extents.max * std::min(bytes, line_bytes) + line_bytes - 1) / line_bytes;
         continue;

@@ -189,7 +189,8 @@ Stmt prefetch_nest(const Buffer& buffer, const Touch& touch, const Substitution&
     index.push_back(substitute(move(i), fresh));
     const bool same =
         std::none_of(nest.begin(), nest.end(), [&](const Level& l) { return mentions(index.back(), l.var.id); });
-    if (!same || !has_load(index.back())) continue;
+    const bool runs = std::all_of(nest.begin(), nest.end(), [](const Level& l) { return as_int(l.extent) >= 1; });
+    if (!same || !runs || !has_load(index.back())) continue;
     loaded.push_back({make_var(buffer->name + "_p", index.back().type()), index.back()});
     index.back() = var(loaded.back().first);
   }

@@ -107,7 +107,8 @@ class Reductions {
   bool expand(Loop reduction, int bytes, bool vectors, const std::function<ReductionLoops(Schedule&)>& step) {
     const std::vector<Loop> before = s_.loops();
     const Expr terms = s_.get_reduction(reduction).ranges.back().extent;
-    const int64_t block = s_.get_reduction(reduction).order.block;
+    const SumOrder order = s_.get_reduction(reduction).order;
+    const int64_t block = order.kind == SumOrder::tree ? order.block : 0;
     ReductionLoops loops;
     if (!s_.attempt([&](Schedule& trial) { loops = step(trial); })) return false;
     if (loops.tiles) tiles_.push_back(loops.tiles);

@@ -43,7 +43,7 @@ ElementValue Parser::element_value(const Kernel& kernel) {
   for (const Buffer& b : kernel.buffers)
     if (b->role == Role::in && b->name == of.text) allocations.found.push_back({b, {}});
   allocations(kernel.body);
-  if (allocations.found.size() != 1)
+  if (allocations.found.size() != 1 || !of.suffix.empty())
     fail_at(of.at, "expected an input or a buffer that the nest allocates, of that name alone, got " + of.text);
   const auto& [buffer, around] = allocations.found[0];
   const auto symbol = [&](const std::string& text, const Var& v, const Buffer& b) {

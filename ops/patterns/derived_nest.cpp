@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "ir/index_math.h"
 #include "ir/redirect.h"
 
 namespace gradloom {
@@ -22,6 +23,19 @@ class AddToOld : public ir::Rewriter {
   bool is_output(const Buffer& b) const {
     return std::any_of(outputs_.begin(), outputs_.end(), [&](const Buffer& o) { return o.same_as(b); });
   }
+  // Of a sum of the element and a load that is 0 where its guard does not hold: that guard, so that no element is
+  // written that nothing is added to. Absent for any other value.
+  static Expr has_part(const ir::Store& n, const Expr& value) {
+    const bool adds = ir::any_of(value, [&](const Expr& e) {
+      const ir::Load* l = e.as<ir::Load>();
+      return l && l->buffer.same_as(n.buffer);
+    });
+    Expr part = n.value;
+    while (const ir::Cast* c = part.as<ir::Cast>()) part = c->value;
+    const ir::Load* load = part.as<ir::Load>();
+    const bool or_zero = load && load->guard && ir::equal(load->otherwise, ir::zero(load->otherwise.type()));
+    return adds && or_zero ? load->guard : Expr();
+  }
   Expr sum(const Buffer& to, const std::vector<Expr>& index, const Expr& value) const {
     const DType wide = accumulator_of(to->dtype);
     const ir::Cast* rounded = value.as<ir::Cast>();
@@ -31,7 +45,7 @@ class AddToOld : public ir::Rewriter {
   ir::Stmt rewrite(const ir::Store& n, const ir::Stmt& self) override {
     if (!is_output(n.buffer)) return self;
     const Expr value = sum(n.buffer, n.index, n.value);
-    return value ? ir::store(n.buffer, n.index, value, n.guard) : ir::block({});
+    return value ? ir::store(n.buffer, n.index, value, ir::both(n.guard, has_part(n, value))) : ir::block({});
   }
   ir::Stmt rewrite(const ir::Reduce& n, const ir::Stmt& self) override {
     if (!is_output(n.buffer)) return self;

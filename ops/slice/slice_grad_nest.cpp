@@ -1,4 +1,4 @@
-// The nests of SliceGrad: one pass, every element of dX written exactly once. The definition, "derived", is the
+// The nests of SliceGrad: one pass, every element of dX written exactly once. The definition, "flat", is the
 // gradient of Slice, one loop nest over dX; "direct" has no condition or division per element.
 #include <utility>
 

@@ -70,13 +70,14 @@ def test_reductions(interpreter: gradloom.Runtime) -> None:
     b = gradloom.kernel("reductions")
     n, m = b.scalar("n", 0, 100), b.scalar("m", 0, 1000)
     x, w = b.input("x", "f32", [n, m]), b.input("w", "f32", [m])
-    y = b.output("y", "f32", [7, n])
+    y = b.output("y", "f32", [8, n])
     with b.loop("i", 0, n) as i:
         y[0, i] = b.sum("k", 0, m, lambda k: x[i, k])
         y[1, i] = b.sum("k", 0, m, lambda k: x[i, k], order="loop") - b.sum("k", 1, m - 1, lambda k: x[i, k])
         y[2, i] = b.max("k", 0, m, lambda k: x[i, k]) + b.min("k", 0, m, lambda k: x[i, k])
         y[3, i] = b.dot("k", 0, m, lambda k: x[i, k], lambda k: w[k], order="chunks 8")
         y[4, i] = b.sum("k", 0, m, lambda k: b.exp(b.let("v", x[i, k] * 2)), where=lambda k: k % 2 == 0)
+        y[7, i] = b.sum("k", 0, m, lambda k: b.exp(x[i, k]), where=lambda k: b.exp(b.let("u", x[i, k])) > 1.0)
         y[5, i] = b.sum("k", 0, m, lambda k: x[i, k], order="any")
     b.reduce(y, (6, 0), [("i", 0, n), ("k", 0, m)], lambda i, k: x[i, k], order="tree 16")
     with b.loop("z", 1, n - 1) as z:
@@ -95,6 +96,8 @@ def test_reductions(interpreter: gradloom.Runtime) -> None:
     np.testing.assert_allclose(got[4], np.exp(2 * values[:, ::2]).sum(1), rtol=1e-6)
     np.testing.assert_array_equal(got[5], values.sum(1))
     assert got[6].tolist() == [values.sum(), 0]
+    large = np.where(values > 0, np.exp(values), 0).sum(1)
+    np.testing.assert_allclose(got[7], large, rtol=1e-6)
 
 
 def test_bad_reductions() -> None:
