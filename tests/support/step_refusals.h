@@ -76,6 +76,7 @@ class RefusalAudit {
 
  private:
   static void redraw(std::vector<uint8_t>& bytes, int how) {
+    if (bytes.empty()) return;
     std::vector<int64_t> values(bytes.size() / 8);
     std::memcpy(values.data(), bytes.data(), bytes.size());
     int64_t most = 0;
