@@ -23,29 +23,28 @@ class AddToOld : public ir::Rewriter {
   bool is_output(const Buffer& b) const {
     return std::any_of(outputs_.begin(), outputs_.end(), [&](const Buffer& o) { return o.same_as(b); });
   }
-  // Of a sum of the element and a load that is 0 where its guard does not hold: that guard, so that no element is
-  // written that nothing is added to. Absent for any other value.
-  static Expr has_part(const ir::Store& n, const Expr& value) {
-    const bool adds = ir::any_of(value, [&](const Expr& e) {
-      const ir::Load* l = e.as<ir::Load>();
-      return l && l->buffer.same_as(n.buffer);
-    });
-    Expr part = n.value;
-    while (const ir::Cast* c = part.as<ir::Cast>()) part = c->value;
-    const ir::Load* load = part.as<ir::Load>();
-    const bool or_zero = load && load->guard && ir::equal(load->otherwise, ir::zero(load->otherwise.type()));
-    return adds && or_zero ? load->guard : Expr();
-  }
   Expr sum(const Buffer& to, const std::vector<Expr>& index, const Expr& value) const {
     const DType wide = accumulator_of(to->dtype);
     const ir::Cast* rounded = value.as<ir::Cast>();
     const Expr exact = rounded && rounded->value.dtype() == wide ? rounded->value : ir::cast(wide, value);
     return added_(ir::load(to, index), exact);
   }
+  static bool is_zero(const Expr& e) { return ir::equal(e, ir::zero(e.type())); }
   ir::Stmt rewrite(const ir::Store& n, const ir::Stmt& self) override {
     if (!is_output(n.buffer)) return self;
     const Expr value = sum(n.buffer, n.index, n.value);
-    return value ? ir::store(n.buffer, n.index, value, ir::both(n.guard, has_part(n, value))) : ir::block({});
+    const bool adds = ir::any_of(value, [&](const Expr& e) {
+      const ir::Load* l = e.as<ir::Load>();
+      return l && l->buffer.same_as(n.buffer);
+    });
+    if (!adds) return ir::store(n.buffer, n.index, value, n.guard);
+    // No element is written that nothing is added to: -0 stays -0.
+    Expr part = n.value;
+    while (const ir::Cast* c = part.as<ir::Cast>()) part = c->value;
+    if (is_zero(part)) return ir::block({});
+    const ir::Load* load = part.as<ir::Load>();
+    const Expr has_part = load && load->guard && is_zero(load->otherwise) ? load->guard : Expr();
+    return ir::store(n.buffer, n.index, value, ir::both(n.guard, has_part));
   }
   ir::Stmt rewrite(const ir::Reduce& n, const ir::Stmt& self) override {
     if (!is_output(n.buffer)) return self;

@@ -29,7 +29,7 @@ class DerivedNest {
   // another dtype, elements are moved only: the gradient holds no other number than 0.
   using Views = std::unordered_map<std::string, ir::Buffer>;
   // What is stored to a wanted input's adjoint, from the element that is there and the total, in the accumulation
-  // dtype; absent: nothing is.
+  // dtype. Where it adds to the element, elements that have no part of the gradient are not written.
   using Added = std::function<ir::Expr(const ir::Expr& element, const ir::Expr& total)>;
   // The body of the gradient, on the views; without `added` the totals are stored.
   ir::Stmt gradient(const ir::Derivation& how, const Views& views, const Added& added);

@@ -55,12 +55,8 @@ class SliceNest {
         if (lo_[d]) at[d] = place(d, q[d]);
       derived.forward.store(y, q, ir::load(x, at));
     });
-    const auto added = [](const Expr& element, const Expr& total) {
-      const ir::Cast* widened = total.as<ir::Cast>();
-      return (widened ? widened->value : total).as<ir::Const>() ? Expr() : sum_of(element, total);
-    };
     b_.append(derived.gradient({.wanted = {"X"}, .kept = {{}}}, {{"d_Y", y_}, {"d_X", x_}},
-                               key_.accumulate ? added : DerivedNest::Added()));
+                               key_.accumulate ? sum_of : DerivedNest::Added()));
   }
 
   SliceExtents direct() {
