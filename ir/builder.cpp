@@ -1,6 +1,7 @@
 #include "gradloom/builder.h"
 
 #include "gradloom/error.h"
+#include "ir/reduction.h"
 
 namespace gradloom::ir {
 
@@ -106,20 +107,17 @@ Loop KernelBuilder::reduce(Reduce node, const std::vector<Bounds>& bounds, const
     node.ranges.push_back({make_var(b.name), b.begin, b.extent});
     at.push_back(var(node.ranges.back().var));
   }
-  Stmt rest = scoped([&] {
+  const Stmt terms = scoped([&] {
     node.value = value(at);
     if (factor) node.factor = factor(at);
   });
-  for (const Let* l = rest.as<Let>(); l; l = rest.as<Let>()) {
-    node.lets.push_back({l->var, l->value});
-    rest = Stmt(l->body);
-  }
-  if (const Block* none = rest.as<Block>(); !none || !none->stmts.empty())
+  const std::optional<Reduce> whole = with_lets_of(std::move(node), terms);
+  if (!whole)
     throw Error(ErrorCode::invalid_argument,
                 "KernelBuilder: the terms of a reduction may use lets, but no other statements; one over several "
                 "variables is one reduce");
-  const Loop handle = node.ranges.empty() ? 0 : node.ranges[0].var.id;
-  append(ir::reduce(std::move(node)));
+  const Loop handle = whole->ranges.empty() ? 0 : whole->ranges[0].var.id;
+  append(ir::reduce(*whole));
   return handle;
 }
 

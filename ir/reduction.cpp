@@ -27,6 +27,17 @@ Reduce with_outer_lets(Reduce n, const std::vector<Reduce::Definition>& lets) {
   return n;
 }
 
+std::optional<Reduce> with_lets_of(Reduce n, Stmt terms) {
+  std::vector<Reduce::Definition> lets;
+  for (const Let* l = terms.as<Let>(); l; l = terms.as<Let>()) {
+    lets.push_back({l->var, l->value});
+    terms = Stmt(l->body);
+  }
+  const Block* rest = terms.as<Block>();
+  if (!rest || !rest->stmts.empty()) return std::nullopt;
+  return with_outer_lets(std::move(n), lets);
+}
+
 Stmt with_lets(const Reduce& n, Stmt body) {
   for (size_t i = n.lets.size(); i-- > 0;) body = let(n.lets[i].var, n.lets[i].value, std::move(body));
   return body;

@@ -1,5 +1,6 @@
 #pragma once
 // What a reduction means, in nodes: its identity, and loops of the same terms.
+#include <optional>
 #include <string>
 
 #include "gradloom/stmt.h"
@@ -22,6 +23,10 @@ Stmt in_loops(const Reduce& reduction);
 // The reduction with lets that stand around it, outermost first, as its own; its guard, which is evaluated before them,
 // has their values.
 Reduce with_outer_lets(Reduce reduction, const std::vector<Reduce::Definition>& lets);
+
+// The reduction with the lets that its terms were written in, and nothing else in them, as its own; absent where
+// `terms` holds another statement.
+std::optional<Reduce> with_lets_of(Reduce reduction, Stmt terms);
 
 // The statement with the reduction's definitions around it.
 Stmt with_lets(const Reduce& reduction, Stmt body);

@@ -12,7 +12,7 @@
 #include "gradloom/builder.h"
 #include "gradloom/math.h"
 #include "gradloom/text.h"
-#include "ir/rewrite.h"
+#include "ir/reduction.h"
 #include "python/errors.h"
 #include "python/nest.h"
 #include "python/number.h"
@@ -247,19 +247,11 @@ class Builder {
     const std::vector<Expr> first = index_of(begins), count = index_of(extents);
     const std::vector<ir::Var> vars = innermost().reduced;
     for (size_t i = 0; i < vars.size(); ++i) n.ranges.push_back({vars[i], first.at(i), count.at(i)});
-    ir::Stmt rest = close();
-    ir::Substitution lets;  // the guard is evaluated before them
-    for (const auto* let = rest.as<ir::Let>(); let; let = rest.as<ir::Let>()) {
-      n.lets.push_back({let->var, let->value});
-      if (n.guard) lets[let->var.id] = lets.empty() ? let->value : ir::substitute(let->value, lets);
-      const ir::Stmt inner = let->body;
-      rest = inner;
-    }
-    if (const auto* none = rest.as<ir::Block>(); !none || !none->stmts.empty())
+    const std::optional<ir::Reduce> whole = ir::with_lets_of(std::move(n), close());
+    if (!whole)
       refuse(
           "the terms of a reduction may use lets, but no other statements; one over several variables is one reduce");
-    if (!lets.empty()) n.guard = ir::substitute(n.guard, lets);
-    return ir::reduce(std::move(n));
+    return ir::reduce(*whole);
   }
 
   // A wrapper stands around all that follows it in its scope.
