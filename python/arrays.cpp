@@ -238,8 +238,7 @@ std::string exception_text() {
   return nb::str(error.value()).c_str();
 }
 
-bool is_negative_view(nb::handle object) {
-  const Library* const library = library_of(Py_TYPE(object.ptr()));
+bool is_negative_view(nb::handle object, const Library* library) {
   if (!library || !library->has_negative_views) return false;
   const nb::object negative = nb::steal(PyObject_CallMethodNoArgs(object.ptr(), names().is_neg));
   if (!negative.is_valid()) PyErr_Clear();
@@ -248,8 +247,7 @@ bool is_negative_view(nb::handle object) {
 
 // By the C functions of the object's type; absent where it has none, or the object needs more than they do: a device's
 // memory waits for a stream, a value whose gradient is recorded is refused in its library's words.
-Tensor from_exchange(nb::handle object, const Place& place) {
-  const Library* const library = library_of(Py_TYPE(object.ptr()));
+Tensor from_exchange(nb::handle object, const Library* library, const Place& place) {
   if (!library || !library->api) return {};
   const nb::object recorded = nb::steal(PyObject_GetAttr(object.ptr(), names().requires_grad));
   if (!recorded.is_valid()) PyErr_Clear();
@@ -292,6 +290,24 @@ nb::object dlpack_capsule(nb::handle object) {
   return nb::steal(capsule);
 }
 
+// Of a library that exchanges arrays by DLPack.
+Tensor from_library(nb::handle object, bool written, const Place& place) {
+  const Library* const library = library_of(Py_TYPE(object.ptr()));
+  nb::object resolved;
+  if (is_negative_view(object, library)) {
+    if (written) refuse_at(place, "is a view whose elements have the other sign in memory; it cannot be written");
+    resolved = object.attr("resolve_neg")();
+    if (is_negative_view(resolved, library)) refuse_at(place, "is a view whose elements have the other sign in memory");
+    object = resolved;
+  }
+  if (Tensor tensor = from_exchange(object, library, place); tensor.present()) return tensor;
+  const nb::object capsule = dlpack_capsule(object);
+  if (!capsule.is_valid())
+    refuse_at(place, fmt::format("is of type {}; expected an array: DLPack or the buffer protocol",
+                                 Py_TYPE(object.ptr())->tp_name));
+  return from_capsule(capsule, place);
+}
+
 }  // namespace
 
 std::string to_string(const Place& place) {
@@ -314,17 +330,8 @@ Tensor Arrays::taken(nb::handle object, bool written, const Place& place) {
     return from_ints(object, place);
   } else if (PyCapsule_CheckExact(object.ptr())) {
     tensor = from_capsule(object, place);
-  } else if (is_negative_view(object)) {
-    if (written) refuse_at(place, "is a view whose elements have the other sign in memory; it cannot be written");
-    const nb::object resolved = object.attr("resolve_neg")();
-    if (is_negative_view(resolved)) refuse_at(place, "is a view whose elements have the other sign in memory");
-    return taken(resolved, written, place);
-  } else if (tensor = from_exchange(object, place); !tensor.present()) {
-    const nb::object capsule = dlpack_capsule(object);
-    if (!capsule.is_valid())
-      refuse_at(place, fmt::format("is of type {}; expected an array: DLPack or the buffer protocol",
-                                   Py_TYPE(object.ptr())->tp_name));
-    tensor = from_capsule(capsule, place);
+  } else {
+    tensor = from_library(object, written, place);
   }
   if (written && !tensor.writable()) refuse_at(place, "is read-only");
   return tensor;
