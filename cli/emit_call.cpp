@@ -94,6 +94,13 @@ void slice_inputs(const EmitShapes& shapes, const std::vector<int64_t>& shape, D
   inputs = {Tensor::empty(dtype, dy), ints(shape), ints(starts), ints(ends), ints(axes), ints(steps)};
 }
 
+std::vector<int64_t> parse_dims(const std::string& option, const std::string& text) {
+  const std::vector<int64_t> dims = parse_ints(option, text);
+  for (const int64_t extent : dims)
+    if (extent < 0) throw UsageError(fmt::format("emit: --{} has {}, expected dims from 0", option, extent));
+  return dims;
+}
+
 // A shape-like input is its values, any other its dtype and dims.
 Tensor input_of(const std::string& text, bool values) {
   if (text == "-") return {};
@@ -101,9 +108,7 @@ Tensor input_of(const std::string& text, bool values) {
   const size_t open = text.find('[');
   if (open == std::string::npos || text.back() != ']')
     throw UsageError(fmt::format("emit: --input is {}, expected a dtype and dims such as f32[64,512], or -", text));
-  const auto dims = parse_ints("input", text.substr(open + 1, text.size() - open - 2));
-  for (const int64_t extent : dims)
-    if (extent < 0) throw UsageError(fmt::format("emit: --input has {}, expected dims from 0", extent));
+  const std::vector<int64_t> dims = parse_dims("input", text.substr(open + 1, text.size() - open - 2));
   return Tensor::empty(dtype_option("input", text.substr(0, open)), Dims(dims));
 }
 
@@ -147,14 +152,10 @@ cases::Case emit_call(const EmitShapes& shapes) {
   check_options(shapes);
   cases::Case c;
   c.op = c.name = shapes.op;
-  const auto shape = parse_ints("shape", shapes.shape), indices = parse_ints("indices-shape", shapes.indices_shape),
+  const auto shape = parse_dims("shape", shapes.shape), indices = parse_dims("indices-shape", shapes.indices_shape),
              to = parse_ints("to-shape", shapes.to_shape);
   const DType dtype = dtype_option("dtype", shapes.dtype),
               index_dtype = dtype_option("indices-dtype", shapes.indices_dtype);
-  for (const int64_t extent : shape)
-    if (extent < 0) throw UsageError(fmt::format("emit: --shape has {}, expected dims from 0", extent));
-  for (const int64_t extent : indices)
-    if (extent < 0) throw UsageError(fmt::format("emit: --indices-shape has {}, expected dims from 0", extent));
   if (shapes.op == "GatherElementsGrad") {
     c.attributes["axis"] = shapes.axis;
     c.inputs = {Tensor::empty(dtype, Dims(indices)), ints(shape), Tensor::empty(index_dtype, Dims(indices))};

@@ -215,7 +215,8 @@ void Emitter::failed_check(const ir::Check& n, Value* condition) {
   } else {
     const std::optional<Affine> a = affine(n.position);
     const auto* stride = a && a->stride ? llvm::dyn_cast<llvm::ConstantInt>(a->stride) : nullptr;
-    if (a && a->offsets.empty() && (!a->stride || (stride && !stride->isNegative()))) {  // the first failing lane's is the smallest
+    // The first failing lane's position is the smallest.
+    if (a && a->offsets.empty() && (!a->stride || (stride && !stride->isNegative()))) {
       Value* failing = builder_.CreateBitCast(builder_.CreateNot(condition), builder_.getIntNTy(lanes));
       Value* lane = builder_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, failing, builder_.getTrue());
       lane = builder_.CreateZExtOrTrunc(lane, builder_.getInt64Ty());

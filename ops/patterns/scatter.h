@@ -55,7 +55,7 @@ inline bool sorting_pays(int64_t updates, int64_t rows, int64_t row_bytes) {
   return row_bytes >= 256 || (row_bytes >= 128 && updates > rows / 16);
 }
 
-// Whether rows of so many columns are whole cache lines. Others are not streamed row by row: streaming stores beside
+// Whether rows of so many columns are whole cache lines. Others are not streamed row by row: streaming stores and
 // ordinary ones to a line's other part cost 3 to 29 times ordinary ones alone (of [200000, 200] f32, [2000000, 20]).
 inline bool whole_lines(int64_t columns, DType dtype) { return columns * size_of(dtype) % ir::line_bytes == 0; }
 

@@ -259,7 +259,7 @@ class RandomSchedule {
   }
 
   std::mt19937_64 random_;
-  Buffer buffer_;                     // of the step at hand
+  Buffer buffer_;                     // of the current step
   std::vector<Expr> begin_, extent_;  // and its window
   std::optional<Refusal> refusal_;
   std::string last_reason_;
