@@ -68,8 +68,8 @@ class Kernel:
 
         Its inputs are the inputs and outputs that are `kept` (None: all) and `d_y` of each float output y; its outputs
         are `d_x` of each wanted input x. `inactive` buffers pass none; `known` has
-        texts such as "e[j] = y[i, j]", what the gradient reads in place of a buffer's value; `tie` says which of equal operands of min and
-        max get it; `sums` says in which order an element of d_x gathers its parts. docs/differentiate.md has the
+        texts such as "e[j] = y[i, j]", what the gradient reads in place of a buffer's value; `tie` says which of equal
+        operands of min and max get it; `sums` says in which order an element of d_x gathers its parts. docs/differentiate.md has the
         rules, and what a refusal means.
         """
 

@@ -12,8 +12,8 @@ import gradloom.torch as gt  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch_fixtures import runtime, seeded  # noqa: E402, F401
+from torch_op_samples import F64, Op, differentiated, floats, spread  # noqa: E402
 
-F64 = torch.float64
 SEED = 23
 ROUNDING = {
     F64: {"rtol": 1e-11, "atol": 1e-11},
@@ -21,12 +21,7 @@ ROUNDING = {
     torch.bfloat16: {"rtol": 2**-5, "atol": 2**-5},  # PyTorch's forward pass is rounded, and what is kept of it
     torch.float16: {"rtol": 2**-8, "atol": 2**-8},
 }
-Op = Callable[..., Tensor]
 Call = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-def floats(*shape: int) -> Tensor:
-    return torch.randn(shape, dtype=F64).requires_grad_()
 
 
 def elementwise() -> Iterator[Call]:
@@ -94,23 +89,10 @@ def copied(args: tuple[Any, ...], dtype: Any = F64, layout: Callable[[Tensor], T
     return [copy(value) for value in args]
 
 
-def leaves(args: Any) -> list[Tensor]:
-    return [a for a in args if isinstance(a, Tensor) and a.requires_grad]
-
-
 def with_gradients(op: Op, args: list[Any], options: dict[str, Any], upstream: Tensor | None) -> list[Tensor]:
     result = op(*args, **options)
     upstream = torch.ones_like(result) if upstream is None else upstream.to(result.dtype)
-    return [result, *torch.autograd.grad(result, leaves(args), upstream)]
-
-
-def spread(tensor: Tensor) -> Tensor:
-    """The same values in a reversed order of dims, with gaps."""
-    if not tensor.dim():
-        return tensor.clone()
-    memory = tensor.new_zeros([2 * size for size in reversed(tensor.shape)])
-    view = memory[tuple(slice(None, None, 2) for _ in tensor.shape)].permute(*reversed(range(tensor.dim())))
-    return view.copy_(tensor)
+    return [result, *torch.autograd.grad(result, differentiated(args), upstream)]
 
 
 @pytest.mark.parametrize("layout", [Tensor.clone, spread], ids=["dense", "strided"])

@@ -1,4 +1,4 @@
-"""The extension that `gradloom.torch.enable()` builds: once a machine, and one line where that fails; processes that use it."""
+"""The extension that `gradloom.torch.enable()` builds, once a machine; one line where that fails; processes with it."""
 
 import ctypes
 import logging

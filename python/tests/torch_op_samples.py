@@ -1,6 +1,6 @@
 """Arguments of gradloom.torch's indexing ops, with PyTorch's ops that do the same, and what compares the two."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gradloom.torch as gt
@@ -165,7 +165,7 @@ OPS: dict[str, tuple[Op, Op, Callable[[Any], Iterator[Arguments]]]] = {
 }
 
 
-def differentiated(args: Arguments) -> list[Tensor]:
+def differentiated(args: Sequence[Any]) -> list[Tensor]:
     return [a for a in args if isinstance(a, Tensor) and a.requires_grad]
 
 

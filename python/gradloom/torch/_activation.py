@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from gradloom.torch._formula import gradients_by
-from gradloom.torch._library import Composite, Kernel, check_differentiable, detached, differentiable, records
+from gradloom.torch._library import Composite, Kernel, check_differentiable, detached, differentiable, records_backward
 from gradloom.torch._runtime import Attribute, handle
 
 
@@ -23,8 +22,11 @@ def _function(
     *,
     keeps_result: bool,
 ) -> tuple[Composite, Kernel]:
-    """The op and its gradient. `schema` is NAME(Tensor self, OPTIONS...) -> Tensor. `gradient_op(*options)` names the op and its attributes;
-    `formula(grad, kept, *options)` says the same in PyTorch's ops, for the gradient of the gradient."""
+    """The op and its gradient. `schema` is NAME(Tensor self, OPTIONS...) -> Tensor.
+
+    `gradient_op(*options)` names the op and its attributes; `formula(grad, kept, *options)` says the same in PyTorch's
+    ops, for the gradient of the gradient.
+    """
     name, _, rest = schema.partition("(")
 
     def backward_cpu(grad: Tensor, kept: Tensor, *options: Any) -> Tensor:
@@ -65,7 +67,7 @@ def _function(
     recorded = differentiable(name, forward, save, backward, linear=False)
 
     def function(self: Tensor, *options: Any) -> Tensor:
-        if not records((self,)) or forward_ad._current_level >= 0:  # PyTorch has the forward-mode derivative
+        if not records_backward((self,)):  # PyTorch has the forward-mode derivative
             return forward(self, *options)
         check_differentiable(name, input=self)
         result: Tensor = recorded(self, *options)

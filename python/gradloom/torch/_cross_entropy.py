@@ -1,14 +1,13 @@
-"""cross_entropy of class indices: PyTorch's forward pass, and SoftmaxCrossEntropyLossGrad: one pass for the gradient."""
+"""cross_entropy of class indices: PyTorch's forward pass, and SoftmaxCrossEntropyLossGrad, one pass."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from gradloom.torch._activation import log_softmax_backward
 from gradloom.torch._formula import gradients_by
-from gradloom.torch._library import Composite, Kernel, check_differentiable, detached, differentiable, records
+from gradloom.torch._library import Composite, Kernel, check_differentiable, detached, differentiable, records_backward
 from gradloom.torch._runtime import handle
 
 
@@ -90,7 +89,7 @@ _recorded = differentiable("cross_entropy", _forward, _save, _backward, linear=F
 
 
 def _cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, ignore_index: int) -> Tensor:
-    if not records((input,)) or forward_ad._current_level >= 0:
+    if not records_backward((input,)):
         return torch.nn.functional.cross_entropy(input, target, weight, ignore_index=ignore_index, reduction=reduction)
     check_differentiable("cross_entropy", input=input)
     result: Tensor = _recorded(input, target, weight, reduction, ignore_index)[0]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_SIXTEEN_BITS = (torch.float16, torch.bfloat16)
+from gradloom.torch._library import SIXTEEN_BITS
 
 
 def gradients_by(
@@ -24,7 +24,7 @@ def gradients_by(
         """Those that have an upstream gradient, which are put into `upstream`."""
         full = list(inputs)
         for place, tensor in zip(places, floats, strict=True):
-            full[place] = tensor.float() if tensor.dtype in _SIXTEEN_BITS else tensor
+            full[place] = tensor.float() if tensor.dtype in SIXTEEN_BITS else tensor
         found = formula(*full)
         pairs = zip(found if isinstance(found, tuple) else (found,), grads, strict=True)
         kept = [(value, grad) for value, grad in pairs if value is not None and grad is not None]

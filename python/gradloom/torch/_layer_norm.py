@@ -5,14 +5,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from gradloom.torch._formula import gradients_by
-from gradloom.torch._library import Composite, Kernel, Shape, check_differentiable, detached, differentiable, records
+from gradloom.torch._library import (
+    SIXTEEN_BITS,
+    Composite,
+    Kernel,
+    Shape,
+    check_differentiable,
+    detached,
+    differentiable,
+    records_backward,
+)
 from gradloom.torch._runtime import handle
 
 _GRADIENTS = ("X_grad", "scale_grad", "bias_grad")
-_SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
 
 def _ones(input: Tensor, rank: int, dtype: torch.dtype) -> Tensor:
@@ -36,17 +43,8 @@ def _backward_cpu(
     return tuple(input.new_empty(0) if gradient is None else gradient for gradient in gradients)
 
 
-def _backward_fake(
-    grad: Tensor,
-    input: Tensor,
-    weight: Tensor | None,
-    mean: Tensor,
-    rstd: Tensor,
-    rank: int,
-    eps: float,
-    wanted: Sequence[bool],
-) -> tuple[Tensor, ...]:
-    of_input, of_weight, of_bias = wanted
+def _backward_fake(_: Tensor, input: Tensor, weight: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
+    _, _, rank, _, (of_input, of_weight, of_bias) = rest
     parameter = input if weight is None else weight
     shape = input.shape[input.dim() - rank :]
     return (
@@ -94,7 +92,7 @@ def _forward(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     dtypes = {parameter.dtype for parameter in (weight, bias) if parameter is not None}
-    if input.dtype in _SIXTEEN_BITS and dtypes in (set(), {input.dtype}):
+    if input.dtype in SIXTEEN_BITS and dtypes in (set(), {input.dtype}):
         # With parameters of float32 PyTorch keeps the mean and the deviation so, too.
         weight = _ones(input, len(shape), torch.float32) if weight is None else weight.float()
         bias = None if bias is None else bias.float()
@@ -122,7 +120,7 @@ _recorded = differentiable("layer_norm", _forward, _save, _backward, linear=Fals
 
 
 def _layer_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float) -> Tensor:
-    if not records((input, weight, bias)) or forward_ad._current_level >= 0:
+    if not records_backward((input, weight, bias)):
         return torch.nn.functional.layer_norm(input, shape, weight, bias, eps)
     check_differentiable("layer_norm", input=input, weight=weight, bias=bias)
     result: Tensor = _recorded(input, weight, bias, shape, eps)[0]

@@ -16,7 +16,8 @@ from gradloom.errors import Unsupported
 Shape = Sequence[int]
 
 LIBRARY = torch.library.Library("gradloom", "FRAGMENT")
-DTYPES = frozenset((torch.float64, torch.float32, torch.bfloat16, torch.float16))
+SIXTEEN_BITS = (torch.bfloat16, torch.float16)
+DTYPES = frozenset((torch.float64, torch.float32, *SIXTEEN_BITS))
 
 
 def _dispatch_sets() -> tuple[Any, Any] | None:
@@ -67,6 +68,11 @@ def records(values: Sequence[Any]) -> bool:
             if isinstance(value, Tensor) and value.requires_grad:
                 return True
     return False
+
+
+def records_backward(values: Sequence[Any]) -> bool:
+    """Whether autograd may record an op of these in reverse mode alone."""
+    return forward_ad._current_level < 0 and records(values)
 
 
 def detached(tensor: Tensor) -> Tensor:
@@ -267,6 +273,7 @@ def _overload(name: str) -> Any:
 __all__ = [
     "DTYPES",
     "LIBRARY",
+    "SIXTEEN_BITS",
     "Composite",
     "Kernel",
     "Shape",
@@ -275,4 +282,5 @@ __all__ = [
     "differentiable",
     "is_plain",
     "records",
+    "records_backward",
 ]

@@ -19,8 +19,8 @@ class Nest:
         y = softmax(x=x)
 
     Arguments go by name: a tensor for each input, a number for each scalar that is no dim of a tensor. The outputs are
-    returned, one as it is, several as a tuple. `inactive`, `known` and `tie` are those of `Kernel.gradient`: a gradient that
-    is refused is refused when it is first wanted.
+    returned, one as it is, several as a tuple. `inactive`, `known` and `tie` are those of `Kernel.gradient`: a gradient
+    that is refused is refused when it is first wanted.
     """
 
     def __init__(
