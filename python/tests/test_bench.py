@@ -9,7 +9,7 @@ from pathlib import Path
 import gradloom
 import numpy as np
 import pytest
-from gradloom.bench import case_list, cases, declared, race
+from gradloom.bench import arithmetic, case_list, cases, declared, race
 
 TINY: list[cases.Case] = [
     cases.GatherElements("ge_2d", (40, 9), 1, (30, 20)),
@@ -39,6 +39,47 @@ def test_a_case_is_measured_and_verified(case: cases.Case) -> None:
     assert set(result.seconds) == {"gradloom", "numpy"}
     assert all(len(samples) >= 2 and min(samples) > 0 for samples in result.seconds.values())
     assert result.roof > 0
+
+
+LOOP = """
+entry:
+  %c = fmul <8 x float> %k, %k
+  br label %loop
+
+loop:                                             ; preds = %entry, %loop
+  %x = load <8 x float>, ptr %1, align 4
+  %y = fmul <8 x float> %x, %c
+  %z = fneg <8 x float> %y
+  %w = tail call <8 x float> @llvm.fma.v8f32(<8 x float> %z, <8 x float> %y, <8 x float> %x)
+  %m = fcmp ogt <8 x float> %w, %x
+  %s = select <8 x i1> %m, <8 x float> %w, <8 x float> %x
+  %b = bitcast <8 x float> %s to <8 x i32>
+  %n = shl <8 x i32> %b, %i
+  %q = fdiv <8 x float> %s, %w
+  %i.next = add i64 %i, 8
+  store <8 x float> %q, ptr %2, align 4, !nontemporal !0
+  br i1 %done, label %exit, label %loop
+
+exit:
+  ret void
+"""
+
+
+def test_operations_are_those_of_the_loop_that_stores() -> None:
+    assert arithmetic.operations_of(LOOP) == {"multiply": 2, "divide": 1, "other": 2}
+    assert arithmetic.operations_of("") == {}
+
+
+def test_elementwise_cases_have_a_roof_of_their_arithmetic() -> None:
+    x = np.ones((64, 8), np.float32)
+    counts = {op: arithmetic.operations(op, [x, x]) for op in ("ReluGrad", "GeluGrad", "FastGeluGrad")}
+    if not counts["ReluGrad"]:
+        pytest.skip("no LLVM")
+    assert counts["ReluGrad"] == {"multiply": 0, "divide": 0, "other": x.size}
+    assert counts["GeluGrad"]["divide"] == 0 and counts["FastGeluGrad"]["divide"] == x.size
+    assert 20 * x.size < counts["GeluGrad"]["multiply"] < 40 * x.size
+    result = race.measure(declared.Declared("gelu", "GeluGrad", (64, 8)), gradloom.Runtime(threads=1), seconds=0.02)
+    assert set(result.roofs) == {"bytes", "arithmetic"} and result.roof == max(result.roofs.values())
 
 
 @pytest.mark.parametrize("case", TINY, ids=lambda case: str(case.name))

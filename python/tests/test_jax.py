@@ -13,6 +13,8 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 import gradloom.jax as ours  # noqa: E402
+from gradloom.bench.case_list import CASES  # noqa: E402
+from gradloom.bench.declared import Declared  # noqa: E402
 
 RNG = np.random.default_rng(1)
 
@@ -162,3 +164,17 @@ def test_without_a_compiler_it_takes_one_line(tmp_path: Any) -> None:
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith("gradloom.errors.Unsupported: gradloom.jax: it builds an extension and needs a C++ compiler")
+
+
+@pytest.mark.parametrize("op", sorted({case.op for case in CASES if case.group == "declared"}))
+def test_what_the_bench_times_in_jax_is_the_same_gradient(op: str) -> None:
+    case = Declared(op, op, (7, 9))
+    operands = case.operands()
+    jax.config.update("jax_enable_x64", False)
+    got = case.in_jax(jax, operands)()
+    outputs = tuple(np.asarray(output) for output in got)
+    numpys = case.in_numpy(operands)()
+    if op == "SoftmaxGrad_13":  # jax's takes the gradient from its own input, of which operands hold the softmax
+        operands[1] = np.exp(operands[1]) / np.exp(operands[1]).sum(-1, keepdims=True)
+        numpys = case.in_numpy(operands)()
+    assert case.difference(outputs if isinstance(numpys, tuple) else outputs[0], operands, numpys) is None

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 ms: the median of a call, each with a new output. roof: the time to read the inputs once and to write the output once, at
-the best speed of loop nests that do only that, between the calls; for GRUGrad, of its products at the multiply-add peak.
-numpy, PyTorch: how many times as long they take (PyTorch: the backward pass of its own forward op). Kernels are compiled
-for their shapes, before the timing. Exit code 1: an output was wrong.
+the best speed of loop nests that do only that, between the calls; for GRUGrad, of its products at the multiply-add peak;
+for elementwise ops the longer of that of the bytes and arith ms: the operations of the op's loop nest, at the best speed
+of loops that compute only. numpy, PyTorch, JAX: how many times as long they take (PyTorch, JAX: the backward pass of
+their own forward op). Kernels are compiled for their shapes, before the timing. Exit code 1: an output was wrong.
 
 examples:
   python -m gradloom.bench gg --threads 2
@@ -88,6 +89,15 @@ def _torch(threads: int) -> Any:
     return None
 
 
+def _jax() -> Any:
+    """None where it is missing or broken. Its threads are as many as the CPUs that the process may use."""
+    with contextlib.suppress(Exception):
+        jax = import_module("jax")
+        jax.config.update("jax_platforms", "cpu")
+        return jax
+    return None
+
+
 @contextlib.contextmanager
 def _progress(text: str) -> Iterator[None]:
     if sys.stderr.isatty():
@@ -103,12 +113,13 @@ def _table(results: Sequence["Result"], peers: Sequence[str]) -> str:
     def milliseconds(seconds: float) -> str:
         return f"{1000 * seconds:.3g}" if seconds < 0.999 else f"{1000 * seconds:.0f}"
 
-    rows = [["case", "op", "strategy", "ms", "roof ms", "x roof", "GB/s", *peers, "verified"]]
+    rows = [["case", "op", "strategy", "ms", "roof ms", "arith ms", "x roof", "GB/s", *peers, "verified"]]
     for result in results:
         ours = result.median("gradloom") or 0.0
         rate = "" if result.case.flops else f"{result.bytes_moved / ours / 1e9:.1f}"
-        times = [f"{(result.median(peer) or 0.0) / ours:.1f}x" for peer in peers]
+        times = [f"{beside / ours:.1f}x" if (beside := result.median(peer)) else "" for peer in peers]
         head = [result.case.name, result.case.op, result.strategy, milliseconds(ours), milliseconds(result.roof)]
+        head.append(milliseconds(result.roofs["arithmetic"]) if "arithmetic" in result.roofs else "")
         rows.append([*head, f"{ours / result.roof:.2f}", rate, *times, "WRONG" if result.wrong else "yes"])
     sizes = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     left = {0, 1, 2, len(rows[0]) - 1}
@@ -142,11 +153,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _needed("matplotlib", "--plot")  # before minutes of timing
     from gradloom.bench.race import measure
 
-    with _progress("looking for PyTorch"):
-        torch = _torch(options.threads)
+    with _progress("looking for PyTorch and JAX"):
+        torch, jax = _torch(options.threads), _jax()
     # A cold compile is not timed, and a shape's own kernel is there at once.
     runtime = gradloom.Runtime(threads=options.threads, policy="specialise", disk_cache="off")
-    peers = {"numpy": f"numpy {numpy.__version__}"} | ({"PyTorch": f"PyTorch {torch.__version__}"} if torch else {})
+    peers = {"numpy": f"numpy {numpy.__version__}"}
+    peers |= {name: f"{name} {found.__version__}" for name, found in (("PyTorch", torch), ("JAX", jax)) if found}
     threads = f"{options.threads} thread{'s' if options.threads > 1 else ''}"
     machine = f"{_cpu()}, {threads}, gradloom {gradloom.__version__}, {', '.join(peers.values())}"
     results: list[Result] = []
@@ -154,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for k, case in enumerate(cases):
             with _progress(f"{case.name} ({k + 1} of {len(cases)})"):
-                result = measure(case, runtime, options.seconds, torch)
+                result = measure(case, runtime, options.seconds, torch, jax)
             results.append(result)
             if options.json:
                 print(json.dumps(result.as_json() | {"threads": options.threads}), flush=True)
@@ -165,8 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = 130
     if results and not options.json:
         print(f"{machine}\n\n{_table(results, list(peers))}")
-        if not torch:
-            print("\nPyTorch is not installed, so nothing of it is timed.")
+        if missing := [name for name, found in (("PyTorch", torch), ("JAX", jax)) if not found]:
+            print(f"\nNot installed, so not timed: {', '.join(missing)}.")
     if results and options.plot:
         from gradloom.bench.plot import draw
 

@@ -51,6 +51,12 @@ class Case(ABC):
     def flops(self) -> float:
         return 0
 
+    @property
+    def elementwise(self) -> bool:
+        """Whether the operands have one shape and the output is a function of their elements, one by one: then its
+        arithmetic is a roof beside the bytes."""
+        return False
+
     @abstractmethod
     def in_numpy(self, operands: Sequence[Any]) -> Callable[[], Any]:
         """A call that gives the op's outputs."""
@@ -58,6 +64,10 @@ class Case(ABC):
     @abstractmethod
     def in_torch(self, torch: Any, operands: Sequence[Any]) -> Callable[[], Any]:
         """The backward pass that PyTorch's autograd runs for the same forward op."""
+
+    def in_jax(self, jax: Any, operands: Sequence[Any]) -> Callable[[], Any] | None:
+        """The compiled backward pass of JAX's own forward function; None: not timed."""
+        return None
 
     @abstractmethod
     def difference(self, got: Any, operands: Sequence[Any], numpys: Any) -> str | None:

@@ -82,6 +82,10 @@ class Declared(Case):
     def written(self) -> int:
         return 4 * math.prod(self.shape)
 
+    @property
+    def elementwise(self) -> bool:
+        return self.op in ("ReluGrad", "GeluGrad", "FastGeluGrad")
+
     def operands(self) -> list[Any]:
         random = self.random()
         dy, x = (values(random, self.shape) for _ in range(2))
@@ -116,6 +120,33 @@ class Declared(Case):
             "LogSoftmaxGrad_13": lambda x: torch.log_softmax(x, -1),
         }[self.op]
         return backward(torch, forward(x), [x], tensors[0])
+
+    def in_jax(self, jax: Any, operands: Sequence[Any]) -> Callable[[], Any]:
+        nn, jnp = jax.nn, jax.numpy
+        values = [jnp.asarray(operand) for operand in operands]
+        dy, primals = values[0], values[1:2]
+
+        def layer_norm(x: Any, scale: Any, bias: Any) -> Any:
+            mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+            return (x - mean) * jax.lax.rsqrt(variance + np.float32(1e-5)) * scale + bias
+
+        def cross_entropy(x: Any) -> Any:
+            return -jnp.take_along_axis(nn.log_softmax(x, -1), values[2][:, None], -1).mean()
+
+        forward: Callable[..., Any] = {
+            "ReluGrad": nn.relu,
+            "GeluGrad": lambda x: nn.gelu(x, approximate=False),
+            "FastGeluGrad": nn.gelu,
+            "SoftmaxGrad_13": lambda x: nn.softmax(x, -1),
+            "LogSoftmaxGrad_13": lambda x: nn.log_softmax(x, -1),
+            "LayerNormalizationGrad": layer_norm,
+            "SoftmaxCrossEntropyLossGrad": cross_entropy,
+        }[self.op]
+        if self.op == "LayerNormalizationGrad":
+            primals += [values[2], jnp.zeros_like(values[2])]
+        _, transposed = jax.jit(lambda *given: jax.vjp(forward, *given))(*primals)
+        backward = jax.jit(lambda function, upstream: function(upstream))
+        return lambda: jax.block_until_ready(backward(transposed, dy))
 
     def difference(self, got: Any, operands: Sequence[Any], numpys: Any) -> str | None:
         pairs = zip(got, numpys, strict=True) if isinstance(numpys, tuple) else [(got, numpys)]

@@ -1,4 +1,4 @@
-"""Time against the roof as a picture: a row a case, one mark each for gradloom, numpy and PyTorch."""
+"""Time against the roof as a picture: a row a case, one mark each for gradloom and its peers."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -7,7 +7,7 @@ from typing import Any
 from gradloom.bench.race import Result
 
 # Colours that differ for every kind of sight, and other marks besides.
-_LOOKS = {"gradloom": ("#0072B2", "o", 56), "PyTorch": ("#D55E00", "D", 34), "numpy": ("#7F7F7F", "s", 32)}
+_LOOKS = {"gradloom": ("#0072B2", "o", 56), "PyTorch": ("#D55E00", "D", 34), "JAX": ("#CC79A7", "^", 38), "numpy": ("#7F7F7F", "s", 32)}
 
 
 def _times(seconds: float) -> str:

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from gradloom import Runtime
+from gradloom.bench.arithmetic import operations
 from gradloom.bench.cases import Case
 from gradloom.bench.roof import MemoryRoof, PeakRoof
 
@@ -21,9 +22,13 @@ class Result:
     case: Case
     strategy: str
     seconds: dict[str, list[float]]  # samples by who
-    roof: float
+    roofs: dict[str, float]  # seconds, by what limits
     bytes_moved: int
     wrong: str | None
+
+    @property
+    def roof(self) -> float:
+        return max(self.roofs.values())
 
     def median(self, who: str) -> float | None:
         samples = self.seconds.get(who)
@@ -35,6 +40,7 @@ class Result:
             "op": self.case.op,
             "strategy": self.strategy,
             "roof_ms": 1000 * self.roof,
+            "roofs_ms": {what: 1000 * seconds for what, seconds in self.roofs.items()},
             "median_ms": {who: 1000 * median(samples) for who, samples in self.seconds.items()},
             "n": {who: len(samples) for who, samples in self.seconds.items()},
             "verified": self.wrong is None,
@@ -74,8 +80,8 @@ class _Entrant:
         return self.spent < seconds or len(self.samples) < (_FEWEST_OF_SLOW if self.slow else _FEWEST)
 
 
-def measure(case: Case, runtime: Runtime, seconds: float, torch: Any = None) -> Result:
-    """The case's call on `runtime` beside the roof, numpy and, where given, PyTorch: so long each."""
+def measure(case: Case, runtime: Runtime, seconds: float, torch: Any = None, jax: Any = None) -> Result:
+    """The case's call on `runtime` beside the roof, numpy and, where given, PyTorch and JAX: so long each."""
     operands = case.operands()
     handle = runtime.prepare(case.op, **case.attributes)
     got = handle(*operands)
@@ -86,8 +92,16 @@ def measure(case: Case, runtime: Runtime, seconds: float, torch: Any = None) -> 
     entrants = {"gradloom": _Entrant(lambda: handle(*operands)), "numpy": _Entrant(in_numpy)}
     if torch:
         entrants["PyTorch"] = _Entrant(case.in_torch(torch, operands))
+    if jax and (in_jax := case.in_jax(jax, operands)):
+        entrants["JAX"] = _Entrant(in_jax)
     reads = case.reads(operands)
-    roof = PeakRoof(runtime, case.flops) if case.flops else MemoryRoof(runtime, reads, case.written)
+    roofs: dict[str, PeakRoof | MemoryRoof] = {}
+    if case.flops:
+        roofs["arithmetic"] = PeakRoof(runtime, {"multiply": case.flops / 2})
+    else:
+        roofs["bytes"] = MemoryRoof(runtime, reads, case.written)
+        if case.elementwise and any((counted := operations(case.op, operands)).values()):
+            roofs["arithmetic"] = PeakRoof(runtime, counted)
     for entrant in entrants.values():
         entrant.start()
     collecting = gc.isenabled()
@@ -96,10 +110,11 @@ def measure(case: Case, runtime: Runtime, seconds: float, torch: Any = None) -> 
         while running := [entrant for entrant in entrants.values() if entrant.wants_more(seconds)]:
             for entrant in running:
                 entrant.run()
-            roof.sample()
+            for roof in roofs.values():
+                roof.sample()
     finally:
         if collecting:
             gc.enable()
     moved = sum(each.nbytes for each in reads) + case.written
     samples = {who: entrant.samples for who, entrant in entrants.items()}
-    return Result(case, strategy, samples, roof.seconds(), moved, wrong)
+    return Result(case, strategy, samples, {what: roof.seconds() for what, roof in roofs.items()}, moved, wrong)

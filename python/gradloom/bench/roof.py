@@ -1,4 +1,4 @@
-"""This machine's speed: loop nests that only read, only write or only multiply and add, timed between an op's calls."""
+"""This machine's speed: loop nests that only read, only write or only compute, timed between an op's calls."""
 
 import ctypes
 import time
@@ -50,20 +50,28 @@ kernel write() {{
 }}"""
 
 
-def _peak_nest(chains: int) -> str:
-    """Independent chains of multiply-adds, so many that their latency is hidden."""
+def _peak_nest(chains: int, kind: str) -> str:
+    """Independent chains of operations, so many that their latency is hidden."""
     places = [f"s[ramp({16 * k}, 1, 16)]" for k in range(chains)]
+    wholes = [f"n[ramp({16 * k}, 1, 16)]" for k in range(chains)] if kind == "any" else []
+    step = "a / {at}" if kind == "divide" else "fma({at}, a, b)"
     return f"""
 kernel peak(parts: i64 in [1, ], rounds: i64 in [1, ]) {{
   in x: f32[parts, 2]
   out y: f32[parts, {16 * chains}]
   for p in 0 .. parts parallel {{
     alloc s: f32[{16 * chains}]
+    alloc n: i32[{16 * chains}]
     let a = broadcast(x[p, 0], 16)
     let b = broadcast(x[p, 1], 16)
     {" ".join(f"{at} = a" for at in places)}
-    for r in 0 .. rounds {{ {" ".join(f"{at} = fma({at}, a, b)" for at in places)} }}
+    {" ".join(f"{at} = bitcast(i32, a)" for at in wholes)}
+    for r in 0 .. rounds {{
+      {" ".join(f"{at} = {step.format(at=at)}" for at in places)}
+      {" ".join(f"{at} = {at} + bitcast(i32, b)" for at in wholes)}
+    }}
     {" ".join(f"y[p, ramp({16 * k}, 1, 16)] = {at}" for k, at in enumerate(places))}
+    {" ".join(f"y[p, ramp({16 * k}, 1, 16)] = f32({at})" for k, at in enumerate(wholes))}
   }}
 }}"""
 
@@ -148,24 +156,32 @@ class MemoryRoof:
 
 
 class PeakRoof:
-    """The time of so many operations at the multiply-add peak of float32."""
+    """The time of so many float32 operations at the best speed of loops that do nothing else: the longest of that of
+    the multiplications and multiply-adds, that of the divisions, and that of all, at the speed of multiply-adds and
+    integer additions together."""
 
-    _ROUNDS = 200_000
+    _ROUNDS = 100_000
 
-    def __init__(self, runtime: Runtime, flops: float) -> None:
+    def __init__(self, runtime: Runtime, operations: dict[str, float]) -> None:
+        wanted = {"multiply": operations.get("multiply", 0), "divide": operations.get("divide", 0)}
+        wanted["any"] = sum(operations.values())
+        self._contests = []
+        for kind, count in wanted.items():
+            if count:
+                loops = [self._loop(runtime, kind, count, chains) for chains in (6, 8, 12, 20)]
+                self._contests.append(_Contest(loops))
+                self._contests[-1].narrow()
+
+    def _loop(self, runtime: Runtime, kind: str, count: float, chains: int) -> Callable[[], float]:
         parts = runtime.threads
-        x = np.full((parts, 2), 0.5, np.float32)
-        loops = []
-        for chains in (6, 12, 20):
-            kernel = runtime.compile(_peak_nest(chains))
-            share = flops / (2.0 * 16 * chains * parts * self._ROUNDS)
-            y = np.empty((parts, 16 * chains), np.float32)
-            loops.append(_scaled(share, kernel, x=x, y=y, rounds=self._ROUNDS))
-        self._contest = _Contest(loops)
-        self._contest.narrow()
+        kernel = runtime.compile(_peak_nest(chains, kind))
+        done = 16 * chains * parts * self._ROUNDS * (2 if kind == "any" else 1)
+        x, y = np.full((parts, 2), 0.5, np.float32), np.empty((parts, 16 * chains), np.float32)
+        return _scaled(count / done, kernel, x=x, y=y, rounds=self._ROUNDS)
 
     def sample(self) -> None:
-        self._contest.sample()
+        for contest in self._contests:
+            contest.sample()
 
     def seconds(self) -> float:
-        return self._contest.best()
+        return max(contest.best() for contest in self._contests)
