@@ -9,6 +9,7 @@
 #include "cli/text.h"
 #include "gradloom/differentiate.h"
 #include "gradloom/text.h"
+#include "ir/differentiate/zero_gradients.h"
 
 namespace gradloom::cli {
 namespace {
@@ -34,7 +35,10 @@ int answer(const DifferentiateOptions& options) {
       throw UsageError(fmt::format("differentiate: --known is \"{}\": {}", text, error.what()));
     }
   }
-  fmt::print("{}", ir::print(ir::differentiate(forward, how)));
+  const ir::Kernel gradient = ir::differentiate(forward, how);
+  fmt::print("{}", ir::print(gradient));
+  for (const std::string& line : ir::zero_gradient_warnings(forward, gradient))
+    to_stderr("gradloom: warning: {}\n", printable(line));
   return 0;
 }
 

@@ -15,7 +15,7 @@ struct EmitOptions {
   EmitShapes shapes;
   StageOptions stage{"emit"};
   std::string case_file, strategy, determinism;
-  bool any_shape = false, trace = false;
+  bool any_shape = false, accumulate = false, trace = false;
 };
 
 // The values of --isa, --arch, --threads, --strategy and --determinism; the last goes to the plan.
@@ -46,8 +46,9 @@ int emit(const EmitOptions& options) {
   }
   const Op* op = find_op(c.op);
   if (!op) throw Error(ErrorCode::unsupported, fmt::format("op {} is not there (see `gradloom ops`)", c.op));
-  Plan plan = cases::plan_of(c);
-  const RunOptions run{.strategy = options.strategy, .any_shape = options.any_shape};
+  const Operands operands(op->schema(), c.inputs);
+  Plan plan = op->check(operands.request(c.attributes, ~0u, options.accumulate));
+  const RunOptions run{.accumulate = options.accumulate, .strategy = options.strategy, .any_shape = options.any_shape};
   const auto [target, strategy] = chosen(options, run, *op, plan);
   const BuiltKernel built = build_kernel({*op, plan, *strategy, run, ~0u, aligned_outputs}, target);
   if (options.trace)
@@ -97,6 +98,7 @@ void add_emit(CLI::App& app, int& status) {
                    "the weakest level allowed; the target's own when not given: sequential, for a GPU run-to-run")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(level_names), std::end(level_names))));
   command->add_flag("--any-shape", options->any_shape, "the kernel that serves every shape of the rank");
+  command->add_flag("--accumulate", options->accumulate, "the kernel that adds into an existing output");
   command->add_flag("--trace", options->trace, "print the schedule's steps instead")
       ->excludes(command->get_option("--after"))
       ->excludes(command->get_option("--times"));

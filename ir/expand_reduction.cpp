@@ -18,11 +18,12 @@ bool has_variable_divisor(const Reduce& n) {
          std::any_of(n.lets.begin(), n.lets.end(), [&](const Reduce::Definition& d) { return in(d.value); });
 }
 
-// The load that e is, but for casts; nullptr: it is anything else.
+// The load that e is, but for casts; nullptr: it is anything else. A guard of its own would not guard its index: that
+// reads no memory.
 const Load* only_load(const Expr& e) {
   if (const Cast* n = e.as<Cast>()) return only_load(n->value);
   const Load* n = e.as<Load>();
-  return n && !n->guard ? n : nullptr;
+  return n && !n->guard && std::none_of(n->index.begin(), n->index.end(), has_load) ? n : nullptr;
 }
 // Such an expression, 0 where the condition does not hold.
 Expr only_where(const Expr& e, const Expr& condition) {

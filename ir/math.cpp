@@ -1,6 +1,7 @@
 #include "gradloom/math.h"
 
 #include <cmath>
+#include <vector>
 
 #include "ir/math_format.h"
 
@@ -9,36 +10,70 @@ namespace {
 
 using Format = MathFormat;
 
+// Squares and magnitudes; or NaN.
+bool is_never_negative(const Expr& e) {
+  if (const auto* u = e.as<Unary>()) return u->op == UnaryOp::abs;
+  const auto* product = e.as<Binary>();
+  return product && product->op == BinaryOp::mul && equal(product->a, product->b);
+}
+
 // A NaN stays: both comparisons are false.
 Expr clamp(KernelBuilder& b, const char* name, const Expr& x, const Expr& low, const Expr& high) {
   return b.let(name, select(x < low, low, select(x > high, high, x)));
 }
 
-// 2^n for an integer n whose power is a normal number.
-Expr power_of_two(const Format& f, const Expr& n) {
-  return bitcast(f.dtype, shift(BinaryOp::shl, n + f.integer(f.bias()), f.mantissa()));
+// An argument of exp, `times` x, where exp is neither 0 nor infinite. Of -y it is y, -1 times: no operation negates it.
+struct Exponent {
+  Expr x;
+  double times;
+  bool never_positive;  // by its form
+};
+Exponent clamp_exponent(KernelBuilder& b, const Format& f, const Expr& given) {
+  const double low = f.wide ? -746 : -104, high = f.wide ? 710 : 89;
+  const auto* minus = given.as<Unary>();
+  if (!minus || minus->op != UnaryOp::neg)
+    return {clamp(b, "x", named(b, given), f.number(low), f.number(high)), 1, false};
+  const bool never_positive = is_never_negative(minus->a);
+  const Expr y = named(b, minus->a), limit = f.number(-low);
+  if (never_positive) return {b.let("y", select(y > limit, limit, y)), -1, true};
+  return {clamp(b, "y", y, f.number(-high), limit), -1, false};
 }
 
-// x = n ln2 + r with |r| <= ln2 / 2 (a bit more by rounding); p = e^r - 1. n is any integer where x is NaN.
+// t x = n ln2 + t r with |t r| <= ln2 / 2 (a bit more by rounding). n stands in the low bits of `bits`, whose other
+// bits a shift by a float's mantissa discards; it is any integer where x is NaN.
 struct Reduced {
-  Expr n, p;
+  Expr bits, r;
 };
-Reduced reduce(KernelBuilder& b, const Format& f, const Expr& x, const Expr& tail = {}) {
+Reduced reduce(KernelBuilder& b, const Format& f, const Expr& x, double t, const Expr& tail = {}) {
   // Adding 1.5 * 2^mantissa leaves the nearest integer in the low bits.
   const double magic = f.wide ? 6755399441055744.0 : 12582912.0;
-  const Expr shifted = b.let("shifted", fma(x, f.number(1.4426950408889634), f.number(magic)));
+  const Expr shifted = b.let("shifted", fma(x, f.number(t * 1.4426950408889634), f.number(magic)));
   const Expr whole = b.let("whole", shifted - f.number(magic));
-  const Expr high = fma(whole, f.pick(-0x1.62e4p-1, -0x1.62e42feep-1), x);
-  const Expr near = fma(whole, f.pick(-0x1.7f7d1cp-20, -0x1.a39ef35793c76p-33), high);
-  const Expr r = b.let("r", tail ? near + tail : near);
-  const Expr q = f.wide ? horner(f, r,
-                                 {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
-                                  1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5})
-                        : horner(f, r,
-                                 {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
-                                  5.0000001201e-1});
-  const Expr n = b.let("n", bitcast(f.bits_dtype(), shifted) - bitcast(f.bits_dtype(), f.number(magic)));
-  return {n, b.let("p", fma(q, r * r, r))};
+  const Expr high = fma(whole, f.pick(-0x1.62e4p-1 / t, -0x1.62e42feep-1 / t), x);
+  const Expr near = fma(whole, f.pick(-0x1.7f7d1cp-20 / t, -0x1.a39ef35793c76p-33 / t), high);
+  return {b.let("n", bitcast(f.bits_dtype(), shifted)), b.let("r", tail ? near + tail : near)};
+}
+
+// 2^(n + by) for n in the low bits, where that is a normal number.
+Expr power_of_two(const Format& f, const Expr& bits, int64_t by = 0) {
+  return bitcast(f.dtype, shift(BinaryOp::shl, bits, f.mantissa()) + f.integer((f.bias() + by) << f.mantissa()));
+}
+
+// (e^(t r) - 1 - t r) / (d r^2); t and d are powers of two, or negative ones.
+Expr exp_series(const Format& f, const Expr& r, double t, double d) {
+  const std::initializer_list<double> f32{1.39464957394e-3, 8.36661059675e-3, 4.16662814178e-2, 1.6666542794e-1, 0.5};
+  const std::initializer_list<double> f64{1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
+                                          1.0 / 362880,     1.0 / 40320,     1.0 / 5040,     1.0 / 720,
+                                          1.0 / 120,        1.0 / 24,        1.0 / 6,        0.5};
+  std::vector<double> coefficients(f.wide ? f64 : f32);
+  double factor = t * t / d;
+  for (auto c = coefficients.rbegin(); c != coefficients.rend(); ++c, factor *= t) *c *= factor;
+  return horner(f, r, coefficients);
+}
+
+// (e^(t r) - 1) / t, rounded in proportion to r.
+Expr expm1_of(KernelBuilder& b, const Format& f, const Expr& r, double t) {
+  return b.let("p", fma(exp_series(f, r, t, t), r * r, r));
 }
 
 // log(1 + g) for 1 + g in [sqrt(1/2), sqrt(2)], as g minus what is returned, with s = g / (2 + g).
@@ -97,22 +132,29 @@ Expr exp(KernelBuilder& b, Expr argument) { return exp_of_sum(b, std::move(argum
 
 Expr exp_of_sum(KernelBuilder& b, Expr argument, const Expr& tail) {
   const Format f(argument.dtype());
-  const Expr x = clamp(b, "x", named(b, std::move(argument)), f.pick(-104, -746), f.pick(89, 710));
-  const Reduced e = reduce(b, f, x, tail);
-  // 2^n in two factors: each is normal, and only the last product rounds.
-  const Expr half = b.let("half", shift(BinaryOp::shr, e.n, 1));
-  const Expr first = b.let("first", (e.p + f.number(1)) * power_of_two(f, half));
-  return b.let("exp", first * power_of_two(f, e.n - half));
+  // With a tail its sign stays.
+  const auto [x, t, never_positive] = clamp_exponent(b, f, tail ? named(b, argument) : argument);
+  const auto [n, r] = reduce(b, f, x, t, tail);
+  const Expr power = b.let("power", fma(fma(exp_series(f, r, t, 1), r, f.number(t)), r, f.number(1)));
+  // 2^n in two factors: each is normal, and only the last product rounds. A NaN stays, whatever they are.
+  if (never_positive) {
+    const int lift = f.wide ? 512 : 64;
+    return b.let("exp", power * power_of_two(f, n, lift) * f.number(std::ldexp(1.0, -lift)));
+  }
+  const Expr half = b.let("half", shift(BinaryOp::shr, n, 1));
+  const Expr first = b.let("first", power * power_of_two(f, half));
+  return b.let("exp", first * power_of_two(f, n - half));
 }
 
 Expr expm1(KernelBuilder& b, Expr argument) {
   const Format f(argument.dtype());
   const Expr given = named(b, std::move(argument));
   const Expr x = clamp(b, "x", given, f.pick(-18, -38), f.pick(89, 710));
-  const Reduced e = reduce(b, f, x);
+  const auto [n, r] = reduce(b, f, x, 1);
+  const Expr p = expm1_of(b, f, r, 1);
   // p 2^n + (2^n - 1), at half size: 2^n itself may be too large.
-  const Expr scale = b.let("scale", power_of_two(f, e.n - f.integer(1)));
-  const Expr value = f.number(2) * fma(e.p, scale, scale - f.number(0.5));
+  const Expr scale = b.let("scale", power_of_two(f, n, -1));
+  const Expr value = f.number(2) * fma(p, scale, scale - f.number(0.5));
   const Expr tiny = absolute(given) < f.pick(0x1p-60, 0x1p-120);  // where half of p would lose bits, and -0
   return b.let("expm1", select(tiny, given, value));
 }
@@ -134,13 +176,16 @@ Expr log1p(KernelBuilder& b, Expr argument) {
       select(tiny, x, select(x > f.number(-1), value, select(x == f.number(-1), f.number(-HUGE_VAL), nan(f)))));
 }
 
+// With t = (exp(2 |x|) - 1) / 2: t / (t + 1).
 Expr tanh(KernelBuilder& b, Expr argument) {
   const Format f(argument.dtype());
   const Expr x = named(b, std::move(argument));
   const Expr size = b.let("size", absolute(x));
   const Expr limit = f.pick(10, 22);  // beyond it the result rounds to 1
-  const Expr t = expm1(b, f.number(2) * select(size > limit, limit, size));
-  return b.let("tanh", with_sign(f, binary(BinaryOp::div, t, t + f.number(2)), x));
+  const auto [n, r] = reduce(b, f, b.let("x", select(size > limit, limit, size)), 2);
+  const Expr p = expm1_of(b, f, r, 2), scale = b.let("scale", power_of_two(f, n));
+  const Expr t = b.let("t", fma(p, scale, fma(scale, f.number(0.5), f.number(-0.5))));
+  return b.let("tanh", with_sign(f, binary(BinaryOp::div, t, t + f.number(1)), x));
 }
 
 Expr logistic(KernelBuilder& b, Expr argument) {
@@ -158,8 +203,9 @@ Expr softplus(KernelBuilder& b, Expr argument) {
   return b.let("softplus", select(x < f.number(0), f.number(0), x) + correction);
 }
 
-// Below 1 a polynomial in x^2, from there on 1 - exp(-r) with a polynomial in |x|: fitted by weighted least squares to
-// erf(x) / x - 1 and to -log(1 - erf(x)) / x - 1.
+// Near 0 a polynomial in x^2, from there on 1 - exp(-x^2) times a polynomial in |x|: fitted to erf(x) / x - 1 and to
+// exp(x^2) (1 - erf(x)), for the least error in proportion to erf(x). The exponential is written as the derivative has
+// it, so that a gradient computes it once.
 Expr erf(KernelBuilder& b, Expr argument) {
   const Format f(argument.dtype());
   const Expr x = named(b, std::move(argument));
@@ -172,24 +218,25 @@ Expr erf(KernelBuilder& b, Expr argument) {
                     0.00012055331036744917422, -0.00085483269787378885996, 0.005223977624780790261,
                     -0.026866170645072886882, 0.11283791670954857449, -0.37612638903183747603, 0.12837916709551257375})
           : horner(f, square,
-                   {0.000078537766598019523138, -0.00080101679673924981819, 0.0051883247642637820051,
-                    -0.026853810397266572381, 0.11283585111845465036, -0.37612625820995281373, 0.12837916572624279387});
+                   {-0.000600297813723, 0.00499566888338, -0.0267684372178, 0.112818728723, -0.376125006009,
+                    0.128379151754});
   const Expr limit = f.pick(4, 6);  // beyond it the result rounds to 1
-  const Expr far = b.let("far", select(size > limit, limit, size));
-  const Expr q = f.wide ? horner(f, far,
-                                 {8.5668752415443264705e-12, -3.4410561781419631929e-10, 6.4181416305925667859e-9,
-                                  -7.3634792445032172209e-8, 5.7889300097799033216e-7, -3.2724205277057567325e-6,
-                                  0.000013430311979093788902, -0.000038272152409634296337, 0.000059541084689080299721,
-                                  0.000056350262752119072673, -0.00064631823273381063424, 0.0017619726937005921474,
-                                  -0.00026294611887482649142, -0.019097600302666089013, 0.10276067454551673095,
-                                  0.63662257458969476246, 0.12837886433131637903})
-                        : horner(f, far,
-                                 {3.6421909508782983877e-6, -0.000029494479539594540009, -0.0001332351940544323735,
-                                  0.0031664248909638066245, -0.023065782877740110492, 0.10564388545741232128,
-                                  0.63542344839526887503, 0.12859662221148117099});
-  const Expr rest = exp(b, unary(UnaryOp::neg, fma(q, far, far)));
-  const Expr inner = fma(near, x, x), outer = with_sign(f, f.number(1) - rest, x);
-  return b.let("erf", select(size < f.number(1), inner, outer));
+  // Around the interval's middle the polynomial's terms are small, and so is their rounding.
+  const Expr from_middle = b.let("from_middle", select(size > limit, limit, size) - f.pick(2, 2.5));
+  const Expr q = f.wide ? horner(f, from_middle,
+                                 {-6.3610159342804208838e-12,  1.6458275371211569589e-11, 2.9815710791864793001e-12,
+                                  1.901405779831701295e-10,    -1.1183052025136741905e-9, 3.6985656361135353926e-9,
+                                  -1.5630217866026855754e-8,   6.7690331120875357762e-8,  -2.7347607584154759247e-7,
+                                  1.0843195399144286979e-6,    -4.214240468349403629e-6,  0.000015962483472052802743,
+                                  -0.000058868761883342427007, 0.00021101965950525269937, -0.00073359103488095407312,
+                                  0.0024670368218151023401,    -0.0080015693701894384601, 0.024937997087934294438,
+                                  -0.07434734679003502555,     0.21080636406111995315})
+                        : horner(f, from_middle,
+                                 {-0.000470049403876, 0.000425910771299, -0.00157933832115, 0.00570391445854,
+                                  -0.0154449903838, 0.0417569083706, -0.106806612799, 0.255395861706});
+  const Expr rest = exp(b, unary(UnaryOp::neg, x * x));
+  const Expr inner = fma(near, x, x), outer = with_sign(f, fma(unary(UnaryOp::neg, q), rest, f.number(1)), x);
+  return b.let("erf", select(size < f.pick(0.92, 1), inner, outer));
 }
 
 }  // namespace gradloom::ir

@@ -1,6 +1,7 @@
 #pragma once
 // What the formulas of elementary functions share.
 #include <initializer_list>
+#include <span>
 #include <string>
 
 #include "gradloom/builder.h"
@@ -31,10 +32,13 @@ inline Expr shift(BinaryOp op, Expr a, int count) {
 inline Expr absolute(Expr x) { return unary(UnaryOp::abs, std::move(x)); }
 
 // Horner's scheme, highest power first.
-inline Expr horner(const MathFormat& f, const Expr& x, std::initializer_list<double> coefficients) {
+inline Expr horner(const MathFormat& f, const Expr& x, std::span<const double> coefficients) {
   Expr sum;
   for (const double c : coefficients) sum = sum ? fma(sum, x, f.number(c)) : f.number(c);
   return sum;
+}
+inline Expr horner(const MathFormat& f, const Expr& x, std::initializer_list<double> coefficients) {
+  return horner(f, x, std::span(coefficients.begin(), coefficients.size()));
 }
 
 inline Expr nan(const MathFormat& f) {

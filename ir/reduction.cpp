@@ -1,7 +1,9 @@
 #include "ir/reduction.h"
 
+#include <charconv>
 #include <limits>
 
+#include "gradloom/error.h"
 #include "ir/rewrite.h"
 #include "ir/scalar_math.h"
 
@@ -36,6 +38,23 @@ std::optional<Reduce> with_lets_of(Reduce n, Stmt terms) {
   const Block* rest = terms.as<Block>();
   if (!rest || !rest->stmts.empty()) return std::nullopt;
   return with_outer_lets(std::move(n), lets);
+}
+
+SumOrder sum_order(std::string_view text) {
+  if (text == "loop") return SumOrder::in_loops();
+  if (text == "any") return SumOrder::in_any();
+  const size_t space = text.find(' ');
+  const std::string_view word = text.substr(0, space),
+                         digits = space == std::string_view::npos ? "" : text.substr(space + 1);
+  int64_t size = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
+  if (error == std::errc() && end == digits.data() + digits.size() && size >= 0) {
+    if (word == "tree") return SumOrder::in_tree(size);
+    if (word == "chunks") return SumOrder::in_chunks(size);
+  }
+  throw Error(ErrorCode::invalid_argument, "no order of a reduction: " + std::string(text) +
+                                               "; it is loop, any, tree and its block (tree 256), or chunks and " +
+                                               "their length (chunks 4096)");
 }
 
 Stmt with_lets(const Reduce& n, Stmt body) {

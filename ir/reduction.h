@@ -2,6 +2,7 @@
 // What a reduction means, in nodes: its identity, and loops of the same terms.
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "gradloom/stmt.h"
 
@@ -15,6 +16,10 @@ Expr identity(AccumulateOp op, DType dtype);
 inline bool rounds(AccumulateOp op) { return op != AccumulateOp::min && op != AccumulateOp::max; }
 // What op's folds are called: "sums" or "products".
 inline std::string folds(AccumulateOp op) { return op == AccumulateOp::mul ? "products" : "sums"; }
+
+// The inverse of to_string(SumOrder). Throws Error(invalid_argument), "no order of a reduction: ring; it is ..."; a
+// block's or chunk's range is the reduction's to check.
+SumOrder sum_order(std::string_view text);
 
 // The reduction in order of its loops, whatever its order is: the same terms, accesses and facts, and where the order
 // is `loop` or `any`, min, max, or of integers, the same bits. Its variables become those loops'.

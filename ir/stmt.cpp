@@ -159,8 +159,8 @@ const char* to_string(BarrierScope scope) {
 }
 
 const char* to_string(ForKind kind) {
-  static constexpr const char* names[] = {"serial", "parallel", "vector",      "unroll",   "grid",       "thread",
-                                          "warp",   "lane",     "cooperative", "fragment", "matrix_unit"};
+  static constexpr const char* names[] = {"serial", "parallel", "vector", "unroll",      "ordered",  "grid",
+                                          "thread", "warp",     "lane",   "cooperative", "fragment", "matrix_unit"};
   static_assert(std::size(names) == static_cast<size_t>(ForKind::matrix_unit) + 1);
   return names[static_cast<size_t>(kind)];
 }

@@ -86,14 +86,6 @@ constexpr ir::AccumulateOp accumulate_ops[] = {ir::AccumulateOp::add, ir::Accumu
 constexpr ir::Space spaces[] = {ir::Space::global,     ir::Space::registers, ir::Space::shared,
                                 ir::Space::per_thread, ir::Space::per_block, ir::Space::per_warp};
 
-ir::SumOrder order_named(const std::string& name, int64_t block) {
-  if (name == "loop") return ir::SumOrder::in_loops();
-  if (name == "any") return ir::SumOrder::in_any();
-  if (name == "tree") return ir::SumOrder::in_tree(block);
-  if (name == "chunks") return ir::SumOrder::in_chunks(block);
-  refuse(fmt::format("order is {}; allowed are loop, any, tree and chunks", name));
-}
-
 class Builder {
  public:
   explicit Builder(std::string name) : kernel_{.name = std::move(name)}, scopes_(1) {}
@@ -157,18 +149,18 @@ class Builder {
   }
   void close_reduction(const ir::Buffer& buffer, nb::handle index, const std::string& op, nb::handle begins,
                        nb::handle extents, nb::handle value, nb::handle factor, nb::handle guard,
-                       const std::string& order, int64_t block) {
+                       const std::string& order) {
     const Expr term = expr_of(value, buffer->dtype);
-    add(reduction(buffer, index_of(index), op, begins, extents, term, factor, guard, order, block));
+    add(reduction(buffer, index_of(index), op, begins, extents, term, factor, guard, order));
   }
   // The same into a scalar of its own.
   Expr close_total(const std::string& op, nb::handle begins, nb::handle extents, const Expr& value, nb::handle factor,
-                   nb::handle guard, const std::string& order, int64_t block) {
+                   nb::handle guard, const std::string& order) {
     const ir::Buffer total = ir::make_buffer({.name = innermost().reduced.at(0).name + "_total",
-                                              .dtype = value.dtype(),
+                                              .dtype = accumulator_of(value.dtype()),
                                               .dims = {1},
                                               .space = ir::Space::registers});
-    ir::Stmt made = reduction(total, {0}, op, begins, extents, value, factor, guard, order, block);
+    ir::Stmt made = reduction(total, {0}, op, begins, extents, value, factor, guard, order);
     wrap([total](ir::Stmt body) { return ir::alloc(total, std::move(body)); });
     add(std::move(made));
     return ir::load(total, {0});
@@ -237,13 +229,15 @@ class Builder {
   void add(ir::Stmt stmt) { innermost().items.emplace_back(std::move(stmt)); }
   void wrap(Wrapper wrapper) { innermost().items.emplace_back(std::move(wrapper)); }
 
+  static Expr summed(const Expr& term) { return ir::cast(accumulator_of(term.dtype()), term); }
   ir::Stmt reduction(const ir::Buffer& buffer, std::vector<Expr> index, const std::string& op, nb::handle begins,
                      nb::handle extents, const Expr& value, nb::handle factor, nb::handle guard,
-                     const std::string& order, int64_t block) {
-    ir::Reduce n{.buffer = buffer, .index = std::move(index), .op = named("op", accumulate_ops, op), .value = value};
-    n.factor = maybe(factor, value.dtype());
+                     const std::string& order) {
+    ir::Reduce n{.buffer = buffer, .index = std::move(index), .op = named("op", accumulate_ops, op)};
+    n.value = summed(value);
+    if (const Expr times = maybe(factor, value.dtype())) n.factor = summed(times);
     n.guard = maybe(guard, DType::boolean);
-    n.order = order_named(order, block);
+    n.order = ir::sum_order(order);
     const std::vector<Expr> first = index_of(begins), count = index_of(extents);
     const std::vector<ir::Var> vars = innermost().reduced;
     for (size_t i = 0; i < vars.size(); ++i) n.ranges.push_back({vars[i], first.at(i), count.at(i)});
@@ -370,9 +364,9 @@ void bind_builder(nb::module_& m) {
       .def("close_loop", &Builder::close_loop)
       .def("open_reduction", &Builder::open_reduction)
       .def("close_reduction", &Builder::close_reduction, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
-           nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg())
+           nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg())
       .def("close_total", &Builder::close_total, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
-           nb::arg().none(), nb::arg(), nb::arg())
+           nb::arg().none(), nb::arg())
       .def("open", &Builder::open)
       .def("drop", &Builder::drop)
       .def_prop_ro("depth", &Builder::depth)

@@ -9,6 +9,7 @@
 #include "gradloom/schedule.h"
 #include "gradloom/text.h"
 #include "ir/analysis/verify.h"
+#include "ir/differentiate/zero_gradients.h"
 #include "python/errors.h"
 #include "python/gil.h"
 #include "runtime/kernel_arguments.h"
@@ -71,7 +72,10 @@ Nest gradient(const Nest& nest, const Names& wanted, const std::optional<Names>&
   if (sums != "loop" && sums != "tree") refuse("sums is " + sums + "; it must be loop or tree");
   how.sums = sums == "tree" ? ir::SumOrder::tree : ir::SumOrder::loop;
   if (!is_tie) refuse("tie is " + tie + "; it must be halves, first, second or none");
-  return unlocked([&] { return verified(ir::differentiate(*nest.authored, how)); });
+  Nest result = unlocked([&] { return verified(ir::differentiate(*nest.authored, how)); });
+  for (const std::string& line : ir::zero_gradient_warnings(*nest.authored, *result.authored))
+    if (PyErr_WarnEx(PyExc_UserWarning, line.c_str(), 1) < 0) throw nb::python_error();
+  return result;
 }
 
 nb::list loops_of(const Nest& nest) {

@@ -8,7 +8,9 @@
 
 #include "gradloom/schedule.h"
 #include "gradloom/text.h"
+#include "ir/differentiate/zero_gradients.h"
 #include "runtime/call.h"
+#include "runtime/diagnose/log.h"
 #include "runtime/executable.h"
 #include "runtime/prepared.h"
 #include "runtime/prewarm.h"
@@ -241,7 +243,9 @@ Result<KernelExecutable> Runtime::gradient(const ir::Kernel& forward, const ir::
                                            const KernelOptions& options) {
   return capture([&] {
     const Entry entered;
-    return compile(ir::differentiate(forward, how), options).value();
+    const ir::Kernel gradient = ir::differentiate(forward, how);
+    for (const std::string& line : ir::zero_gradient_warnings(forward, gradient)) log(LogLevel::warn, "{}", line);
+    return compile(gradient, options).value();
   });
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/strided_outputs.h"
 
 #include "gradloom/schedule_common.h"
+#include "ir/bits_dtype.h"
 #include "runtime/call.h"
 #include "support/lasting.h"
 
@@ -80,10 +81,6 @@ const Op& strided_copy_op() {
   return *op;
 }
 
-DType bits_of_size(int bytes) {
-  return bytes == 1 ? DType::u8 : bytes == 2 ? DType::u16 : bytes == 4 ? DType::u32 : DType::u64;
-}
-
 }  // namespace
 
 uint32_t write_in_place(Plan& plan, Arguments outputs) {
@@ -127,7 +124,7 @@ DenseOutputs::DenseOutputs(Core& core, int device, Arguments outputs, uint32_t i
 
 DenseOutputs::Copy DenseOutputs::copy_of(const Argument& from, const Argument& to) const {
   const bool gathers = from.strides != nullptr;
-  const DType bits = bits_of_size(size_of(from.dtype));
+  const DType bits = ir::bits_dtype(from.dtype);
   Operand x{.present = true, .dtype = bits};
   for (const Axis& axis : axes_of(gathers ? from : to)) {
     x.dims.push_back(axis.dim);

@@ -45,6 +45,7 @@ void FunctionEmitter::emit(const ir::For& n) {
     case ir::ForKind::parallel:
     case ir::ForKind::vector:
     case ir::ForKind::unroll:
+    case ir::ForKind::ordered:
     case ir::ForKind::grid:
     case ir::ForKind::cooperative:
     case ir::ForKind::matrix_unit:

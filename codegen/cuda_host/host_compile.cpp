@@ -140,6 +140,7 @@ std::vector<std::shared_ptr<const HostModule>> HostModule::compile(std::span<con
   } else {
     words.emplace_back("-fwrapv");
   }
+  words.emplace_back("-fno-ivopts");      // g++ 12 compiles some short loops wrongly with it
   words.emplace_back("-frounding-math");  // else g++ 12 folds 0.0 - (double)i to a negation, which yields -0.0 for 0
   words.push_back(source.string());
   if (run_program(words, log) != 0)

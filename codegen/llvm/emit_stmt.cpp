@@ -113,6 +113,7 @@ void Emitter::emit(const ir::For& n) {
     case ir::ForKind::serial:
       break;
     case ir::ForKind::vector:
+    case ir::ForKind::ordered:
     case ir::ForKind::unroll:
     case ir::ForKind::grid:
     case ir::ForKind::thread:

@@ -58,8 +58,9 @@ struct Facts {
   Expr min = {}, max = {};     // inclusive; absent: unknown
   bool nondecreasing = false;  // along the last dim
   bool injective = false;      // no two elements are equal
-  bool exclusive = false;  // temp only: distinct iterations of a parallel loop write distinct elements, by the op's own
-                           // counting argument
+  // temp only: distinct iterations of each loop within its allocation touch distinct elements, where one of them writes,
+  // by the author's word; a loop of which that is not so is of kind `ordered`.
+  bool exclusive = false;
 };
 
 enum class Role : uint8_t { in, out, inout, temp };

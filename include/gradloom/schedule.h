@@ -61,6 +61,9 @@ class Schedule {
 
   // for i in [b, b+n) -> for io in n/factor { for ii in factor }, followed by a tail loop when factor may not divide n.
   Split split(Loop loop, int64_t factor);
+  // Cuts the range into `parts` (1 to 1024) of equal length, the last ones shorter or empty: for p in parts { for i in
+  // part p }, the same iterations in the same order.
+  Split split_parts(Loop loop, int64_t parts);
   // Like split, but with a guard on the last outer iteration instead of a tail loop: for io in ceil(n/factor) { for ii
   // in factor { if (i < n) } }; vector lanes become masks.
   Split split_guarded(Loop loop, int64_t factor);
@@ -70,8 +73,15 @@ class Schedule {
   // into the inner loop with the outer one: a check is then evaluated more often, with the same positions.
   void reorder(Loop outer, Loop inner);
   // Splits [b, b+n) at `point` (clamped) into two consecutive loops; conditions on the variable that become constant
-  // are folded.
+  // are folded. A part in which nothing is left to do goes: its handle is 0.
   std::pair<Loop, Loop> partition(Loop loop, Expr point);
+  // A copy of the loop for each remainder r of an i64 variable that is known outside it, 2 <= modulus <= most_copies:
+  // there the variable is modulus * floor_div(variable, modulus) + r, and what that decides is folded. Returns the
+  // copies in the order of r; the first keeps the handles.
+  static constexpr int64_t most_copies = 16;
+  std::vector<Loop> specialise(Loop loop, const Expr& variable, int64_t modulus);
+  // Iterates in the opposite order. Refused unless loop_carried_conflict is empty.
+  Loop reverse(Loop loop);
   // Loop distribution: one loop per statement of the body; buffers allocated in the body that are live across
   // statements are expanded by a dim. Refused unless proved legal.
   std::vector<Loop> distribute(Loop loop);
@@ -92,6 +102,10 @@ class Schedule {
   // Splits by lanes (guarded tail) or, with `copies` > 1, by lanes * copies with the copies unrolled; then vectorizes.
   // Returns the loop over whole vectors.
   Loop vectorize(Loop loop, int lanes, int copies = 1);
+  // For a loop whose body is lets around one accumulate: the values of `count` iterations (2 to 64) are read, so that
+  // their loads are in flight together, before the first of them is accumulated; what is left of the iterations follows
+  // one by one. Refused when the loop reads what it accumulates into. Returns the loop over groups of `count`.
+  Loop read_ahead(Loop loop, int64_t count);
   // Redirects every access to `buffer` below `loop` to a fresh buffer that stages the window [begin, begin + extent)
   // per dim: copied in first unless the body is proved to fill it before it reads, copied back afterwards unless it is
   // allocated memory that nothing else touches (which then goes). Refused unless all accesses are proved inside the
@@ -104,8 +118,9 @@ class Schedule {
   // For a buffer that every iteration allocates, zero-fills first and reads last, in loops over all of it: hoists the
   // allocation and the zero-fill out of the loop; each element is re-zeroed where it is read last.
   void hoist_zeroed_buffer(Loop loop, const Buffer& buffer);
-  // Evaluates lets of the loop's body that are the same in every iteration once, before the loop. Lets under a
-  // condition or a check stay, and those that read what the loop writes, or memory that is not proved to hold a value.
+  // Evaluates lets of the loop's body that are the same in every iteration once, before the loop, and a condition that
+  // is around all of it. Lets under another condition or a check stay, those that read what the loop writes and, where
+  // the loop may run no iteration, those that read memory that is not proved to hold a value.
   // Refused when there is none.
   void hoist_lets(Loop loop);
   // Puts a condition into `outer`: `inner`, a loop in it, has an iteration. Refused unless without one the body is
@@ -167,6 +182,44 @@ class Schedule {
   // than max_table_bytes.
   static constexpr int64_t max_table_bytes = int64_t{16} << 30;
   Groups group(Loop loop, const Buffer& buffer);
+  struct SortedGroups {
+    Loop runs = 0;             // over runs of keys; in it, one after the other:
+    std::vector<Loop> run;     // loops over the keys, or pairs of keys, of a run; each has independent iterations
+    std::vector<Loop> merges;  // then, one after the other, over all keys
+    Loop clear = 0, mark = 0;  // over destinations, over iterations: where each destination's keys are
+    std::vector<Loop> rows;    // as of Groups
+    Loop group = 0;
+  };
+  // The same by sorting keys of destination and iteration, in loops that may be parallel. `run` keys, a power of two
+  // up to 65536, are sorted at a time, as the threads of a block can, then runs are merged two by two:
+  //   for k_r { for k_g in first[k_r] .. last[k_r] { let k = keys[side, k_g] & 0xffffffff; for q { d[k_r, q] += v } } }
+  // Also refused when the numbers of iterations and destinations are not constants, below 2^30 and 2^31.
+  SortedGroups group_sorted(Loop loop, const Buffer& buffer, int64_t run);
+  struct LongGroups {
+    Loop none = 0, find = 0;  // over slots, over destinations: which destinations have long groups
+    Loop slots = 0;           // over slots, each of one long group or none
+    Loop group = 0;           // over the iterations of one destination, in it
+  };
+  // After group_sorted: the iterations of `rows`, its loop over destinations, whose `group` is longer than `longest`
+  // are left out and done by a loop of their own that follows, a copy with few iterations, so that other steps can
+  // share each one among threads:
+  //   for k_r { if e - b <= longest { .. } } for k_slot { let k_r = long[k_slot]; if k_r >= 0 { .. } }
+  // The tables move out of enclosing loops. Refused unless iterations of `rows` are proved independent.
+  LongGroups separate_long(Loop rows, Loop group, int64_t longest);
+  struct NamedGroups {
+    Loop named = 0, group = 0;  // over the destinations that are named, over the iterations of one
+    Var count, all;             // lets: how many are named, how many iterations have a destination
+  };
+  // Iterations by destination in tables of the destinations that are named alone, at most as many as iterations: time
+  // and memory grow with these, however many elements the buffer has.
+  //   for k_r { if k_r < k_named { let k_row = keys[k_r]; for k_g in first[k_r] .. first[k_r + 1] { d[k_row] += v } } }
+  // The keys are declared injective, so that the loop may be parallel. A stable sort, or `lending`, for few iterations:
+  // each destination lends an element, which must be able to hold an iteration's number, to the first iteration that
+  // names it; what the element held comes back. The lender is the buffer, an inout, or what its sums are stored to.
+  // An allocated buffer must hold sums between a loop that fills it with a constant, this one, and one that stores it,
+  // which is proved to store what is there already where nothing was added: all three then do what is named alone.
+  enum class NamedBy : uint8_t { lending, sorting };
+  NamedGroups group_named(Loop loop, const Buffer& buffer, NamedBy by);
   struct Bins {
     Loop chunks = 0;                                   // over chunks of iterations
     Loop clear = 0, count = 0, starts = 0, place = 0;  // in each: what sorts it
@@ -177,6 +230,48 @@ class Schedule {
   // cache, as a bin should. Values are computed where they are placed. Also refused when an iteration adds more than
   // one value. 1 <= size, chunk <= 2^30.
   Bins bin(Loop loop, const Buffer& buffer, int64_t size, int64_t chunk);
+  struct SortedBins {
+    Loop runs = 0;          // over runs of iterations; in it, one after the other:
+    std::vector<Loop> run;  // loops over its iterations, pairs of them, records, bins; each has independent iterations
+    Loop bins = 0, segments = 0, records = 0;  // over the bins, the runs of a bin, its records there
+  };
+  // The same by sorting keys of bin and iteration, in loops that may be parallel: `run` iterations at a time, a power
+  // of two up to 65536, as the threads of a block can.
+  //   for k_b { for k_d { for k_g in begin[k_b, k_d] .. begin[k_b + 1, k_d] { d[k_b * size + at[k_g]] += v[k_g] } } }
+  // Also refused when the numbers of iterations and destinations are not constants, and when bins times `run` pass
+  // 2^31.
+  SortedBins bin_sorted(Loop loop, const Buffer& buffer, int64_t size, int64_t run);
+  struct PackedSegments {
+    Loop count = 0;  // over groups of segments: what adds their lengths up
+    Loop tiles = 0;  // over tiles of iterations; in it, one after the other:
+    Loop fetch = 0;  // over segments: what their iterations in the tile read; may be parallel
+    Loop add = 0;    // over the tile's iterations, in order
+  };
+  // For a loop over segments, whose body is lets around a loop whose body is lets around one accumulate: all segments'
+  // iterations are numbered, and `tile` of them at a time first read what they accumulate, into memory of their own,
+  // and then accumulate it, in order. So that threads fetch what one must add, however short the segments are. Refused
+  // when it reads what it accumulates into. 2 <= tile <= 2^20.
+  PackedSegments pack_segments(Loop segments, int64_t tile);
+  struct Recorded {
+    std::vector<Loop> fetch, add;  // the loops that record, the loops that accumulate; outermost first
+    std::vector<Buffer> tables;    // by the loops' iterations: a destination, or -1; then what else is recorded
+  };
+  // For loops of constant bounds around one accumulate, with lets, checks and conditions between them: two copies of
+  // them, of which the first records where each iteration accumulates and what, and the second does so, in order:
+  //   for k { to[k] = -1; let j = idx[k]; check .. { to[k] = j; of[k] = v } } for k_a { if to[k_a] >= 0 { d[to[k_a]] +=
+  //   of[k_a] } }
+  // So that threads fetch and check what few must add. Refused when it reads the buffer, and when the destination does
+  // not depend on what is read, or is not proved within the buffer's dims.
+  Recorded record(Loop loop, const Buffer& buffer);
+  // For a loop whose body begins with a thread loop of at most 1024 threads: what that loads from inputs, at places
+  // that nothing else that is loaded decides, is loaded to the threads' registers an iteration earlier, up to 512 bytes
+  // a thread, so that the loads are under way while the rest of that iteration is done. Refused when there is nothing
+  // of the kind.
+  void load_ahead(Loop loop, Loop threads);
+  // The dims of an allocated buffer in another order, outermost first, and longer, where `dims` says so (0: as they
+  // are), so that neighbours lie in other banks or cache sets. Refused where it is accessed by vectors or prefetched.
+  // Returns the buffer that takes its place.
+  Buffer layout(const Buffer& buffer, const std::vector<int>& order, const std::vector<int64_t>& dims = {});
   // Owner computes: a new loop around this one, over ranges of `size` neighbouring values of the first destination dim,
   // each of which reads all iterations and does those that are its own. The new loop, which is returned, can then be
   // made parallel, or each of its ranges staged.
@@ -212,7 +307,15 @@ class Schedule {
   // Replaces the loop by `to` and records the step; refused when an earlier step's proof would no longer hold.
   void put(const char* step, const Site& site, const Stmt& to, const std::string& line);
 
+  // What group_sorted has made: [first[r], last[r]) are disjoint parts of [0, count) for all r. Nothing else writes
+  // them.
+  struct SortedTables {
+    Buffer first, last;
+    int64_t count;
+  };
+
   Kernel kernel_;
+  std::vector<SortedTables> sorted_;
   Determinism level_;
   std::vector<std::string> trace_;
   bool part_of_step_ = false;  // the enclosing step re-proves once, at its end

@@ -28,6 +28,7 @@ class Stmt {
 //   parallel: any order, by any threads; iterations are proved disjoint.
 //   vector: constant extent, one lane per iteration, each statement runs for all lanes before the next.
 //   unroll: constant extent, copies in order.
+//   ordered: serial, and no schedule step changes that: a step that made the loop relies on its order without a proof.
 // On a GPU:
 //   grid, thread, warp: parallel loops over the blocks of a launch, the threads of a block, the warps of a block.
 //   lane: a vector loop of 2 to 32 iterations that stays a loop when lowered: its iterations are the lanes of one warp.
@@ -40,6 +41,7 @@ enum class ForKind : uint8_t {
   parallel,
   vector,
   unroll,
+  ordered,
   grid,
   thread,
   warp,
@@ -49,8 +51,8 @@ enum class ForKind : uint8_t {
   matrix_unit
 };
 inline constexpr ForKind all_for_kinds[] = {
-    ForKind::serial, ForKind::parallel, ForKind::vector,      ForKind::unroll,   ForKind::grid,       ForKind::thread,
-    ForKind::warp,   ForKind::lane,     ForKind::cooperative, ForKind::fragment, ForKind::matrix_unit};
+    ForKind::serial, ForKind::parallel, ForKind::vector, ForKind::unroll,      ForKind::ordered,  ForKind::grid,
+    ForKind::thread, ForKind::warp,     ForKind::lane,   ForKind::cooperative, ForKind::fragment, ForKind::matrix_unit};
 constexpr bool any_order(ForKind kind) {
   return kind == ForKind::parallel || kind == ForKind::grid || kind == ForKind::thread || kind == ForKind::warp ||
          kind == ForKind::fragment;

@@ -91,7 +91,11 @@ class Collector : public ScopedWalk<Collector> {
     const Ranges::Scope scope(scope_, guard);
     access.buffer = buffer;
     // The access must record whatever may differ between iterations.
-    for (const Expr& i : index) access.index.push_back(form(scope_.form(i, loop_), 0));
+    for (const Expr& i : index) {
+      const Linear l = scope_.form(i, loop_);
+      const std::optional<IndexForm> whole = multiple_window(l);
+      access.index.push_back(whole ? *whole : form(l, 0));
+    }
     if (windowed_) {
       windows_ = false;
       for (const Expr& i : index) access.plain.push_back(form(scope_.form(i, loop_), 0));
@@ -167,11 +171,10 @@ class Collector : public ScopedWalk<Collector> {
     t.range = scope_.of(expr);
     t.varies = varies(expr);
     const Var* v = expr.as<Var>();
-    if (!t.varies || depth > 3 || (v && v->id == loop_)) return single(std::move(t));
-    if (std::optional<IndexForm> offset = windows_ ? window(t, depth) : std::nullopt) {
-      windowed_ = true;
-      return *offset;
-    }
+    if (depth > 3 || (v && v->id == loop_)) return single(std::move(t));
+    // What is the same in all iterations, too: guards may leave it to one of them.
+    if (std::optional<IndexForm> offset = windows_ ? window(t, depth) : std::nullopt) return *offset;
+    if (!t.varies) return single(std::move(t));
     if (const Load* l = scope_.load_of(expr);
         l && l->buffer->facts.injective && !l->guard && fixed(l->buffer) && fixed(l->index)) {
       t.injective = l->buffer;
@@ -187,34 +190,56 @@ class Collector : public ScopedWalk<Collector> {
     return single(std::move(t));
   }
 
-  // A term between two symbolic bounds that depend on the iteration is rewritten as the lower bound plus a small
-  // remainder; or it lies in a segment of an offsets array.
-  std::optional<IndexForm> window(IndexTerm& t, int depth) {
-    std::optional<Linear> best;
-    int64_t best_width = 0;
+  // Symbolic bounds of a multiple of a term: low <= multiple <= low + width.
+  struct Window {
+    Linear low;
+    int64_t width = 0;
+  };
+  // The narrowest window of e * factor whose bounds depend on the iteration. `each` sees every such pair of bounds.
+  template <class Each>
+  std::optional<Window> narrowest(const Expr& e, int64_t factor, Each each) {
+    std::optional<Window> best;
     const std::vector<Linear>& assumed = scope_.assumed();
     for (const Linear& lower : assumed) {
-      if (lower.coefficient(t.expr) != 1) continue;
+      if (lower.coefficient(e) != factor) continue;
       Linear low;
       low.add(lower, -1);
-      low.add(t.expr, 1);
-      if (!tied(low) || rounded_down(t.expr, low)) continue;
+      low.add(e, factor);
+      if (!tied(low) || rounded_down(e, low)) continue;
       for (const Linear& upper : assumed) {
-        if (upper.coefficient(t.expr) != -1) continue;
+        if (upper.coefficient(e) != -factor) continue;
         Linear high = upper;
-        high.add(t.expr, 1);
-        own(t, low, high, depth);
+        high.add(e, factor);
+        each(low, high);
         high.add(low, -1);
         const Range width = scope_.of(high);
-        if (!width.max || *width.max < 0 || (best && best_width <= *width.max)) continue;
-        best = low, best_width = *width.max;
+        if (!width.max || *width.max < 0 || (best && best->width <= *width.max)) continue;
+        best = Window{low, *width.max};
       }
     }
-    if (!best || t.offsets) return std::nullopt;
-    IndexForm result = form(*best, depth + 1);
+    return best;
+  }
+  IndexForm in_window(const Window& w, int depth) {
+    windowed_ = true;
+    IndexForm result = form(w.low, depth + 1);
     IndexTerm rest;
-    rest.range = {0, best_width};
+    rest.range = {0, w.width};
     return append(result, single(std::move(rest)), 1) ? result : unknown();
+  }
+  // A term between two such bounds is the lower one plus a small remainder; or it lies in a segment of an offsets
+  // array.
+  std::optional<IndexForm> window(IndexTerm& t, int depth) {
+    const std::optional<Window> best =
+        narrowest(t.expr, 1, [&](const Linear& low, const Linear& high) { own(t, low, high, depth); });
+    return best && !t.offsets ? std::optional(in_window(*best, depth)) : std::nullopt;
+  }
+  // The same of an index that is a multiple of one term: its guards bound the multiple.
+  std::optional<IndexForm> multiple_window(const Linear& l) {
+    if (!windows_ || !l.exact || l.terms.size() != 1 || l.terms[0].second == 1) return std::nullopt;
+    std::optional<Window> best = narrowest(l.terms[0].first, l.terms[0].second, [](const Linear&, const Linear&) {});
+    if (!best) return std::nullopt;
+    best->low.constant += l.constant;
+    return in_window(*best, 0);
   }
 
   // Rejects bounds that only round a quotient or remainder down again: they lose information.

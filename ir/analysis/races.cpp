@@ -233,8 +233,8 @@ std::string first_conflict(const For& loop, const Ranges& scope, MayConflict&& m
 }  // namespace
 
 std::string loop_carried_conflict(const For& loop, const Ranges& scope) {
-  return first_conflict(loop, scope, [](const Access& a, const Access& b) {
-    return (a.atomic && b.atomic && a.op == b.op) || (&a == &b && a.ordered);
+  return first_conflict(loop, scope, [&](const Access& a, const Access& b) {
+    return (a.atomic && b.atomic && a.op == b.op) || (&a == &b && a.ordered && loop.kind == ForKind::lane);
   });
 }
 

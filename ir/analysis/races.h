@@ -9,8 +9,8 @@ namespace gradloom::ir {
 
 // Empty when iterations of `loop` are proved to access disjoint elements of every buffer that any of them writes
 // (buffers allocated inside the loop are private; atomic accumulates of one op may conflict, and so may an ordered
-// write with itself; facts `injective` and `exclusive` are used); else the possible loop-carried conflict, for the
-// refusal's message. `scope` holds what is known outside the loop.
+// write with itself in the lanes of a lane loop; facts `injective` and `exclusive` are used); else the possible
+// loop-carried conflict, for the refusal's message. `scope` holds what is known outside the loop.
 std::string loop_carried_conflict(const For& loop, const Ranges& scope);
 
 // The same for running all iterations statement by statement (a vector loop): only dependences whose order would change

@@ -1,6 +1,7 @@
 #include "ir/analysis/ranges.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "ir/analysis/linear.h"
 #include "ir/rewrite.h"
@@ -43,13 +44,16 @@ Ranges::Ranges(const Kernel& kernel) {
     for (const Expr& bound : {s.min, s.max})
       if (bound && !as_int(bound)) assume(bound.same_as(s.min) ? var(s.var) >= bound : var(s.var) <= bound);
   }
+  std::unordered_set<int64_t> known;  // scalars that were a dim before
   for (const Buffer& b : kernel.buffers) {
     std::vector<int64_t> scalars;
     for (const Expr& dim : b ? b->dims : std::vector<Expr>{}) {
-      if (!as_int(dim)) assume((dim >= Expr(0)) & (dim <= Expr(max_elements)));
-      if (const Var* v = dim.as<Var>()) scalars.push_back(v->id);
+      const Var* v = dim.as<Var>();
+      if (v) scalars.push_back(v->id);
+      if (!as_int(dim) && !(v && !known.insert(v->id).second)) assume((dim >= Expr(0)) & (dim <= Expr(max_elements)));
     }
-    if (scalars.size() > 1) dims_.push_back(std::move(scalars));
+    if (scalars.size() > 1 && std::find(dims_.begin(), dims_.end(), scalars) == dims_.end())
+      dims_.push_back(std::move(scalars));
   }
 }
 
@@ -181,8 +185,27 @@ void Ranges::enter(const Let& let) {
   }
 }
 
+// Of k * x + q * floor_div(x, c), where that never changes direction as x grows: from its values at the ends of x.
+std::optional<Interval> Ranges::with_quotient(const Linear& l) const {
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    const auto& [x, k] = l.terms[1 - i];
+    const auto& [quotient, q] = l.terms[i];
+    const Binary* b = quotient.as<Binary>();
+    const std::optional<int64_t> c = b && b->op == BinaryOp::floor_div ? as_int(b->b) : std::nullopt;
+    if (!c || *c < 2 || !equal(b->a, x) || k == INT64_MIN || (k > 0 ? q >= 0 || q < -k : q <= 0 || q > -k)) continue;
+    const Interval values = term_interval(x);
+    if (values.empty() || !fits_i64(values)) return std::nullopt;
+    const auto at = [&, k = Wide{k}, q = Wide{q}](Wide v) { return v * k + floor_divide(v, *c) * q + l.constant; };
+    const Wide low = at(values.low), high = at(values.high);
+    return Interval{std::min(low, high), std::max(low, high)};
+  }
+  return std::nullopt;
+}
+
 Interval Ranges::interval(const Linear& l) const {
   if (!l.exact) return everything;
+  if (l.terms.size() == 2)
+    if (const std::optional<Interval> values = with_quotient(l)) return *values;
   Interval sum{l.constant, l.constant};
   for (const auto& [term, coefficient] : l.terms)
     sum = add(sum, multiply(term_interval(term), {coefficient, coefficient}));

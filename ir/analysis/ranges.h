@@ -124,6 +124,7 @@ class Ranges {
   Interval interval(const Expr& e) const;
   Interval interval_as_written(const Expr& e) const;
   Interval interval(const Linear& l) const;                       // of its exact value
+  std::optional<Interval> with_quotient(const Linear& l) const;   // of two terms
   Interval term_interval(const Expr& e) const;                    // of a term that `expand` does not decompose
   Interval node_interval(const Expr& e, bool any = false) const;  // from the node's own semantics; any: as any_lane
   Interval any_lane(const Expr& e) const;         // of lanes moved by a shuffle: no guard applies to them
@@ -139,6 +140,7 @@ class Ranges {
   int expanded_nodes(const Expr& e) const;
   bool from_memory(const Expr& e) const;
   void assume(const Expr& condition, bool truth);
+  void assume_in_some_lane(const Expr& condition);
   void assume_comparison(const Binary& n, bool truth);
   void add_inequality(Linear l);
   void add_axioms(const Linear& l, std::vector<Linear>& to, int depth) const;

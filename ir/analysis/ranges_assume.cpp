@@ -6,6 +6,18 @@
 
 namespace gradloom::ir {
 
+// What must hold of "a or b" once the variable's value has refuted one side; absent: it has not.
+static Expr left_by(const Expr& condition, const Var& v, bool value) {
+  const Binary* either = condition.as<Binary>();
+  if (!either || either->op != BinaryOp::bit_or || either->a.dtype() != DType::boolean) return {};
+  const auto refuted = [&](const Expr& side) {
+    const Unary* u = side.as<Unary>();
+    const Var* x = (u && u->op == UnaryOp::bit_not ? u->a : side).as<Var>();
+    return x && x->id == v.id && value == (u != nullptr);
+  };
+  return refuted(either->a) ? either->b : refuted(either->b) ? either->a : Expr();
+}
+
 void Ranges::assume(const Expr& condition) { assume(condition, true); }
 
 void Ranges::assume(const Expr& condition, bool truth) {
@@ -18,10 +30,16 @@ void Ranges::assume(const Expr& condition, bool truth) {
   if (const Intrinsic* i = condition.as<Intrinsic>(); i && i->op == IntrinsicOp::any && !truth)
     return assume(i->args[0], false);
   if (!is_stable(condition)) return;
+  if (const Intrinsic* i = condition.as<Intrinsic>(); i && i->op == IntrinsicOp::any) assume_in_some_lane(i->args[0]);
   if (const Var* v = condition.as<Var>()) {
+    const size_t known = conditions_.size();
     conditions_.emplace_back(condition, truth);
     const Entry* entry = find(v->id);
     if (entry && entry->value && is_stable(entry->value)) assume(Expr(entry->value), truth);
+    for (size_t i = 0; i < known; ++i) {
+      const auto [other, holds] = conditions_[i];
+      if (const Expr rest = left_by(other, *v, truth); holds && rest) assume(rest, true);
+    }
     return;
   }
   if (const Binary* b = condition.as<Binary>()) {
@@ -30,8 +48,42 @@ void Ranges::assume(const Expr& condition, bool truth) {
       return assume(b->b, truth);
     }
     if (is_comparison(b->op) && is_integer(b->a)) return assume_comparison(*b, truth);
+    if (b->a.dtype() == DType::boolean && b->op == BinaryOp::bit_or)
+      for (const auto& [side, rest] : {std::pair(b->a, b->b), std::pair(b->b, b->a)})
+        if (proves(side) == false) return assume(rest, true);
   }
   conditions_.emplace_back(condition, truth);
+}
+
+// What a condition that holds in an unknown lane says of values that are the same in all lanes.
+void Ranges::assume_in_some_lane(const Expr& condition) {
+  if (const Var* v = condition.as<Var>()) {
+    const Entry* entry = find(v->id);
+    if (entry && entry->value && is_stable(entry->value)) assume_in_some_lane(Expr(entry->value));
+    return;
+  }
+  const Binary* b = condition.as<Binary>();
+  if (!b) return;
+  if (b->a.dtype() == DType::boolean && b->op == BinaryOp::bit_and) {
+    assume_in_some_lane(b->a);
+    return assume_in_some_lane(b->b);
+  }
+  if (!is_order(b->op) || !is_integer(b->a)) return;
+  const Linear difference = as_inequality(b->op, form(b->a), form(b->b));
+  Linear all = difference;  // at least the difference, in every lane
+  for (const auto& [term, coefficient] : difference.terms) {
+    if (term.lanes() == 1) continue;
+    const Range values = of(term);
+    const std::optional<int64_t>& most = coefficient > 0 ? values.max : values.min;
+    Wide constant;
+    if (!most || __builtin_mul_overflow(Wide{coefficient}, Wide{*most}, &constant)) return;
+    constant += all.constant;
+    if (constant > INT64_MAX || constant < INT64_MIN) return;
+    all.add(term, -coefficient);
+    all.constant = static_cast<int64_t>(constant);
+  }
+  all.lanes = 1;
+  add_inequality(std::move(all));
 }
 
 void Ranges::assume_comparison(const Binary& n, bool truth) {

@@ -68,12 +68,13 @@ void Ranges::recombine(Linear& l) const {
     const auto [mod_term, k] = l.terms[i];
     const Binary* mod = mod_term.as<Binary>();
     if (!mod || mod->op != BinaryOp::floor_mod || mod->a.dtype() != DType::i64 || k == INT64_MIN) continue;
-    const std::optional<int64_t> c = as_int(mod->b);
+    const Broadcast* lanes = mod->b.as<Broadcast>();
+    const std::optional<int64_t> c = as_int(lanes ? lanes->value : mod->b);
     int64_t scaled_k;
     if (!c || *c < 1 || __builtin_mul_overflow(k, *c, &scaled_k) || scaled_k == INT64_MIN) continue;
     for (const auto& [div_term, coefficient] : l.terms) {
       const Binary* div = div_term.as<Binary>();
-      if (!div || div->op != BinaryOp::floor_div || !is_const(div->b, *c) || !equal(div->a, mod->a) ||
+      if (!div || div->op != BinaryOp::floor_div || !equal(div->b, mod->b) || !equal(div->a, mod->a) ||
           coefficient != scaled_k)
         continue;
       Linear whole = l;

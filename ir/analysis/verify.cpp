@@ -263,6 +263,9 @@ class Verifier : public ScopedWalk<Verifier> {
     const auto extent = as_int(n.extent);
     std::string conflict;
     switch (n.kind) {
+      case ForKind::ordered:
+        if (lowered) fail(self, "a lowered kernel has no ordered loop");
+        break;
       case ForKind::serial:
       case ForKind::cooperative:
       case ForKind::matrix_unit:

@@ -20,6 +20,7 @@ bool outside_grid(Part part) { return part == Part::host || part == Part::cooper
 std::optional<Part> enter(Part part, ForKind kind) {
   switch (kind) {
     case ForKind::serial:
+    case ForKind::ordered:
     case ForKind::unroll:
       return part;
     case ForKind::parallel:

@@ -4,6 +4,7 @@
 
 #include "gradloom/builder.h"
 #include "ir/analysis/verify.h"
+#include "ir/differentiate/accesses.h"
 #include "ir/differentiate/gather.h"
 #include "ir/differentiate/order.h"
 #include "ir/differentiate/products.h"
@@ -16,12 +17,13 @@ namespace {
 
 class Derive {
  public:
-  Derive(const Kernel& forward, const Derivation& how) : forward_(forward, how), b_(forward.name + "_grad") {}
+  Derive(const Kernel& forward, const Derivation& how)
+      : forward_(forward, how), known_(forward_.kernel()), order_(forward_), b_(forward.name + "_grad") {}
 
   Kernel run() {
-    require_single_assignment(forward_);
+    order_.require_single_assignment();
     declare();
-    Reverse reverse(forward_, carried_loops(forward_));
+    Reverse reverse(forward_, order_.carried_loops(), accesses_);
     for (const Given& y : outputs_)
       if (forward_.is_active(y.of)) reverse.set_adjoint(y.of, adjoint_of_output(y));
     for (const Given& x : wanted_)
@@ -29,7 +31,11 @@ class Derive {
     const Stmt& forward = forward_.kernel().body;
     Stmt body = forward ? reverse(forward) : block({});
     require_available(body);
-    for (const Given& x : wanted_) body = stored(x, body);
+    set_body(body);
+    for (const Given& x : wanted_) store_adjoint(x);
+    std::reverse(starts_.begin(), starts_.end());
+    starts_.push_back(block(std::move(body_)));
+    body = block(std::move(starts_));
     for (const Given& total : totals_)
       body =
           alloc(total.of, block({total.adjoint ? copied(total.adjoint, total.of) : filled_with_zeros(total.of), body}));
@@ -91,15 +97,31 @@ class Derive {
     return b.build().body;
   }
 
-  // The gradient with x's adjoint stored.
-  Stmt stored(const Given& x, const Stmt& gradient) {
+  void set_body(const Stmt& body) {
+    writers_.clear(), body_.clear();
+    const Block* n = body.as<Block>();
+    for (const Stmt& s : n ? n->stmts : std::vector<Stmt>{body}) {
+      for (const int64_t id : accesses_.written(s)) writers_[id].push_back(body_.size());
+      body_.push_back(s);
+    }
+  }
+
+  // What the statements of the gradient add to x's adjoint is stored.
+  void store_adjoint(const Given& x) {
     const Buffer sums = forward_.is_active(x.of) ? sums_of(x) : x.adjoint;
-    const Stmt zeros = filled_with_zeros(sums), both = block({zeros, gradient});
-    if (!forward_.is_active(x.of)) return both;
-    const Gathered gathered =
-        gather(both, {sums, zeros, x.adjoint, forward_.how().sums}, Ranges(forward_.kernel()), false);
-    if (gathered.all || sums.same_as(x.adjoint)) return gathered.stmt;
-    return alloc(sums, block({gathered.stmt, copied(sums, x.adjoint)}));
+    const Stmt zeros = filled_with_zeros(sums);
+    std::vector<Stmt> parts{zeros};
+    const std::vector<size_t>& writers = writers_[sums->id];
+    for (const size_t i : writers) parts.push_back(body_[i]);
+    const bool all = gather(parts, {sums, zeros, x.adjoint, forward_.how().sums}, known_, false, accesses_);
+    for (size_t k = 0; k < writers.size(); ++k) body_[writers[k]] = parts[k + 1];
+    starts_.push_back(parts[0]);
+    if (all || sums.same_as(x.adjoint)) return;
+    std::vector<Stmt> whole(starts_.rbegin(), starts_.rend());
+    starts_.clear();
+    whole.insert(whole.end(), body_.begin(), body_.end());
+    whole.push_back(copied(sums, x.adjoint));
+    set_body(alloc(sums, block(std::move(whole))));
   }
 
   void require_available(const Stmt& gradient) {
@@ -108,12 +130,18 @@ class Derive {
       const bool own = std::any_of(buffers.begin(), buffers.end(), [&](const Buffer& x) { return x.same_as(b); });
       if (own && b->role == Role::in && !forward_.is_kept(b))
         forward_.refuse("its gradient needs " + b->name + ", which is not kept: keep it");
-      if (b->role != Role::in) require_final(forward_, b);
+      if (b->role != Role::in) order_.require_final(b);
     }
   }
 
   const Forward forward_;
+  const Ranges known_;
+  Order order_;
+  Accesses accesses_;
   KernelBuilder b_;
+  std::vector<Stmt> body_;                                    // of the gradient
+  std::unordered_map<int64_t, std::vector<size_t>> writers_;  // of a buffer: those statements
+  std::vector<Stmt> starts_;                                  // what comes before them, last first
   Redirections kept_;
   std::vector<Given> outputs_, wanted_;
   std::vector<Given> totals_;  // adjoint: what is given; of: the sum that starts with it

@@ -57,7 +57,14 @@ Forward::Forward(const Kernel& kernel, const Derivation& how)
                                                      how.known[i].buffer->name + " is known twice");
   require_form();
   if (kernel_.body) collect(kernel_.body);
-  for (size_t i = 0; i < events_.size(); ++i) by_buffer_[events_[i].buffer->id].push_back(i);
+  for (size_t i = 0; i < events_.size(); ++i) {
+    const Event& e = events_[i];
+    by_buffer_[e.buffer->id].push_back(i);
+    if (!e.writes()) continue;
+    Writes& writes = writes_[e.buffer->id];
+    ++writes.count;
+    if (e.kind == Event::accumulate && !writes.accumulate) writes.accumulate = e.stmt.as<Accumulate>();
+  }
   find_active();
   require_no_bits();
 }
@@ -94,16 +101,10 @@ void Forward::require_form() const {
       refuse("buffer " + b->name +
              " is inout: its first contents would be needed after they are overwritten; make it " +
              "an input and an output");
-  walk(
-      kernel_.body,
-      [&](const Stmt& s) {
-        if (s.as<Barrier>()) refuse("a barrier has no derivative");
-        if (const Accumulate* n = s.as<Accumulate>(); n && n->atomic)
-          refuse("an atomic accumulate into " + n->buffer->name + " has no derivative: write it without");
-      },
-      [&](const Expr& e) {
-        if (e.lanes() > 1) refuse("vectors have no derivative: write the nest with scalars, and schedule its gradient");
-      });
+  walk(kernel_.body, [&](const Stmt& s) {
+    if (const Accumulate* n = s.as<Accumulate>(); n && n->atomic)
+      refuse("an atomic accumulate into " + n->buffer->name + " has no derivative: write it without");
+  });
   const auto invalid = [&](const std::string& what) {
     throw Error(ErrorCode::invalid_argument, "differentiate: kernel " + kernel_.name + ": " + what);
   };
@@ -140,10 +141,29 @@ bool Forward::is_seeded(const Buffer& b) const {
   return !how_.seeded || std::find(how_.seeded->begin(), how_.seeded->end(), b->name) != how_.seeded->end();
 }
 
-const Expr* Forward::let_value(int64_t var_id) const {
+const Forward::Writes& Forward::writes_of(const Buffer& b) const {
+  static const Writes none;
+  const auto found = writes_.find(b->id);
+  return found == writes_.end() ? none : found->second;
+}
+
+std::vector<const Place*> path(const Place* innermost) {
+  std::vector<const Place*> all(depth_of(innermost));
+  for (const Place* p = innermost; p; p = p->up) all[p->depth - 1] = p;
+  return all;
+}
+
+const Forward::Definition* Forward::definition(int64_t var_id) const {
   const auto found = lets_.find(var_id);
   return found == lets_.end() ? nullptr : &found->second;
 }
+
+const Expr* Forward::let_value(int64_t var_id) const {
+  const Definition* found = definition(var_id);
+  return found ? &found->let.as<Let>()->value : nullptr;
+}
+
+const Place* Forward::place_of_alloc(const Buffer& b) const { return allocs_.at(b->id); }
 
 void Forward::each_operand(const Expr& e, const std::function<void(const Expr&)>& visit) const {
   if (!is_float(e.dtype())) return;
@@ -177,7 +197,7 @@ void Forward::collect_reads(const Expr& e, bool carries) {
   walk(e, [&](const Expr& x) {
     const Load* n = x.as<Load>();
     if (n)
-      events_.push_back({Event::read, n->buffer, n->index, n->guard, path_, current_,
+      events_.push_back({Event::read, n->buffer, n->index, n->guard, place_, current_,
                          carrying.contains(x.get()) && is_float(n->buffer->dtype)});
   });
 }
@@ -185,9 +205,10 @@ void Forward::collect_reads(const Expr& e, bool carries) {
 void Forward::collect(const Stmt& s) {
   const auto below = [&](const Stmt& body, bool otherwise = false) {
     if (!body) return;
-    path_.push_back({s, otherwise});
+    const Place* const outer = place_;
+    place_ = &places_.emplace_back(Place{{s, otherwise}, outer, depth_of(outer) + 1});
     collect(body);
-    path_.pop_back();
+    place_ = outer;
   };
   current_ = s;
   const auto reads = [&](const std::vector<Expr>& list) {
@@ -200,10 +221,11 @@ void Forward::collect(const Stmt& s) {
     below(n->body);
   } else if (const Let* n = s.as<Let>()) {
     collect_reads(n->value, true);
-    lets_[n->var.id] = n->value;
-    below(n->body);
+    lets_[n->var.id] = {s, place_, lets_.size()};
+    if (n->body) collect(n->body);
   } else if (const Alloc* n = s.as<Alloc>()) {
-    below(n->body);
+    allocs_[n->buffer->id] = place_;
+    if (n->body) collect(n->body);
   } else if (const If* n = s.as<If>()) {
     reads({n->condition});
     below(n->then_case);
@@ -214,11 +236,11 @@ void Forward::collect(const Stmt& s) {
   } else if (const Store* n = s.as<Store>()) {
     reads(n->index), reads({n->guard});
     collect_reads(n->value, true);
-    events_.push_back({Event::store, n->buffer, n->index, n->guard, path_, s, false});
+    events_.push_back({Event::store, n->buffer, n->index, n->guard, place_, s, false});
   } else if (const Accumulate* n = s.as<Accumulate>()) {
     reads(n->index), reads({n->guard});
     collect_reads(n->value, true), collect_reads(n->factor, true);
-    events_.push_back({Event::accumulate, n->buffer, n->index, n->guard, path_, s, false});
+    events_.push_back({Event::accumulate, n->buffer, n->index, n->guard, place_, s, false});
   }
 }
 
@@ -252,8 +274,9 @@ void Forward::require_no_bits() const {
   };
   for (bool changed = true; changed;) {
     changed = false;
-    for (const auto& [id, value] : lets_)
-      if (!is_float(value.dtype()) && holds_bits(value)) changed |= lets.insert(id).second;
+    for (const auto& [id, definition] : lets_)
+      if (const Expr& value = definition.let.as<Let>()->value; !is_float(value.dtype()) && holds_bits(value))
+        changed |= lets.insert(id).second;
     for (const Event& e : events_)
       if (e.writes() && !is_float(e.buffer->dtype) && holds_bits(written_value(e.stmt)))
         changed |= buffers.insert(e.buffer->id).second;
@@ -265,7 +288,7 @@ void Forward::require_no_bits() const {
         refuse("a bitcast of an active value has no derivative: name its buffer inactive, or write it by arithmetic");
     });
   };
-  for (const auto& [id, value] : lets_) require_none(value);
+  for (const auto& [id, definition] : lets_) require_none(definition.let.as<Let>()->value);
   for (const Event& e : events_)
     if (e.writes()) require_none(written_value(e.stmt));
 }
@@ -275,28 +298,31 @@ void Forward::find_active() {
   std::unordered_set<int64_t> never, reached, reaching;
   for (const std::string& name : how_.inactive)
     for (const Buffer& b : named(name, "inactive buffer", true)) never.insert(b->id);
-  const auto loads_of = [&](const Stmt& s, const std::function<void(const Buffer&)>& visit) {
+  // The writes of floats, with the floats that the written values read.
+  std::vector<std::pair<int64_t, std::vector<int64_t>>> writes;
+  for (const Event& e : events_) {
+    if (!e.writes() || !is_float(e.buffer->dtype) || never.contains(e.buffer->id)) continue;
+    std::vector<int64_t>& from = writes.emplace_back(e.buffer->id, std::vector<int64_t>()).second;
     std::unordered_set<const ExprNode*> seen;
     const std::function<void(const Expr&)> search = [&](const Expr& x) {
       if (!seen.insert(x.get()).second) return;
       if (const Load* n = x.as<Load>(); n && is_float(n->buffer->dtype) && !never.contains(n->buffer->id))
-        visit(n->buffer);
+        from.push_back(n->buffer->id);
       each_operand(x, search);
     };
-    search(written_value(s));
-  };
+    search(written_value(e.stmt));
+  }
   for (const std::string& name : how_.wanted) reached.insert(named(name, "wanted input", false)[0]->id);
   for (const Buffer& b : kernel_.buffers)
     if (b->role == Role::out && is_float(b->dtype) && is_seeded(b) && !never.contains(b->id)) reaching.insert(b->id);
   for (bool changed = true; changed;) {
     changed = false;
-    for (const Event& e : events_) {
-      if (!e.writes() || !is_float(e.buffer->dtype) || never.contains(e.buffer->id)) continue;
-      loads_of(e.stmt, [&](const Buffer& b) {
-        if (reached.contains(b->id)) changed |= reached.insert(e.buffer->id).second;
-        if (reaching.contains(e.buffer->id)) changed |= reaching.insert(b->id).second;
-      });
-    }
+    for (const auto& [to, from] : writes)
+      if (std::any_of(from.begin(), from.end(), [&](int64_t id) { return reached.contains(id); }))
+        changed |= reached.insert(to).second;
+    for (size_t i = writes.size(); i-- > 0;)  // a chain of values in one round
+      if (reaching.contains(writes[i].first))
+        for (const int64_t id : writes[i].second) changed |= reaching.insert(id).second;
   }
   reached_ = reached;
   for (const int64_t id : reached)

@@ -1,6 +1,7 @@
 #pragma once
 // What the derivation knows of the forward nest: every access to memory with what encloses it, and which buffers a
 // gradient goes through.
+#include <deque>
 #include <functional>
 #include <string>
 #include <unordered_map>
@@ -19,16 +20,25 @@ struct Enclosing {
 bool operator==(const Enclosing& a, const Enclosing& b);
 Stmt with_body(const Enclosing& around, const Stmt& body);  // with that statement in it alone
 
+// A loop, condition or check in the nest.
+struct Place {
+  Enclosing around;
+  const Place* up;  // nullptr: in none
+  size_t depth;     // of this one, counted from 1
+};
+
 struct Event {
   enum Kind : uint8_t { read, store, accumulate } kind;
   Buffer buffer;
   std::vector<Expr> index;
-  Expr guard;                   // absent: always
-  std::vector<Enclosing> path;  // outermost first
-  Stmt stmt;                    // that accesses
-  bool carries = false;         // of a read: its value reaches a float that is written
+  Expr guard;            // absent: always
+  const Place* place;    // the innermost
+  Stmt stmt;             // that accesses
+  bool carries = false;  // of a read: its value reaches a float that is written
   bool writes() const { return kind != read; }
 };
+std::vector<const Place*> path(const Place* innermost);  // outermost first
+inline size_t depth_of(const Place* place) { return place ? place->depth : 0; }
 
 // The forward nest. What is active: a float that a wanted input reaches and that reaches an output, with a derivative;
 // not through indices, guards and conditions.
@@ -40,9 +50,22 @@ class Forward {
   const Derivation& how() const { return how_; }
   const std::vector<Event>& events() const { return events_; }  // in the order of the text
   std::vector<const Event*> events_of(const Buffer& b) const;   // in the order of the text
+  // How often the text stores to it or accumulates into it, and one accumulate, if there is any.
+  struct Writes {
+    int64_t count = 0;
+    const Accumulate* accumulate = nullptr;
+  };
+  const Writes& writes_of(const Buffer& b) const;
   bool is_active(const Buffer& b) const { return active_.contains(b->id); }
   bool is_active(const Expr& e) const;  // whether an active load's value reaches it
+  struct Definition {
+    Stmt let;
+    const Place* place;
+    size_t order;  // in the text
+  };
+  const Definition* definition(int64_t var_id) const;  // nullptr: no let
   const Expr* let_value(int64_t var_id) const;
+  const Place* place_of_alloc(const Buffer& b) const;  // where a buffer of the nest's own is allocated
   // Visits the operands of e that its derivative goes to.
   void each_operand(const Expr& e, const std::function<void(const Expr&)>& visit) const;
   bool is_kept(const Buffer& b) const;
@@ -68,11 +91,14 @@ class Forward {
   const Derivation& how_;
   std::vector<Event> events_;
   std::unordered_map<int64_t, std::vector<size_t>> by_buffer_;  // their positions
-  std::unordered_map<int64_t, Expr> lets_;
+  std::unordered_map<int64_t, Writes> writes_;
+  std::unordered_map<int64_t, Definition> lets_;
+  std::unordered_map<int64_t, const Place*> allocs_;
+  std::deque<Place> places_;
   std::unordered_set<int64_t> active_, reached_;
   mutable std::unordered_map<const ExprNode*, bool> active_values_;
   mutable std::vector<Expr> held_;  // those values, so that no other gets its address
-  std::vector<Enclosing> path_;     // while collecting
+  const Place* place_ = nullptr;    // while collecting
   Stmt current_;
 };
 

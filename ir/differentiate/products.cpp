@@ -31,12 +31,12 @@ class Recurrences : public Rewriter {
 
  private:
   using Rewriter::rewrite;
-  bool is_product(const Buffer& b) const {
+  bool becomes_recurrence(const Buffer& b) const {
     return std::any_of(products_.begin(), products_.end(), [&](const Buffer& p) { return p.same_as(b); });
   }
   // As the product's value is one of a gradient, its loops' order is none of it.
   Stmt rewrite(const Reduce& n, const Stmt& self) override {
-    return n.op == AccumulateOp::mul && is_product(n.buffer) ? (*this)(in_loops(n)) : self;
+    return n.op == AccumulateOp::mul && becomes_recurrence(n.buffer) ? (*this)(in_loops(n)) : self;
   }
   Stmt rewrite(const Block& n, const Stmt& self) override {
     std::vector<Stmt> stmts;
@@ -158,8 +158,8 @@ bool is_product(const Stmt& s) {
 
 [[noreturn]] void refuse(const Forward& forward, const Event& product) {
   std::string loop;
-  for (const Enclosing& around : product.path)
-    if (const For* f = around.stmt.as<For>()) loop = f->var.name;
+  for (const Place* around : path(product.place))
+    if (const For* f = around->around.stmt.as<For>()) loop = f->var.name;
   const std::string& p = product.buffer->name;
   forward.refuse(
       "buffer " + p + " is a product, of which each factor's gradient needs the others: multiply one element" +

@@ -30,8 +30,11 @@ std::optional<Fill> as_fill(const Stmt& nest) {
 }
 
 struct InPlace : Rewriter {
-  InPlace(const Buffer& b, const Fill& f) : of(b), fill(f) {}
+  InPlace(const Buffer& b, const Fill& f, Accesses& known) : of(b), fill(f), accesses(known) {}
   using Rewriter::rewrite;
+  Stmt rewrite(const Block& n, const Stmt& self) override {
+    return accesses.reads(self, of) ? Rewriter::rewrite(n, self) : self;
+  }
   Stmt rewrite(const For& n, const Stmt& self) override {
     ++loops;
     const Stmt result = Rewriter::rewrite(n, self);
@@ -54,6 +57,7 @@ struct InPlace : Rewriter {
   }
   const Buffer of;
   const Fill& fill;
+  Accesses& accesses;
   size_t loops = 0;
   int reads = 0;
   bool good = true;
@@ -61,18 +65,19 @@ struct InPlace : Rewriter {
 
 }  // namespace
 
-Stmt read_in_place(const Stmt& s, const Buffer& buffer) {
+Stmt read_in_place(const Stmt& s, const Buffer& buffer, Accesses& accesses) {
   const Block* all = s.as<Block>();
   if (!all) return s;
-  const auto fills = [&](const Stmt& x) { return writes(x, buffer); };
+  const auto fills = [&](const Stmt& x) { return accesses.writes(x, buffer); };
   const auto nest = std::find_if(all->stmts.begin(), all->stmts.end(), fills);
   if (nest == all->stmts.end() || std::any_of(nest + 1, all->stmts.end(), fills)) return s;
   const std::optional<Fill> fill = as_fill(*nest);
   if (!fill || fill->value.node().tree.nodes > most_nodes) return s;
   const Stmt before = block({all->stmts.begin(), nest}), after = block({nest + 1, all->stmts.end()});
-  if (any_of(before, [&](const Expr& e) { return e.as<Load>() && e.as<Load>()->buffer.same_as(buffer); })) return s;
-  if (any_of(fill->value, [&](const Expr& e) { return e.as<Load>() && writes(after, e.as<Load>()->buffer); })) return s;
-  InPlace in_place(buffer, *fill);
+  if (accesses.reads(before, buffer)) return s;
+  if (any_of(fill->value, [&](const Expr& e) { return e.as<Load>() && accesses.writes(after, e.as<Load>()->buffer); }))
+    return s;
+  InPlace in_place(buffer, *fill, accesses);
   const Stmt result = in_place(after);
   return in_place.reads == 1 && in_place.good ? block({before, result}) : s;
 }

@@ -6,6 +6,7 @@
 #include "ir/differentiate/gather.h"
 #include "ir/differentiate/read_in_place.h"
 #include "ir/differentiate/sweep.h"
+#include "ir/differentiate/terms.h"
 #include "ir/index_math.h"
 #include "ir/redirect.h"
 #include "ir/reduction.h"
@@ -16,17 +17,8 @@ namespace {
 
 using Buffers = Reverse::Buffers;
 
-bool is_empty(const Stmt& s) { return !s || (s.as<Block>() && s.as<Block>()->stmts.empty()); }
-
 Buffer like(const Buffer& b, const std::string& name, DType dtype) {
   return make_buffer({.name = name, .dtype = dtype, .dims = b->dims, .space = b->space});
-}
-
-bool reads_from(const Stmt& s, const Buffer& b) {
-  return any_of(s, [&](const Expr& e) {
-    const Load* n = e.as<Load>();
-    return n && n->buffer.same_as(b);
-  });
 }
 
 Stmt where(const Expr& guard, const Stmt& s) { return guard && !is_empty(s) ? if_then(guard, s) : s; }
@@ -51,6 +43,16 @@ struct CountEqual : Rewriter {
   Stmt rewrite(const Reduce& n, const Stmt& self) override {
     return n.buffer.same_as(of) ? (*this)(in_loops(n)) : self;
   }
+  // What then does nothing goes.
+  template <class Node>
+  Stmt kept(const Node& n, const Stmt& self) {
+    const Stmt now = Rewriter::rewrite(n, self);
+    return is_idle(now) ? block({}) : now;
+  }
+  Stmt rewrite(const For& n, const Stmt& self) override { return kept(n, self); }
+  Stmt rewrite(const Let& n, const Stmt& self) override { return kept(n, self); }
+  Stmt rewrite(const If& n, const Stmt& self) override { return kept(n, self); }
+  Stmt rewrite(const Check& n, const Stmt& self) override { return kept(n, self); }
   Stmt counted(const std::vector<Expr>& index, const Expr& value, const Expr& guard) const {
     return where(guard, accumulate(count, index, AccumulateOp::add, constant(count->dtype, 1), {},
                                    is_same(value, load(of, index))));
@@ -64,26 +66,30 @@ struct CountEqual : Rewriter {
 }  // namespace
 
 // A buffer of one element that the first statement stores, once, is a let.
-Stmt as_let_or_alloc(const Buffer& buffer, const Stmt& s) {
+Stmt Reverse::as_let_or_alloc(const Buffer& buffer, const Stmt& s) const {
   const Block* all = s.as<Block>();
   const Store* first = all && !all->stmts.empty() ? all->stmts[0].as<Store>() : nullptr;
   if (!first || first->guard || !first->buffer.same_as(buffer)) return alloc(buffer, s);
   const Stmt rest = block({all->stmts.begin() + 1, all->stmts.end()});
-  if (writes(rest, buffer) ||
+  if (accesses_.writes(rest, buffer) ||
       !std::all_of(first->index.begin(), first->index.end(), [](const Expr& i) { return is_const(i, 0); }) ||
       !std::all_of(buffer->dims.begin(), buffer->dims.end(), [](const Expr& dim) { return is_const(dim, 1); }))
     return alloc(buffer, s);
   struct AsVar : Rewriter {
-    AsVar(const Buffer& b, const Expr& v) : of(b), value(v) {}
+    AsVar(const Buffer& b, const Expr& v, Accesses& known) : of(b), value(v), accesses(known) {}
     using Rewriter::rewrite;
+    Stmt rewrite(const Block& n, const Stmt& self) override {
+      return accesses.reads(self, of) ? Rewriter::rewrite(n, self) : self;
+    }
     Expr rewrite(const Load& n, const Expr& self) override {
       return n.buffer.same_as(of) ? value : Rewriter::rewrite(n, self);
     }
     const Buffer of;
     const Expr value;
+    Accesses& accesses;
   };
   const Var v = make_var(buffer->name, {buffer->dtype, 1});
-  return let(v, first->value, AsVar(buffer, var(v))(rest));
+  return let(v, first->value, AsVar(buffer, var(v), accesses_)(rest));
 }
 
 Stmt filled_with_zeros(const Buffer& buffer) {
@@ -139,7 +145,7 @@ Stmt Reverse::with_counts(const Stmt& scope, const Buffers& own, const std::func
   Stmt gradient = captured(body);
   for (const Buffer& b : extrema) {
     const Buffer count = counts_.at(b->id);
-    if (!reads_from(gradient, count)) continue;
+    if (!accesses_.reads(gradient, count)) continue;
     gradient = alloc(count, captured([&] {
                        b_->append(filled_with_zeros(count));
                        b_->append(counts(scope, b, count));
@@ -156,7 +162,7 @@ void Reverse::reverse(const Stmt& s) {
     reverse(*n);
   } else if (const Let* n = s.as<Let>()) {
     const Stmt body = within(n->body, *n);
-    if (!is_empty(body)) b_->append(mentions(body, n->var.id) ? let(n->var, n->value, body) : body);
+    if (!is_empty(body)) b_->append(accesses_.mentions(body, n->var) ? let(n->var, n->value, body) : body);
   } else if (const Alloc* n = s.as<Alloc>()) {
     reverse(*n);
   } else if (const If* n = s.as<If>()) {
@@ -197,11 +203,13 @@ void Reverse::reverse(const Alloc& n) {
   Stmt all = gradient;
   if (active) {
     const Stmt zeros = filled_with_zeros(adjoint);
-    all = gather(block({zeros, gradient}), {adjoint, zeros, adjoint, forward_.how().sums}, scope_, true).stmt;
+    std::vector<Stmt> parts{zeros, gradient};
+    gather(parts, {adjoint, zeros, adjoint, forward_.how().sums}, scope_, true, accesses_);
+    all = block(std::move(parts));
   }
-  if (active) all = read_in_place(all, adjoint);
-  if (reads_from(gradient, own)) all = alloc(own, block({recomputed(n.body, {{own->id, own}}), all}));
-  const bool stays = active && (reads_from(all, adjoint) || writes(all, adjoint));
+  if (active) all = read_in_place(all, adjoint, accesses_);
+  if (accesses_.reads(gradient, own)) all = alloc(own, block({recomputed(n.body, {{own->id, own}}), all}));
+  const bool stays = active && accesses_.uses(all, adjoint);
   b_->append(stays ? as_let_or_alloc(adjoint, all) : all);
 }
 
@@ -216,9 +224,8 @@ void Reverse::reverse_write(const Stmt& s, const Buffer& buffer, const std::vect
   if (!forward_.is_active(value)) return;
   if (const Accumulate* n = s.as<Accumulate>(); n && n->op == AccumulateOp::mul)
     throw Error(ErrorCode::internal, "differentiate: a product that is no recurrence");
-  const std::vector<const Event*> own = forward_.events_of(buffer);
   const bool kept = s.as<Store>() && ((buffer->role == Role::out && forward_.is_kept(buffer)) || is_known(buffer)) &&
-                    1 == std::count_if(own.begin(), own.end(), [](const Event* e) { return e->writes(); });
+                    forward_.writes_of(buffer).count == 1;
   const bool fused = s.as<Accumulate>() && s.as<Accumulate>()->op == AccumulateOp::fma;
   // What a guard leaves out may have any index: nothing is read there.
   const Stmt added =
@@ -260,8 +267,8 @@ void Reverse::require_forward_order(const Buffer& buffer) const {
     if (!e.writes() || !e.buffer.same_as(buffer)) continue;
     if (e.kind == Event::store && !forward_.is_active(e.stmt.as<Store>()->value)) continue;
     bool backwards = e.kind == Event::store || ++accumulates > 1;
-    for (const Enclosing& around : e.path)
-      if (const For* f = around.stmt.as<For>()) backwards |= carried_.contains(f->var.id);
+    for (const Place* p = e.place; p; p = p->up)
+      if (const For* f = p->around.stmt.as<For>()) backwards |= carried_.contains(f->var.id);
     if (backwards)
       forward_.refuse("the first of equal elements of " + buffer->name +
                       " is known to the gradient of one statement in loops that run forwards: take halves or none");
@@ -290,6 +297,8 @@ Buffers loaded(const Stmt& s) {
 }
 
 Stmt Reverse::slice(const Stmt& s, const Buffers& wanted) const {
+  if (std::none_of(wanted.begin(), wanted.end(), [&](const auto& b) { return accesses_.writes(s, b.second); }))
+    return {};
   const auto rebuilt = [&](const Stmt& body, auto&& make) {
     const Stmt part = slice(body, wanted);
     return is_empty(part) ? Stmt() : make(part);
@@ -305,7 +314,8 @@ Stmt Reverse::slice(const Stmt& s, const Buffers& wanted) const {
   if (const For* n = s.as<For>())
     return rebuilt(n->body, [&](const Stmt& b) { return for_loop(n->var, n->begin, n->extent, n->kind, b); });
   if (const Let* n = s.as<Let>())
-    return rebuilt(n->body, [&](const Stmt& b) { return mentions(b, n->var.id) ? let(n->var, n->value, b) : b; });
+    return rebuilt(n->body,
+                   [&](const Stmt& b) { return accesses_.mentions(b, n->var) ? let(n->var, n->value, b) : b; });
   if (const Alloc* n = s.as<Alloc>())
     return rebuilt(n->body, [&](const Stmt& b) { return wanted.contains(n->buffer->id) ? alloc(n->buffer, b) : b; });
   if (const Check* n = s.as<Check>())
@@ -322,15 +332,11 @@ Stmt Reverse::slice(const Stmt& s, const Buffers& wanted) const {
 
 // What s allocates itself is computed along; all else is there when s begins.
 Stmt Reverse::recomputed(const Stmt& s, Buffers wanted) const {
-  Buffers own;
-  walk(s, [&](const Stmt& x) {
-    if (const Alloc* n = x.as<Alloc>()) own.emplace(n->buffer->id, n->buffer);
-  });
   for (;;) {
     const Stmt part = with_known(slice(s, wanted));
     const size_t before = wanted.size();
-    for (const auto& [id, buffer] : loaded(part))
-      if (own.contains(id)) wanted.emplace(id, buffer);
+    for (const auto& [id, buffer] : loaded(part))  // what s uses and does not allocate is from outside
+      if (buffer->role == Role::temp && !accesses_.uses(s, buffer)) wanted.emplace(id, buffer);
     if (wanted.size() == before) return refresh(part);
   }
 }
@@ -367,19 +373,12 @@ Stmt Reverse::with_known(const Stmt& s) const {
 }
 
 bool Reverse::is_extremum(const Buffer& buffer) const {
-  const std::vector<const Event*> own = forward_.events_of(buffer);
-  return std::any_of(own.begin(), own.end(), [](const Event* e) {
-    if (e->kind != Event::accumulate) return false;
-    const AccumulateOp op = e->stmt.as<Accumulate>()->op;
-    return op == AccumulateOp::min || op == AccumulateOp::max;
-  });
+  const Accumulate* n = forward_.writes_of(buffer).accumulate;
+  return n && (n->op == AccumulateOp::min || n->op == AccumulateOp::max);
 }
 
 Stmt Reverse::counts(const Stmt& scope, const Buffer& buffer, const Buffer& count) const {
-  const auto accumulate = std::find_if(forward_.events().begin(), forward_.events().end(), [&](const Event& e) {
-    return e.kind == Event::accumulate && e.buffer.same_as(buffer);
-  });
-  return CountEqual(buffer, accumulate->stmt.as<Accumulate>()->op, count,
+  return CountEqual(buffer, forward_.writes_of(buffer).accumulate->op, count,
                     forward_.how().tie == Tie::first)(recomputed(scope, {{buffer->id, buffer}}));
 }
 

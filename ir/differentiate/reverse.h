@@ -2,6 +2,7 @@
 // The statements of the gradient: the forward nest's, last first.
 #include "gradloom/builder.h"
 #include "ir/analysis/ranges.h"
+#include "ir/differentiate/accesses.h"
 #include "ir/differentiate/forward.h"
 
 namespace gradloom::ir {
@@ -9,8 +10,8 @@ namespace gradloom::ir {
 class Reverse {
  public:
   // `carried`: loops that run backwards.
-  Reverse(const Forward& forward, std::unordered_set<int64_t> carried)
-      : forward_(forward), carried_(std::move(carried)), scope_(forward.kernel()) {}
+  Reverse(const Forward& forward, std::unordered_set<int64_t> carried, Accesses& accesses)
+      : forward_(forward), carried_(std::move(carried)), accesses_(accesses), scope_(forward.kernel()) {}
 
   // Where the adjoints of a parameter are read and added to.
   struct Adjoint {
@@ -44,6 +45,7 @@ class Reverse {
   bool is_known(const Buffer& buffer) const;
   Stmt with_known(const Stmt& s) const;  // reads of what is known replaced
   Stmt slice(const Stmt& s, const Buffers& wanted) const;
+  Stmt as_let_or_alloc(const Buffer& buffer, const Stmt& s) const;
 
   bool is_extremum(const Buffer& buffer) const;  // accumulated into by min or max
   Stmt with_counts(const Stmt& scope, const Buffers& own, const std::function<void()>& body);
@@ -52,6 +54,7 @@ class Reverse {
 
   const Forward& forward_;
   const std::unordered_set<int64_t> carried_;
+  Accesses& accesses_;
   KernelBuilder* b_ = nullptr;
   Ranges scope_;  // where the statement stands
   std::unordered_map<int64_t, Adjoint> adjoints_;

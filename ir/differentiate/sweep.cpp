@@ -74,11 +74,22 @@ class Sweep {
   // Uses of one let are one node, and so are loads of one element.
   const ExprNode* key(const Expr& e) {
     const Var* v = e.as<Var>();
-    if (!v && !e.as<Load>()) return e.get();
-    for (const Expr& known : leaves_)
+    const Load* n = e.as<Load>();
+    if (!v && !n) return e.get();
+    std::vector<Expr>& alike = leaves_[v ? v->id : hash(*n)];
+    for (const Expr& known : alike)
       if (equal(known, e)) return known.get();
-    leaves_.push_back(e);
+    alike.push_back(e);
     return e.get();
+  }
+  // Equal for equal loads.
+  static int64_t hash(const Load& n) {
+    uint64_t h = static_cast<uint64_t>(n.buffer->id);
+    for (const Expr& i : n.index) {
+      const Var* v = i.as<Var>();
+      h = h * 0x9e3779b97f4a7c15 + static_cast<uint64_t>(v ? v->id : as_int(i).value_or(0));
+    }
+    return static_cast<int64_t>(h);
   }
 
   // Operands before what uses them.
@@ -222,7 +233,7 @@ class Sweep {
       case BinaryOp::max:
         return through_extremum(n, at);
       default:
-        forward_.refuse(std::string("an active value in ") + to_string(n.op) + " has no derivative");
+        throw Error(ErrorCode::internal, std::string("differentiate: an active value in ") + to_string(n.op));
     }
   }
 
@@ -283,7 +294,8 @@ class Sweep {
 
   const Forward& forward_;
   KernelBuilder& b_;
-  std::vector<Expr> order_, leaves_;
+  std::vector<Expr> order_;
+  std::unordered_map<int64_t, std::vector<Expr>> leaves_;
   std::unordered_set<const ExprNode*> seen_;
   std::unordered_map<const ExprNode*, Adjoint> adjoints_;
   std::unordered_map<const ExprNode*, Expr> primal_;

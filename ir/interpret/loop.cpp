@@ -33,6 +33,7 @@ struct ForCode final : StmtCode {
     if (count <= 0) return;
     switch (kind) {
       case ForKind::serial:
+      case ForKind::ordered:
       case ForKind::unroll:
       case ForKind::matrix_unit:
         return in_order(frames, first, count);

@@ -6,13 +6,14 @@
 #include "ir/scalar_math.h"
 
 namespace gradloom::ir {
-namespace {
 
-// A constant, or a broadcast of one.
 const Const* uniform(const Expr& e) {
   if (const Broadcast* b = e.as<Broadcast>()) return b->value.as<Const>();
   return e.as<Const>();
 }
+
+namespace {
+
 Expr uniform_bits(Type type, uint64_t bits) { return broadcast(constant_bits(type.dtype, bits), type.lanes); }
 bool is_bits(const Expr& e, uint64_t bits) {
   const Const* c = uniform(e);

@@ -5,6 +5,8 @@
 
 namespace gradloom::ir {
 
+const Const* uniform(const Expr& e);  // a constant, or a broadcast of one
+
 Expr fold(const Expr& e, const Ranges& scope);
 
 }  // namespace gradloom::ir

@@ -8,6 +8,7 @@
 #include "ir/analysis/verify_gpu.h"
 #include "ir/expand_math.h"
 #include "ir/passes/passes.h"
+#include "ir/rewrite.h"
 #include "support/float_mode.h"
 
 namespace gradloom::ir {
@@ -25,6 +26,17 @@ template <Kernel (*pass)(const Kernel&)>
 Kernel plain(const Kernel& kernel, const LowerOptions&) {
   return pass(kernel);
 }
+
+// Scheduling is over: what no step may change is a serial loop.
+class SerialLoops : public Rewriter {
+  using Rewriter::rewrite;
+  Stmt rewrite(const For& n, const Stmt& self) override {
+    const Stmt same = Rewriter::rewrite(n, self);
+    if (n.kind != ForKind::ordered) return same;
+    const For& loop = *same.as<For>();
+    return for_loop(loop.var, loop.begin, loop.extent, ForKind::serial, loop.body);
+  }
+};
 
 constexpr Pass passes[] = {
     {"expand_reductions", plain<expand_reductions>},  // those that the schedule left
@@ -60,7 +72,7 @@ Kernel run_pass(std::string_view name, const Kernel& kernel, const LowerOptions&
 Kernel lower(const Kernel& scheduled, const LowerOptions& options) {
   using Clock = std::chrono::steady_clock;
   const FloatMode mode;  // constant folding uses the kernels' floating-point mode
-  Kernel kernel = scheduled;
+  Kernel kernel = SerialLoops()(scheduled);
   const bool gpu = options.gpu || is_gpu(scheduled);
   for (const Pass& pass : passes) {
     if (pass.where == (gpu ? Where::cpu : Where::gpu)) continue;

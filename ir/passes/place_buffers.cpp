@@ -165,7 +165,8 @@ class Launch : public ScopedWalk<Launch> {
 
   // The dim, or an upper bound of it, in terms known outside the launch.
   Expr outside(const Expr& e, const Buffer& b) const {
-    if (const Expr bound = at_most(e, around_, scope_, outer_)) return bound;
+    if (const Expr bound = at_most(e, around_, scope_, outer_); bound && as_int(bound).value_or(0) <= max_elements)
+      return bound;
     throw LoweringRefusal(ErrorCode::unsupported,
                           "place_buffers: nothing outside the launch bounds the size of buffer " + b->name);
   }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -17,6 +18,20 @@ bool is_empty(const Stmt& s) {
   return !s || (b && b->stmts.empty());
 }
 
+// What a condition is made of by and, or and not.
+void parts(const Expr& condition, std::vector<Expr>& to) {
+  const Binary* b = condition.as<Binary>();
+  const Unary* u = condition.as<Unary>();
+  if (u && u->op == UnaryOp::bit_not && u->a.dtype() == DType::boolean) return parts(u->a, to);
+  const bool both = b && (b->op == BinaryOp::bit_and || b->op == BinaryOp::bit_or);
+  if (!both || b->a.dtype() != DType::boolean) return to.push_back(condition);
+  parts(b->a, to), parts(b->b, to);
+}
+std::vector<Expr> parts(const Expr& condition) {
+  std::vector<Expr> all;
+  if (condition) parts(condition, all);
+  return all;
+}
 // Use counts of variables; a use inside a loop within the variable's scope counts as many.
 class Uses : Rewriter {
  public:
@@ -146,6 +161,18 @@ class Simplifier : public Rewriter {
   }
   // The condition before any known facts were folded into it.
   Expr original(const Expr& condition) const { return substitute(condition, values_); }
+  // The simplified condition of a statement. A part of it that is folded counts as folded, and stays where conditions
+  // are kept.
+  Expr condition_of(const Expr& was) {
+    const Expr now = (*this)(was);
+    const std::vector<Expr> before = parts(was);
+    if (before.size() < 2 || uniform(now) || parts(now).size() >= before.size()) return now;
+    const auto folds = [&](const Expr& part) { return !uniform(part) && uniform((*this)(part)); };
+    if (std::none_of(before.begin(), before.end(), folds)) return now;
+    if (keeps_) return original(was);
+    ++folded_;
+    return now;
+  }
   // The simplified branch of a condition that is known to be `truth`.
   Stmt decided(const Expr& condition, bool truth, const Stmt& guarded) {
     if (!guarded) return block({});
@@ -171,7 +198,7 @@ class Simplifier : public Rewriter {
     return {};
   }
   Stmt rewrite(const Let& n, const Stmt& self) override {
-    Expr value = (*this)(n.value);
+    Expr value = n.value.dtype() == DType::boolean ? condition_of(n.value) : (*this)(n.value);
     const bool guards = guards_a_divisor(n.value, value);
     if (const Binary* m = value.as<Binary>(); guards && !(m && m->op == BinaryOp::max))
       value = max((*this)(n.value.as<Binary>()->a), n.value.as<Binary>()->b);
@@ -201,7 +228,7 @@ class Simplifier : public Rewriter {
   }
 
   Stmt rewrite(const Store& n, const Stmt& self) override {
-    const Expr guard = (*this)(n.guard);
+    const Expr guard = condition_of(n.guard);
     const std::optional<bool> active = guard ? scope_.proves(guard) : true;
     if (active == false) return block({});
     bool changed = !guard.same_as(n.guard) || (guard && active);
@@ -209,10 +236,10 @@ class Simplifier : public Rewriter {
     const Expr value = (*this)(n.value);
     Buffer b = buffer(n.buffer);
     if (!changed && b.get() == n.buffer.get() && value.same_as(n.value)) return self;
-    return store(b, std::move(index), value, active ? on(n.guard) : guard, n.streaming);
+    return store(b, std::move(index), value, active ? on(n.guard) : guard, n.streaming, n.ordered);
   }
   Stmt rewrite(const Accumulate& n, const Stmt& self) override {
-    const Expr guard = (*this)(n.guard);
+    const Expr guard = condition_of(n.guard);
     const std::optional<bool> active = guard ? scope_.proves(guard) : true;
     if (active == false) return block({});
     bool changed = !guard.same_as(n.guard) || (guard && active);
@@ -220,10 +247,10 @@ class Simplifier : public Rewriter {
     const Expr value = (*this)(n.value), factor = (*this)(n.factor);
     Buffer b = buffer(n.buffer);
     if (!changed && b.get() == n.buffer.get() && value.same_as(n.value) && factor.same_as(n.factor)) return self;
-    return accumulate(b, std::move(index), n.op, value, factor, active ? on(n.guard) : guard, n.atomic);
+    return accumulate(b, std::move(index), n.op, value, factor, active ? on(n.guard) : guard, n.atomic, n.ordered);
   }
   Stmt rewrite(const If& n, const Stmt& self) override {
-    const Expr condition = (*this)(n.condition);
+    const Expr condition = condition_of(n.condition);
     const std::optional<bool> known = scope_.proves(condition);
     if (known) return decided(n.condition, *known, *known ? n.then_case : n.else_case);
     const Stmt then_case = within(n.then_case, condition);
@@ -234,7 +261,7 @@ class Simplifier : public Rewriter {
     return if_then(condition, then_case, else_case);
   }
   Stmt rewrite(const Check& n, const Stmt& self) override {
-    const Expr condition = (*this)(n.condition);
+    const Expr condition = condition_of(n.condition);
     if (scope_.proves(condition) == true)
       return n.condition.lanes() == 1 ? decided(n.condition, true, n.body) : (*this)(n.body);
     const Expr position = (*this)(n.position);

@@ -20,12 +20,18 @@ bool writes_region(const Stmt& body, const Buffer& buffer, const std::vector<Exp
   }
   std::vector<const For*> loops;
   std::vector<Expr> conditions;
-  for (; s.as<For>() || (s.as<If>() && !s.as<If>()->else_case);
-       s = s.as<For>() ? s.as<For>()->body : s.as<If>()->then_case)
-    if (const For* f = s.as<For>())
-      loops.push_back(f);
-    else
-      conditions.push_back(s.as<If>()->condition);
+  for (bool inside = true; inside;) {
+    inside = true;
+    if (const For* f = s.as<For>()) {
+      loops.push_back(f), s = f->body;
+    } else if (const If* i = s.as<If>(); i && !i->else_case) {
+      conditions.push_back(i->condition), s = i->then_case;
+    } else if (const Block* b = s.as<Block>(); b && accesses(s, buffer).size() == 1) {
+      s = *std::find_if(b->stmts.begin(), b->stmts.end(), [&](const Stmt& p) { return !accesses(p, buffer).empty(); });
+    } else {
+      inside = false;
+    }
+  }
   const Store* st = s.as<Store>();
   if (!st || st->guard || !st->buffer.same_as(buffer) || accesses(s, buffer).size() != 1) return false;
   if (partly) *partly = !conditions.empty();

@@ -10,25 +10,45 @@
 namespace gradloom::ir {
 namespace {
 
-// Takes the lets that may stand before the loop out of its body.
+// Takes the lets that may stand before the loop out of its body, and the conditions that all of it is under.
 class TakeLets : public Rewriter {
  public:
-  explicit TakeLets(const Site& site) : site_(site), loop_(*site.loop), known_(site.scope) {
+  explicit TakeLets(const Site& site)
+      : site_(site), loop_(*site.loop), known_(site.scope), evaluated_(known_.of(loop_.extent).min.value_or(0) >= 1) {
     bound_.insert(loop_.var.id);
   }
-  using Rewriter::operator();
   std::vector<Stmt> taken;  // outermost first
 
+  Stmt rest() {
+    Stmt s = loop_.body;
+    for (bool more = true; more;) {
+      more = false;
+      if (const Let* n = s.as<Let>(); n && free(n->value)) s = take(*n), more = true;
+      const If* condition = s.as<If>();
+      if (condition && !condition->else_case && free(condition->condition)) {
+        taken.push_back(if_then(condition->condition, block({})));
+        known_.assume(condition->condition);
+        s = Stmt(condition->then_case), more = true;
+      }
+    }
+    evaluated_ = false;
+    return (*this)(s);
+  }
+
  private:
+  using Rewriter::operator();
+  Stmt take(const Let& n) {
+    taken.push_back(let(n.var, n.value, block({})));
+    known_.enter(n);
+    return n.body;
+  }
   using Rewriter::rewrite;
   Stmt rewrite(const Let& n, const Stmt& self) override {
     if (!free(n.value)) {
       bound_.insert(n.var.id);
       return Rewriter::rewrite(n, self);
     }
-    taken.push_back(let(n.var, n.value, block({})));
-    known_.enter(n);
-    return (*this)(n.body);
+    return (*this)(take(n));
   }
   Stmt rewrite(const For& n, const Stmt& self) override {
     bound_.insert(n.var.id);
@@ -43,11 +63,12 @@ class TakeLets : public Rewriter {
 
   // Whether the value is the same in all iterations, and defined even if there is none.
   bool free(const Expr& value) const {
-    return !has_variable_divisor(value) && !may_clobber(loop_.body, value) && !any_of(value, [&](const Expr& e) {
-      const Var* v = e.as<Var>();
-      const Load* l = e.as<Load>();
-      return (v && bound_.contains(v->id)) || (l && !holds_value(*l));
-    });
+    return (evaluated_ || !has_variable_divisor(value)) && !may_clobber(loop_.body, value) &&
+           !any_of(value, [&](const Expr& e) {
+             const Var* v = e.as<Var>();
+             const Load* l = e.as<Load>();
+             return (v && bound_.contains(v->id)) || (l && !evaluated_ && !holds_value(*l));
+           });
   }
   bool holds_value(const Load& l) const {
     const Buffer& b = l.buffer;
@@ -61,6 +82,7 @@ class TakeLets : public Rewriter {
   const Site& site_;
   const For& loop_;
   Ranges known_;                             // at the loop, with what is taken
+  bool evaluated_;                           // what is looked at is evaluated by the first iteration, which there is
   std::unordered_set<int64_t> bound_, own_;  // variables and buffers of the body
 };
 
@@ -70,7 +92,7 @@ void Schedule::hoist_lets(Loop id) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
   TakeLets take(site);
-  const Stmt body = take(loop.body);
+  const Stmt body = take.rest();
   if (take.taken.empty())
     refuse("hoist_lets", loop.var.name, "no let in it is proved to be the same in all iterations");
   const Stmt rest = for_loop(loop.var, loop.begin, loop.extent, loop.kind, body);

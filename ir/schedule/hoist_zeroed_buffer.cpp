@@ -118,7 +118,13 @@ void Schedule::hoist_zeroed_buffer(Loop id, const Buffer& buffer) {
   Carry carry(loop, buffer, around);
   const Stmt body = carry.body(loop.body);
   Stmt carried = block({carry.zeros, for_loop(loop.var, loop.begin, loop.extent, loop.kind, body)});
-  const Buffer declared = with_closed_facts(buffer, around);
+  Buffer declared = with_closed_facts(buffer, around);
+  if (declared->facts.exclusive) {  // of one iteration's buffer, by the author's word
+    BufferNode shared = *declared;
+    shared.id = 0;
+    shared.facts.exclusive = false;
+    declared = make_buffer(std::move(shared));
+  }
   if (!declared.same_as(buffer)) carried = redirect(carried, buffer, {declared});
   put("hoist_zeroed_buffer", site, alloc(declared, carried), line);
 }

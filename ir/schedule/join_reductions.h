@@ -10,6 +10,7 @@ namespace gradloom::ir {
 struct ExpandedReduction {
   ReductionLoops loops;
   std::vector<Loop> roots;  // of its loops, those that no other of them is around
+  Loop blocks = 0;          // the first of them with a loop in it: over blocks or parts of terms
   Expr terms;               // of the innermost variable
   int64_t block = 0;        // of its order; 0: no tree
   int bytes = 0;            // of an element of the total

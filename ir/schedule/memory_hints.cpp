@@ -1,6 +1,7 @@
 #include "ir/schedule/memory_hints.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
@@ -24,10 +25,52 @@ std::optional<int64_t> bytes_of(const Buffer& b) {
   return bytes;
 }
 
-bool only_stored_to(const Kernel& kernel, const Buffer& b) {
-  const std::vector<BufferAccess> all = accesses(kernel.body, b);
-  return !all.empty() &&
-         std::all_of(all.begin(), all.end(), [](const BufferAccess& a) { return a.writes && a.stmt.as<Store>(); });
+constexpr double stores_of_an_access = 64;  // it waits for memory as long as so many streaming stores take
+
+// How often a kernel stores to a buffer at least, and accesses it otherwise at most.
+struct CountAccesses : Rewriter {
+  explicit CountAccesses(const Buffer& b) : buffer(b) {}
+  using Rewriter::rewrite;
+  Stmt rewrite(const For& n, const Stmt& self) override {
+    const std::optional<int64_t> extent = known(n.extent);
+    const double times = static_cast<double>(std::max<int64_t>(extent.value_or(1), 1));
+    return within(times, extent ? times : std::numeric_limits<double>::infinity(), n, self);
+  }
+  Stmt rewrite(const Reduce& n, const Stmt& self) override {
+    if (n.buffer.same_as(buffer)) others += most;
+    return within(1, std::numeric_limits<double>::infinity(), n, self);
+  }
+  Stmt rewrite(const Store& n, const Stmt& self) override {
+    if (n.buffer.same_as(buffer)) stores += least;
+    return Rewriter::rewrite(n, self);
+  }
+  Stmt rewrite(const Accumulate& n, const Stmt& self) override {
+    if (n.buffer.same_as(buffer)) others += most;
+    return Rewriter::rewrite(n, self);
+  }
+  Expr rewrite(const Load& n, const Expr& self) override {
+    if (n.buffer.same_as(buffer)) others += most;
+    return Rewriter::rewrite(n, self);
+  }
+  template <class Node>
+  Stmt within(double at_least, double at_most, const Node& n, const Stmt& self) {
+    const double outer_least = least, outer_most = most;
+    least *= at_least, most *= at_most;
+    const Stmt same = Rewriter::rewrite(n, self);
+    least = outer_least, most = outer_most;
+    return same;
+  }
+
+  const Buffer& buffer;
+  double least = 1, most = 1;  // times that the statement at hand runs
+  double stores = 0, others = 0;
+};
+
+// Whether it is stored to, and hardly accessed otherwise.
+bool mostly_stored_to(const Kernel& kernel, const Buffer& b) {
+  CountAccesses count(b);
+  count(kernel.body);
+  return count.stores > 0 && count.others * stores_of_an_access <= count.stores;
 }
 
 // Whether it is, or names in the body, a value from memory.
@@ -47,7 +90,7 @@ MemoryHints::MemoryHints(const Kernel& kernel, const Target& target) : target_(t
   for (const Buffer& b : kernel.buffers) {
     if (bytes_of(b).value_or(0) <= caches * target.l2_bytes) continue;
     if (b->role != Role::out) read_.push_back(b);
-    if (b->role == Role::out && target.streaming_stores && only_stored_to(kernel, b)) streamed_.push_back(b);
+    if (b->role == Role::out && target.streaming_stores && mostly_stored_to(kernel, b)) streamed_.push_back(b);
     if (b->role != Role::in) fetched_.push_back(b);
   }
 }
@@ -77,7 +120,9 @@ std::pair<Loop, Loop> MemoryHints::at_lines(Schedule& schedule, Loop loop) const
   Linear before;
   for (const auto& [term, coefficient] : past.terms) before.add(term, -coefficient);
   before.constant = -past.constant;
-  return schedule.partition(loop, index_add(site.loop->begin, index_mod(to_expr(before), line)));
+  const auto parts = schedule.partition(loop, index_add(site.loop->begin, index_mod(to_expr(before), line)));
+  if (parts.first == 0 || parts.second == 0) no();
+  return parts;
 }
 
 void MemoryHints::stream(Scheduled& scheduled) const {

@@ -26,7 +26,7 @@ class MemoryHints {
  private:
   const Target& target_;
   std::vector<Buffer> read_;
-  std::vector<Buffer> streamed_;  // outputs that are only stored to
+  std::vector<Buffer> streamed_;  // outputs that are stored to and hardly accessed otherwise
   std::vector<Buffer> fetched_;
 };
 

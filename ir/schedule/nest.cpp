@@ -76,20 +76,22 @@ Nested nested_in(const Kernel& kernel, const Site& site, int64_t inner) {
   return nested;
 }
 
-// One statement of a distributed body, with the lets and allocs that enclose it.
+// One statement of a distributed body, with the lets, allocs and conditions that enclose it.
 struct Piece {
   std::vector<Stmt> wrappers;  // outermost first
   Stmt stmt;
 };
 
-void collect_pieces(const Stmt& s, std::vector<Stmt>& wrappers, std::vector<Piece>& pieces) {
+void collect_pieces(const Stmt& s, bool conditions, std::vector<Stmt>& wrappers, std::vector<Piece>& pieces) {
   const auto below = [&](const Stmt& body) {
     wrappers.push_back(s);
-    collect_pieces(body, wrappers, pieces);
+    collect_pieces(body, conditions, wrappers, pieces);
     wrappers.pop_back();
   };
   if (const Block* b = s.as<Block>()) {
-    for (const Stmt& part : b->stmts) collect_pieces(part, wrappers, pieces);
+    for (const Stmt& part : b->stmts) collect_pieces(part, conditions, wrappers, pieces);
+  } else if (const If* i = s.as<If>(); i && conditions && !i->else_case) {
+    below(i->then_case);
   } else if (const Let* l = s.as<Let>()) {
     below(l->body);
   } else if (const Alloc* a = s.as<Alloc>()) {
@@ -166,7 +168,11 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
   require_serial("distribute", loop);
   std::vector<Stmt> wrappers;
   std::vector<Piece> pieces;
-  collect_pieces(loop.body, wrappers, pieces);
+  collect_pieces(loop.body, false, wrappers, pieces);
+  if (pieces.size() < 2) {  // under a condition
+    pieces.clear();
+    collect_pieces(loop.body, true, wrappers, pieces);
+  }
   if (pieces.size() < 2) refuse("distribute", loop.var.name, "its body is one statement");
 
   std::vector<Buffer> outside = kernel_.buffers, own;
@@ -177,6 +183,8 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
     for (const Stmt& w : p.wrappers) {
       if (const Let* l = w.as<Let>(); l && may_clobber(loop.body, l->value))
         refuse("distribute", loop.var.name, "the let " + l->var.name + " reads memory that the loop writes");
+      if (const If* i = w.as<If>(); i && may_clobber(loop.body, i->condition))
+        refuse("distribute", loop.var.name, "a condition around its statements reads memory that the loop writes");
       if (const Alloc* a = w.as<Alloc>(); a && declared.emplace(a->buffer->id, w).second) own.push_back(a->buffer);
     }
   for (const Buffer& b : outside) {
@@ -210,7 +218,9 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
     const auto users = std::count_if(pieces.begin(), pieces.end(), [&](const Piece& p) {
       return touches(p.stmt, b) || std::any_of(p.wrappers.begin(), p.wrappers.end(), [&](const Stmt& w) {
                const Let* l = w.as<Let>();
-               return l && touches(let(l->var, l->value, block({})), b);
+               const If* i = w.as<If>();
+               return (l && touches(let(l->var, l->value, block({})), b)) ||
+                      (i && touches(if_then(i->condition, block({})), b));
              });
     });
     if (users < 2) continue;
@@ -237,7 +247,7 @@ std::vector<Schedule::Loop> Schedule::distribute(Loop id) {
     for (size_t i = p.wrappers.size(); i-- > 0;) {
       const Let* l = p.wrappers[i].as<Let>();
       const Alloc* a = p.wrappers[i].as<Alloc>();
-      if (l && mentions(body, l->var.id)) body = with_body(p.wrappers[i], body);
+      if (p.wrappers[i].as<If>() || (l && mentions(body, l->var.id))) body = with_body(p.wrappers[i], body);
       if (a && !widened.contains(a->buffer->id) && touches(body, a->buffer)) body = with_body(p.wrappers[i], body);
     }
     body = redirect(body, widened);

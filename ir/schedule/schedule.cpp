@@ -155,7 +155,7 @@ void Schedule::serial(Loop id) {
   const Site site = find_loop(kernel_, id);
   const For& loop = *site.loop;
   if (loop.kind != ForKind::parallel)
-    refuse("serial", loop.var.name, std::string("it is a ") + to_string(loop.kind) + " loop, not a parallel one");
+    refuse("serial", loop.var.name, "it is " + with_article(loop.kind) + " loop, not a parallel one");
   const std::string line = "serial " + handle_name(kernel_, id);
   kernel_ = replace(kernel_, site, with_kind(loop, ForKind::serial));
   trace_.push_back(line);

@@ -45,9 +45,19 @@ Along along(const Reduce& n, const Var& v) {
 
 class Reductions {
  public:
-  Reductions(Schedule& s, const Target& target) : s_(s), target_(target) {}
+  // `tiled`: sums of more columns than a tile are cut; else all their columns are summed at once where a block of rows
+  // stays in L2.
+  Reductions(Schedule& s, const Target& target, bool tiled) : s_(s), target_(target), tiled_(tiled) {}
 
   const std::vector<Loop>& tiles() const { return tiles_; }
+  // Sums of columns that would fit uncut.
+  bool has_wide() const { return wide_; }
+  // Whether the blocks of rows of all sums of columns became part of other loops.
+  bool all_joined() const {
+    return std::none_of(expanded_.begin(), expanded_.end(), [&](const ExpandedReduction& e) {
+      return !e.loops.summed.empty() && has_loop(s_, e.blocks);
+    });
+  }
 
   // The loops of all that were expanded: those that read the same as one, then vectors.
   void finish() {
@@ -70,7 +80,11 @@ class Reductions {
     const bool even = columns.neighbours == terms.neighbours;
     if (around && (columns.neighbours > terms.neighbours || (even && columns.apart < terms.apart))) {
       const Loop loop = around->var.id;
-      const int64_t tile = columns_together(around->extent, bytes);
+      int64_t tile = columns_together(around->extent, bytes);
+      if (tile > 0 && rows_stay(n, around->extent, bytes)) {
+        wide_ = true;
+        if (!tiled_) tile = 0;
+      }
       if (shares && loops == 1 && long_enough(n, around) && parts(reduction, loop, bytes)) return;
       if (expand(reduction, bytes, true, [&](Schedule& t) { return t.expand_across(loop, tile, rows_at_once()); }))
         return;
@@ -93,6 +107,11 @@ class Reductions {
         std::clamp<int64_t>((each + line - 1) / line * line, 1, std::clamp<int64_t>(*columns, 1, tile_bytes / bytes));
     return tile < *columns ? tile : 0;
   }
+  // Whether L2 has room for a block's rows of two inputs.
+  bool rows_stay(const Reduce& n, const Expr& columns, int64_t bytes) const {
+    const std::optional<int64_t> count = as_int(columns);
+    return n.order.block == sum_partials && count && *count <= target_.l2_bytes / (2 * sum_partials * bytes);
+  }
   static bool long_enough(const Reduce& n, const For* columns) {
     const auto terms = as_int(n.ranges[0].extent), each = columns ? as_int(columns->extent) : 1;
     const int64_t part = sum_part_blocks * n.order.block;
@@ -112,7 +131,9 @@ class Reductions {
     ReductionLoops loops;
     if (!s_.attempt([&](Schedule& trial) { loops = step(trial); })) return false;
     if (loops.tiles) tiles_.push_back(loops.tiles);
-    expanded_.push_back({loops, new_roots(s_, before), terms, block, bytes, vectors});
+    const std::vector<Loop> roots = new_roots(s_, before);
+    const auto blocks = std::find_if(roots.begin(), roots.end(), [&](Loop l) { return holds_loop(s_.get(l).body); });
+    expanded_.push_back({loops, roots, blocks == roots.end() ? 0 : *blocks, terms, block, bytes, vectors});
     return true;
   }
 
@@ -146,6 +167,8 @@ class Reductions {
 
   Schedule& s_;
   const Target& target_;
+  const bool tiled_;
+  bool wide_ = false;
   std::vector<Loop> tiles_;
   std::vector<ExpandedReduction> expanded_;
 };
@@ -153,10 +176,20 @@ class Reductions {
 }  // namespace
 
 std::vector<Loop> schedule_reductions_cpu(Schedule& schedule, const Target& target) {
-  Reductions all(schedule, target);
-  for (const Loop reduction : schedule.reductions()) all.one(reduction);
-  all.finish();
-  return all.tiles();
+  std::vector<Loop> tiles;
+  bool wide = false;
+  const auto with = [&](Schedule& s, bool tiled) {
+    Reductions all(s, target, tiled);
+    for (const Loop reduction : s.reductions()) all.one(reduction);
+    all.finish();
+    wide = all.has_wide();
+    if (!tiled && !all.all_joined()) throw ScheduleRefusal("sums of many columns are no part of other loops");
+    tiles = all.tiles();
+  };
+  Schedule cut = schedule;
+  with(cut, true);
+  if (!wide || !schedule.attempt([&](Schedule& trial) { with(trial, false); })) schedule = cut;
+  return tiles;
 }
 
 std::vector<Loop> schedule_reductions_gpu(Schedule& schedule) {

@@ -124,9 +124,13 @@ void wrong_argument(const std::string& step, const std::string& loop, const std:
   throw Error(ErrorCode::invalid_argument, step + " of loop " + loop + ": " + why);
 }
 
+std::string with_article(ForKind kind) {
+  return std::string(kind == ForKind::ordered || kind == ForKind::unroll ? "an " : "a ") + to_string(kind);
+}
+
 void require_serial(const std::string& step, const For& loop) {
   if (loop.kind != ForKind::serial)
-    refuse(step, loop.var.name, std::string("it is a ") + to_string(loop.kind) + " loop, not a serial one");
+    refuse(step, loop.var.name, "it is " + with_article(loop.kind) + " loop, not a serial one");
 }
 
 void require_expanded(const std::string& step, const For& loop) {

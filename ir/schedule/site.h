@@ -38,6 +38,7 @@ void require_proved(const std::string& step, const Site& site, const Kernel& bef
 [[noreturn]] void refuse(const std::string& step, const std::string& loop, const std::string& why);
 // A misuse by the step's caller rather than a refusal: it is illegal for any nest.
 [[noreturn]] void wrong_argument(const std::string& step, const std::string& loop, const std::string& why);
+std::string with_article(ForKind kind);  // "a parallel"
 void require_serial(const std::string& step, const For& loop);
 void require_expanded(const std::string& step, const For& loop);  // no reduction is left in it
 // ... when the loop's body allocates the buffer.

@@ -3,6 +3,7 @@
 #include "ir/analysis/races.h"
 #include "ir/index_math.h"
 #include "ir/rewrite.h"
+#include "ir/schedule/decide.h"
 #include "ir/schedule/site.h"
 
 namespace gradloom::ir {
@@ -17,37 +18,20 @@ void require_factor(const char* step, const For& loop, int64_t factor) {
   if (factor < 1) wrong_argument(step, loop.var.name, "the factor must be at least 1, got " + std::to_string(factor));
 }
 
-// Folds conditions that are decided by a loop's new subrange.
-struct Fold : Rewriter {
-  explicit Fold(const Ranges& r) : known(r) {}
-  using Rewriter::rewrite;
-  Stmt rewrite(const If& n, const Stmt& self) override {
-    const std::optional<bool> decided = known.proves(n.condition);
-    if (!decided) return Rewriter::rewrite(n, self);
-    const Stmt taken = *decided ? n.then_case : n.else_case;
-    return taken ? (*this)(taken) : block({});
-  }
-  Expr rewrite(const Select& n, const Expr& self) override {
-    if (n.condition.lanes() > 1) return Rewriter::rewrite(n, self);
-    const std::optional<bool> decided = known.proves(n.condition);
-    return decided ? (*this)(*decided ? n.a : n.b) : Rewriter::rewrite(n, self);
-  }
-  Expr rewrite(const Load& n, const Expr& self) override {
-    const std::optional<bool> decided = n.guard && n.guard.lanes() == 1 ? known.proves(n.guard) : std::nullopt;
-    if (!decided) return Rewriter::rewrite(n, self);
-    if (!*decided) return (*this)(n.otherwise);
-    bool changed = false;
-    return load(n.buffer, list(n.index, changed));
-  }
-  Stmt rewrite(const Store& n, const Stmt& self) override {
-    const std::optional<bool> decided = n.guard && n.guard.lanes() == 1 ? known.proves(n.guard) : std::nullopt;
-    if (!decided) return Rewriter::rewrite(n, self);
-    if (!*decided) return block({});
-    bool changed = false;
-    return store(n.buffer, list(n.index, changed), (*this)(n.value), {}, n.streaming);
-  }
-  const Ranges& known;
-};
+bool does_nothing(const Stmt& body) {
+  bool acts = false;
+  walk(body, [&](const Stmt& s) {
+    acts |= !s.as<Block>() && !s.as<For>() && !s.as<Let>() && !s.as<If>() && !s.as<Alloc>();
+  });
+  return !acts;
+}
+
+// a - b, a constant where it is one.
+Expr difference(const Expr& a, const Expr& b) {
+  const Expr e = index_sub(a, b);
+  const Linear l = linear(e);
+  return l.terms.empty() && l.exact ? Expr(l.constant) : e;
+}
 
 }  // namespace
 
@@ -173,12 +157,13 @@ std::pair<Schedule::Loop, Schedule::Loop> Schedule::partition(Loop id, Expr poin
     Ranges known = site.scope;
     known.enter(*raw.as<For>());
     if (in_order) known.assume(side);
-    return for_loop(v, begin, extent, ForKind::serial, Fold(known)(raw.as<For>()->body));
+    const Stmt rest = fold_decided(raw.as<For>()->body, known);
+    return does_nothing(rest) ? block({}) : for_loop(v, begin, extent, ForKind::serial, rest);
   };
-  const Stmt first = part(low, bounds.begin, index_sub(middle, bounds.begin), var(low) < point, loop.body);
-  const Stmt second = part(high, middle, index_sub(end, middle), point <= var(high), refresh(loop.body));
+  const Stmt first = part(low, bounds.begin, difference(middle, bounds.begin), var(low) < point, loop.body);
+  const Stmt second = part(high, middle, difference(end, middle), point <= var(high), refresh(loop.body));
   put("partition", site, bounds.wrap(block({first, second})), line);
-  return {low.id, high.id};
+  return {first.as<For>() ? low.id : 0, second.as<For>() ? high.id : 0};
 }
 
 }  // namespace gradloom::ir

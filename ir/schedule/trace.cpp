@@ -6,6 +6,7 @@
 
 #include "gradloom/schedule.h"
 #include "ir/index_math.h"
+#include "ir/reduction.h"
 #include "ir/schedule/site.h"
 
 namespace gradloom::ir {
@@ -123,6 +124,7 @@ Expr read_expr(const std::string& text, const std::vector<Var>& vars) {
 
 void Schedule::replay(const std::vector<std::string>& trace) {
   Schedule work(kernel_, level_);
+  work.sorted_ = sorted_;
   for (const std::string& line : trace) {
     std::istringstream stream(line);
     std::vector<std::string> words;
@@ -141,15 +143,12 @@ void Schedule::replay(const std::vector<std::string>& trace) {
     };
     const auto loop_at = [&](size_t i) { return work.loop(words[i]); };
     const auto buffer_at = [&](size_t i) { return find_buffer(work.kernel_, words[i]); };
-    // "tree 256", as to_string writes it.
     const auto order_at = [&](size_t i) {
-      const bool sized = i + 1 < words.size();
-      const int64_t block = sized ? number(line, words[i + 1]) : 0;
-      if (words[i] == "loop" && !sized) return SumOrder::in_loops();
-      if (words[i] == "any" && !sized) return SumOrder::in_any();
-      if (words[i] == "tree" && sized) return SumOrder::in_tree(block);
-      if (words[i] == "chunks" && sized) return SumOrder::in_chunks(block);
-      bad(line, "no order of a reduction: " + words[i]);
+      try {
+        return sum_order(words[i] + (i + 1 < words.size() ? " " + words[i + 1] : ""));
+      } catch (const Error& error) {
+        bad(line, error.what());
+      }
     };
     if (step == "split") {
       arguments(2, 2), work.split(loop_at(1), number(line, words[2]));
@@ -163,12 +162,31 @@ void Schedule::replay(const std::vector<std::string>& trace) {
       arguments(2, 2),
           work.partition(loop_at(1),
                          read_expr(words[2], visible(work.kernel_, find_loop(work.kernel_, loop_at(1)), false)));
+    } else if (step == "specialise") {
+      arguments(3, 3),
+          work.specialise(loop_at(1),
+                          read_expr(words[2], visible(work.kernel_, find_loop(work.kernel_, loop_at(1)), false)),
+                          number(line, words[3]));
+    } else if (step == "reverse") {
+      arguments(1, 1), work.reverse(loop_at(1));
     } else if (step == "distribute") {
       arguments(1, 1), work.distribute(loop_at(1));
     } else if (step == "join") {
       arguments(2, 2), work.join(loop_at(1), loop_at(2));
     } else if (step == "group") {
       arguments(2, 2), work.group(loop_at(1), buffer_at(2));
+    } else if (step == "group_named") {
+      arguments(3, 3);
+      if (words[3] != "lending" && words[3] != "sorting") bad(line, "neither lending nor sorting: " + words[3]);
+      work.group_named(loop_at(1), buffer_at(2), words[3] == "lending" ? NamedBy::lending : NamedBy::sorting);
+    } else if (step == "group_sorted") {
+      arguments(3, 3), work.group_sorted(loop_at(1), buffer_at(2), number(line, words[3]));
+    } else if (step == "separate_long") {
+      arguments(3, 3), work.separate_long(loop_at(1), loop_at(2), number(line, words[3]));
+    } else if (step == "split_parts") {
+      arguments(2, 2), work.split_parts(loop_at(1), number(line, words[2]));
+    } else if (step == "read_ahead") {
+      arguments(2, 2), work.read_ahead(loop_at(1), number(line, words[2]));
     } else if (step == "owner") {
       arguments(3, 3), work.owner(loop_at(1), buffer_at(2), number(line, words[3]));
     } else if (step == "parallel") {
@@ -239,6 +257,28 @@ void Schedule::replay(const std::vector<std::string>& trace) {
       work.tile_product(loop_at(1), tiles, words.size() > 14 ? loop_at(14) : 0);
     } else if (step == "bin") {
       arguments(4, 4), work.bin(loop_at(1), buffer_at(2), number(line, words[3]), number(line, words[4]));
+    } else if (step == "bin_sorted") {
+      arguments(4, 4), work.bin_sorted(loop_at(1), buffer_at(2), number(line, words[3]), number(line, words[4]));
+    } else if (step == "pack_segments") {
+      arguments(2, 2), work.pack_segments(loop_at(1), number(line, words[2]));
+    } else if (step == "record") {
+      arguments(2, 2), work.record(loop_at(1), buffer_at(2));
+    } else if (step == "load_ahead") {
+      arguments(2, 2), work.load_ahead(loop_at(1), loop_at(2));
+    } else if (step == "layout") {
+      arguments(2, 3);
+      const auto list = [&](size_t i) {
+        std::vector<int64_t> result;
+        std::istringstream parts(i < words.size() ? words[i] : "");
+        for (std::string part; std::getline(parts, part, ';');) result.push_back(number(line, part));
+        return result;
+      };
+      std::vector<int> order;
+      for (const int64_t d : list(2)) {
+        if (d < 0 || d >= 64) bad(line, "a dim out of range: " + std::to_string(d));
+        order.push_back(static_cast<int>(d));
+      }
+      work.layout(buffer_at(1), order, list(3));
     } else if (step == "sum_in_place") {
       arguments(2, 2), work.sum_in_place(loop_at(1), buffer_at(2));
     } else if (step == "atomic") {
@@ -254,7 +294,7 @@ void Schedule::replay(const std::vector<std::string>& trace) {
       bad(line, "unknown step " + step);
     }
   }
-  kernel_ = work.kernel_;
+  kernel_ = work.kernel_, sorted_ = work.sorted_;
   trace_.insert(trace_.end(), work.trace_.begin(), work.trace_.end());
 }
 

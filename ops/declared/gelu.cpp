@@ -12,15 +12,15 @@ using ir::MathOp;
 void write_gelu(DeclaredNest& n) {
   n.each_kept([&] {
     const ir::Expr x = n["X"], normal = ir::math(MathOp::erf, x * n.number(std::numbers::sqrt2 / 2));
-    n.put("Y", n.number(0.5) * x * (n.number(1) + normal));
+    n.put("Y", x * ir::fma(normal, n.number(0.5), n.number(0.5)));
   });
 }
 
 void write_fast_gelu(DeclaredNest& n) {
   n.each_kept([&] {
-    const ir::Expr x = n["X"], cubic = x + n.number(0.044715) * (x * x * x);
-    const ir::Expr normal = ir::math(MathOp::tanh, n.number(std::sqrt(2 / std::numbers::pi)) * cubic);
-    n.put("Y", n.number(0.5) * x * (n.number(1) + normal));
+    const double root = std::sqrt(2 / std::numbers::pi);
+    const ir::Expr x = n["X"], slope = ir::fma(x * x, n.number(root * 0.044715), n.number(root));
+    n.put("Y", x * ir::fma(ir::math(MathOp::tanh, x * slope), n.number(0.5), n.number(0.5)));
   });
 }
 

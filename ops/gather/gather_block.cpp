@@ -1,20 +1,16 @@
-// The strategy "block" on a GPU: a thread block keeps the sums of a few neighbouring columns (or rows, when the axis is
-// last) of dX in shared memory. Its threads load a tile of indices and values; then one warp per column adds 32 at a
-// time, in index order, while the loads of the next tile are in flight.
+// The strategy "block" on a GPU: the definition's nest, of which a thread block keeps the sums of a few neighbouring
+// columns (or rows, when the axis is last) of dX in shared memory. Its threads load a tile of indices and values; then
+// one warp per column adds 32 at a time, in index order, while the loads of the next tile are in flight.
 #include <algorithm>
-#include <limits>
 
 #include "ir/analysis/verify_gpu.h"
-#include "ir/index_math.h"
+#include "ir/rewrite.h"
 #include "ops/gather/gather_strategies.h"
 #include "ops/patterns/integer_math.h"
 
 namespace gradloom {
 namespace {
 
-using ir::Buffer;
-using ir::Expr;
-using Index = GatherFrame::Index;
 using ir::Loop;
 
 constexpr int64_t tile_elements =
@@ -34,149 +30,55 @@ struct GatherBlock {
 };
 GatherBlock block_of(const Plan& plan, const ir::Target& target);
 
-class BlockNest {
- public:
-  BlockNest(KernelFrame& frame, const ir::Target& target)
-      : f_(frame, gather_roles(frame.plan())),
-        b_(f_.b),
-        cut_(block_of(frame.plan(), target)),
-        inner_(f_.roles.inner == 1),
-        extent_(f_.axis_extent()),
-        count_(f_.dy->dims[f_.roles.outer]),
-        limit_(inner_ ? f_.spanned()->dims.back() : f_.spanned()->dims[f_.roles.outer - 1]) {
-    if (cut_.columns == 0) cut_ = {4, tile_elements / 4};  // sums in scratch memory
-  }
+bool is_const(const ir::Schedule& s, Loop loop) { return ir::as_int(s.get(loop).extent).has_value(); }
 
-  void write() {
-    std::vector<Expr> dims = f_.outer_dims(f_.spanned());
-    if (!inner_) dims.pop_back();
-    Loop strips = 0;
-    blocks_ = b_.loops("p", dims, [&](const Index& p) {
-      strips = b_.loop("strip", 0, ir::floor_div(limit_ + (cut_.columns - 1), cut_.columns), [&](Expr strip) {
-        p_ = p;
-        strip_ = strip;
-        block();
-      });
-    });
-    blocks_.push_back(strips);
-  }
+// Of two loops, one in the other, as one for threads, with the conditions between them in it.
+void bind_both(ir::Schedule& s, Loop outer, Loop inner) {
+  if (!is_const(s, outer) || !is_const(s, inner)) return s.bind(inner, ir::ForKind::thread);
+  if (!s.get(outer).body.as<ir::For>()) s.reorder(outer, inner), s.reorder(inner, outer);
+  s.bind(s.fuse(outer, inner), ir::ForKind::thread);
+}
 
-  void schedule(ir::Schedule& s) const {
-    s.bind(fuse_all(s, blocks_), ir::ForKind::grid);
-    s.bind(threads_, ir::ForKind::thread);
-    for (const Loop loop : {commits_, loads_}) s.unroll(loop);
-    // Columns are proved disjoint between blocks only where the divisor is a constant.
-    for (const auto& [outer, inner] : {zeros_, stores_})
-      s.bind(ir::as_int(s.get(inner).extent) ? s.fuse(outer, inner) : inner, ir::ForKind::thread);
-    const Loop lanes = s.split(adds_, ir::warp_lanes).inner;
-    s.bind(warps_, ir::ForKind::warp);
-    s.bind(lanes, ir::ForKind::lane);
-  }
+void schedule_block(ir::Schedule& s, const GatherColumns& loops, const Plan& plan, const ir::Target& target) {
+  GatherBlock cut = block_of(plan, target);
+  if (cut.columns == 0) cut = {4, tile_elements / 4};  // sums in scratch memory
+  const bool inner = !loops.inner.empty();             // columns are of the inner dim, else of the last outer one
+  const ir::Schedule::Split strip = s.split_guarded(inner ? loops.inner[0] : loops.outer.back(), cut.columns);
+  const std::vector<Loop> parts = s.distribute(strip.inner);  // zeros, sums, stores
+  const auto below = [&](Loop loop) { return ir::loops_below(s.get(loop).body)[0]->var.id; };
+  ir::Buffer sums;
+  ir::walk(s.get(parts[0]).body, [&](const ir::Stmt& x) {
+    if (const auto* store = x.as<ir::Store>()) sums = store->buffer;
+  });
+  const auto extent = ir::as_int(sums->dims[0]);
+  sums = s.layout(sums, {1, 0}, {0, extent ? padded(*extent) : 0});
 
- private:
-  void block() {
-    const std::optional<int64_t> s = ir::as_int(extent_);
-    const DType number = s && *s < std::numeric_limits<int32_t>::max() ? DType::i32 : DType::i64;
-    acc_ = b_.alloc("acc", f_.sum, {cut_.columns, s ? Expr(padded(*s)) : extent_});
-    places_ = b_.alloc("places", number, {cut_.columns, padded(cut_.tile)}, {.min = -1, .max = extent_ - 1});
-    values_ = b_.alloc("values", f_.sum, {cut_.columns, padded(cut_.tile)});
-    raw_ = b_.alloc("raw", f_.indices->dtype, {cut_.threads(), cut_.each()}, {}, ir::Space::per_thread);
-    staged_ = b_.alloc("staged", f_.dy->dtype, {cut_.threads(), cut_.each()}, {}, ir::Space::per_thread);
-    zeros_.outer = b_.loop("z0", 0, cut_.columns, [&](Expr c) {
-      zeros_.inner = b_.loop("z1", 0, acc_->dims[1], [&](Expr i) { b_.store(acc_, {c, i}, ir::zero({f_.sum, 1})); });
-    });
-    // Software pipelining: while a tile is added, the next is loaded to registers; iteration `tile` commits tile - 1 to
-    // shared memory and loads `tile`.
-    const Expr tiles = ir::floor_div(count_ + (cut_.tile - 1), cut_.tile);
-    b_.loop("tile", 0, tiles + 1, [&](Expr tile) {
-      threads_ = b_.loop("t", 0, cut_.threads(), [&](Expr t) {
-        b_.if_then(tile > 0,
-                   [&] { commits_ = b_.loop("commit", 0, cut_.each(), [&](Expr u) { commit(tile - 1, t, u); }); });
-        b_.if_then(tile < tiles, [&] { loads_ = b_.loop("load", 0, cut_.each(), [&](Expr u) { load(tile, t, u); }); });
-      });
-      b_.if_then(tile > 0, [&] {
-        warps_ = b_.loop("column", 0, cut_.columns, [&](Expr c) {
-          adds_ = b_.loop("k", 0, cut_.tile, [&](Expr t) {
-            const Expr place = b_.let("place", ir::cast(DType::i64, ir::load(places_, {c, t})));
-            b_.if_then(place >= 0, [&] { b_.accumulate(acc_, {c, place}, ir::load(values_, {c, t})); });
-          });
-        });
-      });
-    });
-    // The inner loop runs along contiguous memory: accesses coalesce.
-    const auto store = [&](const Expr& c, const Expr& i) {
-      b_.guarded(column_inside(c), [&] { f_.store_total(f_.joined(p_at(c), {i}, q_at(c)), ir::load(acc_, {c, i})); });
-    };
-    stores_.outer = b_.loop("i0", 0, inner_ ? extent_ : Expr(cut_.columns), [&](Expr outer) {
-      stores_.inner = b_.loop("i1", 0, inner_ ? Expr(cut_.columns) : extent_,
-                              [&](Expr inner) { inner_ ? store(inner, outer) : store(outer, inner); });
-    });
-  }
+  // Tiles of indices and values: each is loaded while the one before it is added.
+  const ir::Schedule::Split tiles = s.split_guarded(below(parts[1]), cut.tile);
+  s.reorder(parts[1], tiles.outer);
+  const ir::Schedule::Recorded tile = s.record(parts[1], sums);
+  for (const ir::Buffer& table : tile.tables) s.layout(table, {0, 1}, {0, padded(cut.tile)});
+  if (inner) s.reorder(tile.fetch[0], tile.fetch[1]);
+  const Loop all = inner ? s.fuse(tile.fetch[1], tile.fetch[0]) : s.fuse(tile.fetch[0], tile.fetch[1]);
+  const ir::Schedule::Split each = s.split(all, cut.threads());
+  s.reorder(each.outer, each.inner);
+  s.unroll(each.outer);
 
-  // A thread's element `u` of a tile: neighbouring threads access neighbours in memory (coalesced).
-  struct Element {
-    Expr c, t, k, inside;  // column, row of the tile, row of dY, guard (absent: true)
-  };
-  Element element(const Expr& tile, const Expr& thread, const Expr& u) {
-    const Expr at = u * cut_.threads() + thread,
-               c = inner_ ? ir::floor_mod(at, Expr(cut_.columns)) : ir::floor_div(at, Expr(cut_.tile)),
-               t = inner_ ? ir::floor_div(at, Expr(cut_.columns)) : ir::floor_mod(at, Expr(cut_.tile));
-    const Expr k = b_.let("k", tile * cut_.tile + t);
-    const auto n = ir::as_int(count_);
-    const Expr in_count = n && *n % cut_.tile == 0 ? Expr() : k < count_;
-    return {c, t, k, ir::both(ir::both(column_inside(c), in_count), f_.covered(p_at(c), q_at(c)))};
-  }
-
-  void load(const Expr& tile, const Expr& thread, const Expr& u) {
-    const Element e = element(tile, thread, u);
-    b_.guarded(e.inside, [&] {
-      const Index p = p_at(e.c), q = q_at(e.c);
-      b_.store(raw_, {thread, u}, ir::load(f_.indices, f_.index_at(p, {e.k}, q)));
-      b_.store(staged_, {thread, u}, ir::load(f_.dy, f_.joined(p, {e.k}, q)));
-    });
-  }
-
-  void commit(const Expr& tile, const Expr& thread, const Expr& u) {
-    const Element e = element(tile, thread, u);
-    b_.store(places_, {e.c, e.t}, ir::constant_int(places_->dtype, -1));
-    b_.guarded(e.inside, [&] {
-      f_.checked_index(ir::load(raw_, {thread, u}), f_.index_at(p_at(e.c), {e.k}, q_at(e.c)), [&](Expr j) {
-        b_.store(places_, {e.c, e.t}, ir::cast(places_->dtype, j));
-        b_.store(values_, {e.c, e.t}, ir::cast(f_.sum, ir::load(staged_, {thread, u})));
-      });
-    });
-  }
-
-  Expr column(const Expr& c) const { return strip_ * cut_.columns + c; }
-  // Absent: always true.
-  Expr column_inside(const Expr& c) const {
-    const auto n = ir::as_int(limit_);
-    return n && *n % cut_.columns == 0 ? Expr() : column(c) < limit_;
-  }
-  Index p_at(const Expr& c) const {
-    Index p = p_;
-    if (!inner_) p.push_back(column(c));
-    return p;
-  }
-  Index q_at(const Expr& c) const { return inner_ ? Index{column(c)} : Index{}; }
-
-  const GatherFrame f_;
-  ir::KernelBuilder& b_;
-  GatherBlock cut_;
-  const bool inner_;  // columns are of the inner dim, else of the last outer one
-  const Expr extent_, count_, limit_;
-  Index p_;
-  Expr strip_;
-  Buffer acc_, places_, values_;
-  Buffer raw_, staged_;  // per-thread elements in flight: loaded, not yet committed
-
-  struct Pair {
-    Loop outer = 0, inner = 0;
-  };
-  std::vector<Loop> blocks_;  // outermost first, perfectly nested
-  Pair zeros_, stores_;
-  Loop threads_ = 0, commits_ = 0, loads_ = 0, warps_ = 0, adds_ = 0;
-};
+  // The inner loop runs along contiguous memory: accesses coalesce.
+  std::vector<Loop> blocks = loops.outer;
+  if (!inner) blocks.pop_back();
+  blocks.push_back(strip.outer);
+  s.bind(fuse_all(s, blocks), ir::ForKind::grid);
+  s.bind(each.inner, ir::ForKind::thread);
+  s.load_ahead(tiles.outer, each.inner);
+  bind_both(s, parts[0], below(parts[0]));
+  const Loop along = below(parts[2]);
+  if (inner) s.reorder(parts[2], along);
+  inner ? bind_both(s, along, parts[2]) : bind_both(s, parts[2], along);
+  const Loop lanes = s.split(tile.add[1], ir::warp_lanes).inner;
+  s.bind(tile.add[0], ir::ForKind::warp);
+  s.bind(lanes, ir::ForKind::lane);
+}
 
 GatherBlock block_of(const Plan& plan, const ir::Target& target) {
   const GatherRoles roles = gather_roles(plan);
@@ -210,8 +112,9 @@ Fit fit(const Plan& plan, const ir::Target& target, bool) {
 }  // namespace
 
 Strategy gather_block() {
-  return {.name = "block", .fit = fit, .author = [](KernelFrame& frame, const ir::Target& target) {
-            return author_nest(std::make_shared<BlockNest>(frame, target));
+  return {.name = "block", .fit = fit, .author = [](KernelFrame& frame, const ir::Target& target) -> ScheduleNest {
+            return [loops = author_gather_columns(GatherFrame(frame, gather_roles(frame.plan()))), &plan = frame.plan(),
+                    &target](ir::Schedule& s) { schedule_block(s, loops, plan, target); };
           }};
 }
 

@@ -180,11 +180,6 @@ void GatherFrame::store_total(const Index& index, const ir::Expr& total) const {
   b.store(dx, index, roles.accumulate ? added_to(ir::load(dx, index), total) : ir::cast(dx->dtype, total));
 }
 
-DType GatherFrame::bits() const {
-  const int size = size_of(dx->dtype);
-  return size == 2 ? DType::u16 : size == 4 ? DType::u32 : DType::u64;
-}
-
 void GatherOp::require_indexable(const Request& request, int in_indices, const Dims& shape, int axis) const {
   const int64_t count = element_count(request.input(in_indices).dims);
   if (shape[axis] == 0 && count != 0)

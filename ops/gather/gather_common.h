@@ -80,7 +80,6 @@ struct GatherFrame {
   const ir::Buffer& spanned() const { return roles.accumulate ? dy : dx; }
   // dX[index] = total or, accumulated, added_to(dX[index], total).
   void store_total(const Index& index, const ir::Expr& total) const;
-  DType bits() const;  // the unsigned integer of an element's size
 };
 
 // The table of both ops (gather_strategies.h says what each strategy is for).

@@ -52,7 +52,7 @@ Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
   const bool large = s.extent * s.row_bytes() > target.l2_bytes;
   const DType dtype = plan.views[2].dtype;
   if (s.roles.accumulate) return preferred_if(s.row_bytes() >= 32 && large);
-  if (accumulator_of(dtype) == dtype) return preferred_if(gather_sorting_pays(s, target));
+  if (accumulator_of(dtype) == dtype) return preferred_if(gather_by(s, target) == GatherBy::sorting);
   return preferred_if(s.row_bytes() >= 256 || (s.row_bytes() >= 64 && large));  // "in_place" cannot serve
 }
 
@@ -67,13 +67,6 @@ ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
 }
 
 }  // namespace
-
-bool gather_sorting_pays(const GatherSizes& s, const ir::Target& target) {
-  const int64_t row = s.row_bytes(), bytes = s.extent * row;
-  // Sorted, dY is read in random order.
-  if (bytes <= target.l2_bytes && s.count * row > 64 * target.l2_bytes) return false;
-  return sorting_pays(s.count, s.extent, row);
-}
 
 Strategy gather_grouped() { return {.name = "grouped", .fit = fit, .author = author}; }
 

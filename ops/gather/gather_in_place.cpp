@@ -91,23 +91,12 @@ ScheduleNest author_in_place(KernelFrame& frame, const ir::Target& target) {
           sizes = GatherSizes(frame.plan()), &target](ir::Schedule& s) { schedule_in_place(s, loops, sizes, target); };
 }
 
-// Whether filling dX and adding to it is faster than to sum in cache first: a pass over sums costs more than few
-// updates, and narrow rows cost more to sort than to find. Where sums stay in a cache, strips of them do better.
-bool adding_pays(const GatherSizes& s, const ir::Target& target) {
-  const int64_t bytes = s.extent * s.row_bytes();
-  if (s.one_row()) return s.count <= s.extent / 4 && bytes <= target.l2_bytes;
-  if (s.flat()) return bytes <= ir::line_bytes || s.count <= s.extent / 64;
-  if (s.roles.varying) return s.count <= s.extent / 128;
-  if (gather_sorting_pays(s, target)) return false;
-  return s.count <= s.extent / 4 || bytes > 4 * target.l2_bytes || s.outer * bytes <= target.l2_bytes / 2;
-}
-
 Fit fit_in_place(const Plan& plan, const ir::Target& target, bool) {
   const GatherSizes s(plan);
   const DType dtype = plan.views.back().dtype;
   if (target.gpu || s.roles.accumulate || s.roles.shorter || accumulator_of(dtype) != dtype) return Fit::none;
   if (!s.flat() && !s.columns()) return Fit::none;
-  return preferred_if(adding_pays(s, target));
+  return preferred_if(gather_by(s, target) == GatherBy::adding);
 }
 
 void schedule_atomic(ir::Schedule& s, const GatherColumns& loops, bool accumulate, const ir::Target& target) {

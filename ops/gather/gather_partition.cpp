@@ -262,10 +262,18 @@ class Partition {
   std::vector<Loop> runs_;                      // of a bin's records in a chunk
 };
 
+// Sums up to this size are faster added to where they are than by parts. One thread, f32, 2^16 to 2^22 indices, an L2
+// cache of 1 MiB and a last one of 32: "row" takes 0.5 to 0.8 of the time where dX has 2 MiB, 0.6 to 1.05 at 4, mostly
+// 1.1 to 1.6 from 8 on. Threads share the parts, but not the row.
+int64_t nearest_bytes(const ir::Target& target) {
+  if (target.threads > 1) return target.l2_bytes;
+  return std::max(target.l2_bytes, std::min(4 * target.l2_bytes, target.last_level_bytes / 8));
+}
+
 Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
   const GatherSizes s(plan);
   if (!s.one_row()) return Fit::none;
-  if (!target.gpu) return preferred_if(s.extent * s.sum_bytes > target.l2_bytes);
+  if (!target.gpu) return preferred_if(s.extent * s.sum_bytes > nearest_bytes(target));
   const Fit bins = gather_bins_fit(plan, target);
   if (!any_shape && bins != Fit::none) return Fit::none;
   return preferred_if(bins == Fit::preferred);

@@ -52,4 +52,17 @@ void carry_sums(ir::Schedule& schedule, ir::Loop loop) {
   schedule.attempt([&](ir::Schedule& trial) { trial.hoist_zeroed_buffer(loop, sums); });
 }
 
+// Filling dX and adding to it is faster where a pass over sums costs more than few updates, and for narrow rows, which
+// cost more to sort than to find. Where sums stay in a cache, strips of them do better.
+GatherBy gather_by(const GatherSizes& s, const ir::Target& target) {
+  const int64_t row = s.row_bytes(), bytes = s.extent * row;
+  const auto adding_if = [](bool pays) { return pays ? GatherBy::adding : GatherBy::caching; };
+  if (s.one_row()) return adding_if(s.count <= s.extent / 4 && bytes <= target.l2_bytes);
+  if (s.flat()) return adding_if(bytes <= ir::line_bytes || s.count <= s.extent / 64);
+  if (s.roles.varying) return adding_if(s.count <= s.extent / 128);
+  const bool cached = bytes <= target.l2_bytes && s.count * row > 64 * target.l2_bytes;  // sorted, dY is read at random
+  if (!cached && sorting_pays(s.count, s.extent, row)) return GatherBy::sorting;
+  return adding_if(s.count <= s.extent / 4 || bytes > 4 * target.l2_bytes || s.outer * bytes <= target.l2_bytes / 2);
+}
+
 }  // namespace gradloom

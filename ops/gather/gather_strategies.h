@@ -65,9 +65,10 @@ inline Fit preferred_if(bool good) { return good ? Fit::preferred : Fit::possibl
 // preferred where it is long.
 Fit gather_bins_fit(const Plan& plan, const ir::Target& target);
 
-// Whether rows that are summed in dX's own dtype are faster sorted ("grouped") than added to dX one by one or in
-// strips.
-bool gather_sorting_pays(const GatherSizes& s, const ir::Target& target);
+// On a CPU, how what is summed in dX's own dtype is written fastest: added to dX filled with zeros ("in_place"), sorted
+// by row ("grouped"), or summed in a cache by one of the others.
+enum class GatherBy : uint8_t { adding, sorting, caching };
+GatherBy gather_by(const GatherSizes& s, const ir::Target& target);
 
 // The definition's nest, which row, strip, grouped and atomic schedule as well.
 struct GatherColumns {

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "ir/bits_dtype.h"
 #include "ops/patterns/scatter.h"
 
 namespace gradloom {
@@ -24,6 +25,32 @@ using Index = GatherFrame::Index;
 
 constexpr int64_t strip = 256;  // neighbouring columns that are summed together
 
+constexpr int64_t serial_elements = 1 << 14;  // fewer are not worth waking a thread for
+
+// Indices per column whose positions an element of dX can hold.
+int64_t most_positions(DType dtype) {
+  return size_of(dtype) >= 8 ? ir::max_elements : int64_t{1} << 8 * size_of(dtype);
+}
+
+// Writes `body(shared)`, with loops to be distributed over threads or not; in the kernel for any shape both, by the
+// call's size, and the definition for a call whose positions no element can hold.
+void author_touched(const GatherFrame& f, const ir::Target& target, const Expr& count,
+                    const std::function<void(bool shared)>& body) {
+  Expr elements = count;
+  for (const Expr& dim : f.outer_dims(f.dy)) elements = elements * dim;
+  for (const Expr& dim : f.inner_dims(f.dy)) elements = elements * dim;
+  const std::optional<int64_t> known = ir::as_int(elements);
+  const auto versions = [&] {
+    if (target.threads == 1 || target.gpu) return body(false);
+    if (known) return body(*known >= serial_elements);
+    f.b.if_then(
+        elements >= serial_elements, [&] { body(true); }, [&] { body(false); });
+  };
+  const int64_t most = most_positions(f.dx->dtype);
+  if (known || most >= ir::max_elements) return versions();
+  f.b.if_then(count <= most, versions, [&] { author_gather_columns(f); });
+}
+
 class TouchedElements {
  public:
   TouchedElements(KernelFrame& frame, const ir::Target& target)
@@ -32,6 +59,7 @@ class TouchedElements {
         target_(target),
         plan_(frame.plan()),
         count_(f_.dy->dims[f_.roles.outer]),
+        bits_(ir::bits_dtype(f_.dx->dtype)),
         width_(f_.roles.inner == 0 || target.gpu ? 1 : strip) {}
 
   void write() {
@@ -90,8 +118,7 @@ class TouchedElements {
 
   // `q`: of the columns but for the last inner dim, and there the number of the strip.
   void author_strip(const Index& p, const Index& q) {
-    const Buffer saved = b_.alloc("saved", f_.bits(), {count_, width_}),
-                 sums = b_.alloc("sums", f_.sum, {count_, width_});
+    const Buffer saved = b_.alloc("saved", bits_, {count_, width_}), sums = b_.alloc("sums", f_.sum, {count_, width_});
     const auto pass = [&](const char* name, bool backwards, const auto& body) {
       b_.loop(name, 0, count_, [&](const Expr& i) {
         const Expr k = backwards ? b_.let("k", count_ - 1 - i) : i;
@@ -110,7 +137,7 @@ class TouchedElements {
     };
     pass("save", true, [&](const Expr& k, const Expr& c, const Index&, const Expr&, const Index& at) {
       b_.store(saved, {k, c}, bits_at(at));
-      b_.store(f_.dx, at, ir::bitcast(f_.dx->dtype, ir::cast(f_.bits(), k)));
+      b_.store(f_.dx, at, ir::bitcast(f_.dx->dtype, ir::cast(bits_, k)));
     });
     pass("sum", false, [&](const Expr& k, const Expr& c, const Index& q, const Expr& j, const Index& at) {
       const Expr first = b_.let("first", ir::cast(DType::i64, bits_at(at))),
@@ -128,7 +155,7 @@ class TouchedElements {
     });
   }
 
-  Expr bits_at(const Index& at) const { return ir::bitcast(f_.bits(), ir::load(f_.dx, at)); }
+  Expr bits_at(const Index& at) const { return ir::bitcast(bits_, ir::load(f_.dx, at)); }
   Expr value(const Index& p, const Expr& k, const Index& q) const {
     return ir::cast(f_.sum, ir::load(f_.dy, f_.joined(p, {k}, q)));
   }
@@ -138,6 +165,7 @@ class TouchedElements {
   const ir::Target& target_;
   const Plan& plan_;
   const Expr count_;
+  const DType bits_;
   const int64_t width_;
   std::vector<Nest> shared_;
   std::vector<Loop> columns_;
@@ -146,8 +174,9 @@ class TouchedElements {
 Fit fit(const Plan& plan, const ir::Target& target, bool any_shape) {
   const GatherSizes s(plan);
   if (s.roles.middle != 1 || !(s.roles.varying || s.one_row())) return Fit::none;
+  if (!any_shape && !s.roles.empty && s.count > most_positions(plan.views[2].dtype)) return Fit::none;
   const bool large = s.one_row() && s.extent * s.sum_bytes > target.l2_bytes;  // where "partition" reads it in order
-  return touched_fit(plan, target, any_shape, large ? 128 : 32);
+  return touched_fit(plan, target, large ? 128 : 32);
 }
 
 ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
@@ -155,38 +184,18 @@ ScheduleNest author(KernelFrame& frame, const ir::Target& target) {
   return target.gpu ? ScheduleNest() : own;
 }
 
-constexpr int64_t serial_elements = 1 << 14;  // fewer are not worth waking a thread for
-
 }  // namespace
 
-int64_t most_positions(DType dtype) {
-  return size_of(dtype) >= 8 ? ir::max_elements : int64_t{1} << 8 * size_of(dtype);
-}
-
-Fit touched_fit(const Plan& plan, const ir::Target& target, bool any_shape, int64_t rare) {
+Fit touched_fit(const Plan& plan, const ir::Target& target, int64_t rare) {
   const GatherSizes s(plan);
-  if (!s.roles.accumulate || s.roles.empty || (!any_shape && s.count > most_positions(plan.views[2].dtype)))
-    return Fit::none;
+  if (!s.roles.accumulate || s.roles.empty) return Fit::none;
   // On a GPU that may add in any order, atomics do the same at once.
   if (target.gpu && plan.determinism == Determinism::relaxed) return Fit::possible;
   return preferred_if(s.count <= s.extent / rare);
 }
 
-void author_touched(const GatherFrame& f, const ir::Target& target, const Expr& count,
-                    const std::function<void(bool shared)>& body) {
-  Expr elements = count;
-  for (const Expr& dim : f.outer_dims(f.dy)) elements = elements * dim;
-  for (const Expr& dim : f.inner_dims(f.dy)) elements = elements * dim;
-  const std::optional<int64_t> known = ir::as_int(elements);
-  const auto versions = [&] {
-    if (target.threads == 1 || target.gpu) return body(false);
-    if (known) return body(*known >= serial_elements);
-    f.b.if_then(
-        elements >= serial_elements, [&] { body(true); }, [&] { body(false); });
-  };
-  const int64_t most = most_positions(f.dx->dtype);
-  if (known || most >= ir::max_elements) return versions();
-  f.b.if_then(count <= most, versions, [&] { author_gather_columns(f); });
+bool worth_sharing(const GatherSizes& s, const ir::Target& target) {
+  return target.threads > 1 && s.count * s.outer * s.inner >= serial_elements;
 }
 
 void share_one_of(ir::Schedule& schedule, const std::vector<Loop>& loops, const Dims& extents,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "ir/differentiate/adjoint_last.h"
 #include "ir/index_math.h"
 #include "ir/redirect.h"
 
@@ -117,7 +118,7 @@ ir::Stmt DerivedNest::gradient(const ir::Derivation& how, const Views& views, co
   nest.scalars.insert(nest.scalars.end(), scalars_.begin(), scalars_.end());  // their ranges may mention dims
   const ir::Kernel gradient = ir::differentiate(nest, how);
   ir::Redirections to;
-  std::vector<Buffer> outputs;
+  std::vector<Buffer> outputs, adjoints;
   bool moved = false;
   for (const Buffer& b : gradient.buffers) {
     const auto view = views.find(b->name);
@@ -125,8 +126,10 @@ ir::Stmt DerivedNest::gradient(const ir::Derivation& how, const Views& views, co
     to[b->id] = {.to = view->second};
     moved |= b->dtype != view->second->dtype;
     if (b->role == ir::Role::out) outputs.push_back(view->second);
+    if (b->role == ir::Role::in && b->name.starts_with("d_")) adjoints.push_back(b);
   }
-  const ir::Stmt body = ir::substitute(moved ? Retype(to)(gradient.body) : ir::redirect(gradient.body, to), ones_);
+  const ir::Stmt derived = ir::adjoint_last(gradient.body, adjoints);
+  const ir::Stmt body = ir::substitute(moved ? Retype(to)(derived) : ir::redirect(derived, to), ones_);
   return added ? AddToOld(std::move(outputs), added)(body) : body;
 }
 

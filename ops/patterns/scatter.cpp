@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gradloom/schedule_common.h"
+#include "ir/bits_dtype.h"
 
 namespace gradloom {
 
@@ -45,8 +46,7 @@ bool has_no_elements(const Plan& plan) {
 
 Expr added_to(const Expr& element, const Expr& total) {
   const DType dtype = element.dtype();
-  const int size = size_of(dtype);
-  const DType bits = size == 2 ? DType::u16 : size == 4 ? DType::u32 : DType::u64;
+  const DType bits = ir::bits_dtype(dtype);
   const Expr both = ir::cast(dtype, ir::cast(total.dtype(), element) + total);
   return ir::bitcast(dtype,
                      ir::select(total == ir::zero(total.type()), ir::bitcast(bits, element), ir::bitcast(bits, both)));

@@ -1,7 +1,5 @@
 #pragma once
 // The structure of a SliceGrad call after dim merging: shared by its check, its nest and its schedule.
-#include <unordered_map>
-
 #include "gradloom/plan_key.h"
 
 namespace gradloom {
@@ -20,13 +18,8 @@ struct SliceKey {
 // Whether dX is too large to stay in a cache: it is then written by streaming stores.
 bool stream_slice(const Plan& plan, const SliceKey& key, const ir::Target& target);
 
-// The expected extent of each loop of a nest; a window's offset is not known, so that the zeros around it count as the
-// whole dim.
-using SliceExtents = std::unordered_map<ir::Loop, int64_t>;
-
 ScheduleNest author_slice_flat(KernelFrame& frame, const ir::Target& target);
-ScheduleNest author_slice_direct(KernelFrame& frame, const ir::Target& target);
-void schedule_slice_direct(ir::Schedule& schedule, const SliceExtents& extents, const Plan& plan,
-                           const ir::Target& target);
+ScheduleNest author_slice_direct(KernelFrame& frame, const ir::Target& target);  // the same nest, and its recipe
+void schedule_slice_direct(ir::Schedule& schedule, const Plan& plan, const ir::Target& target);
 
 }  // namespace gradloom

@@ -70,7 +70,7 @@ class Kernel:
         are `d_x` of each wanted input x. `inactive` buffers pass none; `known` has
         texts such as "e[j] = y[i, j]", what the gradient reads in place of a buffer's value; `tie` says which of equal
         operands of min and max get it; `sums` says in which order an element of d_x gathers its parts. docs/differentiate.md has the
-        rules, and what a refusal means.
+        rules, and what a refusal means. A d_x that is zero whatever the values are is a UserWarning.
         """
 
     def emit(
@@ -259,7 +259,6 @@ class _Builder:
         factor: _Value | None,
         guard: Expr | None,
         order: str,
-        block: int,
         /,
     ) -> None: ...
     def close_total(
@@ -271,7 +270,6 @@ class _Builder:
         factor: _Value | None,
         guard: Expr | None,
         order: str,
-        block: int,
         /,
     ) -> Expr: ...
     def build(self) -> Kernel: ...

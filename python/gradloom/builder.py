@@ -29,7 +29,7 @@ AccumulateOp = Literal["add", "min", "max", "fma", "mul"]
 Term = Callable[[Expr], Expr]
 Condition = Callable[[Expr], Expr]
 LoopKind = Literal[
-    "serial", "parallel", "vector", "unroll", "grid", "thread", "warp", "lane", "cooperative", "fragment", "matrix_unit"
+    "serial", "parallel", "vector", "unroll", "ordered", "grid", "thread", "warp", "lane", "cooperative", "fragment", "matrix_unit"
 ]
 
 
@@ -214,14 +214,13 @@ class KernelBuilder:
         where: Callable[..., Expr] | None = None,
     ) -> None:
         """buffer[index] = the fold of value(...) over variables (name, begin, extent), outermost first."""
-        kind, block = _order(order)
         at = self._builder.open_reduction([name for name, _, _ in bounds])
         with self._dropped_by_an_exception():
             guard = None if where is None else where(*at)
             term, times = value(*at), None if factor is None else factor(*at)
             begins, extents = [begin for _, begin, _ in bounds], [extent for _, _, extent in bounds]
             self._builder.close_reduction(
-                buffer._handle, index, op, begins, extents, term, times, guard, kind, block
+                buffer._handle, index, op, begins, extents, term, times, guard, order
             )
 
     def exp(self, x: Expr) -> Expr:
@@ -273,12 +272,11 @@ class KernelBuilder:
         order: str,
         where: Condition | None,
     ) -> Expr:
-        kind, block = _order(order)
         (at,) = self._builder.open_reduction([name])
         with self._dropped_by_an_exception():
             guard = None if where is None else where(at)
             term, times = value(at), None if factor is None else factor(at)
-            return self._builder.close_total(op, [begin], [extent], term, times, guard, kind, block)
+            return self._builder.close_total(op, [begin], [extent], term, times, guard, order)
 
     @contextmanager
     def _scope(self, close: Callable[[], None]) -> Iterator[None]:
@@ -296,15 +294,6 @@ class KernelBuilder:
             while self._builder.depth >= depth:
                 self._builder.drop()
             raise
-
-
-def _order(text: str) -> tuple[str, int]:
-    kind, _, block = text.partition(" ")
-    if kind in ("tree", "chunks"):
-        if not block.isdecimal():
-            raise ValueError(f'order is "{text}"; {kind} takes a number, as in "{kind} 256"')
-        return kind, int(block)
-    return text, 0
 
 
 def kernel(name: str) -> KernelBuilder:

@@ -191,3 +191,9 @@ def test_targets_agree() -> None:
 def test_compile_takes_no_other_type(runtime: gradloom.Runtime) -> None:
     with pytest.raises(gradloom.InvalidArgument, match="expected gradloom.Kernel or its text"):
         runtime.compile(3)  # type: ignore[arg-type]
+
+
+def test_a_gradient_that_is_zero_is_a_warning() -> None:
+    steps = "kernel steps(n: i64 in [0, ]) { in x: f32[n] out y: f32[n] for i in 0 .. n { y[i] = floor(x[i]) } }"
+    with pytest.warns(UserWarning, match="^differentiate: kernel steps: d_x is zero: no value of that input reaches"):
+        gradloom.parse(steps).gradient(["x"])

@@ -217,7 +217,7 @@ void expect_page(const std::string& name, const std::string& kernel, int expecte
 TEST(Docs, nest_prints_what_the_page_says) { expect_page("nest.md", "relu_grad", 6); }
 #endif
 TEST(Docs, declared_ops_prints_what_the_page_says) { expect_page("declared_ops.md", "none", 2); }
-TEST(Docs, differentiate_prints_what_the_page_says) { expect_page("differentiate.md", "softmax", 10); }
+TEST(Docs, differentiate_prints_what_the_page_says) { expect_page("differentiate.md", "softmax", 12); }
 
 class Nest : public testing::TestWithParam<std::filesystem::path> {};
 

@@ -106,7 +106,7 @@ std::string spoiled(const std::string& text, std::mt19937_64& random) {
     return text.substr(0, static_cast<size_t>(m.position())) + m.format(with) +
            text.substr(static_cast<size_t>(m.position() + m.length()));
   };
-  switch (random() % 10) {
+  switch (random() % 15) {
     case 0:
       return once("( (?:\\+|max|min)= .*)", "$1 atomic");
     case 1:
@@ -124,6 +124,16 @@ std::string spoiled(const std::string& text, std::mt19937_64& random) {
       return once("\\[i[0-9]+ \\+ 1\\] = ", "[0] = ");
     case 7:
       return once("(\\n +)(y\\d+\\[[^=\\n]*\\] = [^\\n]*\\b(t\\d+\\[[^\\]\\n]*\\])[^\\n]*)", "$1$2$1$3 = 0.25f32");
+    case 8:  // an extremum of two statements
+      return once("(\\n *)(\\w+\\[[^=\\n]*\\]) (max|min)= ([^\\n]*)", "$1$2 $3= $4$1$2 $3= 0.5f32 * $4");
+    case 9:  // a product whose factors come in two statements
+      return once("(\\n *)(\\w+\\[[^=\\n]*\\]) \\*= ([^\\n]*)", "$1$2 *= $3$1$2 *= 0.5f32 * $3");
+    case 10:  // in place over what has no gradient
+      return once("(\\n *)(y\\d+\\[[^=\\n]*\\]) = ([^\\n]*)", "$1$2 = 0.25f32$1$2 = $2 * ($3)");
+    case 11:  // the same where no loop is
+      return once("(\\n *)(y\\d+\\[\\]) = ([^\\n]*)", "$1$2 = $3$1$2 *= 0.5f32 * $3$1$2 *= $3");
+    case 12:  // what an iteration reads, the next one writes
+      return once("(\\n +)(y\\d+\\[[^=\\n]*\\] = [^\\n]*\\b(t\\d+\\[[^\\]\\n]*\\])[^\\n]*)", "$1$3 = 0.25f32$1$2");
     default:
       return text;
   }

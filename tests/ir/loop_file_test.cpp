@@ -203,12 +203,7 @@ class CaseCheck {
   static std::vector<ScalarValues> usual_runs(const Kernel& kernel) {
     if (kernel.scalars.empty()) return {{}};
     std::vector<ScalarValues> runs;
-    for (const int64_t size : {0, 1, 5, 12}) {
-      ScalarValues run;
-      for (const Scalar& s : kernel.scalars)
-        run[s.var.name] = std::clamp(size, s.min ? value_of(s.min, run) : size, s.max ? value_of(s.max, run) : size);
-      runs.push_back(run);
-    }
+    for (const int64_t size : {0, 1, 5, 12}) runs.push_back(scalars_near(kernel, size));
     return runs;
   }
 

@@ -156,13 +156,30 @@ TEST(DeclaredSums, ThatAGradientComputesAgainKeepTheirOrder) {
   double total = 0;
   const std::vector<float> weights{0.1f, 0.7f};
   for (int64_t i = 0; i < n; ++i) labels[i] = i % 3 == 0, total += static_cast<double>(weights[labels[i]]);
-  const Tensor gradient =
-      run(*find_op("SoftmaxCrossEntropyLossGrad"),
-          {Tensor::of(DType::f32, {}, std::vector{1.0f}), Tensor::of(DType::f32, {n, 2}, log_half),
-           Tensor::of(DType::i64, {n}, labels), Tensor::of(DType::f32, {2}, weights)},
-          {})[0];
+  const Tensor gradient = run(*find_op("SoftmaxCrossEntropyLossGrad"),
+                              {Tensor::of(DType::f32, {}, std::vector{1.0f}), Tensor::of(DType::f32, {n, 2}, log_half),
+                               Tensor::of(DType::i64, {n}, labels), Tensor::of(DType::f32, {2}, weights)},
+                              {})[0];
   const double want = 0.5 * static_cast<double>(weights[1]) / total;  // of label 1 and class 0
   EXPECT_NEAR(ir::double_from_bits(DType::f32, bits_at(gradient, 0)), want, 1e-6 * want);
+}
+
+// The chain rule from the upstream gradient on would be inf * 0.
+TEST(DeclaredElementwise, TheUpstreamGradientIsMultipliedLast) {
+  for (const char* op : {"GeluGrad", "FastGeluGrad"}) {
+    const std::vector<float> upstream{HUGE_VALF, -HUGE_VALF, 3e38f, HUGE_VALF, 3e38f}, x{30, 2, 30, -3, 0};
+    const Tensor gradient =
+        run(*find_op(op), {Tensor::of(DType::f32, {5}, upstream), Tensor::of(DType::f32, {5}, x)}, {})[0];
+    const std::vector<double> want{HUGE_VAL, -HUGE_VAL, upstream[2], -HUGE_VAL, 1.5e38f};
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_EQ(ir::double_from_bits(DType::f32, bits_at(gradient, static_cast<int64_t>(i))), want[i]) << op << i;
+  }
+  const Tensor gradient = run(*find_op("ReluGrad"),
+                              {Tensor::of(DType::f32, {2}, std::vector{HUGE_VALF, HUGE_VALF}),
+                               Tensor::of(DType::f32, {2}, std::vector{-1.0f, 1.0f})},
+                              {})[0];
+  EXPECT_EQ(ir::double_from_bits(DType::f32, bits_at(gradient, 0)), 0);
+  EXPECT_EQ(ir::double_from_bits(DType::f32, bits_at(gradient, 1)), HUGE_VAL);
 }
 
 TEST(DeclaredRefusals, SayWhatIsWrong) {

@@ -249,6 +249,8 @@ TEST(Gathers, SortedWhereItIsFaster) {
   EXPECT_EQ(first(500000, 2, 100, DType::f16), "direct");
   EXPECT_EQ(first(500000, 32, 100, DType::bf16), "grouped");
   EXPECT_EQ(first(500000, 8, 5000, DType::f32, true), "touched_rows");
+  EXPECT_EQ(first(1000000, 64, 250000, DType::f32, true), "touched_rows");
+  EXPECT_EQ(first(1000000, 64, 300000, DType::f32, true), "grouped");
   EXPECT_EQ(first(500000, 8, 100000, DType::f32, true), "grouped");
   EXPECT_EQ(first(500000, 4, 100000, DType::f32, true), "direct");
 }

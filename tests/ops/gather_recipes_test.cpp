@@ -11,7 +11,8 @@ namespace {
 
 using namespace testing_ops;
 
-const std::set<std::string> recipes{"row", "strip", "grouped", "direct", "in_place", "atomic"};
+const std::set<std::string> recipes{"row",          "strip",  "grouped", "direct", "in_place", "atomic",
+                                    "touched_rows", "sorted", "chunked", "bins",   "block"};
 
 // Without its first line, which names the strategy.
 std::string body(const ir::Kernel& kernel) {
@@ -40,6 +41,7 @@ TEST(GatherRecipes, AreOfOneNestAndReplay) {
   const std::vector<RecipeCall> calls{{"GatherGrad", {5000, 100}, {8, 51}, 0},
                                       {"GatherGrad", {6, 500, 70}, {40}, 1},
                                       {"GatherGrad", {3000}, {400}, 0},
+                                      {"GatherGrad", {3, 50000, 24}, {8, 5}, 1},
                                       {"GatherElementsGrad", {512, 640}, {300, 500}, 0},
                                       {"GatherElementsGrad", {300, 2000}, {300, 700}, 1}};
   const std::vector<ir::Target> targets{{.vector_bytes = 64, .l2_bytes = 1 << 20, .threads = 1},

@@ -1,6 +1,8 @@
 // SliceGrad in the interpreter, against plain loops: dtypes, axes, strides, any-shape and specialised, authored and
 // scheduled, accumulate.
+#include "gradloom/text.h"
 #include "tests/ops/ops_expect.h"
+#include "tests/support/named_strategy.h"
 
 namespace gradloom {
 namespace {
@@ -109,6 +111,43 @@ void slice_call(const SliceCase& c, DType dtype, bool strided, DType index) {
       place = add_bits(dtype, place, bits_at(dense, i));
     }
     expect_bits(run(op("SliceGrad"), inputs, {}, how, {target})[0], added, "SliceGrad, " + describe(how));
+  }
+}
+
+// Without its first line, which names the strategy.
+std::string body(const ir::Kernel& kernel) {
+  const std::string text = ir::print(kernel);
+  return text.substr(text.find('\n'));
+}
+
+TEST(SliceGrad, DirectIsARecipeOfTheDefinition) {
+  const std::vector<ir::Target> targets{
+      {.vector_bytes = 64, .l2_bytes = 1 << 9, .threads = 1}, {.vector_bytes = 32, .threads = 4}, {.gpu = true}};
+  for (const SliceCase& c : slice_cases) {
+    Dims dy = c.shape;
+    for (size_t i = 0; i < c.starts.size(); ++i) {
+      const int64_t axis = c.axes[i] < 0 ? c.axes[i] + c.shape.size() : c.axes[i];
+      dy[axis] = static_cast<int64_t>(taken(c.shape[axis], c.starts[i], c.ends[i], c.steps[i]).size());
+    }
+    const Tensor shape = ints(std::vector<int64_t>(c.shape.begin(), c.shape.end()));
+    const std::vector<Tensor> inputs{Tensor::empty(DType::f32, dy), shape, ints(c.starts), ints(c.ends), ints(c.axes),
+                                     ints(c.steps)};
+    const Op& called = op("SliceGrad");
+    const Operands operands(called.schema(), inputs);
+    for (const bool accumulate : {false, true}) {
+      const Plan plan = called.check(operands.request({}, ~0u, accumulate, Determinism::sequential));
+      for (const ir::Target& target : targets)
+        for (const bool any_shape : {false, true}) {
+          SCOPED_TRACE(to_string(c.shape) + (any_shape ? " any" : "") + (accumulate ? " accumulate" : ""));
+          const RunOptions options{.accumulate = accumulate, .any_shape = any_shape};
+          const auto planned = [&](const std::string& strategy) {
+            return PlannedCall{called, plan, find_strategy(called, strategy), options, ~0u, aligned_outputs};
+          };
+          const BuiltKernel built = build_kernel(planned("direct"), target);
+          EXPECT_EQ(body(built.authored), body(author_kernel(planned("flat"), target).authored));
+          EXPECT_EQ(body(replay_kernel(planned("direct"), target, built.trace).scheduled), body(built.scheduled));
+        }
+    }
   }
 }
 

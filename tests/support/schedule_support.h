@@ -27,14 +27,23 @@ inline int64_t value_of(const Expr& e, const ScalarValues& scalars) {
                                           static_cast<uint64_t>(value_of(b->b, scalars))));
 }
 
+// Scalars of about `size`, within their ranges.
+inline ScalarValues scalars_near(const Kernel& kernel, int64_t size) {
+  ScalarValues values;
+  for (const Scalar& s : kernel.scalars)
+    values[s.var.name] =
+        std::clamp(size, s.min ? value_of(s.min, values) : size, s.max ? value_of(s.max, values) : size);
+  return values;
+}
+
 struct Run {
   std::vector<std::vector<std::byte>> buffers;
   int64_t bad_position = 0;
 };
 
-// Inputs are small numbers that depend on the position, some of them -0, integers within the buffer's facts and in order
-// where those say so; outputs are initialised with a pattern.
-inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed, const InterpretOptions& options = {}) {
+// Inputs are small numbers that depend on the position, some of them -0, integers within the buffer's facts and in
+// order where those say so; outputs are initialised with a pattern.
+inline Run filled(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed) {
   Run result;
   for (const Buffer& b : kernel.buffers) {
     int64_t count = 1;
@@ -56,6 +65,11 @@ inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed,
     }
     result.buffers.push_back(std::move(data));
   }
+  return result;
+}
+
+inline Run run(const Kernel& kernel, const ScalarValues& scalars, uint32_t seed, const InterpretOptions& options = {}) {
+  Run result = filled(kernel, scalars, seed);
   std::vector<void*> pointers;
   for (auto& b : result.buffers) pointers.push_back(b.data());
   std::vector<int64_t> slots;

@@ -9,6 +9,7 @@
 
 #include "ir/analysis/verify.h"
 #include "ir/rewrite.h"
+#include "ir/schedule/site.h"
 #include "ir/wrappers.h"
 #include "tests/support/kernel_run.h"
 #include "tests/support/random_ir.h"
@@ -53,7 +54,8 @@ class RefusalAudit {
     const auto starts = [&](const char* text) { return r.why.starts_with(text); };
     if (starts("it would change the order in which sums") || starts("it would let sums"))
       return r.why.find("sums of f") != std::string::npos;  // rounded otherwise
-    if (starts("it is a ")) return starts(("it is a " + std::string(to_string(loop->kind))).c_str());
+    if (std::regex_search(r.why, std::regex("^it is an? \\w+ loop")))
+      return starts(("it is " + with_article(loop->kind)).c_str());
     if (starts("it is inside") || starts("it holds the") || starts("two iterations") ||
         starts("the bounds of its inner") || starts("the extent must be")) {
       if (r.step == "reorder" || r.step == "fuse") return swapped_differs(r, *loop);

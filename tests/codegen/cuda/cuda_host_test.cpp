@@ -62,6 +62,41 @@ TEST(CudaHost, EveryThreadOfEveryBlockRuns) {
   }
 }
 
+// g++ 12 compiles this loop wrongly at -O1, in its pass ivopts, but not where it is unrolled.
+TEST(CudaHost, ALoopIsWhatItIsUnrolled) {
+  const auto result = [](int unrolled) {
+    const CudaModule m = module_of(
+        "  const unsigned* __restrict__ x = (const unsigned*)in;\n"
+        "  int* __restrict__ g = (int*)out;\n"
+        "  const int o = (int)gl_block(), t = gl_thread(), div = t >> 2, mod = t & 3, mod_1 = div & 3;\n"
+        "  #pragma GCC unroll " +
+            std::to_string(unrolled) +
+            "\n"
+            "  for (int i = 0; i < 4; ++i) {\n"
+            "    const unsigned short v = (unsigned short)(((unsigned short)9360) ^ ((unsigned short)x[130 + mod_1 * "
+            "8]));\n"
+            "    if ((i >= 2 ? ((((unsigned short)x[101 + i * 8]) <= ((unsigned short)x[195 + mod * 8]))\n"
+            "                       ? x[133 + mod_1 * 8] : 14u)\n"
+            "                : x[i * 8 + 1]) >= ((unsigned)v))\n"
+            "      g[(o * 2 + (div >> 2)) * 16 + mod_1 * 4 + mod] =\n"
+            "          gl_mul<int>(g[(o * 2 + (div >> 2)) * 16 + mod_1 * 4 + mod], (int)x[199 + (3 - i) * 8]);\n"
+            "  }\n",
+        32);
+    std::vector<int> g(64, -10);
+    std::vector<uint32_t> x(256);
+    uint32_t random = 12345;
+    for (uint32_t& v : x) {
+      random = random * 1664525 + 1013904223;
+      v = (random >> 20 & 15) * ((random >> 16) % 3 == 0 ? ~uint32_t{0} : 1);
+    }
+    void* const buffers[] = {g.data(), x.data()};
+    const int64_t n = 0;
+    run_on_host(m, *HostModule::compile(m), buffers, std::span(&n, 1), HostOrder::forward, 1);
+    return g;
+  };
+  EXPECT_EQ(result(1), result(4));
+}
+
 TEST(CudaHost, ABarrierIsForAllThreads) {
   // A reversal through shared memory, repeated, so that a barrier also separates reads from the next writes.
   const CudaModule m = module_of(
