@@ -15,7 +15,7 @@
 namespace gradloom::cli {
 namespace {
 
-struct TinyCall {
+struct OpCall {
   std::string op;
   std::vector<Tensor> inputs;
   Attributes attributes;
@@ -25,7 +25,7 @@ Tensor ints(std::vector<int64_t> values) {
   return Tensor::of<int64_t>(DType::i64, {static_cast<int64_t>(values.size())}, values);
 }
 
-std::vector<TinyCall> tiny_calls() {
+std::vector<OpCall> tiny_calls() {
   const Tensor four = Tensor::of<float>(DType::f32, {4}, {1, 2, 3, 4}),
                square = Tensor::of<float>(DType::f32, {2, 2}, {1, 2, 3, 4});
   return {{"GatherGrad", {ints({1}), ints({0}), Tensor::of<float>(DType::f32, {1}, {1})}, {{"axis", int64_t{0}}}},
@@ -41,7 +41,7 @@ std::string microseconds_text(double us) { return fmt::format("{:.3g}", us); }
 // From C, through the handle for any shapes, on DLPack tensors.
 class PreparedInC {
  public:
-  PreparedInC(gradloom_runtime* runtime, const TinyCall& tiny, const std::vector<Tensor>& outputs) {
+  PreparedInC(gradloom_runtime* runtime, const OpCall& tiny, const std::vector<Tensor>& outputs) {
     gradloom_attributes* attributes = nullptr;
     require(gradloom_attributes_create(&attributes));
     for (const auto& [name, value] : tiny.attributes)
@@ -103,7 +103,7 @@ struct Dispatch {
   std::vector<double> run, prepared, handle, c_prepared;
 };
 
-Dispatch dispatch(Runtime& runtime, gradloom_runtime* c_runtime, const TinyCall& tiny, int batches) {
+Dispatch dispatch(Runtime& runtime, gradloom_runtime* c_runtime, const OpCall& tiny, int batches) {
   const std::vector<Tensor> outputs = outputs_for(runtime, tiny.op, tiny.inputs, tiny.attributes);
   const Executable handle = runtime.compile(tiny.op, tiny.inputs, tiny.attributes).value();
   const PreparedOp prepared = runtime.prepare(tiny.op, tiny.attributes).value();
@@ -132,6 +132,20 @@ ColdCompile cold_compile(Runtime& runtime, std::string_view op, const std::vecto
     strategy = handle.report().strategy;
   }
   return {strategy, median(build), median(compile), median(total), *std::min_element(total.begin(), total.end())};
+}
+
+// The gradients of the declared ops: inputs without values, whose descriptors alone matter.
+std::vector<OpCall> declared_gradients() {
+  static const double nothing = 0;
+  const auto of = [&](const Dims& dims, DType dtype = DType::f32) { return Tensor::borrow(&nothing, dtype, dims); };
+  const Tensor all = of({1 << 24}), rows = of({8192, 1024}), columns = of({1024}), a_row = of({8192, 1});
+  return {{"ReluGrad", {all, all}, {}},
+          {"GeluGrad", {all, all}, {}},
+          {"FastGeluGrad", {all, all}, {}},
+          {"SoftmaxGrad_13", {rows, rows}, {}},
+          {"LogSoftmaxGrad_13", {rows, rows}, {}},
+          {"LayerNormalizationGrad", {rows, rows, columns, a_row, a_row}, {}},
+          {"SoftmaxCrossEntropyLossGrad", {of({}), of({4096, 32000}), of({4096}, DType::i64)}, {}}};
 }
 
 }  // namespace
@@ -167,6 +181,8 @@ int bench_compile(Runtime& runtime, bool json) {
                  milliseconds_text(cold.total_ms), milliseconds_text(cold.least_ms)});
   };
   for (const BenchCase& c : bench_cases()) add(c.name, cold_compile(runtime, c, {}, repeats));
+  for (const OpCall& c : declared_gradients())
+    add(c.op, cold_compile(runtime, c.op, c.inputs, c.attributes, {}, repeats));
   // The largest kernels there are, for every shape.
   const GruOperands gru(gru_cases().back(), runtime);
   const std::vector<Tensor> forward(gru.inputs.begin(), gru.inputs.begin() + 6);
@@ -199,7 +215,7 @@ int bench_dispatch(Runtime& runtime, bool json) {
   if (gradloom_runtime_create(&options, &c_runtime) != GRADLOOM_OK)
     throw Error(ErrorCode::internal, gradloom_last_error());
   Table table({"op", ">run() us", ">prepared us", ">handle us", ">prepared, from C us"});
-  for (const TinyCall& tiny : tiny_calls()) {
+  for (const OpCall& tiny : tiny_calls()) {
     const Dispatch us = dispatch(runtime, c_runtime, tiny, batches);
     const double run = median(us.run), prepared = median(us.prepared), handle = median(us.handle),
                  c_prepared = median(us.c_prepared);

@@ -10,6 +10,7 @@
 #include "gradloom/runtime.h"
 #include "ir/interpret/interpret.h"
 #include "ir/scalar_math.h"
+#include "support/hash.h"
 #include "tests/support/named_strategy.h"
 #include "tests/support/sparse_calls.h"
 
@@ -167,7 +168,6 @@ inline std::vector<Call> broadcast_calls() {
 inline std::vector<Call> gru_calls() {
   std::vector<Call> calls;
   Runtime forward({.target = TargetKind::interpreter});
-  Random random(5);
   struct Options {
     DType dtype = DType::f32;
     bool linear = false, lens = false, bias = true, bare = false;
@@ -178,6 +178,8 @@ inline std::vector<Call> gru_calls() {
   const auto add = [&](std::string name, int64_t s, int64_t n, int64_t i, int64_t h, const Options& o) {
     const int64_t d = std::string(o.direction) == "bidirectional" ? 2 : 1;
     const DType t = o.dtype;
+    name += std::string("_") + to_string(t);
+    Random random(hash128(name).low);  // of its own: no other call's values change with the list
     std::vector<Tensor> in{
         random.values(t, {s, n, i}), random.values(t, {d, 3 * h, i}), random.values(t, {d, 3 * h, h}), {}, {}, {}};
     if (o.bias) in[3] = random.values(t, {d, 6 * h});
@@ -190,7 +192,6 @@ inline std::vector<Call> gru_calls() {
     Attributes attributes{{"linear_before_reset", int64_t{o.linear}}, {"direction", std::string(o.direction)}};
     if (o.clip > 0) attributes["clip"] = o.clip;
     if (!o.activations.empty()) attributes["activations"] = o.activations;
-    name += std::string("_") + to_string(t);
     calls.push_back({name, "GRUTraining", in, attributes});
     const auto out = forward.run("GRUTraining", in, attributes);
     if (!out) throw std::runtime_error(out.error().what());
