@@ -130,7 +130,7 @@ void check_authored(const PlannedCall& call, const BuiltKernel& built) {
   }
 }
 
-// `rewrite` gets the schedule of the authored nest and the strategy's scheduling function.
+// `rewrite` gets the authored nest and the strategy's scheduling function, and gives the scheduled nest.
 template <class Rewrite>
 BuiltKernel build(const PlannedCall& call, const ir::Target& target, bool lowered, Rewrite&& rewrite) {
   const auto start = std::chrono::steady_clock::now();
@@ -142,10 +142,9 @@ BuiltKernel build(const PlannedCall& call, const ir::Target& target, bool lowere
   built.sources = frame.take_sources();
   check_authored(call, built);
   if (lowered) {
-    ir::Schedule schedule(built.authored, call.strategy.level);
-    rewrite(schedule, own);
-    built.scheduled = schedule.kernel();
-    built.trace = schedule.trace();
+    ir::Scheduled scheduled = rewrite(built.authored, own);
+    built.scheduled = std::move(scheduled.kernel);
+    built.trace = std::move(scheduled.trace);
     ir::LowerOptions lowering = ir::lowering_for(target);
     lowering.times = &built.pass_ms;
     built.lowered = ir::lower(built.scheduled, lowering);
@@ -154,26 +153,35 @@ BuiltKernel build(const PlannedCall& call, const ir::Target& target, bool lowere
   return built;
 }
 
+ir::Scheduled by_steps(const PlannedCall& call, const ir::Kernel& authored, const ScheduleNest& steps) {
+  ir::Schedule schedule(authored, call.strategy.level);
+  steps(schedule);
+  return {schedule.kernel(), schedule.trace()};
+}
+
 BuiltKernel build_plain(const PlannedCall& call, const ir::Target& target) {
-  return build(call, target, true, [&](ir::Schedule& s, const ScheduleNest&) { ir::schedule_default(s, target); });
+  return build(call, target, true, [&](const ir::Kernel& authored, const ScheduleNest&) {
+    return ir::schedule_default(authored, target, call.strategy.level);
+  });
 }
 
 }  // namespace
 
 BuiltKernel author_kernel(const PlannedCall& call, const ir::Target& target) {
-  return build(call, target, false, [](ir::Schedule&, const ScheduleNest&) {});
+  return build(call, target, false, [](const ir::Kernel&, const ScheduleNest&) { return ir::Scheduled{}; });
 }
 
 BuiltKernel build_kernel(const PlannedCall& call, const ir::Target& target) {
-  return build(call, target, true,
-               [&](ir::Schedule& s, const ScheduleNest& own) { own ? own(s) : ir::schedule_default(s, target); });
+  return build(call, target, true, [&](const ir::Kernel& authored, const ScheduleNest& own) {
+    return own ? by_steps(call, authored, own) : ir::schedule_default(authored, target, call.strategy.level);
+  });
 }
 
 BuiltKernel replay_kernel(const PlannedCall& call, const ir::Target& target, const std::vector<std::string>& trace,
                           const std::function<void(const ir::Kernel& authored)>& check) {
-  return build(call, target, true, [&](ir::Schedule& s, const ScheduleNest&) {
-    if (check) check(s.kernel());
-    s.replay(trace);
+  return build(call, target, true, [&](const ir::Kernel& authored, const ScheduleNest&) {
+    if (check) check(authored);
+    return by_steps(call, authored, [&](ir::Schedule& s) { s.replay(trace); });
   });
 }
 

@@ -115,12 +115,11 @@ TuneResult tune_call(const Core& core, const PlannedCall& call, TrialSite site, 
 
 TuneResult tune_nest(const Core& core, const ir::Kernel& nest, TrialSite site, const TuneOptions& how) {
   const ir::Target& target = core.target();
-  ir::Schedule schedule(nest);
-  ir::schedule_default(schedule, target);
+  const std::vector<std::string> trace = ir::schedule_default(nest, target).trace;
   site.name = nest.name;
   site.build = [&](const Scheduled& kernel) { return replayed(nest, kernel.trace, target); };
-  CallTrials trials(core, std::move(site), replayed(nest, schedule.trace(), target), how.seconds);
-  TuneResult result = searched({{own_strategy, schedule.trace()}}, trials, nest.name, how);
+  CallTrials trials(core, std::move(site), replayed(nest, trace, target), how.seconds);
+  TuneResult result = searched({{own_strategy, trace}}, trials, nest.name, how);
   TuningEntry& entry = result.entry;
   entry.op = tuning_op(nest), entry.call = tuning_call(nest), entry.machine = core.tuning_log().machine();
   if (entry.adopted()) entry.nest = nest_hash(nest);

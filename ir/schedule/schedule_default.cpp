@@ -9,24 +9,17 @@
 
 namespace gradloom::ir {
 
-Scheduled schedule_default(const Kernel& kernel, const Target& target) {
+Scheduled schedule_default(const Kernel& kernel, const Target& target, Determinism level) {
   if (target.gpu) {
-    Schedule schedule(kernel);
-    schedule_default(schedule, target);
+    if (is_gpu(kernel)) return {kernel, {}};
+    Schedule schedule(kernel, level);
+    schedule_gpu(schedule, target);
     return {schedule.kernel(), schedule.trace()};
   }
   const std::vector<const For*> loops = loops_below(kernel.body);
   if (std::any_of(loops.begin(), loops.end(), [](const For* f) { return f->kind != ForKind::serial; }))
     return {kernel, {}};
   return schedule_cpu(kernel, target);
-}
-
-void schedule_default(Schedule& schedule, const Target& target) {
-  if (target.gpu) {
-    if (!is_gpu(schedule.kernel())) schedule_gpu(schedule, target);
-    return;
-  }
-  schedule.replay(schedule_default(schedule.kernel(), target).trace);
 }
 
 Kernel with_default_schedule(const Kernel& kernel, const Target& target) {

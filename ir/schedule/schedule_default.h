@@ -8,9 +8,7 @@ namespace gradloom::ir {
 
 // The target's default schedule (schedule_cpu.h, schedule_gpu.h). A kernel that has a schedule keeps it: loops bound to
 // a GPU, or, for a CPU, any loop that is not serial.
-Scheduled schedule_default(const Kernel& kernel, const Target& target);
-// The same, after what the schedule has done already.
-void schedule_default(Schedule& schedule, const Target& target);
+Scheduled schedule_default(const Kernel& kernel, const Target& target, Determinism level = Determinism::sequential);
 Kernel with_default_schedule(const Kernel& kernel, const Target& target);
 
 }  // namespace gradloom::ir

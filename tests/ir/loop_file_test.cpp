@@ -146,7 +146,7 @@ class CaseCheck {
     words >> target.threads >> target.vector_bytes;
     if (int64_t l2 = 0; words >> l2) target.l2_bytes = l2;
     const Kernel before = schedule().kernel();
-    schedule_default(schedule(), target);
+    schedule().replay(schedule_default(before, target).trace);
     EXPECT_EQ(print(with_default_schedule(before, target)), print(schedule().kernel()))
         << "the trace gives another nest";
     std::string steps;

@@ -79,7 +79,7 @@ ProgramFailure ProgramWay::steps() {
 #endif
   at("schedule for a CPU");
   Schedule vectors(serial);
-  schedule_default(vectors, cpu_target);
+  vectors.replay(schedule_default(serial, cpu_target).trace);
   verify(vectors.kernel(), Stage::scheduled);
   if (ProgramFailure f = differs(interpreted(program_, vectors.kernel(), {.reverse_parallel = true})); !f.stage.empty())
     return f;
@@ -98,7 +98,7 @@ ProgramFailure ProgramWay::steps() {
 #endif
   at("schedule for a GPU");
   Schedule blocks(kernel);
-  schedule_default(blocks, gpu_target);
+  blocks.replay(schedule_default(kernel, gpu_target).trace);
   verify(blocks.kernel(), Stage::scheduled);
   at("lower for a GPU");
   const Kernel launched = lower(blocks.kernel(), {.gpu = true, .shared_bytes = gpu_target.shared_bytes});
