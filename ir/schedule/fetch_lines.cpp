@@ -1,6 +1,7 @@
 #include "ir/schedule/fetch_lines.h"
 
 #include <algorithm>
+#include <map>
 
 #include "ir/analysis/linear.h"
 #include "ir/index_math.h"
@@ -85,7 +86,10 @@ struct FindStreams : Rewriter {
       return;
     }
   }
-  static int64_t places(const For& loop, const Buffer& buffer) {
+  // How many elements of the buffer the loop's body loads.
+  int64_t places(const For& loop, const Buffer& buffer) {
+    const auto [counted, first] = places_.try_emplace({loop.var.id, buffer->id});
+    if (!first) return counted->second;
     std::vector<std::vector<Expr>> all;
     walk(loop.body, {}, [&](const Expr& e) {
       const Load* l = e.as<Load>();
@@ -95,7 +99,7 @@ struct FindStreams : Rewriter {
       });
       if (!found) all.push_back(l->index);
     });
-    return static_cast<int64_t>(all.size());
+    return counted->second = static_cast<int64_t>(all.size());
   }
   // What a loop before it has left in a cache is not fetched again. Of loops that go through one row the last fetches
   // the next row, since it is then that nothing else is read.
@@ -116,6 +120,7 @@ struct FindStreams : Rewriter {
   const Target& target;
   std::vector<const For*> loops;
   std::vector<Stream> found;
+  std::map<std::pair<Loop, int64_t>, int64_t> places_;
 };
 
 }  // namespace
