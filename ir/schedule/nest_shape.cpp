@@ -118,8 +118,8 @@ StepsAlong steps_along(const Schedule& s, Loop loop) {
   return steps;
 }
 
-std::optional<Vectors> fitting_vectors(const Expr& extent, int element_bytes, int copies, const Target& target) {
-  int lanes = std::min(target.lanes(element_bytes), 64);
+std::optional<Vectors> fitting_vectors(const Expr& extent, int lanes, int copies) {
+  lanes = std::min(lanes, 64);
   if (const std::optional<int64_t> n = known(extent)) {
     if (*n < 2) return std::nullopt;
     while (lanes > *n) lanes /= 2;

@@ -35,11 +35,10 @@ struct StepsAlong {
 };
 StepsAlong steps_along(const Schedule& s, Loop loop);
 
-// Lanes of such elements, and at most so many copies of their vector, that fit a loop of this extent; absent: not even
-// two lanes.
+// At most so many lanes, and copies of their vector, that fit a loop of this extent; absent: not even two lanes.
 struct Vectors {
   int lanes, copies;
 };
-std::optional<Vectors> fitting_vectors(const Expr& extent, int element_bytes, int copies, const Target& target);
+std::optional<Vectors> fitting_vectors(const Expr& extent, int lanes, int copies);
 
 }  // namespace gradloom::ir

@@ -237,7 +237,8 @@ class General {
   // that do not begin where cache lines do are cut there first.
   bool to_lanes(Loop loop, bool rows) {
     const For& n = s_.get(loop);
-    const std::optional<Vectors> vectors = fitting_vectors(n.extent, widest(n.body), copies_for(n.body), target_);
+    const Vectors most = vectors_for(n.body);
+    const std::optional<Vectors> vectors = fitting_vectors(n.extent, most.lanes, most.copies);
     if (!vectors) return false;
     const auto widen = [&](Schedule& trial, Loop part, const Vectors& v) {
       if (!rows) {
@@ -255,6 +256,18 @@ class General {
     };
     if (!rows && hints_.streams() && s_.attempt(aligned)) return true;
     return static_cast<bool>(s_.attempt([&](Schedule& trial) { widen(trial, loop, *vectors); }));
+  }
+  // Elementary functions are long chains of operations that wait for one another: of as many vectors as the registers
+  // hold, the operations alternate.
+  Vectors vectors_for(const Stmt& body) const {
+    const int one = target_.lanes(widest(body));
+    int bytes = 0;  // of the widest value that one is computed of
+    walk(body, {}, [&](const Expr& e) {
+      if (e.as<Math>()) bytes = std::max(bytes, size_of(e.type().dtype));
+    });
+    if (bytes == 0 || holds_loop(body)) return {one, copies_for(body)};
+    const int vectors = target_.vector_bytes < 64 ? 2 : 4;  // of 16 registers and of 32
+    return {std::max(one, vectors * target_.lanes(bytes)), 1};
   }
   // Bytes of the widest element that is written.
   static int widest(const Stmt& body) {

@@ -7,7 +7,7 @@ namespace gradloom {
 
 ir::Schedule::Loop vectorize_elements(ir::Schedule& schedule, ir::Schedule::Loop loop, int element_bytes, int copies,
                                       const ir::Target& target) {
-  const auto vectors = ir::fitting_vectors(schedule.get(loop).extent, element_bytes, copies, target);
+  const auto vectors = ir::fitting_vectors(schedule.get(loop).extent, target.lanes(element_bytes), copies);
   return vectors ? schedule.vectorize(loop, vectors->lanes, vectors->copies) : loop;
 }
 
