@@ -24,7 +24,11 @@ Expr identity(AccumulateOp op, DType dtype) {
 }
 
 Reduce with_outer_lets(Reduce n, const std::vector<Reduce::Definition>& lets) {
-  for (size_t i = lets.size(); n.guard && i-- > 0;) n.guard = substitute(n.guard, {{lets[i].var.id, lets[i].value}});
+  for (size_t i = lets.size(); i-- > 0;) {
+    const Substitution known{{lets[i].var.id, lets[i].value}};
+    if (n.guard) n.guard = substitute(n.guard, known);
+    for (Expr& e : n.index) e = substitute(e, known);
+  }
   n.lets.insert(n.lets.begin(), lets.begin(), lets.end());
   return n;
 }

@@ -25,8 +25,8 @@ SumOrder sum_order(std::string_view text);
 // is `loop` or `any`, min, max, or of integers, the same bits. Its variables become those loops'.
 Stmt in_loops(const Reduce& reduction);
 
-// The reduction with lets that stand around it, outermost first, as its own; its guard, which is evaluated before them,
-// has their values.
+// The reduction with lets that stand around it, outermost first, as its own; its guard and its destination, which are
+// evaluated before them, have their values.
 Reduce with_outer_lets(Reduce reduction, const std::vector<Reduce::Definition>& lets);
 
 // The reduction with the lets that its terms were written in, and nothing else in them, as its own; absent where
