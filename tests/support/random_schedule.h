@@ -170,6 +170,8 @@ class RandomSchedule {
         }
         return stage(loop, buffer);
       case 15:
+        if (pick(3) == 0 && !loops_below(site.body).empty())
+          return schedule.prefetch_across(loop, inner_of(site), buffer, 1 + pick(4), 1 + pick(3));
         return schedule.prefetch(loop, buffer, pick(4) ? 1 + pick(4) : INT64_MAX - pick(3), 1 + pick(3),
                                  pick(3) ? Expr() : end_further_on(loop));
       case 16: {
@@ -177,6 +179,7 @@ class RandomSchedule {
         walk(site.body, [&](const Stmt& s) {
           if (const Alloc* a = s.as<Alloc>()) own = a->buffer;
         });
+        if (pick(3) == 0) return overlap(site);
         return schedule.hoist_zeroed_buffer(loop, on(own));
       }
       case 17:
@@ -232,6 +235,16 @@ class RandomSchedule {
     while (is_wrapper(s) && !s.as<For>()) s = body_of(s);
     return s.as<For>();
   }
+  // The last two loops of its body.
+  void overlap(const For& loop) {
+    std::vector<Schedule::Loop> two;
+    if (const Block* b = loop.body.as<Block>())
+      for (const Stmt& s : b->stmts)
+        if (const std::vector<const For*> below = loops_below(s); !below.empty()) two.push_back(below[0]->var.id);
+    if (two.size() < 2) two = {inner_or(loop), inner_or(loop)};
+    schedule.overlap(loop.var.id, two[two.size() - 2], two.back(), 1 + pick(3));
+  }
+  Schedule::Loop inner_or(const For& loop) { return loops_below(loop.body).empty() ? loop.var.id : inner_of(loop); }
   // With one of the loops that have the same bounds.
   void join(Schedule::Loop loop) {
     std::vector<Schedule::Loop> others;
@@ -347,6 +360,11 @@ class RandomGpuSchedule {
     for (const For* below : loops_below(s.get(loop).body))
       if (below->kind == ForKind::thread && pick(2)) return s.load_ahead(loop, below->var.id);
     if (sums && pick(8) == 0) return void(s.record(loop, *sums));
+    if (const Block* b = s.get(loop).body.as<Block>(); b && b->stmts.size() == 2 && pick(2)) {
+      const std::vector<const For*> first = loops_below(b->stmts[0]), second = loops_below(b->stmts[1]);
+      if (!first.empty() && !second.empty())
+        return void(s.overlap(loop, first[0]->var.id, second[0]->var.id, 1 + pick(3)));
+    }
     if (sums && pick(3) == 0) {  // what is sorted is then bound like any loop
       if (pick(2)) {
         const Schedule::Groups groups = s.group(loop, *sums);
