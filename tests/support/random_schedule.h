@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <map>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradloom/schedule.h"
@@ -126,6 +128,7 @@ class RandomSchedule {
     const Buffer buffer = buffers[pick(static_cast<int>(buffers.size()))];
     buffer_ = buffer;
     const auto on = [&](const Buffer& b) { return buffer_ = b; };
+    if (std::exchange(hoisted_, false) && pick(2)) return overlap(loop);
     const std::vector<Schedule::Loop> reductions = schedule.reductions();
     if (!reductions.empty() && pick(seldom_ ? 2 : 4) == 0)
       return expand(loop, reductions[static_cast<size_t>(pick(static_cast<int>(reductions.size())))]);
@@ -179,8 +182,10 @@ class RandomSchedule {
         walk(site.body, [&](const Stmt& s) {
           if (const Alloc* a = s.as<Alloc>()) own = a->buffer;
         });
-        if (pick(3) == 0) return overlap(site);
-        return schedule.hoist_zeroed_buffer(loop, on(own));
+        if (pick(3) == 0) return overlap(loop);
+        schedule.hoist_zeroed_buffer(loop, on(own));
+        hoisted_ = true;
+        return;
       }
       case 17:
       case 18:
@@ -235,16 +240,21 @@ class RandomSchedule {
     while (is_wrapper(s) && !s.as<For>()) s = body_of(s);
     return s.as<For>();
   }
-  // The last two loops of its body.
-  void overlap(const For& loop) {
-    std::vector<Schedule::Loop> two;
-    if (const Block* b = loop.body.as<Block>())
-      for (const Stmt& s : b->stmts)
-        if (const std::vector<const For*> below = loops_below(s); !below.empty()) two.push_back(below[0]->var.id);
-    if (two.size() < 2) two = {inner_or(loop), inner_or(loop)};
-    schedule.overlap(loop.var.id, two[two.size() - 2], two.back(), 1 + pick(3));
+  // Of a loop with two in it, one after the other, if there is any.
+  void overlap(Schedule::Loop loop) {
+    std::vector<std::array<Schedule::Loop, 3>> all;
+    for (const For* f : loops_below(schedule.kernel().body)) {
+      Stmt inside = f->body;
+      while (inside.as<Let>()) inside = body_of(inside);
+      const Block* b = inside.as<Block>();
+      if (!b || b->stmts.size() != 2) continue;
+      const std::vector<const For*> one = loops_below(b->stmts[0]), two = loops_below(b->stmts[1]);
+      if (!one.empty() && !two.empty()) all.push_back({f->var.id, one[0]->var.id, two[0]->var.id});
+    }
+    if (all.empty()) all.push_back({loop, loop, loop});
+    const auto& [outer, first, second] = all[static_cast<size_t>(pick(static_cast<int>(all.size())))];
+    schedule.overlap(outer, first, second, 1 + pick(3));
   }
-  Schedule::Loop inner_or(const For& loop) { return loops_below(loop.body).empty() ? loop.var.id : inner_of(loop); }
   // With one of the loops that have the same bounds.
   void join(Schedule::Loop loop) {
     std::vector<Schedule::Loop> others;
@@ -324,6 +334,7 @@ class RandomSchedule {
 
   std::mt19937_64 random_;
   const bool seldom_;
+  bool hoisted_ = false;              // by the step before: what overlap has a place for
   Buffer buffer_;                     // of the current step
   std::vector<Expr> begin_, extent_;  // and its window
   std::optional<Refusal> refusal_;
