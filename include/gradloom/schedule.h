@@ -276,8 +276,8 @@ class Schedule {
   // conditions around each: while an iteration does its first loop, a piece at a time, the one before it does its
   // second, piece by piece, too; in `parts` of equal length, up to 64, each of them an iteration later. Of n:
   //   for s_t in 0 .. n + 2 { for s_n { if s_t < n { for first in piece s_n { .. s_t .. } }
-  //     if s_t > 0 & s_t <= n { for second in piece s_n of part 0 { .. s_t - 1 .. } }
-  //     if s_t > 1 & s_t <= n + 1 { for second in piece s_n of part 1 { .. s_t - 2 .. } } } }
+  //     for second in piece s_n of a part { if s_t > 0 & s_t <= n { .. s_t - 1, in part 0 .. }
+  //       if s_t > 1 & s_t <= n + 1 { .. s_t - 2, in part 1 .. } } } }
   // A buffer that both use, one at most, gets parts + 1 copies. It must be allocated and filled with a constant right
   // before the loop, and filled so again by the second loop, as hoist_zeroed_buffer leaves it. Refused when both use
   // other memory that either writes, and, in several parts, unless the second loop's work is proved independent from

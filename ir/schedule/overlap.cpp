@@ -73,18 +73,19 @@ class Overlap {
     const Var &k = first_.loop->var, &i = second_.loop->var;
     handles = {round.id, part.id, k.id, i.id};
     const int64_t length = (second_.extent + parts_ - 1) / parts_, steps = std::min(first_.extent, length);
-    std::vector<Stmt> both{
-        if_then(var(round) < bounds_.extent,
-                iteration(first_, piece(k, first_.begin, first_.extent, part, steps, first_.loop->body), var(round)))};
+    std::vector<Stmt> rows;  // one of each part
     for (int64_t d = 0; d < parts_ && d * length < second_.extent; ++d) {
-      Stmt rows = substitute(second_.loop->body, {{i.id, index_add(var(i), second_.begin + d * length)}});
-      if ((d + 1) * length > second_.extent) rows = if_then(var(i) < second_.extent - d * length, rows);
-      const Stmt one = if_then((var(round) > d) & (var(round) <= index_add(bounds_.extent, d)),
-                               iteration(second_, piece(i, 0, length, part, steps, rows), index_sub(var(round), d + 1)));
-      both.push_back(d == 0 ? one : refresh(one));
+      Expr there = (var(round) > d) & (var(round) <= index_add(bounds_.extent, d));
+      if ((d + 1) * length > second_.extent) there = there & (var(i) < second_.extent - d * length);
+      const Stmt row = substitute(second_.loop->body, {{i.id, index_add(var(i), second_.begin + d * length)}});
+      const Stmt one = if_then(there, iteration(second_, row, index_sub(var(round), d + 1)));
+      rows.push_back(d == 0 ? one : refresh(one));
     }
+    const Stmt sums = piece(k, first_.begin, first_.extent, part, steps, first_.loop->body);
+    const Stmt both = block({if_then(var(round) < bounds_.extent, iteration(first_, sums, var(round))),
+                             piece(i, 0, length, part, steps, block(std::move(rows)))});
     const Stmt all = bounds_.wrap(for_loop(round, 0, index_add(bounds_.extent, parts_), ForKind::serial,
-                                           for_loop(part, 0, steps, ForKind::serial, block(std::move(both)))));
+                                           for_loop(part, 0, steps, ForKind::serial, both)));
     if (!own_) return all;
     std::vector<Stmt> stmts;
     for (const Stmt& s : around_->stmts) stmts.push_back(s.same_as(site_.stmt()) ? all : s.same_as(fill_) ? filled() : s);

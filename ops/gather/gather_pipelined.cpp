@@ -71,6 +71,7 @@ void overlap_strips(ir::Schedule& s, Loop strips, const GatherPipeline& cut, con
 
 void schedule_pipelined(ir::Schedule& s, const GatherColumns& loops, const GatherPipeline& cut,
                         const GatherSizes& sizes, const ir::Target& target) {
+  const bool shared = worth_threads(sizes.traffic, target);
   Loop columns = loops.inner[0];
   if (sizes.roles.inner_shorter(0) && !sizes.roles.accumulate) {
     const auto [covered, others] = s.partition(columns, s.kernel().buffers[1]->dims.back());
@@ -78,16 +79,19 @@ void schedule_pipelined(ir::Schedule& s, const GatherColumns& loops, const Gathe
     take_rows(s, rest);
     const Strip in = strip_of(s, rest);
     s.vectorize(in.zero_columns), s.vectorize(in.store_columns);
-    if (!loops.outer.empty()) s.distribute(loops.outer[0]);
+    Loop outermost = rest;
+    if (!loops.outer.empty()) outermost = s.distribute(loops.outer[0]).back();
+    if (shared) s.parallel(outermost);
     columns = covered;
   }
   Loop strips = s.split(columns, cut.columns).outer;
   take_rows(s, strips);
   if (!loops.outer.empty()) strips = s.fuse(loops.outer[0], strips);
   // A task's prologue and epilogue (its first and last strips) overlap with nothing: few tasks.
-  if (worth_threads(sizes.traffic, target)) {
-    const int64_t piece = ceil_div(*ir::as_int(s.get(strips).extent), wanted_tasks(target));
-    const ir::Schedule::Split tasks = s.split(strips, piece);
+  if (shared) {
+    const int64_t all = *ir::as_int(s.get(strips).extent), most = ceil_div(all, wanted_tasks(target)),
+                  least = std::max<int64_t>(all / wanted_tasks(target), 1);
+    const ir::Schedule::Split tasks = s.split(strips, all % least < all % most ? least : most);  // few strips are left
     s.parallel(tasks.outer);
     if (tasks.tail != 0) overlap_strips(s, tasks.tail, cut, sizes);
     strips = tasks.inner;
