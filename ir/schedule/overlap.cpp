@@ -88,7 +88,8 @@ class Overlap {
                                            for_loop(part, 0, steps, ForKind::serial, both)));
     if (!own_) return all;
     std::vector<Stmt> stmts;
-    for (const Stmt& s : around_->stmts) stmts.push_back(s.same_as(site_.stmt()) ? all : s.same_as(fill_) ? filled() : s);
+    for (const Stmt& s : around_->stmts)
+      stmts.push_back(s.same_as(site_.stmt()) ? all : s.same_as(fill_) ? filled() : s);
     return alloc(own_, block(std::move(stmts)));
   }
 
@@ -142,14 +143,16 @@ class Overlap {
       }
       if (accesses(s, b).empty()) continue;
       if (before && !fill_) value = fills(s, b);
-      if (!before || fill_ || !value) fail("buffer " + b->name + " is not filled with a constant before it, or used again");
+      if (!before || fill_ || !value)
+        fail("buffer " + b->name + " is not filled with a constant before it, or used again");
       fill_ = s;
     }
     if (!fill_) fail("buffer " + b->name + " is not filled with a constant before it, or used again");
     const Expr again = second_.conditions.empty() ? fills(second_.all, b) : Expr();
     if (!again || !equal(again, value))
       fail("loop " + second_.loop->var.name + " does not leave buffer " + b->name + " as it was filled before");
-    if (b->space != Space::global || !b->strides.empty()) fail("buffer " + b->name + " is in another space, or has strides");
+    if (b->space != Space::global || !b->strides.empty())
+      fail("buffer " + b->name + " is in another space, or has strides");
     BufferNode node = *b;
     node.id = 0;
     node.dims.insert(node.dims.begin(), parts_ + 1);
@@ -186,7 +189,8 @@ class Overlap {
   // The iterations of a loop in the `number`-th of `steps` pieces, whose lengths differ by at most one.
   static Stmt piece(const Var& v, int64_t begin, int64_t extent, const Var& number, int64_t steps, const Stmt& body) {
     if (extent % steps == 0)
-      return for_loop(v, index_add(index_mul(var(number), extent / steps), begin), extent / steps, ForKind::serial, body);
+      return for_loop(v, index_add(index_mul(var(number), extent / steps), begin), extent / steps, ForKind::serial,
+                      body);
     const auto cut = [&](const Expr& n) { return index_div(index_mul(n, extent), steps); };
     const Var from = make_var(v.name + "_b");
     return let(from, cut(var(number)),
@@ -216,8 +220,8 @@ Schedule::Overlapped Schedule::overlap(Loop id, Loop first, Loop second, int64_t
                    "the number of parts must be 1 to " + std::to_string(most_parts) + ", got " + std::to_string(parts));
   get_loop(kernel_, first), get_loop(kernel_, second);
   const Overlap overlap(kernel_, site, first, second, parts);
-  const std::string line = std::string(step) + " " + handle_name(kernel_, id) + " " + handle_name(kernel_, first) + " " +
-                           handle_name(kernel_, second) + " " + std::to_string(parts);
+  const std::string line = std::string(step) + " " + handle_name(kernel_, id) + " " + handle_name(kernel_, first) +
+                           " " + handle_name(kernel_, second) + " " + std::to_string(parts);
   Overlapped handles;
   const Stmt to = overlap.nest(handles);
   put(step, overlap.place(), to, line);

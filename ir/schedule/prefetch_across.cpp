@@ -22,9 +22,8 @@ void Schedule::prefetch_across(Loop outer_id, Loop id, const Buffer& buffer, int
   require_expanded(step, loop);
   if (distance < 1) wrong_argument(step, name, "the distance must be at least 1, got " + std::to_string(distance));
   if (level < 1 || level > 3) wrong_argument(step, name, "the level must be 1 to 3, got " + std::to_string(level));
-  const auto around = std::find_if(site.path.begin(), site.path.end() - 1, [&](const Stmt& s) {
-    return s.as<For>() && s.as<For>()->var.id == outer_id;
-  });
+  const auto around = std::find_if(site.path.begin(), site.path.end() - 1,
+                                   [&](const Stmt& s) { return s.as<For>() && s.as<For>()->var.id == outer_id; });
   if (around == site.path.end() - 1) refuse(step, name, "loop " + outer.var.name + " is not around it");
   std::vector<const Let*> lets;
   for (auto s = around + 1; s != site.path.end() - 1; ++s) {

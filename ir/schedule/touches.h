@@ -1,5 +1,6 @@
 #pragma once
-// Internal to schedules: the cache lines that a loop's accesses of a buffer will touch, and the loops that prefetch them.
+// Internal to schedules: the cache lines that a loop's accesses of a buffer will touch, and the loops that prefetch
+// them.
 #include <cstdint>
 #include <vector>
 
@@ -20,7 +21,7 @@ class Touches : public Rewriter {
  public:
   // `stores`: those of stores, too.
   Touches(const Buffer& b, bool stores) : target_(b), stores_(stores) {}
-  void enter(const Let& n);                  // one around the loop
+  void enter(const Let& n);  // one around the loop
   Expr expand(const Expr& e) const { return substitute(e, lets_); }
   const std::vector<Touch>& all() const { return touches_; }
 

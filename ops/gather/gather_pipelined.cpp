@@ -1,8 +1,8 @@
-// The strategy "pipelined" of GatherElementsGrad with an inner dim, shapes known: the definition's nest in narrow strips,
-// each written while the next ones are summed. Summing is bound by cache latency and writing by memory bandwidth, so one
-// hides the other. A row of a strip is one or two cache lines, and lines of the same column share few paths to memory:
-// so the rows of `depth` neighbouring strips are written interleaved, the first part of the last one, the second part of
-// the one before it, and so on.
+// The strategy "pipelined" of GatherElementsGrad with an inner dim, shapes known: the definition's nest in narrow
+// strips, each written while the next ones are summed. Summing is bound by cache latency and writing by memory
+// bandwidth, so one hides the other. A row of a strip is one or two cache lines, and lines of the same column share few
+// paths to memory: so the rows of `depth` neighbouring strips are written interleaved, the first part of the last one,
+// the second part of the one before it, and so on.
 #include <algorithm>
 #include <limits>
 
