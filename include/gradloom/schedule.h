@@ -268,6 +268,21 @@ class Schedule {
   // a thread, so that the loads are under way while the rest of that iteration is done. Refused when there is nothing
   // of the kind.
   void load_ahead(Loop loop, Loop threads);
+  struct Overlapped {
+    Loop rounds = 0, pieces = 0;  // over rounds, over pieces of both loops in each
+    Loop first = 0, second = 0;   // in one piece: over iterations of the first loop, of a part of the second
+  };
+  // Software pipelining. For a loop whose body is two loops of constant bounds, perhaps with lets around both and
+  // conditions around each: while an iteration does its first loop, a piece at a time, the one before it does its
+  // second, piece by piece, too; in `parts` of equal length, up to 64, each of them an iteration later. Of n:
+  //   for s_t in 0 .. n + 2 { for s_n { if s_t < n { for first in piece s_n { .. s_t .. } }
+  //     for second in piece s_n of a part { if s_t > 0 & s_t <= n { .. s_t - 1, in part 0 .. }
+  //       if s_t > 1 & s_t <= n + 1 { .. s_t - 2, in part 1 .. } } } }
+  // A buffer that both use, one at most, gets parts + 1 copies. It must be allocated and filled with a constant right
+  // before the loop, and filled so again by the second loop, as hoist_zeroed_buffer leaves it. Refused when both use
+  // other memory that either writes, and, in several parts, unless the second loop's work is proved independent from
+  // one iteration of `loop` to another.
+  Overlapped overlap(Loop loop, Loop first, Loop second, int64_t parts = 1);
   // The dims of an allocated buffer in another order, outermost first, and longer, where `dims` says so (0: as they
   // are), so that neighbours lie in other banks or cache sets. Refused where it is accessed by vectors or prefetched.
   // Returns the buffer that takes its place.
@@ -291,6 +306,9 @@ class Schedule {
   // only in its last iteration, what one so far behind it would access, below `until`: one of a segment that follows,
   // where the loop is over segments. What its address is loaded from is then proved within its buffers.
   void prefetch(Loop loop, const Buffer& buffer, int64_t distance, int level, Expr until = {});
+  // The same in a loop of constant bounds, past whose last iteration follow those of the next iteration of `outer`, a
+  // loop with no other between the two. Refused when an index is loaded.
+  void prefetch_across(Loop outer, Loop loop, const Buffer& buffer, int64_t distance, int level);
 
   // The outcome of an attempt: true when all its steps succeeded, else false with the refusal's message.
   struct Attempt {

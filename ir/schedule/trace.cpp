@@ -265,6 +265,11 @@ void Schedule::replay(const std::vector<std::string>& trace) {
       arguments(2, 2), work.record(loop_at(1), buffer_at(2));
     } else if (step == "load_ahead") {
       arguments(2, 2), work.load_ahead(loop_at(1), loop_at(2));
+    } else if (step == "overlap") {
+      arguments(4, 4), work.overlap(loop_at(1), loop_at(2), loop_at(3), number(line, words[4]));
+    } else if (step == "prefetch_across") {
+      arguments(5, 5);
+      work.prefetch_across(loop_at(1), loop_at(2), buffer_at(3), number(line, words[4]), small_number(line, words[5]));
     } else if (step == "layout") {
       arguments(2, 3);
       const auto list = [&](size_t i) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <map>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradloom/schedule.h"
@@ -126,6 +128,7 @@ class RandomSchedule {
     const Buffer buffer = buffers[pick(static_cast<int>(buffers.size()))];
     buffer_ = buffer;
     const auto on = [&](const Buffer& b) { return buffer_ = b; };
+    if (std::exchange(hoisted_, false) && pick(2)) return overlap(loop);
     const std::vector<Schedule::Loop> reductions = schedule.reductions();
     if (!reductions.empty() && pick(seldom_ ? 2 : 4) == 0)
       return expand(loop, reductions[static_cast<size_t>(pick(static_cast<int>(reductions.size())))]);
@@ -170,6 +173,8 @@ class RandomSchedule {
         }
         return stage(loop, buffer);
       case 15:
+        if (pick(3) == 0 && !loops_below(site.body).empty())
+          return schedule.prefetch_across(loop, inner_of(site), buffer, 1 + pick(4), 1 + pick(3));
         return schedule.prefetch(loop, buffer, pick(4) ? 1 + pick(4) : INT64_MAX - pick(3), 1 + pick(3),
                                  pick(3) ? Expr() : end_further_on(loop));
       case 16: {
@@ -177,7 +182,10 @@ class RandomSchedule {
         walk(site.body, [&](const Stmt& s) {
           if (const Alloc* a = s.as<Alloc>()) own = a->buffer;
         });
-        return schedule.hoist_zeroed_buffer(loop, on(own));
+        if (pick(3) == 0) return overlap(loop);
+        schedule.hoist_zeroed_buffer(loop, on(own));
+        hoisted_ = true;
+        return;
       }
       case 17:
       case 18:
@@ -231,6 +239,21 @@ class RandomSchedule {
     Stmt s = loop.body;
     while (is_wrapper(s) && !s.as<For>()) s = body_of(s);
     return s.as<For>();
+  }
+  // Of a loop with two in it, one after the other, if there is any.
+  void overlap(Schedule::Loop loop) {
+    std::vector<std::array<Schedule::Loop, 3>> all;
+    for (const For* f : loops_below(schedule.kernel().body)) {
+      Stmt inside = f->body;
+      while (inside.as<Let>()) inside = body_of(inside);
+      const Block* b = inside.as<Block>();
+      if (!b || b->stmts.size() != 2) continue;
+      const std::vector<const For*> one = loops_below(b->stmts[0]), two = loops_below(b->stmts[1]);
+      if (!one.empty() && !two.empty()) all.push_back({f->var.id, one[0]->var.id, two[0]->var.id});
+    }
+    if (all.empty()) all.push_back({loop, loop, loop});
+    const auto& [outer, first, second] = all[static_cast<size_t>(pick(static_cast<int>(all.size())))];
+    schedule.overlap(outer, first, second, 1 + pick(3));
   }
   // With one of the loops that have the same bounds.
   void join(Schedule::Loop loop) {
@@ -311,6 +334,7 @@ class RandomSchedule {
 
   std::mt19937_64 random_;
   const bool seldom_;
+  bool hoisted_ = false;              // by the step before: what overlap has a place for
   Buffer buffer_;                     // of the current step
   std::vector<Expr> begin_, extent_;  // and its window
   std::optional<Refusal> refusal_;
@@ -347,6 +371,11 @@ class RandomGpuSchedule {
     for (const For* below : loops_below(s.get(loop).body))
       if (below->kind == ForKind::thread && pick(2)) return s.load_ahead(loop, below->var.id);
     if (sums && pick(8) == 0) return void(s.record(loop, *sums));
+    if (const Block* b = s.get(loop).body.as<Block>(); b && b->stmts.size() == 2 && pick(2)) {
+      const std::vector<const For*> first = loops_below(b->stmts[0]), second = loops_below(b->stmts[1]);
+      if (!first.empty() && !second.empty())
+        return void(s.overlap(loop, first[0]->var.id, second[0]->var.id, 1 + pick(3)));
+    }
     if (sums && pick(3) == 0) {  // what is sorted is then bound like any loop
       if (pick(2)) {
         const Schedule::Groups groups = s.group(loop, *sums);
