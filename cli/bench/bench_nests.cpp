@@ -101,16 +101,17 @@ Times measure(const NestCase& c, Runtime& runtime, ProbeTeam& team, const NestOp
 }
 
 std::vector<const NestCase*> chosen(const std::vector<std::string>& names) {
+  const auto named = [&](std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); };
   std::vector<const NestCase*> cases;
   for (const NestCase& c : nest_cases())
-    if (names.empty() || std::find(names.begin(), names.end(), c.name) != names.end()) cases.push_back(&c);
+    if (names.empty() || named("all") || named(c.name)) cases.push_back(&c);
   return cases;
 }
 
 }  // namespace
 
 void check_nest_names(const std::vector<std::string>& names) {
-  std::vector<std::string> known;
+  std::vector<std::string> known{"all"};
   for (const NestCase& c : nest_cases()) known.push_back(c.name);
   for (const std::string& name : names)
     if (std::find(known.begin(), known.end(), name) == known.end())
