@@ -279,11 +279,12 @@ void Emitter::emit(const ir::Store& n) {
 // underaligned one would become many narrow stores): where that is not proved, by a branch on the address.
 bool Emitter::stream(const Address& a, Value* v) {
   const int size = size_of(a.buffer->dtype);
-  const int64_t bytes = static_cast<int64_t>(a.lanes) * size, widest = std::min(int64_t{machine_.vector_bytes}, bytes);
+  const int64_t bytes = static_cast<int64_t>(a.lanes) * size,
+                widest = std::min(int64_t{machine_.vector_bytes}, bytes & -bytes);  // a power of two, as alignments are
   int64_t piece = std::min(widest, static_cast<int64_t>(alignment(a).value()));
   const bool proved = piece >= 16;
   if (!proved) piece = widest;
-  if (!machine_.x86 || piece < 16 || bytes % piece != 0) return false;
+  if (!machine_.x86 || piece < 16) return false;
   frame_->streamed = true;
   if (proved) return stream_pieces(a, v, piece), true;
   // The buffer's own address is the same in every iteration.
